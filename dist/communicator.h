@@ -1,0 +1,58 @@
+// Collectives over a group of ranks: every one is a start and a wait with a deadline.
+//
+// Start posts this rank's part and returns at once where the transport allows it; wait returns when the
+// result stands in the caller's buffer. At most one collective is in flight on a communicator, and its
+// buffers stay untouched in between. All ranks call the same collectives in the same order.
+// Buffers lie in the memory the communicator is made for: host memory for SelfComm, NodeComm and MpiComm,
+// device memory for NcclComm.
+#pragma once
+
+#include "entrodraft/dist/clock.h"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace entrodraft::dist {
+
+enum class ElementType { float32, bfloat16, float16 };
+
+class Communicator {
+  public:
+    virtual ~Communicator() = default;
+
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+    virtual std::string name() const = 0; // "self", "node", "mpi", "nccl": for reports
+
+    // data[0..count) becomes the sum over all ranks, added in rank order, the same bits on every rank.
+    // Host communicators take float32 only (throws Error otherwise). Collective over the group.
+    virtual void start_all_reduce_sum(void* data, std::size_t count, ElementType type) = 0;
+    // `bytes` bytes of `root` reach every rank's `data`. Collective over the group.
+    virtual void start_broadcast(void* data, std::size_t bytes, int root) = 0;
+    // Rank r's `bytes` bytes land at all + r * bytes on `root` (`all` is ignored elsewhere). Collective over the group.
+    virtual void start_gather(const void* mine, void* all, std::size_t bytes, int root) = 0;
+    // Ends the collective in flight. Throws Timeout when the deadline passes first, Error when the
+    // transport fails; the communicator is unusable after either. Local wait on a collective.
+    virtual void wait(Deadline deadline) = 0;
+
+    // Start and wait in one. Collective over the group.
+    void all_reduce_sum(float* data, std::size_t count, Deadline deadline);
+    void broadcast(void* data, std::size_t bytes, int root, Deadline deadline);
+    void gather(const void* mine, void* all, std::size_t bytes, int root, Deadline deadline);
+    void barrier(Deadline deadline);
+};
+
+// A group of one: every collective is a copy or nothing.
+class SelfComm final : public Communicator {
+  public:
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    std::string name() const override { return "self"; }
+    void start_all_reduce_sum(void*, std::size_t, ElementType) override;
+    void start_broadcast(void*, std::size_t, int) override {}
+    void start_gather(const void* mine, void* all, std::size_t bytes, int root) override;
+    void wait(Deadline) override {}
+};
+
+} // namespace entrodraft::dist

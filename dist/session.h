@@ -1,0 +1,48 @@
+// The process among its peers: MPI from start to end, the communicators of its layout, and how it leaves.
+//
+// One Session per process, made first in main and destroyed last. It hides MPI from everything else.
+#pragma once
+
+#include "entrodraft/dist/communicator.h"
+#include "entrodraft/dist/layout.h"
+
+#include <memory>
+#include <string>
+
+namespace entrodraft::dist {
+
+class Session {
+  public:
+    // Starts MPI where a launcher (mpirun, srun) started this process; else a world of one, without MPI.
+    // Collective over the world.
+    static Session start(int* argc, char*** argv);
+    Session(Session&&) noexcept;
+    Session& operator=(Session&&) noexcept;
+    ~Session();
+
+    int world_rank() const;
+    int world_size() const;
+    int node_local_rank() const; // rank among the processes of this host
+    int node_local_size() const;
+    const std::string& host_name() const;
+
+    // All ranks of the launch. Shared memory where all of them are on one host, MPI otherwise.
+    Communicator& world();
+    // A communicator of the ranks that pass the same color, ordered by world rank. Ranks with a negative
+    // color get none (nullptr). Collective over the world.
+    std::unique_ptr<Communicator> split(int color);
+
+    // Tears the whole job down at once, for errors inside a round: unwinding alone while others wait would
+    // hang. Prints nothing. Does not return. Local.
+    [[noreturn]] void abort(int exit_code);
+    // The orderly end: last barrier, MPI_Finalize, flush, _exit(exit_code), the same code on every rank.
+    // SIGTERM is ignored from here on. Collective over the world; does not return.
+    [[noreturn]] void leave(int exit_code);
+
+  private:
+    struct State;
+    explicit Session(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
+};
+
+} // namespace entrodraft::dist
