@@ -1,0 +1,77 @@
+// The one control message a step: what every rank of a replica does next. Trivially copyable bytes of a size
+// fixed at start by batch size and max draft tokens, so that one broadcast carries it.
+//
+// Layout: PacketHeader, then per slot a SlotHeader, max_draft_tokens tokens (i32) and as many parents (i8).
+// Filled by the coordinator, read by every rank; every later branch depends on it and on admissions alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace entrodraft::spec {
+
+using TokenId = std::int32_t;
+
+enum class Command : std::uint8_t { round = 1, admit = 2, prefill = 3, retire = 4, stop = 5 };
+enum class SlotState : std::uint8_t { empty = 0, prefilling = 1, decoding = 2 };
+enum class DraftEnd : std::uint8_t { none = 0, rule = 1, cap = 2, budget = 3, context = 4, end_of_text = 5 };
+
+struct PacketHeader {
+    static constexpr std::uint32_t kMagic = 0x44524445; // "EDRD"
+    static constexpr std::uint16_t kVersion = 1;
+    std::uint32_t magic = kMagic;
+    std::uint16_t version = kVersion;
+    Command command = Command::stop;
+    std::uint8_t slot = 0;             // of admit, prefill, retire
+    std::uint32_t admission_bytes = 0; // of admit: length of the broadcast that follows
+    std::uint32_t prefill_rows = 0;    // of prefill
+    std::uint64_t round = 0;           // number of this packet, from 0
+    std::uint64_t checksum = 0;        // of the sequences a rank must hold before this packet
+};
+
+struct SlotHeader {
+    SlotState state = SlotState::empty;
+    DraftEnd draft_end = DraftEnd::none;
+    std::uint8_t n_drafted = 0;
+    std::uint8_t n_committed = 0; // drafted tokens of the previous round that stand
+    TokenId next_token = -1;      // said after them: the first row of this round
+};
+
+class Packet {
+  public:
+    static constexpr int kMostDraftTokens = 127;
+
+    Packet(int n_slots, int max_draft_tokens);
+
+    PacketHeader& header() { return *reinterpret_cast<PacketHeader*>(bytes_.data()); }
+    const PacketHeader& header() const { return *reinterpret_cast<const PacketHeader*>(bytes_.data()); }
+    SlotHeader& slot(int index);
+    const SlotHeader& slot(int index) const;
+    // Drafted tokens and the index of each one's parent among them (-1: the next token). Whole capacity.
+    std::span<TokenId> tokens(int index);
+    std::span<const TokenId> tokens(int index) const;
+    std::span<std::int8_t> parents(int index);
+    std::span<const std::int8_t> parents(int index) const;
+
+    std::span<std::byte> bytes() { return bytes_; }
+    std::span<const std::byte> bytes() const { return bytes_; }
+    int n_slots() const { return n_slots_; }
+    int max_draft_tokens() const { return max_draft_tokens_; }
+    void clear();
+
+    // Empty for a packet that follows number `round - 1` over sequences of `checksum`; else what is wrong. Local.
+    std::string why_unexpected(std::uint64_t round, std::uint64_t checksum) const;
+
+  private:
+    std::size_t slot_offset(int index) const;
+
+    int n_slots_;
+    int max_draft_tokens_;
+    std::size_t slot_bytes_;
+    std::vector<std::byte> bytes_;
+};
+
+} // namespace entrodraft::spec

@@ -1,0 +1,41 @@
+// Which drafted tokens stand, and what is said after them. Pure.
+//
+// p is the target's adjusted distribution, q the draft's, x the drafted token. Row i of p is the distribution
+// after the next token and i drafted ones, so p has one row more than q.
+//   greedy     a drafted token stands while it equals the target's arg max
+//   rejection  Leviathan et al. 2023, Algorithm 1 (also Chen et al. 2023): x stands with probability
+//              min(1, p(x) / q(x)), else a token from norm(max(0, p - q)); after full acceptance a bonus token from p.
+//              Lenience l in (0, 1]: min(1, p(x) / (l q(x))), greedy p(x) >= l max p; lossy below 1.
+#pragma once
+
+#include "entrodraft/spec/philox.h"
+#include "entrodraft/spec/sampling.h"
+
+#include <cstdint>
+#include <span>
+
+namespace entrodraft::spec {
+
+struct Verdict {
+    int accepted = 0;        // leading drafted tokens that stand
+    TokenId next_token = -1; // said after them
+};
+
+// `target_tokens` holds the target's arg max of each of the drafted.size() + 1 rows. Local.
+Verdict verify_greedy(std::span<const TokenId> drafted, std::span<const TokenId> target_tokens);
+
+// Greedy with lenience: rows of unadjusted target logits, [drafted.size() + 1][vocab]. Local.
+Verdict verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const float> target_logits, double lenience);
+
+struct RejectionInput {
+    std::span<const TokenId> drafted;
+    std::span<const float> p; // [drafted.size() + 1][vocab]
+    std::span<const float> q; // [drafted.size()][vocab]
+    std::uint64_t first_position = 0; // position in the sequence of drafted[0]
+    double lenience = 1;
+};
+
+// Random numbers: one per drafted position for acceptance, one at the end for the resampled or bonus token. Local.
+Verdict verify_rejection(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
+
+} // namespace entrodraft::spec
