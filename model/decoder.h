@@ -1,0 +1,88 @@
+// The one forward pass of a decoder-only transformer, on this rank's shard of it.
+//
+// A pass is a list of rows. Each row is a token at a position of a sequence; its parent says which row of
+// the same pass it follows (-1: it follows what the cache holds). So single, batched, ragged and chunked
+// passes, and token trees, are one code. A row's result never depends on the rows computed beside it.
+// Called by the model drafter, by the round (score) and by the benches.
+#pragma once
+
+#include "entrodraft/dist/communicator.h"
+#include "entrodraft/dist/shard.h"
+#include "entrodraft/model/config.h"
+#include "entrodraft/model/kernels/thread_team.h"
+#include "entrodraft/model/kv_cache.h"
+#include "entrodraft/model/safetensors.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace entrodraft::model {
+
+using TokenId = std::int32_t;
+
+struct Row {
+    TokenId token = 0;
+    int slot = 0;     // whose cache it reads and extends
+    int position = 0; // rotary position
+    int parent = -1;  // row of this pass it follows; -1: the cached prefix
+};
+
+// Which keys a row attends to.
+enum class Mask {
+    causal,    // the cached prefix and all rows of its slot up to itself: a chain
+    by_parent, // the cached prefix and its ancestors in this pass: a tree
+    full,      // the cached prefix and every row of its slot in this pass
+};
+
+struct Pass {
+    std::span<const Row> rows;          // rows of one slot stand together, in order
+    std::span<const int> logit_rows;    // which rows need logits; empty: none
+    std::span<const int> hidden_layers; // after which layers to return hidden states (0: the embedding)
+    Mask mask = Mask::causal;
+};
+
+struct PassResult {
+    // [logit_rows.size()][local_vocab], this rank's slice of the vocabulary; valid until the next pass.
+    std::span<const float> logits;
+    // [hidden_layers.size()][rows.size()][hidden_size]; valid until the next pass.
+    std::span<const float> hidden;
+};
+
+struct DecoderOptions {
+    WeightType weight_type = WeightType::float32;
+    int n_slots = 1;
+    int capacity = 0; // positions a slot; 0: the model's max_positions
+    double timeout_seconds = 300; // of every collective
+};
+
+class Decoder {
+  public:
+    // Reads this rank's slice of the checkpoint. `tp` spans the ranks the model is cut over and outlives the
+    // decoder, as does `team`. Throws BadFile, std::invalid_argument (sizes that would work). Local.
+    static Decoder load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
+                        dist::Communicator& tp, ThreadTeam& team);
+    Decoder(Decoder&&) noexcept;
+    ~Decoder();
+
+    const ModelConfig& config() const;
+    KvCache& cache();
+    // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i.
+    dist::Slice local_vocab() const;
+    std::size_t weight_bytes() const;   // read by a pass of one row on this rank
+    double operations_per_row() const;  // multiply-adds times two of a row on this rank, attention not counted
+    int most_rows() const;              // rows a pass may have: longer prompts go in chunks
+
+    // Computes the rows, writes their keys and values at the end of their slots and appends them to the cache.
+    // Throws std::invalid_argument on rows that break the contract above. Collective over tp.
+    PassResult forward(const Pass& pass);
+
+  private:
+    struct Impl;
+    explicit Decoder(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+} // namespace entrodraft::model

@@ -1,0 +1,74 @@
+// Decoding sequences on a replica: admission, prefill, rounds, retirement, until no request is left.
+//
+// Every rank of the replica makes an Engine and calls run(); only the coordinator's has requests, a drafter
+// and a tokenizer. What each rank does next comes from the announce packet alone (see round.h).
+#pragma once
+
+#include "entrodraft/dist/clock.h"
+#include "entrodraft/dist/communicator.h"
+#include "entrodraft/dist/layout.h"
+#include "entrodraft/model/decoder.h"
+#include "entrodraft/model/tokenizer.h"
+#include "entrodraft/spec/drafter.h"
+#include "entrodraft/spec/request.h"
+#include "entrodraft/spec/stop_rule.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace entrodraft::spec {
+
+enum class Acceptance { rejection };
+
+struct EngineOptions {
+    Acceptance acceptance = Acceptance::rejection;
+    double lenience = 1;
+    StopRuleOptions stop_rule;
+    int vocab_size = 0;            // tokens that both models and the tokenizer know
+    bool record_margins = false;   // Completion::logit_margins, greedy only
+    double timeout_seconds = 300;  // of every collective
+};
+
+// What an engine works with. All outlive it. drafter and tokenizer are null on ranks that do not coordinate;
+// a null drafter on the coordinator means plain decoding.
+struct EngineParts {
+    const dist::RankLayout* layout = nullptr;
+    dist::Communicator* replica = nullptr; // all ranks of the replica
+    model::Decoder* target = nullptr;
+    Drafter* drafter = nullptr;
+    const model::Tokenizer* tokenizer = nullptr;
+    const dist::Clock* clock = nullptr;
+};
+
+// What the coordinator asks for and hands out. Unused on the other ranks.
+struct EngineCallbacks {
+    std::function<std::optional<Request>()> next_request;                       // empty: no more
+    std::function<void(const Request&, std::string_view)> on_text;              // a piece of text; may be unset
+    std::function<void(const Request&, Completion)> on_complete;
+};
+
+enum class RunEnd { finished, interrupted };
+
+class Engine {
+  public:
+    Engine(const EngineOptions& options, const EngineParts& parts);
+    ~Engine();
+
+    // Serves requests until there are none, or until `stop_signal` (set by a signal handler on any rank) is
+    // seen in a status word: then all ranks stop after the same round, and the unfinished sequence is dropped.
+    // Throws RoundError. Collective over the replica.
+    RunEnd run(const EngineCallbacks& callbacks, const volatile int& stop_signal);
+
+    // For messages: where this rank is.
+    std::int64_t round_number() const;
+    const char* step_name() const; // "draft", "announce", "score", "gather", "decide"
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+} // namespace entrodraft::spec

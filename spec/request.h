@@ -1,0 +1,38 @@
+// What is asked of the system and what comes back, one sequence each. Plain data.
+#pragma once
+
+#include "entrodraft/spec/sampling.h"
+#include "entrodraft/spec/stats.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace entrodraft::spec {
+
+struct Request {
+    std::string id = "null"; // compact JSON
+    std::uint64_t sequence_key = 0; // hash of id; 0 for a prompt from the command line
+    std::vector<TokenId> prompt;
+    int max_new_tokens = 128;
+    SamplingOptions sampling;
+    bool ignore_eos = false;
+    std::vector<std::string> stop_strings;
+    bool plain = false; // decode without drafting: what --check replays with
+};
+
+enum class FinishReason { length, eos, stop };
+std::string to_string(FinishReason reason);
+
+struct Completion {
+    std::vector<TokenId> tokens; // with the EOS that ended the text, and the token that completed a stop string
+    std::string text;            // without special tokens, and without the stop string and what follows it
+    FinishReason finish_reason = FinishReason::length;
+    std::vector<float> logit_margins; // best less second-best target logit of each token, where recorded
+    Stats stats;
+};
+
+// Why the request cannot be served, in words for its error line; empty when it can. Local.
+std::string why_unservable(const Request& request, int vocab_size, int max_positions);
+
+} // namespace entrodraft::spec
