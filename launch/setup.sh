@@ -1,0 +1,142 @@
+# What quickstart.sh and tests/run.sh share: find or install what a build needs, configure, build.
+#
+# Sourced, never run. Checks by what works (a command, a small program that links), not by package names, so
+# that own installations count; installs Debian's packages where it may (root and apt-get), and otherwise
+# says exactly which are missing. Nothing here runs twice: a configured build directory skips all checks.
+# shellcheck shell=bash
+
+kNcclVersion=2.28.9 # of the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# links PROGRAM FLAGS...: whether a C++20 program of these lines compiles and links with the flags.
+links() {
+    local program=$1
+    shift
+    printf '%s\n' "$program" | "${CXX:-c++}" -std=c++20 -x c++ - -o /dev/null "$@" >/dev/null 2>&1
+}
+
+cmake_is_new_enough() {
+    local version
+    version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
+    [ -n "$version" ] && printf '%s\n' 3.25 "$version" | sort -V -C
+}
+
+# has PACKAGE: whether what this Debian package brings is here, from wherever.
+has() {
+    case $1 in
+    g++) links 'int main() {}' ;;
+    cmake) cmake_is_new_enough ;;
+    ninja-build) command -v ninja || command -v ninja-build ;;
+    pkg-config) command -v pkg-config ;;
+    openmpi-bin) command -v mpirun || command -v mpiexec ;;
+    libopenmpi-dev) command -v mpicc || command -v mpicxx ;;
+    libboost-program-options-dev)
+        links '#include <boost/program_options.hpp>
+               int main() { boost::program_options::options_description options("x"); }' -lboost_program_options ;;
+    nlohmann-json3-dev) links '#include <nlohmann/json.hpp>
+                               int main() {}' ;;
+    libonig-dev) pkg-config --exists oniguruma ;;
+    libutf8proc-dev) pkg-config --exists libutf8proc ;;
+    libgtest-dev) links '#include <gtest/gtest.h>
+                         int main(int n, char** v) { testing::InitGoogleTest(&n, v); }' -lgtest -pthread ;;
+    python3-venv) python3 -c 'import venv, ensurepip' ;;
+    esac >/dev/null 2>&1
+}
+
+# ensure PACKAGE...: installs those that are missing, or names them all in one line and ends.
+ensure() {
+    local package missing=()
+    for package in "$@"; do
+        has "$package" || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        say "missing: ${missing[*]}"
+        die "install them with: sudo apt-get install ${missing[*]}"
+    fi
+    say "installing ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq >&2 || die "apt-get update failed: see above"
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 || die "apt-get install failed: see above"
+    for package in "${missing[@]}"; do
+        has "$package" || die "$package is installed, but this machine's compiler or version does not fit it"
+    done
+}
+
+# The path of nvcc, empty where there is none.
+find_nvcc() {
+    local candidate
+    for candidate in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
+        if [ -n "$candidate" ] && [ -x "$candidate" ]; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+}
+
+nccl_is_here() {
+    local header
+    for header in .venv/lib/python3*/site-packages/nvidia/nccl/include/nccl.h; do
+        [ ! -e "$header" ] || return 0
+    done
+    links '#include <nccl.h>
+           int main() { ncclGetVersion(nullptr); }' "-I${1%/bin/nvcc}/include" -lnccl
+}
+
+# install_nccl NVCC: NCCL from PyPI into .venv. Its status says whether NCCL is here afterwards.
+install_nccl() {
+    local major
+    nccl_is_here "$1" && return 0
+    major=$("$1" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+    case $major in
+    12 | 13) ;;
+    *) say "CUDA ${major:-of unknown version}: no NCCL wheel is known for it (12 and 13 have one)" && return 1 ;;
+    esac
+    if [ ! -x .venv/bin/python ]; then
+        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then ensure python3-venv; fi
+        python3 -m venv .venv >&2 || return 1
+    fi
+    say "installing nvidia-nccl-cu$major $kNcclVersion into .venv (about 200 MB)"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "nvidia-nccl-cu$major==$kNcclVersion" >&2
+}
+
+# prepare TESTS: afterwards build/ is configured (release); TESTS is ON, or OFF for "only if it costs nothing".
+# build/entrodraft-setup remembers what for, so that a second run checks nothing.
+prepare() {
+    local tests=$1 cuda=OFF nvcc done_for=
+    nvcc=$(find_nvcc)
+    [ -z "$nvcc" ] || cuda=ON
+    [ ! -f build/build.ninja ] || done_for=$(cat build/entrodraft-setup 2>/dev/null || true)
+    case "$tests, $done_for" in
+    "OFF, tests OFF nvcc $nvcc" | "OFF, tests ON nvcc $nvcc" | "ON, tests ON nvcc $nvcc") return 0 ;;
+    esac
+    ensure g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libboost-program-options-dev \
+        nlohmann-json3-dev libonig-dev libutf8proc-dev
+    if [ "$tests" = ON ]; then
+        ensure libgtest-dev
+    elif has libgtest-dev; then
+        tests=ON
+    fi
+    if [ $cuda = ON ] && ! install_nccl "$nvcc"; then
+        say "NCCL could not be installed: building for CPUs only although nvcc is here; remove build/ to try again"
+        cuda=OFF
+    fi
+    rm -f build/entrodraft-setup
+    cmake --preset release -DENTRODRAFT_TESTS="$tests" -DENTRODRAFT_CUDA=$cuda ${nvcc:+-DCMAKE_CUDA_COMPILER="$nvcc"} >&2
+    echo "tests $tests nvcc $nvcc" >build/entrodraft-setup
+}
+
+# build TARGET...: silent when there is nothing to do.
+build() {
+    local log
+    log=$(cmake --build build --target "$@" -- -n 2>&1) || die "$log"
+    case $log in *"no work to do"*) return 0 ;; esac
+    say "building $* (minutes the first time)"
+    if [ -t 2 ]; then
+        cmake --build build --target "$@" >&2
+    else
+        log=$(cmake --build build --target "$@" 2>&1) || { say "$log"; die "the build failed: see above"; }
+    fi
+}
