@@ -40,7 +40,8 @@ class Communicator {
     void all_reduce_sum(float* data, std::size_t count, Deadline deadline);
     void broadcast(void* data, std::size_t bytes, int root, Deadline deadline);
     void gather(const void* mine, void* all, std::size_t bytes, int root, Deadline deadline);
-    void barrier(Deadline deadline);
+    // Returns once all ranks have come. Collective over the group.
+    virtual void barrier(Deadline deadline);
 };
 
 // A group of one: every collective is a copy or nothing.

@@ -13,11 +13,12 @@ namespace entrodraft::dist {
 
 class Session {
   public:
-    // Starts MPI where a launcher (mpirun, srun) started this process; else a world of one, without MPI.
-    // Collective over the world.
+    // Starts MPI where a launcher (mpirun, srun) started this process; else a world of one, without MPI. Leaves
+    // argv as it is. Throws Error when MPI does not give what is needed. Collective over the world.
     static Session start(int* argc, char*** argv);
     Session(Session&&) noexcept;
     Session& operator=(Session&&) noexcept;
+    // Frees nothing that needs the other ranks: a process that ends without leave() ends the whole job. Local.
     ~Session();
 
     int world_rank() const;
@@ -31,12 +32,16 @@ class Session {
     // A communicator of the ranks that pass the same color, ordered by world rank. Ranks with a negative
     // color get none (nullptr). Collective over the world.
     std::unique_ptr<Communicator> split(int color);
+    // The same, but over MPI even where shared memory would do: for tests, and to measure what a group across
+    // hosts would run. Collective over the world.
+    std::unique_ptr<Communicator> split_over_mpi(int color);
 
     // Tears the whole job down at once, for errors inside a round: unwinding alone while others wait would
     // hang. Prints nothing. Does not return. Local.
     [[noreturn]] void abort(int exit_code);
     // The orderly end: last barrier, MPI_Finalize, flush, _exit(exit_code), the same code on every rank.
-    // SIGTERM is ignored from here on. Collective over the world; does not return.
+    // SIGTERM, SIGINT and SIGUSR1 are ignored from here on. Ranks that do not come within seconds are not waited
+    // for (a code of 0 then becomes 1). Collective over the world; does not return.
     [[noreturn]] void leave(int exit_code);
 
   private:

@@ -1,0 +1,66 @@
+// How a rank waits: spin, then yield the core, then sleep, so that a quick answer is seen at once and ranks that
+// outnumber the cores still make progress. Used inside this room by every wait with a deadline.
+#pragma once
+
+#include "entrodraft/dist/clock.h"
+
+#include <sched.h>
+#include <time.h>
+
+namespace entrodraft::dist {
+
+// Tells the core that this is a spin loop.
+inline void pause_core() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+class Backoff {
+  public:
+    static constexpr int kSpins = 2000;      // some 50 us: longer than any rank of a pass lags behind
+    static constexpr int kCrowdedSpins = 50; // where ranks share cores, the awaited one may need this very core
+
+    explicit Backoff(Deadline deadline, int spins = kSpins) : deadline_(deadline), spins_left_(spins) {}
+
+    // Waits a little, longer the later it is; false once the deadline has passed. Reads the clock seldom.
+    bool step() {
+        if (spins_left_ > 0) {
+            --spins_left_;
+            pause_core();
+            return true;
+        }
+        if (slow_steps_++ % kStepsPerClockRead == 0 || sleeps_) {
+            const auto now = std::chrono::steady_clock::now();
+            if (slow_steps_ == 1) began_ = now;
+            if (now >= deadline_.at) return false;
+            sleeps_ = now - began_ > kYieldTime;
+        }
+        if (sleeps_) {
+            const timespec nap{0, 20'000};
+            nanosleep(&nap, nullptr);
+        } else {
+            sched_yield();
+        }
+        return true;
+    }
+
+    double waited_seconds() const {
+        if (slow_steps_ == 0) return 0;
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    }
+
+  private:
+    static constexpr unsigned kStepsPerClockRead = 16;
+    static constexpr std::chrono::milliseconds kYieldTime{1};
+
+    Deadline deadline_;
+    int spins_left_;
+    unsigned slow_steps_ = 0;
+    bool sleeps_ = false;
+    std::chrono::steady_clock::time_point began_;
+};
+
+} // namespace entrodraft::dist

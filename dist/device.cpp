@@ -1,0 +1,45 @@
+// CUDA devices and their memory: see device.h.
+#include "entrodraft/dist/device.h"
+
+#include "entrodraft/dist/check.h"
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+namespace entrodraft::dist {
+
+int device_count() {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+    cudaGetLastError(); // no driver or no device is an answer, not an error of the next call
+    return 0;
+}
+
+DeviceBuffer::DeviceBuffer(int device, std::size_t bytes) : bytes_(bytes) {
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    check_cuda(cudaMalloc(&data_, bytes), "cudaMalloc");
+}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+    if (data_ != nullptr) cudaFree(data_);
+}
+
+void DeviceBuffer::copy_from_host(const void* source) {
+    check_cuda(cudaMemcpy(data_, source, bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
+}
+
+void DeviceBuffer::copy_to_host(void* destination) const {
+    check_cuda(cudaMemcpy(destination, data_, bytes_, cudaMemcpyDeviceToHost), "cudaMemcpy");
+}
+
+} // namespace entrodraft::dist

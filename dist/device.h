@@ -1,0 +1,32 @@
+// The GPUs of this machine, as far as collectives and their tests need them. Only in builds with ENTRODRAFT_CUDA.
+#pragma once
+
+#include <cstddef>
+
+namespace entrodraft::dist {
+
+// How many CUDA devices this process can use: 0 without a driver or a device. The first CUDA call of a process that
+// has not made any. Local.
+int device_count();
+
+// Memory on one device, freed with the object. Move only.
+class DeviceBuffer {
+  public:
+    // Throws Error when the device has not enough. Local.
+    DeviceBuffer(int device, std::size_t bytes);
+    DeviceBuffer(DeviceBuffer&& other) noexcept;
+    DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+    ~DeviceBuffer();
+
+    void* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
+    // Whole buffer, returns when done. Local.
+    void copy_from_host(const void* source);
+    void copy_to_host(void* destination) const;
+
+  private:
+    void* data_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+} // namespace entrodraft::dist

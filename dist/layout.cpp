@@ -1,0 +1,61 @@
+// Roles from rank numbers: replicas are runs of neighbouring ranks, the first of each coordinates.
+#include "entrodraft/dist/layout.h"
+
+#include <stdexcept>
+
+namespace entrodraft::dist {
+namespace {
+
+std::string divisors_of(int number) {
+    std::string list;
+    for (int candidate = 1; candidate <= number; ++candidate) {
+        if (number % candidate != 0) continue;
+        list += (list.empty() ? "" : ", ") + std::to_string(candidate);
+    }
+    return list;
+}
+
+std::string counted(int count, const std::string& noun) {
+    return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+void check_sizes(int world_rank, int world_size, int replicas, DraftPlacement placement) {
+    if (world_size < 1 || world_rank < 0 || world_rank >= world_size) {
+        throw std::invalid_argument("rank " + std::to_string(world_rank) + " is not one of " +
+                                    counted(world_size, "rank"));
+    }
+    if (replicas < 1) {
+        throw std::invalid_argument("--replicas " + std::to_string(replicas) + ": must be at least 1");
+    }
+    if (world_size % replicas != 0) {
+        throw std::invalid_argument("--replicas " + std::to_string(replicas) + ": " + counted(world_size, "rank") +
+                                    " cannot be cut into " + counted(replicas, "equal group") +
+                                    "; use --replicas with one of " + divisors_of(world_size) + ", or a multiple of " +
+                                    std::to_string(replicas) + " ranks");
+    }
+    if (placement == DraftPlacement::dedicated && world_size / replicas < 2) {
+        throw std::invalid_argument("--draft-placement dedicated: " + counted(world_size, "rank") + " in " +
+                                    counted(replicas, "replica") + " leave no rank for the target; start at least " +
+                                    std::to_string(2 * replicas) + " ranks, or use --draft-placement colocated");
+    }
+}
+
+} // namespace
+
+RankLayout make_layout(int world_rank, int world_size, int replicas, DraftPlacement placement) {
+    check_sizes(world_rank, world_size, replicas, placement);
+    RankLayout layout;
+    layout.world_rank = world_rank;
+    layout.world_size = world_size;
+    layout.replicas = replicas;
+    layout.replica_size = world_size / replicas;
+    layout.replica = world_rank / layout.replica_size;
+    layout.replica_rank = world_rank % layout.replica_size;
+    layout.placement = placement;
+    const int drafters_only = placement == DraftPlacement::dedicated ? 1 : 0;
+    layout.tp_rank = layout.replica_rank - drafters_only; // -1 for the dedicated drafter
+    layout.tp_size = layout.replica_size - drafters_only;
+    return layout;
+}
+
+} // namespace entrodraft::dist

@@ -1,0 +1,17 @@
+// Collectives through MPI, for groups that span hosts: non-blocking calls, polled until a deadline.
+//
+// Sums are in rank order like NodeComm's, bit for bit. Made by Session.
+#pragma once
+
+#include "entrodraft/dist/communicator.h"
+
+#include <memory>
+#include <vector>
+
+namespace entrodraft::dist {
+
+// `mpi_comm` points to an MPI_Comm (no mpi.h here) that returns errors, is used by nothing else and outlives the
+// result. `world_ranks`: its members in rank order, for messages. Local.
+std::unique_ptr<Communicator> make_mpi_comm(const void* mpi_comm, std::vector<int> world_ranks);
+
+} // namespace entrodraft::dist

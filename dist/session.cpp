@@ -1,0 +1,294 @@
+// Starts MPI, makes communicators and the memory that they share, and leaves in order.
+//
+// Windows belong to the session, not to the communicators over them: freeing one is collective, and a destructor
+// that runs while an exception unwinds on one rank must not wait for the others.
+#include "entrodraft/dist/session.h"
+
+#include "entrodraft/dist/backoff.h"
+#include "entrodraft/dist/check.h"
+#include "entrodraft/dist/error.h"
+#include "entrodraft/dist/mpi_comm.h"
+#include "entrodraft/dist/node_comm.h"
+
+#include <mpi.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sched.h>
+#include <unistd.h>
+
+namespace entrodraft::dist {
+namespace {
+
+constexpr double kLastBarrierSeconds = 5;
+constexpr double kLeaveSeconds = 8; // barrier, windows and MPI_Finalize together
+
+int number_in_environment(const char* name) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? 0 : std::atoi(text);
+}
+
+// Throws when srun started several tasks in a way that MPI does not understand (--mpi=none, or pmi2 with an Open
+// MPI built without it): each would take itself for a world of one, and all would do the same work.
+void refuse_lone_slurm_tasks() {
+    if (std::getenv("SLURM_PROCID") == nullptr || std::getenv("SLURM_STEP_ID") == nullptr) return;
+    const int tasks = number_in_environment("SLURM_STEP_NUM_TASKS");
+    if (tasks < 2) return;
+    throw Error("srun started " + std::to_string(tasks) +
+                " tasks that cannot find each other: start them with srun --mpi=pmix");
+}
+
+bool started_by_mpi_launcher() {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
+        if (std::getenv(name) != nullptr) return true;
+    }
+    return false;
+}
+
+int size_of(MPI_Comm comm) {
+    int size = 0;
+    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    return size;
+}
+
+int rank_in(MPI_Comm comm) {
+    int rank = 0;
+    check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    return rank;
+}
+
+MPI_Comm split_comm(MPI_Comm parent, int color, int key) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(parent, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
+    return comm;
+}
+
+// The ranks of `comm` that can share memory with this one. Collective over `comm`.
+MPI_Comm split_by_host(MPI_Comm comm) {
+    MPI_Comm node = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank_in(comm), MPI_INFO_NULL, &node),
+              "MPI_Comm_split_type");
+    return node;
+}
+
+// World ranks of the members of `comm`, in rank order. Collective over `comm`.
+std::vector<int> world_ranks_of(MPI_Comm comm, int world_rank) {
+    std::vector<int> ranks(static_cast<std::size_t>(size_of(comm)));
+    check_mpi(MPI_Allgather(&world_rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, comm), "MPI_Allgather");
+    return ranks;
+}
+
+// Whether the ranks of `node` outnumber the cores that they may run on. Collective over `node`.
+bool is_crowded(MPI_Comm node) {
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    std::vector<cpu_set_t> sets(static_cast<std::size_t>(size_of(node)));
+    check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, sets.data(), sizeof mine, MPI_BYTE, node), "MPI_Allgather");
+    cpu_set_t together;
+    CPU_ZERO(&together);
+    for (const cpu_set_t& set : sets)
+        CPU_OR(&together, &together, &set);
+    return static_cast<int>(sets.size()) > CPU_COUNT(&together);
+}
+
+std::byte* align_up(void* address, std::size_t alignment) {
+    const auto value = reinterpret_cast<std::uintptr_t>(address);
+    return reinterpret_cast<std::byte*>((value + alignment - 1) / alignment * alignment);
+}
+
+// A window with one zeroed NodeComm segment a rank, each touched first by its own rank. MPI maps it at page
+// boundaries, so aligning up gives all ranks the same place. Collective over `comm`, whose ranks share a host.
+std::pair<MPI_Win, std::vector<std::byte*>> make_segments(MPI_Comm comm) {
+    MPI_Info info = MPI_INFO_NULL;
+    check_mpi(MPI_Info_create(&info), "MPI_Info_create");
+    check_mpi(MPI_Info_set(info, "alloc_shared_noncontig", "true"), "MPI_Info_set");
+    const MPI_Aint bytes = NodeComm::kSegmentBytes + NodeComm::kAlignment;
+    void* mine = nullptr;
+    MPI_Win window = MPI_WIN_NULL;
+    check_mpi(MPI_Win_allocate_shared(bytes, 1, info, comm, &mine, &window), "MPI_Win_allocate_shared");
+    MPI_Info_free(&info);
+    check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
+    std::memset(mine, 0, static_cast<std::size_t>(bytes));
+    std::vector<std::byte*> segments(static_cast<std::size_t>(size_of(comm)));
+    for (std::size_t rank = 0; rank < segments.size(); ++rank) {
+        MPI_Aint their_bytes = 0;
+        int unit = 0;
+        void* theirs = nullptr;
+        check_mpi(MPI_Win_shared_query(window, static_cast<int>(rank), &their_bytes, &unit, &theirs),
+                  "MPI_Win_shared_query");
+        segments[rank] = align_up(theirs, NodeComm::kAlignment);
+    }
+    check_mpi(MPI_Win_sync(window), "MPI_Win_sync");
+    check_mpi(MPI_Barrier(comm), "MPI_Barrier");
+    return {window, std::move(segments)};
+}
+
+// False when not all ranks came in time. Collective over the world.
+bool last_barrier() {
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return false;
+    Backoff backoff(Deadline::after_seconds(kLastBarrierSeconds), Backoff::kCrowdedSpins);
+    for (;;) {
+        int done = 0;
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (done != 0) return true;
+        if (!backoff.step()) return false;
+    }
+}
+
+void ignore_stop_signals() {
+    struct sigaction ignore = {};
+    ignore.sa_handler = SIG_IGN;
+    for (const int signal : {SIGTERM, SIGINT, SIGUSR1})
+        sigaction(signal, &ignore, nullptr);
+}
+
+void flush_streams() {
+    std::cout.flush();
+    std::clog.flush();
+    std::fflush(nullptr);
+}
+
+// Ends the process when the orderly end takes too long.
+void exit_after(double seconds, int exit_code) {
+    std::thread([=] {
+        std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+        _exit(exit_code);
+    }).detach();
+}
+
+} // namespace
+
+struct Session::State {
+    bool uses_mpi = false;
+    int world_rank = 0;
+    int world_size = 1;
+    int node_local_rank = 0;
+    int node_local_size = 1;
+    bool crowded = false;
+    std::string host_name;
+    std::vector<MPI_Win> windows; // in order of creation, the same on all their ranks
+    std::unique_ptr<Communicator> world;
+
+    void start_mpi();
+    std::unique_ptr<Communicator> make_group(int color, bool over_mpi);
+};
+
+void Session::State::start_mpi() {
+    int provided = MPI_THREAD_SINGLE;
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); // communicators made from it inherit this
+    uses_mpi = true;
+    if (provided < MPI_THREAD_FUNNELED) {
+        throw Error("this MPI does not allow threads beside it (MPI_THREAD_FUNNELED): use one built with threads");
+    }
+    world_rank = rank_in(MPI_COMM_WORLD);
+    world_size = size_of(MPI_COMM_WORLD);
+    if (world_size == 1 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) refuse_lone_slurm_tasks();
+    MPI_Comm node = split_by_host(MPI_COMM_WORLD);
+    node_local_rank = rank_in(node);
+    node_local_size = size_of(node);
+    crowded = is_crowded(node);
+    MPI_Comm_free(&node);
+}
+
+std::unique_ptr<Communicator> Session::State::make_group(int color, bool over_mpi) {
+    if (!uses_mpi) return color < 0 ? nullptr : std::make_unique<SelfComm>();
+    MPI_Comm comm = split_comm(MPI_COMM_WORLD, color, world_rank);
+    if (comm == MPI_COMM_NULL) return nullptr;
+    const int size = size_of(comm);
+    if (size == 1) {
+        MPI_Comm_free(&comm);
+        return std::make_unique<SelfComm>();
+    }
+    auto world_ranks = world_ranks_of(comm, world_rank);
+    MPI_Comm node = split_by_host(comm);
+    const bool on_one_host = size_of(node) == size; // the same answer on all its ranks
+    MPI_Comm_free(&node);
+    if (over_mpi || !on_one_host) return make_mpi_comm(&comm, std::move(world_ranks));
+    auto [window, segments] = make_segments(comm);
+    windows.push_back(window);
+    return std::make_unique<NodeComm>(NodeComm::Group{.rank = rank_in(comm),
+                                                      .world_ranks = std::move(world_ranks),
+                                                      .segments = std::move(segments),
+                                                      .crowded = crowded});
+}
+
+Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+Session Session::start(int* /*argc*/, char*** /*argv*/) {
+    auto state = std::make_unique<State>();
+    char host[256] = {};
+    gethostname(host, sizeof host - 1);
+    state->host_name = host;
+    if (started_by_mpi_launcher()) {
+        state->start_mpi();
+    } else {
+        refuse_lone_slurm_tasks();
+    }
+    state->world = state->make_group(0, false);
+    return Session(std::move(state));
+}
+
+int Session::world_rank() const {
+    return state_->world_rank;
+}
+int Session::world_size() const {
+    return state_->world_size;
+}
+int Session::node_local_rank() const {
+    return state_->node_local_rank;
+}
+int Session::node_local_size() const {
+    return state_->node_local_size;
+}
+const std::string& Session::host_name() const {
+    return state_->host_name;
+}
+Communicator& Session::world() {
+    return *state_->world;
+}
+std::unique_ptr<Communicator> Session::split(int color) {
+    return state_->make_group(color, false);
+}
+std::unique_ptr<Communicator> Session::split_over_mpi(int color) {
+    return state_->make_group(color, true);
+}
+
+void Session::abort(int exit_code) {
+    if (state_->uses_mpi) {
+        exit_after(kLeaveSeconds, exit_code);
+        MPI_Abort(MPI_COMM_WORLD, exit_code);
+    }
+    _exit(exit_code);
+}
+
+void Session::leave(int exit_code) {
+    ignore_stop_signals();
+    flush_streams();
+    if (state_->uses_mpi) {
+        const int code_when_alone = exit_code == 0 ? 1 : exit_code;
+        exit_after(kLeaveSeconds, code_when_alone);
+        if (!last_barrier()) _exit(code_when_alone);
+        for (MPI_Win& window : state_->windows) {
+            MPI_Win_unlock_all(window);
+            MPI_Win_free(&window);
+        }
+        MPI_Finalize();
+    }
+    flush_streams();
+    _exit(exit_code);
+}
+
+} // namespace entrodraft::dist

@@ -1,0 +1,70 @@
+// Slices of an axis and of attention heads: arithmetic only.
+#include "entrodraft/dist/shard.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace entrodraft::dist {
+namespace {
+
+void check_rank(int rank, int ranks) {
+    if (ranks < 1 || rank < 0 || rank >= ranks) {
+        throw std::invalid_argument("rank " + std::to_string(rank) + " is not one of " + std::to_string(ranks));
+    }
+}
+
+// Every rank gets the same number of query heads, and whole KV heads or one that it shares.
+bool heads_divide(int n_heads, int n_kv_heads, int ranks) {
+    return n_heads % ranks == 0 && (n_kv_heads % ranks == 0 || ranks % n_kv_heads == 0);
+}
+
+std::string rank_counts_that_work(int n_heads, int n_kv_heads) {
+    std::string list;
+    for (int ranks = 1; ranks <= n_heads; ++ranks) {
+        if (!heads_divide(n_heads, n_kv_heads, ranks)) continue;
+        list += (list.empty() ? "" : ", ") + std::to_string(ranks);
+    }
+    return list;
+}
+
+} // namespace
+
+Slice even_slice(std::int64_t length, int rank, int ranks, std::int64_t unit) {
+    check_rank(rank, ranks);
+    if (length < 0 || unit < 1) {
+        throw std::invalid_argument("cannot cut " + std::to_string(length) + " items in units of " +
+                                    std::to_string(unit));
+    }
+    const std::int64_t units = length / unit + (length % unit != 0 ? 1 : 0);
+    const std::int64_t each = units / ranks;
+    const std::int64_t larger_parts = units % ranks; // the first ranks take one unit more
+    const auto first_unit = [&](std::int64_t r) { return r * each + std::min(r, larger_parts); };
+    // The last unit may be partial, so only the very end can lie beyond `length`.
+    const auto bound = [&](std::int64_t r) { return first_unit(r) == units ? length : first_unit(r) * unit; };
+    return {bound(rank), bound(rank + std::int64_t{1})};
+}
+
+HeadShard head_shard(int n_heads, int n_kv_heads, int rank, int ranks) {
+    check_rank(rank, ranks);
+    if (n_heads < 1 || n_kv_heads < 1 || n_heads % n_kv_heads != 0) {
+        throw std::invalid_argument(std::to_string(n_heads) + " attention heads do not share " +
+                                    std::to_string(n_kv_heads) + " KV heads evenly");
+    }
+    if (!heads_divide(n_heads, n_kv_heads, ranks)) {
+        throw std::invalid_argument(std::to_string(n_heads) + " attention heads with " + std::to_string(n_kv_heads) +
+                                    " KV heads cannot be cut over " + std::to_string(ranks) +
+                                    " ranks; rank counts that work: " + rank_counts_that_work(n_heads, n_kv_heads));
+    }
+    HeadShard shard;
+    shard.query_heads = even_slice(n_heads, rank, ranks);
+    if (n_kv_heads >= ranks) {
+        shard.kv_heads = even_slice(n_kv_heads, rank, ranks);
+    } else {
+        const int shared = rank / (ranks / n_kv_heads);
+        shard.kv_heads = {shared, shared + 1};
+    }
+    return shard;
+}
+
+} // namespace entrodraft::dist
