@@ -1,7 +1,10 @@
 // What reading a file that is not as it should be throws: the message names file, place and reason.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 
 namespace entrodraft::model {
 
@@ -9,5 +12,23 @@ class BadFile final : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
+
+// Text out of a file as a message may show it: in quotes, control characters as \xHH, long texts cut. Local.
+inline std::string in_quotes(std::string_view text) {
+    constexpr std::size_t kLongest = 120;
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    std::string shown = "'";
+    for (const char c : text.substr(0, kLongest)) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte < 0x20 || byte == 0x7f) {
+            shown += "\\x";
+            shown += kDigits[byte >> 4];
+            shown += kDigits[byte & 15];
+        } else {
+            shown += c;
+        }
+    }
+    return shown + (text.size() > kLongest ? "...'" : "'");
+}
 
 } // namespace entrodraft::model

@@ -1,0 +1,31 @@
+// Reads JSON that nobody has vouched for: size and depth are capped, the whole text must be one value in valid
+// UTF-8, and by default no key may stand twice in an object. Knows nothing of what the fields mean.
+// Only .cpp files include this, so that nlohmann stays private. Called by config, safetensors and tokenizer.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace entrodraft::model {
+
+constexpr std::size_t kMaxJsonDepth = 128; // objects and arrays in one another
+
+// The file's text. Throws BadFile where it is missing, no regular file, or longer than max_bytes. Local.
+std::string read_text_file(const std::filesystem::path& file, std::size_t max_bytes);
+
+// The value that the file holds. Throws BadFile with file, line and reason. Local.
+nlohmann::json read_json_file(const std::filesystem::path& file, std::size_t max_bytes,
+                              bool reject_duplicate_keys = true);
+
+// The same from memory; `what` stands for the file in messages. Local.
+nlohmann::json parse_json(std::string_view text, const std::string& what, bool reject_duplicate_keys = true);
+
+// Runs a handler of nlohmann's SAX interface over text, which must be one JSON value and nothing else; no DOM is
+// made. Whatever the handler throws passes through. Throws BadFile with `what`, line, byte and reason. Local.
+void scan_json(std::string_view text, const std::string& what, nlohmann::json_sax<nlohmann::json>& handler);
+
+} // namespace entrodraft::model
