@@ -112,13 +112,11 @@ prepare() {
     case "$tests, $done_for" in
     "OFF, tests OFF nvcc $nvcc" | "OFF, tests ON nvcc $nvcc" | "ON, tests ON nvcc $nvcc") return 0 ;;
     esac
-    ensure g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libboost-program-options-dev \
-        nlohmann-json3-dev libonig-dev libutf8proc-dev
-    if [ "$tests" = ON ]; then
-        ensure libgtest-dev
-    elif has libgtest-dev; then
-        tests=ON
-    fi
+    local needed=(g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libboost-program-options-dev
+        nlohmann-json3-dev libonig-dev libutf8proc-dev)
+    [ "$tests" = OFF ] || needed+=(libgtest-dev)
+    ensure "${needed[@]}"
+    if has libgtest-dev; then tests=ON; fi
     if [ $cuda = ON ] && ! install_nccl "$nvcc"; then
         say "NCCL could not be installed: building for CPUs only although nvcc is here; remove build/ to try again"
         cuda=OFF
