@@ -44,6 +44,7 @@ class Packet {
   public:
     static constexpr int kMostDraftTokens = 127;
 
+    // 1 to 256 slots of 0 to kMostDraftTokens tokens; throws std::invalid_argument otherwise.
     Packet(int n_slots, int max_draft_tokens);
 
     PacketHeader& header() { return *reinterpret_cast<PacketHeader*>(bytes_.data()); }
@@ -62,11 +63,13 @@ class Packet {
     int max_draft_tokens() const { return max_draft_tokens_; }
     void clear();
 
-    // Empty for a packet that follows number `round - 1` over sequences of `checksum`; else what is wrong. Local.
+    // Empty for packet number `round` over sequences of `checksum` whose fields can all be followed (token ids are
+    // only known not to be negative); else what is wrong. Local.
     std::string why_unexpected(std::uint64_t round, std::uint64_t checksum) const;
 
   private:
     std::size_t slot_offset(int index) const;
+    std::string why_unexpected_slot(int index) const;
 
     int n_slots_;
     int max_draft_tokens_;

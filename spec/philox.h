@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace entrodraft::spec {
@@ -25,7 +26,7 @@ class RandomStream {
     std::array<std::uint32_t, 2> key_;
 };
 
-// 64-bit mixing hash of a byte string (for sequence keys) and of integers. Local.
+// 64-bit mixing hash of a byte string, for sequence keys and checksums: the same on every machine. Local.
 std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed = 0);
 
 } // namespace entrodraft::spec

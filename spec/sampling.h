@@ -21,18 +21,29 @@ struct SamplingOptions {
     bool greedy() const { return temperature == 0; }
 };
 
+// Temperatures outside 0 and [kLeastTemperature, kMostTemperature] are refused: float cannot hold their quotients.
+constexpr double kLeastTemperature = 1e-6;
+constexpr double kMostTemperature = 1e6;
+
 // Empty when the options make sense; else what is wrong, naming the option. Local.
 const char* why_invalid(const SamplingOptions& options);
 
 // Fills `probabilities` (as long as `logits`, sum 1, zeros where filtered) with the distribution after
-// temperature > 0, top-k and top-p. Ties at the top-k border are all kept, as transformers does. Local.
+// temperature > 0, top-k and top-p. As in transformers, ties at the top-k border are all kept and ties at the top-p
+// border are kept from the highest id down. Probabilities below 2^-100 of the greatest become 0; -inf bans a token.
+// Throws std::invalid_argument on options that are greedy or invalid, std::runtime_error on NaN, +inf or only -inf.
+// Local.
 void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities);
 
-// The lowest id of the largest value. Local.
+// The lowest id of the largest value. NaN never wins; throws std::runtime_error where there is nothing else. Local.
 TokenId arg_max(std::span<const float> values);
 
 // The token at quantile u in [0, 1) of a distribution whose sum may differ from 1 by rounding. Never a token
-// of probability 0. Local.
+// of probability 0. Throws std::runtime_error where the sum is 0 or not a number. Local.
 TokenId sample(std::span<const float> probabilities, double u);
+
+// The token at quantile u of norm(max(0, p - q)), without a row to hold it; -1 where that is 0 everywhere.
+// Throws std::runtime_error where a value is NaN. Local.
+TokenId sample_excess(std::span<const float> p, std::span<const float> q, double u);
 
 } // namespace entrodraft::spec

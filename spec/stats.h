@@ -30,40 +30,44 @@ struct Stats {
     std::int64_t rounds = 0;
     std::int64_t drafted = 0;
     std::int64_t accepted = 0;
-    std::int64_t target_passes = 0; // rounds; prefill not counted
-    std::int64_t draft_passes = 0;  // prefill not counted
+    std::int64_t target_passes = 0;           // rounds; prefill not counted
+    std::int64_t draft_passes = 0;            // prefill not counted
     std::vector<std::int64_t> passes_of_rows; // [r]: target passes of r rows
     StepSeconds seconds;
 
     void count_round(int n_drafted, int n_accepted, int n_draft_passes);
     Stats& operator+=(const Stats& other);
 
-    double acceptance_rate() const;       // accepted / drafted; 0 where nothing was drafted
-    double mean_accepted_length() const;  // accepted / rounds + 1: tokens a round before the end cuts it
+    double acceptance_rate() const;      // accepted / drafted; 0 where nothing was drafted
+    double mean_accepted_length() const; // accepted / rounds + 1: tokens a round before the end cuts it; 0 without
     double tokens_per_target_pass() const;
     double ms_per_token() const; // decoding time (total less prefill) a new token
 };
 
 // Costs of passes in seconds, measured by `bench latency`: the costs file.
 struct Costs {
-    double t_draft = 0;               // a draft pass of one row
-    std::vector<double> t_target;     // [r - 1]: a target pass of r rows
+    double t_draft = 0;                    // a draft pass of one row
+    std::vector<double> t_target;          // [r - 1]: a target pass of r rows
     double target_seconds(int rows) const; // linear between measured rows, held at the ends
 };
 
-// JSON text of a costs file, and back. read throws std::runtime_error naming file and field. Local.
+// JSON text of a costs file, and back: {"schema_version": 1, "t_draft_ms": x, "t_target_ms": [..]}, null where a row
+// count was not measured, any other field ignored. read throws std::runtime_error naming file and field. Local.
 std::string to_json(const Costs& costs);
 Costs read_costs(const std::string& file);
 
-// New tokens * t_target(1) / sum over rounds of (draft passes * t_draft + t_target(rows)). Local.
+// 0 where nothing was done: new tokens * t_target(1) / sum over rounds of (draft passes * t_draft + t_target(rows)).
+// Local.
 double predicted_speedup(const Stats& stats, const Costs& costs);
 
-// Leviathan et al. 2023, Theorems 3.8 and 3.11, Corollary 3.9, i.i.d. acceptance alpha. Local.
+// Leviathan et al. 2023, Theorems 3.8 and 3.11, Corollary 3.9, i.i.d. acceptance alpha in [0, 1], k drafted tokens,
+// c the draft's cost of a pass over the target's (in operations: c'). Throw std::invalid_argument outside. Local.
 double expected_tokens(double alpha, int k);
 double walltime_factor(double alpha, int k, double c);
 double operations_factor(double alpha, int k, double c_operations);
 
-// Share of positions in `tokens` whose n-gram occurred before in it: how much a text repeats itself. Local.
+// Share of positions in `tokens` whose n-gram occurred before in it: how much a text repeats itself;
+// 0 for shorter texts. Local.
 double repeated_ngram_share(std::span<const std::int32_t> tokens, int n);
 
 } // namespace entrodraft::spec

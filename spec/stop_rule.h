@@ -10,6 +10,8 @@
 // The caps --max-draft-tokens and --min-draft-tokens hold for every rule; min_tokens makes a rule look later.
 #pragma once
 
+#include "entrodraft/spec/packet.h"
+
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +49,7 @@ struct RoundFeedback {
 
 class StopRule {
   public:
+    // Throws std::invalid_argument with why_invalid's words.
     explicit StopRule(const StopRuleOptions& options);
 
     const StopRuleOptions& options() const { return options_; }
@@ -55,17 +58,24 @@ class StopRule {
     void begin_sequence(); // per-sequence state starts afresh
     void begin_round();
     // To be asked once after each drafted token, with the entropy the token was drawn at (ignored unless
-    // needs_entropy). True: stop drafting, this token included. Local.
+    // needs_entropy; NaN where there is none: no rule fires on it and none counts it). True: stop drafting,
+    // this token included. Local.
     bool should_stop(double entropy_nats);
+    // Why the last should_stop was true: rule or cap; none while it was not. A rule that fires on the cap's
+    // token counts as rule.
+    DraftEnd end() const { return end_; }
     // Whether the last true of should_stop came from a threshold rule, so that --drop-stop-token applies.
-    bool is_threshold_rule() const;
+    bool is_threshold_rule() const { return needs_entropy() && end_ == DraftEnd::rule; }
     void end_round(const RoundFeedback& feedback);
 
   private:
+    bool entropy_fires() const;
+
     StopRuleOptions options_;
     std::vector<double> squares_; // x_t^2 of this drafting phase
-    int drafted_ = 0;
-    int k_ = 0; // heuristic's current length
+    int drafted_ = 0;             // t
+    int k_ = 0;                   // constant's length, heuristic's current one
+    DraftEnd end_ = DraftEnd::none;
 };
 
 } // namespace entrodraft::spec

@@ -29,13 +29,20 @@ Verdict verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const 
 
 struct RejectionInput {
     std::span<const TokenId> drafted;
-    std::span<const float> p; // [drafted.size() + 1][vocab]
-    std::span<const float> q; // [drafted.size()][vocab]
+    std::span<const float> p;         // [drafted.size() + 1][vocab]
+    std::span<const float> q;         // [drafted.size()][vocab]
     std::uint64_t first_position = 0; // position in the sequence of drafted[0]
     double lenience = 1;
 };
 
-// Random numbers: one per drafted position for acceptance, one at the end for the resampled or bonus token. Local.
+// With `acceptance[i]` in [0, 1) deciding about drafted[i], and resample[i] choosing the token said after i accepted
+// ones: what the exact tests call. Throws std::invalid_argument on sizes and lenience, std::out_of_range on token ids,
+// std::runtime_error where q(x) is 0 (x cannot have been drawn from it) or a number that is read is NaN. A residual
+// that is 0 everywhere by rounding is replaced by p. Local.
+Verdict verify_rejection(const RejectionInput& input, std::span<const double> acceptance,
+                         std::span<const double> resample);
+
+// The same with each number taken at the position in the sequence of the token that it decides about. Local.
 Verdict verify_rejection(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
 
 } // namespace entrodraft::spec

@@ -1,0 +1,122 @@
+// The bytes of a control packet: where what lies, and whether a received one can be followed. See packet.h.
+#include "entrodraft/spec/packet.h"
+
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <type_traits>
+
+namespace entrodraft::spec {
+
+static_assert(std::is_trivially_copyable_v<PacketHeader> && sizeof(PacketHeader) == 32);
+static_assert(std::is_trivially_copyable_v<SlotHeader> && sizeof(SlotHeader) == 8);
+
+namespace {
+
+constexpr int kMostSlots = 256; // PacketHeader::slot is a byte
+
+std::string wrong(const char* what, std::uint64_t found, std::uint64_t expected) {
+    return std::string("packet ") + what + " is " + std::to_string(found) + ", expected " + std::to_string(expected);
+}
+
+} // namespace
+
+Packet::Packet(int n_slots, int max_draft_tokens) : n_slots_(n_slots), max_draft_tokens_(max_draft_tokens) {
+    if (n_slots < 1 || n_slots > kMostSlots)
+        throw std::invalid_argument("a packet holds 1 to 256 slots, not " + std::to_string(n_slots));
+    if (max_draft_tokens < 0 || max_draft_tokens > kMostDraftTokens)
+        throw std::invalid_argument("a packet holds 0 to 127 draft tokens a slot, not " +
+                                    std::to_string(max_draft_tokens));
+    const auto capacity = static_cast<std::size_t>(max_draft_tokens);
+    const std::size_t used = sizeof(SlotHeader) + capacity * (sizeof(TokenId) + 1);
+    slot_bytes_ = (used + alignof(TokenId) - 1) / alignof(TokenId) * alignof(TokenId);
+    bytes_.resize(sizeof(PacketHeader) + static_cast<std::size_t>(n_slots) * slot_bytes_);
+    clear();
+}
+
+void Packet::clear() {
+    std::memset(bytes_.data(), 0, bytes_.size());
+    new (bytes_.data()) PacketHeader();
+    for (int i = 0; i < n_slots_; ++i)
+        new (bytes_.data() + slot_offset(i)) SlotHeader();
+}
+
+std::size_t Packet::slot_offset(int index) const {
+    if (index < 0 || index >= n_slots_)
+        throw std::out_of_range("packet slot " + std::to_string(index) + " of " + std::to_string(n_slots_));
+    return sizeof(PacketHeader) + static_cast<std::size_t>(index) * slot_bytes_;
+}
+
+SlotHeader& Packet::slot(int index) {
+    return *reinterpret_cast<SlotHeader*>(bytes_.data() + slot_offset(index));
+}
+
+const SlotHeader& Packet::slot(int index) const {
+    return *reinterpret_cast<const SlotHeader*>(bytes_.data() + slot_offset(index));
+}
+
+std::span<TokenId> Packet::tokens(int index) {
+    auto* first = bytes_.data() + slot_offset(index) + sizeof(SlotHeader);
+    return {reinterpret_cast<TokenId*>(first), static_cast<std::size_t>(max_draft_tokens_)};
+}
+
+std::span<const TokenId> Packet::tokens(int index) const {
+    const auto* first = bytes_.data() + slot_offset(index) + sizeof(SlotHeader);
+    return {reinterpret_cast<const TokenId*>(first), static_cast<std::size_t>(max_draft_tokens_)};
+}
+
+std::span<std::int8_t> Packet::parents(int index) {
+    const auto capacity = static_cast<std::size_t>(max_draft_tokens_);
+    auto* first = bytes_.data() + slot_offset(index) + sizeof(SlotHeader) + capacity * sizeof(TokenId);
+    return {reinterpret_cast<std::int8_t*>(first), capacity};
+}
+
+std::span<const std::int8_t> Packet::parents(int index) const {
+    const auto capacity = static_cast<std::size_t>(max_draft_tokens_);
+    const auto* first = bytes_.data() + slot_offset(index) + sizeof(SlotHeader) + capacity * sizeof(TokenId);
+    return {reinterpret_cast<const std::int8_t*>(first), capacity};
+}
+
+std::string Packet::why_unexpected(std::uint64_t round, std::uint64_t checksum) const {
+    const PacketHeader& head = header();
+    if (head.magic != PacketHeader::kMagic) return wrong("magic", head.magic, PacketHeader::kMagic);
+    if (head.version != PacketHeader::kVersion) return wrong("version", head.version, PacketHeader::kVersion);
+    if (head.round != round) return wrong("number", head.round, round);
+    if (head.checksum != checksum) return wrong("checksum", head.checksum, checksum);
+    const auto command = static_cast<unsigned>(head.command);
+    if (command < static_cast<unsigned>(Command::round) || command > static_cast<unsigned>(Command::stop))
+        return "packet command " + std::to_string(command) + " is unknown";
+    if (head.slot >= n_slots_)
+        return "packet slot " + std::to_string(head.slot) + " is not one of " + std::to_string(n_slots_);
+    if (head.command == Command::admit && head.admission_bytes == 0) return "packet admits a sequence of 0 bytes";
+    if (head.command == Command::prefill && head.prefill_rows == 0) return "packet prefills 0 rows";
+    for (int i = 0; i < n_slots_; ++i) {
+        const std::string reason = why_unexpected_slot(i);
+        if (!reason.empty()) return "packet slot " + std::to_string(i) + ": " + reason;
+    }
+    return {};
+}
+
+std::string Packet::why_unexpected_slot(int index) const {
+    const SlotHeader& head = slot(index);
+    if (static_cast<unsigned>(head.state) > static_cast<unsigned>(SlotState::decoding))
+        return "state " + std::to_string(static_cast<unsigned>(head.state)) + " is unknown";
+    if (static_cast<unsigned>(head.draft_end) > static_cast<unsigned>(DraftEnd::end_of_text))
+        return "draft end " + std::to_string(static_cast<unsigned>(head.draft_end)) + " is unknown";
+    if (head.n_drafted > max_draft_tokens_)
+        return std::to_string(head.n_drafted) + " drafted tokens exceed " + std::to_string(max_draft_tokens_);
+    if (head.n_committed > max_draft_tokens_)
+        return std::to_string(head.n_committed) + " committed tokens exceed " + std::to_string(max_draft_tokens_);
+    if (header().command != Command::round || head.state != SlotState::decoding) return {};
+    if (head.next_token < 0) return "next token " + std::to_string(head.next_token) + " is negative";
+    for (std::size_t i = 0; i < head.n_drafted; ++i) {
+        if (tokens(index)[i] < 0)
+            return "drafted token " + std::to_string(i) + " is negative: " + std::to_string(tokens(index)[i]);
+        const int parent = parents(index)[i];
+        if (parent < -1 || parent >= static_cast<int>(i))
+            return "drafted token " + std::to_string(i) + " has parent " + std::to_string(parent);
+    }
+    return {};
+}
+
+} // namespace entrodraft::spec

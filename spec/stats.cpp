@@ -1,0 +1,220 @@
+// Counting, timing and the formulas made from them; the costs file. See stats.h.
+#include "entrodraft/spec/stats.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+
+namespace entrodraft::spec {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kCostsVersion = 1;
+constexpr std::size_t kMostCostsBytes = 1 << 20;
+constexpr double kMsPerSecond = 1000;
+
+double ratio(double numerator, double denominator) {
+    return denominator != 0 ? numerator / denominator : 0;
+}
+double ratio(std::int64_t numerator, std::int64_t denominator) {
+    return ratio(static_cast<double>(numerator), static_cast<double>(denominator));
+}
+
+void check_theory(double alpha, int k, double c) {
+    if (!(alpha >= 0 && alpha <= 1)) throw std::invalid_argument("alpha must be in [0, 1]");
+    if (k < 0) throw std::invalid_argument("k, the number of drafted tokens, must not be negative");
+    if (!(c >= 0) || std::isinf(c))
+        throw std::invalid_argument("c, the draft's share of the cost, must not be negative");
+}
+
+[[noreturn]] void bad_costs(const std::string& file, const std::string& reason) {
+    throw std::runtime_error(file + ": " + reason + "; write it with `bench latency`");
+}
+
+double read_ms(const Json& value, double least, const std::string& file, const std::string& field) {
+    const double ms = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+    if (!std::isfinite(ms) || ms < least)
+        bad_costs(file, field + " must be a number of milliseconds " + (least > 0 ? "above 0" : "not below 0"));
+    return ms / kMsPerSecond;
+}
+
+// The file as JSON. A field that stands twice is refused: it would silently be one of the two.
+Json parse_costs(const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    if (!in) throw std::runtime_error(file + ": cannot be opened for reading");
+    std::string text(kMostCostsBytes + 1, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (in.bad()) throw std::runtime_error(file + ": cannot be read");
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMostCostsBytes) bad_costs(file, "is larger than 1 MiB and thus no costs file");
+    std::set<std::string> fields;
+    const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+        if (event == Json::parse_event_t::key && depth == 1 && !fields.insert(parsed.get<std::string>()).second)
+            bad_costs(file, "field " + parsed.dump(-1, ' ', false, Json::error_handler_t::replace) + " stands twice");
+        return true;
+    };
+    try {
+        return Json::parse(text, watch);
+    } catch (const Json::exception& error) {
+        bad_costs(file, std::string("is not JSON (") + error.what() + ")");
+    }
+}
+
+const Json& field_of(const Json& object, const char* field, const std::string& file) {
+    const auto found = object.find(field);
+    if (found == object.end()) bad_costs(file, std::string("field ") + field + " is missing");
+    return *found;
+}
+
+} // namespace
+
+StepSeconds& StepSeconds::operator+=(const StepSeconds& other) {
+    draft += other.draft;
+    entropy += other.entropy;
+    announce += other.announce;
+    score += other.score;
+    gather += other.gather;
+    decide += other.decide;
+    prefill += other.prefill;
+    total += other.total;
+    return *this;
+}
+
+void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
+    if (n_drafted < 0 || n_accepted < 0 || n_accepted > n_drafted || n_draft_passes < 0)
+        throw std::invalid_argument("a round of " + std::to_string(n_drafted) + " drafted and " +
+                                    std::to_string(n_accepted) + " accepted tokens in " +
+                                    std::to_string(n_draft_passes) + " passes cannot be");
+    ++rounds;
+    ++target_passes;
+    drafted += n_drafted;
+    accepted += n_accepted;
+    draft_passes += n_draft_passes;
+    const auto rows = static_cast<std::size_t>(n_drafted) + 1;
+    if (passes_of_rows.size() <= rows) passes_of_rows.resize(rows + 1);
+    ++passes_of_rows[rows];
+}
+
+Stats& Stats::operator+=(const Stats& other) {
+    sequences += other.sequences;
+    prompt_tokens += other.prompt_tokens;
+    new_tokens += other.new_tokens;
+    rounds += other.rounds;
+    drafted += other.drafted;
+    accepted += other.accepted;
+    target_passes += other.target_passes;
+    draft_passes += other.draft_passes;
+    if (passes_of_rows.size() < other.passes_of_rows.size()) passes_of_rows.resize(other.passes_of_rows.size());
+    for (std::size_t rows = 0; rows < other.passes_of_rows.size(); ++rows)
+        passes_of_rows[rows] += other.passes_of_rows[rows];
+    seconds += other.seconds;
+    return *this;
+}
+
+double Stats::acceptance_rate() const {
+    return ratio(accepted, drafted);
+}
+double Stats::mean_accepted_length() const {
+    return rounds > 0 ? ratio(accepted, rounds) + 1 : 0;
+}
+double Stats::tokens_per_target_pass() const {
+    return ratio(new_tokens, target_passes);
+}
+double Stats::ms_per_token() const {
+    return ratio((seconds.total - seconds.prefill) * kMsPerSecond, static_cast<double>(new_tokens));
+}
+
+double Costs::target_seconds(int rows) const {
+    if (rows < 1 || t_target.empty())
+        throw std::invalid_argument("there is no target pass of " + std::to_string(rows) + " rows");
+    const auto wanted = std::min(static_cast<std::size_t>(rows), t_target.size()) - 1;
+    const auto measured = [this](std::size_t index) { return !std::isnan(t_target[index]); };
+    std::size_t below = wanted, above = wanted;
+    while (below > 0 && !measured(below))
+        --below;
+    while (above + 1 < t_target.size() && !measured(above))
+        ++above;
+    if (!measured(below)) return t_target[above];
+    if (!measured(above) || above == below) return t_target[below];
+    const double share = static_cast<double>(wanted - below) / static_cast<double>(above - below);
+    return std::lerp(t_target[below], t_target[above], share);
+}
+
+std::string to_json(const Costs& costs) {
+    Json rows = Json::array();
+    for (const double seconds : costs.t_target)
+        rows.push_back(std::isnan(seconds) ? Json() : Json(seconds * kMsPerSecond));
+    return nlohmann::ordered_json{
+        {"schema_version", kCostsVersion}, {"t_draft_ms", costs.t_draft * kMsPerSecond}, {"t_target_ms", rows}}
+        .dump();
+}
+
+Costs read_costs(const std::string& file) {
+    const Json json = parse_costs(file);
+    if (!json.is_object()) bad_costs(file, "does not hold one JSON object");
+    const Json& version = field_of(json, "schema_version", file);
+    if (!version.is_number_integer() || version != kCostsVersion)
+        bad_costs(file, "field schema_version must be " + std::to_string(kCostsVersion));
+    Costs costs;
+    costs.t_draft = read_ms(field_of(json, "t_draft_ms", file), 0, file, "field t_draft_ms");
+    const Json& rows = field_of(json, "t_target_ms", file);
+    if (!rows.is_array() || rows.empty()) bad_costs(file, "field t_target_ms must be a list of milliseconds");
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const bool unmeasured = rows[i].is_null() && i > 0;
+        const std::string field = "field t_target_ms[" + std::to_string(i) + "]";
+        costs.t_target.push_back(unmeasured ? std::numeric_limits<double>::quiet_NaN()
+                                            : read_ms(rows[i], std::numeric_limits<double>::denorm_min(), file, field));
+    }
+    return costs;
+}
+
+double predicted_speedup(const Stats& stats, const Costs& costs) {
+    double seconds = static_cast<double>(stats.draft_passes) * costs.t_draft;
+    for (std::size_t rows = 1; rows < stats.passes_of_rows.size(); ++rows) {
+        if (stats.passes_of_rows[rows] == 0) continue;
+        seconds += static_cast<double>(stats.passes_of_rows[rows]) * costs.target_seconds(static_cast<int>(rows));
+    }
+    return ratio(static_cast<double>(stats.new_tokens) * costs.target_seconds(1), seconds);
+}
+
+double expected_tokens(double alpha, int k) {
+    check_theory(alpha, k, 0);
+    double sum = 0; // (1 - alpha^(k+1)) / (1 - alpha), written so that alpha = 1 needs no case
+    for (int i = 0; i <= k; ++i)
+        sum = sum * alpha + 1;
+    return sum;
+}
+
+double walltime_factor(double alpha, int k, double c) {
+    check_theory(alpha, k, c);
+    return expected_tokens(alpha, k) / (k * c + 1);
+}
+
+double operations_factor(double alpha, int k, double c_operations) {
+    check_theory(alpha, k, c_operations);
+    return (k * c_operations + k + 1) / expected_tokens(alpha, k);
+}
+
+double repeated_ngram_share(std::span<const std::int32_t> tokens, int n) {
+    if (n < 1) throw std::invalid_argument("an n-gram has at least 1 token, not " + std::to_string(n));
+    const auto length = static_cast<std::size_t>(n);
+    if (tokens.size() < length) return 0;
+    const auto less = [&](std::size_t a, std::size_t b) {
+        return std::ranges::lexicographical_compare(tokens.subspan(a, length), tokens.subspan(b, length));
+    };
+    std::set<std::size_t, decltype(less)> seen(less);
+    const std::size_t positions = tokens.size() - length + 1;
+    for (std::size_t i = 0; i < positions; ++i)
+        seen.insert(i);
+    return static_cast<double>(positions - seen.size()) / static_cast<double>(positions);
+}
+
+} // namespace entrodraft::spec
