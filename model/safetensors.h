@@ -2,7 +2,7 @@
 //
 // Format: https://github.com/huggingface/safetensors (README, "Format"). A file is hostile until read:
 // everything the reference reader rejects is rejected here with file, place and reason, and duplicate
-// tensor names too. Knows nothing of models. Called by weights and inspect.
+// tensor names too. Knows nothing of models. Called by decoder, families/names and inspect.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct TensorView {
     std::string name;
     std::string dtype; // as in the file: "F16", "BF16", "F32", ...
     DiskType type = DiskType::other;
-    std::vector<std::int64_t> shape;
+    std::vector<std::int64_t> shape;  // [] is one element
     std::span<const std::byte> bytes; // not necessarily aligned
     const std::string* file = nullptr;
 };
@@ -47,6 +47,8 @@ class Checkpoint {
 
   private:
     struct Mapping;
+    void add(const std::filesystem::path& file);
+
     std::filesystem::path where_;
     std::vector<std::shared_ptr<Mapping>> mappings_;
     std::map<std::string, TensorView> tensors_;
