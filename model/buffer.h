@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 namespace entrodraft::model {
@@ -13,7 +14,8 @@ class Buffer {
     Buffer() = default;
     // Throws std::bad_alloc with nothing allocated. Local.
     explicit Buffer(std::size_t bytes, Pages pages = Pages::small);
-    Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Buffer(Buffer&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
     Buffer& operator=(Buffer&& other) noexcept;
     ~Buffer();
 

@@ -45,8 +45,10 @@ struct Pass {
 };
 
 struct PassResult {
-    // [logit_rows.size()][local_vocab], this rank's slice of the vocabulary; valid until the next pass.
+    // [logit_rows.size()][logits_stride], of which the first local_vocab().size() count: this rank's slice of
+    // the vocabulary. Valid until the next pass.
     std::span<const float> logits;
+    std::size_t logits_stride = 0;
     // [hidden_layers.size()][rows.size()][hidden_size]; valid until the next pass.
     std::span<const float> hidden;
 };
@@ -54,7 +56,7 @@ struct PassResult {
 struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     int n_slots = 1;
-    int capacity = 0; // positions a slot; 0: the model's max_positions
+    int capacity = 0;             // positions a slot; 0: the model's max_positions
     double timeout_seconds = 300; // of every collective
 };
 
@@ -71,9 +73,9 @@ class Decoder {
     KvCache& cache();
     // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i.
     dist::Slice local_vocab() const;
-    std::size_t weight_bytes() const;   // read by a pass of one row on this rank
-    double operations_per_row() const;  // multiply-adds times two of a row on this rank, attention not counted
-    int most_rows() const;              // rows a pass may have: longer prompts go in chunks
+    std::size_t weight_bytes() const;  // read by a pass of one row on this rank
+    double operations_per_row() const; // multiply-adds times two of a row on this rank, attention not counted
+    int most_rows() const;             // rows a pass may have: longer prompts go in chunks
 
     // Computes the rows, writes their keys and values at the end of their slots and appends them to the cache.
     // Throws std::invalid_argument on rows that break the contract above. Collective over tp.

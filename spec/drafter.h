@@ -21,9 +21,9 @@ namespace entrodraft::spec {
 struct Draft {
     std::vector<TokenId> tokens;
     std::vector<int> parents;
-    std::vector<float> entropies_nats;   // of each token's unadjusted distribution; NaN where not computed
-    std::vector<float> probabilities;    // of each token in the unadjusted distribution; NaN where not computed
-    std::span<const float> q;            // [tokens.size()][vocab] adjusted distributions; empty when greedy
+    std::vector<float> entropies_nats; // of each token's unadjusted distribution; NaN where not computed
+    std::vector<float> probabilities;  // of each token in the unadjusted distribution; NaN where not computed
+    std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty when greedy
     DraftEnd end = DraftEnd::none;
     int passes = 0;
     double seconds = 0;         // of the whole phase

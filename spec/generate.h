@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -27,9 +28,9 @@ struct EngineOptions {
     Acceptance acceptance = Acceptance::rejection;
     double lenience = 1;
     StopRuleOptions stop_rule;
-    int vocab_size = 0;            // tokens that both models and the tokenizer know
-    bool record_margins = false;   // Completion::logit_margins, greedy only
-    double timeout_seconds = 300;  // of every collective
+    int vocab_size = 0;           // tokens that both models and the tokenizer know
+    bool record_margins = false;  // Completion::logit_margins, greedy only
+    double timeout_seconds = 300; // of every collective
 };
 
 // What an engine works with. All outlive it. drafter and tokenizer are null on ranks that do not coordinate;
@@ -45,9 +46,23 @@ struct EngineParts {
 
 // What the coordinator asks for and hands out. Unused on the other ranks.
 struct EngineCallbacks {
-    std::function<std::optional<Request>()> next_request;                       // empty: no more
-    std::function<void(const Request&, std::string_view)> on_text;              // a piece of text; may be unset
+    std::function<std::optional<Request>()> next_request;          // empty: no more
+    std::function<void(const Request&, std::string_view)> on_text; // a piece of text; may be unset
     std::function<void(const Request&, Completion)> on_complete;
+};
+
+// Something failed inside a round: what() is the reason, the rest is where. The other ranks may be waiting, so
+// whoever catches it prints and tears the job down.
+class RoundError final : public std::runtime_error {
+  public:
+    RoundError(const std::string& reason, std::uint64_t round, std::string step)
+        : std::runtime_error(reason), round_(round), step_(std::move(step)) {}
+    std::uint64_t round() const { return round_; }
+    const std::string& step() const { return step_; } // "draft", "announce", "score", "gather", "decide"
+
+  private:
+    std::uint64_t round_;
+    std::string step_;
 };
 
 enum class RunEnd { finished, interrupted };
@@ -61,10 +76,6 @@ class Engine {
     // seen in a status word: then all ranks stop after the same round, and the unfinished sequence is dropped.
     // Throws RoundError. Collective over the replica.
     RunEnd run(const EngineCallbacks& callbacks, const volatile int& stop_signal);
-
-    // For messages: where this rank is.
-    std::int64_t round_number() const;
-    const char* step_name() const; // "draft", "announce", "score", "gather", "decide"
 
   private:
     struct Impl;

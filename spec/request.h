@@ -11,7 +11,7 @@
 namespace entrodraft::spec {
 
 struct Request {
-    std::string id = "null"; // compact JSON
+    std::string id = "null";        // compact JSON
     std::uint64_t sequence_key = 0; // hash of id; 0 for a prompt from the command line
     std::vector<TokenId> prompt;
     int max_new_tokens = 128;

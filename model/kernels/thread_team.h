@@ -7,15 +7,16 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace entrodraft::model {
 
 class ThreadTeam {
   public:
+    // Throws std::invalid_argument below one thread, std::system_error where none can be started.
     explicit ThreadTeam(int n_threads);
     ~ThreadTeam();
     ThreadTeam(const ThreadTeam&) = delete;
@@ -25,12 +26,10 @@ class ThreadTeam {
 
     // Calls work(thread) once on every thread of the team and returns when all are done. `work` must not throw.
     template <typename Work> void run(Work&& work) {
-        if (n_threads_ == 1) {
-            work(0);
-            return;
-        }
-        auto call = [](void* context, int thread) { (*static_cast<std::remove_reference_t<Work>*>(context))(thread); };
-        run_all(call, &work);
+        if (n_threads_ == 1) return work(0);
+        using Target = std::remove_reference_t<Work>;
+        auto call = [](void* context, int thread) { (*static_cast<Target*>(context))(thread); };
+        run_all(call, const_cast<void*>(static_cast<const void*>(&work)));
     }
 
     // All threads of the team reach this point before any goes on. Only inside run().
@@ -38,24 +37,26 @@ class ThreadTeam {
 
   private:
     using Call = void (*)(void* context, int thread);
+    // One cache line a thread: how many runs it has finished and how many barriers it has reached.
+    struct alignas(64) Progress {
+        std::atomic<std::uint32_t> runs{0};
+        std::atomic<std::uint32_t> barriers{0};
+    };
+
     void run_all(Call call, void* context);
     void serve(int thread);
-
-    struct alignas(64) Arrival {
-        std::atomic<std::uint32_t> count{0};
-    };
+    void await_run(std::uint32_t finished);
+    void stop();
 
     int n_threads_;
     Call call_ = nullptr;
     void* context_ = nullptr;
+    std::vector<Progress> progress_;
     alignas(64) std::atomic<std::uint32_t> run_number_{0};
-    alignas(64) std::atomic<std::uint32_t> barrier_phase_{0};
-    alignas(64) std::atomic<std::uint32_t> waiting_{0};
-    std::vector<Arrival> arrivals_;
+    alignas(64) std::atomic<int> sleepers_{0};
     std::atomic<bool> stop_{false};
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::atomic<int> sleepers_{0};
     std::vector<std::thread> threads_;
 };
 

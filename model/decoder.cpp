@@ -1,0 +1,439 @@
+// The one forward pass: Llama's block (pre-norm, grouped-query attention with rotary positions, gated MLP) over
+// this rank's heads and this rank's slice of the MLP. Every thread walks the whole pass; what they share out is
+// outputs, heads and rows, and they meet at barriers.
+#include "entrodraft/model/decoder.h"
+
+#include "entrodraft/model/bad_file.h"
+#include "entrodraft/model/families/names.h"
+#include "entrodraft/model/parallel_linear.h"
+#include "entrodraft/model/rotary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace entrodraft::model {
+
+namespace {
+
+constexpr int kMostRows = 128; // of a pass; a chunk of a long prompt
+
+std::size_t index(int value) {
+    return static_cast<std::size_t>(value);
+}
+
+struct Layer {
+    std::vector<float> input_norm; // [hidden]
+    ColumnLinear qkv;              // own query heads, then own key heads, then own value heads
+    RowLinear attention_output;
+    std::vector<float> post_attention_norm; // [hidden]
+    ColumnLinear gate;
+    ColumnLinear up;
+    RowLinear down;
+};
+
+// Rows that extend one slot: [begin, end) of the pass, behind `cached` positions.
+struct Segment {
+    int slot = 0;
+    int begin = 0;
+    int end = 0;
+    int cached = 0;
+};
+
+std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name, int length) {
+    std::vector<float> values(index(length));
+    read_floats(checkpoint.tensor(name), {0, length}, values.data());
+    return values;
+}
+
+} // namespace
+
+struct Decoder::Impl {
+    ModelConfig config;
+    DecoderOptions options;
+    dist::Communicator* tp = nullptr;
+    ThreadTeam* team = nullptr;
+    const kernels::Kernels* kernels = nullptr;
+
+    dist::HeadShard heads;
+    WeightArena arena;
+    VocabEmbedding embedding;
+    std::vector<Layer> layers;
+    std::vector<float> final_norm;
+    ColumnLinear head; // empty where the embedding's table serves as head
+    KvCache cache;
+    RotaryTable rotary;
+    std::size_t bytes_per_pass = 0;
+    double operations = 0;
+
+    // Activations, [kMostRows][...] each; normed and scores are per thread.
+    Buffer x, qkv, attended, gate, up, normed, scores, logits;
+    std::vector<float> hidden;
+
+    // The pass at hand.
+    Pass pass;
+    std::vector<Segment> segments;
+    std::vector<TokenId> tokens;
+    std::vector<std::uint64_t> ancestors; // [rows][kMostRows / 64], by_parent only
+
+    Impl(const ModelConfig& model_config, const DecoderOptions& decoder_options, dist::Communicator& tp_ranks,
+         ThreadTeam& threads)
+        : config(model_config), options(decoder_options), tp(&tp_ranks), team(&threads),
+          kernels(&kernels::best_kernels()),
+          heads(dist::head_shard(config.n_heads, config.n_kv_heads, tp->rank(), tp->size())), arena(team->size()),
+          cache({config.n_layers, static_cast<int>(heads.kv_heads.size()), config.head_dim, options.n_slots,
+                 options.capacity}),
+          rotary(config.head_dim, config.rope_theta) {}
+
+    int n_query_heads() const { return static_cast<int>(heads.query_heads.size()); }
+    int n_kv_heads() const { return static_cast<int>(heads.kv_heads.size()); }
+    int group() const { return n_query_heads() / n_kv_heads(); }
+    int rows() const { return static_cast<int>(pass.rows.size()); }
+    float* normed_of(int thread) { return normed.as<float>() + index(thread) * kMostRows * index(config.hidden_size); }
+
+    void make_layers();
+    void load_weights(const Checkpoint& checkpoint);
+    void make_buffers();
+    void prepare(const Pass& next);
+    void norm_rows(const PassContext& context, const std::vector<float>& weight, const float* from, int n_rows) const;
+    void attention(const PassContext& context, int layer_index);
+    void rotate_and_store(int layer_index, int row, const Segment& segment, int kv_head);
+    void attend(const PassContext& context, int layer_index);
+    void attend_task(const PassContext& context, int layer_index, const Segment& segment, int kv_head, int first,
+                     int count);
+    void mlp(const PassContext& context, const Layer& layer);
+    void project_logits(const PassContext& context);
+    void keep_hidden(const PassContext& context, int layers_done);
+};
+
+// ---- construction ----
+
+void Decoder::Impl::make_layers() {
+    const int threads = team->size(), hidden_size = config.hidden_size, dim = config.head_dim;
+    const WeightType type = options.weight_type;
+    const int mlp_width =
+        static_cast<int>(dist::even_slice(config.intermediate_size, tp->rank(), tp->size(), kernels::kLanes).size());
+    const dist::Slice vocab = dist::even_slice(config.vocab_size, tp->rank(), tp->size(), kernels::kGroup);
+    layers.resize(index(config.n_layers));
+    for (Layer& layer : layers) {
+        layer.qkv = ColumnLinear((n_query_heads() + 2 * n_kv_heads()) * dim, hidden_size, type, threads);
+        layer.attention_output = RowLinear(hidden_size, n_query_heads() * dim, type, threads);
+        layer.gate = ColumnLinear(mlp_width, hidden_size, type, threads);
+        layer.up = ColumnLinear(mlp_width, hidden_size, type, threads);
+        layer.down = RowLinear(hidden_size, mlp_width, type, threads);
+        for (PackedMatrix* matrix : {&layer.qkv.matrix(), &layer.attention_output.matrix(), &layer.gate.matrix(),
+                                     &layer.up.matrix(), &layer.down.matrix()}) {
+            arena.place(*matrix);
+            bytes_per_pass += matrix->bytes();
+            operations += 2.0 * matrix->n() * matrix->k();
+        }
+    }
+    embedding = VocabEmbedding(vocab, hidden_size, type, threads);
+    arena.place(embedding.table());
+    if (!config.tied_embeddings) {
+        head = ColumnLinear(static_cast<int>(vocab.size()), hidden_size, type, threads);
+        arena.place(head.matrix());
+    }
+    bytes_per_pass += embedding.table().bytes(); // the head's, tied or not
+    operations += 2.0 * static_cast<double>(vocab.size()) * hidden_size;
+    arena.allocate();
+}
+
+void Decoder::Impl::load_weights(const Checkpoint& checkpoint) {
+    const int rank = tp->rank(), ranks = tp->size(), dim = config.head_dim;
+    const ModelNames names = names_of(config);
+    const dist::Slice all_hidden = {0, config.hidden_size};
+    const dist::Slice query = {heads.query_heads.begin * dim, heads.query_heads.end * dim};
+    const dist::Slice kv = {heads.kv_heads.begin * dim, heads.kv_heads.end * dim};
+    const dist::Slice wide = dist::even_slice(config.intermediate_size, rank, ranks, kernels::kLanes);
+
+    final_norm = read_vector(checkpoint, names.final_norm, config.hidden_size);
+    for (int i = 0; i < config.n_layers; ++i) {
+        const LayerNames layer = names.layer(i);
+        layers[index(i)].input_norm = read_vector(checkpoint, layer.input_norm, config.hidden_size);
+        layers[index(i)].post_attention_norm = read_vector(checkpoint, layer.post_attention_norm, config.hidden_size);
+    }
+    auto load = [&](PackedMatrix& matrix, int thread, std::initializer_list<MatrixPart> parts) {
+        matrix.load({parts.begin(), parts.size()}, thread);
+    };
+    auto load_thread = [&](int thread) {
+        load(embedding.table(), thread, {{&checkpoint.tensor(names.embedding), embedding.vocab(), all_hidden}});
+        if (!config.tied_embeddings)
+            load(head.matrix(), thread, {{&checkpoint.tensor(names.head), embedding.vocab(), all_hidden}});
+        for (int i = 0; i < config.n_layers; ++i) {
+            const LayerNames layer = names.layer(i);
+            Layer& to = layers[index(i)];
+            load(to.qkv.matrix(), thread,
+                 {{&checkpoint.tensor(layer.query), query, all_hidden},
+                  {&checkpoint.tensor(layer.key), kv, all_hidden},
+                  {&checkpoint.tensor(layer.value), kv, all_hidden}});
+            load(to.attention_output.matrix(), thread, {{&checkpoint.tensor(layer.output), all_hidden, query}});
+            load(to.gate.matrix(), thread, {{&checkpoint.tensor(layer.gate), wide, all_hidden}});
+            load(to.up.matrix(), thread, {{&checkpoint.tensor(layer.up), wide, all_hidden}});
+            load(to.down.matrix(), thread, {{&checkpoint.tensor(layer.down), all_hidden, wide}});
+        }
+    };
+    std::vector<std::exception_ptr> failures(index(team->size()));
+    team->run([&](int thread) { // each thread packs what it will read: its pages lie near its core
+        try {
+            load_thread(thread);
+        } catch (...) {
+            failures[index(thread)] = std::current_exception();
+        }
+    });
+    for (const std::exception_ptr& failure : failures)
+        if (failure) std::rethrow_exception(failure);
+}
+
+void Decoder::Impl::make_buffers() {
+    const std::size_t row = kMostRows * sizeof(float);
+    x = Buffer(row * index(config.hidden_size));
+    normed = Buffer(row * index(config.hidden_size) * index(team->size()));
+    qkv = Buffer(row * layers[0].qkv.y_stride());
+    attended = Buffer(row * index(n_query_heads() * config.head_dim));
+    gate = Buffer(row * layers[0].gate.y_stride());
+    up = Buffer(row * layers[0].up.y_stride());
+    logits = Buffer(row * index(embedding.table().n_padded()));
+    scores = Buffer(index(team->size()) * kernels::kMostQueries * index(cache.shape().capacity) * sizeof(float));
+}
+
+Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Decoder::Decoder(Decoder&&) noexcept = default;
+Decoder::~Decoder() = default;
+
+Decoder Decoder::load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
+                      dist::Communicator& tp, ThreadTeam& team) {
+    if (config.activation != Activation::silu)
+        throw std::invalid_argument("this decoder computes the silu activation only");
+    check_shapes(config, checkpoint);
+    DecoderOptions filled = options;
+    if (filled.capacity == 0) filled.capacity = config.max_positions;
+    auto impl = std::make_unique<Impl>(config, filled, tp, team);
+    impl->make_layers();
+    impl->load_weights(checkpoint);
+    impl->make_buffers();
+    return Decoder(std::move(impl));
+}
+
+const ModelConfig& Decoder::config() const {
+    return impl_->config;
+}
+KvCache& Decoder::cache() {
+    return impl_->cache;
+}
+dist::Slice Decoder::local_vocab() const {
+    return impl_->embedding.vocab();
+}
+std::size_t Decoder::weight_bytes() const {
+    return impl_->bytes_per_pass;
+}
+double Decoder::operations_per_row() const {
+    return impl_->operations;
+}
+int Decoder::most_rows() const {
+    return kMostRows;
+}
+
+// ---- the pass ----
+
+PassResult Decoder::forward(const Pass& pass) {
+    Impl& d = *impl_;
+    d.prepare(pass);
+    std::exception_ptr failure;
+    const PassContext shared = {d.kernels, d.team,  d.tp, dist::Deadline::after_seconds(d.options.timeout_seconds),
+                                0,         &failure};
+    d.team->run([&](int thread) {
+        PassContext context = shared;
+        context.thread = thread;
+        d.embedding.look_up(context, d.tokens, d.x.as<float>(), index(d.config.hidden_size));
+        d.keep_hidden(context, 0);
+        for (int i = 0; i < d.config.n_layers; ++i) {
+            d.attention(context, i);
+            d.mlp(context, d.layers[index(i)]);
+            d.keep_hidden(context, i + 1);
+        }
+        d.project_logits(context);
+    });
+    if (failure) std::rethrow_exception(failure);
+    for (const Segment& segment : d.segments)
+        d.cache.append(segment.slot, segment.end - segment.begin);
+    const std::size_t stride = index(d.embedding.table().n_padded());
+    return {{d.logits.as<float>(), pass.logit_rows.size() * stride}, stride, d.hidden};
+}
+
+// Checks the rows against the contract and lays out what the threads will share.
+void Decoder::Impl::prepare(const Pass& next) {
+    pass = next;
+    if (pass.rows.empty() || rows() > kMostRows)
+        throw std::invalid_argument("a pass takes 1 to " + std::to_string(kMostRows) + " rows, not " +
+                                    std::to_string(rows()));
+    segments.clear();
+    tokens.clear();
+    int last_position = 0;
+    for (int r = 0; r < rows(); ++r) {
+        const Row& row = pass.rows[index(r)];
+        if (row.token < 0 || row.token >= config.vocab_size)
+            throw std::invalid_argument("token id " + std::to_string(row.token) + " is outside the vocabulary of " +
+                                        std::to_string(config.vocab_size));
+        if (row.slot < 0 || row.slot >= options.n_slots)
+            throw std::invalid_argument("no cache slot " + std::to_string(row.slot));
+        if (row.position < 0 || row.position >= config.max_positions)
+            throw std::invalid_argument("position " + std::to_string(row.position) + " is outside the context of " +
+                                        std::to_string(config.max_positions));
+        if (row.parent >= r || (row.parent >= 0 && pass.rows[index(row.parent)].slot != row.slot))
+            throw std::invalid_argument("a row's parent must stand before it in the same sequence");
+        if (segments.empty() || segments.back().slot != row.slot)
+            segments.push_back({row.slot, r, r, cache.length(row.slot)});
+        segments.back().end = r + 1;
+        last_position = std::max(last_position, row.position);
+        tokens.push_back(row.token);
+    }
+    for (const Segment& segment : segments)
+        if (segment.cached + segment.end - segment.begin > cache.shape().capacity)
+            throw std::invalid_argument("the cache holds " + std::to_string(cache.shape().capacity) + " positions");
+    rotary.cover(last_position);
+    hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
+    if (pass.mask != Mask::by_parent) return;
+    constexpr std::size_t kWords = kMostRows / 64;
+    ancestors.assign(pass.rows.size() * kWords, 0);
+    for (const Segment& segment : segments) {
+        for (int r = segment.begin; r < segment.end; ++r) {
+            std::uint64_t* mine = &ancestors[index(r) * kWords];
+            const int parent = pass.rows[index(r)].parent;
+            if (parent >= 0) std::copy_n(&ancestors[index(parent) * kWords], kWords, mine);
+            const int bit = r - segment.begin;
+            mine[bit / 64] |= std::uint64_t{1} << (bit % 64);
+        }
+    }
+}
+
+void Decoder::Impl::keep_hidden(const PassContext& context, int layers_done) {
+    if (context.thread != 0) return;
+    const std::size_t floats = pass.rows.size() * index(config.hidden_size);
+    for (std::size_t i = 0; i < pass.hidden_layers.size(); ++i)
+        if (pass.hidden_layers[i] == layers_done) std::copy_n(x.as<float>(), floats, hidden.data() + i * floats);
+}
+
+// Every thread norms all rows into its own memory: cheaper than meeting at a barrier.
+void Decoder::Impl::norm_rows(const PassContext& context, const std::vector<float>& weight, const float* from,
+                              int n_rows) const {
+    const std::size_t width = index(config.hidden_size);
+    float* to = const_cast<Impl*>(this)->normed_of(context.thread);
+    for (int r = 0; r < n_rows; ++r)
+        kernels->rms_norm(from + index(r) * width, weight.data(), config.hidden_size, config.norm_epsilon,
+                          to + index(r) * width);
+}
+
+void Decoder::Impl::attention(const PassContext& context, int layer_index) {
+    const Layer& layer = layers[index(layer_index)];
+    const std::size_t width = index(config.hidden_size);
+    norm_rows(context, layer.input_norm, x.as<float>(), rows());
+    layer.qkv.apply(context, normed_of(context.thread), width, rows(), qkv.as<float>());
+    context.barrier();
+    attend(context, layer_index);
+    context.barrier();
+    layer.attention_output.add_to(context, attended.as<float>(), index(n_query_heads() * config.head_dim), rows(),
+                                  x.as<float>(), width);
+}
+
+// Rotates the key head and its query heads of one row, and puts key and value into the cache.
+void Decoder::Impl::rotate_and_store(int layer_index, int row, const Segment& segment, int kv_head) {
+    const int dim = config.head_dim, half = dim / 2;
+    float* base = qkv.as<float>() + index(row) * layers[index(layer_index)].qkv.y_stride();
+    const float* cosines = rotary.cosines(pass.rows[index(row)].position);
+    const float* sines = rotary.sines(pass.rows[index(row)].position);
+    for (int g = 0; g < group(); ++g)
+        kernels->rotate_half(base + (kv_head * group() + g) * dim, cosines, sines, half);
+    float* key = base + (n_query_heads() + kv_head) * dim;
+    const float* value = base + (n_query_heads() + n_kv_heads() + kv_head) * dim;
+    kernels->rotate_half(key, cosines, sines, half);
+    const int at = segment.cached + row - segment.begin;
+    float* keys = cache.keys(layer_index, segment.slot, kv_head) +
+                  index(at / KvCache::kBlock) * index(dim) * KvCache::kBlock + at % KvCache::kBlock;
+    for (int d = 0; d < dim; ++d)
+        keys[d * KvCache::kBlock] = key[d];
+    std::copy_n(value, dim, cache.values(layer_index, segment.slot, kv_head) + index(at) * index(dim));
+}
+
+// Shares out (segment, key head, chunk of queries) over the threads. Where key heads divide by threads, each
+// thread stores the keys that it alone will read, and no barrier is needed between storing and reading.
+void Decoder::Impl::attend(const PassContext& context, int layer_index) {
+    const int threads = team->size();
+    const bool own_heads = n_kv_heads() % threads == 0;
+    const dist::Slice my_heads = dist::even_slice(n_kv_heads(), context.thread, threads);
+    const dist::Slice my_rows = dist::even_slice(rows(), context.thread, threads);
+    for (const Segment& segment : segments) {
+        for (int r = segment.begin; r < segment.end; ++r) {
+            if (!own_heads && !my_rows.contains(r)) continue;
+            for (int h = 0; h < n_kv_heads(); ++h)
+                if (!own_heads || my_heads.contains(h)) rotate_and_store(layer_index, r, segment, h);
+        }
+    }
+    if (!own_heads) context.barrier();
+    for (const Segment& segment : segments) {
+        const int queries = (segment.end - segment.begin) * group();
+        const int share = (queries * n_kv_heads() + threads - 1) / threads;
+        const int chunk = std::clamp(own_heads ? queries : share, 1, kernels::kMostQueries);
+        const int chunks = (queries + chunk - 1) / chunk;
+        const dist::Slice tasks = own_heads ? dist::Slice{my_heads.begin * chunks, my_heads.end * chunks}
+                                            : dist::even_slice(n_kv_heads() * chunks, context.thread, threads);
+        for (auto task = static_cast<int>(tasks.begin); task < tasks.end; ++task) {
+            const int first = task % chunks * chunk;
+            attend_task(context, layer_index, segment, task / chunks, first, std::min(chunk, queries - first));
+        }
+    }
+}
+
+// Attention of queries [first, first + count) of a segment's (row, query head of the group) pairs.
+void Decoder::Impl::attend_task(const PassContext& context, int layer_index, const Segment& segment, int kv_head,
+                                int first, int count) {
+    const int dim = config.head_dim, length = segment.end - segment.begin;
+    const std::size_t stride = layers[index(layer_index)].qkv.y_stride();
+    kernels::AttentionArgs args;
+    args.n_queries = count;
+    args.head_dim = dim;
+    args.scale = 1.0f / std::sqrt(static_cast<float>(dim));
+    args.keys = cache.keys(layer_index, segment.slot, kv_head);
+    args.values = cache.values(layer_index, segment.slot, kv_head);
+    args.scratch_stride = index(cache.shape().capacity);
+    args.scratch = scores.as<float>() + index(context.thread) * kernels::kMostQueries * args.scratch_stride;
+    args.mask_begin = segment.cached;
+    for (int i = 0; i < count; ++i) {
+        const int row = segment.begin + (first + i) / group();
+        const int query_head = kv_head * group() + (first + i) % group();
+        args.q[i] = qkv.as<float>() + index(row) * stride + query_head * dim;
+        args.out[i] = attended.as<float>() + (index(row) * index(n_query_heads()) + index(query_head)) * index(dim);
+        args.n_keys[i] = segment.cached + (pass.mask == Mask::full ? length : row - segment.begin + 1);
+        if (pass.mask == Mask::by_parent) args.mask[i] = &ancestors[index(row) * (kMostRows / 64)];
+    }
+    kernels->attention(args);
+}
+
+void Decoder::Impl::mlp(const PassContext& context, const Layer& layer) {
+    const std::size_t width = index(config.hidden_size), stride = layer.gate.y_stride();
+    norm_rows(context, layer.post_attention_norm, x.as<float>(), rows());
+    layer.gate.apply(context, normed_of(context.thread), width, rows(), gate.as<float>());
+    layer.up.apply(context, normed_of(context.thread), width, rows(), up.as<float>());
+    const dist::Slice mine = layer.gate.matrix().outputs_of(context.thread);
+    for (int r = 0; r < rows(); ++r) {
+        const std::size_t at = index(r) * stride + static_cast<std::size_t>(mine.begin);
+        kernels->silu_multiply(gate.as<float>() + at, up.as<float>() + at, static_cast<int>(mine.size()));
+    }
+    context.barrier();
+    layer.down.add_to(context, gate.as<float>(), stride, rows(), x.as<float>(), width);
+}
+
+void Decoder::Impl::project_logits(const PassContext& context) {
+    if (pass.logit_rows.empty()) return;
+    const std::size_t width = index(config.hidden_size);
+    float* to = normed_of(context.thread);
+    for (std::size_t i = 0; i < pass.logit_rows.size(); ++i)
+        kernels->rms_norm(x.as<float>() + index(pass.logit_rows[i]) * width, final_norm.data(), config.hidden_size,
+                          config.norm_epsilon, to + i * width);
+    const PackedMatrix& matrix = config.tied_embeddings ? embedding.table() : head.matrix();
+    matrix.multiply(*kernels, context.thread, to, width, static_cast<int>(pass.logit_rows.size()), logits.as<float>(),
+                    index(matrix.n_padded()), false);
+}
+
+} // namespace entrodraft::model

@@ -1,0 +1,81 @@
+// Which kernel table this processor runs, and the parts of the kernels that need no vectors.
+#include "entrodraft/model/kernels/kernels.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace entrodraft::model::kernels {
+
+namespace portable {
+extern const Kernels kTable;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const Kernels kTable;
+}
+namespace avx512 {
+extern const Kernels kTable;
+}
+#endif
+
+namespace {
+
+bool has_avx512() {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#else
+    return false;
+#endif
+}
+
+bool has_avx2() {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#else
+    return false;
+#endif
+}
+
+} // namespace
+
+const Kernels* kernels_named(const char* name) {
+    if (std::strcmp(name, "portable") == 0) return &portable::kTable;
+#if defined(__x86_64__)
+    if (std::strcmp(name, "avx2") == 0) return has_avx2() ? &avx2::kTable : nullptr;
+    if (std::strcmp(name, "avx512") == 0) return has_avx512() ? &avx512::kTable : nullptr;
+#endif
+    return nullptr;
+}
+
+const Kernels& best_kernels() {
+    for (const char* name : {"avx512", "avx2"})
+        if (const Kernels* table = kernels_named(name)) return *table;
+    return portable::kTable;
+}
+
+double LogitStats::log_sum_exp() const {
+    return static_cast<double>(max) + std::log(sum_exp);
+}
+
+double LogitStats::entropy_nats() const {
+    return std::log(sum_exp) - sum_shifted_exp / sum_exp;
+}
+
+double LogitStats::probability(float logit) const {
+    return std::exp(static_cast<double>(logit) - static_cast<double>(max)) / sum_exp;
+}
+
+LogitStats merge(const LogitStats& left, const LogitStats& right) {
+    const bool keep_left = left.max >= right.max; // ties go to the lower index
+    LogitStats merged = keep_left ? left : right;
+    const LogitStats& other = keep_left ? right : left;
+    const double shift = static_cast<double>(other.max) - static_cast<double>(merged.max);
+    if (std::isinf(shift)) return merged; // a part with nothing but minus infinity
+    const double scale = std::exp(shift);
+    merged.sum_exp += other.sum_exp * scale;
+    merged.sum_shifted_exp += (other.sum_shifted_exp + shift * other.sum_exp) * scale;
+    return merged;
+}
+
+} // namespace entrodraft::model::kernels

@@ -1,0 +1,87 @@
+// The small-row CPU kernels, as a table of functions for one instruction set, chosen once at run time.
+//
+// Every kernel computes a row alone, in a fixed order of additions: its result does not depend on how many
+// rows are computed with it, nor on how outputs are shared out among threads. Weights lie packed with outputs
+// in the lanes (packed_matrix.h); activations are row-major float32. Called by decoder and packed_matrix.
+#pragma once
+
+#include "entrodraft/model/config.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace entrodraft::model::kernels {
+
+inline constexpr int kLanes = 16;      // outputs are padded to whole vectors of this many
+inline constexpr int kGroup = 64;      // outputs of a full group: [K][64]
+inline constexpr int kMostQueries = 6; // queries of one attention call
+
+// y[r][0..width) = or += sum over k of x[r][k] * w[k][0..width), k in order.
+struct LinearArgs {
+    const void* w = nullptr; // [k][width], 64-byte aligned
+    WeightType type = WeightType::float32;
+    int k = 0;
+    int width = 0; // 16, 32, 48 or 64
+    const float* x = nullptr;
+    std::size_t x_stride = 0;
+    int rows = 0;
+    float* y = nullptr;
+    std::size_t y_stride = 0;
+    bool add = false;
+};
+
+// out[i][d] = sum over keys j < n_keys[i] of softmax_j(scale q[i] . key[j]) * value[j][d], keys in order.
+// With `mask` (by_parent), key j >= mask_begin counts for query i only where bit j - mask_begin of mask[i] is set.
+struct AttentionArgs {
+    const float* q[kMostQueries] = {}; // [head_dim] each
+    float* out[kMostQueries] = {};     // [head_dim] each
+    int n_keys[kMostQueries] = {};
+    const std::uint64_t* mask[kMostQueries] = {}; // nullptr: all of n_keys
+    int mask_begin = 0;
+    int n_queries = 0;
+    int head_dim = 0;
+    float scale = 1;
+    const float* keys = nullptr;   // [n_keys / 16][head_dim][16]
+    const float* values = nullptr; // [n_keys][head_dim]
+    float* scratch = nullptr;      // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
+    std::size_t scratch_stride = 0;
+};
+
+// What one pass over a row of logits (or over a part of it) says; parts are merged by merge().
+struct LogitStats {
+    float max = 0;
+    std::int32_t arg_max = -1;  // lowest index of max
+    double sum_exp = 0;         // sum of exp(x - max)
+    double sum_shifted_exp = 0; // sum of (x - max) exp(x - max)
+
+    double log_sum_exp() const;
+    double entropy_nats() const;
+    double probability(float logit) const; // of a token of this row
+};
+LogitStats merge(const LogitStats& left, const LogitStats& right); // left holds the lower indices
+
+struct Kernels {
+    const char* name; // "avx512", "avx2", "portable"
+    void (*linear)(const LinearArgs& args);
+    void (*attention)(const AttentionArgs& args);
+    // out = x * rsqrt(mean(x^2) + epsilon) * weight, over n elements.
+    void (*rms_norm)(const float* x, const float* weight, int n, float epsilon, float* out);
+    // gate = silu(gate) * up, over n elements.
+    void (*silu_multiply)(float* gate, const float* up, int n);
+    // Rotates pairs (i, i + half) by the angles whose cosines and sines are given, in place.
+    void (*rotate_half)(float* head, const float* cosines, const float* sines, int half);
+    // Largest value alone, and everything.
+    LogitStats (*logit_max)(const float* logits, int n, int first_index);
+    LogitStats (*logit_stats)(const float* logits, int n, int first_index);
+    // Sum of the floats, read as fast as may be; `prefetch` asks for lines ahead of time. For the roofline.
+    float (*read_sum)(const float* data, std::size_t n, bool prefetch);
+    // Runs multiply-adds on registers; returns how many floating-point operations it made.
+    double (*spin_multiply_add)(int iterations, float* sink);
+};
+
+// The fastest table this processor can run. Local.
+const Kernels& best_kernels();
+// The table of that name, or nullptr where the processor or the build lacks it. For tests. Local.
+const Kernels* kernels_named(const char* name);
+
+} // namespace entrodraft::model::kernels

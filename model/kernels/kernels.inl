@@ -1,0 +1,513 @@
+// The kernels themselves, written once over vectors of kWidth lanes and compiled for each instruction set by
+// kernels_avx512.cpp, kernels_avx2.cpp and kernels_portable.cpp, which define KERNEL_SET. Includes nothing with
+// inline functions of its own, so that no code compiled for a newer processor leaks into the rest of the program.
+#include "entrodraft/model/kernels/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace entrodraft::model::kernels::KERNEL_SET {
+namespace {
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+// Lanes of a register, and how many rows x vectors of sums fit the register file: kWide vectors for few rows,
+// kNarrow vectors for more.
+#if defined(__AVX512F__)
+constexpr int kWidth = 16;
+constexpr int kWide = 4, kMostRowsOfWide = 6;
+constexpr int kNarrow = 2, kMostRowsOfNarrow = 14;
+#else
+#if defined(__AVX2__)
+constexpr int kWidth = 8;
+#else
+constexpr int kWidth = 4;
+#endif
+constexpr int kWide = 4, kMostRowsOfWide = 2;
+constexpr int kNarrow = 2, kMostRowsOfNarrow = 5;
+#endif
+
+typedef float Vec __attribute__((vector_size(4 * kWidth), aligned(4)));
+typedef std::int32_t IntVec __attribute__((vector_size(4 * kWidth), aligned(4)));
+typedef std::uint32_t UintVec __attribute__((vector_size(4 * kWidth), aligned(4)));
+typedef std::uint16_t HalfVec __attribute__((vector_size(2 * kWidth), aligned(2)));
+
+ALWAYS_INLINE Vec splat(float value) {
+    return Vec{} + value;
+}
+
+struct Float32 {
+    static constexpr int kBytes = 4;
+    static ALWAYS_INLINE Vec load(const char* p) { return *reinterpret_cast<const Vec*>(p); }
+};
+
+struct BFloat16 {
+    static constexpr int kBytes = 2;
+    static ALWAYS_INLINE Vec load(const char* p) {
+        const UintVec bits = __builtin_convertvector(*reinterpret_cast<const HalfVec*>(p), UintVec) << 16;
+        return __builtin_bit_cast(Vec, bits);
+    }
+};
+
+struct Float16 {
+    static constexpr int kBytes = 2;
+    static ALWAYS_INLINE Vec load(const char* p) {
+#if defined(__AVX512F__)
+        const __m512 wide = _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+        return __builtin_bit_cast(Vec, wide);
+#elif defined(__F16C__)
+        const __m256 wide = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+        return __builtin_bit_cast(Vec, wide);
+#else
+        // Shift exponent and mantissa into place, then scale by 2^112 to correct the exponent's bias.
+        const UintVec half = __builtin_convertvector(*reinterpret_cast<const HalfVec*>(p), UintVec);
+        const UintVec magnitude = (half & 0x7fffu) << 13;
+        const UintVec special = UintVec(magnitude >= (0x7c00u << 13)) & 0x7f800000u;
+        const Vec scaled = __builtin_bit_cast(Vec, magnitude) * 0x1p112f;
+        const UintVec bits = __builtin_bit_cast(UintVec, scaled) | special | ((half & 0x8000u) << 16);
+        return __builtin_bit_cast(Vec, bits);
+#endif
+    }
+};
+
+// ---- linear ----
+
+// Rows x vectors sums held in registers while k runs; weights are asked for 32 steps of k ahead.
+template <typename Weight, int kRows, int kVectors>
+ALWAYS_INLINE void linear_block(const char* w, int width, int k_count, const float* x, std::size_t x_stride, float* y,
+                                std::size_t y_stride, bool add) {
+    const std::size_t step = static_cast<std::size_t>(width) * Weight::kBytes;
+    constexpr int kLookAhead = 32;
+    Vec sums[kRows][kVectors] = {};
+    const float* rows[kRows];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r)
+        rows[r] = x + static_cast<std::size_t>(r) * x_stride;
+    for (int k = 0; k < k_count; ++k, w += step) {
+        Vec weight[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v)
+            weight[v] = Weight::load(w + v * kWidth * Weight::kBytes);
+#pragma GCC unroll 4
+        for (int byte = 0; byte < kVectors * kWidth * Weight::kBytes; byte += 64)
+            __builtin_prefetch(w + kLookAhead * step + byte);
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) {
+            const Vec broadcast = splat(rows[r][k]);
+#pragma GCC unroll 4
+            for (int v = 0; v < kVectors; ++v)
+                sums[r][v] += broadcast * weight[v];
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+            Vec* out = reinterpret_cast<Vec*>(y + static_cast<std::size_t>(r) * y_stride + v * kWidth);
+            *out = add ? *out + sums[r][v] : sums[r][v];
+        }
+    }
+}
+
+template <typename Weight, int kVectors, int kRows>
+void linear_rows(const char* w, const LinearArgs& a, int first_row, int first_output) {
+    linear_block<Weight, kRows, kVectors>(w + static_cast<std::size_t>(first_output) * Weight::kBytes, a.width, a.k,
+                                          a.x + static_cast<std::size_t>(first_row) * a.x_stride, a.x_stride,
+                                          a.y + static_cast<std::size_t>(first_row) * a.y_stride + first_output,
+                                          a.y_stride, a.add);
+}
+
+// Calls the block of exactly `rows` rows, 1 <= rows <= kRows.
+template <typename Weight, int kVectors, int kRows>
+ALWAYS_INLINE void linear_exact(const char* w, const LinearArgs& a, int first_row, int first_output, int rows) {
+    if constexpr (kRows == 1) {
+        linear_rows<Weight, kVectors, 1>(w, a, first_row, first_output);
+    } else {
+        if (rows == kRows) return linear_rows<Weight, kVectors, kRows>(w, a, first_row, first_output);
+        linear_exact<Weight, kVectors, kRows - 1>(w, a, first_row, first_output, rows);
+    }
+}
+
+// The outputs of a group, `kVectors` vectors at a time; what is left over goes one vector at a time.
+template <typename Weight, int kVectors, int kMostRows>
+ALWAYS_INLINE void linear_columns(const char* w, const LinearArgs& a, int first_row, int rows) {
+    int output = 0;
+    for (; output + kVectors * kWidth <= a.width; output += kVectors * kWidth)
+        linear_exact<Weight, kVectors, kMostRows>(w, a, first_row, output, rows);
+    if constexpr (kVectors > 2) {
+        for (; output + 2 * kWidth <= a.width; output += 2 * kWidth)
+            linear_exact<Weight, 2, kMostRows>(w, a, first_row, output, rows);
+    }
+    for (; output < a.width; output += kWidth)
+        linear_exact<Weight, 1, kMostRows>(w, a, first_row, output, rows);
+}
+
+template <typename Weight> void linear_typed(const LinearArgs& a) {
+    const char* w = static_cast<const char*>(a.w);
+    if (a.rows <= kMostRowsOfWide) return linear_columns<Weight, kWide, kMostRowsOfWide>(w, a, 0, a.rows);
+    // Even blocks: 16 rows go as 8 and 8, not as 14 and 2.
+    const int blocks = (a.rows + kMostRowsOfNarrow - 1) / kMostRowsOfNarrow;
+    for (int b = 0, row = 0; b < blocks; ++b) {
+        const int rows = (a.rows - row + blocks - b - 1) / (blocks - b);
+        linear_columns<Weight, kNarrow, kMostRowsOfNarrow>(w, a, row, rows);
+        row += rows;
+    }
+}
+
+void linear(const LinearArgs& a) {
+    switch (a.type) {
+    case WeightType::float32:
+        return linear_typed<Float32>(a);
+    case WeightType::bfloat16:
+        return linear_typed<BFloat16>(a);
+    case WeightType::float16:
+        return linear_typed<Float16>(a);
+    }
+}
+
+// ---- elementwise ----
+
+// exp(x) for x <= 0 and above -87; smaller x count as -87. Relative error below 3e-7.
+ALWAYS_INLINE Vec exp_nonpositive(Vec x) {
+    const Vec floor = splat(-87.0f);
+    x = x > floor ? x : floor;
+    const Vec magic = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
+    const Vec shifted = x * 1.44269504088896341f + magic;
+    const Vec n = shifted - magic;
+    Vec f = x - n * 0.693359375f; // ln 2 in two parts
+    f = f - n * -2.12194440e-4f;
+    Vec p = splat(1.3981999507e-3f);
+    p = p * f + 8.3334519073e-3f;
+    p = p * f + 4.1665795894e-2f;
+    p = p * f + 1.6666665459e-1f;
+    p = p * f + 5.0000001201e-1f;
+    p = p * f * f + f + 1.0f;
+    const IntVec exponent = __builtin_bit_cast(IntVec, shifted) << 23;
+    const IntVec bits = __builtin_bit_cast(IntVec, p) + exponent;
+    return __builtin_bit_cast(Vec, bits);
+}
+
+// Sum of the lanes, always in the same order.
+ALWAYS_INLINE float sum_lanes(Vec v) {
+    float lane[kWidth];
+    for (int i = 0; i < kWidth; ++i)
+        lane[i] = v[i];
+    for (int width = kWidth / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; ++i)
+            lane[i] += lane[i + width];
+    return lane[0];
+}
+
+ALWAYS_INLINE float max_lanes(Vec v) {
+    float largest = v[0];
+    for (int i = 1; i < kWidth; ++i)
+        largest = v[i] > largest ? v[i] : largest;
+    return largest;
+}
+
+void rms_norm(const float* x, const float* weight, int n, float epsilon, float* out) {
+    Vec sum0 = {}, sum1 = {};
+    int i = 0;
+    for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
+        const Vec a = *reinterpret_cast<const Vec*>(x + i), b = *reinterpret_cast<const Vec*>(x + i + kWidth);
+        sum0 += a * a;
+        sum1 += b * b;
+    }
+    float total = sum_lanes(sum0 + sum1);
+    for (; i < n; ++i)
+        total += x[i] * x[i];
+    const float scale = 1.0f / __builtin_sqrtf(total / static_cast<float>(n) + epsilon);
+    for (i = 0; i + kWidth <= n; i += kWidth)
+        *reinterpret_cast<Vec*>(out + i) =
+            *reinterpret_cast<const Vec*>(x + i) * scale * *reinterpret_cast<const Vec*>(weight + i);
+    for (; i < n; ++i)
+        out[i] = x[i] * scale * weight[i];
+}
+
+// silu(x) = x / (1 + exp(-x)), from exp(-|x|).
+ALWAYS_INLINE Vec silu(Vec x) {
+    const Vec zero = {};
+    const Vec magnitude = x > zero ? x : -x;
+    const Vec e = exp_nonpositive(-magnitude);
+    const Vec numerator = x > zero ? splat(1.0f) : e;
+    return x * numerator / (1.0f + e);
+}
+
+void silu_multiply(float* gate, const float* up, int n) {
+    int i = 0;
+    for (; i + kWidth <= n; i += kWidth) {
+        Vec* g = reinterpret_cast<Vec*>(gate + i);
+        *g = silu(*g) * *reinterpret_cast<const Vec*>(up + i);
+    }
+    for (; i < n; ++i)
+        gate[i] = silu(splat(gate[i]))[0] * up[i];
+}
+
+void rotate_half(float* head, const float* cosines, const float* sines, int half) {
+    int i = 0;
+    for (; i + kWidth <= half; i += kWidth) {
+        Vec* low = reinterpret_cast<Vec*>(head + i);
+        Vec* high = reinterpret_cast<Vec*>(head + half + i);
+        const Vec c = *reinterpret_cast<const Vec*>(cosines + i), s = *reinterpret_cast<const Vec*>(sines + i);
+        const Vec a = *low, b = *high;
+        *low = a * c - b * s;
+        *high = b * c + a * s;
+    }
+    for (; i < half; ++i) {
+        const float a = head[i], b = head[half + i];
+        head[i] = a * cosines[i] - b * sines[i];
+        head[half + i] = b * cosines[i] + a * sines[i];
+    }
+}
+
+// ---- attention ----
+
+// Scores of one block of 16 keys for all queries.
+template <int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, int block) {
+    const float* block_keys = a.keys + static_cast<std::size_t>(block) * static_cast<std::size_t>(a.head_dim) * kLanes;
+    for (int lane = 0; lane < kLanes; lane += kWidth) {
+        const float* keys = block_keys + lane;
+        Vec sums[kQueries] = {};
+        for (int d = 0; d < a.head_dim; ++d) {
+            const Vec key = *reinterpret_cast<const Vec*>(keys + d * kLanes);
+#pragma GCC unroll 8
+            for (int i = 0; i < kQueries; ++i)
+                sums[i] += splat(a.q[i][d]) * key;
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < kQueries; ++i)
+            *reinterpret_cast<Vec*>(a.scratch + static_cast<std::size_t>(i) * a.scratch_stride + block * kLanes +
+                                    lane) = sums[i] * a.scale;
+    }
+}
+
+constexpr float kMasked = -3.0e38f;
+
+// Turns scores into weights that sum to 1 / the returned scale; masked and padded keys get exactly 0.
+float soften(const AttentionArgs& a, int query, int n_padded) {
+    float* scores = a.scratch + static_cast<std::size_t>(query) * a.scratch_stride;
+    for (int j = a.n_keys[query]; j < n_padded; ++j)
+        scores[j] = kMasked;
+    if (a.mask[query]) {
+        for (int j = a.mask_begin; j < a.n_keys[query]; ++j) {
+            const int bit = j - a.mask_begin;
+            if (!(a.mask[query][bit / 64] >> (bit % 64) & 1)) scores[j] = kMasked;
+        }
+    }
+    Vec largest = splat(kMasked);
+    for (int j = 0; j < n_padded; j += kWidth) {
+        const Vec s = *reinterpret_cast<const Vec*>(scores + j);
+        largest = s > largest ? s : largest;
+    }
+    const Vec top = splat(max_lanes(largest));
+    Vec sum = {};
+    for (int j = 0; j < n_padded; j += kWidth) {
+        const Vec s = *reinterpret_cast<const Vec*>(scores + j);
+        const Vec zero = {};
+        const Vec e = s > kMasked ? exp_nonpositive(s - top) : zero;
+        *reinterpret_cast<Vec*>(scores + j) = e;
+        sum += e;
+    }
+    return 1.0f / sum_lanes(sum);
+}
+
+// Weighted sum of values over columns [first, first + kWidth * kVectors).
+template <int kQueries, int kVectors>
+ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int first, int n_keys) {
+    Vec sums[kQueries][kVectors] = {};
+    const float* value = a.values + first;
+    for (int j = 0; j < n_keys; ++j, value += a.head_dim) {
+        Vec v[kVectors];
+#pragma GCC unroll 4
+        for (int c = 0; c < kVectors; ++c)
+            v[c] = *reinterpret_cast<const Vec*>(value + c * kWidth);
+#pragma GCC unroll 8
+        for (int i = 0; i < kQueries; ++i) {
+            const Vec weight =
+                splat(a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)]);
+#pragma GCC unroll 4
+            for (int c = 0; c < kVectors; ++c)
+                sums[i][c] += weight * v[c];
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kQueries; ++i)
+#pragma GCC unroll 4
+        for (int c = 0; c < kVectors; ++c)
+            *reinterpret_cast<Vec*>(a.out[i] + first + c * kWidth) = sums[i][c] * scales[i];
+}
+
+template <int kQueries> void attention_exact(const AttentionArgs& a) {
+    int n_keys = 0;
+    for (int i = 0; i < kQueries; ++i)
+        n_keys = a.n_keys[i] > n_keys ? a.n_keys[i] : n_keys;
+    const int n_padded = (n_keys + kLanes - 1) / kLanes * kLanes;
+    for (int block = 0; block < n_padded / kLanes; ++block)
+        score_block<kQueries>(a, block);
+    float scales[kQueries];
+    for (int i = 0; i < kQueries; ++i)
+        scales[i] = soften(a, i, n_padded);
+    int column = 0;
+    for (; column + kWidth * kWide <= a.head_dim; column += kWidth * kWide)
+        mix_columns<kQueries, kWide>(a, scales, column, n_keys);
+    for (; column + kWidth <= a.head_dim; column += kWidth)
+        mix_columns<kQueries, 1>(a, scales, column, n_keys);
+    for (; column < a.head_dim; ++column) {
+        for (int i = 0; i < kQueries; ++i) {
+            float sum = 0;
+            for (int j = 0; j < n_keys; ++j)
+                sum += a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)] *
+                       a.values[static_cast<std::size_t>(j) * static_cast<std::size_t>(a.head_dim) +
+                                static_cast<std::size_t>(column)];
+            a.out[i][column] = sum * scales[i];
+        }
+    }
+}
+
+void attention(const AttentionArgs& a) {
+    switch (a.n_queries) {
+    case 1:
+        return attention_exact<1>(a);
+    case 2:
+        return attention_exact<2>(a);
+    case 3:
+        return attention_exact<3>(a);
+    case 4:
+        return attention_exact<4>(a);
+    case 5:
+        return attention_exact<5>(a);
+    case 6:
+        return attention_exact<6>(a);
+    default:
+        return;
+    }
+}
+
+// ---- logits ----
+
+// Keeps, lane by lane, the largest value and where it stood; then the lowest index of the largest of all.
+LogitStats logit_max(const float* logits, int n, int first_index) {
+    LogitStats stats;
+    Vec largest = splat(-__builtin_inff());
+    IntVec where = {};
+    IntVec index;
+    for (int i = 0; i < kWidth; ++i)
+        index[i] = i;
+    int i = 0;
+    for (; i + kWidth <= n; i += kWidth) {
+        const Vec x = *reinterpret_cast<const Vec*>(logits + i);
+        const auto above = x > largest;
+        largest = above ? x : largest;
+        where = above ? index : where;
+        index += kWidth;
+    }
+    float best = -__builtin_inff();
+    std::int32_t best_index = 0x7fffffff;
+    for (int lane = 0; lane < kWidth; ++lane) {
+        if (largest[lane] > best || (largest[lane] == best && where[lane] < best_index)) {
+            best = largest[lane];
+            best_index = where[lane];
+        }
+    }
+    for (; i < n; ++i) {
+        if (logits[i] > best) {
+            best = logits[i];
+            best_index = i;
+        }
+    }
+    stats.max = best;
+    stats.arg_max = first_index + (best_index < n ? best_index : 0);
+    return stats;
+}
+
+// One pass over the memory, 1,024 logits at a time: the block's maximum first, then its sums while it lies in
+// the first-level cache; sums made so far are rescaled where the maximum rises.
+LogitStats logit_stats(const float* logits, int n, int first_index) {
+    constexpr int kBlockOfLogits = 1024;
+    LogitStats total;
+    for (int begin = 0; begin < n; begin += kBlockOfLogits) {
+        const int count = n - begin < kBlockOfLogits ? n - begin : kBlockOfLogits;
+        const float* x = logits + begin;
+        LogitStats part = logit_max(x, count, first_index + begin);
+        Vec sum0 = {}, sum1 = {}, shifted0 = {}, shifted1 = {};
+        const Vec top = splat(part.max), floor = splat(-87.0f);
+        int i = 0;
+        for (; i + 2 * kWidth <= count; i += 2 * kWidth) {
+            Vec d0 = *reinterpret_cast<const Vec*>(x + i) - top,
+                d1 = *reinterpret_cast<const Vec*>(x + i + kWidth) - top;
+            d0 = d0 > floor ? d0 : floor; // so that minus infinity times zero cannot arise
+            d1 = d1 > floor ? d1 : floor;
+            const Vec e0 = exp_nonpositive(d0), e1 = exp_nonpositive(d1);
+            sum0 += e0;
+            sum1 += e1;
+            shifted0 += d0 * e0;
+            shifted1 += d1 * e1;
+        }
+        double sum = static_cast<double>(sum_lanes(sum0 + sum1));
+        double shifted = static_cast<double>(sum_lanes(shifted0 + shifted1));
+        for (; i < count; ++i) {
+            float d = x[i] - part.max;
+            d = d > -87.0f ? d : -87.0f;
+            const float e = exp_nonpositive(splat(d))[0];
+            sum += static_cast<double>(e);
+            shifted += static_cast<double>(d * e);
+        }
+        part.sum_exp = sum;
+        part.sum_shifted_exp = shifted;
+        total = begin == 0 ? part : merge(total, part);
+    }
+    return total;
+}
+
+// ---- roofline ----
+
+template <bool kPrefetch> ALWAYS_INLINE float read_sum_typed(const float* data, std::size_t n) {
+    Vec sums[8] = {};
+    for (std::size_t i = 0; i + 8 * kWidth <= n; i += 8 * kWidth) {
+#pragma GCC unroll 8
+        for (int v = 0; v < 8; ++v) {
+            if constexpr (kPrefetch) __builtin_prefetch(data + i + v * kWidth + 2048);
+            sums[v] += *reinterpret_cast<const Vec*>(data + i + v * kWidth);
+        }
+    }
+    Vec total = {};
+    for (int v = 0; v < 8; ++v)
+        total += sums[v];
+    return sum_lanes(total);
+}
+
+float read_sum(const float* data, std::size_t n, bool prefetch) {
+    return prefetch ? read_sum_typed<true>(data, n) : read_sum_typed<false>(data, n);
+}
+
+double spin_multiply_add(int iterations, float* sink) {
+#if defined(__AVX512F__)
+    constexpr int kChains = 24;
+#else
+    constexpr int kChains = 10;
+#endif
+    Vec chain[kChains];
+    for (int c = 0; c < kChains; ++c)
+        chain[c] = splat(static_cast<float>(c));
+    Vec factor = splat(0.999f), term = splat(1e-3f);
+    for (int i = 0; i < iterations; ++i) {
+#pragma GCC unroll 24
+        for (int c = 0; c < kChains; ++c)
+            chain[c] = chain[c] * factor + term;
+        __asm__ volatile("" : : "m"(*sink)); // keeps the loop a loop
+    }
+    Vec total = {};
+    for (int c = 0; c < kChains; ++c)
+        total += chain[c];
+    *sink = sum_lanes(total);
+    return static_cast<double>(iterations) * kChains * kWidth * 2;
+}
+
+} // namespace
+
+extern const Kernels kTable;
+const Kernels kTable = {KERNEL_SET_NAME, linear,    attention,   rms_norm, silu_multiply,
+                        rotate_half,     logit_max, logit_stats, read_sum, spin_multiply_add};
+
+} // namespace entrodraft::model::kernels::KERNEL_SET

@@ -1,0 +1,81 @@
+// A weight matrix as the kernels want it: outputs in the lanes, cut into one contiguous stream a thread.
+//
+// Thread t owns a range of outputs in units of 16. Its part is a row of groups of up to 64 outputs, each
+// [K][width], so a thread reads one stream from end to end and prefetching never runs astray. All matrices of
+// a decoder lie behind one another in a WeightArena, in the order in which a pass reads them.
+#pragma once
+
+#include "entrodraft/dist/shard.h"
+#include "entrodraft/model/buffer.h"
+#include "entrodraft/model/config.h"
+#include "entrodraft/model/kernels/kernels.h"
+#include "entrodraft/model/safetensors.h"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace entrodraft::model {
+
+// Rows `outputs` and columns `inputs` of a stored [out][in] matrix.
+struct MatrixPart {
+    const TensorView* tensor = nullptr;
+    dist::Slice outputs;
+    dist::Slice inputs;
+};
+
+class PackedMatrix {
+  public:
+    PackedMatrix() = default;
+    // n outputs of k inputs, shared out among `n_threads`. Memory comes from WeightArena::place.
+    PackedMatrix(int n, int k, WeightType type, int n_threads);
+
+    int n() const { return n_; }
+    int n_padded() const { return n_padded_; } // what a row of results must have room for
+    int k() const { return k_; }
+    std::size_t bytes() const;
+    dist::Slice outputs_of(int thread) const { return parts_[static_cast<std::size_t>(thread)].outputs; } // of n_padded
+
+    // Fills this thread's part from parts stacked along the outputs. Local, one call a thread.
+    void load(std::span<const MatrixPart> stacked, int thread);
+    // y[r][this thread's outputs] = or += x[r] . w, for every row. Local, one call a thread.
+    void multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows, float* y,
+                  std::size_t y_stride, bool add) const;
+    // out[i] = weight of (output, input i) for inputs in `range`: a row of a tied embedding. Local.
+    void read_output(int output, dist::Slice range, float* out) const;
+
+  private:
+    friend class WeightArena;
+    struct ThreadPart {
+        dist::Slice outputs;
+        char* data = nullptr;
+    };
+    std::size_t part_bytes(const ThreadPart& part) const;
+
+    int n_ = 0;
+    int n_padded_ = 0;
+    int k_ = 0;
+    WeightType type_ = WeightType::float32;
+    std::vector<ThreadPart> parts_;
+};
+
+// One allocation for all packed matrices of a decoder.
+class WeightArena {
+  public:
+    explicit WeightArena(int n_threads);
+    // Reserves room behind what was placed before. The matrix must not move until allocate().
+    void place(PackedMatrix& matrix);
+    // Throws std::bad_alloc. After it every placed matrix has its memory.
+    void allocate();
+    std::size_t bytes() const { return memory_.bytes(); }
+
+  private:
+    std::vector<PackedMatrix*> matrices_;
+    std::size_t n_threads_;
+    Buffer memory_;
+};
+
+// Elements [begin, end) of a stored tensor, as float32. Throws BadFile on a type that holds no weights. Local.
+void read_floats(const TensorView& tensor, dist::Slice range, float* out);
+
+} // namespace entrodraft::model

@@ -1,0 +1,203 @@
+// The model drafter: a small decoder on this rank, one pass a token, its cache cut back to what was accepted.
+#include "entrodraft/spec/drafter.h"
+
+#include "entrodraft/model/kernels/kernels.h"
+#include "entrodraft/spec/philox.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace entrodraft::spec {
+
+using model::kernels::LogitStats;
+
+void Draft::clear() {
+    tokens.clear();
+    parents.clear();
+    entropies_nats.clear();
+    probabilities.clear();
+    q = {};
+    end = DraftEnd::none;
+    passes = 0;
+    seconds = 0;
+    entropy_seconds = 0;
+}
+
+namespace {
+
+constexpr float kNotComputed = std::numeric_limits<float>::quiet_NaN();
+
+class ModelDrafter final : public Drafter {
+  public:
+    ModelDrafter(model::Decoder& decoder, model::ThreadTeam& team, const ModelDrafterOptions& options,
+                 const dist::Clock& clock)
+        : decoder_(decoder), team_(team), options_(options), clock_(clock), kernels_(model::kernels::best_kernels()),
+          parts_(static_cast<std::size_t>(team.size())) {}
+
+    std::string name() const override { return "model"; }
+
+    void begin_sequence() override {
+        decoder_.cache().truncate(kSlot, 0);
+        cached_.clear();
+    }
+
+    void prefill(std::span<const TokenId> prompt) override {
+        if (!prompt.empty()) read(prompt.first(std::min(prompt.size() - 1, context())));
+    }
+
+    void draft(const DraftRequest& request, StopRule& rule, Draft& draft) override;
+
+  private:
+    static constexpr int kSlot = 0;
+
+    std::size_t context() const { return static_cast<std::size_t>(decoder_.config().max_positions); }
+    void forget_rejected(std::span<const TokenId> tokens);
+    void read(std::span<const TokenId> tokens);
+    std::span<const float> step(std::span<const TokenId> tokens);
+    LogitStats look_at(std::span<const float> logits, bool whole);
+    TokenId choose(std::span<const float> logits, const DraftRequest& request, std::size_t step,
+                   const LogitStats& stats);
+    DraftEnd why_end(const DraftRequest& request, const Draft& draft, int most, int cap, bool rule_fired) const;
+
+    model::Decoder& decoder_;
+    model::ThreadTeam& team_;
+    ModelDrafterOptions options_;
+    const dist::Clock& clock_;
+    const model::kernels::Kernels& kernels_;
+    std::vector<TokenId> cached_; // tokens whose keys and values the cache holds
+    std::vector<TokenId> text_;   // the text with what is drafted so far
+    std::vector<model::Row> rows_;
+    std::vector<float> q_; // [drafted][vocab]
+    std::vector<LogitStats> parts_;
+};
+
+// Cuts the cache back to where it agrees with the text, leaving at least the last token to be read.
+void ModelDrafter::forget_rejected(std::span<const TokenId> tokens) {
+    const std::size_t most = std::min(cached_.size(), tokens.size() - 1);
+    const auto agreed =
+        std::mismatch(cached_.begin(), cached_.begin() + static_cast<std::ptrdiff_t>(most), tokens.begin()).first;
+    cached_.resize(static_cast<std::size_t>(agreed - cached_.begin()));
+    decoder_.cache().truncate(kSlot, static_cast<int>(cached_.size()));
+}
+
+// Brings the cache up to `tokens` in chunks, asking for no logits.
+void ModelDrafter::read(std::span<const TokenId> tokens) {
+    while (cached_.size() < tokens.size()) {
+        const std::size_t rows =
+            std::min(tokens.size() - cached_.size(), static_cast<std::size_t>(decoder_.most_rows()));
+        rows_.clear();
+        for (std::size_t i = 0; i < rows; ++i)
+            rows_.push_back(
+                {tokens[cached_.size() + i], kSlot, static_cast<int>(cached_.size() + i), static_cast<int>(i) - 1});
+        decoder_.forward({.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
+        cached_.insert(cached_.end(), tokens.begin() + static_cast<std::ptrdiff_t>(cached_.size()),
+                       tokens.begin() + static_cast<std::ptrdiff_t>(cached_.size() + rows));
+    }
+}
+
+// One draft pass: reads what of `tokens` the cache lacks (one or two of them, as a rule) and returns the logits
+// that follow.
+std::span<const float> ModelDrafter::step(std::span<const TokenId> tokens) {
+    const auto most = static_cast<std::size_t>(decoder_.most_rows());
+    if (tokens.size() - cached_.size() > most) read(tokens.first(tokens.size() - most));
+    rows_.clear();
+    for (std::size_t i = cached_.size(); i < tokens.size(); ++i)
+        rows_.push_back({tokens[i], kSlot, static_cast<int>(i), static_cast<int>(rows_.size()) - 1});
+    const int last_row[] = {static_cast<int>(rows_.size()) - 1};
+    const model::PassResult result =
+        decoder_.forward({.rows = rows_, .logit_rows = last_row, .hidden_layers = {}, .mask = model::Mask::causal});
+    for (const model::Row& row : rows_)
+        cached_.push_back(row.token);
+    return result.logits.first(static_cast<std::size_t>(options_.vocab_size));
+}
+
+// Arg max alone, or with the sums behind entropy and probability, in one pass that the team shares out.
+LogitStats ModelDrafter::look_at(std::span<const float> logits, bool whole) {
+    const auto kernel = whole ? kernels_.logit_stats : kernels_.logit_max;
+    team_.run([&](int thread) {
+        const dist::Slice part = dist::even_slice(options_.vocab_size, thread, team_.size(), model::kernels::kGroup);
+        parts_[static_cast<std::size_t>(thread)] =
+            kernel(logits.data() + part.begin, static_cast<int>(part.size()), static_cast<int>(part.begin));
+    });
+    LogitStats all = parts_[0];
+    for (std::size_t i = 1; i < parts_.size(); ++i)
+        if (parts_[i].arg_max >= 0) all = merge(all, parts_[i]);
+    return all;
+}
+
+TokenId ModelDrafter::choose(std::span<const float> logits, const DraftRequest& request, std::size_t step,
+                             const LogitStats& stats) {
+    const SamplingOptions& sampling = request.request->sampling;
+    if (sampling.greedy()) return stats.arg_max;
+    const std::span<float> q(q_.data() + step * logits.size(), logits.size());
+    adjust(logits, sampling, q);
+    const RandomStream random(sampling.seed, request.request->sequence_key, Purpose::draft_sample);
+    return sample(q, random.uniform(request.tokens.size() + step));
+}
+
+DraftEnd ModelDrafter::why_end(const DraftRequest& request, const Draft& draft, int most, int cap,
+                               bool rule_fired) const {
+    if (rule_fired) return DraftEnd::rule;
+    const auto& eos = options_.eos_tokens;
+    if (!request.request->ignore_eos && std::find(eos.begin(), eos.end(), draft.tokens.back()) != eos.end())
+        return DraftEnd::end_of_text;
+    const int drafted = static_cast<int>(draft.tokens.size());
+    if (drafted < most) return DraftEnd::none;
+    if (drafted == cap) return DraftEnd::cap;
+    return drafted == request.most_tokens ? DraftEnd::budget : DraftEnd::context;
+}
+
+void ModelDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& draft) {
+    const double began = clock_.now_seconds();
+    draft.clear();
+    rule.begin_round();
+    // The draft's own context may be the shorter one: it reads at most that many tokens.
+    const auto room = static_cast<std::ptrdiff_t>(context()) - static_cast<std::ptrdiff_t>(request.tokens.size()) + 1;
+    const int cap = std::min(request.most_tokens, rule.options().max_tokens);
+    const int most = static_cast<int>(std::clamp<std::ptrdiff_t>(room, 0, std::max(cap, 0)));
+    if (most == 0) {
+        draft.end = request.most_tokens <= 0 ? DraftEnd::budget : DraftEnd::context;
+        return;
+    }
+    forget_rejected(request.tokens);
+    const bool sampled = !request.request->sampling.greedy();
+    const auto vocab = static_cast<std::size_t>(options_.vocab_size);
+    if (sampled) q_.resize(static_cast<std::size_t>(cap) * vocab);
+
+    text_.assign(request.tokens.begin(), request.tokens.end());
+    while (draft.end == DraftEnd::none) {
+        const std::span<const float> logits = step(text_);
+        ++draft.passes;
+        const double before = clock_.now_seconds();
+        const bool whole = rule.needs_entropy();
+        const LogitStats stats = whole || !sampled ? look_at(logits, whole) : LogitStats{};
+        const double entropy = whole ? stats.entropy_nats() : 0;
+        bool fired = rule.should_stop(entropy);
+        draft.entropy_seconds += clock_.now_seconds() - before;
+        const TokenId token = choose(logits, request, draft.tokens.size(), stats);
+        text_.push_back(token);
+        draft.parents.push_back(static_cast<int>(draft.tokens.size()) - 1);
+        draft.tokens.push_back(token);
+        draft.entropies_nats.push_back(whole ? static_cast<float>(entropy) : kNotComputed);
+        draft.probabilities.push_back(
+            whole ? static_cast<float>(stats.probability(logits[static_cast<std::size_t>(token)])) : kNotComputed);
+        draft.end = why_end(request, draft, most, rule.options().max_tokens, fired);
+    }
+    if (draft.end == DraftEnd::rule && options_.drop_stop_token && rule.is_threshold_rule()) {
+        draft.tokens.pop_back();
+        draft.parents.pop_back();
+        draft.entropies_nats.pop_back();
+        draft.probabilities.pop_back();
+    }
+    if (sampled) draft.q = std::span<const float>(q_).first(draft.tokens.size() * vocab);
+    draft.seconds = clock_.now_seconds() - began - draft.entropy_seconds;
+}
+
+} // namespace
+
+std::unique_ptr<Drafter> make_model_drafter(model::Decoder& decoder, model::ThreadTeam& team,
+                                            const ModelDrafterOptions& options, const dist::Clock& clock) {
+    return std::make_unique<ModelDrafter>(decoder, team, options, clock);
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,36 @@
+// Checks of a request, and the words of the output format.
+#include "entrodraft/spec/request.h"
+
+namespace entrodraft::spec {
+
+std::string to_string(FinishReason reason) {
+    switch (reason) {
+    case FinishReason::length:
+        return "length";
+    case FinishReason::eos:
+        return "eos";
+    case FinishReason::stop:
+        return "stop";
+    }
+    return "length";
+}
+
+std::string why_unservable(const Request& request, int vocab_size, int max_positions) {
+    if (request.prompt.empty()) return "the prompt is empty: at least one token is needed to go on from";
+    const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
+    if (prompt_tokens >= max_positions)
+        return "the prompt has " + std::to_string(prompt_tokens) + " tokens; the model's context of " +
+               std::to_string(max_positions) + " leaves no room for an answer";
+    for (std::size_t i = 0; i < request.prompt.size(); ++i)
+        if (request.prompt[i] < 0 || request.prompt[i] >= vocab_size)
+            return "token id " + std::to_string(request.prompt[i]) + " at prompt position " + std::to_string(i) +
+                   " is outside the vocabulary of " + std::to_string(vocab_size);
+    if (request.max_new_tokens < 1)
+        return "max_new_tokens must be at least 1, not " + std::to_string(request.max_new_tokens);
+    for (const std::string& stop : request.stop_strings)
+        if (stop.empty()) return "a stop string must not be empty";
+    if (const char* reason = why_invalid(request.sampling)) return reason;
+    return {};
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,97 @@
+// One round of a replica, walked by all its ranks together: draft, announce, score, decide, commit.
+//
+// Every rank calls step() in turn; the coordinator says what comes next, and the announce packet tells the others.
+// No collective stands behind anything but that packet. Called by the engine (generate.cpp) only.
+#pragma once
+
+#include "entrodraft/spec/generate.h"
+#include "entrodraft/spec/packet.h"
+#include "entrodraft/spec/sequence.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// What the coordinator wants done next. `sequence` is the one concerned; null for stop and interrupt.
+struct Plan {
+    Command command = Command::stop;
+    Sequence* sequence = nullptr;
+};
+
+class Round {
+  public:
+    Round(const EngineOptions& options, const EngineParts& parts);
+
+    // One command of the protocol, on every rank: a round, or one of the steps around it (admit, prefill, retire,
+    // stop, interrupt). `plan` counts on the coordinator only. Returns what was announced. Throws RoundError.
+    // Collective over the replica.
+    Command step(const Plan& plan, const volatile int& stop_signal);
+
+    // Whether a rank reported a signal in the last gather. Coordinator only.
+    bool signal_seen() const { return signal_seen_; }
+    // Prompt tokens the target has yet to read before the first round. The same on every rank.
+    int prefill_left() const;
+
+  private:
+    // What every rank holds of a sequence: enough to check the next packet and to score.
+    struct Slot {
+        SlotState state = SlotState::empty;
+        std::vector<TokenId> tokens;    // committed; the last one is the next token
+        std::vector<TokenId> announced; // drafted tokens of the round before, of which some stand
+        bool greedy = true;             // decides what is gathered
+        std::uint64_t checksum = 0;     // of tokens
+    };
+    // What a rank finds for a row when arg max is enough.
+    struct Candidate {
+        float value = 0;
+        TokenId token = 0;
+        float runner_up = 0; // second-best value, where margins are recorded
+    };
+
+    void walk(const Plan& plan, const volatile int& stop_signal);
+    void draft(Sequence& sequence);
+    void announce(const Plan& plan);
+    void score();
+    void decide(Sequence& sequence);
+    void commit();
+
+    void admit(const Plan& plan);
+    void prefill();
+    void gather(int rows, const model::PassResult& scores, const volatile int& stop_signal);
+    void check_packet() const;
+    bool gathers_candidates() const;
+    std::size_t row_bytes() const;
+    Candidate candidate_of(std::span<const float> logits) const;
+    std::span<const std::byte> gathered_from(int rank) const;
+    void assemble_rows(int rows);
+    Verdict judge_candidates(std::span<const TokenId> drafted, Sequence& sequence);
+    Verdict judge_distributions(std::span<const TokenId> drafted, const Sequence& sequence);
+    void append(Slot& slot, TokenId token) const;
+    double lap(); // seconds since the last lap
+    void enter(const char* step) { step_ = step; }
+
+    EngineOptions options_;
+    EngineParts parts_;
+    Packet packet_;
+    Draft draft_;
+    Slot slot_;
+    std::uint64_t round_ = 0; // number of the next packet
+    const char* step_ = "start";
+    double lap_began_ = 0;
+    bool signal_seen_ = false;
+
+    std::vector<model::Row> rows_;
+    std::vector<int> logit_rows_;
+    std::size_t slice_ = 0;              // most vocabulary a rank holds
+    std::vector<std::byte> sent_;        // status word, then rows
+    std::vector<std::byte> gathered_;    // the same of every rank
+    std::span<const float> target_rows_; // [rows][vocab_size] logits, coordinator only
+    std::size_t target_stride_ = 0;
+    std::vector<float> assembled_;
+    std::vector<float> p_;
+};
+
+} // namespace entrodraft::spec

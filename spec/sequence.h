@@ -1,0 +1,56 @@
+// One text in the making, as the coordinator knows it: what is said, whether it has ended, and why.
+//
+// Local to the coordinator; the other ranks hold the committed tokens only (see round.h).
+#pragma once
+
+#include "entrodraft/model/tokenizer.h"
+#include "entrodraft/spec/request.h"
+#include "entrodraft/spec/stop_rule.h"
+#include "entrodraft/spec/verify.h"
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace entrodraft::spec {
+
+class Sequence {
+  public:
+    using OnText = std::function<void(const Request&, std::string_view)>;
+
+    Sequence(Request request, const StopRuleOptions& rule_options, const model::Tokenizer& tokenizer, OnText on_text);
+
+    const Request& request() const { return request_; }
+    std::span<const TokenId> tokens() const { return tokens_; } // prompt and text; the last one is the next token
+    bool ended() const { return ended_; }
+    int remaining_tokens() const; // of the budget
+
+    // Adds tokens to the text until one ends it: an EOS in `eos_tokens`, a stop string, the budget, or the
+    // model's context of `max_positions`.
+    void say(std::span<const TokenId> tokens, std::span<const std::int64_t> eos_tokens, int max_positions);
+    // The finished text; the sequence is spent.
+    Completion finish();
+
+    StopRule rule;
+    Verdict verdict; // of the last round; rides in the next announce
+    std::vector<float> logit_margins;
+    Stats stats;
+    double admitted_at = 0; // seconds on the round's clock
+
+  private:
+    void end(FinishReason reason);
+    void take_text(std::string_view piece);
+
+    Request request_;
+    std::vector<TokenId> tokens_;
+    model::StreamDecoder decoder_;
+    OnText on_text_;
+    std::string text_;
+    std::size_t handed_out_ = 0; // of text_
+    bool ended_ = false;
+    FinishReason reason_ = FinishReason::length;
+};
+
+} // namespace entrodraft::spec
