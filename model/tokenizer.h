@@ -27,7 +27,8 @@ class Tokenizer {
     // Ids of UTF-8 text; invalid UTF-8 throws std::invalid_argument with the byte offset. With
     // `add_special_tokens` the post-processor's template is applied. Linear in the length of the text. Local.
     std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const;
-    // Text of ids; bytes that are no UTF-8 become U+FFFD. Throws std::out_of_range on an id outside the vocabulary. Local.
+    // Text of ids; bytes that are no UTF-8 become U+FFFD. Throws std::out_of_range on an id outside the vocabulary.
+    // Local.
     std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
 
     // Raw bytes one token stands for, before UTF-8 is put together: what StreamDecoder feeds on.

@@ -1,0 +1,24 @@
+// The alphabet of byte-level BPE: each of the 256 bytes is written as one printable character, so that a
+// vocabulary of bytes can be stored as text. Bytes that print stand for themselves, the others, in order,
+// become U+0100, U+0101, ... Knows no tokens. Called by bpe, pre_tokenizer and tokenizer.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace entrodraft::model {
+
+// The character that stands for a byte. Local.
+char32_t byte_level_character(unsigned char byte);
+
+// The byte that a character stands for, or nothing where it is not of the alphabet. Local.
+std::optional<unsigned char> byte_level_byte(char32_t character);
+
+// Bytes written in the alphabet, as UTF-8. Local.
+std::string to_byte_level(std::string_view bytes);
+
+// The bytes that valid UTF-8 `text` stands for, or nothing where a character is not of the alphabet. Local.
+std::optional<std::string> from_byte_level(std::string_view text);
+
+} // namespace entrodraft::model
