@@ -1,0 +1,103 @@
+// From the command's name to the command.
+#include "entrodraft/launch/commands.h"
+
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/option_set.h"
+#include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/results.h"
+
+#include <algorithm>
+
+namespace entrodraft::launch {
+
+namespace {
+
+constexpr double kStartSeconds = 300; // how long ranks wait for each other before options are known
+
+const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraft COMMAND --help
+
+  generate         decode one --prompt, or a JSONL file of them
+  tokenize         text to token ids and back
+  bench latency    time passes and collectives; write the costs file
+  bench compare    stop rules side by side on a file of prompts
+
+  --help, --version
+
+On several ranks: mpirun -n N entrodraft ...
+)";
+
+using Command = int (*)(dist::Session&, const Arguments&);
+
+struct CommandName {
+    const char* name;
+    Command run; // null: not part of this version
+};
+
+constexpr CommandName kCommands[] = {
+    {"generate", run_generate}, {"tokenize", run_tokenize}, {"bench", run_bench}, {"inspect", nullptr},
+    {"record", nullptr},        {"simulate", nullptr},      {"tune", nullptr},
+};
+
+constexpr CommandName kBenches[] = {
+    {"latency", run_bench_latency},
+    {"compare", run_bench_compare},
+    {"alpha", nullptr},
+    {"theory", nullptr},
+    {"preset", nullptr},
+    {"scaling", nullptr},
+};
+
+// The command of this name. Throws BadOption, with a suggestion.
+template <std::size_t n>
+Command find(const CommandName (&commands)[n], const std::string& prefix, const Arguments& arguments) {
+    const std::string all = prefix.empty() ? "generate, tokenize or bench" : "latency or compare";
+    if (arguments.empty())
+        throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all);
+    std::vector<std::string> names;
+    for (const CommandName& command : commands) {
+        if (command.run != nullptr) names.emplace_back(command.name);
+        if (arguments[0] != command.name) continue;
+        if (command.run == nullptr)
+            throw BadOption(prefix + arguments[0] + " is not part of this version, which has " + all);
+        return command.run;
+    }
+    const auto meant = nearest(arguments[0], names);
+    throw BadOption("unknown command '" + prefix + arguments[0] + "'" +
+                    (meant ? "; did you mean " + prefix + *meant + "?" : "; there are " + all));
+}
+
+bool asks_for(const Arguments& arguments, const char* option) {
+    return !arguments.empty() && arguments[0] == option;
+}
+
+} // namespace
+
+int run_command(dist::Session& session, const Arguments& arguments) {
+    Command command = nullptr;
+    if (asks_for(arguments, "--help") || asks_for(arguments, "--version")) {
+        print(session, arguments[0] == "--help" ? kUsage : version_text() + "\n");
+        return kAllServed;
+    }
+    in_agreement(session, kStartSeconds, [&] { command = find(kCommands, "", arguments); });
+    return command(session, {arguments.begin() + 1, arguments.end()});
+}
+
+int run_bench(dist::Session& session, const Arguments& arguments) {
+    Command command = nullptr;
+    if (asks_for(arguments, "--help")) {
+        print(session, kUsage);
+        return kAllServed;
+    }
+    in_agreement(session, kStartSeconds, [&] { command = find(kBenches, "bench ", arguments); });
+    return command(session, {arguments.begin() + 1, arguments.end()});
+}
+
+std::string version_text() {
+    return "entrodraft " ENTRODRAFT_VERSION;
+}
+
+void print(dist::Session& session, std::string_view text) {
+    if (session.world_rank() == 0) ResultWriter("-", Existing::refuse).write_text(text);
+}
+
+} // namespace entrodraft::launch

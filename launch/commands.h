@@ -1,0 +1,30 @@
+// The commands of the binary: each takes what follows its name, and returns the exit code on every rank.
+//
+// Failures that all ranks know of are thrown as OrderlyFailure; anything else is one rank's own (main.cpp).
+#pragma once
+
+#include "entrodraft/dist/session.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace entrodraft::launch {
+
+using Arguments = std::vector<std::string>;
+
+// Collective over the world, all of them.
+int run_command(dist::Session& session, const Arguments& arguments); // arguments[0] is the command
+int run_generate(dist::Session& session, const Arguments& arguments);
+int run_tokenize(dist::Session& session, const Arguments& arguments);
+int run_bench(dist::Session& session, const Arguments& arguments);
+int run_bench_latency(dist::Session& session, const Arguments& arguments);
+int run_bench_compare(dist::Session& session, const Arguments& arguments);
+
+// "entrodraft 0.1.0".
+std::string version_text();
+
+// Text to stdout, on the writer only. Throws std::runtime_error when it cannot be written.
+void print(dist::Session& session, std::string_view text);
+
+} // namespace entrodraft::launch

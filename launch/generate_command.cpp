@@ -1,0 +1,217 @@
+// entrodraft generate: one prompt streamed to stdout, or JSON lines in and JSON lines out.
+//
+// Opens models and files, hands requests to the engine and writes what comes back. How text is made is spec's affair.
+#include "entrodraft/launch/command_options.h"
+#include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/model_pair.h"
+#include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/report.h"
+#include "entrodraft/launch/requests.h"
+#include "entrodraft/launch/results.h"
+#include "entrodraft/launch/signals.h"
+#include "entrodraft/spec/generate.h"
+
+#include <map>
+#include <sstream>
+
+namespace entrodraft::launch {
+
+namespace {
+
+const char* const kUsage =
+    "Usage: entrodraft generate --target DIR [--draft DIR] (--prompt TEXT | --input FILE) [options]\n"
+    "\n"
+    "Exit codes: 0 all served; 1 failure; 2 bad options; 3 some lines had errors;\n"
+    "75 stopped by a signal after a clean flush: run again with --resume.\n";
+
+// The coordinator's side of a run: where requests come from and completions go.
+class Desk {
+  public:
+    Desk(const GenerateOptions& options, const ModelPair& models);
+
+    std::optional<spec::Request> next_request();
+    void on_text(const spec::Request& request, std::string_view text);
+    void on_complete(const spec::Request& request, spec::Completion completion);
+    // Ends the streamed text and reports.
+    void finish(RunSummary summary);
+    int exit_code() const;
+
+  private:
+    bool streams() const { return options_->prompt.has_value(); }
+    void write_bad_line(const BadLine& bad);
+    void compare(const spec::Request& request, const spec::Completion& plain);
+
+    const GenerateOptions* options_;
+    ResultWriter writer_;
+    std::optional<RequestReader> reader_;
+    std::optional<spec::Request> prompt_;       // of --prompt, until it is handed out
+    std::optional<spec::Request> to_check_;     // decoded once, to be decoded again without drafting
+    spec::Completion drafted_;                  // what that gave
+    std::map<std::string, std::int64_t> order_; // of requests handed out, by id
+    std::int64_t next_order_ = 0;
+    RunSummary counts_;
+    Progress progress_;
+};
+
+Desk::Desk(const GenerateOptions& options, const ModelPair& models)
+    : options_(&options), writer_(options.output, options.resume ? Existing::resume : Existing::refuse),
+      progress_(options.quiet || options.prompt.has_value()) {
+    if (streams()) {
+        const InputItem item = request_of_prompt(*options.prompt, options.requests, models.prompt_limits());
+        if (const auto* bad = std::get_if<BadLine>(&item)) throw BadOption("--prompt: " + bad->error);
+        prompt_ = std::get<spec::Request>(item);
+        return;
+    }
+    reader_.emplace(options.input, options.requests, models.prompt_limits());
+    skip_served(*reader_, writer_, options.output);
+    next_order_ = counts_.resumed = static_cast<std::int64_t>(writer_.served().size());
+}
+
+std::optional<spec::Request> Desk::next_request() {
+    if (to_check_) {
+        spec::Request again = *to_check_;
+        again.plain = true;
+        return again;
+    }
+    if (streams()) return std::exchange(prompt_, std::nullopt);
+    while (auto item = reader_->next()) {
+        if (const auto* bad = std::get_if<BadLine>(&*item)) {
+            write_bad_line(*bad);
+            continue;
+        }
+        auto& request = std::get<spec::Request>(*item);
+        order_.emplace(request.id, next_order_++);
+        return std::move(request);
+    }
+    return std::nullopt;
+}
+
+void Desk::write_bad_line(const BadLine& bad) {
+    ++counts_.with_error;
+    progress_.clear();
+    writer_.put(next_order_++, error_line(bad));
+}
+
+void Desk::on_text(const spec::Request& request, std::string_view text) {
+    if (streams() && !request.plain) writer_.write_text(text);
+}
+
+void Desk::on_complete(const spec::Request& request, spec::Completion completion) {
+    if (request.plain) return compare(request, completion);
+    counts_.stats += completion.stats;
+    ++counts_.served;
+    if (streams()) {
+        writer_.write_text("\n");
+    } else {
+        progress_.clear();
+        const auto order = order_.find(request.id);
+        writer_.put(order->second, result_line(request, completion));
+        order_.erase(order);
+        const LineReader& lines = reader_->lines();
+        const double fraction = lines.file_bytes() == 0
+                                    ? -1
+                                    : static_cast<double>(lines.bytes_read()) / static_cast<double>(lines.file_bytes());
+        progress_.update(fraction, next_order_, counts_.stats.new_tokens);
+    }
+    if (options_->check && request.sampling.greedy()) {
+        to_check_ = request;
+        drafted_ = std::move(completion);
+    }
+}
+
+void Desk::compare(const spec::Request& request, const spec::Completion& plain) {
+    to_check_.reset();
+    ++counts_.checked;
+    if (drafted_.tokens == plain.tokens) return;
+    ++counts_.check_differs;
+    std::size_t first = 0;
+    while (first < drafted_.tokens.size() && first < plain.tokens.size() &&
+           drafted_.tokens[first] == plain.tokens[first])
+        ++first;
+    std::ostringstream text;
+    text << "check: id " << request.id << " differs from decoding without a draft at new token " << first
+         << " (from 0)";
+    if (first < plain.logit_margins.size()) text << ", where the best logit leads by " << plain.logit_margins[first];
+    progress_.clear();
+    say(text.str());
+}
+
+void Desk::finish(RunSummary summary) {
+    progress_.clear();
+    summary.stats = counts_.stats;
+    summary.served = counts_.served;
+    summary.with_error = counts_.with_error;
+    summary.resumed = counts_.resumed;
+    summary.checked = counts_.checked;
+    summary.check_differs = counts_.check_differs;
+    counts_.interrupted = summary.interrupted = summary.interrupted || (reader_ && reader_->lines().interrupted());
+    if (streams() && summary.interrupted) writer_.write_text("\n");
+    if (!options_->quiet) say(format_summary(summary));
+}
+
+int Desk::exit_code() const {
+    if (counts_.interrupted) return kStopped;
+    if (counts_.check_differs > 0) return kFailure;
+    return counts_.with_error + writer_.served_with_error() > 0 ? kSomeLinesFailed : kAllServed;
+}
+
+spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPair& models) {
+    spec::EngineOptions engine;
+    engine.acceptance = options.speculation.acceptance;
+    engine.lenience = options.speculation.lenience;
+    engine.stop_rule = options.speculation.stop_rule;
+    engine.vocab_size = models.vocab_size;
+    engine.record_margins = options.check;
+    engine.timeout_seconds = options.models.collective_timeout_seconds;
+    return engine;
+}
+
+} // namespace
+
+int run_generate(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, kUsage, generate_groups(), generate_options);
+    if (!options) return kAllServed;
+    install_signal_handlers();
+    const auto models = open_models(session, options->models, {options->replicas, options->placement});
+    const double timeout = options->models.collective_timeout_seconds;
+    const bool coordinates = models->layout.is_coordinator();
+
+    std::optional<Desk> desk;
+    in_agreement(session, timeout, [&] {
+        if (coordinates) desk.emplace(*options, *models);
+    });
+    spec::EngineCallbacks callbacks;
+    if (coordinates) {
+        callbacks.next_request = [&] { return desk->next_request(); };
+        callbacks.on_text = [&](const spec::Request& request, std::string_view text) { desk->on_text(request, text); };
+        callbacks.on_complete = [&](const spec::Request& request, spec::Completion completion) {
+            desk->on_complete(request, std::move(completion));
+        };
+    }
+    const std::unique_ptr<spec::Drafter> drafter = models->make_drafter(options->speculation.drop_stop_token);
+    const spec::EngineParts parts = {&models->layout,
+                                     models->replica.get(),
+                                     &*models->target,
+                                     drafter.get(),
+                                     coordinates ? &*models->tokenizer : nullptr,
+                                     &models->clock};
+    spec::Engine engine(engine_options(*options, *models), parts);
+    RunSummary summary;
+    const double start = models->clock.now_seconds();
+    summary.interrupted = engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;
+    disarm_abandonment();
+    if (!coordinates) return static_cast<int>(from_writer(session, timeout, 0));
+
+    summary.wall_seconds = models->clock.now_seconds() - start;
+    summary.ranks = session.world_size();
+    summary.threads = models->team->size();
+    summary.drafting = models->drafts();
+    summary.rule = options->speculation.stop_rule;
+    summary.entropy_unit = options->speculation.entropy_unit;
+    summary.lenience = options->speculation.lenience;
+    desk->finish(summary);
+    return static_cast<int>(from_writer(session, timeout, desk->exit_code()));
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,74 @@
+// Lines of a file or of stdin: see line_reader.h.
+#include "entrodraft/launch/line_reader.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <stdexcept>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace entrodraft::launch {
+
+LineReader::LineReader(const std::string& file, std::size_t longest_line)
+    : file_(file == "-" ? "stdin" : file), longest_line_(longest_line) {
+    descriptor_ = file == "-" ? STDIN_FILENO : open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor_ < 0) throw std::runtime_error(file_ + ": cannot be opened: " + std::strerror(errno));
+    struct stat info {};
+    if (fstat(descriptor_, &info) == 0) {
+        if (S_ISDIR(info.st_mode)) {
+            close(descriptor_);
+            throw std::runtime_error(file_ + ": is a directory; name a file");
+        }
+        if (S_ISREG(info.st_mode)) file_bytes_ = static_cast<std::uint64_t>(info.st_size);
+    }
+}
+
+LineReader::~LineReader() {
+    if (descriptor_ > STDIN_FILENO) close(descriptor_);
+}
+
+bool LineReader::fill() {
+    constexpr std::size_t kChunk = std::size_t{64} << 10;
+    buffer_.erase(0, position_);
+    position_ = 0;
+    const std::size_t before = buffer_.size();
+    buffer_.resize(before + kChunk);
+    const ssize_t got = read(descriptor_, buffer_.data() + before, kChunk);
+    buffer_.resize(before + static_cast<std::size_t>(got > 0 ? got : 0));
+    if (got < 0 && errno == EINTR) {
+        interrupted_ = true;
+        return false;
+    }
+    if (got < 0) throw std::runtime_error(file_ + ": cannot be read: " + std::strerror(errno));
+    if (got == 0) at_end_ = true;
+    return got > 0;
+}
+
+std::optional<Line> LineReader::next() {
+    Line line;
+    std::size_t searched = 0; // bytes after position_ known to hold no newline
+    for (;;) {
+        const std::size_t newline = buffer_.find('\n', position_ + searched);
+        const std::size_t end = newline == std::string::npos ? buffer_.size() : newline;
+        if (end - position_ > longest_line_) line.too_long = true;
+        const bool ends = newline != std::string::npos || at_end_;
+        if (ends && newline == std::string::npos && end == position_ && !line.too_long) return std::nullopt;
+        if (ends) {
+            line.terminated = newline != std::string::npos;
+            if (!line.too_long) line.text = buffer_.substr(position_, end - position_);
+            bytes_read_ += end - position_ + (line.terminated ? 1 : 0);
+            position_ = end + (line.terminated ? 1 : 0);
+            return line;
+        }
+        searched = end - position_;
+        if (line.too_long) { // nothing of it is kept
+            bytes_read_ += searched;
+            position_ = end;
+            searched = 0;
+        }
+        if (!fill() && interrupted_) return std::nullopt;
+    }
+}
+
+} // namespace entrodraft::launch

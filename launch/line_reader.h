@@ -1,0 +1,48 @@
+// Lines of a file or of stdin, one at a time: a file of any size takes the memory of its longest line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace entrodraft::launch {
+
+struct Line {
+    std::string text;       // without its newline
+    bool too_long = false;  // longer than kLongestLine: text is empty, the rest was skipped
+    bool terminated = true; // false: the file ends without a newline
+};
+
+class LineReader {
+  public:
+    static constexpr std::size_t kLongestLine = std::size_t{64} << 20;
+
+    // "-" is stdin. Throws std::runtime_error naming the file. Local.
+    explicit LineReader(const std::string& file, std::size_t longest_line = kLongestLine);
+    ~LineReader();
+    LineReader(const LineReader&) = delete;
+    LineReader& operator=(const LineReader&) = delete;
+
+    // The next line; nothing at the end, or when a signal interrupted the wait for one. Throws std::runtime_error.
+    // Local.
+    std::optional<Line> next();
+    bool interrupted() const { return interrupted_; }
+    const std::string& file() const { return file_; }
+    std::uint64_t bytes_read() const { return bytes_read_; } // of whole lines handed out
+    std::uint64_t file_bytes() const { return file_bytes_; } // 0: not a regular file
+
+  private:
+    bool fill();
+
+    std::string file_;
+    std::size_t longest_line_;
+    int descriptor_ = -1;
+    bool at_end_ = false;
+    bool interrupted_ = false;
+    std::string buffer_;
+    std::size_t position_ = 0; // first byte of buffer_ not handed out
+    std::uint64_t bytes_read_ = 0;
+    std::uint64_t file_bytes_ = 0;
+};
+
+} // namespace entrodraft::launch

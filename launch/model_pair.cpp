@@ -1,0 +1,129 @@
+// Opening target and draft: see model_pair.h.
+#include "entrodraft/launch/model_pair.h"
+
+#include "entrodraft/dist/shard.h"
+#include "entrodraft/launch/cores.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/phase.h"
+#include "entrodraft/model/bad_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+// What is read of a checkpoint directory before its weights.
+struct OpenedModel {
+    std::string directory;
+    model::ModelConfig config;
+    std::optional<model::Checkpoint> checkpoint;
+    std::optional<model::Tokenizer> tokenizer;
+
+    std::string summary() const {
+        std::ostringstream text;
+        text << config.vocab_size << ' ' << config.hidden_size << ' ' << config.intermediate_size << ' '
+             << config.n_layers << ' ' << config.n_heads << ' ' << config.n_kv_heads << ' ' << config.head_dim << ' '
+             << config.max_positions << ' ' << config.rope_theta << ' ' << config.norm_epsilon << ' '
+             << checkpoint->total_bytes() << ' ' << tokenizer->fingerprint() << '\n';
+        return text.str();
+    }
+};
+
+OpenedModel open_model(const std::string& directory, const char* option) {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    if (!fs::is_directory(directory, ignored)) {
+        const bool exists = fs::exists(directory, ignored);
+        throw model::BadFile(std::string(option) + " " + directory +
+                             (exists ? ": is no directory" : ": does not exist") +
+                             "; name the directory that holds config.json, tokenizer.json and the safetensors files");
+    }
+    OpenedModel opened;
+    opened.directory = directory;
+    opened.config = model::read_config(directory);
+    opened.checkpoint = model::Checkpoint::open(directory);
+    opened.tokenizer = model::Tokenizer::open(directory);
+    return opened;
+}
+
+void require_one_vocabulary(const OpenedModel& target, const OpenedModel& draft) {
+    if (target.tokenizer->fingerprint() != draft.tokenizer->fingerprint())
+        throw BadOption("--draft " + draft.directory + " and --target " + target.directory +
+                        " have different vocabularies; a draft must tokenize as its target does");
+}
+
+// Says which option to change when heads do not divide.
+void require_divisible(const model::ModelConfig& config, const dist::RankLayout& layout, const std::string& directory) {
+    try {
+        dist::head_shard(config.n_heads, config.n_kv_heads, std::max(0, layout.tp_rank), layout.tp_size);
+    } catch (const std::invalid_argument& error) {
+        throw BadOption("--target " + directory + " on " + std::to_string(layout.tp_size) + " ranks: " + error.what());
+    }
+}
+
+} // namespace
+
+PromptLimits ModelPair::prompt_limits() const {
+    PromptLimits limits;
+    limits.encode = [this](std::string_view text) { return tokenizer->encode(text, true); };
+    limits.vocab_size = vocab_size;
+    limits.max_positions = target->config().max_positions;
+    return limits;
+}
+
+std::unique_ptr<spec::Drafter> ModelPair::make_drafter(bool drop_stop_token) {
+    if (!draft) return nullptr;
+    spec::ModelDrafterOptions options;
+    options.vocab_size = vocab_size;
+    options.drop_stop_token = drop_stop_token;
+    for (std::int64_t token : target->config().eos_token_ids)
+        options.eos_tokens.push_back(static_cast<spec::TokenId>(token));
+    return spec::make_model_drafter(*draft, *team, options, clock);
+}
+
+std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options,
+                                       const Placement& placement) {
+    const double timeout = options.collective_timeout_seconds;
+    const bool has_draft = !options.draft.empty();
+    auto pair = std::make_unique<ModelPair>();
+    OpenedModel target, draft;
+    in_agreement(session, timeout, [&] {
+        pair->layout =
+            dist::make_layout(session.world_rank(), session.world_size(), placement.replicas, placement.draft);
+        target = open_model(options.target, "--target");
+        if (has_draft) draft = open_model(options.draft, "--draft");
+        if (has_draft) require_one_vocabulary(target, draft);
+        require_divisible(target.config, pair->layout, options.target);
+    });
+    require_same(session, timeout, "the checkpoint", target.summary() + (has_draft ? draft.summary() : ""));
+
+    const dist::RankLayout& layout = pair->layout;
+    pair->vocab_size = std::min(target.config.vocab_size, target.tokenizer->size());
+    if (has_draft) pair->vocab_size = std::min(pair->vocab_size, draft.config.vocab_size);
+    pair->replica = session.split(layout.replica);
+    pair->tp = session.split(layout.holds_target() ? layout.replica : -1);
+    const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
+    pair->target_type = options.dtype.value_or(target.config.stored_type);
+    pair->draft_type = has_draft ? options.draft_dtype.value_or(draft.config.stored_type) : pair->target_type;
+    in_agreement(session, timeout, [&] {
+        pair->team = std::make_unique<model::ThreadTeam>(threads);
+        model::DecoderOptions decoder;
+        decoder.timeout_seconds = timeout;
+        decoder.weight_type = pair->target_type;
+        if (layout.holds_target())
+            pair->target.emplace(
+                model::Decoder::load(*target.checkpoint, target.config, decoder, *pair->tp, *pair->team));
+        decoder.weight_type = pair->draft_type;
+        if (has_draft && layout.is_coordinator())
+            pair->draft.emplace(
+                model::Decoder::load(*draft.checkpoint, draft.config, decoder, pair->self, *pair->team));
+        pair->tokenizer = std::move(target.tokenizer);
+    });
+    return pair;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,48 @@
+// Target and draft, opened and cut over the ranks: everything a run needs before its first round.
+//
+// Called by generate and the benches, collectively. Every failure is one message and one code on all ranks.
+#pragma once
+
+#include "entrodraft/dist/layout.h"
+#include "entrodraft/dist/session.h"
+#include "entrodraft/launch/options.h"
+#include "entrodraft/launch/requests.h"
+#include "entrodraft/model/decoder.h"
+#include "entrodraft/model/kernels/thread_team.h"
+#include "entrodraft/model/tokenizer.h"
+#include "entrodraft/spec/drafter.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace entrodraft::launch {
+
+struct ModelPair {
+    dist::RankLayout layout;
+    std::unique_ptr<dist::Communicator> replica; // all ranks of the replica
+    std::unique_ptr<dist::Communicator> tp;      // those that hold the target; null elsewhere
+    dist::SelfComm self;
+    dist::SteadyClock clock;
+    std::unique_ptr<model::ThreadTeam> team;
+    std::optional<model::Tokenizer> tokenizer;
+    std::optional<model::Decoder> target;
+    std::optional<model::Decoder> draft; // on the draft owner, where there is a draft
+    model::WeightType target_type{};
+    model::WeightType draft_type{};
+    int vocab_size = 0; // tokens that both models and the tokenizer know
+
+    bool drafts() const { return draft.has_value(); }
+    PromptLimits prompt_limits() const;
+    std::unique_ptr<spec::Drafter> make_drafter(bool drop_stop_token); // on the draft owner
+};
+
+struct Placement {
+    int replicas = 1;
+    dist::DraftPlacement draft = dist::DraftPlacement::colocated;
+};
+
+// Throws OrderlyFailure. Collective over the world.
+std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options, const Placement& placement);
+
+} // namespace entrodraft::launch

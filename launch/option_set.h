@@ -1,0 +1,76 @@
+// Options as data: a command declares its groups once; help, the command line and --config files follow from that.
+//
+// A wrapper around Boost.Program_options that adds nearest-name suggestions and values with a place.
+// Knows nothing of what an option means; options.cpp does.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace entrodraft::launch {
+
+struct OptionSpec {
+    const char* name;  // without dashes
+    const char* value; // what stands for its value in --help; "" for a switch
+    const char* help;
+    bool repeatable = false;
+};
+
+struct OptionGroup {
+    const char* title;
+    std::vector<OptionSpec> options;
+};
+
+// What was given, by name. Reading a value that does not parse throws BadOption naming option and place.
+class ParsedOptions {
+  public:
+    bool given(const std::string& name) const { return values_.count(name) > 0; }
+    bool on(const std::string& name) const { return given(name); }
+    std::string text(const std::string& name, const std::string& otherwise) const;
+    std::vector<std::string> texts(const std::string& name) const;
+    int integer(const std::string& name, int otherwise, int least, int most) const;
+    std::uint64_t unsigned_integer(const std::string& name, std::uint64_t otherwise) const;
+    // A finite number in [least, most].
+    double number(const std::string& name, double otherwise, double least, double most) const;
+    // The index of the value among `choices`; BadOption lists them when it is none.
+    std::size_t choice(const std::string& name, std::size_t otherwise, const std::vector<std::string>& choices) const;
+
+    // Adds a value. `place` is "" for the command line, else " (FILE line N)".
+    void add(const std::string& name, const std::string& value, const std::string& place);
+    // Values of options that this does not hold yet: how a --config file yields to the command line.
+    void add_missing(const ParsedOptions& other);
+    // All names and values in a fixed order, for comparing ranks.
+    std::string canonical_text() const;
+
+  private:
+    struct Value {
+        std::string text;
+        std::string place;
+    };
+    const Value* find(const std::string& name) const;
+
+    std::map<std::string, std::vector<Value>> values_;
+};
+
+// Parses `arguments` (what follows the command), and the --config file that they name. Throws BadOption.
+// With --help among them nothing else is looked at.
+ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments);
+
+// "option = value" lines of a --config file: '#' begins a comment line, a value in double quotes is a JSON string,
+// a switch takes true or false. Throws BadOption naming file and line.
+ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::string& file);
+
+// The grouped text of --help.
+std::string help_text(const std::string& usage, const std::vector<OptionGroup>& groups);
+
+// The candidate nearest to `name` by edit distance, if near enough to be meant.
+std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
+// "; did you mean X?" or nothing.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates,
+                         const std::string& prefix = "");
+
+} // namespace entrodraft::launch

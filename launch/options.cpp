@@ -1,0 +1,505 @@
+// Options of every command: declared, checked, and turned into structs. See options.h.
+#include "entrodraft/launch/options.h"
+
+#include "entrodraft/launch/failure.h"
+
+#include <climits>
+#include <cmath>
+#include <numbers>
+#include <sstream>
+
+namespace entrodraft::launch {
+
+namespace {
+
+using Rule = spec::StopRuleKind;
+
+constexpr double kNoLimit = 1e300;
+
+const OptionGroup kGeneral = {"General",
+                              {{"help", "", "show this and exit"},
+                               {"config", "FILE", "read 'option = value' lines; the command line goes first"}}};
+
+const OptionGroup kModels = {
+    "Models",
+    {{"target", "DIR", "checkpoint that decides what is said (Hugging Face layout)"},
+     {"draft", "DIR", "smaller checkpoint with the same vocabulary that proposes; none: plain decoding", true},
+     {"drafter", "NAME", "ngram, unigram, bigram: not supported yet"},
+     {"device", "auto|cpu|cuda", "[auto: cpu]"},
+     {"dtype", "TYPE", "auto, float32, bfloat16, float16: the weights' type in memory [auto: the file's]"},
+     {"draft-dtype", "TYPE", "the same for the draft [as --dtype]"},
+     {"threads", "N", "threads of each rank [cores / local ranks]"}}};
+
+const OptionGroup kRanks = {
+    "Ranks",
+    {{"draft-placement", "WHERE", "colocated, dedicated, sharded [colocated]"},
+     {"replicas", "R", "groups of ranks that share the prompts [1]"},
+     {"batch-size", "N", "sequences decoded together [1]"},
+     {"collective-timeout", "SECONDS", "how long a rank waits for the others before the job ends [300]"}}};
+
+const OptionGroup kText = {"Text",
+                           {{"prompt", "TEXT", "one prompt, its continuation streamed to stdout"},
+                            {"input", "FILE|-", "JSON lines {\"id\", \"prompt\" or \"prompt_token_ids\"}"},
+                            {"output", "FILE|-", "JSON lines, in input order [-: stdout]"},
+                            {"resume", "", "go on where --output FILE ends"},
+                            {"max-new-tokens", "N", "[128]"},
+                            {"ignore-eos", "", "do not stop at the end-of-text token"},
+                            {"stop", "STRING", "end the text before this string; repeatable", true},
+                            {"check", "", "decode every greedy text again without drafting, and compare"},
+                            {"quiet", "", "no progress and no summary"}}};
+
+const OptionGroup kSampling = {"Sampling",
+                               {{"temperature", "T", "0 is greedy [0]"},
+                                {"top-k", "K", "only the K likeliest tokens [0: off]"},
+                                {"top-p", "P", "only the likeliest tokens that hold P of the probability [1: off]"},
+                                {"seed", "N", "[0]"},
+                                {"no-repeat-ngram-size", "N", "[0: off]"}}};
+
+const OptionGroup kSpeculation = {
+    "Speculation",
+    {{"stop-rule", "RULE",
+      "when drafting stops: static, moving-average, cumulative, constant, heuristic "
+      "[moving-average]"},
+     {"entropy-threshold", "TAU", "of static [2.25] and cumulative [10]"},
+     {"entropy-factor", "LAMBDA", "of moving-average [0.5]"},
+     {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]"},
+     {"entropy-unit", "UNIT", "nats, bits: of --entropy-threshold and of reports [nats]"},
+     {"num-draft-tokens", "K", "of constant; first K of heuristic [5]"},
+     {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15]"},
+     {"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]"},
+     {"drop-stop-token", "", "drop the token that fired a threshold rule (for study; slower)"},
+     {"confidence-threshold", "C", "of the rule confidence: not supported yet"},
+     {"acceptance", "WHICH", "which drafted tokens stand: rejection [rejection]"},
+     {"lenience", "L", "in (0, 1]; below 1 the text is no longer the target's [1]"},
+     {"costs", "FILE", "costs of passes for expected-gain: not supported yet"}}};
+
+// Options of later work: known, and refused by name. `values` are those refused, separated by '|'; "*" is all,
+// ">N" every number above N. In words: "--OPTION VALUE is not supported yet: this version REST".
+struct NotYet {
+    const char* option;
+    const char* values;
+    const char* rest;
+};
+
+constexpr NotYet kNotYet[] = {
+    {"drafter", "*", "drafts with a model: --draft DIR"},
+    {"device", "cuda", "decodes on the CPU: --device cpu"},
+    {"dtype", "int8|int4|float8|fp8", "has float32, bfloat16 and float16"},
+    {"draft-dtype", "int8|int4|float8|fp8", "has float32, bfloat16 and float16"},
+    {"draft-placement", "dedicated|sharded", "drafts on the first rank: --draft-placement colocated"},
+    {"replicas", ">1", "runs one replica"},
+    {"batch-size", ">1", "decodes one sequence at a time"},
+    {"no-repeat-ngram-size", ">0", "bans no n-grams"},
+    {"stop-rule", "svip|adaedl|adaptive|confidence|expected-gain|oracle",
+     "has static, moving-average, cumulative, constant and heuristic"},
+    {"confidence-threshold", "*", "has no rule that it belongs to"},
+    {"acceptance", "gumbel|block|typical", "has rejection"},
+    {"costs", "*", "has no rule that reads a costs file; bench compare does"},
+};
+
+bool is_refused(const NotYet& row, const std::string& value) {
+    const std::string values = row.values;
+    if (values == "*") return true;
+    if (values.front() == '>') {
+        char* end = nullptr;
+        const double number = std::strtod(value.c_str(), &end);
+        return end != value.c_str() && *end == '\0' && number > std::stod(values.substr(1));
+    }
+    std::istringstream list(values);
+    for (std::string one; std::getline(list, one, '|');)
+        if (one == value) return true;
+    return false;
+}
+
+void refuse_later_work(const ParsedOptions& given) {
+    for (const NotYet& row : kNotYet)
+        for (const std::string& value : given.texts(row.option))
+            if (is_refused(row, value))
+                throw BadOption(std::string("--") + row.option + " " + value + " is not supported yet: this version " +
+                                row.rest);
+    if (given.texts("draft").size() > 1)
+        throw BadOption("several --draft (a cascade) are not supported yet: this version drafts with one model");
+}
+
+std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
+                                             std::optional<model::WeightType> otherwise) {
+    if (!given.given(name)) return otherwise;
+    switch (given.choice(name, 0, {"auto", "float32", "bfloat16", "float16"})) {
+    case 1:
+        return model::WeightType::float32;
+    case 2:
+        return model::WeightType::bfloat16;
+    case 3:
+        return model::WeightType::float16;
+    default:
+        return std::nullopt;
+    }
+}
+
+ModelOptions model_options(const ParsedOptions& given) {
+    ModelOptions models;
+    models.target = given.text("target", "");
+    if (models.target.empty())
+        throw BadOption("--target DIR is missing: the directory of the checkpoint to decode with");
+    models.draft = given.text("draft", "");
+    if (given.given("draft") && models.draft.empty())
+        throw BadOption("--draft is empty; name a directory or leave it out");
+    given.choice("device", 0, {"auto", "cpu"});
+    models.dtype = weight_type(given, "dtype", std::nullopt);
+    models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
+    models.threads = given.integer("threads", 0, 1, 1024);
+    models.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
+    return models;
+}
+
+spec::SamplingOptions sampling_options(const ParsedOptions& given) {
+    spec::SamplingOptions sampling;
+    sampling.temperature = given.number("temperature", 0, 0, kNoLimit);
+    sampling.top_k = given.integer("top-k", 0, 0, INT_MAX);
+    sampling.top_p = given.number("top-p", 1, 0, 1);
+    sampling.seed = given.unsigned_integer("seed", 0);
+    if (const char* why = spec::why_invalid(sampling); why != nullptr && *why != '\0') throw BadOption(why);
+    given.integer("no-repeat-ngram-size", 0, 0, INT_MAX);
+    return sampling;
+}
+
+const char* in_words(Rule kind) {
+    switch (kind) {
+    case Rule::static_threshold:
+        return "static";
+    case Rule::moving_average:
+        return "moving-average";
+    case Rule::cumulative:
+        return "cumulative";
+    case Rule::constant:
+        return "constant";
+    case Rule::heuristic:
+        return "heuristic";
+    }
+    throw BadOption("unknown stop rule");
+}
+
+// Which rules an option of theirs belongs to.
+struct RuleOption {
+    const char* option;
+    std::vector<Rule> rules;
+};
+
+void refuse_parameters_of_other_rules(const ParsedOptions& given, Rule kind) {
+    const std::vector<Rule> thresholds = {Rule::static_threshold, Rule::cumulative};
+    const std::vector<RuleOption> table = {
+        {"entropy-threshold", thresholds},
+        {"entropy-unit", thresholds},
+        {"entropy-factor", {Rule::moving_average}},
+        {"entropy-window", {Rule::moving_average, Rule::cumulative}},
+        {"num-draft-tokens", {Rule::constant, Rule::heuristic}},
+        {"drop-stop-token", {Rule::static_threshold, Rule::cumulative, Rule::moving_average}},
+    };
+    for (const RuleOption& row : table) {
+        if (!given.given(row.option)) continue;
+        std::string fitting;
+        bool fits = false;
+        for (Rule rule : row.rules) {
+            fits = fits || rule == kind;
+            fitting += (fitting.empty() ? "" : ", ") + std::string(in_words(rule));
+        }
+        if (!fits)
+            throw BadOption(std::string("--") + row.option + " has no effect with --stop-rule " + in_words(kind) +
+                            "; it belongs to " + fitting);
+    }
+}
+
+Rule rule_kind(const ParsedOptions& given) {
+    std::vector<std::string> names;
+    for (Rule rule : spec::all_stop_rules())
+        names.push_back(in_words(rule));
+    const Rule otherwise = spec::StopRuleOptions{}.kind;
+    if (!given.given("stop-rule")) return otherwise;
+    return spec::all_stop_rules()[given.choice("stop-rule", 0, names)];
+}
+
+SpeculationOptions speculation_options(const ParsedOptions& given, bool drafting) {
+    if (!drafting)
+        for (const char* option :
+             {"stop-rule", "entropy-threshold", "entropy-factor", "entropy-window", "entropy-unit", "num-draft-tokens",
+              "min-draft-tokens", "drop-stop-token", "draft-dtype", "acceptance", "lenience", "draft-placement"})
+            if (given.given(option)) throw BadOption(std::string("--") + option + " has no effect without --draft DIR");
+    SpeculationOptions speculation;
+    spec::StopRuleOptions& rule = speculation.stop_rule;
+    rule.kind = rule_kind(given);
+    refuse_parameters_of_other_rules(given, rule.kind);
+    if (given.choice("entropy-unit", 0, {"nats", "bits"}) == 1) speculation.entropy_unit = EntropyUnit::bits;
+    if (given.given("entropy-threshold"))
+        rule.threshold =
+            threshold_in_nats(given.number("entropy-threshold", 0, 0, kNoLimit), rule.kind, speculation.entropy_unit);
+    rule.factor = given.number("entropy-factor", rule.factor, 0, kNoLimit);
+    rule.window = given.integer("entropy-window", rule.window, 1, INT_MAX);
+    rule.max_tokens = given.integer("max-draft-tokens", rule.max_tokens, 1, 127);
+    rule.min_tokens = given.integer("min-draft-tokens", rule.min_tokens, 1, 127);
+    rule.num_draft_tokens = given.integer("num-draft-tokens", std::min(rule.num_draft_tokens, rule.max_tokens), 1, 127);
+    if (rule.min_tokens > rule.max_tokens)
+        throw BadOption("--min-draft-tokens " + std::to_string(rule.min_tokens) + " is above --max-draft-tokens " +
+                        std::to_string(rule.max_tokens));
+    if (rule.num_draft_tokens > rule.max_tokens)
+        throw BadOption("--num-draft-tokens " + std::to_string(rule.num_draft_tokens) +
+                        " is above --max-draft-tokens " + std::to_string(rule.max_tokens));
+    if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
+    speculation.drop_stop_token = given.on("drop-stop-token");
+    given.choice("acceptance", 0, {"rejection"});
+    speculation.lenience = given.number("lenience", 1, 0, 1);
+    if (speculation.lenience == 0) throw BadOption("--lenience 0: must be above 0, at most 1");
+    return speculation;
+}
+
+void check_generate(const ParsedOptions& given, const GenerateOptions& options) {
+    if (given.given("prompt") == given.given("input"))
+        throw BadOption(given.given("prompt") ? "--prompt and --input exclude each other; give one"
+                                              : "nothing to decode: give --prompt TEXT or --input FILE");
+    if (options.prompt && options.prompt->empty()) throw BadOption("--prompt is empty; give some text");
+    if (options.prompt && given.given("output"))
+        throw BadOption("--output goes with --input; a --prompt streams to stdout");
+    if (given.given("output") && options.output.empty()) throw BadOption("--output is empty; name a file or -");
+    if (given.given("input") && options.input.empty()) throw BadOption("--input is empty; name a file or -");
+    if (options.resume && (options.output == "-" || options.prompt))
+        throw BadOption("--resume needs --output FILE: what to go on with");
+    if (options.check && options.models.draft.empty())
+        throw BadOption("--check compares with decoding without a draft; it needs --draft DIR");
+    if (options.check && !options.requests.sampling.greedy())
+        throw BadOption("--check compares greedy texts; it needs --temperature 0");
+}
+
+std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
+    if (!given.given(name)) return otherwise;
+    std::vector<double> numbers;
+    std::istringstream list(given.text(name, ""));
+    for (std::string one; std::getline(list, one, ',');) {
+        ParsedOptions single;
+        single.add(name, one, "");
+        numbers.push_back(single.number(name, 0, 0, kNoLimit));
+    }
+    if (numbers.empty()) throw BadOption("--" + name + " is empty; give numbers separated by commas");
+    return numbers;
+}
+
+// "static:2.25", "moving-average:0.5:7", "cumulative:10:7", "constant:5", "heuristic:5"; "all", "none".
+spec::StopRuleOptions parse_rule(const std::string& text, int max_tokens) {
+    std::vector<std::string> parts;
+    std::istringstream list(text);
+    for (std::string one; std::getline(list, one, ':');)
+        parts.push_back(one);
+    const auto kind = parts.empty() ? std::nullopt : spec::parse_stop_rule(parts[0]);
+    if (!kind)
+        throw BadOption("--rules " + text +
+                        ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K "
+                        "or heuristic:K, or all");
+    const bool one_number = *kind == Rule::static_threshold || *kind == Rule::constant || *kind == Rule::heuristic;
+    if (parts.size() > (one_number ? 2u : 3u)) throw BadOption("--rules " + text + ": too many numbers for this rule");
+    ParsedOptions given;
+    given.add("stop-rule", parts[0], "");
+    given.add("max-draft-tokens", std::to_string(max_tokens), "");
+    const bool counts = *kind == Rule::constant || *kind == Rule::heuristic;
+    const char* first = counts                          ? "num-draft-tokens"
+                        : *kind == Rule::moving_average ? "entropy-factor"
+                                                        : "entropy-threshold";
+    if (parts.size() > 1) given.add(first, parts[1], " (in --rules " + text + ")");
+    if (parts.size() > 2) given.add("entropy-window", parts[2], " (in --rules " + text + ")");
+    return speculation_options(given, true).stop_rule;
+}
+
+std::vector<spec::StopRuleOptions> rule_list(const ParsedOptions& given, int max_tokens) {
+    std::vector<spec::StopRuleOptions> rules;
+    std::istringstream list(given.text("rules", "all"));
+    for (std::string one; std::getline(list, one, ',');) {
+        if (one == "none") continue; // plain decoding always runs
+        if (one == "all")
+            for (Rule rule : spec::all_stop_rules())
+                rules.push_back(parse_rule(in_words(rule), max_tokens));
+        else
+            rules.push_back(parse_rule(one, max_tokens));
+    }
+    return rules;
+}
+
+const OptionGroup kBenchModels = {"Models",
+                                  {{"target", "DIR", "checkpoint of the target"},
+                                   {"draft", "DIR", "checkpoint of the draft"},
+                                   {"device", "auto|cpu|cuda", "[auto: cpu]"},
+                                   {"dtype", "TYPE", "auto, float32, bfloat16, float16 [auto: the file's]"},
+                                   {"draft-dtype", "TYPE", "[as --dtype]"},
+                                   {"threads", "N", "threads of each rank [cores / local ranks]"},
+                                   {"collective-timeout", "SECONDS", "[300]"}}};
+
+} // namespace
+
+const std::vector<OptionGroup>& generate_groups() {
+    static const std::vector<OptionGroup> groups = {kGeneral, kModels, kText, kSampling, kSpeculation, kRanks};
+    return groups;
+}
+
+const std::vector<OptionGroup>& tokenize_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Tokenize",
+         {{"model", "DIR", "directory with tokenizer.json"},
+          {"text", "TEXT", "one text; its ids go to stdout"},
+          {"input", "FILE|-", "JSON lines {\"id\", \"text\"}, or {\"id\", \"token_ids\"} with --decode"},
+          {"decode", "", "from ids to text"},
+          {"add-special-tokens", "", "apply the tokenizer's template when encoding"},
+          {"skip-special-tokens", "", "leave special tokens out when decoding"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& latency_groups() {
+    static const std::vector<OptionGroup> groups = {kGeneral,
+                                                    kBenchModels,
+                                                    {"Latency",
+                                                     {{"rows", "R", "time passes of 1 to R rows [16]"},
+                                                      {"context", "N", "tokens in the cache before each pass [64]"},
+                                                      {"repetitions", "N", "[200]"},
+                                                      {"output", "FILE", "write the costs file"},
+                                                      {"json", "", "results as JSON on stdout"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& compare_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        kBenchModels,
+        {"Compare",
+         {{"input", "FILE", "JSON lines of prompts, as for generate"},
+          {"prompts", "N", "only the first N of them [all]"},
+          {"max-new-tokens", "N", "[128]"},
+          {"temperatures", "T,T", "[0,1]"},
+          {"seed", "N", "[0]"},
+          {"rules", "RULE,RULE",
+           "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K; "
+           "plain decoding always runs [all]"},
+          {"max-draft-tokens", "N", "[15]"},
+          {"tune", "", "try a grid of settings of every rule and show the best of each"},
+          {"costs", "FILE", "costs of passes, as bench latency writes them [measured first]"},
+          {"output", "FILE", "write the results as JSON"},
+          {"json", "", "results as JSON on stdout"},
+          {"quiet", "", "no progress"}}}};
+    return groups;
+}
+
+GenerateOptions generate_options(const ParsedOptions& given) {
+    refuse_later_work(given);
+    GenerateOptions options;
+    options.models = model_options(given);
+    options.speculation = speculation_options(given, !options.models.draft.empty());
+    options.requests.sampling = sampling_options(given);
+    options.requests.max_new_tokens = given.integer("max-new-tokens", 128, 1, INT_MAX);
+    options.requests.ignore_eos = given.on("ignore-eos");
+    options.requests.stop_strings = given.texts("stop");
+    for (const std::string& stop : options.requests.stop_strings)
+        if (stop.empty()) throw BadOption("--stop is empty; give the string that ends the text");
+    if (given.given("prompt")) options.prompt = given.text("prompt", "");
+    options.input = given.text("input", "");
+    options.output = given.text("output", "-");
+    options.resume = given.on("resume");
+    options.check = given.on("check");
+    options.quiet = given.on("quiet");
+    options.replicas = given.integer("replicas", 1, 1, INT_MAX);
+    given.integer("batch-size", 1, 1, INT_MAX);
+    given.choice("draft-placement", 0, {"colocated"});
+    check_generate(given, options);
+    return options;
+}
+
+TokenizeOptions tokenize_options(const ParsedOptions& given) {
+    TokenizeOptions options;
+    options.model = given.text("model", "");
+    if (options.model.empty()) throw BadOption("--model DIR is missing: the directory that holds tokenizer.json");
+    if (given.given("text") == given.given("input"))
+        throw BadOption(given.given("text") ? "--text and --input exclude each other; give one"
+                                            : "nothing to do: give --text TEXT or --input FILE");
+    if (given.given("text")) options.text = given.text("text", "");
+    options.input = given.text("input", "");
+    if (given.given("input") && options.input.empty()) throw BadOption("--input is empty; name a file or -");
+    options.decode = given.on("decode");
+    options.add_special_tokens = given.on("add-special-tokens");
+    options.skip_special_tokens = given.on("skip-special-tokens");
+    if (options.decode && options.text)
+        throw BadOption("--decode goes with --input: JSON lines {\"id\", \"token_ids\"}");
+    if (options.decode && options.add_special_tokens)
+        throw BadOption("--add-special-tokens has no effect with --decode; --skip-special-tokens does");
+    if (!options.decode && options.skip_special_tokens)
+        throw BadOption("--skip-special-tokens has no effect without --decode");
+    return options;
+}
+
+LatencyOptions latency_options(const ParsedOptions& given) {
+    refuse_later_work(given);
+    LatencyOptions options;
+    options.models = model_options(given);
+    options.rows = given.integer("rows", 16, 1, 128);
+    options.context = given.integer("context", 64, 1, INT_MAX);
+    options.repetitions = given.integer("repetitions", 200, 1, 1000000);
+    options.output = given.text("output", "");
+    options.json = given.on("json");
+    if (given.given("output") && options.models.draft.empty())
+        throw BadOption("--output writes costs of target and draft; it needs --draft DIR");
+    return options;
+}
+
+CompareOptions compare_options(const ParsedOptions& given) {
+    for (const char* option : {"device", "dtype", "draft-dtype"}) {
+        ParsedOptions one;
+        if (given.given(option)) one.add(option, given.text(option, ""), "");
+        refuse_later_work(one);
+    }
+    CompareOptions options;
+    options.models = model_options(given);
+    if (options.models.draft.empty()) throw BadOption("--draft DIR is missing: rules are compared with a draft");
+    options.input = given.text("input", "");
+    if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to compare on");
+    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
+    options.max_new_tokens = given.integer("max-new-tokens", 128, 1, INT_MAX);
+    options.temperatures = number_list(given, "temperatures", {0, 1});
+    options.seed = given.unsigned_integer("seed", 0);
+    options.rules = rule_list(given, given.integer("max-draft-tokens", 15, 1, 127));
+    options.costs = given.text("costs", "");
+    options.output = given.text("output", "");
+    options.tune = given.on("tune");
+    if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");
+    options.json = given.on("json");
+    options.quiet = given.on("quiet");
+    return options;
+}
+
+double threshold_in_nats(double threshold, Rule kind, EntropyUnit unit) {
+    if (unit == EntropyUnit::nats) return threshold;
+    return threshold * (kind == Rule::cumulative ? std::numbers::ln2 * std::numbers::ln2 : std::numbers::ln2);
+}
+
+double threshold_in_unit(double threshold_nats, Rule kind, EntropyUnit unit) {
+    return threshold_nats / threshold_in_nats(1, kind, unit);
+}
+
+std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
+    std::ostringstream text;
+    text << in_words(rule.kind);
+    const char* name = unit == EntropyUnit::bits ? "bits" : "nats";
+    switch (rule.kind) {
+    case Rule::static_threshold:
+        text << ", threshold " << threshold_in_unit(rule.threshold_or_default(), rule.kind, unit) << ' ' << name;
+        break;
+    case Rule::moving_average:
+        text << ", factor " << rule.factor << ", window " << rule.window;
+        break;
+    case Rule::cumulative:
+        text << ", threshold " << threshold_in_unit(rule.threshold_or_default(), rule.kind, unit) << ' ' << name
+             << "^2, window " << rule.window;
+        break;
+    case Rule::constant:
+        text << ", " << rule.num_draft_tokens << " tokens";
+        break;
+    case Rule::heuristic:
+        text << ", from " << rule.num_draft_tokens << " tokens";
+        break;
+    }
+    return text.str();
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,112 @@
+// What each command was asked to do, as plain structs, and the options they come from.
+//
+// Every value is checked here; what is known but belongs to a later version is refused by name, and so is an
+// option that would have no effect. Pure: opens no file but --config.
+#pragma once
+
+#include "entrodraft/launch/option_set.h"
+#include "entrodraft/model/config.h"
+#include "entrodraft/spec/generate.h"
+#include "entrodraft/spec/sampling.h"
+#include "entrodraft/spec/stop_rule.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+enum class EntropyUnit { nats, bits };
+
+// Which models, on what.
+struct ModelOptions {
+    std::string target;                     // directory
+    std::string draft;                      // directory; empty: plain decoding
+    std::optional<model::WeightType> dtype; // empty: the file's
+    std::optional<model::WeightType> draft_dtype;
+    int threads = 0; // 0: cores / local ranks
+    double collective_timeout_seconds = 300;
+};
+
+// What a request asks for where its line says nothing.
+struct RequestDefaults {
+    int max_new_tokens = 128;
+    spec::SamplingOptions sampling;
+    bool ignore_eos = false;
+    std::vector<std::string> stop_strings;
+};
+
+struct SpeculationOptions {
+    spec::StopRuleOptions stop_rule; // thresholds in nats, whatever the unit
+    bool drop_stop_token = false;
+    EntropyUnit entropy_unit = EntropyUnit::nats;
+    spec::Acceptance acceptance = spec::Acceptance::rejection;
+    double lenience = 1;
+};
+
+struct GenerateOptions {
+    ModelOptions models;
+    RequestDefaults requests;
+    SpeculationOptions speculation;
+    std::optional<std::string> prompt;
+    std::string input; // "-": stdin; empty: the prompt
+    std::string output = "-";
+    bool resume = false;
+    bool check = false;
+    bool quiet = false;
+    int replicas = 1;
+    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
+};
+
+struct TokenizeOptions {
+    std::string model;
+    std::optional<std::string> text;
+    std::string input;
+    bool decode = false;
+    bool add_special_tokens = false;
+    bool skip_special_tokens = false;
+};
+
+struct LatencyOptions {
+    ModelOptions models;
+    int rows = 16;
+    int context = 64;
+    int repetitions = 200;
+    std::string output; // costs file; empty: none
+    bool json = false;
+};
+
+struct CompareOptions {
+    ModelOptions models;
+    std::string input;
+    int most_prompts = 0; // 0: all
+    int max_new_tokens = 128;
+    std::vector<double> temperatures = {0, 1};
+    std::vector<spec::StopRuleOptions> rules; // what runs beside plain decoding
+    std::string costs;                        // file; empty: measured first
+    std::string output;                       // results as JSON; empty: none
+    bool tune = false;
+    bool json = false;
+    bool quiet = false;
+    std::uint64_t seed = 0;
+};
+
+const std::vector<OptionGroup>& generate_groups();
+const std::vector<OptionGroup>& tokenize_groups();
+const std::vector<OptionGroup>& latency_groups();
+const std::vector<OptionGroup>& compare_groups();
+
+// Throw BadOption. Local.
+GenerateOptions generate_options(const ParsedOptions& given);
+TokenizeOptions tokenize_options(const ParsedOptions& given);
+LatencyOptions latency_options(const ParsedOptions& given);
+CompareOptions compare_options(const ParsedOptions& given);
+
+// A threshold given in bits, in nats: tau of static by ln 2, of cumulative (squared entropies) by its square. Local.
+double threshold_in_nats(double threshold, spec::StopRuleKind kind, EntropyUnit unit);
+double threshold_in_unit(double threshold_nats, spec::StopRuleKind kind, EntropyUnit unit);
+
+// The rule and its setting in a few words: "static, threshold 2.25 nats". Local.
+std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,128 @@
+// What people see on stderr: see report.h.
+#include "entrodraft/launch/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <unistd.h>
+
+namespace entrodraft::launch {
+
+namespace {
+
+__attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ...) {
+    char text[512];
+    va_list arguments;
+    va_start(arguments, pattern);
+    std::vsnprintf(text, sizeof text, pattern, arguments);
+    va_end(arguments);
+    return text;
+}
+
+void write_to_stderr(const std::string& text) {
+    std::size_t done = 0;
+    while (done < text.size()) {
+        const ssize_t written = write(STDERR_FILENO, text.data() + done, text.size() - done);
+        if (written <= 0) return; // nobody is left to tell
+        done += static_cast<std::size_t>(written);
+    }
+}
+
+// "drafting 21.3 %, entropy 0.2 %, ...": shares of decoding time.
+std::string format_shares(const spec::StepSeconds& seconds) {
+    const double decoding = seconds.total - seconds.prefill;
+    if (decoding <= 0) return "";
+    const double named =
+        seconds.draft + seconds.entropy + seconds.announce + seconds.score + seconds.gather + seconds.decide;
+    const auto share = [&](double part) { return 100 * std::max(0.0, part) / decoding; };
+    return format(
+        "  time       drafting %.1f %%, entropy %.1f %%, announcing %.1f %%, scoring %.1f %%, gathering %.1f %%, "
+        "deciding %.1f %%, other %.1f %%\n",
+        share(seconds.draft), share(seconds.entropy), share(seconds.announce), share(seconds.score),
+        share(seconds.gather), share(seconds.decide), share(decoding - named));
+}
+
+} // namespace
+
+void say(const std::string& line) {
+    write_to_stderr(line + "\n");
+}
+
+std::string format_summary(const RunSummary& summary) {
+    const spec::Stats& stats = summary.stats;
+    const auto count = [](std::int64_t number) { return std::to_string(number); };
+    std::string text = summary.interrupted ? "stopped by a signal; run again with --resume to serve the rest\n" : "";
+    text += "  served     " + count(summary.served) + (summary.served == 1 ? " prompt" : " prompts");
+    if (summary.with_error > 0) text += ", " + count(summary.with_error) + " not served (see their error lines)";
+    if (summary.resumed > 0) text += ", " + count(summary.resumed) + " found in the output already";
+    text += format(", in %.2f s on %d rank%s of %d thread%s\n", summary.wall_seconds, summary.ranks,
+                   summary.ranks == 1 ? "" : "s", summary.threads, summary.threads == 1 ? "" : "s");
+    if (stats.new_tokens == 0) return text;
+    const double ms = stats.ms_per_token();
+    text += "  tokens     " + count(stats.prompt_tokens) + " prompt, " + count(stats.new_tokens) + " new; " +
+            format("%.3f ms a new token (%.1f a second), prefill %.3f s\n", ms, ms > 0 ? 1000 / ms : 0,
+                   stats.seconds.prefill);
+    if (summary.drafting) {
+        text += "  rule       " + describe(summary.rule, summary.entropy_unit);
+        if (summary.lenience < 1) text += format("; lenience %g: lossy, not the target's own text", summary.lenience);
+        text += "\n  drafting   " + count(stats.rounds) + " rounds, " + count(stats.drafted) + " drafted, " +
+                count(stats.accepted) + " accepted " +
+                format("(acceptance rate %.3f), mean accepted length %.2f\n", stats.acceptance_rate(),
+                       stats.mean_accepted_length());
+    }
+    text += "  passes     " + count(stats.target_passes) + " target, " + count(stats.draft_passes) + " draft; " +
+            format("%.2f tokens a target pass\n", stats.tokens_per_target_pass());
+    text += format_shares(stats.seconds);
+    if (summary.checked > 0) {
+        text += "  check      " + count(summary.checked - summary.check_differs) + " of " + count(summary.checked) +
+                " greedy texts equal decoding without a draft\n";
+    }
+    return text;
+}
+
+std::string format_bar(double fraction, int width) {
+    const double held = std::isfinite(fraction) ? std::clamp(fraction, 0.0, 1.0) : 0.0;
+    const auto filled = static_cast<std::size_t>(std::lround(held * width));
+    return "[" + std::string(filled, '#') + std::string(static_cast<std::size_t>(width) - filled, '-') + "]";
+}
+
+std::string format_duration(double seconds) {
+    const long whole = std::lround(std::max(0.0, seconds));
+    if (whole >= 3600) return format("%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+    return format("%ld:%02ld", whole / 60, whole % 60);
+}
+
+Progress::Progress(bool quiet)
+    : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()), last_(start_) {
+    const char* no_colour = std::getenv("NO_COLOR");
+    colour_ = no_colour == nullptr || *no_colour == '\0';
+}
+
+Progress::~Progress() {
+    clear();
+}
+
+void Progress::update(double fraction, std::int64_t lines, std::int64_t new_tokens) {
+    if (quiet_) return;
+    const Time now = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> since_last = now - last_, since_start = now - start_;
+    if (since_last.count() < (terminal_ ? 0.1 : 30.0)) return;
+    last_ = now;
+    const double seconds = since_start.count();
+    std::string text = std::to_string(lines) + " prompts, " + std::to_string(new_tokens) + " tokens, " +
+                       format("%.0f tokens/s, ", static_cast<double>(new_tokens) / seconds) + format_duration(seconds);
+    if (fraction > 0.01) text += ", " + format_duration(seconds / fraction - seconds) + " to go";
+    if (!terminal_) return say(text);
+    const std::string bar = fraction < 0 ? "" : format_bar(fraction, 24) + " ";
+    write_to_stderr("\r\033[K" + (colour_ && !bar.empty() ? "\033[32m" + bar + "\033[0m" : bar) + text);
+    drawn_ = true;
+}
+
+void Progress::clear() {
+    if (drawn_) write_to_stderr("\r\033[K");
+    drawn_ = false;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,173 @@
+// Input lines turned into requests: see requests.h.
+#include "entrodraft/launch/requests.h"
+
+#include "entrodraft/launch/json_line.h"
+#include "entrodraft/spec/philox.h"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+std::uint64_t hash_of(const std::string& text, std::uint64_t seed = 0) {
+    return spec::hash_bytes(text.data(), text.size(), seed);
+}
+
+// A whole number in [least, most] of `json[field]`. 5.0 is not one.
+std::int64_t integer_field(const Json& value, const std::string& field, std::int64_t least, std::int64_t most) {
+    if (value.is_number_integer()) {
+        const bool fits =
+            !value.is_number_unsigned() || value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX);
+        const std::int64_t number = fits ? value.get<std::int64_t>() : INT64_MAX;
+        if (fits && number >= least && number <= most) return number;
+    }
+    throw std::runtime_error(field + " must be a whole number from " + std::to_string(least) + " to " +
+                             std::to_string(most));
+}
+
+double number_field(const Json& value, const std::string& field) {
+    if (!value.is_number()) throw std::runtime_error(field + " must be a number");
+    return value.get<double>();
+}
+
+std::uint64_t seed_field(const Json& value) {
+    if (!value.is_number_unsigned()) throw std::runtime_error("seed must be a whole number from 0 to 2^64 - 1");
+    return value.get<std::uint64_t>();
+}
+
+// Fields that ask for something a line cannot have. Anything else unknown is the user's own data.
+void refuse_options_of_the_run(const Json& object) {
+    for (const char* field :
+         {"ignore_eos", "stop_rule", "entropy_threshold", "entropy_factor", "entropy_window", "num_draft_tokens",
+          "max_draft_tokens", "min_draft_tokens", "acceptance", "lenience", "no_repeat_ngram_size"}) {
+        if (!object.contains(field)) continue;
+        std::string option = field;
+        std::replace(option.begin(), option.end(), '_', '-');
+        throw std::runtime_error(std::string("field ") + field + " cannot be set by line; use --" + option);
+    }
+    for (const char* field : {"max_tokens", "max_length", "max_new_token"})
+        if (object.contains(field))
+            throw std::runtime_error(std::string("field ") + field + " is unknown; did you mean max_new_tokens?");
+}
+
+void apply_overrides(const Json& object, spec::Request& request) {
+    for (const auto& [field, value] : object.items()) {
+        if (field == "max_new_tokens")
+            request.max_new_tokens = static_cast<int>(integer_field(value, field, 1, INT_MAX));
+        else if (field == "temperature")
+            request.sampling.temperature = number_field(value, field);
+        else if (field == "top_k")
+            request.sampling.top_k = static_cast<int>(integer_field(value, field, 0, INT_MAX));
+        else if (field == "top_p")
+            request.sampling.top_p = number_field(value, field);
+        else if (field == "seed")
+            request.sampling.seed = seed_field(value);
+    }
+    const char* why = spec::why_invalid(request.sampling);
+    if (why != nullptr && *why != '\0') throw std::runtime_error(why);
+}
+
+std::vector<spec::TokenId> encode_text(const std::string& text, const PromptLimits& limits) {
+    if (text.empty()) throw std::runtime_error("prompt is empty");
+    return limits.encode(text);
+}
+
+std::vector<spec::TokenId> prompt_of(const Json& object, const PromptLimits& limits) {
+    const bool has_text = object.contains("prompt");
+    const bool has_ids = object.contains("prompt_token_ids");
+    if (has_text == has_ids)
+        throw std::runtime_error(has_text ? "both prompt and prompt_token_ids are given; give one"
+                                          : "prompt or prompt_token_ids is missing");
+    if (has_text) {
+        if (!object["prompt"].is_string()) throw std::runtime_error("prompt must be a string");
+        return encode_text(object["prompt"].get<std::string>(), limits);
+    }
+    const Json& ids = object["prompt_token_ids"];
+    if (!ids.is_array()) throw std::runtime_error("prompt_token_ids must be an array of token ids");
+    if (ids.empty()) throw std::runtime_error("prompt_token_ids is empty");
+    std::vector<spec::TokenId> prompt;
+    prompt.reserve(ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        prompt.push_back(static_cast<spec::TokenId>(
+            integer_field(ids[i], "prompt_token_ids[" + std::to_string(i) + "]", 0, limits.vocab_size - 1)));
+    return prompt;
+}
+
+spec::Request request_like(const RequestDefaults& defaults) {
+    spec::Request request;
+    request.max_new_tokens = defaults.max_new_tokens;
+    request.sampling = defaults.sampling;
+    request.ignore_eos = defaults.ignore_eos;
+    request.stop_strings = defaults.stop_strings;
+    return request;
+}
+
+} // namespace
+
+const std::string& id_of(const InputItem& item) {
+    if (const auto* request = std::get_if<spec::Request>(&item)) return request->id;
+    return std::get<BadLine>(item).id;
+}
+
+InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
+                        const PromptLimits& limits) {
+    if (line.too_long)
+        return BadLine{"null", number,
+                       "line is longer than " + std::to_string(LineReader::kLongestLine >> 20) + " MiB"};
+    Json object;
+    try {
+        object = parse_json_line(line.text);
+    } catch (const std::exception& error) {
+        return BadLine{"null", number, error.what()};
+    }
+    spec::Request request = request_like(defaults);
+    request.id = object.contains("id") ? compact(object["id"]) : std::to_string(number);
+    request.sequence_key = hash_of(request.id);
+    try {
+        refuse_options_of_the_run(object);
+        apply_overrides(object, request);
+        request.prompt = prompt_of(object, limits);
+        const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
+        if (!why.empty()) throw std::runtime_error(why);
+    } catch (const std::exception& error) {
+        return BadLine{request.id, std::nullopt, error.what()};
+    }
+    return request;
+}
+
+InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits) {
+    spec::Request request = request_like(defaults);
+    try {
+        request.prompt = encode_text(prompt, limits);
+        const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
+        if (!why.empty()) throw std::runtime_error(why);
+    } catch (const std::exception& error) {
+        return BadLine{request.id, std::nullopt, error.what()};
+    }
+    return request;
+}
+
+RequestReader::RequestReader(const std::string& file, const RequestDefaults& defaults, PromptLimits limits)
+    : lines_(file), defaults_(defaults), limits_(std::move(limits)) {}
+
+std::optional<InputItem> RequestReader::next() {
+    for (;;) {
+        const std::optional<Line> line = lines_.next();
+        if (!line) return std::nullopt;
+        const std::int64_t number = number_++;
+        if (!line->too_long && line->text.find_first_not_of(" \t\r") == std::string::npos) continue;
+        InputItem item = parse_request(*line, number, defaults_, limits_);
+        const auto* bad = std::get_if<BadLine>(&item);
+        if (bad != nullptr && bad->line) return item; // it has no id that could be a repeated one
+        const std::string& id = id_of(item);
+        if (!seen_.emplace(hash_of(id), hash_of(id, 1)).second)
+            return BadLine{id, std::nullopt, "id " + id.substr(0, 200) + " was used by an earlier line"};
+        return item;
+    }
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,66 @@
+// Input lines turned into requests, or into what is wrong with them.
+//
+// A line is {"id": any, "prompt": "text"} or {"id": any, "prompt_token_ids": [..]}, and may override max_new_tokens,
+// temperature, top_k, top_p and seed. Lines count from 0; blank lines count but ask for nothing. Other
+// fields are the user's own and left alone, but for those that ask for what a line cannot have. Called by generate and
+// bench compare on the coordinator.
+#pragma once
+
+#include "entrodraft/launch/line_reader.h"
+#include "entrodraft/launch/options.h"
+#include "entrodraft/spec/request.h"
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// A line that cannot be served, and why.
+struct BadLine {
+    std::string id = "null";          // compact JSON
+    std::optional<std::int64_t> line; // from 0, where it has no id that could be read
+    std::string error;
+};
+
+using InputItem = std::variant<spec::Request, BadLine>;
+
+// The id of an item, as compact JSON.
+const std::string& id_of(const InputItem& item);
+
+// What a prompt is measured by.
+struct PromptLimits {
+    std::function<std::vector<spec::TokenId>(std::string_view)> encode; // of valid UTF-8, special tokens included
+    int vocab_size = 0;
+    int max_positions = 0;
+};
+
+// One line. Never throws on bad content. Local.
+InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
+                        const PromptLimits& limits);
+
+// The request of --prompt: sequence key 0, id null. Local.
+InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits);
+
+// A file's items in order. Repeated ids are bad lines.
+class RequestReader {
+  public:
+    RequestReader(const std::string& file, const RequestDefaults& defaults, PromptLimits limits);
+    // Nothing at the end, or when interrupted by a signal. Throws std::runtime_error when the file cannot be read.
+    std::optional<InputItem> next();
+    const LineReader& lines() const { return lines_; }
+
+  private:
+    LineReader lines_;
+    RequestDefaults defaults_;
+    PromptLimits limits_;
+    std::int64_t number_ = 0;
+    std::set<std::pair<std::uint64_t, std::uint64_t>> seen_; // two hashes of each id: 16 bytes, however long the id
+};
+
+} // namespace entrodraft::launch

@@ -1,0 +1,56 @@
+// Results as JSON lines: whole lines only, each with one write, in input order; and what --resume finds of them.
+//
+// Called by generate on the coordinator.
+#pragma once
+
+#include "entrodraft/launch/requests.h"
+#include "entrodraft/spec/request.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// The line of a served request, and of one that was not. No newline. Local.
+std::string result_line(const spec::Request& request, const spec::Completion& completion);
+std::string error_line(const BadLine& bad);
+
+enum class Existing { refuse, resume };
+
+class ResultWriter {
+  public:
+    // "-" is stdout. A file that holds something is refused (BadOption), or resumed: a torn last line is cut off and
+    // the whole ones are counted. Throws std::runtime_error naming file and reason. Local.
+    ResultWriter(const std::string& file, Existing existing);
+    ~ResultWriter();
+    ResultWriter(const ResultWriter&) = delete;
+    ResultWriter& operator=(const ResultWriter&) = delete;
+
+    // Hashes of the ids of the lines that stood in a resumed file, in order.
+    const std::vector<std::uint64_t>& served() const { return served_; }
+    std::int64_t served_with_error() const { return served_with_error_; }
+    static std::uint64_t hash_of_id(const std::string& id);
+
+    // Writes `line` once all items before number `order` (from 0) are written. Throws std::runtime_error. Local.
+    void put(std::int64_t order, const std::string& line);
+    // Writes text as it is. Throws std::runtime_error. Local.
+    void write_text(std::string_view text);
+
+  private:
+    void read_existing();
+
+    std::string file_;
+    int descriptor_ = -1;
+    std::vector<std::uint64_t> served_;
+    std::int64_t served_with_error_ = 0;
+    std::int64_t next_ = 0;
+    std::map<std::int64_t, std::string> waiting_;
+};
+
+// Passes over the items of `reader` that stood in a resumed file, and checks that they are the same ones.
+// Throws std::runtime_error naming the first that differs. Local.
+void skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,66 @@
+// Signals that end a run: see signals.h. Handlers call async-signal-safe functions only.
+#include "entrodraft/launch/signals.h"
+
+#include "entrodraft/launch/failure.h"
+
+#include <csignal>
+#include <ctime>
+#include <stdexcept>
+#include <unistd.h>
+
+namespace entrodraft::launch {
+
+namespace {
+
+constexpr long kPatienceNanoseconds = 500'000'000;
+constexpr int kInterrupted = 130; // what shells expect of Ctrl-C
+
+volatile int first_signal = 0;
+timer_t abandonment_timer;
+volatile sig_atomic_t timer_made = 0;
+
+void set_timer(long nanoseconds) {
+    itimerspec when{};
+    when.it_value.tv_nsec = nanoseconds;
+    timer_settime(abandonment_timer, 0, &when, nullptr);
+}
+
+extern "C" void on_stop(int signal) {
+    if (first_signal != 0) _exit(signal == SIGINT ? kInterrupted : kStopped);
+    first_signal = signal;
+    if (signal == SIGTERM && timer_made != 0) set_timer(kPatienceNanoseconds);
+}
+
+extern "C" void on_abandonment(int) {
+    _exit(kStopped);
+}
+
+void handle(int signal, void (*handler)(int)) {
+    struct sigaction action {};
+    action.sa_handler = handler; // no SA_RESTART: a wait for input ends
+    sigemptyset(&action.sa_mask);
+    if (sigaction(signal, &action, nullptr) != 0) throw std::runtime_error("cannot install a signal handler");
+}
+
+} // namespace
+
+void install_signal_handlers() {
+    handle(SIGALRM, on_abandonment);
+    sigevent event{};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGALRM;
+    if (timer_create(CLOCK_MONOTONIC, &event, &abandonment_timer) == 0) timer_made = 1;
+    handle(SIGPIPE, SIG_IGN);
+    for (int signal : {SIGTERM, SIGUSR1, SIGINT})
+        handle(signal, on_stop);
+}
+
+const volatile int& stop_signal() {
+    return first_signal;
+}
+
+void disarm_abandonment() {
+    if (timer_made != 0) set_timer(0);
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,18 @@
+// Signals that end a run: SIGTERM, SIGUSR1, SIGINT set a flag that travels in the next round's status word.
+//
+// A second one ends the process at once, and so does a round that has not ended 0.5 s after SIGTERM.
+// The only process-wide state of this room, because signal handlers can reach no other.
+#pragma once
+
+namespace entrodraft::launch {
+
+// Installs the handlers, and ignores SIGPIPE so that a closed pipe is a write error. Once, early. Local.
+void install_signal_handlers();
+
+// 0, or the first signal seen.
+const volatile int& stop_signal();
+
+// The work has come to its end in order: no timer is to cut it off any more. Local.
+void disarm_abandonment();
+
+} // namespace entrodraft::launch

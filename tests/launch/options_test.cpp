@@ -1,0 +1,296 @@
+// Options of the commands: values, refusals, conflicts, suggestions, config files.
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options.h"
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace entrodraft;
+using namespace entrodraft::launch;
+using Strings = std::vector<std::string>;
+
+// What most cases need before they say anything of their own.
+const Strings kDrafting = {"--target", "t", "--draft", "d", "--prompt", "p"};
+
+GenerateOptions parse(const Strings& arguments) {
+    return generate_options(parse_options(generate_groups(), arguments));
+}
+
+GenerateOptions parse_more(Strings more) {
+    more.insert(more.begin(), kDrafting.begin(), kDrafting.end());
+    return parse(more);
+}
+
+template <typename Call> std::string refusal(Call call) {
+    try {
+        call();
+    } catch (const BadOption& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+std::string refusal_of(const Strings& more) {
+    return refusal([&] { parse_more(more); });
+}
+
+void expect_refused(const Strings& more, const std::string& part) {
+    const std::string message = refusal_of(more);
+    EXPECT_NE(message, "accepted") << more.front();
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+}
+
+class ConfigFile {
+  public:
+    explicit ConfigFile(const std::string& text)
+        : path_(std::filesystem::temp_directory_path() / ("entrodraft-options-" + std::to_string(getpid()) + ".conf")) {
+        std::ofstream(path_) << text;
+    }
+    ~ConfigFile() { std::filesystem::remove(path_); }
+    std::string path() const { return path_.string(); }
+
+  private:
+    std::filesystem::path path_;
+};
+
+TEST(Options, DefaultsAreThoseOfTheDesign) {
+    const GenerateOptions options = parse(kDrafting);
+    EXPECT_EQ(options.requests.max_new_tokens, 128);
+    EXPECT_TRUE(options.requests.sampling.greedy());
+    EXPECT_EQ(options.requests.sampling.top_k, 0);
+    EXPECT_EQ(options.requests.sampling.top_p, 1);
+    EXPECT_EQ(options.speculation.stop_rule.kind, spec::StopRuleKind::moving_average);
+    EXPECT_EQ(options.speculation.stop_rule.max_tokens, 15);
+    EXPECT_EQ(options.speculation.stop_rule.min_tokens, 1);
+    EXPECT_EQ(options.speculation.lenience, 1);
+    EXPECT_EQ(options.models.collective_timeout_seconds, 300);
+    EXPECT_FALSE(options.models.dtype.has_value());
+    EXPECT_EQ(options.output, "-");
+}
+
+TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
+    EXPECT_EQ(parse_more({"--dtype", "float32"}).models.draft_dtype, model::WeightType::float32);
+    const auto both = parse_more({"--dtype", "float32", "--draft-dtype", "bfloat16"}).models;
+    EXPECT_EQ(both.dtype, model::WeightType::float32);
+    EXPECT_EQ(both.draft_dtype, model::WeightType::bfloat16);
+    EXPECT_FALSE(parse_more({"--dtype", "float32", "--draft-dtype", "auto"}).models.draft_dtype.has_value());
+}
+
+TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
+    const std::vector<std::pair<std::string, std::string>> later = {{"drafter", "ngram"},
+                                                                    {"drafter", "unigram"},
+                                                                    {"drafter", "bigram"},
+                                                                    {"device", "cuda"},
+                                                                    {"dtype", "int8"},
+                                                                    {"draft-dtype", "int8"},
+                                                                    {"replicas", "2"},
+                                                                    {"batch-size", "4"},
+                                                                    {"draft-placement", "dedicated"},
+                                                                    {"stop-rule", "svip"},
+                                                                    {"stop-rule", "adaedl"},
+                                                                    {"draft-placement", "sharded"},
+                                                                    {"stop-rule", "adaptive"},
+                                                                    {"stop-rule", "confidence"},
+                                                                    {"stop-rule", "expected-gain"},
+                                                                    {"acceptance", "gumbel"},
+                                                                    {"acceptance", "block"},
+                                                                    {"acceptance", "typical"},
+                                                                    {"costs", "costs.json"},
+                                                                    {"no-repeat-ngram-size", "6"},
+                                                                    {"confidence-threshold", "0.4"}};
+    for (const auto& [name, value] : later)
+        expect_refused({"--" + name, value}, "--" + name + " " + value + " is not supported yet: this version ");
+    expect_refused({"--draft", "e"}, "several --draft (a cascade) are not supported yet");
+    EXPECT_EQ(refusal_of({"--replicas", "2"}), "--replicas 2 is not supported yet: this version runs one replica");
+}
+
+TEST(Options, ValuesOfLaterOptionsThatThisVersionHonoursAreTaken) {
+    EXPECT_EQ(refusal_of({"--replicas", "1", "--batch-size", "1", "--device", "cpu", "--draft-placement", "colocated",
+                          "--acceptance", "rejection", "--no-repeat-ngram-size", "0"}),
+              "accepted");
+}
+
+TEST(Options, UnknownNamesGetTheNearestOne) {
+    expect_refused({"--max-new-token", "5"}, "unknown option --max-new-token; did you mean --max-new-tokens?");
+    expect_refused({"--temprature", "1"}, "did you mean --temperature?");
+    expect_refused({"--temprature=1"}, "unknown option --temprature; did you mean --temperature?");
+    expect_refused({"--zzzzzzzz"}, "unknown option --zzzzzzzz; --help lists them");
+    expect_refused({"--stop-rule", "statik"}, "did you mean static?");
+}
+
+TEST(Options, NamesAreNotGuessedFromTheirBeginning) {
+    expect_refused({"--max-new", "5"}, "unknown option --max-new");
+}
+
+TEST(Options, BadValuesNameTheirOption) {
+    expect_refused({"--max-new-tokens", "0"}, "--max-new-tokens 0: must be a whole number at least 1");
+    expect_refused({"--max-new-tokens", "abc"}, "--max-new-tokens abc");
+    expect_refused({"--max-new-tokens", "5.5"}, "--max-new-tokens 5.5");
+    expect_refused({"--max-new-tokens", "99999999999"}, "--max-new-tokens 99999999999");
+    expect_refused({"--max-draft-tokens", "128"}, "--max-draft-tokens 128: must be a whole number from 1 to 127");
+    expect_refused({"--max-draft-tokens", "0"}, "--max-draft-tokens");
+    expect_refused({"--temperature", "-1"}, "--temperature -1");
+    expect_refused({"--temperature", "nan"}, "--temperature nan");
+    expect_refused({"--temperature", "inf"}, "--temperature inf");
+    expect_refused({"--top-p", "1.5"}, "--top-p 1.5");
+    expect_refused({"--top-p", "0"}, "top-p");
+    expect_refused({"--top-k", "-3"}, "--top-k -3");
+    expect_refused({"--seed", "-1"}, "--seed -1");
+    expect_refused({"--lenience", "0"}, "--lenience 0");
+    expect_refused({"--lenience", "2"}, "--lenience 2");
+    expect_refused({"--threads", "0"}, "--threads 0");
+    expect_refused({"--collective-timeout", "0"}, "--collective-timeout 0");
+    expect_refused({"--dtype", "float64"}, "--dtype float64: must be one of auto, float32, bfloat16, float16");
+    expect_refused({"--stop-rule", "nonsense"}, "--stop-rule nonsense: must be one of");
+    expect_refused({"--entropy-unit", "hartleys", "--stop-rule", "static"}, "--entropy-unit hartleys");
+    expect_refused({"--stop", ""}, "--stop is empty");
+    expect_refused({"--stop-rule", "static", "--entropy-threshold", "-2"}, "--entropy-threshold -2");
+    expect_refused({"--entropy-window", "0"}, "--entropy-window 0");
+}
+
+TEST(Options, MissingValuesAndStrayArgumentsAreNamed) {
+    expect_refused({"--max-new-tokens"}, "--max-new-tokens needs a value");
+    expect_refused({"stray"}, "unexpected argument 'stray'");
+    expect_refused({"--quiet=yes"}, "--quiet takes no value");
+    expect_refused({"--seed", "1", "--seed", "2"}, "--seed is given 2 times");
+}
+
+TEST(Options, WhatWouldHaveNoEffectIsRefused) {
+    expect_refused({"--stop-rule", "constant", "--entropy-threshold", "2"},
+                   "--entropy-threshold has no effect with --stop-rule constant; it belongs to static, cumulative");
+    expect_refused({"--entropy-threshold", "2"}, "no effect with --stop-rule moving-average");
+    expect_refused({"--stop-rule", "static", "--entropy-factor", "1"}, "--entropy-factor has no effect");
+    expect_refused({"--stop-rule", "static", "--entropy-window", "3"}, "--entropy-window has no effect");
+    expect_refused({"--stop-rule", "static", "--num-draft-tokens", "3"}, "--num-draft-tokens has no effect");
+    expect_refused({"--stop-rule", "heuristic", "--drop-stop-token"}, "--drop-stop-token has no effect");
+    expect_refused({"--entropy-unit", "bits"}, "--entropy-unit has no effect");
+    for (const std::string option : {"stop-rule", "entropy-factor", "lenience", "acceptance", "min-draft-tokens"})
+        EXPECT_EQ(refusal([&] {
+                      parse({"--target", "t", "--prompt", "p", "--" + option, "1"});
+                  }),
+                  "--" + option + " has no effect without --draft DIR");
+}
+
+TEST(Options, ConflictsAreRefused) {
+    expect_refused({"--input", "f"}, "--prompt and --input exclude each other");
+    expect_refused({"--output", "f"}, "--output goes with --input");
+    expect_refused({"--resume"}, "--resume needs --output FILE");
+    expect_refused({"--check", "--temperature", "1"}, "--check compares greedy texts");
+    expect_refused({"--min-draft-tokens", "9", "--max-draft-tokens", "4"},
+                   "--min-draft-tokens 9 is above --max-draft-tokens 4");
+    expect_refused({"--stop-rule", "constant", "--num-draft-tokens", "16"},
+                   "--num-draft-tokens 16 is above --max-draft-tokens 15");
+    EXPECT_NE(refusal([] { parse({"--target", "t"}); }).find("nothing to decode"), std::string::npos);
+    EXPECT_NE(refusal([] { parse({"--prompt", "t"}); }).find("--target DIR is missing"), std::string::npos);
+    EXPECT_NE(refusal([] { parse({"--target", "t", "--prompt", ""}); }).find("--prompt is empty"), std::string::npos);
+    EXPECT_NE(refusal([] {
+                  parse({"--target", "t", "--prompt", "p", "--check"});
+              }).find("needs --draft"),
+              std::string::npos);
+    EXPECT_NE(refusal([] {
+                  parse({"--target", "t", "--input", "i", "--resume"});
+              }).find("--resume needs"),
+              std::string::npos);
+}
+
+TEST(Options, ASmallCapHoldsTheDefaultLengthToo) {
+    EXPECT_EQ(parse_more({"--stop-rule", "constant", "--max-draft-tokens", "3"}).speculation.stop_rule.num_draft_tokens,
+              3);
+}
+
+TEST(Options, BitsBecomeNatsAndSquaredNats) {
+    const auto fixed =
+        parse_more({"--stop-rule", "static", "--entropy-threshold", "3.25", "--entropy-unit", "bits"}).speculation;
+    EXPECT_NEAR(*fixed.stop_rule.threshold, 2.2527, 1e-4); // 2.25 nats = 3.25 bits
+    EXPECT_EQ(describe(fixed.stop_rule, fixed.entropy_unit), "static, threshold 3.25 bits");
+    const auto sum =
+        parse_more({"--stop-rule", "cumulative", "--entropy-threshold", "10", "--entropy-unit", "bits"}).speculation;
+    EXPECT_NEAR(*sum.stop_rule.threshold, 4.8045, 1e-4); // 10 ln(2)^2
+    EXPECT_EQ(describe(sum.stop_rule, sum.entropy_unit), "cumulative, threshold 10 bits^2, window 7");
+    const auto nats = parse_more({"--stop-rule", "static", "--entropy-threshold", "2.5"}).speculation;
+    EXPECT_EQ(*nats.stop_rule.threshold, 2.5);
+}
+
+TEST(Options, StopStringsAddUp) {
+    EXPECT_EQ(parse_more({"--stop", "a", "--stop=--b"}).requests.stop_strings, (Strings{"a", "--b"}));
+}
+
+TEST(Options, ConfigFileFillsWhatTheCommandLineLeavesOpen) {
+    const ConfigFile config("# a comment\n\nmax-new-tokens = 7\n temperature=0.5 \nstop = \"a # b\\n\"\nquiet = true\n"
+                            "ignore-eos = false\n");
+    const GenerateOptions options = parse_more({"--config", config.path(), "--temperature", "0.25"});
+    EXPECT_EQ(options.requests.max_new_tokens, 7);
+    EXPECT_EQ(options.requests.sampling.temperature, 0.25);
+    EXPECT_EQ(options.requests.stop_strings, Strings{"a # b\n"});
+    EXPECT_TRUE(options.quiet);
+    EXPECT_FALSE(options.requests.ignore_eos);
+}
+
+TEST(Options, ConfigFileErrorsNameFileAndLine) {
+    const auto message = [](const std::string& text) {
+        const ConfigFile config(text);
+        return refusal_of({"--config", config.path()});
+    };
+    EXPECT_NE(message("\nmax-new-token = 7\n")
+                  .find(".conf line 2: unknown option 'max-new-token'; did you mean max-new-tokens?"),
+              std::string::npos);
+    EXPECT_NE(message("quiet\n").find("line 1: must read 'option = value'"), std::string::npos);
+    EXPECT_NE(message("quiet = maybe\n").find("it takes true or false"), std::string::npos);
+    EXPECT_NE(message("stop = \"open\n").find("must be a JSON string"), std::string::npos);
+    EXPECT_NE(message("\n\nmax-new-tokens = x\n").find("line 3): must be a whole number"), std::string::npos);
+    EXPECT_NE(message("replicas = 2\n").find("--replicas 2 is not supported yet"), std::string::npos);
+    EXPECT_NE(message("seed = 1\nseed = 2\n").find("--seed is given 2 times"), std::string::npos);
+    EXPECT_NE(refusal_of({"--config", "/nonexistent.conf"}).find("/nonexistent.conf: cannot be read"),
+              std::string::npos);
+}
+
+TEST(Options, HelpHoldsEveryOptionInItsGroup) {
+    const std::string help = help_text("Usage\n", generate_groups());
+    for (const OptionGroup& group : generate_groups()) {
+        EXPECT_NE(help.find(std::string(group.title) + ":"), std::string::npos);
+        for (const OptionSpec& option : group.options)
+            EXPECT_NE(help.find("--" + std::string(option.name)), std::string::npos);
+    }
+    EXPECT_TRUE(parse_options(generate_groups(), {"--nonsense", "--help"}).given("help"));
+}
+
+TEST(Options, CompareRulesAreParsedWithTheirSettings) {
+    const auto parse_rules = [](const std::string& rules) {
+        return compare_options(
+                   parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules", rules}))
+            .rules;
+    };
+    const auto rules = parse_rules("none,static:2.5,moving-average:0.6:3,constant:4");
+    ASSERT_EQ(rules.size(), 3u);
+    EXPECT_EQ(rules[0].threshold, 2.5);
+    EXPECT_EQ(rules[1].factor, 0.6);
+    EXPECT_EQ(rules[1].window, 3);
+    EXPECT_EQ(rules[2].num_draft_tokens, 4);
+    EXPECT_EQ(parse_rules("all").size(), spec::all_stop_rules().size());
+    EXPECT_NE(refusal([&] { parse_rules("statics:2"); }).find("--rules statics:2"), std::string::npos);
+    EXPECT_NE(refusal([&] { parse_rules("constant:4:4"); }).find("too many numbers"), std::string::npos);
+    EXPECT_NE(refusal([&] { parse_rules("constant:x"); }).find("in --rules constant:x"), std::string::npos);
+}
+
+TEST(Options, TokenizeRefusesWhatHasNoEffect) {
+    const auto message = [](const Strings& arguments) {
+        return refusal([&] { tokenize_options(parse_options(tokenize_groups(), arguments)); });
+    };
+    EXPECT_EQ(message({"--model", "m", "--text", "t"}), "accepted");
+    EXPECT_NE(message({"--text", "t"}).find("--model DIR is missing"), std::string::npos);
+    EXPECT_NE(message({"--model", "m"}).find("nothing to do"), std::string::npos);
+    EXPECT_NE(message({"--model", "m", "--text", "t", "--input", "i"}).find("exclude each other"), std::string::npos);
+    EXPECT_NE(message({"--model", "m", "--input", "i", "--skip-special-tokens"}).find("without --decode"),
+              std::string::npos);
+    EXPECT_NE(message({"--model", "m", "--text", "t", "--decode"}).find("--decode goes with --input"),
+              std::string::npos);
+}
+
+} // namespace

@@ -1,0 +1,161 @@
+// Output lines: their form, their order, and what --resume makes of a file.
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/results.h"
+#include "launch/scratch_file.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using namespace entrodraft;
+using namespace entrodraft::launch;
+
+PromptLimits limits() {
+    PromptLimits limits;
+    limits.encode = [](std::string_view text) { return std::vector<spec::TokenId>(text.begin(), text.end()); };
+    limits.vocab_size = 128;
+    limits.max_positions = 64;
+    return limits;
+}
+
+// Serves the rest of `input` into `output` as generate would, with the prompt itself as its text.
+void serve(const std::string& input, const std::string& output, Existing existing, int at_most = 1000) {
+    ResultWriter writer(output, existing);
+    RequestReader reader(input, RequestDefaults{}, limits());
+    skip_served(reader, writer, output);
+    auto order = static_cast<std::int64_t>(writer.served().size());
+    for (int i = 0; i < at_most; ++i) {
+        const auto item = reader.next();
+        if (!item) return;
+        if (const auto* bad = std::get_if<BadLine>(&*item)) {
+            writer.put(order++, error_line(*bad));
+            continue;
+        }
+        spec::Completion completion;
+        completion.tokens = std::get<spec::Request>(*item).prompt;
+        completion.text = "text";
+        writer.put(order++, result_line(std::get<spec::Request>(*item), completion));
+    }
+}
+
+template <typename Call> std::string message_of(Call call) {
+    try {
+        call();
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+    return "nothing thrown";
+}
+
+const std::string kInput =
+    "{\"id\":\"a\",\"prompt\":\"x\"}\nbroken\n\n{\"prompt\":\"y\"}\n{\"id\":\"a\",\"prompt\":\"z\"}\n"
+    "{\"id\":9,\"prompt\":\"w\"}\n";
+
+TEST(Results, LineHoldsTheFieldsOfTheDesignInOrder) {
+    spec::Request request;
+    request.id = "{\"k\":1}";
+    spec::Completion completion;
+    completion.text = "a \"b\"\n\xc3\xa9";
+    completion.tokens = {4, 5};
+    completion.finish_reason = spec::FinishReason::stop;
+    completion.stats.prompt_tokens = 3;
+    completion.stats.new_tokens = 2;
+    completion.stats.seconds.total = 0.5;
+    completion.stats.seconds.prefill = 0.1;
+    const std::string line = result_line(request, completion);
+    EXPECT_EQ(line.find('\n'), std::string::npos);
+    const auto json = nlohmann::ordered_json::parse(line);
+    std::vector<std::string> names, stats;
+    for (const auto& [name, value] : json.items())
+        names.push_back(name);
+    for (const auto& [name, value] : json["stats"].items())
+        stats.push_back(name);
+    EXPECT_EQ(names, (std::vector<std::string>{"id", "text", "token_ids", "finish_reason", "stats"}));
+    EXPECT_EQ(stats, (std::vector<std::string>{"prompt_tokens", "new_tokens", "rounds", "drafted", "accepted",
+                                               "target_passes", "draft_passes", "seconds", "ms_per_token"}));
+    EXPECT_EQ(json["text"], completion.text);
+    EXPECT_EQ(json["id"]["k"], 1);
+    EXPECT_EQ(json["finish_reason"], "stop");
+    EXPECT_DOUBLE_EQ(json["stats"]["ms_per_token"].get<double>(), 200);
+}
+
+TEST(Results, ErrorLinesCarryIdOrLine) {
+    EXPECT_EQ(error_line({"null", 7, "not JSON"}), R"({"id":null,"line":7,"error":"not JSON"})");
+    EXPECT_EQ(error_line({"\"x\"", std::nullopt, "bad \xff byte"}),
+              "{\"id\":\"x\",\"error\":\"bad \xef\xbf\xbd byte\"}");
+}
+
+TEST(Results, LinesComeOutInInputOrder) {
+    const test::ScratchFile file("");
+    ResultWriter writer(file.path(), Existing::refuse);
+    writer.put(2, "c");
+    writer.put(0, "a");
+    EXPECT_EQ(file.text(), "a\n");
+    writer.put(1, "b");
+    EXPECT_EQ(file.text(), "a\nb\nc\n");
+}
+
+TEST(Results, AFileThatHoldsResultsIsNotOverwritten) {
+    const test::ScratchFile file("precious\n");
+    EXPECT_NE(message_of([&] { ResultWriter(file.path(), Existing::refuse); }).find("holds results already"),
+              std::string::npos);
+    EXPECT_EQ(file.text(), "precious\n");
+}
+
+TEST(Results, OneRunAtATimeWritesAFile) {
+    const test::ScratchFile file("");
+    const ResultWriter first(file.path(), Existing::refuse);
+    EXPECT_NE(message_of([&] { ResultWriter(file.path(), Existing::resume); }).find("another run"), std::string::npos);
+}
+
+TEST(Results, WriteErrorsAreReported) {
+    EXPECT_NE(message_of([] {
+                  ResultWriter("/dev/full", Existing::refuse).put(0, "x");
+              }).find("/dev/full: cannot be written"),
+              std::string::npos);
+    EXPECT_NE(message_of([] { ResultWriter("/nonexistent/out", Existing::refuse); }).find("cannot be opened"),
+              std::string::npos);
+}
+
+TEST(Resume, FromAnyByteEqualsAnUninterruptedRun) {
+    const test::ScratchFile input(kInput), whole("");
+    serve(input.path(), whole.path(), Existing::refuse);
+    const std::string expected = whole.text();
+    for (std::size_t bytes = 0; bytes <= expected.size(); ++bytes) {
+        const test::ScratchFile cut(expected.substr(0, bytes));
+        serve(input.path(), cut.path(), Existing::resume);
+        ASSERT_EQ(cut.text(), expected) << "cut at byte " << bytes;
+    }
+}
+
+TEST(Resume, CountsErrorLinesAsServed) {
+    const test::ScratchFile input(kInput), output("");
+    serve(input.path(), output.path(), Existing::refuse, 2);
+    const ResultWriter writer(output.path(), Existing::resume);
+    EXPECT_EQ(writer.served().size(), 2u);
+    EXPECT_EQ(writer.served_with_error(), 1);
+}
+
+TEST(Resume, RefusesAnotherInputsOutput) {
+    const test::ScratchFile input(kInput), output("{\"id\":\"other\",\"text\":\"\"}\n");
+    EXPECT_NE(message_of([&] {
+                  serve(input.path(), output.path(), Existing::resume);
+              }).find("resume with the input of that run"),
+              std::string::npos);
+    const test::ScratchFile short_input("");
+    EXPECT_NE(
+        message_of([&] { serve(short_input.path(), output.path(), Existing::resume); }).find("has no line for it"),
+        std::string::npos);
+    EXPECT_EQ(output.text(), "{\"id\":\"other\",\"text\":\"\"}\n");
+}
+
+TEST(Resume, RefusesAFileThatIsNoOutput) {
+    const test::ScratchFile text("hello\nworld\n"), json("{\"id\":1}\n");
+    EXPECT_NE(message_of([&] { ResultWriter(text.path(), Existing::resume); }).find("line 0 (from 0): not JSON"),
+              std::string::npos);
+    EXPECT_NE(message_of([&] { ResultWriter(json.path(), Existing::resume); }).find("is no result"), std::string::npos);
+    EXPECT_EQ(text.text(), "hello\nworld\n");
+}
+
+} // namespace
