@@ -65,11 +65,11 @@ ensure() {
     done
 }
 
-# The path of nvcc, empty where there is none.
+# The path of an nvcc that runs, empty where there is none.
 find_nvcc() {
     local candidate
     for candidate in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
-        if [ -n "$candidate" ] && [ -x "$candidate" ]; then
+        if [ -n "$candidate" ] && "$candidate" --version >/dev/null 2>&1; then
             printf '%s\n' "$candidate"
             return
         fi
