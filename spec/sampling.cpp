@@ -122,7 +122,7 @@ Bracket bracket_nucleus(std::span<const float> logits, std::span<const float> we
     return bracket;
 }
 
-// top-p over weights of sum `total`. Going down from the largest logit (the higher id first among equals), a token
+// top-p over weights of sum `total`. Going down from the largest logit (the lower id first among equals), a token
 // is in while the mass from it on down exceeds 1 - top_p of the total; the first is always in.
 Nucleus nucleus_of(std::span<const float> logits, std::span<const float> weights, double total,
                    const SamplingOptions& options) {
@@ -137,7 +137,7 @@ Nucleus nucleus_of(std::span<const float> logits, std::span<const float> weights
     row_kernels().collect(logits.data(), logits.size(), bracket.low, bracket.high, ids);
     std::sort(ids.begin(), ids.end(), [&](std::size_t a, std::size_t b) {
         const float first = quotient(logits[a], temperature), second = quotient(logits[b], temperature);
-        return first != second ? first > second : a > b;
+        return first != second ? first > second : a < b;
     });
     const bool has_first = bracket.above.count > 0;
     for (const std::size_t id : ids) {

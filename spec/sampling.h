@@ -29,10 +29,10 @@ constexpr double kMostTemperature = 1e6;
 const char* why_invalid(const SamplingOptions& options);
 
 // Fills `probabilities` (as long as `logits`, sum 1, zeros where filtered) with the distribution after
-// temperature > 0, top-k and top-p. As in transformers, ties at the top-k border are all kept and ties at the top-p
-// border are kept from the highest id down. Probabilities below 2^-100 of the greatest become 0; -inf bans a token.
-// Throws std::invalid_argument on options that are greedy or invalid, std::runtime_error on NaN, +inf or only -inf.
-// Local.
+// temperature > 0, top-k and top-p. Ties at the top-k border are all kept, as in transformers; of ties at the top-p
+// border the lowest ids are kept (transformers leaves their order to an unstable sort). Probabilities below 2^-100 of
+// the greatest become 0; -inf bans a token. Throws std::invalid_argument on options that are greedy or invalid,
+// std::runtime_error on NaN, +inf or only -inf. Local.
 void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities);
 
 // The lowest id of the largest value. NaN never wins; throws std::runtime_error where there is nothing else. Local.

@@ -1,0 +1,196 @@
+// Figures against values worked out by hand, and the costs file.
+#include "entrodraft/spec/stats.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+namespace entrodraft::spec {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+Stats example() {
+    Stats stats;
+    stats.sequences = 1;
+    stats.prompt_tokens = 10;
+    stats.new_tokens = 9;
+    stats.count_round(4, 4, 4);
+    stats.count_round(4, 1, 5);
+    stats.count_round(0, 0, 0);
+    stats.seconds.prefill = 0.5;
+    stats.seconds.total = 2.3;
+    return stats;
+}
+
+TEST(Stats, CountsRounds) {
+    const Stats stats = example();
+    EXPECT_EQ(stats.rounds, 3);
+    EXPECT_EQ(stats.target_passes, 3);
+    EXPECT_EQ(stats.drafted, 8);
+    EXPECT_EQ(stats.accepted, 5);
+    EXPECT_EQ(stats.draft_passes, 9);
+    EXPECT_EQ(stats.passes_of_rows, (std::vector<std::int64_t>{0, 1, 0, 0, 0, 2}));
+    EXPECT_THROW(Stats().count_round(3, 4, 3), std::invalid_argument);
+    EXPECT_THROW(Stats().count_round(-1, 0, 3), std::invalid_argument);
+}
+
+TEST(Stats, MakesItsFigures) {
+    const Stats stats = example();
+    EXPECT_DOUBLE_EQ(stats.acceptance_rate(), 5.0 / 8);
+    EXPECT_DOUBLE_EQ(stats.mean_accepted_length(), 5.0 / 3 + 1);
+    EXPECT_DOUBLE_EQ(stats.tokens_per_target_pass(), 3.0);
+    EXPECT_NEAR(stats.ms_per_token(), 200.0, 1e-9);
+}
+
+TEST(Stats, OfNothingAreZeroAndNotNan) {
+    const Stats stats;
+    EXPECT_EQ(stats.acceptance_rate(), 0);
+    EXPECT_EQ(stats.mean_accepted_length(), 0);
+    EXPECT_EQ(stats.tokens_per_target_pass(), 0);
+    EXPECT_EQ(stats.ms_per_token(), 0);
+    EXPECT_EQ(predicted_speedup(stats, {0.1, {1}}), 0);
+}
+
+TEST(Stats, AddUpFieldByField) {
+    Stats stats;
+    stats.count_round(1, 1, 1);
+    stats += example();
+    stats += example();
+    EXPECT_EQ(stats.sequences, 2);
+    EXPECT_EQ(stats.prompt_tokens, 20);
+    EXPECT_EQ(stats.new_tokens, 18);
+    EXPECT_EQ(stats.rounds, 7);
+    EXPECT_EQ(stats.target_passes, 7);
+    EXPECT_EQ(stats.drafted, 17);
+    EXPECT_EQ(stats.accepted, 11);
+    EXPECT_EQ(stats.draft_passes, 19);
+    EXPECT_EQ(stats.passes_of_rows, (std::vector<std::int64_t>{0, 2, 1, 0, 0, 4}));
+    StepSeconds all{1, 2, 3, 4, 5, 6, 7, 8};
+    all += all;
+    EXPECT_EQ(all.draft + all.entropy * 1e2 + all.announce * 1e4 + all.score * 1e6, 8060402);
+    EXPECT_EQ(all.gather + all.decide * 1e2 + all.prefill * 1e4 + all.total * 1e6, 16141210);
+}
+
+TEST(Costs, AreLinearBetweenMeasuredRowsAndHeldAtTheEnds) {
+    const Costs costs{0.1, {1, 2, kNan, kNan, 8, kNan}};
+    EXPECT_DOUBLE_EQ(costs.target_seconds(1), 1);
+    EXPECT_DOUBLE_EQ(costs.target_seconds(2), 2);
+    EXPECT_DOUBLE_EQ(costs.target_seconds(3), 4);
+    EXPECT_DOUBLE_EQ(costs.target_seconds(4), 6);
+    EXPECT_DOUBLE_EQ(costs.target_seconds(5), 8);
+    EXPECT_DOUBLE_EQ(costs.target_seconds(6), 8);
+    EXPECT_DOUBLE_EQ(costs.target_seconds(100), 8);
+    EXPECT_THROW(costs.target_seconds(0), std::invalid_argument);
+    EXPECT_THROW(Costs{}.target_seconds(1), std::invalid_argument);
+}
+
+TEST(Stats, PredictTheSpeedupFromCountsAndCosts) {
+    // 9 tokens at 1.0 over 9 passes at 0.1 and target passes of 1 and twice 5 rows: 9 / (0.9 + 1 + 2 * 1.3) = 2.
+    EXPECT_DOUBLE_EQ(predicted_speedup(example(), {0.1, {1, kNan, kNan, kNan, 1.3}}), 2.0);
+}
+
+TEST(Theory, FollowsLeviathan) {
+    EXPECT_DOUBLE_EQ(expected_tokens(0.5, 2), 1.75);
+    EXPECT_DOUBLE_EQ(expected_tokens(0, 5), 1);
+    EXPECT_DOUBLE_EQ(expected_tokens(1, 5), 6);
+    EXPECT_NEAR(expected_tokens(0.8, 5), (1 - std::pow(0.8, 6)) / 0.2, 1e-12);
+    EXPECT_DOUBLE_EQ(walltime_factor(0.5, 2, 0.25), 1.75 / 1.5);
+    EXPECT_DOUBLE_EQ(walltime_factor(0.7, 0, 0.25), 1);
+    EXPECT_NEAR(operations_factor(0.8, 3, 0.1), 0.2 * (0.3 + 4) / (1 - std::pow(0.8, 4)), 1e-12);
+    EXPECT_DOUBLE_EQ(operations_factor(1, 3, 0), 1);
+    EXPECT_THROW(expected_tokens(1.1, 3), std::invalid_argument);
+    EXPECT_THROW(expected_tokens(kNan, 3), std::invalid_argument);
+    EXPECT_THROW(walltime_factor(0.5, -1, 0), std::invalid_argument);
+    EXPECT_THROW(operations_factor(0.5, 1, -1), std::invalid_argument);
+}
+
+TEST(RepeatedNgramShare, CountsPositionsSeenBefore) {
+    const std::vector<std::int32_t> text = {1, 2, 3, 1, 2, 3, 1};
+    EXPECT_DOUBLE_EQ(repeated_ngram_share(text, 1), 4.0 / 7);
+    EXPECT_DOUBLE_EQ(repeated_ngram_share(text, 2), 3.0 / 6); // 12 23 31 | 12 23 31
+    EXPECT_DOUBLE_EQ(repeated_ngram_share(text, 3), 2.0 / 5); // 123 231 312 | 123 231
+    EXPECT_DOUBLE_EQ(repeated_ngram_share(text, 7), 0);
+    EXPECT_DOUBLE_EQ(repeated_ngram_share(text, 8), 0);
+    EXPECT_DOUBLE_EQ(repeated_ngram_share({}, 1), 0);
+    EXPECT_DOUBLE_EQ(repeated_ngram_share(std::vector<std::int32_t>(10, 5), 2), 8.0 / 9);
+    EXPECT_THROW(repeated_ngram_share(text, 0), std::invalid_argument);
+}
+
+// A file of these contents, gone at the end of the test.
+class CostsFile : public testing::Test {
+  protected:
+    std::string write(const std::string& text) {
+        std::ofstream(path_, std::ios::binary) << text;
+        return path_.string();
+    }
+    void TearDown() override { std::filesystem::remove(path_); }
+
+    // Reading `text` fails with a line that names the file and holds `words`.
+    void expect_bad(const std::string& text, const std::string& words) {
+        try {
+            read_costs(write(text));
+            ADD_FAILURE() << "accepted: " << text.substr(0, 100);
+        } catch (const std::runtime_error& error) {
+            const std::string message = error.what();
+            EXPECT_EQ(message.find(path_.string() + ": "), 0u) << message;
+            EXPECT_NE(message.find(words), std::string::npos) << message;
+            EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+        }
+    }
+
+    std::filesystem::path path_ =
+        std::filesystem::temp_directory_path() /
+        ("entrodraft_costs_" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()) + "_" +
+         std::to_string(reinterpret_cast<std::uintptr_t>(this)) + ".json");
+};
+
+TEST_F(CostsFile, RoundTrips) {
+    const Costs costs{0.0001234567, {0.1 / 3, kNan, 0.25}};
+    const Costs read = read_costs(write(to_json(costs)));
+    EXPECT_DOUBLE_EQ(read.t_draft, costs.t_draft);
+    ASSERT_EQ(read.t_target.size(), 3u);
+    EXPECT_DOUBLE_EQ(read.t_target[0], costs.t_target[0]);
+    EXPECT_TRUE(std::isnan(read.t_target[1]));
+    EXPECT_DOUBLE_EQ(read.t_target[2], costs.t_target[2]);
+}
+
+TEST_F(CostsFile, IsReadInMillisecondsAndOtherFieldsAreIgnored) {
+    const Costs costs =
+        read_costs(write(R"({"device": {"a": [1]}, "schema_version": 1, "t_target_ms": [2, 3.5], "t_draft_ms": 0})"));
+    EXPECT_DOUBLE_EQ(costs.t_draft, 0);
+    EXPECT_DOUBLE_EQ(costs.t_target[0], 0.002);
+    EXPECT_DOUBLE_EQ(costs.t_target[1], 0.0035);
+}
+
+TEST_F(CostsFile, IsRefusedWithFileAndField) {
+    expect_bad("", "not JSON");
+    expect_bad("{\"schema_version\": 1,", "not JSON");
+    expect_bad("\xff\xfe", "not JSON");
+    expect_bad("{} {}", "not JSON");
+    expect_bad("[]", "one JSON object");
+    expect_bad("{}", "schema_version is missing");
+    expect_bad(R"({"schema_version": 2, "t_draft_ms": 1, "t_target_ms": [1]})", "schema_version must be 1");
+    expect_bad(R"({"schema_version": 1.0, "t_draft_ms": 1, "t_target_ms": [1]})", "schema_version must be 1");
+    expect_bad(R"({"schema_version": 1, "t_target_ms": [1]})", "t_draft_ms is missing");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": 1})", "t_target_ms is missing");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": "1", "t_target_ms": [1]})", "t_draft_ms must be");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": -1, "t_target_ms": [1]})", "t_draft_ms must be");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": 1})", "t_target_ms must be a list");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": []})", "t_target_ms must be a list");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": [1, 0]})", "t_target_ms[1]");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": [null, 1]})", "t_target_ms[0]");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": [1, 1e999]})", "JSON");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_draft_ms": 2, "t_target_ms": [1]})", "stands twice");
+    expect_bad(std::string(2 << 20, ' '), "1 MiB");
+    expect_bad(std::string(500000, '['), "JSON");
+    EXPECT_THROW(read_costs("/nonexistent/costs.json"), std::runtime_error);
+    EXPECT_THROW(read_costs("/"), std::runtime_error);
+}
+
+} // namespace
+} // namespace entrodraft::spec
