@@ -110,6 +110,10 @@ CharClasses::CharClasses() : flags_(kCodePoints) {
     mark("White_Space", space);
     for (const char* property : {"Alphabetic", "M", "Nd", "Pc", "Join_Control"})
         mark(property, word);
+    for (const Range& range : kNewerLetters)
+        mark_range(range.first, range.last, letter | word);
+    for (const Range& range : kNewerNumbers)
+        mark_range(range.first, range.last, number | word);
 }
 
 } // namespace entrodraft::model
