@@ -147,7 +147,10 @@ void Desk::finish(RunSummary summary) {
     summary.check_differs = counts_.check_differs;
     counts_.interrupted = summary.interrupted = summary.interrupted || (reader_ && reader_->lines().interrupted());
     if (streams() && summary.interrupted) writer_.write_text("\n");
-    if (!options_->quiet) say(format_summary(summary));
+    if (options_->quiet) return;
+    std::string text = format_summary(summary);
+    text.pop_back(); // say() ends the last line
+    say(text);
 }
 
 int Desk::exit_code() const {

@@ -140,7 +140,7 @@ TEST(Options, BadValuesNameTheirOption) {
     expect_refused({"--temperature", "nan"}, "--temperature nan");
     expect_refused({"--temperature", "inf"}, "--temperature inf");
     expect_refused({"--top-p", "1.5"}, "--top-p 1.5");
-    expect_refused({"--top-p", "0"}, "top-p");
+    expect_refused({"--top-p", "-0.1"}, "--top-p -0.1");
     expect_refused({"--top-k", "-3"}, "--top-k -3");
     expect_refused({"--seed", "-1"}, "--seed -1");
     expect_refused({"--lenience", "0"}, "--lenience 0");

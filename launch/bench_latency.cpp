@@ -1,0 +1,245 @@
+// entrodraft bench latency: t_draft, t_target(r), every collective, and how near a pass is to the machine's limit.
+#include "entrodraft/launch/bench_latency.h"
+
+#include "entrodraft/launch/command_options.h"
+#include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/phase.h"
+#include "entrodraft/model/kernels/roofline.h"
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+const char* const kUsage = "Usage: entrodraft bench latency --target DIR [--draft DIR] [options]\n";
+
+constexpr int kSlot = 0;
+constexpr int kWarmUps = 20;
+
+// Passes of a decoder over made-up tokens after a fixed context.
+class PassTimer {
+  public:
+    PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context)
+        : decoder_(decoder), clock_(clock), context_(context) {
+        decoder_.cache().truncate(kSlot, 0);
+        for (int done = 0; done < context;) {
+            const int rows = std::min(context - done, decoder_.most_rows());
+            make_rows(done, rows);
+            decoder_.forward({.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
+            done += rows;
+        }
+    }
+
+    // Seconds of a pass of `rows` rows with logits of all, and of cutting the cache back. Collective over its group.
+    double time(int rows) {
+        make_rows(context_, rows);
+        const double begin = clock_.now_seconds();
+        decoder_.forward({.rows = rows_, .logit_rows = logit_rows_, .hidden_layers = {}, .mask = model::Mask::causal});
+        decoder_.cache().truncate(kSlot, context_);
+        return clock_.now_seconds() - begin;
+    }
+
+  private:
+    void make_rows(int first_position, int rows) {
+        rows_.clear();
+        logit_rows_.clear();
+        for (int i = 0; i < rows; ++i) {
+            const int position = first_position + i;
+            const int token = (position * 37 + 11) % decoder_.config().vocab_size;
+            rows_.push_back({token, kSlot, position, i - 1});
+            logit_rows_.push_back(i);
+        }
+    }
+
+    model::Decoder& decoder_;
+    const dist::Clock& clock_;
+    int context_;
+    std::vector<model::Row> rows_;
+    std::vector<int> logit_rows_;
+};
+
+Quantiles largest_over_ranks(dist::Session& session, const Quantiles& mine, double timeout_seconds) {
+    const auto largest = launch::largest_over_ranks(session, {mine.median, mine.p90, mine.p99}, timeout_seconds);
+    return {largest[0], largest[1], largest[2]};
+}
+
+void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
+    std::vector<std::vector<double>> target_samples(static_cast<std::size_t>(plan.rows));
+    std::vector<double> draft_samples;
+    PassTimer target(*models.target, models.clock, plan.context);
+    std::optional<PassTimer> draft;
+    if (models.draft) draft.emplace(*models.draft, models.clock, plan.context);
+    for (int i = 0; i < kWarmUps; ++i)
+        target.time(1 + i % plan.rows);
+    for (int i = 0; i < plan.repetitions; ++i) {
+        for (int rows = 1; rows <= plan.rows; ++rows)
+            target_samples[static_cast<std::size_t>(rows - 1)].push_back(target.time(rows));
+        for (int j = 0; draft && j < 8; ++j)
+            draft_samples.push_back(draft->time(1));
+    }
+    for (auto& samples : target_samples)
+        latency.target.push_back(largest_over_ranks(session, quantiles_of(std::move(samples)), plan.timeout_seconds));
+    latency.draft = largest_over_ranks(session, quantiles_of(std::move(draft_samples)), plan.timeout_seconds);
+    models.target->cache().truncate(kSlot, 0);
+    if (models.draft) models.draft->cache().truncate(kSlot, 0);
+}
+
+void time_collectives(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
+    const auto hidden = static_cast<std::size_t>(models.target->config().hidden_size);
+    const auto rows = static_cast<std::size_t>(plan.rows);
+    // Every rank gathers as much as the writer's slice of the vocabulary, which is a widest one, needs.
+    const auto row_bytes = static_cast<std::size_t>(from_writer(
+        session, plan.timeout_seconds, models.target->local_vocab().size() * static_cast<std::int64_t>(sizeof(float))));
+    std::vector<float> buffer(std::max(hidden * rows, row_bytes * rows / sizeof(float)) + 64);
+    std::vector<std::byte> gathered(buffer.size() * sizeof(float) * static_cast<std::size_t>(session.world_size()));
+    const auto deadline = [&] { return dist::Deadline::after_seconds(plan.timeout_seconds); };
+    const auto gather = [&](std::size_t bytes) {
+        models.replica->gather(buffer.data(), gathered.data(), bytes, 0, deadline());
+    };
+    const std::string all_rows = std::to_string(plan.rows);
+    const std::vector<std::pair<std::string, std::function<void()>>> collectives = {
+        {"barrier", [&] { models.replica->barrier(deadline()); }},
+        {"announce: broadcast of 256 bytes", [&] { models.replica->broadcast(buffer.data(), 256, 0, deadline()); }},
+        {"gather of candidates, " + all_rows + " rows", [&] { gather(rows * 8 + 8); }},
+        {"gather of distributions, " + all_rows + " rows", [&] { gather(row_bytes * rows); }},
+        {"all-reduce of hidden, 1 row", [&] { models.tp->all_reduce_sum(buffer.data(), hidden, deadline()); }},
+        {"all-reduce of hidden, " + all_rows + " rows",
+         [&] { models.tp->all_reduce_sum(buffer.data(), hidden * rows, deadline()); }},
+    };
+    for (const auto& [name, collective] : collectives) {
+        std::vector<double> samples;
+        for (int i = 0; i < kWarmUps + 5 * plan.repetitions; ++i) {
+            const double begin = models.clock.now_seconds();
+            collective();
+            if (i >= kWarmUps) samples.push_back(models.clock.now_seconds() - begin);
+        }
+        latency.collectives.push_back({name, largest_over_ranks(session, quantiles_of(samples), plan.timeout_seconds)});
+    }
+}
+
+void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
+    const std::size_t bytes = models.target->weight_bytes();
+    session.world().barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
+    const double rate = model::read_rate(*models.team, bytes);
+    session.world().barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
+    const double peak = model::arithmetic_peak(*models.team);
+    std::vector<double> limits;
+    for (int rows = 1; rows <= plan.rows; ++rows)
+        limits.push_back(
+            std::max(static_cast<double>(bytes) / rate, rows * models.target->operations_per_row() / peak));
+    latency.limit = launch::largest_over_ranks(session, limits, plan.timeout_seconds);
+    const auto slowest =
+        launch::largest_over_ranks(session, {static_cast<double>(bytes), -rate, -peak}, plan.timeout_seconds);
+    latency.weight_bytes = slowest[0];
+    latency.read_rate = -slowest[1];
+    latency.peak = -slowest[2];
+}
+
+Json to_json(const Quantiles& quantiles) {
+    return {{"median_ms", quantiles.median * 1e3}, {"p90_ms", quantiles.p90 * 1e3}, {"p99_ms", quantiles.p99 * 1e3}};
+}
+
+Json to_json(const Latency& latency, const Json& environment, int context) {
+    Json json = Json::parse(spec::to_json(latency.costs()));
+    json["environment"] = environment;
+    json["context"] = context;
+    json["draft"] = to_json(latency.draft);
+    for (std::size_t i = 0; i < latency.target.size(); ++i) {
+        Json row = to_json(latency.target[i]);
+        row["rows"] = i + 1;
+        row["limit_ms"] = latency.limit[i] * 1e3;
+        row["ratio"] = latency.target[i].median / latency.limit[i];
+        json["target"].push_back(row);
+    }
+    json["weight_bytes_per_rank"] = latency.weight_bytes;
+    json["read_rate_bytes_per_second"] = latency.read_rate;
+    json["arithmetic_peak_per_second"] = latency.peak;
+    for (const CollectiveTime& collective : latency.collectives) {
+        Json row = to_json(collective.seconds);
+        row["name"] = collective.name;
+        json["collectives"].push_back(row);
+    }
+    return json;
+}
+
+std::string to_text(const Latency& latency, const Json& environment, int context) {
+    const auto ms = [](double seconds) { return format_number(seconds * 1e3, 4); };
+    std::string text = environment_line(environment) + "\n\n" + "a rank's weights " +
+                       format_number(latency.weight_bytes / 1e6, 2) + " MB, read rate " +
+                       format_number(latency.read_rate / 1e9, 1) + " GB/s, arithmetic peak " +
+                       format_number(latency.peak / 1e9, 1) + " GFLOP/s; context " + std::to_string(context) + "\n\n";
+    std::vector<std::vector<std::string>> table = {{"pass", "median ms", "p90", "p99", "limit", "ratio", "t(r)/t(1)"}};
+    for (std::size_t i = 0; i < latency.target.size(); ++i) {
+        const Quantiles& pass = latency.target[i];
+        table.push_back({"target, " + std::to_string(i + 1) + (i == 0 ? " row" : " rows"), ms(pass.median),
+                         ms(pass.p90), ms(pass.p99), ms(latency.limit[i]),
+                         format_number(pass.median / latency.limit[i], 2),
+                         format_number(pass.median / latency.target[0].median, 2)});
+    }
+    if (latency.draft.median > 0)
+        table.push_back({"draft, 1 row", ms(latency.draft.median), ms(latency.draft.p90), ms(latency.draft.p99), "", "",
+                         format_number(latency.draft.median / latency.target[0].median, 2)});
+    text += format_table(table) + '\n';
+    table = {{"collective", "median us", "p90", "p99"}};
+    for (const CollectiveTime& collective : latency.collectives)
+        table.push_back({collective.name, format_number(collective.seconds.median * 1e6, 2),
+                         format_number(collective.seconds.p90 * 1e6, 2),
+                         format_number(collective.seconds.p99 * 1e6, 2)});
+    return text + format_table(table);
+}
+
+} // namespace
+
+spec::Costs Latency::costs() const {
+    spec::Costs costs;
+    costs.t_draft = draft.median;
+    for (const Quantiles& pass : target)
+        costs.t_target.push_back(pass.median);
+    return costs;
+}
+
+Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan) {
+    in_agreement(session, plan.timeout_seconds, [&] {
+        if (plan.rows > models.target->most_rows())
+            throw BadOption("--rows " + std::to_string(plan.rows) + ": a pass has at most " +
+                            std::to_string(models.target->most_rows()) + " rows");
+        int positions = models.target->config().max_positions;
+        if (models.draft) positions = std::min(positions, models.draft->config().max_positions);
+        if (plan.context > positions - plan.rows)
+            throw BadOption("--context " + std::to_string(plan.context) + ": the models have " +
+                            std::to_string(positions) + " positions, so at most " +
+                            std::to_string(positions - plan.rows) + " beside the rows");
+    });
+    Latency latency;
+    measure_limits(session, models, plan, latency);
+    time_passes(session, models, plan, latency);
+    time_collectives(session, models, plan, latency);
+    return latency;
+}
+
+int run_bench_latency(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, kUsage, latency_groups(), latency_options);
+    if (!options) return kAllServed;
+    const auto models = open_models(session, options->models, {});
+    const LatencyPlan plan = {options->rows, options->context, options->repetitions,
+                              options->models.collective_timeout_seconds};
+    const Latency latency = measure_latency(session, *models, plan);
+    const Json environment = environment_of(session, *models);
+    in_agreement(session, plan.timeout_seconds, [&] {
+        if (!models->layout.is_writer()) return;
+        const Json json = to_json(latency, environment, plan.context);
+        print(session, options->json ? json.dump(2) + "\n" : to_text(latency, environment, plan.context));
+        if (options->output.empty()) return;
+        std::ofstream file(options->output);
+        file << json.dump(2) << '\n';
+        if (!file.flush()) throw std::runtime_error(options->output + ": the costs file cannot be written");
+    });
+    return kAllServed;
+}
+
+} // namespace entrodraft::launch

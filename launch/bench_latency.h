@@ -1,0 +1,43 @@
+// Measured costs of a pair on this machine: passes, collectives, and the limits of the cores.
+//
+// Called by the commands bench latency and bench compare.
+#pragma once
+
+#include "entrodraft/launch/environment.h"
+#include "entrodraft/launch/model_pair.h"
+#include "entrodraft/spec/stats.h"
+
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+struct LatencyPlan {
+    int rows = 16;
+    int context = 64;
+    int repetitions = 200;
+    double timeout_seconds = 300;
+};
+
+struct CollectiveTime {
+    std::string name;
+    Quantiles seconds;
+};
+
+// All of the slowest rank. On the writer; empty elsewhere.
+struct Latency {
+    std::vector<Quantiles> target; // [r - 1]: a pass of r rows and the truncation after it
+    Quantiles draft;               // of one row; zeros without a draft
+    std::vector<double> limit;     // [r - 1]: max(bytes / read rate, operations / peak)
+    double weight_bytes = 0;       // of a rank
+    double read_rate = 0;          // bytes a second, of the slowest rank, all ranks reading
+    double peak = 0;               // operations a second
+    std::vector<CollectiveTime> collectives;
+
+    spec::Costs costs() const;
+};
+
+// Passes of 1 to rows rows, interleaved, all with `context` tokens in the cache. Collective over the world.
+Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,53 @@
+// What entropy and stop decision cost: see draft_overhead.h.
+#include "entrodraft/launch/draft_overhead.h"
+
+#include "entrodraft/launch/environment.h"
+
+namespace entrodraft::launch {
+
+namespace {
+
+constexpr int kTokens = 4;
+constexpr int kPairs = 2000;
+constexpr int kWarmUps = 50;
+
+spec::StopRule rule_of(spec::StopRuleKind kind) {
+    spec::StopRuleOptions options;
+    options.kind = kind;
+    options.max_tokens = kTokens;
+    options.num_draft_tokens = kTokens;
+    if (kind == spec::StopRuleKind::static_threshold) options.threshold = 1e9;
+    return spec::StopRule(options);
+}
+
+} // namespace
+
+DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt) {
+    spec::Request request = prompt;
+    request.sampling = {};
+    request.ignore_eos = true;
+    const std::unique_ptr<spec::Drafter> drafter = models.make_drafter(false);
+    drafter->begin_sequence();
+    drafter->prefill(request.prompt);
+    spec::StopRule without = rule_of(spec::StopRuleKind::constant);
+    spec::StopRule with = rule_of(spec::StopRuleKind::static_threshold);
+    spec::Draft draft;
+    const auto time = [&](spec::StopRule& rule) {
+        const double begin = models.clock.now_seconds();
+        drafter->draft({.tokens = request.prompt, .most_tokens = kTokens, .request = &request, .target_hidden = {}},
+                       rule, draft);
+        return (models.clock.now_seconds() - begin) / kTokens;
+    };
+    std::vector<double> ratios, steps;
+    for (int pair = 0; pair < kWarmUps + kPairs; ++pair) {
+        const bool with_first = pair % 2 == 0;
+        const double first = time(with_first ? with : without);
+        const double second = time(with_first ? without : with);
+        if (pair < kWarmUps) continue;
+        ratios.push_back(with_first ? first / second : second / first);
+        steps.push_back(with_first ? second : first);
+    }
+    return {100 * (quantiles_of(ratios).median - 1), quantiles_of(steps).median, kPairs};
+}
+
+} // namespace entrodraft::launch

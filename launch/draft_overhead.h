@@ -1,0 +1,18 @@
+// What entropy and stop decision cost: the same draft loop with and without them. Called by bench compare.
+#pragma once
+
+#include "entrodraft/launch/model_pair.h"
+
+namespace entrodraft::launch {
+
+struct DraftOverhead {
+    double percent = 0;      // of a draft step; median over pairs of (with / without - 1)
+    double step_seconds = 0; // a draft step without them
+    int pairs = 0;
+};
+
+// Drafts four tokens after a prompt with `constant`, which needs no entropy, and with `static` at a threshold that
+// never fires, in turns. Local, on the draft owner.
+DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,102 @@
+// What a bench ran on and how its samples are summed up: see environment.h.
+#include "entrodraft/launch/environment.h"
+
+#include "entrodraft/launch/commands.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+namespace entrodraft::launch {
+
+namespace {
+
+std::string cpu_model() {
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);) {
+        const std::size_t colon = line.find(": ");
+        if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+    }
+    return "unknown CPU";
+}
+
+std::string compiler() {
+#if defined(__clang__)
+    return "clang " __clang_version__;
+#elif defined(__GNUC__)
+    return "GCC " __VERSION__;
+#else
+    return "unknown compiler";
+#endif
+}
+
+} // namespace
+
+Json environment_of(const dist::Session& session, const ModelPair& models) {
+    Json environment;
+    environment["cpu"] = cpu_model();
+    environment["cores"] = std::thread::hardware_concurrency();
+    environment["ranks"] = session.world_size();
+    environment["threads_per_rank"] = models.team->size();
+    environment["dtype"] = model::to_string(models.target_type);
+    environment["draft_dtype"] = model::to_string(models.draft_type);
+    environment["communicator"] = models.tp->name();
+    environment["version"] = version_text();
+    environment["compiler"] = compiler();
+    return environment;
+}
+
+std::string environment_line(const Json& environment) {
+    const auto text = [&](const char* name) { return environment[name].get<std::string>(); };
+    const auto number = [&](const char* name) { return std::to_string(environment[name].get<int>()); };
+    return text("cpu") + ", " + number("cores") + " cores; " + number("ranks") + " ranks of " +
+           number("threads_per_rank") + " threads over " + text("communicator") + "; target " + text("dtype") +
+           ", draft " + text("draft_dtype") + "; " + text("version") + ", " + text("compiler");
+}
+
+Quantiles quantiles_of(std::vector<double> samples) {
+    if (samples.empty()) return {};
+    std::sort(samples.begin(), samples.end());
+    const auto at = [&](double share) {
+        return samples[static_cast<std::size_t>(share * static_cast<double>(samples.size() - 1) + 0.5)];
+    };
+    return {at(0.5), at(0.9), at(0.99)};
+}
+
+std::vector<double> largest_over_ranks(dist::Session& session, std::vector<double> values, double timeout_seconds) {
+    const std::size_t count = values.size();
+    std::vector<double> all(count * static_cast<std::size_t>(session.world_size()));
+    session.world().gather(values.data(), all.data(), count * sizeof(double), 0,
+                           dist::Deadline::after_seconds(timeout_seconds));
+    for (std::size_t i = 0; i < all.size(); ++i)
+        values[i % count] = std::max(values[i % count], all[i]);
+    return values;
+}
+
+std::string format_table(const std::vector<std::vector<std::string>>& rows) {
+    std::vector<std::size_t> widths;
+    for (const auto& row : rows)
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            if (i == widths.size()) widths.push_back(0);
+            widths[i] = std::max(widths[i], row[i].size());
+        }
+    std::string text;
+    for (const auto& row : rows) {
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            const std::string blanks(widths[i] - row[i].size(), ' ');
+            text += i == 0 ? row[i] + blanks : "  " + blanks + row[i];
+        }
+        text += '\n';
+    }
+    return text;
+}
+
+std::string format_number(double value, int decimals) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%.*f", decimals, value);
+    return text;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,30 @@
+// What a bench ran on and how its samples are summed up.
+#pragma once
+
+#include "entrodraft/launch/json_line.h"
+#include "entrodraft/launch/model_pair.h"
+
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// CPU, cores, ranks, threads, types, version, compiler: as fields and as one line.
+Json environment_of(const dist::Session& session, const ModelPair& models);
+std::string environment_line(const Json& environment);
+
+struct Quantiles {
+    double median = 0;
+    double p90 = 0;
+    double p99 = 0;
+};
+Quantiles quantiles_of(std::vector<double> samples);
+
+// Element by element the largest of all ranks, on the writer. Collective over the world.
+std::vector<double> largest_over_ranks(dist::Session& session, std::vector<double> values, double timeout_seconds);
+
+// Columns of text, each as wide as its widest cell; the first is aligned left, the others right.
+std::string format_table(const std::vector<std::vector<std::string>>& rows);
+std::string format_number(double value, int decimals);
+
+} // namespace entrodraft::launch
