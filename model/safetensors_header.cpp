@@ -15,6 +15,10 @@ namespace {
 
 using Json = nlohmann::json;
 
+[[noreturn]] void refuse_tensor(const std::string& file, const HeaderEntry& entry, const std::string& reason) {
+    throw BadFile(file + ": tensor " + in_quotes(entry.name) + ": " + reason);
+}
+
 // Takes the header's values one by one as they are parsed. `where_` says what the next value belongs to.
 class HeaderReader final : public nlohmann::json_sax<Json> {
   public:
@@ -105,9 +109,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
         unknown, // within a field that is not of the format: passed over
     };
 
-    [[noreturn]] void refuse(const std::string& reason) const {
-        throw BadFile(file_ + ": tensor " + in_quotes(entry_.name) + ": " + reason);
-    }
+    [[noreturn]] void refuse(const std::string& reason) const { refuse_tensor(file_, entry_, reason); }
     bool leave_to(Where where) {
         where_ = where;
         return true;
@@ -186,34 +188,35 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     std::size_t unknown_depth_ = 0;
 };
 
-// Bytes of a tensor of this shape. Every product is checked in order, as the reference does: a zero first makes any
-// later dimension harmless, a zero behind an overflow does not.
-std::uint64_t checked_bytes(const HeaderEntry& entry, const std::string& where) {
+std::size_t bits_of_element(const HeaderEntry& entry, const std::string& file) {
+    try {
+        return element_bits(entry.dtype);
+    } catch (const BadFile& error) {
+        refuse_tensor(file, entry, error.what());
+    }
+}
+
+// Bytes that shape and dtype call for. Every product is checked in order, as the reference does: a zero first makes
+// any later dimension harmless, a zero behind an overflow does not.
+std::uint64_t checked_bytes(const HeaderEntry& entry, const std::string& file) {
     std::uint64_t bits = 1;
     bool overflow = false;
     for (const std::int64_t dim : entry.shape) {
         overflow = overflow || __builtin_mul_overflow(bits, static_cast<std::uint64_t>(dim), &bits);
     }
-    overflow = overflow || __builtin_mul_overflow(bits, element_bits(entry.dtype), &bits);
-    if (overflow) throw BadFile(where + ": the product of its dimensions does not fit 64 bits");
-    if (bits % 8 != 0) throw BadFile(where + ": its " + std::to_string(bits) + " bits are no whole number of bytes");
+    overflow = overflow || __builtin_mul_overflow(bits, bits_of_element(entry, file), &bits);
+    if (overflow) refuse_tensor(file, entry, "the product of its dimensions does not fit 64 bits");
+    if (bits % 8 != 0) refuse_tensor(file, entry, std::to_string(bits) + " bits are no whole number of bytes");
     return bits / 8;
 }
 
-void check_sizes(const std::vector<HeaderEntry>& entries, const std::string& file) {
-    for (const HeaderEntry& entry : entries) {
-        const std::string where = file + ": tensor " + in_quotes(entry.name);
-        try {
-            element_bits(entry.dtype);
-        } catch (const BadFile& error) {
-            throw BadFile(where + ": " + error.what());
-        }
-        const std::uint64_t bytes = checked_bytes(entry, where);
-        if (entry.begin > entry.end) throw BadFile(where + ": data_offsets end before they begin");
-        if (entry.end - entry.begin != bytes) {
-            throw BadFile(where + ": data_offsets span " + std::to_string(entry.end - entry.begin) +
-                          " bytes, shape and dtype need " + std::to_string(bytes));
-        }
+void check_size(const HeaderEntry& entry, const std::string& file) {
+    const std::uint64_t bytes = checked_bytes(entry, file);
+    if (entry.begin > entry.end) refuse_tensor(file, entry, "data_offsets end before they begin");
+    if (entry.end - entry.begin != bytes) {
+        refuse_tensor(file, entry,
+                      "data_offsets span " + std::to_string(entry.end - entry.begin) + " bytes, shape and dtype need " +
+                          std::to_string(bytes));
     }
 }
 
@@ -249,7 +252,8 @@ std::vector<HeaderEntry> parse_safetensors_header(std::string_view json, std::ui
     HeaderReader reader(file);
     scan_json(json, file + ": header", reader);
     std::vector<HeaderEntry> entries = reader.take();
-    check_sizes(entries, file);
+    for (const HeaderEntry& entry : entries)
+        check_size(entry, file);
     check_coverage(entries, data_bytes, file);
     return entries;
 }
