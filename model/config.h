@@ -20,7 +20,7 @@ std::size_t bytes_of(WeightType type);
 
 struct ModelConfig {
     Family family = Family::llama;
-    int vocab_size = 0;  // rows of the embedding and of the head
+    int vocab_size = 0; // rows of the embedding and of the head
     int hidden_size = 0;
     int intermediate_size = 0;
     int n_layers = 0;
