@@ -472,6 +472,7 @@ template <bool kPrefetch> ALWAYS_INLINE float read_sum_typed(const float* data, 
         }
     }
     Vec total = {};
+#pragma GCC unroll 8
     for (int v = 0; v < 8; ++v)
         total += sums[v];
     return sum_lanes(total);
@@ -488,6 +489,7 @@ double spin_multiply_add(int iterations, float* sink) {
     constexpr int kChains = 10;
 #endif
     Vec chain[kChains];
+#pragma GCC unroll 24
     for (int c = 0; c < kChains; ++c)
         chain[c] = splat(static_cast<float>(c));
     Vec factor = splat(0.999f), term = splat(1e-3f);
@@ -498,6 +500,7 @@ double spin_multiply_add(int iterations, float* sink) {
         __asm__ volatile("" : : "m"(*sink)); // keeps the loop a loop
     }
     Vec total = {};
+#pragma GCC unroll 24
     for (int c = 0; c < kChains; ++c)
         total += chain[c];
     *sink = sum_lanes(total);
