@@ -1,0 +1,351 @@
+// The binary from outside: what it answers, writes and exits with, on the golden pair. Mostly on one rank; a few
+// cases through mpirun, where every rank must end with the same message, once.
+#include "launch/scratch_file.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Strings = std::vector<std::string>;
+using test::ScratchFile;
+namespace fs = std::filesystem;
+
+const std::string kGolden = ENTRODRAFT_SOURCE_DIR "/tests/model/golden";
+const std::string kTarget = kGolden + "/llama-target";
+const std::string kDraft = kGolden + "/llama-draft";
+const Strings kPair = {"generate", "--target", kTarget, "--draft", kDraft};
+
+struct Ended {
+    int code = -1;
+    std::string out;
+    std::string err;
+};
+
+std::string quoted(const std::string& text) {
+    std::string result = "'";
+    for (char c : text)
+        result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return result + "'";
+}
+
+// Runs the binary to its end. `before` goes in front of it ("mpirun -n 2"), `after` behind ("< file"); `out_file`
+// takes stdout in place of the result.
+Ended run(const Strings& arguments, const std::string& before = "", const std::string& after = "",
+          const std::string& out_file = "") {
+    const ScratchFile out(""), err("");
+    std::string command = "timeout 60 " + before + " " + quoted(ENTRODRAFT_BINARY);
+    for (const std::string& argument : arguments)
+        command += " " + quoted(argument);
+    command += " " + after + " > " + (out_file.empty() ? out.path() : out_file) + " 2> " + err.path();
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out.text(), err.text()};
+}
+
+Ended run_ranks(int ranks, const Strings& arguments) {
+    const std::string root = geteuid() == 0 ? " --allow-run-as-root" : "";
+    return run(arguments, "mpirun --oversubscribe --bind-to none" + root + " -n " + std::to_string(ranks));
+}
+
+Strings operator+(Strings first, const Strings& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+}
+
+std::vector<Json> lines_of(const std::string& text) {
+    std::vector<Json> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);)
+        lines.push_back(Json::parse(line));
+    return lines;
+}
+
+// One line on stderr that holds all `parts`, nothing on stdout, and this code.
+void expect_refusal(const Ended& ended, int code, const Strings& parts) {
+    EXPECT_EQ(ended.code, code) << ended.err;
+    EXPECT_EQ(ended.out, "");
+    std::istringstream stream(ended.err);
+    int messages = 0;
+    std::string message;
+    for (std::string line; std::getline(stream, line);)
+        if (line.rfind("entrodraft: ", 0) == 0) {
+            ++messages;
+            message = line;
+        }
+    EXPECT_EQ(messages, 1) << ended.err;
+    for (const std::string& part : parts)
+        EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << ended.err;
+}
+
+// A copy of a golden directory that a test may spoil.
+class ModelCopy {
+  public:
+    explicit ModelCopy(const std::string& original) : path_(ScratchFile("").path() + "-model") {
+        fs::copy(original, path_, fs::copy_options::recursive);
+    }
+    ~ModelCopy() { fs::remove_all(path_); }
+    std::string path() const { return path_.string(); }
+    std::string file(const std::string& name) const { return (path_ / name).string(); }
+    void set_in_config(const std::string& field, const Json& value) const {
+        Json config = Json::parse(std::ifstream(file("config.json")));
+        config[field] = value;
+        std::ofstream(file("config.json")) << config;
+    }
+
+  private:
+    fs::path path_;
+};
+
+TEST(Cli, HelpAndVersionGoToStdoutWithCodeZero) {
+    EXPECT_EQ(run({"--version"}).out.rfind("entrodraft ", 0), 0u);
+    EXPECT_NE(run({"--help"}).out.find("generate"), std::string::npos);
+    const Ended help = run({"generate", "--help"});
+    EXPECT_EQ(help.code, 0);
+    EXPECT_NE(help.out.find("--stop-rule"), std::string::npos);
+    EXPECT_EQ(help.err, "");
+}
+
+TEST(Cli, UnknownCommandsAndOptionsExitTwoWithASuggestion) {
+    expect_refusal(run({}), 2, {"no command is given"});
+    expect_refusal(run({"generat"}), 2, {"unknown command 'generat'; did you mean generate?"});
+    expect_refusal(run({"bench", "latencies"}), 2, {"did you mean bench latency?"});
+    for (const std::string later : {"inspect", "record", "simulate", "tune"})
+        expect_refusal(run({later}), 2, {later + " is not part of this version"});
+    for (const std::string later : {"alpha", "theory", "preset", "scaling"})
+        expect_refusal(run({"bench", later}), 2, {"bench " + later + " is not part of this version"});
+    expect_refusal(run(kPair + Strings{"--prompt", "p", "--max-new-token", "5"}), 2,
+                   {"did you mean --max-new-tokens?"});
+    expect_refusal(run(kPair + Strings{"--prompt", "p", "--stop-rule", "nonsense"}), 2, {"--stop-rule nonsense"});
+    expect_refusal(run(kPair + Strings{"--prompt", "p", "--replicas", "2"}), 2, {"--replicas 2 is not supported yet"});
+}
+
+TEST(Cli, BadCheckpointsAreNamed) {
+    const Strings prompt = {"--prompt", "p"};
+    expect_refusal(run(Strings{"generate", "--target", "/nonexistent"} + prompt), 1,
+                   {"--target /nonexistent", "does not exist"});
+    expect_refusal(run(kPair + Strings{"--target=/dev/null"} + prompt), 2, {"--target is given 2 times"});
+    expect_refusal(run(Strings{"generate", "--target", kTarget + "/config.json"} + prompt), 1, {"is no directory"});
+    {
+        const ModelCopy cut(kTarget);
+        fs::resize_file(cut.file("model.safetensors"), 5000);
+        expect_refusal(run(Strings{"generate", "--target", cut.path()} + prompt), 1, {cut.file("model.safetensors")});
+    }
+    {
+        const ModelCopy missing(kTarget);
+        fs::remove(missing.file("model.safetensors"));
+        expect_refusal(run(Strings{"generate", "--target", missing.path()} + prompt), 1, {missing.path()});
+    }
+    {
+        const ModelCopy other(kTarget);
+        other.set_in_config("model_type", "mamba");
+        expect_refusal(run(Strings{"generate", "--target", other.path()} + prompt), 1,
+                       {"config.json", "mamba", "llama"});
+    }
+    {
+        const ModelCopy other(kTarget);
+        other.set_in_config("hidden_size", 80);
+        expect_refusal(run(Strings{"generate", "--target", other.path()} + prompt), 1, {"shape"});
+    }
+    {
+        const ModelCopy no_json(kTarget);
+        std::ofstream(no_json.file("tokenizer.json")) << "{";
+        expect_refusal(run(Strings{"generate", "--target", no_json.path()} + prompt), 1, {"tokenizer.json"});
+    }
+}
+
+TEST(Cli, DifferentVocabulariesAreRefusedNamingBothDirectories) {
+    const ModelCopy draft(kDraft);
+    Json tokenizer = Json::parse(std::ifstream(draft.file("tokenizer.json")));
+    tokenizer["model"]["merges"].erase(tokenizer["model"]["merges"].size() - 1);
+    std::ofstream(draft.file("tokenizer.json")) << tokenizer;
+    expect_refusal(run({"generate", "--target", kTarget, "--draft", draft.path(), "--prompt", "p"}), 2,
+                   {draft.path(), kTarget, "different vocabularies"});
+}
+
+TEST(Cli, BadPromptsAreNamed) {
+    expect_refusal(run(kPair + Strings{"--prompt", ""}), 2, {"--prompt is empty"});
+    std::string longer;
+    for (int i = 0; i < 400; ++i)
+        longer += "ferry ";
+    expect_refusal(run(kPair + Strings{"--prompt", longer}), 2, {"--prompt: ", "256"});
+    expect_refusal(run(kPair + Strings{"--prompt", "a\xff"}), 2, {"--prompt: "});
+    expect_refusal(run(kPair + Strings{"--input", "/nonexistent.jsonl"}), 1, {"/nonexistent.jsonl"});
+    expect_refusal(run(kPair + Strings{"--input", kGolden}), 1, {kGolden, "directory"});
+}
+
+TEST(Cli, OnePromptStreamsItsTextToStdout) {
+    const Ended speculative = run(kPair + Strings{"--prompt", "The ferry left", "--max-new-tokens", "24"});
+    EXPECT_EQ(speculative.code, 0) << speculative.err;
+    EXPECT_NE(speculative.err.find("tokens a target pass"), std::string::npos) << speculative.err;
+    const Ended plain =
+        run({"generate", "--target", kTarget, "--prompt", "The ferry left", "--max-new-tokens", "24", "--quiet"});
+    EXPECT_EQ(plain.err, "");
+    EXPECT_EQ(plain.out, speculative.out);
+    EXPECT_GT(plain.out.size(), 10u);
+}
+
+const std::string kMixedInput = "{\"id\": \"a\", \"prompt\": \"The ferry left\"}\n"
+                                "{\"id\": 2, \"prompt_token_ids\": [282, 369, 276], \"max_new_tokens\": 5}\n"
+                                "{\"id\": 3, \"prompt_token_ids\": [282, 512]}\n"
+                                "{\"id\": \"a\", \"prompt\": \"again\"}\n"
+                                "{\"id\": \"e\", \"prompt\": \"\"}\n"
+                                "{\"prompt\": \"No id\", \"temperature\": 1.0, \"seed\": 3}\n"
+                                "{\"id\": 6, \"prompt\": 7}\n"
+                                "this is no JSON\n"
+                                "{\"id\": 8, \"prompt\": \"last\"}\n";
+
+// What a run promises to repeat: everything but the times.
+std::vector<Json> without_stats(const std::string& text) {
+    std::vector<Json> lines = lines_of(text);
+    for (Json& line : lines)
+        line.erase("stats");
+    return lines;
+}
+
+TEST(Cli, ABadLineDoesNotStopTheOthers) {
+    const ScratchFile input(kMixedInput);
+    const Ended ended = run(kPair + Strings{"--input", input.path(), "--max-new-tokens", "8", "--check"});
+    EXPECT_EQ(ended.code, 3) << ended.err;
+    const auto lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 9u);
+    for (std::size_t served : {0u, 1u, 5u, 8u})
+        EXPECT_TRUE(lines[served].contains("text")) << lines[served];
+    for (std::size_t bad : {2u, 3u, 4u, 6u, 7u})
+        EXPECT_TRUE(lines[bad].contains("error")) << lines[bad];
+    EXPECT_EQ(lines[1]["token_ids"].size(), 5u);
+    EXPECT_EQ(lines[1]["stats"]["prompt_tokens"], 3);
+    EXPECT_EQ(lines[5]["id"], 5); // its line number
+}
+
+TEST(Cli, InputComesFromStdinToo) {
+    const ScratchFile input("{\"id\": 1, \"prompt\": \"The ferry\"}\n");
+    const Ended ended =
+        run(kPair + Strings{"--input", "-", "--max-new-tokens", "4", "--quiet"}, "", "< " + input.path());
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    ASSERT_EQ(lines_of(ended.out).size(), 1u);
+}
+
+TEST(Cli, ResumedOutputEqualsAnUninterruptedRuns) {
+    const ScratchFile input(kMixedInput);
+    const ScratchFile whole(""), half("");
+    const auto arguments = [&](const ScratchFile& output) {
+        return kPair + Strings{"--input", input.path(), "--output", output.path(), "--max-new-tokens", "8", "--quiet"};
+    };
+    EXPECT_EQ(run(arguments(whole)).code, 3);
+    const std::string text = whole.text();
+    const std::size_t third_line = text.find('\n', text.find('\n') + 1) + 20;
+    std::ofstream(half.path()) << text.substr(0, third_line);
+    expect_refusal(run(arguments(half)), 2, {"holds results already", "--resume"});
+    EXPECT_EQ(run(arguments(half) + Strings{"--resume"}).code, 3);
+    EXPECT_EQ(without_stats(half.text()), without_stats(text));
+    EXPECT_EQ(run(arguments(half) + Strings{"--resume"}).code, 3); // nothing left to do: the same file, the same code
+    EXPECT_EQ(without_stats(half.text()), without_stats(text));
+}
+
+TEST(Cli, AFullDiskIsAFailure) {
+    const ScratchFile input("{\"prompt\": \"The ferry\"}\n");
+    const Ended ended = run(kPair + Strings{"--input", input.path(), "--output", "/dev/full"});
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_NE(ended.err.find("/dev/full: cannot be written: No space left on device"), std::string::npos) << ended.err;
+    const Ended streamed = run(kPair + Strings{"--prompt", "The ferry"}, "", "", "/dev/full");
+    EXPECT_EQ(streamed.code, 1);
+    EXPECT_NE(streamed.err.find("stdout: cannot be written"), std::string::npos) << streamed.err;
+}
+
+TEST(Cli, StopStringsEndTheTextBeforeThem) {
+    const Strings prompt = {"--prompt", "The ferry left the island", "--max-new-tokens", "48", "--quiet"};
+    const std::string whole = run(kPair + prompt).out;
+    const std::string stop = whole.substr(10, 4);
+    const std::string cut = run(kPair + prompt + Strings{"--stop", stop}).out;
+    EXPECT_EQ(cut, whole.substr(0, whole.find(stop)) + "\n");
+}
+
+TEST(Cli, TokenizeGoesThereAndBack) {
+    const ScratchFile texts("{\"id\": \"x\", \"text\": \"The ferry left\"}\nbroken\n{\"text\": 5}\n");
+    const Ended there = run({"tokenize", "--model", kTarget, "--input", texts.path()});
+    EXPECT_EQ(there.code, 3);
+    const auto lines = lines_of(there.out);
+    ASSERT_EQ(lines.size(), 3u);
+    EXPECT_EQ(lines[1]["line"], 1);
+    EXPECT_EQ(lines[2]["id"], 2);
+    const ScratchFile ids(lines[0].dump() + "\n{\"token_ids\": [99999]}\n{\"token_ids\": [-1]}\n");
+    const auto back = lines_of(run({"tokenize", "--model", kTarget, "--input", ids.path(), "--decode"}).out);
+    ASSERT_EQ(back.size(), 3u);
+    EXPECT_EQ(back[0]["text"], "The ferry left");
+    EXPECT_TRUE(back[1].contains("error"));
+    EXPECT_TRUE(back[2].contains("error"));
+    EXPECT_EQ(Json::parse(run({"tokenize", "--model", kTarget, "--text", "The ferry left"}).out),
+              lines[0]["token_ids"]);
+}
+
+TEST(Cli, SigusrStopsAfterTheRoundWithCode75AndWholeLines) {
+    std::string many;
+    for (int i = 0; i < 3000; ++i)
+        many += "{\"prompt\": \"The ferry left the island\"}\n";
+    const ScratchFile input(many), output("");
+    const std::string command = quoted(ENTRODRAFT_BINARY) + " generate --target " + kTarget + " --input " +
+                                input.path() + " --output " + output.path() + " --quiet --max-new-tokens 200";
+    for (const std::string signal : {"USR1", "TERM"}) {
+        const std::string resume = signal == "TERM" ? " --resume" : "";
+        const int status = std::system(("timeout -s " + signal + " 2 " + command + resume).c_str());
+        // timeout reports 124 when it had to send the signal; the code of the binary itself comes with
+        // --preserve-status.
+        EXPECT_EQ(WEXITSTATUS(status), 124);
+        const std::string text = output.text();
+        ASSERT_FALSE(text.empty());
+        EXPECT_EQ(text.back(), '\n');
+        std::size_t id = 0;
+        for (const Json& line : lines_of(text))
+            EXPECT_EQ(line["id"], id++);
+    }
+    const int status = std::system(("timeout --preserve-status -s TERM 2 " + command + " --resume").c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 75);
+}
+
+// ---- several ranks ----
+
+TEST(CliRanks, TwoRanksSayWhatOneSays) {
+    const ScratchFile input(kMixedInput);
+    const Strings arguments =
+        kPair + Strings{"--input", input.path(), "--max-new-tokens", "8", "--quiet", "--dtype", "float32"};
+    const Ended one = run(arguments), two = run_ranks(2, arguments);
+    EXPECT_EQ(two.code, 3) << two.err;
+    const auto greedy = [](std::vector<Json> lines) {
+        std::erase_if(lines, [](const Json& line) { return line["id"] == 5; }); // sampled
+        return lines;
+    };
+    EXPECT_EQ(greedy(without_stats(two.out)), greedy(without_stats(one.out)));
+}
+
+TEST(CliRanks, EveryRankLeavesWithOneMessageAndOneCode) {
+    expect_refusal(run_ranks(2, kPair + Strings{"--prompt", "p", "--nonsense"}), 2, {"unknown option --nonsense"});
+    expect_refusal(run_ranks(2, {"generate", "--target", "/nonexistent", "--prompt", "p"}), 1, {"/nonexistent"});
+    expect_refusal(run_ranks(2, kPair + Strings{"--input", "/nonexistent.jsonl"}), 1, {"/nonexistent.jsonl"});
+    expect_refusal(run_ranks(2, kPair + Strings{"--prompt", ""}), 2, {"--prompt is empty"});
+}
+
+TEST(CliRanks, MoreRanksThanHeadsAllowAreRefusedWithTheSizesThatWork) {
+    expect_refusal(run_ranks(4, kPair + Strings{"--prompt", "p"}), 2, {kTarget, "4 ranks", "1, 2, 6"});
+}
+
+TEST(CliRanks, DifferentCommandLinesAreNoticed) {
+    const ScratchFile err("");
+    const std::string root = geteuid() == 0 ? " --allow-run-as-root" : "";
+    const std::string generate = quoted(ENTRODRAFT_BINARY) + " generate --target " + kTarget + " --prompt p --seed ";
+    const int status = std::system(("timeout 60 mpirun --oversubscribe --bind-to none" + root + " -n 1 " + generate +
+                                    "1 : -n 1 " + generate + "2 2> " + err.path())
+                                       .c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1);
+    EXPECT_NE(err.text().find("the command line of rank 1 differs"), std::string::npos) << err.text();
+}
+
+} // namespace
