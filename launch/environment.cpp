@@ -50,9 +50,12 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
 
 std::string environment_line(const Json& environment) {
     const auto text = [&](const char* name) { return environment[name].get<std::string>(); };
-    const auto number = [&](const char* name) { return std::to_string(environment[name].get<int>()); };
-    return text("cpu") + ", " + number("cores") + " cores; " + number("ranks") + " ranks of " +
-           number("threads_per_rank") + " threads over " + text("communicator") + "; target " + text("dtype") +
+    const auto count = [&](const char* name, const char* thing) {
+        const int number = environment[name].get<int>();
+        return std::to_string(number) + " " + thing + (number == 1 ? "" : "s");
+    };
+    return text("cpu") + ", " + count("cores", "core") + "; " + count("ranks", "rank") + " of " +
+           count("threads_per_rank", "thread") + " over " + text("communicator") + "; target " + text("dtype") +
            ", draft " + text("draft_dtype") + "; " + text("version") + ", " + text("compiler");
 }
 

@@ -49,6 +49,11 @@ std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& 
 
 } // namespace
 
+dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
+    constexpr int kUnit = 64;
+    return dist::even_slice(config.vocab_size, tp_rank, tp_size, kUnit);
+}
+
 struct Decoder::Impl {
     ModelConfig config;
     DecoderOptions options;
@@ -67,8 +72,9 @@ struct Decoder::Impl {
     std::size_t bytes_per_pass = 0;
     double operations = 0;
 
-    // Activations, [kMostRows][...] each; normed and scores are per thread.
-    Buffer x, qkv, attended, gate, up, normed, scores, logits;
+    // Activations, [kMostRows][...] each; normed, scores and scratch are per thread.
+    Buffer x, qkv, attended, gate, up, normed, scores, scratch, logits;
+    std::size_t scratch_floats = 0; // of a thread
     std::vector<float> hidden;
 
     // The pass at hand.
@@ -80,7 +86,7 @@ struct Decoder::Impl {
     Impl(const ModelConfig& model_config, const DecoderOptions& decoder_options, dist::Communicator& tp_ranks,
          ThreadTeam& threads)
         : config(model_config), options(decoder_options), tp(&tp_ranks), team(&threads),
-          kernels(&kernels::best_kernels()),
+          kernels(options.kernels ? options.kernels : &kernels::best_kernels()),
           heads(dist::head_shard(config.n_heads, config.n_kv_heads, tp->rank(), tp->size())), arena(team->size()),
           cache({config.n_layers, static_cast<int>(heads.kv_heads.size()), config.head_dim, options.n_slots,
                  options.capacity}),
@@ -90,6 +96,7 @@ struct Decoder::Impl {
     int n_kv_heads() const { return static_cast<int>(heads.kv_heads.size()); }
     int group() const { return n_query_heads() / n_kv_heads(); }
     int rows() const { return static_cast<int>(pass.rows.size()); }
+    float* scratch_of(int thread) { return scratch.as<float>() + index(thread) * scratch_floats; }
     float* normed_of(int thread) { return normed.as<float>() + index(thread) * kMostRows * index(config.hidden_size); }
 
     void make_layers();
@@ -114,7 +121,7 @@ void Decoder::Impl::make_layers() {
     const WeightType type = options.weight_type;
     const int mlp_width =
         static_cast<int>(dist::even_slice(config.intermediate_size, tp->rank(), tp->size(), kernels::kLanes).size());
-    const dist::Slice vocab = dist::even_slice(config.vocab_size, tp->rank(), tp->size(), kernels::kGroup);
+    const dist::Slice vocab = vocab_slice(config, tp->rank(), tp->size());
     layers.resize(index(config.n_layers));
     for (Layer& layer : layers) {
         layer.qkv = ColumnLinear((n_query_heads() + 2 * n_kv_heads()) * dim, hidden_size, type, threads);
@@ -195,6 +202,10 @@ void Decoder::Impl::make_buffers() {
     gate = Buffer(row * layers[0].gate.y_stride());
     up = Buffer(row * layers[0].up.y_stride());
     logits = Buffer(row * index(embedding.table().n_padded()));
+    const int widest =
+        std::max({config.hidden_size, layers[0].attention_output.matrix().k(), layers[0].down.matrix().k()});
+    scratch_floats = kernels::linear_scratch_floats(kMostRows, widest);
+    scratch = Buffer(index(team->size()) * scratch_floats * sizeof(float));
     scores = Buffer(index(team->size()) * kernels::kMostQueries * index(cache.shape().capacity) * sizeof(float));
 }
 
@@ -241,11 +252,9 @@ PassResult Decoder::forward(const Pass& pass) {
     Impl& d = *impl_;
     d.prepare(pass);
     std::exception_ptr failure;
-    const PassContext shared = {d.kernels, d.team,  d.tp, dist::Deadline::after_seconds(d.options.timeout_seconds),
-                                0,         &failure};
+    const auto deadline = dist::Deadline::after_seconds(d.options.timeout_seconds);
     d.team->run([&](int thread) {
-        PassContext context = shared;
-        context.thread = thread;
+        const PassContext context = {d.kernels, d.team, d.tp, deadline, thread, d.scratch_of(thread), &failure};
         d.embedding.look_up(context, d.tokens, d.x.as<float>(), index(d.config.hidden_size));
         d.keep_hidden(context, 0);
         for (int i = 0; i < d.config.n_layers; ++i) {
@@ -283,8 +292,11 @@ void Decoder::Impl::prepare(const Pass& next) {
                                         std::to_string(config.max_positions));
         if (row.parent >= r || (row.parent >= 0 && pass.rows[index(row.parent)].slot != row.slot))
             throw std::invalid_argument("a row's parent must stand before it in the same sequence");
-        if (segments.empty() || segments.back().slot != row.slot)
+        if (segments.empty() || segments.back().slot != row.slot) {
+            if (std::any_of(segments.begin(), segments.end(), [&](const Segment& s) { return s.slot == row.slot; }))
+                throw std::invalid_argument("rows of slot " + std::to_string(row.slot) + " do not stand together");
             segments.push_back({row.slot, r, r, cache.length(row.slot)});
+        }
         segments.back().end = r + 1;
         last_position = std::max(last_position, row.position);
         tokens.push_back(row.token);
@@ -292,6 +304,16 @@ void Decoder::Impl::prepare(const Pass& next) {
     for (const Segment& segment : segments)
         if (segment.cached + segment.end - segment.begin > cache.shape().capacity)
             throw std::invalid_argument("the cache holds " + std::to_string(cache.shape().capacity) + " positions");
+    if (pass.logit_rows.size() > pass.rows.size())
+        throw std::invalid_argument("more rows need logits than the pass has");
+    for (const int row : pass.logit_rows)
+        if (row < 0 || row >= rows())
+            throw std::invalid_argument("row " + std::to_string(row) + " needs logits; the pass has " +
+                                        std::to_string(rows()) + " rows");
+    for (const int layer : pass.hidden_layers)
+        if (layer < 0 || layer > config.n_layers)
+            throw std::invalid_argument("no hidden states after layer " + std::to_string(layer) + " of " +
+                                        std::to_string(config.n_layers));
     rotary.cover(last_position);
     hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
     if (pass.mask != Mask::by_parent) return;
@@ -433,7 +455,7 @@ void Decoder::Impl::project_logits(const PassContext& context) {
                           config.norm_epsilon, to + i * width);
     const PackedMatrix& matrix = config.tied_embeddings ? embedding.table() : head.matrix();
     matrix.multiply(*kernels, context.thread, to, width, static_cast<int>(pass.logit_rows.size()), logits.as<float>(),
-                    index(matrix.n_padded()), false);
+                    index(matrix.n_padded()), false, context.scratch);
 }
 
 } // namespace entrodraft::model

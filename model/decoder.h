@@ -56,9 +56,14 @@ struct PassResult {
 struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     int n_slots = 1;
-    int capacity = 0;             // positions a slot; 0: the model's max_positions
-    double timeout_seconds = 300; // of every collective
+    int capacity = 0;                          // positions a slot; 0: the model's max_positions
+    double timeout_seconds = 300;              // of every collective
+    const kernels::Kernels* kernels = nullptr; // null: the fastest this processor can run
 };
+
+// The token ids whose rows of embedding and head rank `tp_rank` holds: whole units of 64, earlier ranks the larger
+// parts. Local.
+dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 
 class Decoder {
   public:

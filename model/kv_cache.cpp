@@ -89,6 +89,9 @@ void KvCache::copy_position(int slot, int from, int to) {
 }
 
 void KvCache::keep(int slot, int length, std::span<const int> path) {
+    if (length < 0 || length > lengths_[index(slot)])
+        throw std::out_of_range("cannot keep " + std::to_string(length) + " positions of a cache of " +
+                                std::to_string(lengths_[index(slot)]));
     int previous = -1;
     for (const int step : path) {
         if (step <= previous || step >= lengths_[index(slot)] - length)

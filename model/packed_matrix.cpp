@@ -9,7 +9,6 @@
 
 namespace entrodraft::model {
 
-using kernels::kGroup;
 using kernels::kLanes;
 
 namespace {
@@ -51,18 +50,6 @@ float load_element(WeightType type, const char* base, std::size_t index) {
     std::uint16_t bits;
     std::memcpy(&bits, base + index * 2, 2);
     return type == WeightType::bfloat16 ? from_bfloat16(bits) : from_float16(bits);
-}
-
-// Where an output of a thread's part lies: the group it is in, and its lane there.
-struct Place {
-    std::size_t group_begin; // first output of the group, within the part
-    std::size_t width;
-    std::size_t lane;
-};
-
-Place place_of(std::size_t output, std::size_t part_outputs) {
-    const std::size_t begin = output / kGroup * kGroup;
-    return {begin, std::min<std::size_t>(kGroup, part_outputs - begin), output - begin};
 }
 
 } // namespace
@@ -119,44 +106,39 @@ void PackedMatrix::load(std::span<const MatrixPart> stacked, int thread) {
                 row -= source.outputs.size();
             }
         }
-        const Place place = place_of(static_cast<std::size_t>(first - part.outputs.begin),
-                                     static_cast<std::size_t>(part.outputs.size()));
-        char* group = part.data + place.group_begin * k * bytes_of(type_);
+        char* to = part.data + static_cast<std::size_t>(first - part.outputs.begin) * k * bytes_of(type_);
         for (std::size_t i = 0; i < k; ++i)
             for (std::size_t lane = 0; lane < kLanes; ++lane)
-                store_element(type_, group, i * place.width + place.lane + lane, unit[lane * k + i]);
+                store_element(type_, to, i * kLanes + lane, unit[lane * k + i]);
     }
 }
 
 void PackedMatrix::multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
-                            float* y, std::size_t y_stride, bool add) const {
+                            float* y, std::size_t y_stride, bool add, float* scratch) const {
     const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
+    if (part.outputs.size() == 0) return;
     kernels::LinearArgs args;
+    args.w = part.data;
     args.type = type_;
     args.k = k_;
+    args.units = static_cast<int>(part.outputs.size() / kLanes);
     args.x = x;
     args.x_stride = x_stride;
     args.rows = rows;
+    args.y = y + part.outputs.begin;
     args.y_stride = y_stride;
     args.add = add;
-    const char* data = part.data;
-    for (std::int64_t output = part.outputs.begin; output < part.outputs.end; output += kGroup) {
-        args.width = static_cast<int>(std::min<std::int64_t>(kGroup, part.outputs.end - output));
-        args.w = data;
-        args.y = y + output;
-        kernels.linear(args);
-        data += static_cast<std::size_t>(args.width) * static_cast<std::size_t>(k_) * bytes_of(type_);
-    }
+    args.scratch = scratch;
+    kernels.linear(args);
 }
 
 void PackedMatrix::read_output(int output, dist::Slice range, float* out) const {
     for (const ThreadPart& part : parts_) {
         if (!part.outputs.contains(output)) continue;
-        const Place place = place_of(static_cast<std::size_t>(output - part.outputs.begin),
-                                     static_cast<std::size_t>(part.outputs.size()));
-        const char* group = part.data + place.group_begin * static_cast<std::size_t>(k_) * bytes_of(type_);
+        const auto at = static_cast<std::size_t>(output - part.outputs.begin), k = static_cast<std::size_t>(k_);
+        const char* unit = part.data + at / kLanes * kLanes * k * bytes_of(type_);
         for (std::int64_t i = range.begin; i < range.end; ++i)
-            out[i] = load_element(type_, group, static_cast<std::size_t>(i) * place.width + place.lane);
+            out[i] = load_element(type_, unit, static_cast<std::size_t>(i) * kLanes + at % kLanes);
         return;
     }
 }

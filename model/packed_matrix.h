@@ -1,8 +1,8 @@
 // A weight matrix as the kernels want it: outputs in the lanes, cut into one contiguous stream a thread.
 //
-// Thread t owns a range of outputs in units of 16. Its part is a row of groups of up to 64 outputs, each
-// [K][width], so a thread reads one stream from end to end and prefetching never runs astray. All matrices of
-// a decoder lie behind one another in a WeightArena, in the order in which a pass reads them.
+// Thread t owns a range of outputs in units of 16, each unit [K][16]: the kernels read a few units side by side, every
+// weight once. All matrices of a decoder lie behind one another in a WeightArena, in the order in which a pass reads
+// them, so that what is fetched ahead at the end of one is the beginning of the next.
 #pragma once
 
 #include "entrodraft/dist/shard.h"
@@ -38,9 +38,10 @@ class PackedMatrix {
 
     // Fills this thread's part from parts stacked along the outputs. Local, one call a thread.
     void load(std::span<const MatrixPart> stacked, int thread);
-    // y[r][this thread's outputs] = or += x[r] . w, for every row. Local, one call a thread.
+    // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, of
+    // kernels::linear_scratch_floats(rows, k). Local, one call a thread.
     void multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows, float* y,
-                  std::size_t y_stride, bool add) const;
+                  std::size_t y_stride, bool add, float* scratch) const;
     // out[i] = weight of (output, input i) for inputs in `range`: a row of a tied embedding. Local.
     void read_output(int output, dist::Slice range, float* out) const;
 

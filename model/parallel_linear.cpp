@@ -19,13 +19,13 @@ void PassContext::all_reduce(float* data, std::size_t count) const {
 }
 
 void ColumnLinear::apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y) const {
-    matrix_.multiply(*pass.kernels, pass.thread, x, x_stride, rows, y, y_stride(), false);
+    matrix_.multiply(*pass.kernels, pass.thread, x, x_stride, rows, y, y_stride(), false, pass.scratch);
 }
 
 void RowLinear::add_to(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* residual,
                        std::size_t stride) const {
     const bool carries_residual = pass.tp->rank() == 0;
-    matrix_.multiply(*pass.kernels, pass.thread, x, x_stride, rows, residual, stride, carries_residual);
+    matrix_.multiply(*pass.kernels, pass.thread, x, x_stride, rows, residual, stride, carries_residual, pass.scratch);
     pass.all_reduce(residual, static_cast<std::size_t>(rows) * stride);
 }
 

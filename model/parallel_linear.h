@@ -23,6 +23,7 @@ struct PassContext {
     dist::Communicator* tp = nullptr;
     dist::Deadline deadline;
     int thread = 0;
+    float* scratch = nullptr; // this thread's, for PackedMatrix::multiply
     std::exception_ptr* failure = nullptr;
 
     void barrier() const { team->barrier(thread); }

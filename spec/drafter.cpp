@@ -115,7 +115,7 @@ std::span<const float> ModelDrafter::step(std::span<const TokenId> tokens) {
 LogitStats ModelDrafter::look_at(std::span<const float> logits, bool whole) {
     const auto kernel = whole ? kernels_.logit_stats : kernels_.logit_max;
     team_.run([&](int thread) {
-        const dist::Slice part = dist::even_slice(options_.vocab_size, thread, team_.size(), model::kernels::kGroup);
+        const dist::Slice part = dist::even_slice(options_.vocab_size, thread, team_.size(), model::kernels::kLanes);
         parts_[static_cast<std::size_t>(thread)] =
             kernel(logits.data() + part.begin, static_cast<int>(part.size()), static_cast<int>(part.begin));
     });

@@ -20,9 +20,9 @@ struct Engine::Impl {
 
 // Admit, prefill, rounds, retire; then the next request. Coordinator only.
 Plan Engine::Impl::next_plan(const EngineCallbacks& callbacks) {
+    if (sequence && sequence->ended()) return {Command::retire, &*sequence}; // a signal does not lose a finished text
     if (round.signal_seen()) return {Command::interrupt, nullptr};
     if (sequence) {
-        if (sequence->ended()) return {Command::retire, &*sequence};
         return {round.prefill_left() > 0 ? Command::prefill : Command::round, &*sequence};
     }
     std::optional<Request> request = callbacks.next_request();

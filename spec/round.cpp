@@ -36,9 +36,7 @@ std::span<const float> slice_of(const model::PassResult& scores, std::size_t row
 
 Round::Round(const EngineOptions& options, const EngineParts& parts)
     : options_(options), parts_(parts), packet_(1, options.stop_rule.max_tokens),
-      slice_(static_cast<std::size_t>(
-          dist::even_slice(parts.target->config().vocab_size, 0, parts.layout->tp_size, model::kernels::kGroup)
-              .size())) {}
+      slice_(static_cast<std::size_t>(model::vocab_slice(parts.target->config(), 0, parts.layout->tp_size).size())) {}
 
 Command Round::step(const Plan& plan, const volatile int& stop_signal) {
     try {
@@ -307,7 +305,7 @@ void Round::assemble_rows(int rows) {
     target_stride_ = static_cast<std::size_t>(vocab);
     assembled_.resize(static_cast<std::size_t>(rows) * target_stride_);
     for (int tp_rank = 0; tp_rank < tp_size; ++tp_rank) {
-        const dist::Slice slice = dist::even_slice(vocab, tp_rank, tp_size, model::kernels::kGroup);
+        const dist::Slice slice = model::vocab_slice(parts_.target->config(), tp_rank, tp_size);
         const std::byte* from = gathered_from(first_target_rank + tp_rank).data() + kStatusBytes;
         for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row)
             std::memcpy(assembled_.data() + row * target_stride_ + slice.begin, from + row * row_bytes(),

@@ -12,22 +12,31 @@
 
 namespace entrodraft::model::kernels {
 
-inline constexpr int kLanes = 16;      // outputs are padded to whole vectors of this many
-inline constexpr int kGroup = 64;      // outputs of a full group: [K][64]
+inline constexpr int kLanes = 16;      // outputs of a unit; outputs are padded to whole units
 inline constexpr int kMostQueries = 6; // queries of one attention call
 
-// y[r][0..width) = or += sum over k of x[r][k] * w[k][0..width), k in order.
+// How linear lays out activations for itself (see LinearArgs::scratch).
+inline constexpr int kLinearPiece = 512;
+inline constexpr int kLinearPieceStride = 528; // not a multiple of a page: rows must not share cache sets
+
+constexpr std::size_t linear_scratch_floats(int rows, int k) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>((k + kLinearPiece - 1) / kLinearPiece) *
+           kLinearPieceStride;
+}
+
+// y[r][0..16 * units) = or += sum over k of x[r][k] * w[k][0..16 * units), k in order.
 struct LinearArgs {
-    const void* w = nullptr; // [k][width], 64-byte aligned
+    const void* w = nullptr; // [units][k][16], 64-byte aligned
     WeightType type = WeightType::float32;
     int k = 0;
-    int width = 0; // 16, 32, 48 or 64
+    int units = 0;
     const float* x = nullptr;
     std::size_t x_stride = 0;
     int rows = 0;
     float* y = nullptr;
     std::size_t y_stride = 0;
     bool add = false;
+    float* scratch = nullptr; // linear_scratch_floats(rows, k), this thread's own
 };
 
 // out[i][d] = sum over keys j < n_keys[i] of softmax_j(scale q[i] . key[j]) * value[j][d], keys in order.

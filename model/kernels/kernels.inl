@@ -12,20 +12,13 @@ namespace {
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-// Lanes of a register, and how many rows x vectors of sums fit the register file: kWide vectors for few rows,
-// kNarrow vectors for more.
+// Lanes of a register, and how many rows of sums go with how many units of 16 outputs in the register file.
 #if defined(__AVX512F__)
 constexpr int kWidth = 16;
-constexpr int kWide = 4, kMostRowsOfWide = 6;
-constexpr int kNarrow = 2, kMostRowsOfNarrow = 14;
-#else
-#if defined(__AVX2__)
+#elif defined(__AVX2__)
 constexpr int kWidth = 8;
 #else
 constexpr int kWidth = 4;
-#endif
-constexpr int kWide = 4, kMostRowsOfWide = 2;
-constexpr int kNarrow = 2, kMostRowsOfNarrow = 5;
 #endif
 
 typedef float Vec __attribute__((vector_size(4 * kWidth), aligned(4)));
@@ -34,7 +27,7 @@ typedef std::uint32_t UintVec __attribute__((vector_size(4 * kWidth), aligned(4)
 typedef std::uint16_t HalfVec __attribute__((vector_size(2 * kWidth), aligned(2)));
 
 ALWAYS_INLINE Vec splat(float value) {
-    return Vec{} + value;
+    return value - Vec{}; // subtracting zero changes nothing, and compilers know it; adding it would cost an addition
 }
 
 struct Float32 {
@@ -73,86 +66,120 @@ struct Float16 {
 
 // ---- linear ----
 
-// Rows x vectors sums held in registers while k runs; weights are asked for 32 steps of k ahead.
-template <typename Weight, int kRows, int kVectors>
-ALWAYS_INLINE void linear_block(const char* w, int width, int k_count, const float* x, std::size_t x_stride, float* y,
-                                std::size_t y_stride, bool add) {
-    const std::size_t step = static_cast<std::size_t>(width) * Weight::kBytes;
-    constexpr int kLookAhead = 32;
+// Activations are laid out anew in pieces of kPiece inputs, every row of a piece a fixed distance apart, so that the
+// inner loop reaches all rows from one pointer: [k / kPiece][rows][kPieceStride].
+constexpr int kPiece = kLinearPiece;
+constexpr int kPieceStride = kLinearPieceStride;
+
+void lay_out(const LinearArgs& a) {
+    for (int piece = 0, k = 0; k < a.k; ++piece, k += kPiece) {
+        const int count = a.k - k < kPiece ? a.k - k : kPiece;
+        for (int r = 0; r < a.rows; ++r) {
+            const float* from = a.x + static_cast<std::size_t>(r) * a.x_stride + k;
+            float* to = a.scratch + (static_cast<std::size_t>(piece) * static_cast<std::size_t>(a.rows) +
+                                     static_cast<std::size_t>(r)) *
+                                        kPieceStride;
+            int i = 0;
+            for (; i + kWidth <= count; i += kWidth)
+                *reinterpret_cast<Vec*>(to + i) = *reinterpret_cast<const Vec*>(from + i);
+            for (; i < count; ++i)
+                to[i] = from[i];
+        }
+    }
+}
+
+// Rows [first_row, first_row + kRows) of units [unit, unit + kUnits): sums held in registers while k runs over the
+// whole of K. Each unit is a stream of its own, read once; kLookAhead steps of k ahead its lines are asked for, and
+// near the end the first lines of the units that follow.
+template <typename Weight, int kRows, int kUnits> void linear_block(const LinearArgs& a, int unit, int first_row) {
+    constexpr int kVectors = kUnits * kLanes / kWidth, kLookAhead = 32;
+    constexpr std::size_t kStep = kLanes * Weight::kBytes;
+    const std::size_t unit_bytes = static_cast<std::size_t>(a.k) * kStep;
+    const char* w = static_cast<const char*>(a.w) + static_cast<std::size_t>(unit) * unit_bytes;
+    const int turn = a.k > kLookAhead ? a.k - kLookAhead : 0; // from here on the next units are asked for
     Vec sums[kRows][kVectors] = {};
-    const float* rows[kRows];
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r)
-        rows[r] = x + static_cast<std::size_t>(r) * x_stride;
-    for (int k = 0; k < k_count; ++k, w += step) {
-        Vec weight[kVectors];
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v)
-            weight[v] = Weight::load(w + v * kWidth * Weight::kBytes);
-#pragma GCC unroll 4
-        for (int byte = 0; byte < kVectors * kWidth * Weight::kBytes; byte += 64)
-            __builtin_prefetch(w + kLookAhead * step + byte);
-#pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-            const Vec broadcast = splat(rows[r][k]);
-#pragma GCC unroll 4
+    for (int k = 0; k < a.k;) {
+        const int piece = k / kPiece, in_piece = k % kPiece;
+        int end = (piece + 1) * kPiece < a.k ? (piece + 1) * kPiece : a.k;
+        if (k < turn && turn < end) end = turn;
+        const float* x =
+            a.scratch +
+            (static_cast<std::size_t>(piece) * static_cast<std::size_t>(a.rows) + static_cast<std::size_t>(first_row)) *
+                kPieceStride +
+            in_piece;
+        const char* ahead = w + kLookAhead * kStep + (k < turn ? 0 : (kUnits - 1) * unit_bytes);
+        for (; k < end; ++k, ++x, w += kStep, ahead += kStep) {
+            Vec weight[kVectors];
+#pragma GCC unroll 8
             for (int v = 0; v < kVectors; ++v)
-                sums[r][v] += broadcast * weight[v];
+                weight[v] = Weight::load(w + static_cast<std::size_t>(v * kWidth / kLanes) * unit_bytes +
+                                         (v * kWidth % kLanes) * Weight::kBytes);
+#pragma GCC unroll 4
+            for (int u = 0; u < kUnits; ++u)
+                __builtin_prefetch(ahead + static_cast<std::size_t>(u) * unit_bytes);
+#pragma GCC unroll 16
+            for (int r = 0; r < kRows; ++r) {
+                const Vec broadcast = splat(x[r * kPieceStride]);
+#pragma GCC unroll 8
+                for (int v = 0; v < kVectors; ++v)
+                    sums[r][v] += broadcast * weight[v];
+            }
         }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < kVectors; ++v) {
-            Vec* out = reinterpret_cast<Vec*>(y + static_cast<std::size_t>(r) * y_stride + v * kWidth);
-            *out = add ? *out + sums[r][v] : sums[r][v];
+            Vec* out = reinterpret_cast<Vec*>(a.y + static_cast<std::size_t>(first_row + r) * a.y_stride +
+                                              unit * kLanes + v * kWidth);
+            *out = a.add ? *out + sums[r][v] : sums[r][v];
         }
     }
 }
 
-template <typename Weight, int kVectors, int kRows>
-void linear_rows(const char* w, const LinearArgs& a, int first_row, int first_output) {
-    linear_block<Weight, kRows, kVectors>(w + static_cast<std::size_t>(first_output) * Weight::kBytes, a.width, a.k,
-                                          a.x + static_cast<std::size_t>(first_row) * a.x_stride, a.x_stride,
-                                          a.y + static_cast<std::size_t>(first_row) * a.y_stride + first_output,
-                                          a.y_stride, a.add);
-}
-
 // Calls the block of exactly `rows` rows, 1 <= rows <= kRows.
-template <typename Weight, int kVectors, int kRows>
-ALWAYS_INLINE void linear_exact(const char* w, const LinearArgs& a, int first_row, int first_output, int rows) {
+template <typename Weight, int kUnits, int kRows>
+ALWAYS_INLINE void linear_exact(const LinearArgs& a, int unit, int first_row, int rows) {
     if constexpr (kRows == 1) {
-        linear_rows<Weight, kVectors, 1>(w, a, first_row, first_output);
+        linear_block<Weight, 1, kUnits>(a, unit, first_row);
     } else {
-        if (rows == kRows) return linear_rows<Weight, kVectors, kRows>(w, a, first_row, first_output);
-        linear_exact<Weight, kVectors, kRows - 1>(w, a, first_row, first_output, rows);
+        if (rows == kRows) return linear_block<Weight, kRows, kUnits>(a, unit, first_row);
+        linear_exact<Weight, kUnits, kRows - 1>(a, unit, first_row, rows);
     }
 }
 
-// The outputs of a group, `kVectors` vectors at a time; what is left over goes one vector at a time.
-template <typename Weight, int kVectors, int kMostRows>
-ALWAYS_INLINE void linear_columns(const char* w, const LinearArgs& a, int first_row, int rows) {
-    int output = 0;
-    for (; output + kVectors * kWidth <= a.width; output += kVectors * kWidth)
-        linear_exact<Weight, kVectors, kMostRows>(w, a, first_row, output, rows);
-    if constexpr (kVectors > 2) {
-        for (; output + 2 * kWidth <= a.width; output += 2 * kWidth)
-            linear_exact<Weight, 2, kMostRows>(w, a, first_row, output, rows);
+// All units, kUnits at a time and what is left over one by one; rows in even blocks (16 rows go as 8 and 8, not as
+// 14 and 2).
+template <typename Weight, int kUnits, int kMostRows> void linear_units(const LinearArgs& a) {
+    const int blocks = (a.rows + kMostRows - 1) / kMostRows;
+    for (int unit = 0; unit < a.units;) {
+        const bool whole = unit + kUnits <= a.units;
+        for (int block = 0, row = 0; block < blocks; ++block) {
+            const int rows = (a.rows - row + blocks - block - 1) / (blocks - block);
+            if (whole)
+                linear_exact<Weight, kUnits, kMostRows>(a, unit, row, rows);
+            else
+                linear_exact<Weight, 1, kMostRows>(a, unit, row, rows);
+            row += rows;
+        }
+        unit += whole ? kUnits : 1;
     }
-    for (; output < a.width; output += kWidth)
-        linear_exact<Weight, 1, kMostRows>(w, a, first_row, output, rows);
 }
 
+// As many units at once as leave the sums of all rows in registers: each weight is then read once.
 template <typename Weight> void linear_typed(const LinearArgs& a) {
-    const char* w = static_cast<const char*>(a.w);
-    if (a.rows <= kMostRowsOfWide) return linear_columns<Weight, kWide, kMostRowsOfWide>(w, a, 0, a.rows);
-    // Even blocks: 16 rows go as 8 and 8, not as 14 and 2.
-    const int blocks = (a.rows + kMostRowsOfNarrow - 1) / kMostRowsOfNarrow;
-    for (int b = 0, row = 0; b < blocks; ++b) {
-        const int rows = (a.rows - row + blocks - b - 1) / (blocks - b);
-        linear_columns<Weight, kNarrow, kMostRowsOfNarrow>(w, a, row, rows);
-        row += rows;
-    }
+    lay_out(a);
+#if defined(__AVX512F__)
+    if (a.rows <= 6) return linear_units<Weight, 4, 6>(a);
+    if (a.rows <= 9) return linear_units<Weight, 3, 9>(a);
+    if (a.rows == 15 || a.rows == 16) return linear_units<Weight, 1, 16>(a);
+    linear_units<Weight, 2, 14>(a);
+#elif defined(__AVX2__)
+    if (a.rows <= 2) return linear_units<Weight, 2, 2>(a);
+    linear_units<Weight, 1, 6>(a);
+#else
+    linear_units<Weight, 1, 3>(a);
+#endif
 }
 
 void linear(const LinearArgs& a) {
@@ -349,8 +376,8 @@ template <int kQueries> void attention_exact(const AttentionArgs& a) {
     for (int i = 0; i < kQueries; ++i)
         scales[i] = soften(a, i, n_padded);
     int column = 0;
-    for (; column + kWidth * kWide <= a.head_dim; column += kWidth * kWide)
-        mix_columns<kQueries, kWide>(a, scales, column, n_keys);
+    for (; column + kWidth * 4 <= a.head_dim; column += kWidth * 4)
+        mix_columns<kQueries, 4>(a, scales, column, n_keys);
     for (; column + kWidth <= a.head_dim; column += kWidth)
         mix_columns<kQueries, 1>(a, scales, column, n_keys);
     for (; column < a.head_dim; ++column) {

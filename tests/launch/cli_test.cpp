@@ -45,7 +45,7 @@ Ended run(const Strings& arguments, const std::string& before = "", const std::s
     const ScratchFile out(""), err("");
     std::string command = "timeout 60 " + before + " " + quoted(ENTRODRAFT_BINARY);
     for (const std::string& argument : arguments)
-        command += " " + quoted(argument);
+        command.append(" ").append(quoted(argument));
     command += " " + after + " > " + (out_file.empty() ? out.path() : out_file) + " 2> " + err.path();
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out.text(), err.text()};
