@@ -30,6 +30,18 @@ ALWAYS_INLINE Vec splat(float value) {
     return value - Vec{}; // subtracting zero changes nothing, and compilers know it; adding it would cost an addition
 }
 
+// The larger of each lane; b where a is no number. One instruction, where the ternary takes two.
+ALWAYS_INLINE Vec larger(Vec a, Vec b) {
+#if defined(__AVX512F__)
+    return __builtin_bit_cast(
+        Vec, _mm512_maskz_max_ps(0xffff, __builtin_bit_cast(__m512, a), __builtin_bit_cast(__m512, b)));
+#elif defined(__AVX2__)
+    return __builtin_bit_cast(Vec, _mm256_max_ps(__builtin_bit_cast(__m256, a), __builtin_bit_cast(__m256, b)));
+#else
+    return a > b ? a : b;
+#endif
+}
+
 struct Float32 {
     static constexpr int kBytes = 4;
     static ALWAYS_INLINE Vec load(const char* p) { return *reinterpret_cast<const Vec*>(p); }
@@ -195,24 +207,29 @@ void linear(const LinearArgs& a) {
 
 // ---- elementwise ----
 
-// exp(x) for x <= 0 and above -87; smaller x count as -87. Relative error below 3e-7.
-ALWAYS_INLINE Vec exp_nonpositive(Vec x) {
-    const Vec floor = splat(-87.0f);
-    x = x > floor ? x : floor;
+constexpr float kLowestExponent = -87.0f; // exp of less is nearly subnormal
+
+// exp(x) for kLowestExponent <= x <= 0, as 2^n 2^f with |f| <= 1/2. Relative error below 2e-7 (3e-6 for large -x,
+// where x log2(e) is rounded).
+ALWAYS_INLINE Vec exp_in_range(Vec x) {
+    constexpr float kLog2E = 1.44269504088896341f;
     const Vec magic = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
-    const Vec shifted = x * 1.44269504088896341f + magic;
-    const Vec n = shifted - magic;
-    Vec f = x - n * 0.693359375f; // ln 2 in two parts
-    f = f - n * -2.12194440e-4f;
-    Vec p = splat(1.3981999507e-3f);
-    p = p * f + 8.3334519073e-3f;
-    p = p * f + 4.1665795894e-2f;
-    p = p * f + 1.6666665459e-1f;
-    p = p * f + 5.0000001201e-1f;
-    p = p * f * f + f + 1.0f;
+    const Vec shifted = x * kLog2E + magic;
+    const Vec f = x * kLog2E - (shifted - magic);
+    Vec p = splat(1.3276472454890609e-3f); // minimax over relative error, degree 5
+    p = p * f + 9.675541892647743e-3f;
+    p = p * f + 5.550713092088699e-2f;
+    p = p * f + 2.4022120237350464e-1f;
+    p = p * f + 6.931469440460205e-1f;
+    p = p * f + 1.0000001192092896f;
     const IntVec exponent = __builtin_bit_cast(IntVec, shifted) << 23;
     const IntVec bits = __builtin_bit_cast(IntVec, p) + exponent;
     return __builtin_bit_cast(Vec, bits);
+}
+
+// exp(x) for x <= 0; less than kLowestExponent counts as that.
+ALWAYS_INLINE Vec exp_nonpositive(Vec x) {
+    return exp_in_range(larger(x, splat(kLowestExponent)));
 }
 
 // Sum of the lanes, always in the same order.
@@ -458,14 +475,14 @@ LogitStats logit_stats(const float* logits, int n, int first_index) {
         const float* x = logits + begin;
         LogitStats part = logit_max(x, count, first_index + begin);
         Vec sum0 = {}, sum1 = {}, shifted0 = {}, shifted1 = {};
-        const Vec top = splat(part.max), floor = splat(-87.0f);
+        const Vec top = splat(part.max), lowest = splat(kLowestExponent);
         int i = 0;
         for (; i + 2 * kWidth <= count; i += 2 * kWidth) {
             Vec d0 = *reinterpret_cast<const Vec*>(x + i) - top,
                 d1 = *reinterpret_cast<const Vec*>(x + i + kWidth) - top;
-            d0 = d0 > floor ? d0 : floor; // so that minus infinity times zero cannot arise
-            d1 = d1 > floor ? d1 : floor;
-            const Vec e0 = exp_nonpositive(d0), e1 = exp_nonpositive(d1);
+            d0 = larger(d0, lowest); // so that minus infinity times zero cannot arise
+            d1 = larger(d1, lowest);
+            const Vec e0 = exp_in_range(d0), e1 = exp_in_range(d1);
             sum0 += e0;
             sum1 += e1;
             shifted0 += d0 * e0;
@@ -475,8 +492,8 @@ LogitStats logit_stats(const float* logits, int n, int first_index) {
         double shifted = static_cast<double>(sum_lanes(shifted0 + shifted1));
         for (; i < count; ++i) {
             float d = x[i] - part.max;
-            d = d > -87.0f ? d : -87.0f;
-            const float e = exp_nonpositive(splat(d))[0];
+            d = d > kLowestExponent ? d : kLowestExponent;
+            const float e = exp_in_range(splat(d))[0];
             sum += static_cast<double>(e);
             shifted += static_cast<double>(d * e);
         }
