@@ -2,7 +2,7 @@
 //
 // Texts are compared with plain decoding before any figure is shown. Times come from the engine's own statistics;
 // predictions from the costs of passes measured apart (bench latency). Settings take turns on every prompt, in
-// rotating order, so that noise meets all alike.
+// rotating order, so that noise meets all alike; medians are of the ratios within each prompt.
 #include "entrodraft/launch/bench_latency.h"
 #include "entrodraft/launch/command_options.h"
 #include "entrodraft/launch/commands.h"
@@ -36,11 +36,14 @@ struct Setting {
 // What a setting did at one temperature. On the coordinator.
 struct Outcome {
     const Setting* setting = nullptr;
-    spec::Stats stats;
+    spec::Stats stats; // of all prompts
+    std::vector<spec::Stats> stats_of_prompts;
     std::vector<std::vector<spec::TokenId>> texts;
     int different_texts = 0; // from plain decoding; counted when greedy
-    double speedup = 0;
+    double speedup = 0;      // over all prompts together
     double predicted = 0;
+    double median_speedup = 0;        // of the prompts' own: what a burst of noise on a few of them does not move
+    double median_over_predicted = 0; // of each prompt's speed-up over its prediction
 
     double repeated_share() const {
         double sum = 0;
@@ -191,6 +194,7 @@ void Comparison::run() {
                 Outcome& outcome = result.outcomes[i];
                 outcome.setting = &settings_[i];
                 outcome.stats += completion.stats;
+                outcome.stats_of_prompts.push_back(completion.stats);
                 outcome.texts.push_back(std::move(completion.tokens));
                 new_tokens += completion.stats.new_tokens;
             }
@@ -211,9 +215,18 @@ void count_differences(Temperature& result) {
 }
 
 void compute_speedups(Temperature& result, const spec::Costs& costs) {
+    const Outcome& plain = result.outcomes[0];
     for (Outcome& outcome : result.outcomes) {
-        outcome.speedup = result.outcomes[0].stats.ms_per_token() / outcome.stats.ms_per_token();
+        outcome.speedup = plain.stats.ms_per_token() / outcome.stats.ms_per_token();
         outcome.predicted = spec::predicted_speedup(outcome.stats, costs);
+        std::vector<double> speedups, over_predicted;
+        for (std::size_t i = 0; i < outcome.stats_of_prompts.size(); ++i) {
+            const spec::Stats& stats = outcome.stats_of_prompts[i];
+            speedups.push_back(plain.stats_of_prompts[i].ms_per_token() / stats.ms_per_token());
+            over_predicted.push_back(speedups.back() / spec::predicted_speedup(stats, costs));
+        }
+        outcome.median_speedup = quantiles_of(speedups).median;
+        outcome.median_over_predicted = quantiles_of(over_predicted).median;
     }
 }
 
@@ -228,7 +241,7 @@ void keep_best_of_each_rule(Temperature& result) {
         const auto found = std::find_if(best.begin(), best.end(), same_rule);
         if (found == best.end())
             best.push_back(std::move(outcome));
-        else if (outcome.speedup > found->speedup)
+        else if (outcome.median_speedup > found->median_speedup)
             *found = std::move(outcome);
     }
     result.outcomes = std::move(best);
@@ -258,6 +271,8 @@ Json to_json(const Outcome& outcome, bool greedy) {
                  {"speedup", outcome.speedup},
                  {"predicted_speedup", outcome.predicted},
                  {"measured_over_predicted", outcome.speedup / outcome.predicted},
+                 {"median_speedup", outcome.median_speedup},
+                 {"median_measured_over_predicted", outcome.median_over_predicted},
                  {"acceptance_rate", stats.acceptance_rate()},
                  {"tokens_per_target_pass", stats.tokens_per_target_pass()},
                  {"mean_accepted_length", stats.mean_accepted_length()},
@@ -279,9 +294,9 @@ Json to_json(const Outcome& outcome, bool greedy) {
 std::string to_text(const Temperature& result) {
     std::string text = "Temperature " + format_number(result.temperature, 2);
     if (result.temperature == 0) text += ", every text equal to plain decoding";
-    std::vector<std::vector<std::string>> figures = {{"setting", "tokens/s", "ms/token", "speed-up", "predicted",
-                                                      "measured/pred.", "accepted/drafted", "tokens/pass",
-                                                      "mean length", "repeated 8-grams"}};
+    std::vector<std::vector<std::string>> figures = {
+        {"setting", "tokens/s", "ms/token", "speed-up", "predicted", "measured/pred.", "median speed-up",
+         "median meas./pred.", "accepted/drafted", "tokens/pass", "mean length", "repeated 8-grams"}};
     std::vector<std::vector<std::string>> times = {{"share of time, %"}};
     for (const Share& share : shares_of({}))
         times[0].push_back(share.name);
@@ -290,6 +305,7 @@ std::string to_text(const Temperature& result) {
         figures.push_back({outcome.setting->name, format_number(1e3 / stats.ms_per_token(), 1),
                            format_number(stats.ms_per_token(), 4), format_number(outcome.speedup, 3),
                            format_number(outcome.predicted, 3), format_number(outcome.speedup / outcome.predicted, 3),
+                           format_number(outcome.median_speedup, 3), format_number(outcome.median_over_predicted, 3),
                            format_number(stats.acceptance_rate(), 3), format_number(stats.tokens_per_target_pass(), 2),
                            format_number(stats.mean_accepted_length(), 2), format_number(outcome.repeated_share(), 3)});
         const double decoding = stats.seconds.total - stats.seconds.prefill;

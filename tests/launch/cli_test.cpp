@@ -289,11 +289,12 @@ TEST(Cli, TokenizeGoesThereAndBack) {
 
 TEST(Cli, SigusrStopsAfterTheRoundWithCode75AndWholeLines) {
     std::string many;
-    for (int i = 0; i < 3000; ++i)
+    for (int i = 0; i < 20000; ++i)
         many += "{\"prompt\": \"The ferry left the island\"}\n";
     const ScratchFile input(many), output("");
     const std::string command = quoted(ENTRODRAFT_BINARY) + " generate --target " + kTarget + " --input " +
-                                input.path() + " --output " + output.path() + " --quiet --max-new-tokens 200";
+                                input.path() + " --output " + output.path() +
+                                " --quiet --ignore-eos --max-new-tokens 200";
     for (const std::string signal : {"USR1", "TERM"}) {
         const std::string resume = signal == "TERM" ? " --resume" : "";
         const int status = std::system(("timeout -s " + signal + " 2 " + command + resume).c_str());
