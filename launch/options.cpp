@@ -1,4 +1,4 @@
-// Options of every command: declared, checked, and turned into structs. See options.h.
+// Options of every command: checked, and turned into structs. See options.h; option_tables.cpp declares them.
 #include "entrodraft/launch/options.h"
 
 #include "entrodraft/launch/failure.h"
@@ -15,63 +15,6 @@ namespace {
 using Rule = spec::StopRuleKind;
 
 constexpr double kNoLimit = 1e300;
-
-const OptionGroup kGeneral = {"General",
-                              {{"help", "", "show this and exit"},
-                               {"config", "FILE", "read 'option = value' lines; the command line goes first"}}};
-
-const OptionGroup kModels = {
-    "Models",
-    {{"target", "DIR", "checkpoint that decides what is said (Hugging Face layout)"},
-     {"draft", "DIR", "smaller checkpoint with the same vocabulary that proposes; none: plain decoding", true},
-     {"drafter", "NAME", "ngram, unigram, bigram: not supported yet"},
-     {"device", "auto|cpu|cuda", "[auto: cpu]"},
-     {"dtype", "TYPE", "auto, float32, bfloat16, float16: the weights' type in memory [auto: the file's]"},
-     {"draft-dtype", "TYPE", "the same for the draft [as --dtype]"},
-     {"threads", "N", "threads of each rank [cores / local ranks]"}}};
-
-const OptionGroup kRanks = {
-    "Ranks",
-    {{"draft-placement", "WHERE", "colocated, dedicated, sharded [colocated]"},
-     {"replicas", "R", "groups of ranks that share the prompts [1]"},
-     {"batch-size", "N", "sequences decoded together [1]"},
-     {"collective-timeout", "SECONDS", "how long a rank waits for the others before the job ends [300]"}}};
-
-const OptionGroup kText = {"Text",
-                           {{"prompt", "TEXT", "one prompt, its continuation streamed to stdout"},
-                            {"input", "FILE|-", "JSON lines {\"id\", \"prompt\" or \"prompt_token_ids\"}"},
-                            {"output", "FILE|-", "JSON lines, in input order [-: stdout]"},
-                            {"resume", "", "go on where --output FILE ends"},
-                            {"max-new-tokens", "N", "[128]"},
-                            {"ignore-eos", "", "do not stop at the end-of-text token"},
-                            {"stop", "STRING", "end the text before this string; repeatable", true},
-                            {"check", "", "decode every greedy text again without drafting, and compare"},
-                            {"quiet", "", "no progress and no summary"}}};
-
-const OptionGroup kSampling = {"Sampling",
-                               {{"temperature", "T", "0 is greedy [0]"},
-                                {"top-k", "K", "only the K likeliest tokens [0: off]"},
-                                {"top-p", "P", "only the likeliest tokens that hold P of the probability [1: off]"},
-                                {"seed", "N", "[0]"},
-                                {"no-repeat-ngram-size", "N", "[0: off]"}}};
-
-const OptionGroup kSpeculation = {
-    "Speculation",
-    {{"stop-rule", "RULE",
-      "when drafting stops: static, moving-average, cumulative, constant, heuristic "
-      "[moving-average]"},
-     {"entropy-threshold", "TAU", "of static [2.25] and cumulative [10]"},
-     {"entropy-factor", "LAMBDA", "of moving-average [0.5]"},
-     {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]"},
-     {"entropy-unit", "UNIT", "nats, bits: of --entropy-threshold and of reports [nats]"},
-     {"num-draft-tokens", "K", "of constant; first K of heuristic [5]"},
-     {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15]"},
-     {"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]"},
-     {"drop-stop-token", "", "drop the token that fired a threshold rule (for study; slower)"},
-     {"confidence-threshold", "C", "of the rule confidence: not supported yet"},
-     {"acceptance", "WHICH", "which drafted tokens stand: rejection [rejection]"},
-     {"lenience", "L", "in (0, 1]; below 1 the text is no longer the target's [1]"},
-     {"costs", "FILE", "costs of passes for expected-gain: not supported yet"}}};
 
 // Options of later work: known, and refused by name. `values` are those refused, separated by '|'; "*" is all,
 // ">N" every number above N. In words: "--OPTION VALUE is not supported yet: this version REST".
@@ -320,68 +263,7 @@ std::vector<spec::StopRuleOptions> rule_list(const ParsedOptions& given, int max
     return rules;
 }
 
-const OptionGroup kBenchModels = {"Models",
-                                  {{"target", "DIR", "checkpoint of the target"},
-                                   {"draft", "DIR", "checkpoint of the draft"},
-                                   {"device", "auto|cpu|cuda", "[auto: cpu]"},
-                                   {"dtype", "TYPE", "auto, float32, bfloat16, float16 [auto: the file's]"},
-                                   {"draft-dtype", "TYPE", "[as --dtype]"},
-                                   {"threads", "N", "threads of each rank [cores / local ranks]"},
-                                   {"collective-timeout", "SECONDS", "[300]"}}};
-
 } // namespace
-
-const std::vector<OptionGroup>& generate_groups() {
-    static const std::vector<OptionGroup> groups = {kGeneral, kModels, kText, kSampling, kSpeculation, kRanks};
-    return groups;
-}
-
-const std::vector<OptionGroup>& tokenize_groups() {
-    static const std::vector<OptionGroup> groups = {
-        kGeneral,
-        {"Tokenize",
-         {{"model", "DIR", "directory with tokenizer.json"},
-          {"text", "TEXT", "one text; its ids go to stdout"},
-          {"input", "FILE|-", "JSON lines {\"id\", \"text\"}, or {\"id\", \"token_ids\"} with --decode"},
-          {"decode", "", "from ids to text"},
-          {"add-special-tokens", "", "apply the tokenizer's template when encoding"},
-          {"skip-special-tokens", "", "leave special tokens out when decoding"}}}};
-    return groups;
-}
-
-const std::vector<OptionGroup>& latency_groups() {
-    static const std::vector<OptionGroup> groups = {kGeneral,
-                                                    kBenchModels,
-                                                    {"Latency",
-                                                     {{"rows", "R", "time passes of 1 to R rows [16]"},
-                                                      {"context", "N", "tokens in the cache before each pass [64]"},
-                                                      {"repetitions", "N", "[200]"},
-                                                      {"output", "FILE", "write the costs file"},
-                                                      {"json", "", "results as JSON on stdout"}}}};
-    return groups;
-}
-
-const std::vector<OptionGroup>& compare_groups() {
-    static const std::vector<OptionGroup> groups = {
-        kGeneral,
-        kBenchModels,
-        {"Compare",
-         {{"input", "FILE", "JSON lines of prompts, as for generate"},
-          {"prompts", "N", "only the first N of them [all]"},
-          {"max-new-tokens", "N", "[128]"},
-          {"temperatures", "T,T", "[0,1]"},
-          {"seed", "N", "[0]"},
-          {"rules", "RULE,RULE",
-           "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K; "
-           "plain decoding always runs [all]"},
-          {"max-draft-tokens", "N", "[15]"},
-          {"tune", "", "try a grid of settings of every rule and show the best of each"},
-          {"costs", "FILE", "costs of passes, as bench latency writes them [measured first]"},
-          {"output", "FILE", "write the results as JSON"},
-          {"json", "", "results as JSON on stdout"},
-          {"quiet", "", "no progress"}}}};
-    return groups;
-}
 
 GenerateOptions generate_options(const ParsedOptions& given) {
     refuse_later_work(given);
