@@ -371,6 +371,7 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     const bool coordinates = models->layout.is_coordinator();
     Comparison comparison(session, *models, *options);
     comparison.read_prompts();
+    const Json environment = environment_of(session, *models);
 
     spec::Costs costs;
     if (options->costs.empty()) {
@@ -378,14 +379,16 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
         plan.timeout_seconds = timeout;
         costs = measure_latency(session, *models, plan).costs();
     } else {
-        in_agreement(session, timeout, [&] { costs = spec::read_costs(options->costs); });
+        in_agreement(session, timeout, [&] {
+            costs = spec::read_costs(options->costs);
+            require_costs_of(environment, options->costs);
+        });
     }
     DraftOverhead overhead;
     in_agreement(session, timeout, [&] {
         if (coordinates) overhead = measure_draft_overhead(*models, comparison.prompts.front());
     });
     comparison.run();
-    const Json environment = environment_of(session, *models);
     in_agreement(session, timeout, [&] {
         if (coordinates) report(*options, comparison, costs, overhead, environment);
     });

@@ -2,6 +2,7 @@
 #include "entrodraft/launch/environment.h"
 
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/failure.h"
 
 #include <algorithm>
 #include <cmath>
@@ -57,6 +58,17 @@ std::string environment_line(const Json& environment) {
     return text("cpu") + ", " + count("cores", "core") + "; " + count("ranks", "rank") + " of " +
            count("threads_per_rank", "thread") + " over " + text("communicator") + "; target " + text("dtype") +
            ", draft " + text("draft_dtype") + "; " + text("version") + ", " + text("compiler");
+}
+
+void require_costs_of(const Json& environment, const std::string& costs_file) {
+    const Json costs = Json::parse(std::ifstream(costs_file), nullptr, false);
+    if (!costs.is_object() || !costs.contains("environment")) return; // written by hand: it says nothing of this
+    for (const char* field : {"ranks", "threads_per_rank", "dtype", "draft_dtype"}) {
+        const Json measured = costs["environment"].value(field, Json());
+        if (measured != environment[field])
+            throw BadOption("--costs " + costs_file + " was measured with " + field + " " + compact(measured) +
+                            ", and this run has " + compact(environment[field]) + "; measure again with bench latency");
+    }
 }
 
 Quantiles quantiles_of(std::vector<double> samples) {

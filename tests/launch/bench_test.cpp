@@ -1,0 +1,75 @@
+// What the benches print and check, and one small run of each from outside.
+#include "entrodraft/launch/environment.h"
+#include "entrodraft/launch/failure.h"
+#include "launch/scratch_file.h"
+
+#include <cstdlib>
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace entrodraft::launch;
+using test::ScratchFile;
+
+const std::string kPair =
+    " --target " ENTRODRAFT_SOURCE_DIR "/tests/model/golden/llama-target --draft " ENTRODRAFT_SOURCE_DIR
+    "/tests/model/golden/llama-draft --threads 1";
+
+int run(const std::string& arguments, const std::string& out) {
+    return std::system(
+        ("timeout 120 " ENTRODRAFT_BINARY " bench " + arguments + " > " + out + " 2> /dev/null").c_str());
+}
+
+TEST(Bench, QuantilesAreThoseOfTheSortedSamples) {
+    std::vector<double> samples;
+    for (int i = 100; i >= 0; --i)
+        samples.push_back(i);
+    const Quantiles quantiles = quantiles_of(samples);
+    EXPECT_EQ(quantiles.median, 50);
+    EXPECT_EQ(quantiles.p90, 90);
+    EXPECT_EQ(quantiles.p99, 99);
+    EXPECT_EQ(quantiles_of({}).median, 0);
+}
+
+TEST(Bench, TableColumnsAreAsWideAsTheirWidestCell) {
+    EXPECT_EQ(format_table({{"a", "long"}, {"wide", "1"}}), "a     long\nwide     1\n");
+}
+
+TEST(Bench, CostsOfAnotherSettingAreRefused) {
+    const Json environment = {{"ranks", 1}, {"threads_per_rank", 2}, {"dtype", "float32"}, {"draft_dtype", "float32"}};
+    Json costs = {{"environment", environment}};
+    const ScratchFile same(costs.dump());
+    EXPECT_NO_THROW(require_costs_of(environment, same.path()));
+    costs["environment"]["threads_per_rank"] = 4;
+    const ScratchFile other(costs.dump()), by_hand("{}");
+    EXPECT_THROW(require_costs_of(environment, other.path()), BadOption);
+    EXPECT_NO_THROW(require_costs_of(environment, by_hand.path()));
+}
+
+TEST(Bench, LatencyWritesCostsThatCompareReads) {
+    const ScratchFile costs(""), latency(""), prompts("{\"prompt\": \"The ferry left\"}\n{\"prompt\": \"Marta\"}\n"),
+        compare("");
+    ASSERT_EQ(run("latency" + kPair + " --rows 3 --repetitions 3 --json --output " + costs.path(), latency.path()), 0);
+    const Json measured = Json::parse(latency.text());
+    EXPECT_EQ(measured, Json::parse(costs.text()));
+    EXPECT_EQ(measured["t_target_ms"].size(), 3u);
+    EXPECT_GT(measured["t_draft_ms"].get<double>(), 0);
+    ASSERT_EQ(run("compare" + kPair + " --json --max-new-tokens 12 --rules static:1,constant:3 --input " +
+                      prompts.path() + " --costs " + costs.path(),
+                  compare.path()),
+              0);
+    const Json result = Json::parse(compare.text());
+    ASSERT_EQ(result["temperatures"].size(), 2u);
+    const Json& greedy = result["temperatures"][0]["settings"];
+    ASSERT_EQ(greedy.size(), 3u);
+    EXPECT_EQ(greedy[0]["setting"], "plain");
+    EXPECT_EQ(greedy[0]["target_passes"], greedy[0]["new_tokens"]);
+    EXPECT_EQ(greedy[0]["predicted_speedup"], 1);
+    for (const Json& setting : greedy) {
+        EXPECT_EQ(setting["texts_different_from_plain"], 0);
+        EXPECT_EQ(setting["new_tokens"], greedy[0]["new_tokens"]);
+    }
+    EXPECT_GT(greedy[2]["drafted"], 0);
+}
+
+} // namespace
