@@ -97,6 +97,10 @@ struct Decoder::Impl {
     int group() const { return n_query_heads() / n_kv_heads(); }
     int rows() const { return static_cast<int>(pass.rows.size()); }
     float* scratch_of(int thread) { return scratch.as<float>() + index(thread) * scratch_floats; }
+    // Of a row of x: what is added to it comes in whole units of 16 outputs.
+    std::size_t x_stride() const {
+        return index((config.hidden_size + kernels::kLanes - 1) / kernels::kLanes * kernels::kLanes);
+    }
     float* normed_of(int thread) { return normed.as<float>() + index(thread) * kMostRows * index(config.hidden_size); }
 
     void make_layers();
@@ -195,7 +199,7 @@ void Decoder::Impl::load_weights(const Checkpoint& checkpoint) {
 
 void Decoder::Impl::make_buffers() {
     const std::size_t row = kMostRows * sizeof(float);
-    x = Buffer(row * index(config.hidden_size));
+    x = Buffer(row * x_stride());
     normed = Buffer(row * index(config.hidden_size) * index(team->size()));
     qkv = Buffer(row * layers[0].qkv.y_stride());
     attended = Buffer(row * index(n_query_heads() * config.head_dim));
@@ -255,7 +259,7 @@ PassResult Decoder::forward(const Pass& pass) {
     const auto deadline = dist::Deadline::after_seconds(d.options.timeout_seconds);
     d.team->run([&](int thread) {
         const PassContext context = {d.kernels, d.team, d.tp, deadline, thread, d.scratch_of(thread), &failure};
-        d.embedding.look_up(context, d.tokens, d.x.as<float>(), index(d.config.hidden_size));
+        d.embedding.look_up(context, d.tokens, d.x.as<float>(), d.x_stride());
         d.keep_hidden(context, 0);
         for (int i = 0; i < d.config.n_layers; ++i) {
             d.attention(context, i);
@@ -332,9 +336,10 @@ void Decoder::Impl::prepare(const Pass& next) {
 
 void Decoder::Impl::keep_hidden(const PassContext& context, int layers_done) {
     if (context.thread != 0) return;
-    const std::size_t floats = pass.rows.size() * index(config.hidden_size);
+    const std::size_t width = index(config.hidden_size);
     for (std::size_t i = 0; i < pass.hidden_layers.size(); ++i)
-        if (pass.hidden_layers[i] == layers_done) std::copy_n(x.as<float>(), floats, hidden.data() + i * floats);
+        for (std::size_t row = 0; row < pass.rows.size() && pass.hidden_layers[i] == layers_done; ++row)
+            std::copy_n(x.as<float>() + row * x_stride(), width, hidden.data() + (i * pass.rows.size() + row) * width);
 }
 
 // Every thread norms all rows into its own memory: cheaper than meeting at a barrier.
@@ -343,7 +348,7 @@ void Decoder::Impl::norm_rows(const PassContext& context, const std::vector<floa
     const std::size_t width = index(config.hidden_size);
     float* to = const_cast<Impl*>(this)->normed_of(context.thread);
     for (int r = 0; r < n_rows; ++r)
-        kernels->rms_norm(from + index(r) * width, weight.data(), config.hidden_size, config.norm_epsilon,
+        kernels->rms_norm(from + index(r) * x_stride(), weight.data(), config.hidden_size, config.norm_epsilon,
                           to + index(r) * width);
 }
 
@@ -356,7 +361,7 @@ void Decoder::Impl::attention(const PassContext& context, int layer_index) {
     attend(context, layer_index);
     context.barrier();
     layer.attention_output.add_to(context, attended.as<float>(), index(n_query_heads() * config.head_dim), rows(),
-                                  x.as<float>(), width);
+                                  x.as<float>(), x_stride());
 }
 
 // Rotates the key head and its query heads of one row, and puts key and value into the cache.
@@ -443,7 +448,7 @@ void Decoder::Impl::mlp(const PassContext& context, const Layer& layer) {
         kernels->silu_multiply(gate.as<float>() + at, up.as<float>() + at, static_cast<int>(mine.size()));
     }
     context.barrier();
-    layer.down.add_to(context, gate.as<float>(), stride, rows(), x.as<float>(), width);
+    layer.down.add_to(context, gate.as<float>(), stride, rows(), x.as<float>(), x_stride());
 }
 
 void Decoder::Impl::project_logits(const PassContext& context) {
@@ -451,7 +456,7 @@ void Decoder::Impl::project_logits(const PassContext& context) {
     const std::size_t width = index(config.hidden_size);
     float* to = normed_of(context.thread);
     for (std::size_t i = 0; i < pass.logit_rows.size(); ++i)
-        kernels->rms_norm(x.as<float>() + index(pass.logit_rows[i]) * width, final_norm.data(), config.hidden_size,
+        kernels->rms_norm(x.as<float>() + index(pass.logit_rows[i]) * x_stride(), final_norm.data(), config.hidden_size,
                           config.norm_epsilon, to + i * width);
     const PackedMatrix& matrix = config.tied_embeddings ? embedding.table() : head.matrix();
     matrix.multiply(*kernels, context.thread, to, width, static_cast<int>(pass.logit_rows.size()), logits.as<float>(),

@@ -54,7 +54,8 @@ class RowLinear {
     const PackedMatrix& matrix() const { return matrix_; }
 
     // residual[r] += x[r] . w, summed over the ranks: the first rank adds its part to the residual, the others
-    // bring theirs alone, and the sum replaces it everywhere. A barrier stands behind. Collective over tp.
+    // bring theirs alone, and the sum replaces it everywhere. Rows of the residual have room for whole units of
+    // outputs. A barrier stands behind. Collective over tp.
     void add_to(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* residual,
                 std::size_t stride) const;
 

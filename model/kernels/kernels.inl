@@ -397,13 +397,19 @@ template <int kQueries> void attention_exact(const AttentionArgs& a) {
         mix_columns<kQueries, 4>(a, scales, column, n_keys);
     for (; column + kWidth <= a.head_dim; column += kWidth)
         mix_columns<kQueries, 1>(a, scales, column, n_keys);
+    if (column == a.head_dim) return;
+    // What is left over goes with columns before it, again in a whole vector: alone, its sums might be rounded
+    // otherwise for another number of queries.
+    if (a.head_dim >= kWidth) return mix_columns<kQueries, 1>(a, scales, a.head_dim - kWidth, n_keys);
     for (; column < a.head_dim; ++column) {
         for (int i = 0; i < kQueries; ++i) {
             float sum = 0;
             for (int j = 0; j < n_keys; ++j)
-                sum += a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)] *
-                       a.values[static_cast<std::size_t>(j) * static_cast<std::size_t>(a.head_dim) +
-                                static_cast<std::size_t>(column)];
+                sum = __builtin_fmaf(
+                    a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)],
+                    a.values[static_cast<std::size_t>(j) * static_cast<std::size_t>(a.head_dim) +
+                             static_cast<std::size_t>(column)],
+                    sum);
             a.out[i][column] = sum * scales[i];
         }
     }
