@@ -1,0 +1,430 @@
+// The forward pass on one rank: against the golden figures, and bit for bit against itself however rows are grouped.
+#include "model/golden_models.h"
+
+#include <array>
+#include <stdexcept>
+#include <tuple>
+
+namespace {
+
+using namespace entrodraft;
+using model::Mask;
+using model::Row;
+using model::TokenId;
+
+std::vector<TokenId> prompt_of(const nlohmann::json& golden) {
+    return golden.at("prompt").get<std::vector<TokenId>>();
+}
+
+std::span<const float> row_of(const std::vector<float>& logits, std::size_t row, std::size_t vocab = 512) {
+    return std::span<const float>(logits).subspan(row * vocab, vocab);
+}
+
+// ---- against the goldens ----
+
+void check_golden_logits(TestModel& model, const nlohmann::json& golden) {
+    model.forget();
+    const std::vector<float> logits = model.read(prompt_of(golden));
+    for (const auto& expected : golden.at("logits")) {
+        const auto row = row_of(logits, expected.at("position").get<std::size_t>());
+        const double scale = expected.at("max_abs"), log_sum_exp = expected.at("logsumexp");
+        const auto first = expected.at("first").get<std::vector<double>>();
+        for (std::size_t i = 0; i < first.size(); ++i)
+            EXPECT_NEAR(row[i], first[i], kRowBound * scale) << "token " << i;
+        double sum = 0, largest = 0;
+        for (const float value : row) {
+            sum += std::exp(static_cast<double>(value) - log_sum_exp);
+            largest = std::max(largest, std::fabs(static_cast<double>(value)));
+        }
+        EXPECT_NEAR(sum, 1.0, 2 * kRowBound * scale);
+        EXPECT_NEAR(largest, scale, kRowBound * scale);
+        EXPECT_EQ(std::max_element(row.begin(), row.end()) - row.begin(), expected.at("argmax").get<std::ptrdiff_t>());
+    }
+}
+
+void check_goldens(const std::string& name, const std::string& checkpoint, const TestModelOptions& options) {
+    TestModel model(golden_directory(checkpoint), options);
+    for (const auto& golden : golden_expectations(name)) {
+        SCOPED_TRACE(checkpoint + ": " + golden.at("text").get<std::string>());
+        check_golden_logits(model, golden);
+        EXPECT_EQ(model.greedy(prompt_of(golden), 48), golden.at("greedy").get<std::vector<TokenId>>());
+    }
+}
+
+TEST(Decoder, EqualsTheGoldenLogitsAndGreedyContinuationsWithEveryKernelTable) {
+    for (const char* name : {"avx512", "avx2", "portable"}) {
+        TestModelOptions options;
+        options.decoder.kernels = model::kernels::kernels_named(name);
+        if (options.decoder.kernels == nullptr) continue; // kernels_test says so
+        SCOPED_TRACE(name);
+        check_goldens("llama-target", "llama-target", options);
+        check_goldens("llama-draft", "llama-draft", options);
+    }
+}
+
+TEST(Decoder, EqualsTheGoldenFiguresWithSeveralThreads) {
+    for (const int threads : {2, 3}) { // 3 threads do not divide the key heads
+        TestModelOptions options;
+        options.threads = threads;
+        TestModel model(golden_directory("llama-target"), options);
+        for (const auto& golden : golden_expectations("llama-target"))
+            check_golden_logits(model, golden);
+    }
+}
+
+TEST(Decoder, ReadsOneFileAndShardsToTheSameBits) {
+    TestModel single(golden_directory("llama-target")), sharded(golden_directory("llama-target-sharded"));
+    const std::vector<TokenId> tokens = varied_tokens(90, 512);
+    EXPECT_TRUE(same_bits(single.read(tokens), sharded.read(tokens)));
+}
+
+// 16-bit weights move every weight by up to 2^-9 (bfloat16) or 2^-12 (float16) of itself; over the three layers of the
+// golden target the logits move by less than these shares of the largest.
+TEST(Decoder, SixteenBitWeightsStayNearFloat32) {
+    TestModel reference(golden_directory("llama-target"));
+    const std::vector<TokenId> tokens = varied_tokens(60, 512);
+    const std::vector<float> want = reference.read(tokens);
+    for (const auto& [type, bound] :
+         {std::pair{model::WeightType::bfloat16, 0.05}, {model::WeightType::float16, 0.006}}) {
+        TestModelOptions options;
+        options.decoder.weight_type = type;
+        TestModel half(golden_directory("llama-target"), options);
+        const std::vector<float> got = half.read(tokens);
+        double worst = 0;
+        for (std::size_t row = 0; row < tokens.size(); ++row)
+            worst = std::max(worst, relative_difference(row_of(got, row), row_of(want, row)));
+        EXPECT_LT(worst, bound) << to_string(type);
+        EXPECT_GT(worst, bound / 50) << to_string(type) << ": were the weights rounded at all?";
+        EXPECT_LT(half.decoder.weight_bytes(), reference.decoder.weight_bytes() * 6 / 10);
+    }
+}
+
+// ---- bit for bit against itself ----
+
+class DecoderBits : public testing::TestWithParam<std::tuple<const char*, int, model::WeightType>> {
+  protected:
+    TestModelOptions options() const {
+        TestModelOptions options;
+        options.threads = std::get<1>(GetParam());
+        options.decoder.weight_type = std::get<2>(GetParam());
+        options.decoder.n_slots = 3;
+        return options;
+    }
+    std::filesystem::path directory() const { return golden_directory(std::get<0>(GetParam())); }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, DecoderBits,
+                         testing::Combine(testing::Values("llama-target", "llama-draft"), testing::Values(1, 2, 3),
+                                          testing::Values(model::WeightType::float32, model::WeightType::bfloat16)));
+
+TEST_P(DecoderBits, DoNotDependOnTheNumberOfThreads) {
+    TestModelOptions alone = options();
+    alone.threads = 1;
+    TestModel reference(directory(), alone), model(directory(), options());
+    const std::vector<TokenId> tokens = varied_tokens(100, 512);
+    EXPECT_TRUE(same_bits(model.read(tokens), reference.read(tokens)));
+}
+
+TEST_P(DecoderBits, OfARowDoNotDependOnTheRowsOfItsPass) {
+    TestModel model(directory(), options());
+    const std::vector<TokenId> tokens = varied_tokens(150, 512);
+    const std::vector<float> one_by_one = model.read(tokens, 1);
+    for (const int chunk : {2, 3, 5, 6, 7, 13, 14, 15, 16, 17, 29, 64, 127, 128}) {
+        model.forget();
+        EXPECT_TRUE(same_bits(model.read(tokens, chunk), one_by_one)) << "chunks of " << chunk;
+    }
+}
+
+TEST_P(DecoderBits, AreThoseOfAFreshPassAfterTruncating) {
+    TestModel model(directory(), options());
+    const std::vector<TokenId> tokens = varied_tokens(70, 512), others = varied_tokens(70, 512, 1);
+    const std::vector<float> fresh = model.read(tokens);
+    for (const int kept : {0, 1, 15, 16, 17, 40, 69}) {
+        model.forget();
+        model.read(std::span(tokens).first(static_cast<std::size_t>(kept)));
+        model.read(others, 11); // what was drafted and rejected
+        model.decoder.cache().truncate(0, kept);
+        const std::vector<float> again = model.read(std::span(tokens).subspan(static_cast<std::size_t>(kept)), 9);
+        EXPECT_TRUE(same_bits(again, std::span(fresh).subspan(static_cast<std::size_t>(kept) * 512)))
+            << "cut back to " << kept;
+    }
+}
+
+TEST_P(DecoderBits, OfASequenceDoNotDependOnTheOtherSequencesOfItsPass) {
+    TestModel model(directory(), options());
+    const std::vector<TokenId> a = varied_tokens(40, 512, 1), b = varied_tokens(61, 512, 2),
+                               c = varied_tokens(5, 512, 3);
+    const std::vector<float> alone_a = model.read(a, 128, 0), alone_b = model.read(b, 128, 1),
+                             alone_c = model.read(c, 128, 2);
+    for (int slot = 0; slot < 3; ++slot)
+        model.forget(slot);
+    // Ragged: b has a head start of 24, the three then grow by unequal numbers of rows in two passes.
+    model.read(std::span(b).first(24), 7, 1);
+    std::vector<float> got_a, got_b, got_c;
+    const std::array<std::array<std::size_t, 2>, 3> grow = {{{17, 23}, {30, 7}, {1, 4}}};
+    for (std::size_t pass = 0; pass < 2; ++pass) {
+        std::vector<Row> rows;
+        auto add = [&](const std::vector<TokenId>& tokens, int slot) {
+            const auto cached = static_cast<std::size_t>(model.decoder.cache().length(slot));
+            const int base = static_cast<int>(rows.size());
+            for (Row row :
+                 model.chain(std::span(tokens).subspan(cached, grow[static_cast<std::size_t>(slot)][pass]), slot)) {
+                if (row.parent >= 0) row.parent += base;
+                rows.push_back(row);
+            }
+        };
+        add(c, 2); // slots need not come in order
+        add(a, 0);
+        add(b, 1);
+        const std::vector<float> logits = model.forward(rows, TestModel::all_of(rows.size()));
+        for (std::size_t row = 0; row < rows.size(); ++row) {
+            std::vector<float>& to = rows[row].slot == 0 ? got_a : rows[row].slot == 1 ? got_b : got_c;
+            const auto from = row_of(logits, row);
+            to.insert(to.end(), from.begin(), from.end());
+        }
+    }
+    EXPECT_TRUE(same_bits(got_a, alone_a));
+    EXPECT_TRUE(same_bits(got_b, std::span(alone_b).subspan(24 * 512)));
+    EXPECT_TRUE(same_bits(got_c, alone_c));
+}
+
+TEST_P(DecoderBits, OfAChainByParentAreThoseOfACausalPass) {
+    TestModel model(directory(), options());
+    const std::vector<TokenId> tokens = varied_tokens(120, 512);
+    const std::vector<float> causal = model.read(tokens);
+    for (const std::size_t cached : {0U, 1U, 16U, 37U}) {
+        model.forget();
+        model.read(std::span(tokens).first(cached));
+        const std::vector<Row> rows = model.chain(std::span(tokens).subspan(cached));
+        const std::vector<float> by_parent = model.forward(rows, TestModel::all_of(rows.size()), Mask::by_parent);
+        EXPECT_TRUE(same_bits(by_parent, std::span(causal).subspan(cached * 512))) << cached << " cached";
+    }
+}
+
+TEST_P(DecoderBits, OfAForkAreThoseOfTheSequenceItWasForkedFrom) {
+    TestModel model(directory(), options());
+    const std::vector<TokenId> tokens = varied_tokens(50, 512), others = varied_tokens(20, 512, 4);
+    const std::vector<float> whole = model.read(tokens);
+    model.decoder.cache().truncate(0, 21);
+    model.decoder.cache().fork(0, 2);
+    model.read(others, 128, 0); // the first goes another way
+    EXPECT_TRUE(same_bits(model.read(std::span(tokens).subspan(21), 128, 2), std::span(whole).subspan(21 * 512)));
+}
+
+// ---- trees ----
+
+// Two branches behind a prefix: rows 0-1-2 and 0-3-4-5, and a lone row 6 beside them.
+struct Tree {
+    std::vector<TokenId> prefix = varied_tokens(27, 512, 5);
+    std::vector<TokenId> tokens = {11, 200, 37, 411, 98, 7, 300};
+    std::vector<int> parents = {-1, 0, 1, 0, 3, 4, -1};
+
+    std::vector<Row> rows() const {
+        std::vector<Row> rows;
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+            const int parent = parents[i];
+            const int position =
+                parent < 0 ? static_cast<int>(prefix.size()) : rows[static_cast<std::size_t>(parent)].position + 1;
+            rows.push_back({tokens[i], 0, position, parent});
+        }
+        return rows;
+    }
+    std::vector<std::vector<int>> branches() const { return {{0, 1, 2}, {0, 3, 4, 5}, {6}}; }
+};
+
+constexpr double kTreeBound = 1e-5; // of the largest logit: the same numbers, summed in other lanes
+
+TEST_P(DecoderBits, OfATreesBranchesAreNearThoseOfSeparateChains) {
+    TestModel model(directory(), options());
+    const Tree tree;
+    model.read(tree.prefix);
+    const std::vector<float> logits =
+        model.forward(tree.rows(), TestModel::all_of(tree.tokens.size()), Mask::by_parent);
+    for (const std::vector<int>& branch : tree.branches()) {
+        std::vector<TokenId> text;
+        for (const int row : branch)
+            text.push_back(tree.tokens[static_cast<std::size_t>(row)]);
+        model.decoder.cache().truncate(0, static_cast<int>(tree.prefix.size()));
+        const std::vector<float> chain = model.read(text);
+        for (std::size_t i = 0; i < branch.size(); ++i)
+            EXPECT_LT(relative_difference(row_of(logits, static_cast<std::size_t>(branch[i])), row_of(chain, i)),
+                      kTreeBound);
+    }
+}
+
+TEST_P(DecoderBits, AfterKeepingABranchAreNearThoseOfAFreshPassOverIt) {
+    TestModel model(directory(), options());
+    const Tree tree;
+    const std::vector<TokenId> next = varied_tokens(9, 512, 6);
+    for (const std::vector<int>& branch : tree.branches()) {
+        std::vector<TokenId> text = tree.prefix;
+        for (const int row : branch)
+            text.push_back(tree.tokens[static_cast<std::size_t>(row)]);
+        model.forget();
+        model.read(text);
+        const std::vector<float> fresh = model.read(next);
+        model.forget();
+        model.read(tree.prefix);
+        model.forward(tree.rows(), {}, Mask::by_parent);
+        model.decoder.cache().keep(0, static_cast<int>(tree.prefix.size()), branch);
+        const std::vector<float> kept = model.read(next);
+        for (std::size_t i = 0; i < next.size(); ++i)
+            EXPECT_LT(relative_difference(row_of(kept, i), row_of(fresh, i)), kTreeBound);
+    }
+}
+
+TEST_P(DecoderBits, AfterKeepingTheBeginningOfAChainAreThoseOfAFreshPass) {
+    TestModel model(directory(), options());
+    const std::vector<TokenId> tokens = varied_tokens(40, 512), others = varied_tokens(6, 512, 7);
+    const std::vector<float> fresh = model.read(tokens);
+    model.forget();
+    model.read(std::span(tokens).first(30));
+    model.read(others);
+    const int path[] = {10, 11, 12, 13, 14}; // tokens 25..29 where the last 20 count as the pass
+    model.decoder.cache().keep(
+        0, 15, std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, path[0], path[1], path[2], path[3], path[4]});
+    EXPECT_TRUE(same_bits(model.read(std::span(tokens).subspan(30)), std::span(fresh).subspan(30 * 512)));
+}
+
+TEST(DecoderMask, FullLetsEveryRowSeeTheWholePass) {
+    TestModel model(golden_directory("llama-target"));
+    std::vector<TokenId> tokens = varied_tokens(12, 512);
+    const auto causal = model.read(tokens);
+    auto full = [&] {
+        model.forget();
+        const std::vector<Row> rows = model.chain(tokens);
+        return model.forward(rows, TestModel::all_of(rows.size()), Mask::full);
+    };
+    const std::vector<float> before = full();
+    tokens.back() = (tokens.back() + 1) % 512;
+    const std::vector<float> after = full();
+    EXPECT_GT(relative_difference(row_of(after, 0), row_of(before, 0)), 1e-3) << "row 0 must see the last row";
+    EXPECT_GT(relative_difference(row_of(before, 0), row_of(causal, 0)), 1e-3);
+}
+
+// ---- what else a pass returns and refuses ----
+
+TEST(Decoder, ReturnsHiddenStatesOfTheLayersAskedFor) {
+    TestModel model(golden_directory("llama-target"));
+    const std::vector<TokenId> tokens = varied_tokens(7, 512);
+    const std::vector<Row> rows = model.chain(tokens);
+    const int layers[] = {3, 0, 1};
+    const model::PassResult result =
+        model.decoder.forward({.rows = rows, .logit_rows = {}, .hidden_layers = layers, .mask = Mask::causal});
+    const std::size_t width = 72, each = tokens.size() * width;
+    ASSERT_EQ(result.hidden.size(), 3 * each);
+    EXPECT_TRUE(result.logits.empty());
+    const std::vector<float> hidden(result.hidden.begin(), result.hidden.end());
+
+    const model::Checkpoint checkpoint = model::Checkpoint::open(golden_directory("llama-target"));
+    std::vector<float> embedding(width);
+    for (std::size_t r = 0; r < tokens.size(); ++r) {
+        const std::int64_t begin = tokens[r] * 72;
+        model::read_floats(checkpoint.tensor("model.embed_tokens.weight"), {begin, begin + 72}, embedding.data());
+        EXPECT_TRUE(same_bits(std::span(hidden).subspan(each + r * width, width), embedding)) << "layer 0, row " << r;
+    }
+    // The last layer's states, normed and projected, are the logits.
+    model.forget();
+    const std::vector<float> logits = model.read(tokens);
+    std::vector<float> norm(width), head(512 * width);
+    model::read_floats(checkpoint.tensor("model.norm.weight"), {0, 72}, norm.data());
+    model::read_floats(checkpoint.tensor("lm_head.weight"), {0, 512 * 72}, head.data());
+    for (std::size_t r = 0; r < tokens.size(); ++r) {
+        double squares = 0, logit = 0;
+        for (std::size_t i = 0; i < width; ++i)
+            squares += std::pow(static_cast<double>(hidden[r * width + i]), 2);
+        for (std::size_t i = 0; i < width; ++i)
+            logit += static_cast<double>(hidden[r * width + i]) / std::sqrt(squares / 72 + 1e-5) *
+                     static_cast<double>(norm[i]) * static_cast<double>(head[100 * width + i]);
+        EXPECT_NEAR(logits[r * 512 + 100], logit, 1e-4);
+    }
+    EXPECT_FALSE(same_bits(std::span(hidden).subspan(2 * each, each), std::span(hidden).first(each)));
+}
+
+TEST(Decoder, GivesLogitsOfTheRowsAskedForInTheirOrder) {
+    TestModel model(golden_directory("llama-target"));
+    const std::vector<TokenId> tokens = varied_tokens(20, 512);
+    const std::vector<float> all = model.read(tokens);
+    model.forget();
+    const int wanted[] = {19, 0, 7};
+    const std::vector<float> some = model.forward(model.chain(tokens), wanted);
+    for (std::size_t i = 0; i < 3; ++i)
+        EXPECT_TRUE(same_bits(row_of(some, i), row_of(all, static_cast<std::size_t>(wanted[i]))));
+}
+
+TEST(Decoder, RefusesRowsThatBreakTheContractAndChangesNothing) {
+    TestModelOptions options;
+    options.decoder.n_slots = 2;
+    options.decoder.capacity = 32;
+    TestModel model(golden_directory("llama-target"), options);
+    const std::vector<TokenId> prefix = varied_tokens(20, 512);
+    model.read(prefix);
+    const std::vector<Row> good = {{5, 0, 20, -1}, {6, 0, 21, 0}};
+    auto refused = [&](std::vector<Row> rows, const std::string& word, std::vector<int> logit_rows = {},
+                       std::vector<int> hidden_layers = {}) {
+        try {
+            model.decoder.forward(
+                {.rows = rows, .logit_rows = logit_rows, .hidden_layers = hidden_layers, .mask = Mask::causal});
+            ADD_FAILURE() << "not refused: " << word;
+        } catch (const std::invalid_argument& error) {
+            EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+        }
+        EXPECT_EQ(model.decoder.cache().length(0), 20);
+        EXPECT_EQ(model.decoder.cache().length(1), 0);
+    };
+    refused({}, "1 to 128 rows");
+    refused(std::vector<Row>(129, Row{1, 0, 20, -1}), "129");
+    refused({{512, 0, 20, -1}}, "token id 512");
+    refused({{-1, 0, 20, -1}}, "token id -1");
+    refused({{5, 2, 20, -1}}, "slot 2");
+    refused({{5, -1, 20, -1}}, "slot -1");
+    refused({{5, 0, 256, -1}}, "position 256");
+    refused({{5, 0, -1, -1}}, "position -1");
+    refused({{5, 0, 20, 0}}, "parent");
+    refused({{5, 0, 20, -1}, {5, 0, 21, 2}}, "parent");
+    refused({{5, 0, 20, -1}, {5, 1, 0, 0}}, "parent");
+    refused({{5, 0, 20, -1}, {5, 1, 0, -1}, {6, 0, 21, 0}}, "together");
+    refused(std::vector<Row>(13, Row{1, 0, 20, -1}), "32 positions");
+    refused(good, "row 2", {2});
+    refused(good, "row -1", {-1});
+    refused(good, "more rows", {0, 1, 1});
+    refused(good, "layer 4", {0}, {4});
+    refused(good, "layer -1", {0}, {-1});
+
+    const std::vector<float> after = model.forward(good, TestModel::all_of(2));
+    model.forget();
+    model.read(prefix);
+    EXPECT_TRUE(same_bits(after, model.forward(good, TestModel::all_of(2)))) << "a refused pass left something behind";
+}
+
+TEST(Decoder, HoldsAsManyPositionsAsItsCapacitySaysAndNoMore) {
+    TestModelOptions options;
+    options.decoder.capacity = 48;
+    TestModel model(golden_directory("llama-target"), options);
+    model.read(varied_tokens(48, 512));
+    EXPECT_EQ(model.decoder.cache().length(0), 48);
+    EXPECT_THROW(model.read(std::vector<TokenId>{1}), std::invalid_argument);
+    model.decoder.cache().truncate(0, 47);
+    EXPECT_NO_THROW(model.read(std::vector<TokenId>{1}));
+}
+
+TEST(Decoder, CountsTheBytesAndOperationsOfAPass) {
+    TestModel model(golden_directory("llama-target"));
+    // Query, key and value of 6 + 2 + 2 heads of 32, output, gate, up and down, three layers, and the head.
+    const double weights = 3 * (72.0 * 320 + 72 * 192 + 3 * 72 * 112) + 72 * 512;
+    EXPECT_EQ(model.decoder.operations_per_row(), 2 * weights);
+    EXPECT_GE(static_cast<double>(model.decoder.weight_bytes()), 4 * weights);
+    EXPECT_LE(static_cast<double>(model.decoder.weight_bytes()), 4.4 * weights); // outputs padded to whole vectors
+}
+
+TEST(Decoder, RefusesAnActivationThatItDoesNotCompute) {
+    model::ModelConfig config = model::read_config(golden_directory("llama-target"));
+    config.activation = model::Activation::relu;
+    dist::SelfComm self;
+    model::ThreadTeam team(1);
+    EXPECT_THROW(
+        model::Decoder::load(model::Checkpoint::open(golden_directory("llama-target")), config, {}, self, team),
+        std::invalid_argument);
+}
+
+} // namespace

@@ -1,0 +1,498 @@
+// Every kernel of every instruction set that this processor has, against sums in double, and the promise that all of
+// the project's exactness stands on: a row's bits do not depend on what is computed with it.
+#include "entrodraft/model/buffer.h"
+#include "entrodraft/model/half.h"
+#include "entrodraft/model/kernels/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace entrodraft::model;
+using namespace entrodraft::model::kernels;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> random_floats(std::size_t n, unsigned seed, float spread = 1.0F) {
+    std::mt19937 generator(seed);
+    std::normal_distribution<float> normal(0.0F, spread);
+    std::vector<float> values(n);
+    for (float& value : values)
+        value = normal(generator);
+    return values;
+}
+
+bool same_bits(const float* a, const float* b, std::size_t n) {
+    return std::memcmp(a, b, n * sizeof(float)) == 0;
+}
+
+class KernelTable : public testing::TestWithParam<const char*> {
+  protected:
+    void SetUp() override {
+        table_ = kernels_named(GetParam());
+        if (table_ == nullptr) GTEST_SKIP() << "this processor or build has no " << GetParam() << " kernels";
+    }
+    const Kernels& table() const { return *table_; }
+
+  private:
+    const Kernels* table_ = nullptr;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, KernelTable, testing::Values("avx512", "avx2", "portable"),
+                         [](const auto& kernel) { return std::string(kernel.param); });
+
+TEST(Kernels, AreKnownByNameAndTheBestIsOneOfThem) {
+    ASSERT_NE(kernels_named("portable"), nullptr);
+    EXPECT_EQ(kernels_named("mmx"), nullptr);
+    EXPECT_EQ(kernels_named(best_kernels().name), &best_kernels());
+    for (const char* name : {"avx512", "avx2"}) {
+        if (const Kernels* table = kernels_named(name)) {
+            EXPECT_STREQ(table->name, name);
+            EXPECT_STRNE(best_kernels().name, "portable");
+        }
+    }
+}
+
+// ---- linear ----
+
+// Units of weights in one of the types, [units][k][16], and what they are as numbers.
+struct Units {
+    Buffer memory;
+    std::vector<float> values;
+
+    Units(WeightType type, int k, int units) {
+        const std::size_t n = static_cast<std::size_t>(k) * static_cast<std::size_t>(units) * kLanes;
+        values = random_floats(n, 7U + static_cast<unsigned>(k * units));
+        memory = Buffer(n * bytes_of(type));
+        for (std::size_t i = 0; i < n; ++i) {
+            if (type == WeightType::float32) {
+                memory.as<float>()[i] = values[i];
+            } else {
+                const bool brain = type == WeightType::bfloat16;
+                const std::uint16_t bits = brain ? to_bfloat16(values[i]) : to_float16(values[i]);
+                memory.as<std::uint16_t>()[i] = bits;
+                values[i] = brain ? from_bfloat16(bits) : from_float16(bits);
+            }
+        }
+    }
+};
+
+// One call over `rows` rows of `x`, on results that hold `before`; the floats between the rows must stay.
+std::vector<float> run_linear(const Kernels& table, LinearArgs args, int rows, const std::vector<float>& before) {
+    std::vector<float> y = before, scratch(linear_scratch_floats(rows, args.k) + 1, -5.0F);
+    args.rows = rows;
+    args.scratch = scratch.data();
+    args.y = y.data();
+    table.linear(args);
+    EXPECT_EQ(scratch.back(), -5.0F) << "written behind the scratch of " << rows << " rows";
+    return y;
+}
+
+void check_linear(const Kernels& table, WeightType type, int k, int units, bool add) {
+    constexpr int kRows = 20;
+    const Units weights(type, k, units);
+    const int width = units * kLanes;
+    LinearArgs args;
+    args.w = weights.memory.data();
+    args.type = type;
+    args.k = k;
+    args.units = units;
+    args.x_stride = static_cast<std::size_t>(k) + 3;
+    args.y_stride = static_cast<std::size_t>(width) + 5;
+    args.add = add;
+    const std::vector<float> x = random_floats(kRows * args.x_stride, 3);
+    const std::vector<float> before = random_floats(kRows * args.y_stride, 5);
+    args.x = x.data();
+
+    const std::vector<float> all = run_linear(table, args, kRows, before);
+    for (std::size_t r = 0; r < kRows; ++r) {
+        for (std::size_t out = 0; out < args.y_stride; ++out) {
+            const std::size_t at = r * args.y_stride + out;
+            if (out >= static_cast<std::size_t>(width)) {
+                ASSERT_EQ(all[at], before[at]) << "written behind row " << r;
+                continue;
+            }
+            double want = add ? before[at] : 0, size = std::fabs(want);
+            for (std::size_t i = 0; i < static_cast<std::size_t>(k); ++i) {
+                const double term =
+                    static_cast<double>(x[r * args.x_stride + i]) *
+                    static_cast<double>(
+                        weights.values[(out / kLanes * static_cast<std::size_t>(k) + i) * kLanes + out % kLanes]);
+                want += term;
+                size += std::fabs(term);
+            }
+            ASSERT_NEAR(all[at], want, size * (k + 2) * 6e-8 + 1e-30) << "row " << r << ", output " << out;
+        }
+    }
+    for (int rows = 1; rows < kRows; ++rows) {
+        const std::vector<float> some = run_linear(table, args, rows, before);
+        for (std::size_t r = 0; r < kRows; ++r) {
+            const float* expected = (r < static_cast<std::size_t>(rows) ? all : before).data() + r * args.y_stride;
+            ASSERT_TRUE(same_bits(some.data() + r * args.y_stride, expected, args.y_stride))
+                << "row " << r << " of a call of " << rows << " rows";
+        }
+    }
+}
+
+TEST_P(KernelTable, LinearEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRows) {
+    for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16})
+        for (const int units : {1, 2, 3, 4, 7})
+            for (const int k : {1, 7, 72, 129, kLinearPiece - 1, kLinearPiece + 1})
+                for (const bool add : {false, true}) {
+                    SCOPED_TRACE(to_string(type) + ", " + std::to_string(units) + " units, k " + std::to_string(k) +
+                                 (add ? ", add" : ""));
+                    check_linear(table(), type, k, units, add);
+                    if (HasFatalFailure()) return;
+                }
+}
+
+TEST_P(KernelTable, LinearReadsSubnormalAndSpecialHalves) {
+    // Weights that a shift of the exponent alone would get wrong.
+    constexpr int kWidth = 16;
+    std::vector<std::uint16_t> halves = {0x0000, 0x8000, 0x0001, 0x03ff, 0x0400, 0x83ff, 0x7bff, 0xfbff,
+                                         0x3c00, 0x3c01, 0xbc00, 0x7c00, 0xfc00, 0x0200, 0x8001, 0x3555};
+    for (const WeightType type : {WeightType::float16, WeightType::bfloat16}) {
+        Buffer memory(kWidth * 2);
+        std::memcpy(memory.data(), halves.data(), kWidth * 2);
+        const float x = 1;
+        float y[kWidth];
+        LinearArgs args;
+        args.w = memory.data();
+        args.type = type;
+        args.k = 1;
+        args.units = 1;
+        args.x = &x;
+        args.x_stride = 1;
+        args.rows = 1;
+        std::vector<float> scratch(linear_scratch_floats(1, 1));
+        args.scratch = scratch.data();
+        args.y = y;
+        args.y_stride = kWidth;
+        table().linear(args);
+        for (std::size_t i = 0; i < kWidth; ++i)
+            EXPECT_EQ(y[i], type == WeightType::float16 ? from_float16(halves[i]) : from_bfloat16(halves[i])) << i;
+    }
+}
+
+// ---- attention ----
+
+// Keys and values of one head in the cache's layout; what lies behind the last key is large, as stale memory may be.
+struct Head {
+    int head_dim;
+    int n_keys;
+    std::vector<float> key_rows; // [n_keys][head_dim]
+    std::vector<float> values;   // [n_keys][head_dim]
+    Buffer packed;               // [n_keys / 16][head_dim][16]
+
+    Head(int dim, int keys)
+        : head_dim(dim), n_keys(keys), key_rows(random_floats(static_cast<std::size_t>(dim * keys), 21)),
+          values(random_floats(static_cast<std::size_t>(dim * keys), 22)) {
+        const auto d_count = static_cast<std::size_t>(dim), padded = static_cast<std::size_t>((keys + 15) / 16 * 16);
+        packed = Buffer(padded * d_count * sizeof(float));
+        std::fill_n(packed.as<float>(), padded * d_count, 1e9F);
+        for (std::size_t j = 0; j < static_cast<std::size_t>(keys); ++j)
+            for (std::size_t d = 0; d < d_count; ++d)
+                packed.as<float>()[j / 16 * d_count * 16 + d * 16 + j % 16] = key_rows[j * d_count + d];
+    }
+};
+
+struct Query {
+    int n_keys = 0;
+    bool masked = false;
+    std::vector<std::uint64_t> mask;
+};
+
+std::vector<float> run_attention(const Kernels& table, const Head& head, const std::vector<float>& q,
+                                 const std::vector<Query>& queries, int mask_begin, std::size_t first,
+                                 std::size_t count) {
+    const auto dim = static_cast<std::size_t>(head.head_dim);
+    const std::size_t stride = static_cast<std::size_t>(head.n_keys + 15) / 16 * 16;
+    std::vector<float> out(count * dim, -7.0F), scratch(count * stride, std::numeric_limits<float>::quiet_NaN());
+    AttentionArgs args;
+    args.n_queries = static_cast<int>(count);
+    args.head_dim = head.head_dim;
+    args.scale = 1.0F / std::sqrt(static_cast<float>(head.head_dim));
+    args.keys = head.packed.as<float>();
+    args.values = head.values.data();
+    args.scratch = scratch.data();
+    args.scratch_stride = stride;
+    args.mask_begin = mask_begin;
+    for (std::size_t i = 0; i < count; ++i) {
+        args.q[i] = q.data() + (first + i) * dim;
+        args.out[i] = out.data() + i * dim;
+        args.n_keys[i] = queries[first + i].n_keys;
+        if (queries[first + i].masked) args.mask[i] = queries[first + i].mask.data();
+    }
+    table.attention(args);
+    return out;
+}
+
+std::vector<double> attention_in_double(const Head& head, const float* q, const Query& query, int mask_begin) {
+    const auto dim = static_cast<std::size_t>(head.head_dim);
+    std::vector<double> weights, out(dim, 0.0);
+    double top = -1e300, sum = 0;
+    for (int j = 0; j < query.n_keys; ++j) {
+        const int bit = j - mask_begin;
+        const bool seen =
+            !query.masked || bit < 0 || ((query.mask[static_cast<std::size_t>(bit / 64)] >> (bit % 64)) & 1U) != 0;
+        double score = 0;
+        for (std::size_t d = 0; d < dim; ++d)
+            score +=
+                static_cast<double>(q[d]) * static_cast<double>(head.key_rows[static_cast<std::size_t>(j) * dim + d]);
+        score = seen ? score / std::sqrt(static_cast<double>(dim)) : -1e300;
+        top = std::max(top, score);
+        weights.push_back(score);
+    }
+    for (double& weight : weights) {
+        weight = weight <= -1e299 ? 0 : std::exp(weight - top);
+        sum += weight;
+    }
+    for (std::size_t j = 0; j < weights.size(); ++j)
+        for (std::size_t d = 0; d < dim; ++d)
+            out[d] += weights[j] / sum * static_cast<double>(head.values[j * dim + d]);
+    return out;
+}
+
+// `count` queries that see up to `keys` keys: causal lengths, or random masks over the last third.
+std::vector<Query> make_queries(int count, int keys, bool masked, int& mask_begin) {
+    std::mt19937 generator(static_cast<unsigned>(keys * 8 + count));
+    std::vector<Query> queries(static_cast<std::size_t>(count));
+    mask_begin = masked ? keys - keys / 3 : keys;
+    for (int i = 0; i < count; ++i) {
+        Query& query = queries[static_cast<std::size_t>(i)];
+        query.n_keys = std::max(1, keys - (count - 1 - i) / 2); // queries of a group share a length
+        query.masked = masked && i % 3 != 2;
+        query.mask = {generator() | (std::uint64_t{generator()} << 32), generator() | std::uint64_t{1} << 63};
+        const int own = query.n_keys - 1 - mask_begin;
+        if (own >= 0) query.mask[static_cast<std::size_t>(own / 64)] |= std::uint64_t{1} << (own % 64);
+    }
+    return queries;
+}
+
+void check_attention(const Kernels& table, int dim, int keys, bool masked) {
+    const Head head(dim, keys);
+    for (int count = 1; count <= kMostQueries; ++count) {
+        int mask_begin = 0;
+        const std::vector<Query> queries = make_queries(count, keys, masked, mask_begin);
+        const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(dim);
+        const std::vector<float> q = random_floats(n * width, 23, 2.0F);
+        const std::vector<float> together = run_attention(table, head, q, queries, mask_begin, 0, n);
+        for (std::size_t i = 0; i < n; ++i) {
+            const std::vector<double> want = attention_in_double(head, q.data() + i * width, queries[i], mask_begin);
+            for (std::size_t d = 0; d < width; ++d)
+                ASSERT_NEAR(together[i * width + d], want[d], 2e-5) << "query " << i << " of " << count << ", " << d;
+            const std::vector<float> alone = run_attention(table, head, q, queries, mask_begin, i, 1);
+            ASSERT_TRUE(same_bits(alone.data(), together.data() + i * width, width))
+                << "query " << i << " alone and among " << count;
+        }
+    }
+}
+
+TEST_P(KernelTable, AttentionEqualsDoubleSumsAndAQuerysBitsDoNotDependOnTheOthers) {
+    for (const int dim : {2, 8, 20, 40, 64, 128})
+        for (const int keys : {1, 2, 15, 16, 17, 33, 100, 257})
+            for (const bool masked : {false, true}) {
+                SCOPED_TRACE("head_dim " + std::to_string(dim) + ", " + std::to_string(keys) + " keys" +
+                             (masked ? ", masks" : ""));
+                check_attention(table(), dim, keys, masked);
+                if (HasFatalFailure()) return;
+            }
+}
+
+// ---- elementwise ----
+
+TEST_P(KernelTable, RmsNormEqualsItsFormula) {
+    for (const int n : {1, 5, 16, 31, 48, 72, 100, 512}) {
+        const auto count = static_cast<std::size_t>(n);
+        const std::vector<float> x = random_floats(count, 31, 3.0F), weight = random_floats(count, 32);
+        std::vector<float> out(count + 1, -7.0F);
+        table().rms_norm(x.data(), weight.data(), n, 1e-5F, out.data());
+        double squares = 0;
+        for (const float value : x)
+            squares += static_cast<double>(value) * static_cast<double>(value);
+        const double scale = 1 / std::sqrt(squares / n + 1e-5);
+        for (std::size_t i = 0; i < count; ++i) {
+            const double want = static_cast<double>(x[i]) * scale * static_cast<double>(weight[i]);
+            ASSERT_NEAR(out[i], want, std::fabs(want) * 3e-6) << n << ", " << i;
+        }
+        EXPECT_EQ(out[count], -7.0F) << "written behind the end";
+    }
+    float zero = 0, one = 1, out = -1;
+    table().rms_norm(&zero, &one, 1, 1e-5F, &out);
+    EXPECT_EQ(out, 0.0F);
+}
+
+TEST_P(KernelTable, SiluMultiplyEqualsItsFormulaFromEndToEndOfItsRange) {
+    std::vector<float> gate = {0.0F, -0.0F, 1e-20F, -1e-20F, 20.0F, -20.0F, 86.0F, -86.0F, 1e4F, -1e4F};
+    for (int i = -4000; i <= 4000; ++i)
+        gate.push_back(static_cast<float>(i) * 0.0217F);
+    const std::vector<float> up = random_floats(gate.size(), 41), before = gate;
+    table().silu_multiply(gate.data(), up.data(), static_cast<int>(gate.size()));
+    for (std::size_t i = 0; i < gate.size(); ++i) {
+        const double x = before[i], want = x / (1 + std::exp(-x)) * static_cast<double>(up[i]);
+        ASSERT_NEAR(gate[i], want, std::fabs(want) * 4e-6 + 1e-30) << "silu(" << x << ")";
+    }
+}
+
+TEST_P(KernelTable, SiluMultiplyGivesTheSameBitsWhereverARowIsCut) {
+    const std::vector<float> up = random_floats(80, 42), before = random_floats(80, 43, 4.0F);
+    std::vector<float> whole = before;
+    table().silu_multiply(whole.data(), up.data(), 80);
+    for (const int cut : {16, 32, 48, 64}) {
+        std::vector<float> parts = before;
+        table().silu_multiply(parts.data(), up.data(), cut);
+        table().silu_multiply(parts.data() + cut, up.data() + cut, 80 - cut);
+        EXPECT_TRUE(same_bits(parts.data(), whole.data(), 80)) << "cut at " << cut;
+    }
+}
+
+TEST_P(KernelTable, RotateHalfTurnsPairs) {
+    for (const int half : {1, 8, 10, 16, 20, 32, 64}) {
+        const auto n = static_cast<std::size_t>(half);
+        const std::vector<float> before = random_floats(2 * n, 51);
+        std::vector<float> cosines(n), sines(n), head = before;
+        for (std::size_t i = 0; i < n; ++i) {
+            cosines[i] = std::cos(static_cast<float>(i) * 0.7F);
+            sines[i] = std::sin(static_cast<float>(i) * 0.7F);
+        }
+        table().rotate_half(head.data(), cosines.data(), sines.data(), half);
+        for (std::size_t i = 0; i < n; ++i) {
+            const double c = cosines[i], s = sines[i], a = before[i], b = before[n + i];
+            ASSERT_NEAR(head[i], a * c - b * s, 1e-6) << half << ", " << i;
+            ASSERT_NEAR(head[n + i], b * c + a * s, 1e-6) << half << ", " << i;
+        }
+    }
+}
+
+// ---- logits ----
+
+struct RowInDouble {
+    double log_sum_exp = 0;
+    double entropy = 0;
+    std::int32_t arg_max = 0;
+};
+
+RowInDouble stats_in_double(const std::vector<float>& logits) {
+    RowInDouble row;
+    row.arg_max = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    const double top = logits[static_cast<std::size_t>(row.arg_max)];
+    double sum = 0;
+    for (const float x : logits)
+        sum += std::exp(static_cast<double>(x) - top);
+    row.log_sum_exp = top + std::log(sum);
+    for (const float x : logits) {
+        const double p = std::exp(static_cast<double>(x) - row.log_sum_exp);
+        if (p > 0) row.entropy -= p * std::log(p);
+    }
+    return row;
+}
+
+void check_logits(const Kernels& table, const std::vector<float>& logits, int first_index) {
+    const RowInDouble want = stats_in_double(logits);
+    const int n = static_cast<int>(logits.size());
+    const LogitStats got = table.logit_stats(logits.data(), n, first_index);
+    EXPECT_EQ(got.arg_max, want.arg_max + first_index);
+    EXPECT_EQ(got.max, logits[static_cast<std::size_t>(want.arg_max)]);
+    EXPECT_NEAR(got.log_sum_exp(), want.log_sum_exp, 1e-6 * (1 + std::fabs(want.log_sum_exp)));
+    EXPECT_NEAR(got.entropy_nats(), want.entropy, 3e-6 * (1 + want.entropy));
+    for (const std::size_t i : {std::size_t{0}, logits.size() / 2, static_cast<std::size_t>(want.arg_max)})
+        EXPECT_NEAR(got.probability(logits[i]), std::exp(static_cast<double>(logits[i]) - want.log_sum_exp), 1e-6);
+    const LogitStats quick = table.logit_max(logits.data(), n, first_index);
+    EXPECT_EQ(quick.arg_max, got.arg_max);
+    EXPECT_EQ(quick.max, got.max);
+}
+
+TEST_P(KernelTable, LogitStatsEqualDoubleSumsAtEverySize) {
+    for (const std::size_t n : {1U, 3U, 15U, 16U, 17U, 31U, 33U, 100U, 1000U, 1023U, 1024U, 1025U, 4096U, 5003U})
+        for (const float spread : {0.01F, 1.0F, 5.0F, 30.0F}) {
+            SCOPED_TRACE(std::to_string(n) + " logits of spread " + std::to_string(spread));
+            check_logits(table(), random_floats(n, static_cast<unsigned>(n), spread), 640);
+        }
+}
+
+TEST_P(KernelTable, LogitStatsOfAFlatRowAreThoseOfTheUniformDistribution) {
+    for (const std::size_t n : {2U, 50U, 4096U}) {
+        const std::vector<float> flat(n, -3.5F);
+        const LogitStats stats = table().logit_stats(flat.data(), static_cast<int>(n), 0);
+        EXPECT_EQ(stats.arg_max, 0);
+        EXPECT_NEAR(stats.entropy_nats(), std::log(static_cast<double>(n)), 1e-6);
+    }
+}
+
+TEST_P(KernelTable, OfEqualLargestLogitsTheLowestIndexWins) {
+    std::mt19937 generator(61);
+    for (const std::size_t n : {5U, 16U, 40U, 1024U, 3001U}) {
+        for (int repeat = 0; repeat < 50; ++repeat) {
+            std::vector<float> logits = random_floats(n, static_cast<unsigned>(repeat));
+            std::size_t first = n;
+            for (int tie = 0; tie < 4; ++tie) {
+                const std::size_t at = generator() % n;
+                logits[at] = 9.0F;
+                first = std::min(first, at);
+            }
+            ASSERT_EQ(table().logit_max(logits.data(), static_cast<int>(n), 0).arg_max, static_cast<int>(first));
+            ASSERT_EQ(table().logit_stats(logits.data(), static_cast<int>(n), 0).arg_max, static_cast<int>(first));
+        }
+    }
+}
+
+TEST_P(KernelTable, BannedTokensOfMinusInfinityCountForNothing) {
+    for (const std::size_t n : {4U, 33U, 1024U, 2600U}) {
+        SCOPED_TRACE(n);
+        std::vector<float> logits = random_floats(n, 71, 3.0F);
+        for (std::size_t i = 0; i < n; ++i)
+            if (i % 3 != 1) logits[i] = -kInfinity;
+        check_logits(table(), logits, 0);
+        std::fill(logits.begin(), logits.end(), -kInfinity); // one token alone is left: nothing to guess
+        logits[n - 1] = -50.0F;
+        check_logits(table(), logits, 0);
+        EXPECT_NEAR(table().logit_stats(logits.data(), static_cast<int>(n), 0).entropy_nats(), 0.0, 1e-6);
+    }
+}
+
+TEST_P(KernelTable, PartsMergedInOrderEqualTheWholeRow) {
+    const std::vector<float> logits = random_floats(4096, 81, 4.0F);
+    const LogitStats whole = table().logit_stats(logits.data(), 4096, 0);
+    for (const int part : {64, 100, 1024, 1366, 4000}) {
+        LogitStats merged = table().logit_stats(logits.data(), std::min(part, 4096), 0);
+        for (int begin = part; begin < 4096; begin += part)
+            merged = merge(merged, table().logit_stats(logits.data() + begin, std::min(part, 4096 - begin), begin));
+        EXPECT_EQ(merged.arg_max, whole.arg_max);
+        EXPECT_EQ(merged.max, whole.max);
+        EXPECT_NEAR(merged.entropy_nats(), whole.entropy_nats(), 1e-6 * (1 + whole.entropy_nats())) << part;
+        EXPECT_NEAR(merged.log_sum_exp(), whole.log_sum_exp(), 1e-6 * (1 + std::fabs(whole.log_sum_exp()))) << part;
+    }
+    std::vector<float> tie(128, 0.0F);
+    tie[20] = tie[100] = 5.0F;
+    EXPECT_EQ(merge(table().logit_stats(tie.data(), 64, 0), table().logit_stats(tie.data() + 64, 64, 64)).arg_max, 20);
+}
+
+TEST_P(KernelTable, APartThatIsBannedWholeChangesNothingInAMerge) {
+    const std::vector<float> logits = random_floats(64, 91), banned(64, -kInfinity);
+    const LogitStats part = table().logit_stats(logits.data(), 64, 64);
+    const LogitStats none = table().logit_stats(banned.data(), 64, 0);
+    const LogitStats more = table().logit_stats(banned.data(), 64, 128);
+    for (const LogitStats& merged : {merge(none, part), merge(part, more), merge(merge(none, none), part)}) {
+        EXPECT_EQ(merged.arg_max, part.arg_max);
+        EXPECT_EQ(merged.sum_exp, part.sum_exp);
+        EXPECT_EQ(merged.sum_shifted_exp, part.sum_shifted_exp);
+    }
+}
+
+// ---- roofline ----
+
+TEST_P(KernelTable, ReadSumReadsEveryFloat) {
+    const std::vector<float> ones(4096, 1.0F);
+    EXPECT_EQ(table().read_sum(ones.data(), ones.size(), false), 4096.0F);
+    EXPECT_EQ(table().read_sum(ones.data(), ones.size(), true), 4096.0F);
+}
+
+} // namespace

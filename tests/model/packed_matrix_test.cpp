@@ -1,0 +1,190 @@
+// Weights in and out of the packed form: every stored and packed type, any cut of outputs and inputs, any number of
+// threads, and source bytes that are not aligned, as in a mapped file.
+#include "entrodraft/model/bad_file.h"
+#include "entrodraft/model/half.h"
+#include "entrodraft/model/packed_matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+
+namespace {
+
+using namespace entrodraft::model;
+using entrodraft::dist::Slice;
+
+// A stored [out][in] matrix at an odd address, and its numbers.
+struct Stored {
+    std::vector<std::byte> bytes;
+    std::vector<float> values;
+    TensorView view;
+
+    Stored(DiskType type, int outputs, int inputs, unsigned seed) {
+        std::mt19937 generator(seed);
+        std::normal_distribution<float> normal;
+        const std::size_t n = static_cast<std::size_t>(outputs) * static_cast<std::size_t>(inputs);
+        const std::size_t size = type == DiskType::float32 ? 4 : 2;
+        bytes.resize(n * size + 8);
+        std::byte* data = bytes.data();
+        while (reinterpret_cast<std::uintptr_t>(data) % 4 != 1)
+            ++data;
+        for (std::size_t i = 0; i < n; ++i) {
+            float value = normal(generator);
+            if (type == DiskType::float32) {
+                std::memcpy(data + i * 4, &value, 4);
+            } else {
+                const bool brain = type == DiskType::bfloat16;
+                const std::uint16_t bits = brain ? to_bfloat16(value) : to_float16(value);
+                std::memcpy(data + i * 2, &bits, 2);
+                value = brain ? from_bfloat16(bits) : from_float16(bits);
+            }
+            values.push_back(value);
+        }
+        view = {"w", "?", type, {outputs, inputs}, {data, n * size}, nullptr};
+    }
+    float at(std::int64_t output, std::int64_t input) const {
+        return values[static_cast<std::size_t>(output * view.shape[1] + input)];
+    }
+};
+
+float rounded_to(WeightType type, float value) {
+    if (type == WeightType::bfloat16) return from_bfloat16(to_bfloat16(value));
+    if (type == WeightType::float16) return from_float16(to_float16(value));
+    return value;
+}
+
+std::string name_of(DiskType type) {
+    return type == DiskType::float32 ? "F32" : type == DiskType::float16 ? "F16" : "BF16";
+}
+
+// The rows of `parts`, one behind the other, packed for `threads` and read back.
+void check(DiskType disk, WeightType type, int threads) {
+    SCOPED_TRACE(name_of(disk) + " as " + to_string(type) + " for " + std::to_string(threads) + " threads");
+    const Stored first(disk, 150, 37, 1), second(disk, 40, 50, 2);
+    const std::vector<MatrixPart> parts = {
+        {&first.view, {3, 124}, {5, 36}}, {&second.view, {0, 20}, {19, 50}}, {&first.view, {149, 150}, {0, 31}}};
+    const int n = 121 + 20 + 1, k = 31;
+    PackedMatrix matrix(n, k, type, threads), behind(5, 3, type, threads);
+    WeightArena arena(threads);
+    arena.place(matrix);
+    arena.place(behind);
+    arena.allocate();
+    const Stored small(disk, 5, 3, 3);
+    const MatrixPart small_part = {&small.view, {0, 5}, {0, 3}};
+    for (int thread = 0; thread < threads; ++thread) {
+        behind.load({&small_part, 1}, thread);
+        matrix.load(parts, thread);
+    }
+    ASSERT_EQ(matrix.n_padded(), 144);
+    ASSERT_EQ(matrix.bytes(), 144U * 31U * bytes_of(type));
+
+    auto want = [&](int output, int input) {
+        const float value = output < 121   ? first.at(3 + output, 5 + input)
+                            : output < 141 ? second.at(output - 121, 19 + input)
+                                           : first.at(149, input);
+        return rounded_to(type, value);
+    };
+    for (int output = 0; output < n; ++output) {
+        std::vector<float> row(31, -9.0F);
+        matrix.read_output(output, {0, 13}, row.data());
+        matrix.read_output(output, {13, 31}, row.data());
+        for (int input = 0; input < k; ++input)
+            ASSERT_EQ(row[static_cast<std::size_t>(input)], want(output, input)) << output << ", " << input;
+    }
+    for (int output = 0; output < 5; ++output) {
+        float row[3];
+        behind.read_output(output, {0, 3}, row);
+        for (int input = 0; input < 3; ++input)
+            ASSERT_EQ(row[input], rounded_to(type, small.at(output, input))) << "of the matrix behind";
+    }
+
+    // Multiplied by unit vectors, every weight comes out, and the padding is zero.
+    std::vector<float> x(31 * 31, 0.0F), y(31 * 150, -9.0F), scratch(kernels::linear_scratch_floats(31, 31));
+    for (std::size_t i = 0; i < 31; ++i)
+        x[i * 31 + i] = 1;
+    Slice covered = {0, 0};
+    for (int thread = 0; thread < threads; ++thread) {
+        const Slice mine = matrix.outputs_of(thread);
+        ASSERT_EQ(mine.begin, covered.end) << "parts must tile the outputs";
+        covered.end = mine.end;
+        matrix.multiply(kernels::best_kernels(), thread, x.data(), 31, 31, y.data(), 150, false, scratch.data());
+    }
+    ASSERT_EQ(covered.end, matrix.n_padded());
+    for (int input = 0; input < k; ++input)
+        for (int output = 0; output < 150; ++output) {
+            const float got = y[static_cast<std::size_t>(input * 150 + output)];
+            ASSERT_EQ(got, output < n ? want(output, input) : output < 144 ? 0.0F : -9.0F) << output << ", " << input;
+        }
+}
+
+TEST(PackedMatrix, GivesBackWhatWasPackedForEveryTypeAndThreadCount) {
+    for (const DiskType disk : {DiskType::float32, DiskType::float16, DiskType::bfloat16})
+        for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16})
+            for (int threads = 1; threads <= 5; ++threads)
+                check(disk, type, threads);
+}
+
+TEST(PackedMatrix, GivesTheSameBitsForEveryThreadCountAndAddsWhereAsked) {
+    const Stored stored(DiskType::float32, 200, 90, 4);
+    const MatrixPart part = {&stored.view, {0, 200}, {0, 90}};
+    std::vector<float> reference;
+    for (int threads = 1; threads <= 5; ++threads) {
+        PackedMatrix matrix(200, 90, WeightType::float32, threads);
+        WeightArena arena(threads);
+        arena.place(matrix);
+        arena.allocate();
+        std::vector<float> x, y(7 * 208, 0.5F), scratch(kernels::linear_scratch_floats(7, 90));
+        for (int i = 0; i < 7 * 90; ++i)
+            x.push_back(std::sin(static_cast<float>(i)));
+        for (int thread = 0; thread < threads; ++thread) {
+            matrix.load({&part, 1}, thread);
+            matrix.multiply(kernels::best_kernels(), thread, x.data(), 90, 7, y.data(), 208, true, scratch.data());
+        }
+        if (threads == 1) reference = y;
+        EXPECT_EQ(std::memcmp(y.data(), reference.data(), y.size() * sizeof(float)), 0) << threads << " threads";
+    }
+    double want = 0.5;
+    for (int i = 0; i < 90; ++i)
+        want += static_cast<double>(stored.at(17, i)) * std::sin(static_cast<double>(3 * 90 + i));
+    EXPECT_NEAR(reference[3 * 208 + 17], want, 1e-4);
+}
+
+TEST(PackedMatrix, MoreThreadsThanUnitsLeaveSomeThreadsWithNothing) {
+    const Stored stored(DiskType::float32, 20, 4, 5);
+    const MatrixPart part = {&stored.view, {0, 20}, {0, 4}};
+    PackedMatrix matrix(20, 4, WeightType::float32, 5);
+    WeightArena arena(5);
+    arena.place(matrix);
+    arena.allocate();
+    const std::vector<float> x = {1, 2, 3, 4};
+    std::vector<float> y(32, -9.0F), scratch(kernels::linear_scratch_floats(1, 4));
+    for (int thread = 0; thread < 5; ++thread) {
+        matrix.load({&part, 1}, thread);
+        matrix.multiply(kernels::best_kernels(), thread, x.data(), 4, 1, y.data(), 32, false, scratch.data());
+    }
+    EXPECT_EQ(matrix.outputs_of(4).size(), 0);
+    for (int output = 0; output < 20; ++output)
+        EXPECT_NEAR(y[static_cast<std::size_t>(output)],
+                    stored.at(output, 0) + 2 * stored.at(output, 1) + 3 * stored.at(output, 2) +
+                        4 * stored.at(output, 3),
+                    1e-5);
+}
+
+TEST(ReadFloats, RefusesATypeThatHoldsNoWeights) {
+    const std::string file = "dir/model.safetensors";
+    const std::vector<std::byte> bytes(16);
+    const TensorView view = {"layers.0.ids", "I32", DiskType::other, {4}, bytes, &file};
+    float out[4];
+    try {
+        read_floats(view, {0, 4}, out);
+        FAIL() << "integers were read as weights";
+    } catch (const BadFile& error) {
+        for (const char* word : {"dir/model.safetensors", "layers.0.ids", "I32"})
+            EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+}
+
+} // namespace
