@@ -1,0 +1,216 @@
+// A target and a draft behind an engine, on one rank or on all of a communicator, with drafters and communicators that
+// misbehave on purpose. For tests only.
+#pragma once
+
+#include "entrodraft/model/tokenizer.h"
+#include "entrodraft/spec/generate.h"
+#include "model/golden_models.h"
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace entrodraft {
+
+using spec::TokenId;
+
+struct RunOptions {
+    spec::StopRuleOptions rule = {};
+    double lenience = 1;
+    bool drop_stop_token = false;
+    bool record_margins = false;
+    double timeout_seconds = 60;
+};
+
+// Target cut over `tp`, draft on this rank alone; `replica` and `tp` null: this rank alone.
+class TestPair {
+  public:
+    TestPair(const std::filesystem::path& target_directory, const std::filesystem::path& draft_directory,
+             const TestModelOptions& target_options = {}, dist::Communicator* replica_ranks = nullptr)
+        : target(target_directory, target_options),
+          draft(draft_directory, {.threads = 1, .max_positions = target_options.max_positions}),
+          tokenizer(model::Tokenizer::open(target_directory)), replica(replica_ranks ? replica_ranks : &target.self),
+          layout(dist::make_layout(replica->rank(), replica->size(), 1, dist::DraftPlacement::colocated)) {}
+
+    int vocab_size() const { return std::min(target.config.vocab_size, tokenizer.size()); }
+
+    std::unique_ptr<spec::Drafter> model_drafter(bool drop_stop_token = false) {
+        spec::ModelDrafterOptions options;
+        options.vocab_size = vocab_size();
+        options.drop_stop_token = drop_stop_token;
+        for (const std::int64_t token : target.config.eos_token_ids)
+            options.eos_tokens.push_back(static_cast<TokenId>(token));
+        return spec::make_model_drafter(draft.decoder, draft.team, options, clock);
+    }
+
+    std::unique_ptr<spec::Engine> engine(const RunOptions& options, spec::Drafter* drafter) {
+        spec::EngineOptions engine_options;
+        engine_options.lenience = options.lenience;
+        engine_options.stop_rule = options.rule;
+        engine_options.vocab_size = vocab_size();
+        engine_options.record_margins = options.record_margins;
+        engine_options.timeout_seconds = options.timeout_seconds;
+        const bool coordinates = layout.is_coordinator();
+        return std::make_unique<spec::Engine>(
+            engine_options, spec::EngineParts{&layout, replica, &target.decoder, coordinates ? drafter : nullptr,
+                                              coordinates ? &tokenizer : nullptr, &clock});
+    }
+
+    // Serves the requests; their completions in order, on the coordinator. Checks that what was streamed is the text.
+    std::vector<spec::Completion> serve(spec::Engine& engine, std::vector<spec::Request> requests,
+                                        const volatile int& stop_signal, spec::RunEnd* end = nullptr) {
+        std::deque<spec::Request> waiting(requests.begin(), requests.end());
+        std::vector<spec::Completion> completions;
+        std::string streamed;
+        spec::EngineCallbacks callbacks;
+        callbacks.next_request = [&]() -> std::optional<spec::Request> {
+            if (waiting.empty()) return std::nullopt;
+            spec::Request next = waiting.front();
+            waiting.pop_front();
+            streamed.clear();
+            return next;
+        };
+        callbacks.on_text = [&](const spec::Request&, std::string_view piece) { streamed += piece; };
+        callbacks.on_complete = [&](const spec::Request&, spec::Completion completion) {
+            EXPECT_EQ(streamed, completion.text) << "what was shown is not the text";
+            completions.push_back(std::move(completion));
+        };
+        const spec::RunEnd how = engine.run(callbacks, stop_signal);
+        if (end) *end = how;
+        return completions;
+    }
+
+    // With the model drafter, or another one.
+    std::vector<spec::Completion> run(std::vector<spec::Request> requests, const RunOptions& options = {},
+                                      spec::Drafter* drafter = nullptr) {
+        const std::unique_ptr<spec::Drafter> own = model_drafter(options.drop_stop_token);
+        const volatile int no_signal = 0;
+        return serve(*engine(options, drafter ? drafter : own.get()), std::move(requests), no_signal);
+    }
+
+    TestModel target;
+    TestModel draft;
+    model::Tokenizer tokenizer;
+    dist::SteadyClock clock;
+    dist::Communicator* replica;
+    dist::RankLayout layout;
+};
+
+inline spec::Request request_of(std::vector<TokenId> prompt, int max_new_tokens, bool plain = false) {
+    spec::Request request;
+    request.prompt = std::move(prompt);
+    request.max_new_tokens = max_new_tokens;
+    request.plain = plain;
+    return request;
+}
+
+// A rule with its defaults but for how many tokens it drafts.
+inline spec::StopRuleOptions rule_of(spec::StopRuleKind kind, int num_draft_tokens = 5, int max_tokens = 15) {
+    spec::StopRuleOptions options;
+    options.kind = kind;
+    options.num_draft_tokens = num_draft_tokens;
+    options.max_tokens = max_tokens;
+    return options;
+}
+inline spec::StopRuleOptions constant_rule(int num_draft_tokens, int max_tokens = 15) {
+    return rule_of(spec::StopRuleKind::constant, num_draft_tokens, max_tokens);
+}
+
+// Every rule in several settings that a cap of `max_tokens` allows.
+inline std::vector<spec::StopRuleOptions> rule_settings(int max_tokens) {
+    using spec::StopRuleKind;
+    std::vector<spec::StopRuleOptions> all;
+    auto add = [&](spec::StopRuleOptions options) {
+        options.max_tokens = max_tokens;
+        if (why_invalid(options).empty()) all.push_back(options);
+    };
+    for (const double tau : {0.3, 2.25, 1e6})
+        add({.kind = StopRuleKind::static_threshold, .threshold = tau});
+    add({.kind = StopRuleKind::static_threshold, .threshold = 0.0, .min_tokens = 3});
+    for (const double factor : {0.1, 0.5, 2.0})
+        add({.kind = StopRuleKind::moving_average, .threshold = {}, .factor = factor});
+    add({.kind = StopRuleKind::moving_average, .threshold = {}, .window = 1});
+    for (const double tau : {0.5, 10.0, 200.0})
+        add({.kind = StopRuleKind::cumulative, .threshold = tau});
+    for (const int k : {1, 5, 40})
+        add({.kind = StopRuleKind::constant, .threshold = {}, .num_draft_tokens = k});
+    for (const int k : {1, 5})
+        add({.kind = StopRuleKind::heuristic, .threshold = {}, .num_draft_tokens = k});
+    return all;
+}
+
+inline std::string describe(const spec::StopRuleOptions& rule) {
+    return to_string(rule.kind) + " threshold " + std::to_string(rule.threshold.value_or(-1)) + " factor " +
+           std::to_string(rule.factor) + " window " + std::to_string(rule.window) + " k " +
+           std::to_string(rule.num_draft_tokens) + " min " + std::to_string(rule.min_tokens) + " cap " +
+           std::to_string(rule.max_tokens);
+}
+
+// Proposes up to `length` tokens: what `token_at` says for each position of the text.
+class ScriptedDrafter final : public spec::Drafter {
+  public:
+    ScriptedDrafter(int length, std::function<TokenId(std::size_t position)> token_at)
+        : length_(length), token_at_(std::move(token_at)) {}
+    std::string name() const override { return "scripted"; }
+    void begin_sequence() override {}
+    void prefill(std::span<const TokenId>) override {}
+    void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
+        rule.begin_round();
+        draft.clear();
+        for (int i = 0; i < std::min(length_, request.most_tokens); ++i) {
+            draft.tokens.push_back(token_at_(request.tokens.size() + static_cast<std::size_t>(i)));
+            draft.parents.push_back(i - 1);
+        }
+        draft.end = spec::DraftEnd::cap;
+    }
+
+  private:
+    int length_;
+    std::function<TokenId(std::size_t)> token_at_;
+};
+
+// Another communicator with a view of, and a hand in, what passes through it.
+class WatchedComm final : public dist::Communicator {
+  public:
+    explicit WatchedComm(dist::Communicator& inner) : inner_(inner) {}
+
+    std::function<void(int number, std::span<std::byte> data)> after_broadcast; // numbered from 1
+    std::function<void(int number)> after_gather;
+    int broadcasts = 0;
+    int gathers = 0;
+
+    int rank() const override { return inner_.rank(); }
+    int size() const override { return inner_.size(); }
+    std::string name() const override { return inner_.name(); }
+    void start_all_reduce_sum(void* data, std::size_t count, dist::ElementType type) override {
+        last_ = Last::other;
+        inner_.start_all_reduce_sum(data, count, type);
+    }
+    void start_broadcast(void* data, std::size_t bytes, int root) override {
+        last_ = Last::broadcast;
+        received_ = {static_cast<std::byte*>(data), bytes};
+        ++broadcasts;
+        inner_.start_broadcast(data, bytes, root);
+    }
+    void start_gather(const void* mine, void* all, std::size_t bytes, int root) override {
+        last_ = Last::gather;
+        ++gathers;
+        inner_.start_gather(mine, all, bytes, root);
+    }
+    void wait(dist::Deadline deadline) override {
+        inner_.wait(deadline);
+        if (last_ == Last::broadcast && after_broadcast) after_broadcast(broadcasts, received_);
+        if (last_ == Last::gather && after_gather) after_gather(gathers);
+    }
+
+  private:
+    enum class Last { other, broadcast, gather };
+    dist::Communicator& inner_;
+    Last last_ = Last::other;
+    std::span<std::byte> received_;
+};
+
+} // namespace entrodraft

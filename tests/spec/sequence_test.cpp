@@ -1,0 +1,211 @@
+// The text in the making: budgets and ends, and that nothing is ever shown that a stop string then takes back.
+#include "entrodraft/spec/sequence.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace {
+
+using namespace entrodraft;
+using spec::Completion;
+using spec::FinishReason;
+using spec::Request;
+using spec::Sequence;
+using spec::TokenId;
+
+constexpr int kContext = 1000;
+constexpr TokenId kEndOfText = 0;
+const std::vector<std::int64_t> kEos = {kEndOfText};
+
+const model::Tokenizer& tokenizer() {
+    static const auto golden =
+        model::Tokenizer::open(std::filesystem::path(ENTRODRAFT_SOURCE_DIR) / "tests/model/golden/llama-target");
+    return golden;
+}
+
+std::vector<TokenId> encode(const std::string& text) {
+    return tokenizer().encode(text, false);
+}
+
+// One token a byte, so that every border between characters and tokens occurs.
+std::vector<TokenId> byte_tokens(const std::string& text) {
+    std::vector<TokenId> tokens;
+    for (const char byte : text) {
+        for (TokenId id = 1; id < tokenizer().size(); ++id) {
+            if (tokenizer().token_bytes(id) == std::string(1, byte)) {
+                tokens.push_back(id);
+                break;
+            }
+        }
+    }
+    EXPECT_EQ(tokens.size(), text.size());
+    return tokens;
+}
+
+struct Spoken {
+    Completion completion;
+    std::vector<std::string> shown; // after each call of say, all that was shown up to then
+};
+
+// Says `tokens`, `each` of them a call, until the text ends.
+Spoken speak(Request request, const std::vector<TokenId>& tokens, std::size_t each = 1, int max_positions = kContext) {
+    if (request.prompt.empty()) request.prompt = {5, 6, 7};
+    Spoken spoken;
+    std::string shown;
+    Sequence sequence(request, {}, tokenizer(), [&](const Request&, std::string_view piece) { shown += piece; });
+    for (std::size_t begin = 0; begin < tokens.size() && !sequence.ended(); begin += each) {
+        sequence.say(std::span(tokens).subspan(begin, std::min(each, tokens.size() - begin)), kEos, max_positions);
+        spoken.shown.push_back(shown);
+    }
+    EXPECT_TRUE(sequence.ended());
+    spoken.completion = sequence.finish();
+    EXPECT_EQ(shown, spoken.completion.text) << "shown is not the text";
+    for (const std::string& early : spoken.shown)
+        EXPECT_EQ(spoken.completion.text.substr(0, early.size()), early) << "something shown was taken back";
+    return spoken;
+}
+
+Request with_stops(std::vector<std::string> stops, int max_new_tokens = 100) {
+    Request request;
+    request.stop_strings = std::move(stops);
+    request.max_new_tokens = max_new_tokens;
+    return request;
+}
+
+TEST(Sequence, EndsAtItsBudgetHoweverManyTokensAreSaidAtOnce) {
+    const std::vector<TokenId> tokens = byte_tokens("the captain drank his tea");
+    for (const std::size_t each : {1U, 3U, 8U, 25U}) {
+        const Spoken spoken = speak(with_stops({}, 11), tokens, each);
+        EXPECT_EQ(spoken.completion.tokens, std::vector<TokenId>(tokens.begin(), tokens.begin() + 11));
+        EXPECT_EQ(spoken.completion.text, "the captain");
+        EXPECT_EQ(spoken.completion.finish_reason, FinishReason::length);
+        EXPECT_EQ(spoken.completion.stats.new_tokens, 11);
+        EXPECT_EQ(spoken.completion.stats.prompt_tokens, 3);
+    }
+}
+
+TEST(Sequence, CountsDownItsBudget) {
+    Request request = with_stops({}, 5);
+    request.prompt = {9};
+    Sequence sequence(request, {}, tokenizer(), nullptr);
+    EXPECT_EQ(sequence.remaining_tokens(), 5);
+    sequence.say(std::vector<TokenId>{1, 2, 3}, kEos, kContext);
+    EXPECT_EQ(sequence.remaining_tokens(), 2);
+    EXPECT_EQ(sequence.tokens().size(), 4U);
+    EXPECT_FALSE(sequence.ended());
+}
+
+TEST(Sequence, EndsWhereTheModelsContextIsFull) {
+    Request request = with_stops({});
+    request.prompt = std::vector<TokenId>(250, 3);
+    const Spoken spoken = speak(request, byte_tokens("0123456789"), 4, 256);
+    EXPECT_EQ(spoken.completion.text, "012345");
+    EXPECT_EQ(spoken.completion.finish_reason, FinishReason::length);
+}
+
+TEST(Sequence, KeepsTheEndOfTextTokenAndShowsNothingOfIt) {
+    std::vector<TokenId> tokens = byte_tokens("ab");
+    tokens.push_back(kEndOfText);
+    tokens.push_back(tokens[0]);
+    for (const std::size_t each : {1U, 4U}) {
+        const Spoken spoken = speak(with_stops({}), tokens, each);
+        EXPECT_EQ(spoken.completion.tokens, std::vector<TokenId>(tokens.begin(), tokens.begin() + 3));
+        EXPECT_EQ(spoken.completion.text, "ab");
+        EXPECT_EQ(spoken.completion.finish_reason, FinishReason::eos);
+    }
+    Request deaf = with_stops({}, 4);
+    deaf.ignore_eos = true;
+    const Spoken on = speak(deaf, tokens, 4);
+    EXPECT_EQ(on.completion.tokens, tokens);
+    EXPECT_EQ(on.completion.text, "aba");
+    EXPECT_EQ(on.completion.finish_reason, FinishReason::length);
+}
+
+TEST(Sequence, ReportsTheEndOfTextWhereItIsAlsoTheLastTokenOfTheBudget) {
+    std::vector<TokenId> tokens = byte_tokens("ab");
+    tokens.push_back(kEndOfText);
+    EXPECT_EQ(speak(with_stops({}, 3), tokens).completion.finish_reason, FinishReason::eos);
+}
+
+TEST(Sequence, CutsTheTextBeforeAStopStringAcrossTokenBorders) {
+    const std::string text = "one two. END three";
+    for (const std::size_t each : {1U, 2U, 5U, 30U}) {
+        const Spoken spoken = speak(with_stops({"END"}), byte_tokens(text), each);
+        EXPECT_EQ(spoken.completion.text, "one two. ");
+        EXPECT_EQ(spoken.completion.finish_reason, FinishReason::stop);
+        EXPECT_EQ(spoken.completion.tokens, byte_tokens("one two. END")) << "tokens up to the one that completed it";
+    }
+    // Whole words as tokens: the stop string begins and ends inside of them.
+    const std::vector<TokenId> words = encode("The captain drank his tea and looked at the water.");
+    const Spoken spoken = speak(with_stops({"ea and loo"}), words, 2);
+    EXPECT_EQ(spoken.completion.text, "The captain drank his t");
+    EXPECT_LT(spoken.completion.tokens.size(), words.size());
+}
+
+TEST(Sequence, NeverShowsWhatMayBecomeAStopString) {
+    const Spoken spoken = speak(with_stops({"abcd"}), byte_tokens("xxabcd"));
+    EXPECT_EQ(spoken.shown, (std::vector<std::string>{"x", "xx", "xx", "xx", "xx", "xx"}));
+}
+
+TEST(Sequence, ShowsHeldBackTextOnceItTurnsOutHarmless) {
+    const Spoken spoken = speak(with_stops({"abcd"}, 6), byte_tokens("xabcxz"));
+    EXPECT_EQ(spoken.shown, (std::vector<std::string>{"x", "x", "x", "x", "xabcx", "xabcxz"}));
+    EXPECT_EQ(spoken.completion.finish_reason, FinishReason::length);
+    // And at the end, where nothing more can come.
+    const Spoken cut = speak(with_stops({"abcd"}, 4), byte_tokens("xabcd"));
+    EXPECT_EQ(cut.completion.text, "xabc");
+    EXPECT_EQ(cut.completion.finish_reason, FinishReason::length);
+}
+
+TEST(Sequence, FindsStopStringsThatOverlapThemselvesAndEachOther) {
+    EXPECT_EQ(speak(with_stops({"aab"}), byte_tokens("xaaab")).completion.text, "xa");
+    EXPECT_EQ(speak(with_stops({"abab"}), byte_tokens("abaabab")).completion.text, "aba");
+    EXPECT_EQ(speak(with_stops({"bc", "abcd"}), byte_tokens("xabcd")).completion.text, "xa");
+    EXPECT_EQ(speak(with_stops({"abcd", "cx"}), byte_tokens("zabcx")).completion.text, "zab");
+    EXPECT_EQ(speak(with_stops({"c", "abc"}), byte_tokens("zabc"), 4).completion.text, "z");
+    // Two that end in one piece: the one that begins first cuts the text.
+    EXPECT_EQ(speak(with_stops({"ter", "wa"}), byte_tokens("a water"), 7).completion.text, "a ");
+}
+
+TEST(Sequence, AStopStringOfOneCharacterAndOneThatIsTheWholeText) {
+    EXPECT_EQ(speak(with_stops({"."}), byte_tokens("ab.c")).completion.text, "ab");
+    const Spoken spoken = speak(with_stops({"ab"}), byte_tokens("ab"));
+    EXPECT_EQ(spoken.completion.text, "");
+    EXPECT_EQ(spoken.shown.back(), "");
+}
+
+TEST(Sequence, AStopStringThatCompletesWithTheLastTokenOfTheBudgetStops) {
+    EXPECT_EQ(speak(with_stops({"cd"}, 4), byte_tokens("abcd")).completion.finish_reason, FinishReason::stop);
+}
+
+TEST(Sequence, ShowsWholeCharactersOnlyAndReplacesAnUnfinishedOneAtTheEnd) {
+    const std::string text = "h\u00e9\u20ac\U0001F600!"; // characters of 1, 2, 3, 4 and 1 bytes
+    const Spoken spoken = speak(with_stops({}, 11), byte_tokens(text));
+    EXPECT_EQ(spoken.completion.text, text);
+    EXPECT_EQ(spoken.shown[1], "h");
+    EXPECT_EQ(spoken.shown[2], "h\u00e9");
+    EXPECT_EQ(spoken.shown[4], "h\u00e9");
+    EXPECT_EQ(spoken.shown[5], "h\u00e9\u20ac");
+    EXPECT_EQ(spoken.shown[8], "h\u00e9\u20ac");
+    const Spoken cut = speak(with_stops({}, 5), byte_tokens(text));
+    EXPECT_EQ(cut.completion.text.substr(0, 3), "h\u00e9");
+    EXPECT_NE(cut.completion.text.find("\ufffd"), std::string::npos);
+}
+
+TEST(Sequence, FindsAStopStringOfManyByteCharacters) {
+    const Spoken spoken = speak(with_stops({"\u20ac\u20ac"}), byte_tokens("a\u20acb\u20ac\u20acc"));
+    EXPECT_EQ(spoken.completion.text, "a\u20acb");
+    EXPECT_EQ(spoken.completion.finish_reason, FinishReason::stop);
+}
+
+TEST(Sequence, HandsOutAsManyMarginsAsTokens) {
+    Request request = with_stops({}, 2);
+    request.prompt = {4};
+    Sequence sequence(request, {}, tokenizer(), nullptr);
+    sequence.logit_margins = {1.0F, 2.0F, 3.0F, 4.0F}; // of a round that the budget cut short
+    sequence.say(byte_tokens("abcd"), kEos, kContext);
+    EXPECT_EQ(sequence.finish().logit_margins, (std::vector<float>{1.0F, 2.0F}));
+}
+
+} // namespace
