@@ -57,7 +57,7 @@ class ModelDrafter final : public Drafter {
     LogitStats look_at(std::span<const float> logits, bool whole);
     TokenId choose(std::span<const float> logits, const DraftRequest& request, std::size_t step,
                    const LogitStats& stats);
-    DraftEnd why_end(const DraftRequest& request, const Draft& draft, int most, int cap, bool rule_fired) const;
+    DraftEnd why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const;
 
     model::Decoder& decoder_;
     model::ThreadTeam& team_;
@@ -135,15 +135,13 @@ TokenId ModelDrafter::choose(std::span<const float> logits, const DraftRequest& 
     return sample(q, random.uniform(request.tokens.size() + step));
 }
 
-DraftEnd ModelDrafter::why_end(const DraftRequest& request, const Draft& draft, int most, int cap,
-                               bool rule_fired) const {
-    if (rule_fired) return DraftEnd::rule;
+DraftEnd ModelDrafter::why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const {
+    if (rule_end != DraftEnd::none) return rule_end;
     const auto& eos = options_.eos_tokens;
     if (!request.request->ignore_eos && std::find(eos.begin(), eos.end(), draft.tokens.back()) != eos.end())
         return DraftEnd::end_of_text;
     const int drafted = static_cast<int>(draft.tokens.size());
     if (drafted < most) return DraftEnd::none;
-    if (drafted == cap) return DraftEnd::cap;
     return drafted == request.most_tokens ? DraftEnd::budget : DraftEnd::context;
 }
 
@@ -172,7 +170,7 @@ void ModelDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
         const bool whole = rule.needs_entropy();
         const LogitStats stats = whole || !sampled ? look_at(logits, whole) : LogitStats{};
         const double entropy = whole ? stats.entropy_nats() : 0;
-        bool fired = rule.should_stop(entropy);
+        rule.should_stop(entropy);
         draft.entropy_seconds += clock_.now_seconds() - before;
         const TokenId token = choose(logits, request, draft.tokens.size(), stats);
         text_.push_back(token);
@@ -181,7 +179,7 @@ void ModelDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
         draft.entropies_nats.push_back(whole ? static_cast<float>(entropy) : kNotComputed);
         draft.probabilities.push_back(
             whole ? static_cast<float>(stats.probability(logits[static_cast<std::size_t>(token)])) : kNotComputed);
-        draft.end = why_end(request, draft, most, rule.options().max_tokens, fired);
+        draft.end = why_end(request, draft, most, rule.end());
     }
     if (draft.end == DraftEnd::rule && options_.drop_stop_token && rule.is_threshold_rule()) {
         draft.tokens.pop_back();

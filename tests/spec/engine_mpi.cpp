@@ -217,6 +217,19 @@ TEST(EngineOnRanks, ARankThatReadsAnotherRoundNumberSaysSo) {
     expect_round_error(4, packet.bytes().size() - 1 - number, "number");
 }
 
+TEST(EngineOnRanks, ARankWithAnotherCapOnDraftsNeverGoesOnUnnoticed) {
+    if (session_of_tests().world_size() == 1) GTEST_SKIP() << "one rank cannot be out of step";
+    Ranks ranks;
+    TestPair pair(ranks.target, ranks.draft, ranks.options(kShortSeconds), ranks.replica.get());
+    RunOptions options = with_rule(constant_rule(3, ranks.coordinates() ? 15 : 5));
+    options.timeout_seconds = kShortSeconds;
+    const auto drafter = pair.model_drafter();
+    const auto engine = pair.engine(options, drafter.get());
+    const volatile int no_signal = 0;
+    EXPECT_THROW(pair.serve(*engine, {request_of(golden_prompt(1), 30)}, no_signal), spec::RoundError);
+    session_of_tests().world().barrier(dist::Deadline::after_seconds(60));
+}
+
 // ---- the demo pair against transformers ----
 
 struct DemoCase {

@@ -1,0 +1,263 @@
+// The model drafter: what it drafts is its model's own text, whatever was rejected before, and it ends when it should.
+#include "engine_support.h"
+
+#include "entrodraft/spec/philox.h"
+
+#include <cmath>
+
+namespace {
+
+using namespace entrodraft;
+using spec::Draft;
+using spec::DraftEnd;
+using spec::DraftRequest;
+using spec::Request;
+using spec::StopRule;
+using spec::StopRuleKind;
+
+const std::filesystem::path kDraft = golden_directory("llama-draft");
+
+// A drafter over the golden draft, and a second copy of that model to compare with.
+struct Bench {
+    explicit Bench(const spec::ModelDrafterOptions& drafter_options = {.vocab_size = 512, .eos_tokens = {}},
+                   int max_positions = 0)
+        : model(kDraft, {.threads = 2, .max_positions = max_positions}), check(kDraft),
+          drafter(spec::make_model_drafter(model.decoder, model.team, drafter_options, clock)) {
+        drafter->begin_sequence();
+    }
+
+    Draft draft(const std::vector<TokenId>& tokens, const spec::StopRuleOptions& options, int most_tokens = 100) {
+        StopRule rule(options);
+        rule.begin_sequence();
+        Draft result;
+        drafter->draft({tokens, most_tokens, &request, {}}, rule, result);
+        return result;
+    }
+
+    // The row of logits after `text`, from the second copy.
+    std::vector<float> logits_after(const std::vector<TokenId>& text) {
+        check.forget();
+        const std::vector<float> all = check.read(text);
+        return {all.end() - 512, all.end()};
+    }
+
+    TestModel model, check;
+    dist::SteadyClock clock;
+    Request request;
+    std::unique_ptr<spec::Drafter> drafter;
+};
+
+std::vector<TokenId> golden_prompt(std::size_t i = 2) {
+    return golden_expectations("llama-draft").at(i).at("prompt").get<std::vector<TokenId>>();
+}
+
+std::vector<TokenId> golden_text(std::size_t i, std::size_t n) {
+    auto tokens = golden_expectations("llama-draft").at(i).at("greedy").get<std::vector<TokenId>>();
+    tokens.resize(n);
+    return tokens;
+}
+
+TEST(ModelDrafter, DraftsItsModelsGreedyTextAsAChain) {
+    Bench bench;
+    const Draft draft = bench.draft(golden_prompt(), constant_rule(12));
+    EXPECT_EQ(draft.tokens, golden_text(2, 12));
+    EXPECT_EQ(draft.parents, (std::vector<int>{-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+    EXPECT_EQ(draft.passes, 12);
+    EXPECT_EQ(draft.end, DraftEnd::rule);
+    EXPECT_TRUE(draft.q.empty());
+    EXPECT_EQ(bench.drafter->name(), "model");
+    EXPECT_TRUE(bench.drafter->hidden_layers().empty());
+}
+
+TEST(ModelDrafter, ReadingThePromptAheadChangesNothing) {
+    for (const int length : {1, 2, 40, 200}) {
+        const std::vector<TokenId> prompt = varied_tokens(length, 512);
+        Bench cold, warm;
+        warm.drafter->prefill(prompt);
+        EXPECT_EQ(warm.model.decoder.cache().length(0), length - 1);
+        const auto rule = rule_of(StopRuleKind::static_threshold);
+        const Draft a = cold.draft(prompt, rule), b = warm.draft(prompt, rule);
+        EXPECT_EQ(a.tokens, b.tokens);
+        EXPECT_TRUE(same_bits(a.entropies_nats, b.entropies_nats));
+        EXPECT_EQ(a.passes, b.passes);
+    }
+}
+
+TEST(ModelDrafter, ForgetsWhatWasRejected) {
+    Bench bench;
+    std::vector<TokenId> text = golden_prompt();
+    spec::StopRuleOptions rule = rule_of(StopRuleKind::static_threshold);
+    rule.threshold = 1e9;
+    for (const int accepted : {0, 3, 15, 1, 14}) { // of the 15 drafted
+        const Draft draft = bench.draft(text, rule);
+        Bench fresh;
+        const Draft want = fresh.draft(text, rule);
+        ASSERT_EQ(draft.tokens, want.tokens);
+        ASSERT_TRUE(same_bits(draft.entropies_nats, want.entropies_nats));
+        text.insert(text.end(), draft.tokens.begin(), draft.tokens.begin() + accepted);
+        text.push_back((draft.tokens.back() + 100 + accepted) % 512); // what the target says instead
+    }
+}
+
+TEST(ModelDrafter, BeginsEverySequenceAfresh) {
+    Bench bench, fresh;
+    bench.draft(golden_prompt(0), constant_rule(5));
+    bench.drafter->begin_sequence();
+    EXPECT_EQ(bench.model.decoder.cache().length(0), 0);
+    EXPECT_EQ(bench.draft(golden_prompt(3), constant_rule(9)).tokens, golden_text(3, 9));
+}
+
+TEST(ModelDrafter, ReportsEntropyAndProbabilityOfTheUnadjustedDistribution) {
+    for (const double temperature : {0.0, 0.7}) {
+        Bench bench;
+        bench.request.sampling.temperature = temperature;
+        spec::StopRuleOptions rule = rule_of(StopRuleKind::static_threshold);
+        rule.threshold = 1e9;
+        std::vector<TokenId> text = golden_prompt();
+        const Draft draft = bench.draft(text, rule);
+        ASSERT_EQ(draft.tokens.size(), 15U);
+        EXPECT_EQ(draft.end, DraftEnd::cap);
+        for (std::size_t i = 0; i < draft.tokens.size(); ++i) {
+            const std::vector<float> logits = bench.logits_after(text);
+            double sum = 0, entropy = 0;
+            const double top = *std::max_element(logits.begin(), logits.end());
+            for (const float x : logits)
+                sum += std::exp(static_cast<double>(x) - top);
+            for (const float x : logits) {
+                const double log_p = static_cast<double>(x) - top - std::log(sum);
+                entropy -= std::exp(log_p) * log_p;
+            }
+            const auto token = static_cast<std::size_t>(draft.tokens[i]);
+            EXPECT_NEAR(draft.entropies_nats[i], entropy, 1e-5 * (1 + entropy)) << i;
+            EXPECT_NEAR(draft.probabilities[i], std::exp(static_cast<double>(logits[token]) - top) / sum, 1e-5) << i;
+            text.push_back(draft.tokens[i]);
+        }
+    }
+}
+
+TEST(ModelDrafter, ARuleThatLooksAtNoEntropyGetsNone) {
+    Bench bench;
+    const Draft draft = bench.draft(golden_prompt(), constant_rule(4));
+    for (std::size_t i = 0; i < 4; ++i) {
+        EXPECT_TRUE(std::isnan(draft.entropies_nats[i]));
+        EXPECT_TRUE(std::isnan(draft.probabilities[i]));
+    }
+}
+
+TEST(ModelDrafter, StopsAtTheTokenThatFiresAThresholdRuleAndKeepsOrDropsIt) {
+    spec::StopRuleOptions rule = rule_of(StopRuleKind::static_threshold);
+    rule.threshold = 1e9;
+    std::size_t prompt = 0, fires = 0; // where a later token is more uncertain than the first one
+    Draft whole;
+    for (; prompt < 6 && fires == 0; ++prompt) {
+        Bench bench;
+        whole = bench.draft(golden_prompt(prompt), rule);
+        const auto& x = whole.entropies_nats;
+        const auto above = std::find_if(x.begin(), x.end(), [&](float entropy) { return entropy > x[0] + 0.1F; });
+        if (above != x.end()) fires = static_cast<std::size_t>(above - x.begin());
+    }
+    ASSERT_GT(fires, 0U);
+    --prompt;
+    rule.threshold = static_cast<double>(whole.entropies_nats[fires]) - 1e-6;
+    ASSERT_LT(whole.entropies_nats[0], *rule.threshold);
+    for (const bool drop : {false, true}) {
+        Bench bench({.vocab_size = 512, .eos_tokens = {}, .drop_stop_token = drop});
+        const Draft draft = bench.draft(golden_prompt(prompt), rule);
+        const std::size_t n = fires + (drop ? 0 : 1);
+        EXPECT_EQ(draft.tokens,
+                  std::vector<TokenId>(whole.tokens.begin(), whole.tokens.begin() + static_cast<std::ptrdiff_t>(n)));
+        EXPECT_EQ(draft.parents.size(), n);
+        EXPECT_EQ(draft.entropies_nats.size(), n);
+        EXPECT_EQ(draft.passes, static_cast<int>(fires) + 1) << "a dropped token was computed all the same";
+        EXPECT_EQ(draft.end, DraftEnd::rule);
+    }
+}
+
+TEST(ModelDrafter, DoesNotDropTheLastTokenOfAConstantRule) {
+    Bench bench({.vocab_size = 512, .eos_tokens = {}, .drop_stop_token = true});
+    EXPECT_EQ(bench.draft(golden_prompt(), constant_rule(4)).tokens.size(), 4U);
+}
+
+TEST(ModelDrafter, SaysWhyItEnded) {
+    spec::StopRuleOptions never = rule_of(StopRuleKind::static_threshold, 5, 7);
+    never.threshold = 1e9;
+    Bench bench;
+    EXPECT_EQ(bench.draft(golden_prompt(), never).end, DraftEnd::cap);
+    const Draft budget = bench.draft(golden_prompt(), never, 3);
+    EXPECT_EQ(budget.end, DraftEnd::budget);
+    EXPECT_EQ(budget.tokens, golden_text(2, 3));
+    const Draft nothing = bench.draft(golden_prompt(), never, 0);
+    EXPECT_EQ(nothing.end, DraftEnd::budget);
+    EXPECT_TRUE(nothing.tokens.empty());
+    EXPECT_EQ(nothing.passes, 0);
+
+    const std::vector<TokenId> text = golden_text(2, 7);
+    Bench ending({.vocab_size = 512, .eos_tokens = {511, text[2]}});
+    const Draft ended = ending.draft(golden_prompt(), never);
+    const auto first = std::find(text.begin(), text.end(), text[2]) - text.begin();
+    EXPECT_EQ(ended.end, DraftEnd::end_of_text);
+    EXPECT_EQ(ended.tokens, golden_text(2, static_cast<std::size_t>(first) + 1));
+    ending.request.ignore_eos = true;
+    EXPECT_EQ(ending.draft(golden_prompt(), never).tokens, text);
+}
+
+TEST(ModelDrafter, DraftsNothingPastItsOwnContext) {
+    Bench bench({.vocab_size = 512, .eos_tokens = {}}, 32);
+    const auto rule = constant_rule(5);
+    const Draft some = bench.draft(varied_tokens(30, 512), rule);
+    EXPECT_EQ(some.tokens.size(), 3U) << "after tokens 30, 31 and 32";
+    EXPECT_EQ(some.end, DraftEnd::context);
+    EXPECT_EQ(bench.draft(varied_tokens(32, 512), rule).tokens.size(), 1U);
+    const Draft none = bench.draft(varied_tokens(33, 512), rule);
+    EXPECT_TRUE(none.tokens.empty());
+    EXPECT_EQ(none.end, DraftEnd::context);
+    bench.drafter->prefill(varied_tokens(100, 512)); // a prompt longer than the draft can read is no error
+    EXPECT_LE(bench.model.decoder.cache().length(0), 32);
+    EXPECT_TRUE(bench.draft(varied_tokens(100, 512), rule).tokens.empty());
+}
+
+TEST(ModelDrafter, ReadsAPromptThatIsLongerThanAPass) {
+    Bench bench;
+    const std::vector<TokenId> prompt = varied_tokens(210, 512);
+    const Draft draft = bench.draft(prompt, constant_rule(6)); // without prefill
+    EXPECT_EQ(draft.tokens, bench.check.greedy(prompt, 6));
+}
+
+TEST(ModelDrafter, SamplesFromTheAdjustedDistributionsThatItReports) {
+    Bench bench;
+    bench.request.sampling = {.temperature = 1.3, .top_k = 40, .top_p = 0.95, .seed = 12};
+    bench.request.sequence_key = 99;
+    std::vector<TokenId> text = golden_prompt();
+    const Draft draft = bench.draft(text, constant_rule(10));
+    ASSERT_EQ(draft.tokens.size(), 10U);
+    ASSERT_EQ(draft.q.size(), 10U * 512U);
+    const spec::RandomStream random(12, 99, spec::Purpose::draft_sample);
+    std::vector<float> p(512);
+    for (std::size_t i = 0; i < 10; ++i) {
+        spec::adjust(bench.logits_after(text), bench.request.sampling, p);
+        EXPECT_TRUE(same_bits(draft.q.subspan(i * 512, 512), p)) << i;
+        EXPECT_EQ(draft.tokens[i], spec::sample(p, random.uniform(text.size()))) << i;
+        text.push_back(draft.tokens[i]);
+    }
+}
+
+TEST(ModelDrafter, TimesItselfOnTheClockItWasGiven) {
+    TestModel model(kDraft);
+    dist::ManualClock still;
+    const auto drafter =
+        spec::make_model_drafter(model.decoder, model.team, {.vocab_size = 512, .eos_tokens = {}}, still);
+    drafter->begin_sequence();
+    StopRule rule(rule_of(StopRuleKind::static_threshold));
+    Draft draft;
+    const Request request;
+    const std::vector<TokenId> prompt = golden_prompt();
+    drafter->draft({prompt, 5, &request, {}}, rule, draft);
+    EXPECT_EQ(draft.seconds, 0);
+    EXPECT_EQ(draft.entropy_seconds, 0);
+    Bench bench;
+    const Draft timed = bench.draft(golden_prompt(), rule_of(StopRuleKind::static_threshold));
+    EXPECT_GT(timed.seconds, 0);
+    EXPECT_GT(timed.entropy_seconds, 0);
+}
+
+} // namespace
