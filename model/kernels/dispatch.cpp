@@ -71,7 +71,7 @@ LogitStats merge(const LogitStats& left, const LogitStats& right) {
     LogitStats merged = keep_left ? left : right;
     const LogitStats& other = keep_left ? right : left;
     const double shift = static_cast<double>(other.max) - static_cast<double>(merged.max);
-    if (std::isinf(shift)) return merged; // a part with nothing but minus infinity
+    if (!std::isfinite(shift)) return merged; // a part with nothing but minus infinity
     const double scale = std::exp(shift);
     merged.sum_exp += other.sum_exp * scale;
     merged.sum_shifted_exp += (other.sum_shifted_exp + shift * other.sum_exp) * scale;
