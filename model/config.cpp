@@ -15,6 +15,7 @@ using Json = nlohmann::json;
 constexpr std::size_t kMaxConfigBytes = 16u << 20;
 constexpr double kMostParameters = 1e14;
 constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
+constexpr std::int64_t kMostSize = std::int64_t{1} << 30; // sizes are padded and added up as ints
 
 // The value as a message may show it: strings in quotes, everything else as JSON.
 std::string shown(const Json& value) {
@@ -73,9 +74,9 @@ class Fields {
   private:
     int to_size(const char* name, const Json& value) const {
         if (!value.is_number_unsigned() || value.get<std::uint64_t>() == 0 ||
-            value.get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxInt)) {
+            value.get<std::uint64_t>() > static_cast<std::uint64_t>(kMostSize)) {
             refuse("field '" + std::string(name) + "' is " + shown(value) + ", not a whole number from 1 to " +
-                   std::to_string(kMaxInt));
+                   std::to_string(kMostSize));
         }
         return value.get<int>();
     }
@@ -255,8 +256,10 @@ void read_shapes(const Fields& fields, ModelConfig& config) {
     if (config.head_dim % 2 != 0) {
         fields.refuse("'head_dim' is " + std::to_string(config.head_dim) + "; rotary positions need an even one");
     }
-    if (static_cast<std::int64_t>(config.n_heads) * config.head_dim > kMaxInt) {
-        fields.refuse("'num_attention_heads' times 'head_dim' is more than " + std::to_string(kMaxInt));
+    // Queries, keys and values of a token lie in one row.
+    if ((config.n_heads + std::int64_t{2} * config.n_kv_heads) * config.head_dim > kMostSize) {
+        fields.refuse("'num_attention_heads' and twice 'num_key_value_heads', times 'head_dim', is more than " +
+                      std::to_string(kMostSize));
     }
 }
 

@@ -2,6 +2,7 @@
 #include "entrodraft/model/kv_cache.h"
 
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -21,8 +22,9 @@ int padded_capacity(int capacity) {
 
 KvCache::KvCache(const Shape& shape) : shape_(shape), lengths_(index(shape.n_slots), 0) {
     shape_.capacity = padded_capacity(shape.capacity);
-    const std::size_t bytes =
-        index(shape.n_layers) * index(shape.n_slots) * index(shape.n_kv_heads) * head_floats() * sizeof(float);
+    std::size_t bytes = sizeof(float);
+    for (const int factor : {shape_.n_layers, shape_.n_slots, shape_.n_kv_heads, shape_.capacity, shape_.head_dim})
+        if (__builtin_mul_overflow(bytes, index(factor), &bytes)) throw std::bad_alloc();
     keys_ = Buffer(bytes);
     values_ = Buffer(bytes);
 }

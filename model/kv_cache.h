@@ -25,6 +25,7 @@ class KvCache {
         int capacity = 0; // positions a slot
     };
 
+    // Throws std::bad_alloc.
     explicit KvCache(const Shape& shape);
 
     const Shape& shape() const { return shape_; }

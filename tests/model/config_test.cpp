@@ -263,7 +263,7 @@ TEST(Config, RefusesSizesThatCannotBe) {
     }
     for (const char* field : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                               "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
-        const json wrong[] = {0, -1, 2147483648u, 1.5, "64", true, json::array({1})};
+        const json wrong[] = {0, -1, 1073741825, 2147483648u, 1.5, "64", true, json::array({1})};
         for (const json& value : wrong) {
             expect_part(config_error(config_with({{field, value}})), "field '" + std::string(field) + "' is ");
         }
@@ -271,8 +271,13 @@ TEST(Config, RefusesSizesThatCannotBe) {
     expect_part(config_error(config_with({{"num_key_value_heads", 4}})), "is not a multiple of 'num_key_value_heads'");
     expect_part(config_error(config_with({{"hidden_size", 100}})), "'head_dim' is missing");
     expect_part(config_error(config_with({{"head_dim", 15}})), "even");
-    expect_part(config_error(config_with({{"num_attention_heads", 65536}, {"head_dim", 65536}})), "'head_dim' is more");
-    expect_part(config_error(config_with({{"vocab_size", 2147483647}, {"hidden_size", 2147483646}, {"head_dim", 16}})),
+    expect_part(config_error(config_with({{"num_attention_heads", 65536}, {"head_dim", 65536}})),
+                "'head_dim', is more");
+    // Each fits an int; with keys and values beside the queries they no longer would.
+    expect_part(config_error(config_with(
+                    {{"num_attention_heads", 1 << 20}, {"num_key_value_heads", 1 << 20}, {"head_dim", 512}})),
+                "'head_dim', is more");
+    expect_part(config_error(config_with({{"vocab_size", 1 << 30}, {"hidden_size", 1 << 30}, {"head_dim", 16}})),
                 "parameters");
     EXPECT_EQ(config_error(config_with({{"hidden_size", 100}, {"head_dim", 16}})), "");
 }
