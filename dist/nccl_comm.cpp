@@ -13,6 +13,7 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -228,8 +229,10 @@ std::unique_ptr<Communicator> make_nccl_comm(Communicator& host, const NcclOptio
     } catch (const Error& error) {
         mine = {error.what(), 1};
     }
-    // Ranks that wait for one that failed reach the deadline themselves; they still agree within as much again.
-    const Status connected = agree(host, mine, Deadline::after_seconds(10));
+    // Ranks that wait for one that failed reach the deadline themselves; then they have some time to agree.
+    constexpr std::chrono::seconds kTimeToAgree{10};
+    const bool bounded = deadline.at < std::chrono::steady_clock::time_point::max() - kTimeToAgree;
+    const Status connected = agree(host, mine, bounded ? Deadline{deadline.at + kTimeToAgree} : deadline);
     if (!connected.ok()) throw Error(connected.message);
     return comm;
 }
