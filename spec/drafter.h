@@ -26,8 +26,8 @@ struct Draft {
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty when greedy
     DraftEnd end = DraftEnd::none;
     int passes = 0;
-    double seconds = 0;         // of the whole phase
-    double entropy_seconds = 0; // of it, on entropy and stop decision
+    double seconds = 0;         // of the phase, but for entropy_seconds
+    double entropy_seconds = 0; // on the look at the logits (arg max or entropy) and the stop decision
 
     void clear();
 };

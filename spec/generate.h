@@ -58,7 +58,7 @@ class RoundError final : public std::runtime_error {
     RoundError(const std::string& reason, std::uint64_t round, std::string step)
         : std::runtime_error(reason), round_(round), step_(std::move(step)) {}
     std::uint64_t round() const { return round_; }
-    const std::string& step() const { return step_; } // "draft", "announce", "score", "gather", "decide"
+    const std::string& step() const { return step_; } // such as "draft", "announce", "prefill", "score", "gather"
 
   private:
     std::uint64_t round_;
@@ -74,7 +74,7 @@ class Engine {
 
     // Serves requests until there are none, or until `stop_signal` (set by a signal handler on any rank) is
     // seen in a status word: then all ranks stop after the same round, and the unfinished sequence is dropped.
-    // Throws RoundError. Collective over the replica.
+    // Throws RoundError, and on the coordinator whatever a callback throws. Collective over the replica.
     RunEnd run(const EngineCallbacks& callbacks, const volatile int& stop_signal);
 
   private:

@@ -7,6 +7,7 @@
 #include "entrodraft/spec/verify.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -105,7 +106,9 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
 
 void Round::draft(Sequence& sequence) {
     const int context_left = parts_.target->config().max_positions - static_cast<int>(sequence.tokens().size());
-    const int most = std::min({options_.stop_rule.max_tokens, sequence.remaining_tokens() - 1, context_left});
+    // One token is said after the drafted ones: the last that budget and context leave is never drafted.
+    const int left = std::min(sequence.remaining_tokens(), context_left) - 1;
+    const int most = std::min(options_.stop_rule.max_tokens, left);
     if (parts_.drafter && !sequence.request().plain)
         parts_.drafter->draft({sequence.tokens(), most, &sequence.request(), {}}, sequence.rule, draft_);
     const double seconds = lap();
@@ -344,6 +347,8 @@ Verdict Round::judge_candidates(std::span<const TokenId> drafted, Sequence& sequ
             if (better) best = other;
             best.runner_up = std::max(best.runner_up, beaten);
         }
+        if (!std::isfinite(best.value))
+            throw std::runtime_error("the largest logit of row " + std::to_string(row) + " is infinite or no number");
         best_tokens[row] = best.token;
         margins[row] = best.value - best.runner_up;
     }
