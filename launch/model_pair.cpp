@@ -54,6 +54,12 @@ void require_one_vocabulary(const OpenedModel& target, const OpenedModel& draft)
     if (target.tokenizer->fingerprint() != draft.tokenizer->fingerprint())
         throw BadOption("--draft " + draft.directory + " and --target " + target.directory +
                         " have different vocabularies; a draft must tokenize as its target does");
+    // A token that the draft has no row for could never be said beside it, though the target alone says it.
+    const int known = std::min(target.config.vocab_size, target.tokenizer->size());
+    if (draft.config.vocab_size < known)
+        throw BadOption("--draft " + draft.directory + " has a vocab_size of " +
+                        std::to_string(draft.config.vocab_size) + " and knows not all " + std::to_string(known) +
+                        " tokens of --target " + target.directory + "; choose a draft that does");
 }
 
 // Says which option to change when heads do not divide.
@@ -103,7 +109,6 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
 
     const dist::RankLayout& layout = pair->layout;
     pair->vocab_size = std::min(target.config.vocab_size, target.tokenizer->size());
-    if (has_draft) pair->vocab_size = std::min(pair->vocab_size, draft.config.vocab_size);
     pair->replica = session.split(layout.replica);
     pair->tp = session.split(layout.holds_target() ? layout.replica : -1);
     const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);

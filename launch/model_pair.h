@@ -30,7 +30,7 @@ struct ModelPair {
     std::optional<model::Decoder> draft; // on the draft owner, where there is a draft
     model::WeightType target_type{};
     model::WeightType draft_type{};
-    int vocab_size = 0; // tokens that both models and the tokenizer know
+    int vocab_size = 0; // tokens that target and tokenizer know, and so does the draft
 
     bool drafts() const { return draft.has_value(); }
     PromptLimits prompt_limits() const;

@@ -171,6 +171,13 @@ TEST(Cli, DifferentVocabulariesAreRefusedNamingBothDirectories) {
                    {draft.path(), kTarget, "different vocabularies"});
 }
 
+TEST(Cli, ADraftThatKnowsFewerTokensThanItsTargetIsRefused) {
+    const ModelCopy draft(kDraft);
+    draft.set_in_config("vocab_size", 448);
+    expect_refusal(run({"generate", "--target", kTarget, "--draft", draft.path(), "--prompt", "p"}), 2,
+                   {draft.path(), kTarget, "vocab_size of 448", "512"});
+}
+
 TEST(Cli, BadPromptsAreNamed) {
     expect_refusal(run(kPair + Strings{"--prompt", ""}), 2, {"--prompt is empty"});
     std::string longer;
