@@ -63,6 +63,7 @@ double LogitStats::entropy_nats() const {
 }
 
 double LogitStats::probability(float logit) const {
+    if (logit == max) return 1 / sum_exp;
     return std::exp(static_cast<double>(logit) - static_cast<double>(max)) / sum_exp;
 }
 
