@@ -2,6 +2,11 @@
 #include "entrodraft/launch/draft_overhead.h"
 
 #include "entrodraft/launch/environment.h"
+#include "entrodraft/model/buffer.h"
+#include "entrodraft/model/kernels/kernels.h"
+
+#include <algorithm>
+#include <vector>
 
 namespace entrodraft::launch {
 
@@ -20,6 +25,32 @@ spec::StopRule rule_of(spec::StopRuleKind kind) {
     return spec::StopRule(options);
 }
 
+// Reads as many bytes as a target pass does, so that a draft finds the caches as a round leaves them.
+class TargetTraffic {
+  public:
+    explicit TargetTraffic(ModelPair& models)
+        : team_(*models.team), floats_(models.target->weight_bytes() / sizeof(float) / n_threads()),
+          memory_(floats_ * sizeof(float) * n_threads(), model::Pages::huge), sums_(16 * n_threads()) {
+        std::fill_n(memory_.as<float>(), memory_.bytes() / sizeof(float), 1.0f);
+    }
+
+    void read() {
+        team_.run([&](int thread) {
+            const auto index = static_cast<std::size_t>(thread);
+            sums_[16 * index] +=
+                model::kernels::best_kernels().read_sum(memory_.as<float>() + index * floats_, floats_, true);
+        });
+    }
+
+  private:
+    std::size_t n_threads() const { return static_cast<std::size_t>(team_.size()); }
+
+    model::ThreadTeam& team_;
+    std::size_t floats_; // of a thread
+    model::Buffer memory_;
+    std::vector<float> sums_; // a cache line a thread: what is summed must be kept
+};
+
 } // namespace
 
 DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt) {
@@ -32,7 +63,9 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     spec::StopRule without = rule_of(spec::StopRuleKind::constant);
     spec::StopRule with = rule_of(spec::StopRuleKind::static_threshold);
     spec::Draft draft;
+    TargetTraffic traffic(models);
     const auto time = [&](spec::StopRule& rule) {
+        traffic.read();
         const double begin = models.clock.now_seconds();
         drafter->draft({.tokens = request.prompt, .most_tokens = kTokens, .request = &request, .target_hidden = {}},
                        rule, draft);

@@ -12,7 +12,7 @@ struct DraftOverhead {
 };
 
 // Drafts four tokens after a prompt with `constant`, which needs no entropy, and with `static` at a threshold that
-// never fires, in turns. Local, on the draft owner.
+// never fires, in turns, each after as much reading of memory as a target pass does. Local, on the draft owner.
 DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt);
 
 } // namespace entrodraft::launch
