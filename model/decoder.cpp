@@ -240,6 +240,10 @@ KvCache& Decoder::cache() {
 dist::Slice Decoder::local_vocab() const {
     return impl_->embedding.vocab();
 }
+const void* Decoder::first_weights(int thread) const {
+    return impl_->layers[0].qkv.matrix().first_weights(thread);
+}
+
 std::size_t Decoder::weight_bytes() const {
     return impl_->bytes_per_pass;
 }

@@ -79,6 +79,8 @@ class Decoder {
     KvCache& cache();
     // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i.
     dist::Slice local_vocab() const;
+    // The memory that `thread` reads first in the next pass: for whoever has arithmetic to overlap with fetching it.
+    const void* first_weights(int thread) const;
     std::size_t weight_bytes() const;  // read by a pass of one row on this rank
     double operations_per_row() const; // multiply-adds times two of a row on this rank, attention not counted
     int most_rows() const;             // rows a pass may have: longer prompts go in chunks

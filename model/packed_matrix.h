@@ -38,6 +38,8 @@ class PackedMatrix {
 
     // Fills this thread's part from parts stacked along the outputs. Local, one call a thread.
     void load(std::span<const MatrixPart> stacked, int thread);
+    // Where this thread's weights begin. Local.
+    const void* first_weights(int thread) const { return parts_[static_cast<std::size_t>(thread)].data; }
     // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, of
     // kernels::linear_scratch_floats(rows, k). Local, one call a thread.
     void multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows, float* y,

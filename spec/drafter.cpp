@@ -111,13 +111,16 @@ std::span<const float> ModelDrafter::step(std::span<const TokenId> tokens) {
     return result.logits.first(static_cast<std::size_t>(options_.vocab_size));
 }
 
-// Arg max alone, or with the sums behind entropy and probability, in one pass that the team shares out.
+// Arg max alone, or with the sums behind entropy and probability, in one pass that the team shares out. Those sums
+// are arithmetic: the next pass's first weights are fetched behind them.
 LogitStats ModelDrafter::look_at(std::span<const float> logits, bool whole) {
-    const auto kernel = whole ? kernels_.logit_stats : kernels_.logit_max;
     team_.run([&](int thread) {
         const dist::Slice part = dist::even_slice(options_.vocab_size, thread, team_.size(), model::kernels::kLanes);
+        const float* first = logits.data() + part.begin;
+        const int count = static_cast<int>(part.size()), index = static_cast<int>(part.begin);
         parts_[static_cast<std::size_t>(thread)] =
-            kernel(logits.data() + part.begin, static_cast<int>(part.size()), static_cast<int>(part.begin));
+            whole ? kernels_.logit_stats(first, count, index, decoder_.first_weights(thread))
+                  : kernels_.logit_max(first, count, index);
     });
     LogitStats all = parts_[0];
     for (std::size_t i = 1; i < parts_.size(); ++i)

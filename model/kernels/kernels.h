@@ -80,8 +80,9 @@ struct Kernels {
     // Rotates pairs (i, i + half) by the angles whose cosines and sines are given, in place.
     void (*rotate_half)(float* head, const float* cosines, const float* sines, int half);
     // Largest value alone, and everything.
+    // `ahead` (or nullptr): memory to fetch meanwhile, 4 bytes a logit; arithmetic and fetching then overlap.
     LogitStats (*logit_max)(const float* logits, int n, int first_index);
-    LogitStats (*logit_stats)(const float* logits, int n, int first_index);
+    LogitStats (*logit_stats)(const float* logits, int n, int first_index, const void* ahead);
     // Sum of the floats, read as fast as may be; `prefetch` asks for lines ahead of time. For the roofline.
     float (*read_sum)(const float* data, std::size_t n, bool prefetch);
     // Runs multiply-adds on registers; returns how many floating-point operations it made.

@@ -451,7 +451,7 @@ ALWAYS_INLINE float largest_of(const float* x, int n) {
 }
 
 // Sums of exp(x - max) and (x - max) exp(x - max) over a block whose maximum is known.
-ALWAYS_INLINE LogitStats sums_of(const float* x, int n, float max) {
+ALWAYS_INLINE LogitStats sums_of(const float* x, int n, float max, const float* ahead) {
     Vec sum0 = {}, sum1 = {}, shifted0 = {}, shifted1 = {};
     const Vec top = splat(max), lowest = splat(kLowestExponent);
     int i = 0;
@@ -459,6 +459,9 @@ ALWAYS_INLINE LogitStats sums_of(const float* x, int n, float max) {
         // Cut off below, so that minus infinity times zero cannot arise.
         const Vec d0 = larger(*reinterpret_cast<const Vec*>(x + i) - top, lowest);
         const Vec d1 = larger(*reinterpret_cast<const Vec*>(x + i + kWidth) - top, lowest);
+#pragma GCC unroll 2
+        for (int line = 0; line < 2 * kWidth; line += 16)
+            __builtin_prefetch(ahead + i + line);
         const Vec e0 = exp_in_range(d0), e1 = exp_in_range(d1);
         sum0 += e0;
         sum1 += e1;
@@ -509,13 +512,14 @@ LogitStats logit_max(const float* logits, int n, int first_index) {
 }
 
 // One pass over the memory, a first-level cache's worth of logits at a time: a block's maximum, then its sums.
-LogitStats logit_stats(const float* logits, int n, int first_index) {
+LogitStats logit_stats(const float* logits, int n, int first_index, const void* ahead) {
     constexpr int kBlockOfLogits = 4096;
+    const float* fetched = ahead ? static_cast<const float*>(ahead) : logits;
     LogitStats total;
     for (int begin = 0; begin < n; begin += kBlockOfLogits) {
         const int count = n - begin < kBlockOfLogits ? n - begin : kBlockOfLogits;
         const float* x = logits + begin;
-        LogitStats part = sums_of(x, count, largest_of(x, count));
+        LogitStats part = sums_of(x, count, largest_of(x, count), fetched + begin);
         part.arg_max = first_index + begin; // of the block, for now
         total = begin == 0 ? part : merge(total, part);
     }
