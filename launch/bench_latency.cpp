@@ -81,6 +81,8 @@ void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& p
         target.time(1 + i % plan.rows);
     for (int i = 0; i < plan.repetitions; ++i) {
         for (int rows = 1; rows <= plan.rows; ++rows) {
+            // The ranks start together: nobody's wait for a drafting rank counts as target time.
+            models.replica->barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
             target_samples[static_cast<std::size_t>(rows - 1)].push_back(target.time(rows));
             double run = 0;
             for (int step = 0; draft && step < kDraftRun; ++step)
