@@ -88,7 +88,7 @@ std::unique_ptr<spec::Drafter> ModelPair::make_drafter(bool drop_stop_token) {
     options.drop_stop_token = drop_stop_token;
     for (std::int64_t token : target->config().eos_token_ids)
         options.eos_tokens.push_back(static_cast<spec::TokenId>(token));
-    return spec::make_model_drafter(*draft, *team, options, clock);
+    return spec::make_model_drafter(*draft, options, clock);
 }
 
 std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options,

@@ -76,6 +76,9 @@ struct Decoder::Impl {
     Buffer x, qkv, attended, gate, up, normed, scores, scratch, logits;
     std::size_t scratch_floats = 0; // of a thread
     std::vector<float> hidden;
+    std::vector<kernels::LaneStats> lane_stats;     // [threads][kMostRows]
+    std::vector<kernels::LogitStats> summary_parts; // [threads][kMostRows]
+    std::vector<kernels::LogitStats> summaries;     // [logit_rows]
 
     // The pass at hand.
     Pass pass;
@@ -115,6 +118,7 @@ struct Decoder::Impl {
                      int count);
     void mlp(const PassContext& context, const Layer& layer);
     void project_logits(const PassContext& context);
+    void merge_summaries();
     void keep_hidden(const PassContext& context, int layers_done);
 };
 
@@ -198,6 +202,8 @@ void Decoder::Impl::load_weights(const Checkpoint& checkpoint) {
 }
 
 void Decoder::Impl::make_buffers() {
+    lane_stats.resize(index(team->size()) * kMostRows);
+    summary_parts.resize(index(team->size()) * kMostRows);
     const std::size_t row = kMostRows * sizeof(float);
     x = Buffer(row * x_stride());
     normed = Buffer(row * index(config.hidden_size) * index(team->size()));
@@ -240,10 +246,6 @@ KvCache& Decoder::cache() {
 dist::Slice Decoder::local_vocab() const {
     return impl_->embedding.vocab();
 }
-const void* Decoder::first_weights(int thread) const {
-    return impl_->layers[0].qkv.matrix().first_weights(thread);
-}
-
 std::size_t Decoder::weight_bytes() const {
     return impl_->bytes_per_pass;
 }
@@ -276,7 +278,8 @@ PassResult Decoder::forward(const Pass& pass) {
     for (const Segment& segment : d.segments)
         d.cache.append(segment.slot, segment.end - segment.begin);
     const std::size_t stride = index(d.embedding.table().n_padded());
-    return {{d.logits.as<float>(), pass.logit_rows.size() * stride}, stride, d.hidden};
+    d.merge_summaries();
+    return {{d.logits.as<float>(), pass.logit_rows.size() * stride}, stride, d.summaries, d.hidden};
 }
 
 // Checks the rows against the contract and lays out what the threads will share.
@@ -463,8 +466,43 @@ void Decoder::Impl::project_logits(const PassContext& context) {
         kernels->rms_norm(x.as<float>() + index(pass.logit_rows[i]) * x_stride(), final_norm.data(), config.hidden_size,
                           config.norm_epsilon, to + i * width);
     const PackedMatrix& matrix = config.tied_embeddings ? embedding.table() : head.matrix();
-    matrix.multiply(*kernels, context.thread, to, width, static_cast<int>(pass.logit_rows.size()), logits.as<float>(),
-                    index(matrix.n_padded()), false, context.scratch);
+    const int n_rows = static_cast<int>(pass.logit_rows.size());
+    const std::size_t stride = index(matrix.n_padded());
+    const int known = pass.summary_vocab > 0 ? pass.summary_vocab : config.vocab_size;
+    const int first = static_cast<int>(embedding.vocab().begin); // token id of this rank's first output
+    const int counted = std::clamp(known - first, 0, static_cast<int>(embedding.vocab().size()));
+    kernels::LaneStats* lanes = lane_stats.data() + index(context.thread) * kMostRows;
+    if (pass.summary == LogitSummary::entropy)
+        matrix.multiply_logits(*kernels, context.thread, to, width, n_rows, logits.as<float>(), stride, context.scratch,
+                               lanes, counted);
+    else
+        matrix.multiply(*kernels, context.thread, to, width, n_rows, logits.as<float>(), stride, false,
+                        context.scratch);
+    if (pass.summary == LogitSummary::none) return;
+    const auto begin = static_cast<int>(matrix.outputs_of(context.thread).begin);
+    const int n = std::clamp(counted - begin, 0, static_cast<int>(matrix.outputs_of(context.thread).size()));
+    for (int r = 0; r < n_rows; ++r) {
+        const float* row = logits.as<float>() + index(r) * stride + begin;
+        kernels::LogitStats& part = summary_parts[index(context.thread) * kMostRows + index(r)];
+        part = {};
+        if (n > 0)
+            part = pass.summary == LogitSummary::entropy ? kernels->finish_stats(lanes[r], row, n, first + begin)
+                                                         : kernels->logit_max(row, n, first + begin);
+    }
+}
+
+// Puts the threads' parts of each row together.
+void Decoder::Impl::merge_summaries() {
+    summaries.clear();
+    if (pass.summary == LogitSummary::none) return;
+    for (std::size_t r = 0; r < pass.logit_rows.size(); ++r) {
+        kernels::LogitStats whole = summary_parts[r];
+        for (int thread = 1; thread < team->size(); ++thread) {
+            const kernels::LogitStats& part = summary_parts[index(thread) * kMostRows + r];
+            if (part.arg_max >= 0) whole = whole.arg_max >= 0 ? merge(whole, part) : part;
+        }
+        summaries.push_back(whole);
+    }
 }
 
 } // namespace entrodraft::model

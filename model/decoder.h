@@ -38,11 +38,20 @@ enum class Mask {
     full,      // the cached prefix and every row of its slot in this pass
 };
 
+// What is wanted of each row of logits beside the logits themselves.
+enum class LogitSummary {
+    none,
+    max,     // the largest and its place
+    entropy, // the sums behind entropy and probabilities as well, made while the head's weights are read
+};
+
 struct Pass {
     std::span<const Row> rows;          // rows of one slot stand together, in order
     std::span<const int> logit_rows;    // which rows need logits; empty: none
     std::span<const int> hidden_layers; // after which layers to return hidden states (0: the embedding)
     Mask mask = Mask::causal;
+    LogitSummary summary = LogitSummary::none;
+    int summary_vocab = 0; // tokens that count in it, from the first of the vocabulary; 0: all
 };
 
 struct PassResult {
@@ -50,6 +59,8 @@ struct PassResult {
     // the vocabulary. Valid until the next pass.
     std::span<const float> logits;
     std::size_t logits_stride = 0;
+    // [logit_rows.size()], of this rank's slice; indices are token ids. Empty where none is asked for.
+    std::span<const kernels::LogitStats> summaries;
     // [hidden_layers.size()][rows.size()][hidden_size]; valid until the next pass.
     std::span<const float> hidden;
 };
@@ -79,8 +90,6 @@ class Decoder {
     KvCache& cache();
     // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i.
     dist::Slice local_vocab() const;
-    // The memory that `thread` reads first in the next pass: for whoever has arithmetic to overlap with fetching it.
-    const void* first_weights(int thread) const;
     std::size_t weight_bytes() const;  // read by a pass of one row on this rank
     double operations_per_row() const; // multiply-adds times two of a row on this rank, attention not counted
     int most_rows() const;             // rows a pass may have: longer prompts go in chunks

@@ -113,10 +113,8 @@ void PackedMatrix::load(std::span<const MatrixPart> stacked, int thread) {
     }
 }
 
-void PackedMatrix::multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
-                            float* y, std::size_t y_stride, bool add, float* scratch) const {
-    const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
-    if (part.outputs.size() == 0) return;
+kernels::LinearArgs PackedMatrix::arguments(const ThreadPart& part, const float* x, std::size_t x_stride, int rows,
+                                            float* y, std::size_t y_stride, float* scratch) const {
     kernels::LinearArgs args;
     args.w = part.data;
     args.type = type_;
@@ -127,8 +125,29 @@ void PackedMatrix::multiply(const kernels::Kernels& kernels, int thread, const f
     args.rows = rows;
     args.y = y + part.outputs.begin;
     args.y_stride = y_stride;
-    args.add = add;
     args.scratch = scratch;
+    return args;
+}
+
+void PackedMatrix::multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
+                            float* y, std::size_t y_stride, bool add, float* scratch) const {
+    const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
+    if (part.outputs.size() == 0) return;
+    kernels::LinearArgs args = arguments(part, x, x_stride, rows, y, y_stride, scratch);
+    args.add = add;
+    kernels.linear(args);
+}
+
+void PackedMatrix::multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride,
+                                   int rows, float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats,
+                                   int counted) const {
+    const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
+    for (int r = 0; r < rows; ++r)
+        stats[r].clear();
+    if (part.outputs.size() == 0) return;
+    kernels::LinearArgs args = arguments(part, x, x_stride, rows, y, y_stride, scratch);
+    args.stats = stats;
+    args.stats_outputs = counted - static_cast<int>(part.outputs.begin);
     kernels.linear(args);
 }
 

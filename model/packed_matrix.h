@@ -38,12 +38,15 @@ class PackedMatrix {
 
     // Fills this thread's part from parts stacked along the outputs. Local, one call a thread.
     void load(std::span<const MatrixPart> stacked, int thread);
-    // Where this thread's weights begin. Local.
-    const void* first_weights(int thread) const { return parts_[static_cast<std::size_t>(thread)].data; }
     // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, of
     // kernels::linear_scratch_floats(rows, k). Local, one call a thread.
     void multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows, float* y,
                   std::size_t y_stride, bool add, float* scratch) const;
+    // The same as logits, y = x . w, whose running sums go to stats[r], cleared first, as far as they are of the first
+    // `counted` outputs. Local, one call a thread.
+    void multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
+                         float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats, int counted) const;
+
     // out[i] = weight of (output, input i) for inputs in `range`: a row of a tied embedding. Local.
     void read_output(int output, dist::Slice range, float* out) const;
 
@@ -54,6 +57,8 @@ class PackedMatrix {
         char* data = nullptr;
     };
     std::size_t part_bytes(const ThreadPart& part) const;
+    kernels::LinearArgs arguments(const ThreadPart& part, const float* x, std::size_t x_stride, int rows, float* y,
+                                  std::size_t y_stride, float* scratch) const;
 
     int n_ = 0;
     int n_padded_ = 0;

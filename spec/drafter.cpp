@@ -29,10 +29,8 @@ constexpr float kNotComputed = std::numeric_limits<float>::quiet_NaN();
 
 class ModelDrafter final : public Drafter {
   public:
-    ModelDrafter(model::Decoder& decoder, model::ThreadTeam& team, const ModelDrafterOptions& options,
-                 const dist::Clock& clock)
-        : decoder_(decoder), team_(team), options_(options), clock_(clock), kernels_(model::kernels::best_kernels()),
-          parts_(static_cast<std::size_t>(team.size())) {}
+    ModelDrafter(model::Decoder& decoder, const ModelDrafterOptions& options, const dist::Clock& clock)
+        : decoder_(decoder), options_(options), clock_(clock) {}
 
     std::string name() const override { return "model"; }
 
@@ -53,22 +51,22 @@ class ModelDrafter final : public Drafter {
     std::size_t context() const { return static_cast<std::size_t>(decoder_.config().max_positions); }
     void forget_rejected(std::span<const TokenId> tokens);
     void read(std::span<const TokenId> tokens);
-    std::span<const float> step(std::span<const TokenId> tokens);
-    LogitStats look_at(std::span<const float> logits, bool whole);
+    struct Step {
+        std::span<const float> logits; // [vocab]
+        LogitStats stats;
+    };
+    Step step(std::span<const TokenId> tokens, model::LogitSummary summary);
     TokenId choose(std::span<const float> logits, const DraftRequest& request, std::size_t step,
                    const LogitStats& stats);
     DraftEnd why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const;
 
     model::Decoder& decoder_;
-    model::ThreadTeam& team_;
     ModelDrafterOptions options_;
     const dist::Clock& clock_;
-    const model::kernels::Kernels& kernels_;
     std::vector<TokenId> cached_; // tokens whose keys and values the cache holds
     std::vector<TokenId> text_;   // the text with what is drafted so far
     std::vector<model::Row> rows_;
     std::vector<float> q_; // [drafted][vocab]
-    std::vector<LogitStats> parts_;
 };
 
 // Cuts the cache back to where it agrees with the text, leaving at least the last token to be read.
@@ -95,37 +93,25 @@ void ModelDrafter::read(std::span<const TokenId> tokens) {
     }
 }
 
-// One draft pass: reads what of `tokens` the cache lacks (one or two of them, as a rule) and returns the logits
-// that follow.
-std::span<const float> ModelDrafter::step(std::span<const TokenId> tokens) {
+// One draft pass: reads what of `tokens` the cache lacks (one or two of them, as a rule); what follows is a row of
+// logits and its summary.
+ModelDrafter::Step ModelDrafter::step(std::span<const TokenId> tokens, model::LogitSummary summary) {
     const auto most = static_cast<std::size_t>(decoder_.most_rows());
     if (tokens.size() - cached_.size() > most) read(tokens.first(tokens.size() - most));
     rows_.clear();
     for (std::size_t i = cached_.size(); i < tokens.size(); ++i)
         rows_.push_back({tokens[i], kSlot, static_cast<int>(i), static_cast<int>(rows_.size()) - 1});
     const int last_row[] = {static_cast<int>(rows_.size()) - 1};
-    const model::PassResult result =
-        decoder_.forward({.rows = rows_, .logit_rows = last_row, .hidden_layers = {}, .mask = model::Mask::causal});
+    const model::PassResult result = decoder_.forward({.rows = rows_,
+                                                       .logit_rows = last_row,
+                                                       .hidden_layers = {},
+                                                       .mask = model::Mask::causal,
+                                                       .summary = summary,
+                                                       .summary_vocab = options_.vocab_size});
     for (const model::Row& row : rows_)
         cached_.push_back(row.token);
-    return result.logits.first(static_cast<std::size_t>(options_.vocab_size));
-}
-
-// Arg max alone, or with the sums behind entropy and probability, in one pass that the team shares out. Those sums
-// are arithmetic: the next pass's first weights are fetched behind them.
-LogitStats ModelDrafter::look_at(std::span<const float> logits, bool whole) {
-    team_.run([&](int thread) {
-        const dist::Slice part = dist::even_slice(options_.vocab_size, thread, team_.size(), model::kernels::kLanes);
-        const float* first = logits.data() + part.begin;
-        const int count = static_cast<int>(part.size()), index = static_cast<int>(part.begin);
-        parts_[static_cast<std::size_t>(thread)] =
-            whole ? kernels_.logit_stats(first, count, index, decoder_.first_weights(thread))
-                  : kernels_.logit_max(first, count, index);
-    });
-    LogitStats all = parts_[0];
-    for (std::size_t i = 1; i < parts_.size(); ++i)
-        if (parts_[i].arg_max >= 0) all = merge(all, parts_[i]);
-    return all;
+    return {result.logits.first(static_cast<std::size_t>(options_.vocab_size)),
+            result.summaries.empty() ? LogitStats{} : result.summaries[0]};
 }
 
 TokenId ModelDrafter::choose(std::span<const float> logits, const DraftRequest& request, std::size_t step,
@@ -166,12 +152,14 @@ void ModelDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
     if (sampled) q_.resize(static_cast<std::size_t>(cap) * vocab);
 
     text_.assign(request.tokens.begin(), request.tokens.end());
+    const bool whole = rule.needs_entropy();
+    const auto summary = whole     ? model::LogitSummary::entropy
+                         : sampled ? model::LogitSummary::none
+                                   : model::LogitSummary::max;
     while (draft.end == DraftEnd::none) {
-        const std::span<const float> logits = step(text_);
+        const auto [logits, stats] = step(text_, summary);
         ++draft.passes;
         const double before = clock_.now_seconds();
-        const bool whole = rule.needs_entropy();
-        const LogitStats stats = whole || !sampled ? look_at(logits, whole) : LogitStats{};
         const double entropy = whole ? stats.entropy_nats() : 0;
         rule.should_stop(entropy);
         draft.entropy_seconds += clock_.now_seconds() - before;
@@ -196,9 +184,9 @@ void ModelDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
 
 } // namespace
 
-std::unique_ptr<Drafter> make_model_drafter(model::Decoder& decoder, model::ThreadTeam& team,
-                                            const ModelDrafterOptions& options, const dist::Clock& clock) {
-    return std::make_unique<ModelDrafter>(decoder, team, options, clock);
+std::unique_ptr<Drafter> make_model_drafter(model::Decoder& decoder, const ModelDrafterOptions& options,
+                                            const dist::Clock& clock) {
+    return std::make_unique<ModelDrafter>(decoder, options, clock);
 }
 
 } // namespace entrodraft::spec

@@ -27,7 +27,7 @@ struct Draft {
     DraftEnd end = DraftEnd::none;
     int passes = 0;
     double seconds = 0;         // of the phase, but for entropy_seconds
-    double entropy_seconds = 0; // on the look at the logits (arg max or entropy) and the stop decision
+    double entropy_seconds = 0; // on entropy and stop decision, beyond the sums that the head's pass keeps
 
     void clear();
 };
@@ -60,7 +60,7 @@ struct ModelDrafterOptions {
 };
 
 // A draft model on this rank alone. `decoder` is owned by the caller and outlives the drafter.
-std::unique_ptr<Drafter> make_model_drafter(model::Decoder& decoder, model::ThreadTeam& team,
-                                            const ModelDrafterOptions& options, const dist::Clock& clock);
+std::unique_ptr<Drafter> make_model_drafter(model::Decoder& decoder, const ModelDrafterOptions& options,
+                                            const dist::Clock& clock);
 
 } // namespace entrodraft::spec

@@ -54,6 +54,14 @@ const Kernels& best_kernels() {
     return portable::kTable;
 }
 
+void LaneStats::clear() {
+    for (int lane = 0; lane < kLanes; ++lane) {
+        max[lane] = -3.0e38f; // below any logit, yet a number
+        sum_exp[lane] = 0;
+        sum_shifted_exp[lane] = 0;
+    }
+}
+
 double LogitStats::log_sum_exp() const {
     return static_cast<double>(max) + std::log(sum_exp);
 }

@@ -24,6 +24,16 @@ constexpr std::size_t linear_scratch_floats(int rows, int k) {
            kLinearPieceStride;
 }
 
+// Running sums over logits, lane by lane, each against its own lane's maximum so far: what a multiplication can keep
+// up while it waits for weights. finish_stats makes LogitStats of them.
+struct LaneStats {
+    alignas(64) float max[kLanes];
+    alignas(64) float sum_exp[kLanes];         // of exp(x - max)
+    alignas(64) float sum_shifted_exp[kLanes]; // of (x - max) exp(x - max)
+
+    void clear(); // to those of no logits
+};
+
 // y[r][0..16 * units) = or += sum over k of x[r][k] * w[k][0..16 * units), k in order.
 struct LinearArgs {
     const void* w = nullptr; // [units][k][16], 64-byte aligned
@@ -36,7 +46,9 @@ struct LinearArgs {
     float* y = nullptr;
     std::size_t y_stride = 0;
     bool add = false;
-    float* scratch = nullptr; // linear_scratch_floats(rows, k), this thread's own
+    float* scratch = nullptr;   // linear_scratch_floats(rows, k), this thread's own
+    LaneStats* stats = nullptr; // [rows]: also sums up the first stats_outputs outputs of each row as logits
+    int stats_outputs = 0;
 };
 
 // out[i][d] = sum over keys j < n_keys[i] of softmax_j(scale q[i] . key[j]) * value[j][d], keys in order.
@@ -80,9 +92,10 @@ struct Kernels {
     // Rotates pairs (i, i + half) by the angles whose cosines and sines are given, in place.
     void (*rotate_half)(float* head, const float* cosines, const float* sines, int half);
     // Largest value alone, and everything.
-    // `ahead` (or nullptr): memory to fetch meanwhile, 4 bytes a logit; arithmetic and fetching then overlap.
     LogitStats (*logit_max)(const float* logits, int n, int first_index);
-    LogitStats (*logit_stats)(const float* logits, int n, int first_index, const void* ahead);
+    LogitStats (*logit_stats)(const float* logits, int n, int first_index);
+    // The same from sums that linear has kept over these n logits.
+    LogitStats (*finish_stats)(const LaneStats& lanes, const float* logits, int n, int first_index);
     // Sum of the floats, read as fast as may be; `prefetch` asks for lines ahead of time. For the roofline.
     float (*read_sum)(const float* data, std::size_t n, bool prefetch);
     // Runs multiply-adds on registers; returns how many floating-point operations it made.

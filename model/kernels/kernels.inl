@@ -76,6 +76,34 @@ struct Float16 {
     }
 };
 
+// ---- exponential ----
+
+constexpr float kMasked = -3.0e38f;       // a score or logit that does not count
+constexpr float kLowestExponent = -87.0f; // exp of less is nearly subnormal
+
+// exp(x) for kLowestExponent <= x <= 0, as 2^n 2^f with |f| <= 1/2. Relative error below 2e-7 (3e-6 for large -x,
+// where x log2(e) is rounded).
+ALWAYS_INLINE Vec exp_in_range(Vec x) {
+    constexpr float kLog2E = 1.44269504088896341f;
+    const Vec magic = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
+    const Vec shifted = x * kLog2E + magic;
+    const Vec f = x * kLog2E - (shifted - magic);
+    Vec p = splat(1.3276472454890609e-3f); // minimax over relative error, degree 5
+    p = p * f + 9.675541892647743e-3f;
+    p = p * f + 5.550713092088699e-2f;
+    p = p * f + 2.4022120237350464e-1f;
+    p = p * f + 6.931469440460205e-1f;
+    p = p * f + 1.0000001192092896f;
+    const IntVec exponent = __builtin_bit_cast(IntVec, shifted) << 23;
+    const IntVec bits = __builtin_bit_cast(IntVec, p) + exponent;
+    return __builtin_bit_cast(Vec, bits);
+}
+
+// exp(x) for x <= 0; less than kLowestExponent counts as that.
+ALWAYS_INLINE Vec exp_nonpositive(Vec x) {
+    return exp_in_range(larger(x, splat(kLowestExponent)));
+}
+
 // ---- linear ----
 
 // Activations are laid out anew in pieces of kPiece inputs, every row of a piece a fixed distance apart, so that the
@@ -96,6 +124,35 @@ void lay_out(const LinearArgs& a) {
                 *reinterpret_cast<Vec*>(to + i) = *reinterpret_cast<const Vec*>(from + i);
             for (; i < count; ++i)
                 to[i] = from[i];
+        }
+    }
+}
+
+// Takes the outputs x of a unit, or a part of it from `lane` on, into a row's running sums.
+ALWAYS_INLINE void take_logits(LaneStats& stats, int lane, Vec x) {
+    Vec* max = reinterpret_cast<Vec*>(stats.max + lane);
+    Vec* sum = reinterpret_cast<Vec*>(stats.sum_exp + lane);
+    Vec* shifted = reinterpret_cast<Vec*>(stats.sum_shifted_exp + lane);
+    const Vec top = larger(x, *max);
+    const Vec lowest = splat(kLowestExponent);
+    const Vec fall = larger(*max - top, lowest), d = larger(x - top, lowest);
+    const Vec keep = exp_in_range(fall), e = exp_in_range(d);
+    *shifted = (*shifted + fall * *sum) * keep + d * e;
+    *sum = *sum * keep + e;
+    *max = top;
+}
+
+// The same for a whole block; outputs from stats_outputs on do not count.
+template <int kRows, int kVectors>
+ALWAYS_INLINE void take_outputs(const LinearArgs& a, int unit, int first_row, const Vec (&sums)[kRows][kVectors]) {
+    for (int v = 0; v < kVectors; ++v) {
+        const int output = unit * kLanes + v * kWidth, counted = a.stats_outputs - output;
+        if (counted <= 0) return;
+        for (int r = 0; r < kRows; ++r) {
+            Vec x = sums[r][v];
+            for (int lane = counted; lane < kWidth; ++lane)
+                x[lane] = kMasked;
+            take_logits(a.stats[first_row + r], v * kWidth % kLanes, x);
         }
     }
 }
@@ -147,6 +204,7 @@ template <typename Weight, int kRows, int kUnits> void linear_block(const Linear
             *out = a.add ? *out + sums[r][v] : sums[r][v];
         }
     }
+    if (a.stats) take_outputs<kRows, kVectors>(a, unit, first_row, sums);
 }
 
 // Calls the block of exactly `rows` rows, 1 <= rows <= kRows.
@@ -206,31 +264,6 @@ void linear(const LinearArgs& a) {
 }
 
 // ---- elementwise ----
-
-constexpr float kLowestExponent = -87.0f; // exp of less is nearly subnormal
-
-// exp(x) for kLowestExponent <= x <= 0, as 2^n 2^f with |f| <= 1/2. Relative error below 2e-7 (3e-6 for large -x,
-// where x log2(e) is rounded).
-ALWAYS_INLINE Vec exp_in_range(Vec x) {
-    constexpr float kLog2E = 1.44269504088896341f;
-    const Vec magic = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
-    const Vec shifted = x * kLog2E + magic;
-    const Vec f = x * kLog2E - (shifted - magic);
-    Vec p = splat(1.3276472454890609e-3f); // minimax over relative error, degree 5
-    p = p * f + 9.675541892647743e-3f;
-    p = p * f + 5.550713092088699e-2f;
-    p = p * f + 2.4022120237350464e-1f;
-    p = p * f + 6.931469440460205e-1f;
-    p = p * f + 1.0000001192092896f;
-    const IntVec exponent = __builtin_bit_cast(IntVec, shifted) << 23;
-    const IntVec bits = __builtin_bit_cast(IntVec, p) + exponent;
-    return __builtin_bit_cast(Vec, bits);
-}
-
-// exp(x) for x <= 0; less than kLowestExponent counts as that.
-ALWAYS_INLINE Vec exp_nonpositive(Vec x) {
-    return exp_in_range(larger(x, splat(kLowestExponent)));
-}
 
 // Sum of the lanes, always in the same order.
 ALWAYS_INLINE float sum_lanes(Vec v) {
@@ -325,8 +358,6 @@ template <int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, i
                                     lane) = sums[i] * a.scale;
     }
 }
-
-constexpr float kMasked = -3.0e38f;
 
 // Turns scores into weights that sum to 1 / the returned scale; masked and padded keys get exactly 0.
 float soften(const AttentionArgs& a, int query, int n_padded) {
@@ -451,7 +482,7 @@ ALWAYS_INLINE float largest_of(const float* x, int n) {
 }
 
 // Sums of exp(x - max) and (x - max) exp(x - max) over a block whose maximum is known.
-ALWAYS_INLINE LogitStats sums_of(const float* x, int n, float max, const float* ahead) {
+ALWAYS_INLINE LogitStats sums_of(const float* x, int n, float max) {
     Vec sum0 = {}, sum1 = {}, shifted0 = {}, shifted1 = {};
     const Vec top = splat(max), lowest = splat(kLowestExponent);
     int i = 0;
@@ -459,9 +490,6 @@ ALWAYS_INLINE LogitStats sums_of(const float* x, int n, float max, const float* 
         // Cut off below, so that minus infinity times zero cannot arise.
         const Vec d0 = larger(*reinterpret_cast<const Vec*>(x + i) - top, lowest);
         const Vec d1 = larger(*reinterpret_cast<const Vec*>(x + i + kWidth) - top, lowest);
-#pragma GCC unroll 2
-        for (int line = 0; line < 2 * kWidth; line += 16)
-            __builtin_prefetch(ahead + i + line);
         const Vec e0 = exp_in_range(d0), e1 = exp_in_range(d1);
         sum0 += e0;
         sum1 += e1;
@@ -512,14 +540,13 @@ LogitStats logit_max(const float* logits, int n, int first_index) {
 }
 
 // One pass over the memory, a first-level cache's worth of logits at a time: a block's maximum, then its sums.
-LogitStats logit_stats(const float* logits, int n, int first_index, const void* ahead) {
+LogitStats logit_stats(const float* logits, int n, int first_index) {
     constexpr int kBlockOfLogits = 4096;
-    const float* fetched = ahead ? static_cast<const float*>(ahead) : logits;
     LogitStats total;
     for (int begin = 0; begin < n; begin += kBlockOfLogits) {
         const int count = n - begin < kBlockOfLogits ? n - begin : kBlockOfLogits;
         const float* x = logits + begin;
-        LogitStats part = sums_of(x, count, largest_of(x, count), fetched + begin);
+        LogitStats part = sums_of(x, count, largest_of(x, count));
         part.arg_max = first_index + begin; // of the block, for now
         total = begin == 0 ? part : merge(total, part);
     }
@@ -527,6 +554,27 @@ LogitStats logit_stats(const float* logits, int n, int first_index, const void* 
     const int block = total.arg_max - first_index;
     total.arg_max += index_of(logits + block, n - block < kBlockOfLogits ? n - block : kBlockOfLogits, total.max);
     return total;
+}
+
+// A lane's sums count against the largest maximum of all lanes.
+LogitStats finish_stats(const LaneStats& lanes, const float* logits, int n, int first_index) {
+    LogitStats stats;
+    stats.max = lanes.max[0];
+    for (int lane = 1; lane < kLanes; ++lane)
+        stats.max = lanes.max[lane] > stats.max ? lanes.max[lane] : stats.max;
+    const Vec top = splat(stats.max), lowest = splat(kLowestExponent);
+    Vec sum = {}, shifted = {};
+    for (int lane = 0; lane < kLanes; lane += kWidth) {
+        const Vec of_lanes = *reinterpret_cast<const Vec*>(lanes.sum_exp + lane);
+        const Vec fall = larger(*reinterpret_cast<const Vec*>(lanes.max + lane) - top, lowest);
+        const Vec keep = exp_in_range(fall);
+        sum += of_lanes * keep;
+        shifted += (*reinterpret_cast<const Vec*>(lanes.sum_shifted_exp + lane) + fall * of_lanes) * keep;
+    }
+    stats.sum_exp = static_cast<double>(sum_lanes(sum));
+    stats.sum_shifted_exp = static_cast<double>(sum_lanes(shifted));
+    stats.arg_max = first_index + index_of(logits, n, stats.max);
+    return stats;
 }
 
 // ---- roofline ----
@@ -579,7 +627,7 @@ double spin_multiply_add(int iterations, float* sink) {
 } // namespace
 
 extern const Kernels kTable;
-const Kernels kTable = {KERNEL_SET_NAME, linear,    attention,   rms_norm, silu_multiply,
-                        rotate_half,     logit_max, logit_stats, read_sum, spin_multiply_add};
+const Kernels kTable = {KERNEL_SET_NAME, linear,      attention,    rms_norm, silu_multiply,    rotate_half,
+                        logit_max,       logit_stats, finish_stats, read_sum, spin_multiply_add};
 
 } // namespace entrodraft::model::kernels::KERNEL_SET

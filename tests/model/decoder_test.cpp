@@ -304,6 +304,42 @@ TEST(DecoderMask, FullLetsEveryRowSeeTheWholePass) {
 
 // ---- what else a pass returns and refuses ----
 
+// The sums that the head keeps while it multiplies say what a separate look at the finished logits says.
+TEST(Decoder, SummarisesLogitsAsASeparateLookDoes) {
+    const std::vector<model::Row> rows = {{7, 0, 0, -1}, {19, 0, 1, 0}, {300, 0, 2, 1}};
+    const std::vector<int> logit_rows = {0, 2};
+    for (const char* name : {"avx512", "avx2", "portable"}) {
+        const model::kernels::Kernels* table = model::kernels::kernels_named(name);
+        if (!table) continue;
+        for (const int threads : {1, 3}) {
+            for (const int known : {512, 500, 37, 5}) {
+                TestModelOptions options{.threads = threads};
+                options.decoder.kernels = table;
+                TestModel model(golden_directory("llama-target"), options);
+                for (const auto wanted : {model::LogitSummary::max, model::LogitSummary::entropy}) {
+                    model.decoder.cache().truncate(0, 0);
+                    const model::PassResult result = model.decoder.forward({.rows = rows,
+                                                                            .logit_rows = logit_rows,
+                                                                            .hidden_layers = {},
+                                                                            .mask = Mask::causal,
+                                                                            .summary = wanted,
+                                                                            .summary_vocab = known});
+                    ASSERT_EQ(result.summaries.size(), 2u);
+                    for (std::size_t i = 0; i < 2; ++i) {
+                        const float* logits = result.logits.data() + i * result.logits_stride;
+                        const model::kernels::LogitStats apart = table->logit_stats(logits, known, 0);
+                        EXPECT_EQ(result.summaries[i].arg_max, apart.arg_max);
+                        EXPECT_EQ(result.summaries[i].max, apart.max);
+                        if (wanted == model::LogitSummary::max) continue;
+                        EXPECT_NEAR(result.summaries[i].entropy_nats(), apart.entropy_nats(), 3e-6) << name << known;
+                        EXPECT_NEAR(result.summaries[i].log_sum_exp(), apart.log_sum_exp(), 3e-6) << name << known;
+                    }
+                }
+            }
+        }
+    }
+}
+
 TEST(Decoder, ReturnsHiddenStatesOfTheLayersAskedFor) {
     TestModel model(golden_directory("llama-target"));
     const std::vector<TokenId> tokens = varied_tokens(7, 512);

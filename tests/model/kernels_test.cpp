@@ -398,7 +398,7 @@ RowInDouble stats_in_double(const std::vector<float>& logits) {
 void check_logits(const Kernels& table, const std::vector<float>& logits, int first_index) {
     const RowInDouble want = stats_in_double(logits);
     const int n = static_cast<int>(logits.size());
-    const LogitStats got = table.logit_stats(logits.data(), n, first_index, nullptr);
+    const LogitStats got = table.logit_stats(logits.data(), n, first_index);
     EXPECT_EQ(got.arg_max, want.arg_max + first_index);
     EXPECT_EQ(got.max, logits[static_cast<std::size_t>(want.arg_max)]);
     EXPECT_NEAR(got.log_sum_exp(), want.log_sum_exp, 1e-6 * (1 + std::fabs(want.log_sum_exp)));
@@ -421,7 +421,7 @@ TEST_P(KernelTable, LogitStatsEqualDoubleSumsAtEverySize) {
 TEST_P(KernelTable, LogitStatsOfAFlatRowAreThoseOfTheUniformDistribution) {
     for (const std::size_t n : {2U, 50U, 4096U}) {
         const std::vector<float> flat(n, -3.5F);
-        const LogitStats stats = table().logit_stats(flat.data(), static_cast<int>(n), 0, nullptr);
+        const LogitStats stats = table().logit_stats(flat.data(), static_cast<int>(n), 0);
         EXPECT_EQ(stats.arg_max, 0);
         EXPECT_NEAR(stats.entropy_nats(), std::log(static_cast<double>(n)), 1e-6);
     }
@@ -439,7 +439,7 @@ TEST_P(KernelTable, OfEqualLargestLogitsTheLowestIndexWins) {
                 first = std::min(first, at);
             }
             ASSERT_EQ(table().logit_max(logits.data(), static_cast<int>(n), 0).arg_max, static_cast<int>(first));
-            ASSERT_EQ(table().logit_stats(logits.data(), static_cast<int>(n), 0, nullptr).arg_max, static_cast<int>(first));
+            ASSERT_EQ(table().logit_stats(logits.data(), static_cast<int>(n), 0).arg_max, static_cast<int>(first));
         }
     }
 }
@@ -454,17 +454,17 @@ TEST_P(KernelTable, BannedTokensOfMinusInfinityCountForNothing) {
         std::fill(logits.begin(), logits.end(), -kInfinity); // one token alone is left: nothing to guess
         logits[n - 1] = -50.0F;
         check_logits(table(), logits, 0);
-        EXPECT_NEAR(table().logit_stats(logits.data(), static_cast<int>(n), 0, nullptr).entropy_nats(), 0.0, 1e-6);
+        EXPECT_NEAR(table().logit_stats(logits.data(), static_cast<int>(n), 0).entropy_nats(), 0.0, 1e-6);
     }
 }
 
 TEST_P(KernelTable, PartsMergedInOrderEqualTheWholeRow) {
     const std::vector<float> logits = random_floats(4096, 81, 4.0F);
-    const LogitStats whole = table().logit_stats(logits.data(), 4096, 0, nullptr);
+    const LogitStats whole = table().logit_stats(logits.data(), 4096, 0);
     for (const int part : {64, 100, 1024, 1366, 4000}) {
-        LogitStats merged = table().logit_stats(logits.data(), std::min(part, 4096), 0, nullptr);
+        LogitStats merged = table().logit_stats(logits.data(), std::min(part, 4096), 0);
         for (int begin = part; begin < 4096; begin += part)
-            merged = merge(merged, table().logit_stats(logits.data() + begin, std::min(part, 4096 - begin), begin, nullptr));
+            merged = merge(merged, table().logit_stats(logits.data() + begin, std::min(part, 4096 - begin), begin));
         EXPECT_EQ(merged.arg_max, whole.arg_max);
         EXPECT_EQ(merged.max, whole.max);
         EXPECT_NEAR(merged.entropy_nats(), whole.entropy_nats(), 1e-6 * (1 + whole.entropy_nats())) << part;
@@ -472,14 +472,14 @@ TEST_P(KernelTable, PartsMergedInOrderEqualTheWholeRow) {
     }
     std::vector<float> tie(128, 0.0F);
     tie[20] = tie[100] = 5.0F;
-    EXPECT_EQ(merge(table().logit_stats(tie.data(), 64, 0, nullptr), table().logit_stats(tie.data() + 64, 64, 64, nullptr)).arg_max, 20);
+    EXPECT_EQ(merge(table().logit_stats(tie.data(), 64, 0), table().logit_stats(tie.data() + 64, 64, 64)).arg_max, 20);
 }
 
 TEST_P(KernelTable, APartThatIsBannedWholeChangesNothingInAMerge) {
     const std::vector<float> logits = random_floats(64, 91), banned(64, -kInfinity);
-    const LogitStats part = table().logit_stats(logits.data(), 64, 64, nullptr);
-    const LogitStats none = table().logit_stats(banned.data(), 64, 0, nullptr);
-    const LogitStats more = table().logit_stats(banned.data(), 64, 128, nullptr);
+    const LogitStats part = table().logit_stats(logits.data(), 64, 64);
+    const LogitStats none = table().logit_stats(banned.data(), 64, 0);
+    const LogitStats more = table().logit_stats(banned.data(), 64, 128);
     for (const LogitStats& merged : {merge(none, part), merge(part, more), merge(merge(none, none), part)}) {
         EXPECT_EQ(merged.arg_max, part.arg_max);
         EXPECT_EQ(merged.sum_exp, part.sum_exp);

@@ -22,7 +22,7 @@ struct Bench {
     explicit Bench(const spec::ModelDrafterOptions& drafter_options = {.vocab_size = 512, .eos_tokens = {}},
                    int max_positions = 0)
         : model(kDraft, {.threads = 2, .max_positions = max_positions}), check(kDraft),
-          drafter(spec::make_model_drafter(model.decoder, model.team, drafter_options, clock)) {
+          drafter(spec::make_model_drafter(model.decoder, drafter_options, clock)) {
         drafter->begin_sequence();
     }
 
@@ -245,7 +245,7 @@ TEST(ModelDrafter, TimesItselfOnTheClockItWasGiven) {
     TestModel model(kDraft);
     dist::ManualClock still;
     const auto drafter =
-        spec::make_model_drafter(model.decoder, model.team, {.vocab_size = 512, .eos_tokens = {}}, still);
+        spec::make_model_drafter(model.decoder, {.vocab_size = 512, .eos_tokens = {}}, still);
     drafter->begin_sequence();
     StopRule rule(rule_of(StopRuleKind::static_threshold));
     Draft draft;

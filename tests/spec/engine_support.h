@@ -43,7 +43,7 @@ class TestPair {
         options.drop_stop_token = drop_stop_token;
         for (const std::int64_t token : target.config.eos_token_ids)
             options.eos_tokens.push_back(static_cast<TokenId>(token));
-        return spec::make_model_drafter(draft.decoder, draft.team, options, clock);
+        return spec::make_model_drafter(draft.decoder, options, clock);
     }
 
     std::unique_ptr<spec::Engine> engine(const RunOptions& options, spec::Drafter* drafter) {
