@@ -12,7 +12,11 @@
 #include "entrodraft/launch/signals.h"
 #include "entrodraft/spec/generate.h"
 
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <sstream>
 
 namespace entrodraft::launch {
@@ -25,12 +29,22 @@ const char* const kUsage =
     "Exit codes: 0 all served; 1 failure; 2 bad options; 3 some lines had errors;\n"
     "75 stopped by a signal after a clean flush: run again with --resume.\n";
 
+// How long to wait for a line before the other ranks are told that there is none yet: far less than they wait,
+// and little enough that a signal to any rank ends the wait within the half second that SIGTERM leaves.
+std::chrono::milliseconds patience(double collective_timeout_seconds) {
+    return std::chrono::milliseconds(std::clamp(static_cast<int>(collective_timeout_seconds * 250), 1, 200));
+}
+
 // The coordinator's side of a run: where requests come from and completions go.
 class Desk {
   public:
-    Desk(const GenerateOptions& options, const ModelPair& models);
+    // Opens the files; before the models, so that a mistake there does not cost the loading of them.
+    explicit Desk(const GenerateOptions& options);
+    // Reads the prompt, or passes over what an earlier run served.
+    void begin(const ModelPair& models);
 
     std::optional<spec::Request> next_request();
+    bool waiting() { return reader_ && reader_->lines().waiting(); }
     void on_text(const spec::Request& request, std::string_view text);
     void on_complete(const spec::Request& request, spec::Completion completion);
     // Ends the streamed text and reports.
@@ -44,6 +58,7 @@ class Desk {
 
     const GenerateOptions* options_;
     ResultWriter writer_;
+    std::unique_ptr<LineReader> lines_; // until begin()
     std::optional<RequestReader> reader_;
     std::optional<spec::Request> prompt_;       // of --prompt, until it is handed out
     std::optional<spec::Request> to_check_;     // decoded once, to be decoded again without drafting
@@ -54,17 +69,33 @@ class Desk {
     Progress progress_;
 };
 
-Desk::Desk(const GenerateOptions& options, const ModelPair& models)
-    : options_(&options), writer_(options.output, options.resume ? Existing::resume : Existing::refuse),
+// The name of an output file that is not the input; a resumed one would be cut and appended to.
+const std::string& output_beside_input(const GenerateOptions& options) {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    const std::string input = options.input == "-" ? "/dev/stdin" : options.input;
+    if (!options.prompt && options.output != "-" && fs::is_regular_file(options.output, ignored) &&
+        fs::equivalent(input, options.output, ignored))
+        throw BadOption("--input and --output are the same file: " + options.output);
+    return options.output;
+}
+
+Desk::Desk(const GenerateOptions& options)
+    : options_(&options), writer_(output_beside_input(options), options.resume ? Existing::resume : Existing::refuse),
       progress_(options.quiet || options.prompt.has_value()) {
+    if (!streams()) lines_ = std::make_unique<LineReader>(options.input);
+}
+
+void Desk::begin(const ModelPair& models) {
     if (streams()) {
-        const InputItem item = request_of_prompt(*options.prompt, options.requests, models.prompt_limits());
+        const InputItem item = request_of_prompt(*options_->prompt, options_->requests, models.prompt_limits());
         if (const auto* bad = std::get_if<BadLine>(&item)) throw BadOption("--prompt: " + bad->error);
         prompt_ = std::get<spec::Request>(item);
         return;
     }
-    reader_.emplace(options.input, options.requests, models.prompt_limits());
-    skip_served(*reader_, writer_, options.output);
+    reader_.emplace(std::move(lines_), options_->requests, models.prompt_limits());
+    skip_served(*reader_, writer_, options_->output);
+    reader_->lines().set_patience(patience(options_->models.collective_timeout_seconds));
     next_order_ = counts_.resumed = static_cast<std::int64_t>(writer_.served().size());
 }
 
@@ -146,6 +177,7 @@ void Desk::finish(RunSummary summary) {
     summary.checked = counts_.checked;
     summary.check_differs = counts_.check_differs;
     counts_.interrupted = summary.interrupted = summary.interrupted || (reader_ && reader_->lines().interrupted());
+    summary.resumable = !streams() && options_->output != "-";
     if (streams() && summary.interrupted) writer_.write_text("\n");
     if (options_->quiet) return;
     std::string text = format_summary(summary);
@@ -175,18 +207,22 @@ spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPa
 int run_generate(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options(session, arguments, kUsage, generate_groups(), generate_options);
     if (!options) return kAllServed;
-    install_signal_handlers();
-    const auto models = open_models(session, options->models, {options->replicas, options->placement});
+    install_signal_handlers(session.world_rank() == 0);
     const double timeout = options->models.collective_timeout_seconds;
-    const bool coordinates = models->layout.is_coordinator();
-
+    const Placement placement = {options->replicas, options->placement};
     std::optional<Desk> desk;
     in_agreement(session, timeout, [&] {
-        if (coordinates) desk.emplace(*options, *models);
+        if (layout_of(session, placement).is_coordinator()) desk.emplace(*options);
+    });
+    const auto models = open_models(session, options->models, placement);
+    const bool coordinates = models->layout.is_coordinator();
+    in_agreement(session, timeout, [&] {
+        if (desk) desk->begin(*models);
     });
     spec::EngineCallbacks callbacks;
     if (coordinates) {
         callbacks.next_request = [&] { return desk->next_request(); };
+        callbacks.waiting = [&] { return desk->waiting(); };
         callbacks.on_text = [&](const spec::Request& request, std::string_view text) { desk->on_text(request, text); };
         callbacks.on_complete = [&](const spec::Request& request, spec::Completion completion) {
             desk->on_complete(request, std::move(completion));

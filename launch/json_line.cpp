@@ -24,7 +24,7 @@ Json parse_json_line(std::string_view line) {
     } catch (const Json::parse_error& error) {
         throw std::runtime_error("not JSON: unexpected text at byte " + std::to_string(error.byte));
     } catch (const Json::exception&) {
-        throw std::runtime_error("not JSON: a number out of range");
+        throw std::runtime_error("a number is out of range");
     }
     if (!json.is_object()) throw std::runtime_error("not a JSON object");
     return json;

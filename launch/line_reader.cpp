@@ -1,19 +1,24 @@
 // Lines of a file or of stdin: see line_reader.h.
 #include "entrodraft/launch/line_reader.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdexcept>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 namespace entrodraft::launch {
 
 LineReader::LineReader(const std::string& file, std::size_t longest_line)
     : file_(file == "-" ? "stdin" : file), longest_line_(longest_line) {
-    descriptor_ = file == "-" ? STDIN_FILENO : open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    // A named pipe that nobody writes to yet: next() waits for its writer, not open().
+    descriptor_ = file == "-" ? STDIN_FILENO : open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor_ < 0) throw std::runtime_error(file_ + ": cannot be opened: " + std::strerror(errno));
+    if (file != "-") fcntl(descriptor_, F_SETFL, 0);
     struct stat info {};
     if (fstat(descriptor_, &info) == 0) {
         if (S_ISDIR(info.st_mode)) {
@@ -28,6 +33,22 @@ LineReader::~LineReader() {
     if (descriptor_ > STDIN_FILENO) close(descriptor_);
 }
 
+// False when a signal came first, or patience ran out.
+bool LineReader::await_bytes(Time began) {
+    int milliseconds = -1;
+    if (patience_) {
+        const auto left = began + *patience_ - std::chrono::steady_clock::now();
+        milliseconds = std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+    }
+    pollfd awaited{descriptor_, POLLIN, 0};
+    const int ready = poll(&awaited, 1, milliseconds);
+    if (ready < 0 && errno != EINTR) throw std::runtime_error(file_ + ": cannot be read: " + std::strerror(errno));
+    interrupted_ = ready < 0;
+    waiting_ = ready == 0;
+    return ready > 0;
+}
+
+// False when a signal came first.
 bool LineReader::fill() {
     constexpr std::size_t kChunk = std::size_t{64} << 10;
     buffer_.erase(0, position_);
@@ -36,17 +57,17 @@ bool LineReader::fill() {
     buffer_.resize(before + kChunk);
     const ssize_t got = read(descriptor_, buffer_.data() + before, kChunk);
     buffer_.resize(before + static_cast<std::size_t>(got > 0 ? got : 0));
-    if (got < 0 && errno == EINTR) {
-        interrupted_ = true;
-        return false;
-    }
+    interrupted_ = got < 0 && errno == EINTR;
+    if (interrupted_) return false;
     if (got < 0) throw std::runtime_error(file_ + ": cannot be read: " + std::strerror(errno));
     if (got == 0) at_end_ = true;
-    return got > 0;
+    return true;
 }
 
 std::optional<Line> LineReader::next() {
+    const Time began = std::chrono::steady_clock::now();
     Line line;
+    line.too_long = std::exchange(skipping_, false);
     std::size_t searched = 0; // bytes after position_ known to hold no newline
     for (;;) {
         const std::size_t newline = buffer_.find('\n', position_ + searched);
@@ -67,7 +88,10 @@ std::optional<Line> LineReader::next() {
             position_ = end;
             searched = 0;
         }
-        if (!fill() && interrupted_) return std::nullopt;
+        if (!await_bytes(began) || !fill()) {
+            skipping_ = line.too_long;
+            return std::nullopt;
+        }
     }
 }
 

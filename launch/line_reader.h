@@ -1,6 +1,7 @@
 // Lines of a file or of stdin, one at a time: a file of any size takes the memory of its longest line.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,15 +24,21 @@ class LineReader {
     LineReader(const LineReader&) = delete;
     LineReader& operator=(const LineReader&) = delete;
 
-    // The next line; nothing at the end, or when a signal interrupted the wait for one. Throws std::runtime_error.
-    // Local.
+    // The next line; nothing at the end, or when a signal interrupted the wait for one, or patience ran out.
+    // Throws std::runtime_error. Local.
     std::optional<Line> next();
     bool interrupted() const { return interrupted_; }
+    bool waiting() const { return waiting_; } // the last next() ran out of patience: ask again
+    // How long next() waits for a line that has not come yet; without it, as long as it takes.
+    void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
     const std::string& file() const { return file_; }
     std::uint64_t bytes_read() const { return bytes_read_; } // of whole lines handed out
     std::uint64_t file_bytes() const { return file_bytes_; } // 0: not a regular file
 
   private:
+    using Time = std::chrono::steady_clock::time_point;
+
+    bool await_bytes(Time began);
     bool fill();
 
     std::string file_;
@@ -39,6 +46,9 @@ class LineReader {
     int descriptor_ = -1;
     bool at_end_ = false;
     bool interrupted_ = false;
+    bool waiting_ = false;
+    bool skipping_ = false; // within a line that is too long
+    std::optional<std::chrono::milliseconds> patience_;
     std::string buffer_;
     std::size_t position_ = 0; // first byte of buffer_ not handed out
     std::uint64_t bytes_read_ = 0;

@@ -91,6 +91,10 @@ std::unique_ptr<spec::Drafter> ModelPair::make_drafter(bool drop_stop_token) {
     return spec::make_model_drafter(*draft, options, clock);
 }
 
+dist::RankLayout layout_of(const dist::Session& session, const Placement& placement) {
+    return dist::make_layout(session.world_rank(), session.world_size(), placement.replicas, placement.draft);
+}
+
 std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options,
                                        const Placement& placement) {
     const double timeout = options.collective_timeout_seconds;
@@ -98,8 +102,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     auto pair = std::make_unique<ModelPair>();
     OpenedModel target, draft;
     in_agreement(session, timeout, [&] {
-        pair->layout =
-            dist::make_layout(session.world_rank(), session.world_size(), placement.replicas, placement.draft);
+        pair->layout = layout_of(session, placement);
         target = open_model(options.target, "--target");
         if (has_draft) draft = open_model(options.draft, "--draft");
         if (has_draft) require_one_vocabulary(target, draft);

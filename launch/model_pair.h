@@ -42,6 +42,9 @@ struct Placement {
     dist::DraftPlacement draft = dist::DraftPlacement::colocated;
 };
 
+// Throws std::invalid_argument where the ranks do not fit it. Local.
+dist::RankLayout layout_of(const dist::Session& session, const Placement& placement);
+
 // Throws OrderlyFailure. Collective over the world.
 std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options, const Placement& placement);
 

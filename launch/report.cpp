@@ -53,7 +53,8 @@ void say(const std::string& line) {
 std::string format_summary(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
     const auto count = [](std::int64_t number) { return std::to_string(number); };
-    std::string text = summary.interrupted ? "stopped by a signal; run again with --resume to serve the rest\n" : "";
+    std::string text = summary.interrupted ? "stopped by a signal" : "";
+    if (summary.interrupted) text += summary.resumable ? "; run again with --resume to serve the rest\n" : "\n";
     text += "  served     " + count(summary.served) + (summary.served == 1 ? " prompt" : " prompts");
     if (summary.with_error > 0) text += ", " + count(summary.with_error) + " not served (see their error lines)";
     if (summary.resumed > 0) text += ", " + count(summary.resumed) + " found in the output already";

@@ -28,6 +28,7 @@ struct RunSummary {
     EntropyUnit entropy_unit = EntropyUnit::nats;
     double lenience = 1;
     bool interrupted = false;
+    bool resumable = false; // there is an output file that --resume can go on with
 };
 
 // A few plain lines, each ended by a newline. Local.

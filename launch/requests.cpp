@@ -54,6 +54,14 @@ void refuse_options_of_the_run(const Json& object) {
             throw std::runtime_error(std::string("field ") + field + " is unknown; did you mean max_new_tokens?");
 }
 
+// "--top-p must be ..." in terms of a line: "top_p must be ...".
+std::string as_field(std::string why) {
+    if (why.rfind("--", 0) != 0) return why;
+    why.erase(0, 2);
+    std::replace(why.begin(), std::find(why.begin(), why.end(), ' '), '-', '_');
+    return why;
+}
+
 void apply_overrides(const Json& object, spec::Request& request) {
     for (const auto& [field, value] : object.items()) {
         if (field == "max_new_tokens")
@@ -67,8 +75,8 @@ void apply_overrides(const Json& object, spec::Request& request) {
         else if (field == "seed")
             request.sampling.seed = seed_field(value);
     }
-    const char* why = spec::why_invalid(request.sampling);
-    if (why != nullptr && *why != '\0') throw std::runtime_error(why);
+    if (const char* why = spec::why_invalid(request.sampling); why != nullptr && *why != '\0')
+        throw std::runtime_error(as_field(why));
 }
 
 std::vector<spec::TokenId> encode_text(const std::string& text, const PromptLimits& limits) {
@@ -152,11 +160,14 @@ InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& de
 }
 
 RequestReader::RequestReader(const std::string& file, const RequestDefaults& defaults, PromptLimits limits)
-    : lines_(file), defaults_(defaults), limits_(std::move(limits)) {}
+    : RequestReader(std::make_unique<LineReader>(file), defaults, std::move(limits)) {}
+
+RequestReader::RequestReader(std::unique_ptr<LineReader> lines, const RequestDefaults& defaults, PromptLimits limits)
+    : lines_(std::move(lines)), defaults_(defaults), limits_(std::move(limits)) {}
 
 std::optional<InputItem> RequestReader::next() {
     for (;;) {
-        const std::optional<Line> line = lines_.next();
+        const std::optional<Line> line = lines_->next();
         if (!line) return std::nullopt;
         const std::int64_t number = number_++;
         if (!line->too_long && line->text.find_first_not_of(" \t\r") == std::string::npos) continue;

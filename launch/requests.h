@@ -11,6 +11,7 @@
 #include "entrodraft/spec/request.h"
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -24,7 +25,7 @@ namespace entrodraft::launch {
 // A line that cannot be served, and why.
 struct BadLine {
     std::string id = "null";          // compact JSON
-    std::optional<std::int64_t> line; // from 0, where it has no id that could be read
+    std::optional<std::int64_t> line; // from 0 as missing ids are; only where no id could be read
     std::string error;
 };
 
@@ -51,12 +52,13 @@ InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& de
 class RequestReader {
   public:
     RequestReader(const std::string& file, const RequestDefaults& defaults, PromptLimits limits);
-    // Nothing at the end, or when interrupted by a signal. Throws std::runtime_error when the file cannot be read.
+    RequestReader(std::unique_ptr<LineReader> lines, const RequestDefaults& defaults, PromptLimits limits);
+    // Nothing where LineReader::next() has nothing. Throws std::runtime_error when the file cannot be read.
     std::optional<InputItem> next();
-    const LineReader& lines() const { return lines_; }
+    LineReader& lines() { return *lines_; }
 
   private:
-    LineReader lines_;
+    std::unique_ptr<LineReader> lines_;
     RequestDefaults defaults_;
     PromptLimits limits_;
     std::int64_t number_ = 0;

@@ -18,8 +18,22 @@ namespace entrodraft::launch {
 
 namespace {
 
+const char* const kNeedsOurs = "--resume needs a file this program wrote";
+constexpr std::string_view kLineBegin = "{\"id\":";
+
 double rounded(double value) {
     return std::round(value * 1e6) / 1e6;
+}
+
+bool is_result(const Json& object) {
+    return object.contains("id") && (object.contains("text") || object.contains("error"));
+}
+
+// Whether an unterminated line may be one of ours, cut off: what is not must stay, whatever --resume says.
+bool is_torn_result(const std::string& text) {
+    if (text.compare(0, kLineBegin.size(), kLineBegin, 0, text.size()) != 0) return false;
+    const Json whole = Json::parse(text, nullptr, false);
+    return whole.is_discarded() || is_result(whole);
 }
 
 } // namespace
@@ -39,14 +53,14 @@ std::string result_line(const spec::Request& request, const spec::Completion& co
                      {"draft_passes", stats.draft_passes},
                      {"seconds", rounded(stats.seconds.total)},
                      {"ms_per_token", rounded(stats.ms_per_token())}};
-    return "{\"id\":" + request.id + "," + compact(rest).substr(1);
+    return std::string(kLineBegin) + request.id + "," + compact(rest).substr(1);
 }
 
 std::string error_line(const BadLine& bad) {
     Json rest;
     if (bad.line) rest["line"] = *bad.line;
     rest["error"] = bad.error;
-    return "{\"id\":" + bad.id + "," + compact(rest).substr(1);
+    return std::string(kLineBegin) + bad.id + "," + compact(rest).substr(1);
 }
 
 ResultWriter::ResultWriter(const std::string& file, Existing existing) : file_(file == "-" ? "stdout" : file) {
@@ -86,17 +100,15 @@ void ResultWriter::read_existing() {
     LineReader lines(file_, SIZE_MAX);
     std::uint64_t whole_bytes = 0;
     while (const auto line = lines.next()) {
-        if (!line->terminated) break; // torn: its writer died
-        const std::string place = file_ + " line " + std::to_string(served_.size());
+        const std::string place = file_ + " line " + std::to_string(served_.size() + 1);
+        if (!line->terminated && is_torn_result(line->text)) break; // its writer died
         Json object;
         try {
             object = parse_json_line(line->text);
         } catch (const std::exception& error) {
-            throw std::runtime_error(place + " (from 0): " + error.what() +
-                                     "; --resume needs a file this program wrote");
+            throw std::runtime_error(place + ": " + error.what() + "; " + kNeedsOurs);
         }
-        if (!object.contains("id") || (!object.contains("text") && !object.contains("error")))
-            throw std::runtime_error(place + " (from 0) is no result; --resume needs a file this program wrote");
+        if (!line->terminated || !is_result(object)) throw std::runtime_error(place + " is no result; " + kNeedsOurs);
         if (object.contains("error")) ++served_with_error_;
         served_.push_back(hash_of_id(compact(object["id"])));
         whole_bytes = lines.bytes_read();
@@ -128,7 +140,7 @@ void ResultWriter::write_text(std::string_view text) {
 void skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output) {
     for (std::size_t i = 0; i < writer.served().size(); ++i) {
         const auto item = reader.next();
-        const std::string place = output + " line " + std::to_string(i) + " (from 0)";
+        const std::string place = output + " line " + std::to_string(i + 1);
         if (!item)
             throw std::runtime_error(place + ": " + reader.lines().file() +
                                      " has no line for it; resume with the input of that run");

@@ -18,6 +18,7 @@ constexpr int kInterrupted = 130; // what shells expect of Ctrl-C
 volatile int first_signal = 0;
 timer_t abandonment_timer;
 volatile sig_atomic_t timer_made = 0;
+volatile sig_atomic_t says_so = 0;
 
 void set_timer(long nanoseconds) {
     itimerspec when{};
@@ -32,6 +33,9 @@ extern "C" void on_stop(int signal) {
 }
 
 extern "C" void on_abandonment(int) {
+    constexpr char kMessage[] =
+        "entrodraft: stopped by SIGTERM; what was under way did not end in time and is dropped\n";
+    if (says_so != 0 && write(STDERR_FILENO, kMessage, sizeof kMessage - 1) < 0) _exit(kStopped);
     _exit(kStopped);
 }
 
@@ -44,7 +48,8 @@ void handle(int signal, void (*handler)(int)) {
 
 } // namespace
 
-void install_signal_handlers() {
+void install_signal_handlers(bool speaks) {
+    says_so = speaks ? 1 : 0;
     handle(SIGALRM, on_abandonment);
     sigevent event{};
     event.sigev_notify = SIGEV_SIGNAL;

@@ -6,8 +6,9 @@
 
 namespace entrodraft::launch {
 
-// Installs the handlers, and ignores SIGPIPE so that a closed pipe is a write error. Once, early. Local.
-void install_signal_handlers();
+// Installs the handlers, and ignores SIGPIPE so that a closed pipe is a write error. `speaks`: this rank says on
+// stderr that it abandons a round. Once, early. Local.
+void install_signal_handlers(bool speaks);
 
 // 0, or the first signal seen.
 const volatile int& stop_signal();

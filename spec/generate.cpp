@@ -18,7 +18,7 @@ struct Engine::Impl {
     void follow_up(Command done, const EngineCallbacks& callbacks);
 };
 
-// Admit, prefill, rounds, retire; then the next request. Coordinator only.
+// Admit, prefill, rounds, retire; then the next request, or idling until it comes. Coordinator only.
 Plan Engine::Impl::next_plan(const EngineCallbacks& callbacks) {
     if (sequence && sequence->ended()) return {Command::retire, &*sequence}; // a signal does not lose a finished text
     if (round.signal_seen()) return {Command::interrupt, nullptr};
@@ -26,7 +26,7 @@ Plan Engine::Impl::next_plan(const EngineCallbacks& callbacks) {
         return {round.prefill_left() > 0 ? Command::prefill : Command::round, &*sequence};
     }
     std::optional<Request> request = callbacks.next_request();
-    if (!request) return {Command::stop, nullptr};
+    if (!request) return {callbacks.waiting && callbacks.waiting() ? Command::idle : Command::stop, nullptr};
     sequence.emplace(std::move(*request), options.stop_rule, *parts.tokenizer, callbacks.on_text);
     sequence->admitted_at = parts.clock->now_seconds();
     return {Command::admit, &*sequence};

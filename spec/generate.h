@@ -46,7 +46,8 @@ struct EngineParts {
 
 // What the coordinator asks for and hands out. Unused on the other ranks.
 struct EngineCallbacks {
-    std::function<std::optional<Request>()> next_request;          // empty: no more
+    std::function<std::optional<Request>()> next_request; // empty: no more, or none yet (well before the timeout)
+    std::function<bool()> waiting; // whether empty meant none yet, so that it is asked again; may be unset
     std::function<void(const Request&, std::string_view)> on_text; // a piece of text; may be unset
     std::function<void(const Request&, Completion)> on_complete;
 };

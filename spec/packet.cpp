@@ -84,7 +84,7 @@ std::string Packet::why_unexpected(std::uint64_t round, std::uint64_t checksum) 
     if (head.round != round) return wrong("number", head.round, round);
     if (head.checksum != checksum) return wrong("checksum", head.checksum, checksum);
     const auto command = static_cast<unsigned>(head.command);
-    if (command < static_cast<unsigned>(Command::round) || command > static_cast<unsigned>(Command::interrupt))
+    if (command < static_cast<unsigned>(Command::round) || command > static_cast<unsigned>(Command::idle))
         return "packet command " + std::to_string(command) + " is unknown";
     if (head.slot >= n_slots_)
         return "packet slot " + std::to_string(head.slot) + " is not one of " + std::to_string(n_slots_);

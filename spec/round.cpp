@@ -75,6 +75,8 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
         gather(0, {}, stop_signal);
         if (coordinates) plan.sequence->stats.seconds.prefill += lap();
         return;
+    case Command::idle:
+        return gather(0, {}, stop_signal); // a signal ends the wait, a dead rank is missed
     case Command::retire:
     case Command::stop:
     case Command::interrupt:

@@ -15,7 +15,7 @@
 
 namespace entrodraft::spec {
 
-// What the coordinator wants done next. `sequence` is the one concerned; null for stop and interrupt.
+// What the coordinator wants done next. `sequence` is the one concerned; null for idle, stop and interrupt.
 struct Plan {
     Command command = Command::stop;
     Sequence* sequence = nullptr;
@@ -26,7 +26,7 @@ class Round {
     Round(const EngineOptions& options, const EngineParts& parts);
 
     // One command of the protocol, on every rank: a round, or one of the steps around it (admit, prefill, retire,
-    // stop, interrupt). `plan` counts on the coordinator only. Returns what was announced. Throws RoundError.
+    // idle, stop, interrupt). `plan` counts on the coordinator only. Returns what was announced. Throws RoundError.
     // Collective over the replica.
     Command step(const Plan& plan, const volatile int& stop_signal);
 

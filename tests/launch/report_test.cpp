@@ -44,6 +44,15 @@ TEST(Report, SummaryHoldsTheFiguresOfTheDesign) {
     EXPECT_TRUE(holds(text, "moving-average, factor 0.5, window 7")) << text;
 }
 
+TEST(Report, AdvisesToResumeOnlyWhereThatWorks) {
+    RunSummary summary = summary_of_a_run();
+    EXPECT_FALSE(holds(format_summary(summary), "stopped"));
+    summary.interrupted = true;
+    EXPECT_TRUE(holds(format_summary(summary), "stopped by a signal\n"));
+    summary.resumable = true;
+    EXPECT_TRUE(holds(format_summary(summary), "stopped by a signal; run again with --resume to serve the rest\n"));
+}
+
 TEST(Report, PlainDecodingHasNoRule) {
     RunSummary summary = summary_of_a_run();
     summary.drafting = false;
@@ -63,7 +72,7 @@ TEST(Report, ErrorsResumedLinesAndChecksAreCounted) {
     summary.resumed = 4;
     summary.checked = 2;
     summary.check_differs = 1;
-    summary.interrupted = true;
+    summary.interrupted = summary.resumable = true;
     const std::string text = format_summary(summary);
     EXPECT_TRUE(holds(text, "3 not served"));
     EXPECT_TRUE(holds(text, "4 found in the output already"));

@@ -3,7 +3,10 @@
 #include "entrodraft/launch/requests.h"
 #include "launch/scratch_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace {
 
@@ -85,7 +88,7 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
         {R"({"prompt": "p"} {})", "not JSON"},
         {"{\"prompt\": \"\xff\"}", "not JSON"},
         {R"({"prompt": "\ud800"})", "not JSON"},
-        {R"({"prompt": "p", "temperature": 1e999})", "not JSON"},
+        {R"({"prompt": "p", "temperature": 1e999})", "a number is out of range"},
         {R"([1])", "not a JSON object"},
         {R"("text")", "not a JSON object"},
         {R"({"prompt": "a", "prompt": "b"})", "field 'prompt' is given twice"},
@@ -104,10 +107,10 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
         {R"({"prompt": "p", "max_new_tokens": 0})", "max_new_tokens"},
         {R"({"prompt": "p", "max_new_tokens": "5"})", "max_new_tokens"},
         {R"({"prompt": "p", "max_new_tokens": 1e3})", "max_new_tokens"},
-        {R"({"prompt": "p", "temperature": -1})", "temperature"},
+        {R"({"prompt": "p", "temperature": -1})", "temperature must be 0 (greedy) or"},
         {R"({"prompt": "p", "temperature": "hot"})", "temperature must be a number"},
         {R"({"prompt": "p", "top_k": -1})", "top_k"},
-        {R"({"prompt": "p", "top_p": 2})", "top"},
+        {R"({"prompt": "p", "top_p": 2})", "top_p must be a number from 0 to 1"},
         {R"({"prompt": "p", "seed": -1})", "seed"},
         {R"({"prompt": "p", "stop_rule": "static"})", "cannot be set by line; use --stop-rule"},
         {R"({"prompt": "p", "max_tokens": 5})", "did you mean max_new_tokens?"},
@@ -177,6 +180,35 @@ TEST(LineReader, LinesLongerThanItsBufferStayWhole) {
     EXPECT_EQ(reader.next()->text, text);
     EXPECT_EQ(reader.next()->text, text);
     EXPECT_FALSE(reader.next().has_value());
+}
+
+TEST(LineReader, PatienceGivesUpOnALineThatHasNotComeAndLosesNothingOfIt) {
+    using namespace std::chrono_literals;
+    const test::ScratchFile place("");
+    const std::string path = place.path() + "-pipe";
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    LineReader reader(path, 100); // does not wait for a writer
+    reader.set_patience(5ms);
+    EXPECT_FALSE(reader.next().has_value());
+    EXPECT_TRUE(reader.waiting());
+    const int writer = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    const auto send = [&](const std::string& text) {
+        EXPECT_EQ(write(writer, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    };
+    send("fir");
+    EXPECT_FALSE(reader.next().has_value());
+    EXPECT_TRUE(reader.waiting());
+    send("st\n" + std::string(150, 'x'));
+    EXPECT_EQ(reader.next()->text, "first");
+    EXPECT_FALSE(reader.next().has_value()); // in the midst of a line that is too long
+    EXPECT_TRUE(reader.waiting());
+    send("x\nlast\n");
+    EXPECT_TRUE(reader.next()->too_long);
+    EXPECT_EQ(reader.next()->text, "last");
+    close(writer);
+    EXPECT_FALSE(reader.next().has_value());
+    EXPECT_FALSE(reader.waiting());
+    unlink(path.c_str());
 }
 
 TEST(LineReader, NamesAFileThatCannotBeRead) {

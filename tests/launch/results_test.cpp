@@ -152,10 +152,19 @@ TEST(Resume, RefusesAnotherInputsOutput) {
 
 TEST(Resume, RefusesAFileThatIsNoOutput) {
     const test::ScratchFile text("hello\nworld\n"), json("{\"id\":1}\n");
-    EXPECT_NE(message_of([&] { ResultWriter(text.path(), Existing::resume); }).find("line 0 (from 0): not JSON"),
+    EXPECT_NE(message_of([&] { ResultWriter(text.path(), Existing::resume); }).find("line 1: not JSON"),
               std::string::npos);
     EXPECT_NE(message_of([&] { ResultWriter(json.path(), Existing::resume); }).find("is no result"), std::string::npos);
     EXPECT_EQ(text.text(), "hello\nworld\n");
+}
+
+TEST(Resume, CutsOffNothingButALineOfItsOwn) {
+    for (const std::string foreign : {"a note", "{ \"id\": 1, \"text\": \"\"}", "{\"id\":1,\"prompt\":\"x\"}", "[1"}) {
+        const test::ScratchFile file(foreign); // without a newline, as a torn line is
+        EXPECT_NE(message_of([&] { ResultWriter(file.path(), Existing::resume); }).find(" line 1"), std::string::npos)
+            << foreign;
+        EXPECT_EQ(file.text(), foreign);
+    }
 }
 
 } // namespace

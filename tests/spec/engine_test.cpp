@@ -277,6 +277,41 @@ TEST(Engine, ASignalEndsTheRunAndDropsOnlyWhatIsUnfinished) {
     EXPECT_EQ(handed_out, 3);
 }
 
+TEST(Engine, IdlesWhileRequestsAreStillToCome) {
+    TestPair pair(kTarget, kDraft);
+    const auto drafter = pair.model_drafter();
+    const auto engine = pair.engine({}, drafter.get());
+    const volatile int signal = 0;
+    int asked = 0;
+    std::size_t completed = 0;
+    spec::EngineCallbacks callbacks;
+    callbacks.next_request = [&]() -> std::optional<Request> {
+        ++asked;
+        if (asked % 3 != 0) return std::nullopt; // none, none, one, none, none, one, ...
+        return request_of(golden_prompt(0), 4);
+    };
+    callbacks.waiting = [&] { return completed < 2; };
+    callbacks.on_complete = [&](const Request&, Completion) { ++completed; };
+    EXPECT_EQ(engine->run(callbacks, signal), spec::RunEnd::finished);
+    EXPECT_EQ(completed, 2U);
+    EXPECT_EQ(asked, 7);
+}
+
+TEST(Engine, ASignalEndsTheIdling) {
+    TestPair pair(kTarget, kDraft);
+    const auto engine = pair.engine({}, nullptr);
+    volatile int signal = 0;
+    int asked = 0;
+    spec::EngineCallbacks callbacks;
+    callbacks.next_request = [&]() -> std::optional<Request> {
+        if (++asked == 3) signal = 10;
+        return std::nullopt;
+    };
+    callbacks.waiting = [&] { return asked < 100; };
+    EXPECT_EQ(engine->run(callbacks, signal), spec::RunEnd::interrupted);
+    EXPECT_EQ(asked, 3);
+}
+
 TEST(Engine, ATextThatIsFinishedInTheRoundOfASignalIsStillHandedOut) {
     TestPair pair(kTarget, kDraft);
     const auto engine = pair.engine({}, nullptr);

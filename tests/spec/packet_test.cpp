@@ -105,7 +105,7 @@ TEST(Packet, SaysWhichFieldIsUnexpected) {
     says("magic", [](Packet& p) { p.header().magic ^= 1; });
     says("version", [](Packet& p) { p.header().version = 2; });
     says("command 0", [](Packet& p) { p.header().command = static_cast<Command>(0); });
-    says("command 7", [](Packet& p) { p.header().command = static_cast<Command>(7); });
+    says("command 8", [](Packet& p) { p.header().command = static_cast<Command>(8); });
     says("slot 2 ", [](Packet& p) { p.header().slot = 2; });
     says("0 bytes", [](Packet& p) { p.header().command = Command::admit; });
     says("0 rows", [](Packet& p) { p.header().command = Command::prefill; });
