@@ -52,7 +52,8 @@ template <std::size_t n>
 Command find(const CommandName (&commands)[n], const std::string& prefix, const Arguments& arguments) {
     const std::string all = prefix.empty() ? "generate, tokenize or bench" : "latency or compare";
     if (arguments.empty())
-        throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all);
+        throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all +
+                        "; see entrodraft --help");
     std::vector<std::string> names;
     for (const CommandName& command : commands) {
         if (command.run != nullptr) names.emplace_back(command.name);
@@ -61,9 +62,12 @@ Command find(const CommandName (&commands)[n], const std::string& prefix, const 
             throw BadOption(prefix + arguments[0] + " is not part of this version, which has " + all);
         return command.run;
     }
+    if (arguments[0].rfind('-', 0) == 0)
+        throw BadOption("the command goes first, then its options: " + all + "; see entrodraft --help");
     const auto meant = nearest(arguments[0], names);
-    throw BadOption("unknown command '" + prefix + arguments[0] + "'" +
-                    (meant ? "; did you mean " + prefix + *meant + "?" : "; there are " + all));
+    throw BadOption(
+        "unknown command '" + prefix + arguments[0] + "'" +
+        (meant ? "; did you mean " + prefix + *meant + "?" : "; it must be " + all + "; see entrodraft --help"));
 }
 
 bool asks_for(const Arguments& arguments, const char* option) {

@@ -33,6 +33,11 @@ const OptionSpec* find_spec(const std::vector<OptionGroup>& groups, std::string_
     return nullptr;
 }
 
+// The option that an argument names: "--seed", not "--seed=1".
+const OptionSpec* find_option(const std::vector<OptionGroup>& groups, const std::string& argument) {
+    return argument.rfind("--", 0) == 0 ? find_spec(groups, argument.substr(2)) : nullptr;
+}
+
 bool is_switch(const OptionSpec& spec) {
     return *spec.value == '\0';
 }
@@ -69,6 +74,18 @@ std::string strip_dashes(const std::string& name) {
     return begin == std::string::npos ? "" : name.substr(begin, name.find('=') - begin);
 }
 
+// "--target --prompt x": the value is missing, and the next option must not stand in for it.
+void refuse_options_as_values(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
+    for (std::size_t i = 0; i + 1 < arguments.size(); ++i) {
+        const OptionSpec* option = find_option(groups, arguments[i]);
+        if (option == nullptr || is_switch(*option)) continue;
+        const std::string& value = arguments[++i];
+        if (find_option(groups, value.substr(0, value.find('='))) != nullptr)
+            throw BadOption(arguments[i - 1] + " needs a value: " + option->value + "; write " + arguments[i - 1] +
+                            "=" + value + " if " + value + " is meant as one");
+    }
+}
+
 ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
     po::options_description all;
     for (const OptionGroup& group : groups)
@@ -78,10 +95,11 @@ ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const std:
     ParsedOptions parsed;
     try {
         const auto result = po::command_line_parser(arguments).options(all).style(long_only).run();
+        refuse_options_as_values(groups, arguments);
         for (const auto& option : result.options) {
             if (option.position_key >= 0 || option.string_key.empty())
                 throw BadOption("unexpected argument '" + option.value.at(0) +
-                                "'; options begin with --, and a command takes no other arguments");
+                                "'; options begin with --, and --help lists them");
             parsed.add(option.string_key, option.value.empty() ? "true" : option.value.front(), "");
         }
     } catch (const po::unknown_option& error) {
@@ -128,7 +146,7 @@ int ParsedOptions::integer(const std::string& name, int otherwise, int least, in
     if (value == nullptr) return otherwise;
     int number = 0;
     if (!parse_whole(value->text, number) || number < least || number > most) {
-        const std::string range = most == INT32_MAX ? "at least " + std::to_string(least)
+        const std::string range = most == INT32_MAX ? "of at least " + std::to_string(least)
                                                     : "from " + std::to_string(least) + " to " + std::to_string(most);
         throw BadOption("--" + name + " " + value->text + value->place + ": must be a whole number " + range);
     }
@@ -205,11 +223,13 @@ ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const std::v
 }
 
 ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::string& file) {
+    if (file.empty()) throw BadOption("--config is empty; name a file");
     std::ifstream stream(file);
     if (!stream) throw BadOption("--config " + file + ": cannot be read; check the path");
     ParsedOptions parsed;
     std::string line;
     for (int number = 1; std::getline(stream, line); ++number) {
+        if (number == 1 && line.rfind("\xef\xbb\xbf", 0) == 0) line.erase(0, 3); // the mark some editors write
         line = trim(line);
         if (line.empty() || line.front() == '#') continue;
         const std::string where = file + " line " + std::to_string(number);
@@ -218,7 +238,8 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
         const std::string name = trim(line.substr(0, equals));
         std::string value = trim(line.substr(equals + 1));
         const OptionSpec* spec = find_spec(groups, name);
-        if (spec == nullptr || name == "config" || name == "help")
+        if (name == "config" || name == "help") throw BadOption(where + ": " + name + " belongs on the command line");
+        if (spec == nullptr)
             throw BadOption(where + ": unknown option '" + name + "'" + did_you_mean(name, names_of(groups)));
         if (!value.empty() && value.front() == '"') {
             const auto json = nlohmann::json::parse(value, nullptr, false);

@@ -26,7 +26,7 @@ struct NotYet {
 
 constexpr NotYet kNotYet[] = {
     {"drafter", "*", "drafts with a model: --draft DIR"},
-    {"device", "cuda", "decodes on the CPU: --device cpu"},
+    {"device", "cuda|gpu", "decodes on the CPU: --device cpu"},
     {"dtype", "int8|int4|float8|fp8", "has float32, bfloat16 and float16"},
     {"draft-dtype", "int8|int4|float8|fp8", "has float32, bfloat16 and float16"},
     {"draft-placement", "dedicated|sharded", "drafts on the first rank: --draft-placement colocated"},

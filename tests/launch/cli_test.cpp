@@ -319,7 +319,57 @@ TEST(Cli, SigusrStopsAfterTheRoundWithCode75AndWholeLines) {
     EXPECT_EQ(WEXITSTATUS(status), 75);
 }
 
+TEST(Cli, AFileIsNotItsOwnOutput) {
+    const ScratchFile file("{\"id\":1,\"prompt\":\"x\"}");
+    const std::string text = file.text();
+    expect_refusal(run(kPair + Strings{"--input", file.path(), "--output", file.path(), "--resume"}), 2,
+                   {"--input and --output are the same file", file.path()});
+    expect_refusal(run(kPair + Strings{"--input", "-", "--output", file.path(), "--resume"}, "", "< " + file.path()), 2,
+                   {"the same file"});
+    EXPECT_EQ(file.text(), text);
+}
+
+TEST(Cli, ClosedStandardDescriptorsAreNotTakenForFiles) {
+    const ScratchFile input("{\"prompt\": \"The ferry\"}\n"), output("");
+    const Strings files = {"--input", input.path(), "--output", output.path(), "--max-new-tokens", "4"};
+    EXPECT_EQ(run(kPair + files, "bash -c 'exec \"$0\" \"$@\" <&- >&- 2>&-'").code, 0);
+    EXPECT_EQ(lines_of(output.text()).size(), 1u); // and no summary between
+    const Ended unread = run(kPair + Strings{"--input", "-"}, "bash -c 'exec \"$0\" \"$@\" <&-'");
+    EXPECT_EQ(unread.code, 1);
+    EXPECT_NE(unread.err.find("stdin: cannot be read"), std::string::npos) << unread.err;
+}
+
 // ---- several ranks ----
+
+const std::string kMpirun = "mpirun --oversubscribe --bind-to none -n 2" +
+                            std::string(geteuid() == 0 ? " --allow-run-as-root " : " ") + quoted(ENTRODRAFT_BINARY) +
+                            " generate --target " + kTarget + " --max-new-tokens 4 ";
+
+TEST(CliRanks, APauseOnStdinLongerThanTheTimeoutEndsNothing) {
+    const ScratchFile output(""), err("");
+    const std::string lines = "(echo '{\"prompt\": \"The ferry\"}'; sleep 6; echo '{\"prompt\": \"The sea\"}')";
+    const int status = std::system((lines + " | timeout 60 " + kMpirun + "--input - --collective-timeout 4 --quiet > " +
+                                    output.path() + " 2> " + err.path())
+                                       .c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 0) << err.text();
+    EXPECT_EQ(lines_of(output.text()).size(), 2u);
+}
+
+TEST(CliRanks, ASignalEndsTheWaitForInput) {
+    const ScratchFile output(""), err(""), place("");
+    const std::string pipe = place.path() + "-pipe";
+    // The pipe stays open. timeout hands its own signal on, and so does mpirun.
+    const int status =
+        std::system(("mkfifo " + pipe + "; exec 9<>" + pipe + "; rm -f " + output.path() + "; " +
+                     "echo '{\"prompt\": \"The ferry\"}' >&9; timeout -s USR1 -k 9 60 " + kMpirun + "--input " + pipe +
+                     " --output " + output.path() + " 2> " + err.path() + " & run=$!; while kill -0 $run && ! [ -s " +
+                     output.path() + " ]; do sleep 0.1; done; kill -USR1 $run; wait $run")
+                        .c_str());
+    unlink(pipe.c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 75) << err.text();
+    EXPECT_NE(err.text().find("stopped by a signal"), std::string::npos) << err.text();
+    EXPECT_EQ(lines_of(output.text()).size(), 1u);
+}
 
 TEST(CliRanks, TwoRanksSayWhatOneSays) {
     const ScratchFile input(kMixedInput);

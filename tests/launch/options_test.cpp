@@ -130,7 +130,7 @@ TEST(Options, NamesAreNotGuessedFromTheirBeginning) {
 }
 
 TEST(Options, BadValuesNameTheirOption) {
-    expect_refused({"--max-new-tokens", "0"}, "--max-new-tokens 0: must be a whole number at least 1");
+    expect_refused({"--max-new-tokens", "0"}, "--max-new-tokens 0: must be a whole number of at least 1");
     expect_refused({"--max-new-tokens", "abc"}, "--max-new-tokens abc");
     expect_refused({"--max-new-tokens", "5.5"}, "--max-new-tokens 5.5");
     expect_refused({"--max-new-tokens", "99999999999"}, "--max-new-tokens 99999999999");
@@ -157,6 +157,10 @@ TEST(Options, BadValuesNameTheirOption) {
 
 TEST(Options, MissingValuesAndStrayArgumentsAreNamed) {
     expect_refused({"--max-new-tokens"}, "--max-new-tokens needs a value");
+    expect_refused({"--stop", "--seed", "5"}, "--stop needs a value: STRING; write --stop=--seed if");
+    expect_refused({"--stop", "--seed=5"}, "--stop needs a value");
+    EXPECT_EQ(parse_more({"--stop=--seed"}).requests.stop_strings, Strings{"--seed"});
+    EXPECT_EQ(parse_more({"--stop", "--"}).requests.stop_strings, Strings{"--"});
     expect_refused({"stray"}, "unexpected argument 'stray'");
     expect_refused({"--quiet=yes"}, "--quiet takes no value");
     expect_refused({"--seed", "1", "--seed", "2"}, "--seed is given 2 times");
@@ -247,6 +251,9 @@ TEST(Options, ConfigFileErrorsNameFileAndLine) {
     EXPECT_NE(message("\n\nmax-new-tokens = x\n").find("line 3): must be a whole number"), std::string::npos);
     EXPECT_NE(message("replicas = 2\n").find("--replicas 2 is not supported yet"), std::string::npos);
     EXPECT_NE(message("seed = 1\nseed = 2\n").find("--seed is given 2 times"), std::string::npos);
+    EXPECT_NE(message("config = other\n").find("line 1: config belongs on the command line"), std::string::npos);
+    EXPECT_NE(message("\xef\xbb\xbfseed = x\r\n").find("--seed x ("), std::string::npos); // as some editors write
+    EXPECT_EQ(refusal_of({"--config", ""}), "--config is empty; name a file");
     EXPECT_NE(refusal_of({"--config", "/nonexistent.conf"}).find("/nonexistent.conf: cannot be read"),
               std::string::npos);
 }
