@@ -36,7 +36,9 @@ struct DraftRequest {
     std::span<const TokenId> tokens; // prompt and text so far; the last one is the round's next token
     int most_tokens = 0;             // what budget and target context leave
     const Request* request = nullptr;
-    std::span<const float> target_hidden; // of the layers asked for, at the last committed row; may be empty
+    // [hidden_layers()][hidden_size of the target]: its states at the last row that stood, whose token stands before
+    // the next token; empty in a sequence's first round.
+    std::span<const float> target_hidden;
 };
 
 class Drafter {

@@ -37,7 +37,9 @@ std::span<const float> slice_of(const model::PassResult& scores, std::size_t row
 
 Round::Round(const EngineOptions& options, const EngineParts& parts)
     : options_(options), parts_(parts), packet_(1, options.stop_rule.max_tokens),
-      slice_(static_cast<std::size_t>(model::vocab_slice(parts.target->config(), 0, parts.layout->tp_size).size())) {}
+      slice_(static_cast<std::size_t>(model::vocab_slice(parts.target->config(), 0, parts.layout->tp_size).size())) {
+    if (parts.drafter) hidden_layers_ = parts.drafter->hidden_layers();
+}
 
 Command Round::step(const Plan& plan, const volatile int& stop_signal) {
     try {
@@ -87,8 +89,13 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
     // 3. score (collective over the TP group, then the replica): one pass over next token and draft, one gather.
     enter("score");
     score();
-    const model::PassResult scores = parts_.target->forward(
-        {.rows = rows_, .logit_rows = logit_rows_, .hidden_layers = {}, .mask = model::Mask::causal});
+    const model::PassResult scores =
+        parts_.target->forward({.rows = rows_,
+                                .logit_rows = logit_rows_,
+                                .hidden_layers = hidden_layers_,
+                                .mask = model::Mask::causal,
+                                .summary = gathers_candidates() ? model::LogitSummary::max : model::LogitSummary::none,
+                                .summary_vocab = options_.vocab_size});
     if (coordinates) plan.sequence->stats.seconds.score += lap();
     enter("gather");
     gather(static_cast<int>(rows_.size()), scores, stop_signal);
@@ -98,6 +105,7 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
     enter("decide");
     if (coordinates) {
         decide(*plan.sequence);
+        keep_hidden(scores.hidden, plan.sequence->verdict.accepted);
         plan.sequence->stats.seconds.decide += lap();
     }
 
@@ -112,7 +120,7 @@ void Round::draft(Sequence& sequence) {
     const int left = std::min(sequence.remaining_tokens(), context_left) - 1;
     const int most = std::min(options_.stop_rule.max_tokens, left);
     if (parts_.drafter && !sequence.request().plain)
-        parts_.drafter->draft({sequence.tokens(), most, &sequence.request(), {}}, sequence.rule, draft_);
+        parts_.drafter->draft({sequence.tokens(), most, &sequence.request(), target_hidden_}, sequence.rule, draft_);
     const double seconds = lap();
     sequence.stats.seconds.entropy += draft_.entropy_seconds;
     sequence.stats.seconds.draft += seconds - draft_.entropy_seconds;
@@ -195,6 +203,7 @@ void Round::admit(const Plan& plan) {
                               dist::Deadline::after_seconds(options_.timeout_seconds));
     std::memcpy(&admission, bytes.data(), sizeof admission);
     slot_ = {};
+    target_hidden_.clear();
     slot_.state = SlotState::prefilling;
     slot_.greedy = admission.temperature == 0;
     slot_.checksum = admission.sequence_key;
@@ -247,15 +256,14 @@ std::size_t Round::row_bytes() const {
 }
 
 // Best of this rank's slice, as far as both models and the tokenizer know its tokens.
-Round::Candidate Round::candidate_of(std::span<const float> logits) const {
-    const auto begin = static_cast<int>(parts_.target->local_vocab().begin);
-    const int known = std::clamp(options_.vocab_size - begin, 0, static_cast<int>(logits.size()));
+Round::Candidate Round::candidate_of(std::span<const float> logits, const model::kernels::LogitStats& summary) const {
     constexpr float kNone = -std::numeric_limits<float>::infinity();
     Candidate best{kNone, std::numeric_limits<TokenId>::max(), kNone};
-    if (known == 0) return best;
-    const auto stats = model::kernels::best_kernels().logit_max(logits.data(), known, begin);
-    best.value = stats.max;
-    best.token = stats.arg_max;
+    if (summary.arg_max < 0) return best; // this rank holds none of them
+    best.value = summary.max;
+    best.token = summary.arg_max;
+    const auto begin = static_cast<int>(parts_.target->local_vocab().begin);
+    const int known = std::clamp(options_.vocab_size - begin, 0, static_cast<int>(logits.size()));
     if (options_.record_margins)
         for (int i = 0; i < known; ++i)
             if (begin + i != best.token) best.runner_up = std::max(best.runner_up, logits[static_cast<std::size_t>(i)]);
@@ -274,7 +282,7 @@ void Round::gather(int rows, const model::PassResult& scores, const volatile int
         std::byte* to = sent_.data() + kStatusBytes + row * row_bytes();
         const std::span<const float> logits = slice_of(scores, row, local);
         if (gathers_candidates()) {
-            const Candidate candidate = candidate_of(logits);
+            const Candidate candidate = candidate_of(logits, scores.summaries[row]);
             std::memcpy(to, &candidate, sizeof candidate);
         } else {
             std::memcpy(to, logits.data(), logits.size_bytes());
@@ -333,6 +341,17 @@ void Round::decide(Sequence& sequence) {
     std::vector<TokenId> said(drafted.begin(), drafted.begin() + sequence.verdict.accepted);
     said.push_back(sequence.verdict.next_token);
     sequence.say(said, parts_.target->config().eos_token_ids, parts_.target->config().max_positions);
+}
+
+// Of every layer that the drafter asked for, the target's state at the last row that stands: for the next draft.
+void Round::keep_hidden(std::span<const float> hidden, int accepted) {
+    const auto width = static_cast<std::size_t>(parts_.target->config().hidden_size);
+    target_hidden_.clear();
+    for (std::size_t layer = 0; layer < hidden_layers_.size(); ++layer) {
+        const std::span<const float> row =
+            hidden.subspan((layer * rows_.size() + static_cast<std::size_t>(accepted)) * width, width);
+        target_hidden_.insert(target_hidden_.end(), row.begin(), row.end());
+    }
 }
 
 Verdict Round::judge_candidates(std::span<const TokenId> drafted, Sequence& sequence) {

@@ -64,7 +64,8 @@ class Round {
     void check_packet() const;
     bool gathers_candidates() const;
     std::size_t row_bytes() const;
-    Candidate candidate_of(std::span<const float> logits) const;
+    Candidate candidate_of(std::span<const float> logits, const model::kernels::LogitStats& summary) const;
+    void keep_hidden(std::span<const float> hidden, int accepted);
     std::span<const std::byte> gathered_from(int rank) const;
     void assemble_rows(int rows);
     Verdict judge_candidates(std::span<const TokenId> drafted, Sequence& sequence);
@@ -85,9 +86,11 @@ class Round {
 
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
-    std::size_t slice_ = 0;              // most vocabulary a rank holds
-    std::vector<std::byte> sent_;        // status word, then rows
-    std::vector<std::byte> gathered_;    // the same of every rank
+    std::vector<int> hidden_layers_;   // that the drafter wants of the target
+    std::vector<float> target_hidden_; // [hidden_layers][hidden_size] at the last row that stood; empty before a round
+    std::size_t slice_ = 0;            // most vocabulary a rank holds
+    std::vector<std::byte> sent_;      // status word, then rows
+    std::vector<std::byte> gathered_;  // the same of every rank
     std::span<const float> target_rows_; // [rows][vocab_size] logits, coordinator only
     std::size_t target_stride_ = 0;
     std::vector<float> assembled_;

@@ -117,6 +117,46 @@ TEST(Engine, ADraftThatIsWrongAtEveryThirdTokenIsAcceptedUpToThere) {
     EXPECT_EQ(done[0].stats.rounds, 16);
 }
 
+// Wants the target's embedding back: the simplest hidden state that can be known from outside.
+class ListeningDrafter final : public spec::Drafter {
+  public:
+    ListeningDrafter(spec::Drafter& inner, std::function<void(const spec::DraftRequest&)> on_draft)
+        : inner_(inner), on_draft_(std::move(on_draft)) {}
+    std::string name() const override { return "listening"; }
+    std::vector<int> hidden_layers() const override { return {3, 0}; }
+    void begin_sequence() override { inner_.begin_sequence(); }
+    void prefill(std::span<const TokenId> prompt) override { inner_.prefill(prompt); }
+    void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
+        on_draft_(request);
+        inner_.draft(request, rule, draft);
+    }
+
+  private:
+    spec::Drafter& inner_;
+    std::function<void(const spec::DraftRequest&)> on_draft_;
+};
+
+TEST(Engine, ADrafterGetsTheTargetsStatesOfTheLayersItAsksFor) {
+    TestPair pair(kTarget, kDraft);
+    const model::Checkpoint checkpoint = model::Checkpoint::open(kTarget);
+    const int width = pair.target.config.hidden_size;
+    int rounds = 0, with_states = 0;
+    const auto inner = pair.model_drafter();
+    ListeningDrafter drafter(*inner, [&](const spec::DraftRequest& request) {
+        ++rounds;
+        if (request.target_hidden.empty()) return;
+        ++with_states;
+        ASSERT_EQ(request.target_hidden.size(), 2U * static_cast<std::size_t>(width));
+        std::vector<float> embedding(static_cast<std::size_t>(width));
+        const std::int64_t begin = std::int64_t{request.tokens[request.tokens.size() - 2]} * width;
+        model::read_floats(checkpoint.tensor("model.embed_tokens.weight"), {begin, begin + width}, embedding.data());
+        EXPECT_TRUE(std::ranges::equal(request.target_hidden.last(static_cast<std::size_t>(width)), embedding));
+    });
+    pair.run({request_of(golden_prompt(0), 40), request_of(golden_prompt(1), 40)}, {}, &drafter);
+    EXPECT_GT(with_states, 10);
+    EXPECT_EQ(rounds - with_states, 2) << "the first round of each sequence has none";
+}
+
 TEST(Engine, LongTextsStayEqual) {
     TestModelOptions options;
     options.max_positions = 1024;
