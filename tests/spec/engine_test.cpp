@@ -500,7 +500,9 @@ TEST(EngineSampling, TopKAndTopPNeverSayWhatTheyFilter) {
                 spec::adjust(row, like.sampling, p);
                 const auto token = static_cast<std::size_t>(text[at]);
                 ASSERT_GT(p[token], 0.0F) << "seed " << seed << ", position " << at;
-                if (top_k) ASSERT_LT(std::count_if(row.begin(), row.end(), [&](float x) { return x > row[token]; }), 5);
+                if (top_k) {
+                    ASSERT_LT(std::count_if(row.begin(), row.end(), [&](float x) { return x > row[token]; }), 5);
+                }
                 said.insert(text[at]);
             }
         }
