@@ -244,8 +244,7 @@ TEST(ModelDrafter, SamplesFromTheAdjustedDistributionsThatItReports) {
 TEST(ModelDrafter, TimesItselfOnTheClockItWasGiven) {
     TestModel model(kDraft);
     dist::ManualClock still;
-    const auto drafter =
-        spec::make_model_drafter(model.decoder, {.vocab_size = 512, .eos_tokens = {}}, still);
+    const auto drafter = spec::make_model_drafter(model.decoder, {.vocab_size = 512, .eos_tokens = {}}, still);
     drafter->begin_sequence();
     StopRule rule(rule_of(StopRuleKind::static_threshold));
     Draft draft;
