@@ -315,6 +315,9 @@ void Decoder::Impl::prepare(const Pass& next) {
     for (const Segment& segment : segments)
         if (segment.cached + segment.end - segment.begin > cache.shape().capacity)
             throw std::invalid_argument("the cache holds " + std::to_string(cache.shape().capacity) + " positions");
+    if (pass.mask == Mask::window && pass.window < 1)
+        throw std::invalid_argument("a window holds at least the row itself, not " + std::to_string(pass.window) +
+                                    " positions");
     if (pass.logit_rows.size() > pass.rows.size())
         throw std::invalid_argument("more rows need logits than the pass has");
     for (const int row : pass.logit_rows)
@@ -439,6 +442,7 @@ void Decoder::Impl::attend_task(const PassContext& context, int layer_index, con
         args.q[i] = qkv.as<float>() + index(row) * stride + query_head * dim;
         args.out[i] = attended.as<float>() + (index(row) * index(n_query_heads()) + index(query_head)) * index(dim);
         args.n_keys[i] = segment.cached + (pass.mask == Mask::full ? length : row - segment.begin + 1);
+        if (pass.mask == Mask::window) args.first_key[i] = std::max(0, args.n_keys[i] - pass.window);
         if (pass.mask == Mask::by_parent) args.mask[i] = &ancestors[index(row) * (kMostRows / 64)];
     }
     kernels->attention(args);

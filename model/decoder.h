@@ -34,6 +34,7 @@ struct Row {
 // Which keys a row attends to.
 enum class Mask {
     causal,    // the cached prefix and all rows of its slot up to itself: a chain
+    window,    // of those, the last Pass::window ones, itself included
     by_parent, // the cached prefix and its ancestors in this pass: a tree
     full,      // the cached prefix and every row of its slot in this pass
 };
@@ -50,6 +51,7 @@ struct Pass {
     std::span<const int> logit_rows;    // which rows need logits; empty: none
     std::span<const int> hidden_layers; // after which layers to return hidden states (0: the embedding)
     Mask mask = Mask::causal;
+    int window = 0; // of Mask::window: how many positions a row sees
     LogitSummary summary = LogitSummary::none;
     int summary_vocab = 0; // tokens that count in it, from the first of the vocabulary; 0: all
 };

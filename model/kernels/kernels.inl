@@ -359,10 +359,19 @@ template <int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, i
     }
 }
 
+// The keys that some query of a call sees: [begin, end), of which begin and padded stand on borders of blocks.
+struct KeyRange {
+    int begin = 0;
+    int end = 0;
+    int padded = 0;
+};
+
 // Turns scores into weights that sum to 1 / the returned scale; masked and padded keys get exactly 0.
-float soften(const AttentionArgs& a, int query, int n_padded) {
+float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
     float* scores = a.scratch + static_cast<std::size_t>(query) * a.scratch_stride;
-    for (int j = a.n_keys[query]; j < n_padded; ++j)
+    for (int j = keys.begin; j < a.first_key[query]; ++j)
+        scores[j] = kMasked;
+    for (int j = a.n_keys[query]; j < keys.padded; ++j)
         scores[j] = kMasked;
     if (a.mask[query]) {
         for (int j = a.mask_begin; j < a.n_keys[query]; ++j) {
@@ -371,13 +380,13 @@ float soften(const AttentionArgs& a, int query, int n_padded) {
         }
     }
     Vec largest = splat(kMasked);
-    for (int j = 0; j < n_padded; j += kWidth) {
+    for (int j = keys.begin; j < keys.padded; j += kWidth) {
         const Vec s = *reinterpret_cast<const Vec*>(scores + j);
         largest = s > largest ? s : largest;
     }
     const Vec top = splat(max_lanes(largest));
     Vec sum = {};
-    for (int j = 0; j < n_padded; j += kWidth) {
+    for (int j = keys.begin; j < keys.padded; j += kWidth) {
         const Vec s = *reinterpret_cast<const Vec*>(scores + j);
         const Vec zero = {};
         const Vec e = s > kMasked ? exp_nonpositive(s - top) : zero;
@@ -389,10 +398,10 @@ float soften(const AttentionArgs& a, int query, int n_padded) {
 
 // Weighted sum of values over columns [first, first + kWidth * kVectors).
 template <int kQueries, int kVectors>
-ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int first, int n_keys) {
+ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int first, const KeyRange& keys) {
     Vec sums[kQueries][kVectors] = {};
-    const float* value = a.values + first;
-    for (int j = 0; j < n_keys; ++j, value += a.head_dim) {
+    const float* value = a.values + static_cast<std::size_t>(keys.begin) * static_cast<std::size_t>(a.head_dim) + first;
+    for (int j = keys.begin; j < keys.end; ++j, value += a.head_dim) {
         Vec v[kVectors];
 #pragma GCC unroll 4
         for (int c = 0; c < kVectors; ++c)
@@ -414,28 +423,31 @@ ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int 
 }
 
 template <int kQueries> void attention_exact(const AttentionArgs& a) {
-    int n_keys = 0;
-    for (int i = 0; i < kQueries; ++i)
-        n_keys = a.n_keys[i] > n_keys ? a.n_keys[i] : n_keys;
-    const int n_padded = (n_keys + kLanes - 1) / kLanes * kLanes;
-    for (int block = 0; block < n_padded / kLanes; ++block)
+    KeyRange keys = {a.first_key[0], 0, 0};
+    for (int i = 0; i < kQueries; ++i) {
+        keys.begin = a.first_key[i] < keys.begin ? a.first_key[i] : keys.begin;
+        keys.end = a.n_keys[i] > keys.end ? a.n_keys[i] : keys.end;
+    }
+    keys.begin = keys.begin / kLanes * kLanes;
+    keys.padded = (keys.end + kLanes - 1) / kLanes * kLanes;
+    for (int block = keys.begin / kLanes; block < keys.padded / kLanes; ++block)
         score_block<kQueries>(a, block);
     float scales[kQueries];
     for (int i = 0; i < kQueries; ++i)
-        scales[i] = soften(a, i, n_padded);
+        scales[i] = soften(a, i, keys);
     int column = 0;
     for (; column + kWidth * 4 <= a.head_dim; column += kWidth * 4)
-        mix_columns<kQueries, 4>(a, scales, column, n_keys);
+        mix_columns<kQueries, 4>(a, scales, column, keys);
     for (; column + kWidth <= a.head_dim; column += kWidth)
-        mix_columns<kQueries, 1>(a, scales, column, n_keys);
+        mix_columns<kQueries, 1>(a, scales, column, keys);
     if (column == a.head_dim) return;
     // What is left over goes with columns before it, again in a whole vector: alone, its sums might be rounded
     // otherwise for another number of queries.
-    if (a.head_dim >= kWidth) return mix_columns<kQueries, 1>(a, scales, a.head_dim - kWidth, n_keys);
+    if (a.head_dim >= kWidth) return mix_columns<kQueries, 1>(a, scales, a.head_dim - kWidth, keys);
     for (; column < a.head_dim; ++column) {
         for (int i = 0; i < kQueries; ++i) {
             float sum = 0;
-            for (int j = 0; j < n_keys; ++j)
+            for (int j = keys.begin; j < keys.end; ++j)
                 sum = __builtin_fmaf(
                     a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)],
                     a.values[static_cast<std::size_t>(j) * static_cast<std::size_t>(a.head_dim) +

@@ -286,6 +286,50 @@ TEST_P(DecoderBits, AfterKeepingTheBeginningOfAChainAreThoseOfAFreshPass) {
     EXPECT_TRUE(same_bits(model.read(std::span(tokens).subspan(30)), std::span(fresh).subspan(30 * 512)));
 }
 
+TEST(DecoderMask, AWindowAsLongAsTheTextIsCausalAndAShorterOneForgets) {
+    TestModel model(golden_directory("llama-target"));
+    const std::vector<TokenId> tokens = varied_tokens(40, 512);
+    const std::vector<Row> rows = model.chain(tokens);
+    std::vector<int> all(rows.size());
+    std::iota(all.begin(), all.end(), 0);
+    const auto logits_of = [&](Mask mask, int window, std::size_t rows_a_pass) {
+        model.forget();
+        std::vector<float> logits;
+        for (std::size_t begin = 0; begin < rows.size(); begin += rows_a_pass) {
+            const std::size_t count = std::min(rows_a_pass, rows.size() - begin);
+            std::vector<Row> part(rows.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  rows.begin() + static_cast<std::ptrdiff_t>(begin + count));
+            for (Row& row : part)
+                row.parent = -1;
+            const model::PassResult result = model.decoder.forward({.rows = part,
+                                                                    .logit_rows = std::span(all).first(count),
+                                                                    .hidden_layers = {},
+                                                                    .mask = mask,
+                                                                    .window = window});
+            logits.insert(logits.end(), result.logits.begin(), result.logits.end());
+        }
+        return logits;
+    };
+    const std::vector<float> causal = logits_of(Mask::causal, 0, 40);
+    EXPECT_TRUE(same_bits(logits_of(Mask::window, 40, 40), causal));
+    const std::vector<float> short_window = logits_of(Mask::window, 5, 40);
+    EXPECT_TRUE(same_bits(std::span(short_window).first(5 * 512), std::span(causal).first(5 * 512)));
+    EXPECT_GT(relative_difference(row_of(short_window, 39), row_of(causal, 39)), 1e-3);
+    EXPECT_TRUE(same_bits(logits_of(Mask::window, 5, 1), short_window)) << "one row a pass";
+    EXPECT_TRUE(same_bits(logits_of(Mask::window, 5, 7), short_window)) << "seven rows a pass";
+    // Three layers of a window of 5 reach back 12 positions: what stands before them is forgotten.
+    std::vector<TokenId> other = tokens;
+    other[26] = (other[26] + 1) % 512;
+    model.forget();
+    const std::vector<Row> changed = model.chain(other);
+    const model::PassResult result = model.decoder.forward(
+        {.rows = changed, .logit_rows = all, .hidden_layers = {}, .mask = Mask::window, .window = 5});
+    const std::vector<float> after(result.logits.begin(), result.logits.end());
+    EXPECT_TRUE(same_bits(row_of(after, 39), row_of(short_window, 39)));
+    EXPECT_FALSE(same_bits(row_of(after, 38), row_of(short_window, 38)));
+    EXPECT_THROW(logits_of(Mask::window, 0, 40), std::invalid_argument);
+}
+
 TEST(DecoderMask, FullLetsEveryRowSeeTheWholePass) {
     TestModel model(golden_directory("llama-target"));
     std::vector<TokenId> tokens = varied_tokens(12, 512);
