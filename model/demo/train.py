@@ -5,10 +5,10 @@ Not part of the product: it runs once, its output is committed under model/demo/
 The target learns from the text alone; the draft learns from the text and from the target's
 distribution (half cross-entropy, half Kullback-Leibler), because a draft is judged by agreement.
 
-    python train.py --text train.txt --heldout heldout.txt --work /tmp/demo tokenizer
-    python train.py --text train.txt --heldout heldout.txt --work /tmp/demo target --steps 3000
-    python train.py --text train.txt --heldout heldout.txt --work /tmp/demo draft  --steps 2500
-    python train.py --text train.txt --heldout heldout.txt --work /tmp/demo export --out model/demo
+    python train.py --text train.txt --heldout heldout.txt --work work tokenizer
+    python train.py --text train.txt --heldout heldout.txt --work work target --steps 3000
+    python train.py --text train.txt --heldout heldout.txt --work work draft  --steps 2500
+    python train.py --text train.txt --heldout heldout.txt --work work export --out model/demo
 
 Every subcommand can be killed and started again: it goes on from its last checkpoint.
 Needs: torch, transformers, tokenizers, safetensors, numpy (PyPI).
