@@ -328,7 +328,8 @@ int report(const CompareOptions& options, Comparison& comparison, const spec::Co
                                 {"pairs", overhead.pairs}};
     std::string text = environment_line(environment) + "\n" + std::to_string(comparison.prompts.size()) +
                        " prompts, at most " + std::to_string(options.max_new_tokens) + " new tokens each; t_draft " +
-                       format_number(costs.t_draft * 1e3, 4) + " ms, t_target(1) " +
+                       format_number(costs.t_draft * 1e3, 4) + " ms (first of a round " +
+                       format_number(costs.t_first_draft.value_or(costs.t_draft) * 1e3, 4) + "), t_target(1) " +
                        format_number(costs.target_seconds(1) * 1e3, 4) + " ms, t_target(5) " +
                        format_number(costs.target_seconds(5) * 1e3, 4) + " ms\n\n";
     int different = 0;

@@ -27,7 +27,8 @@ struct CollectiveTime {
 // All of the slowest rank. On the writer; empty elsewhere.
 struct Latency {
     std::vector<Quantiles> target; // [r - 1]: a pass of r rows and the truncation after it
-    Quantiles draft;               // of one row; zeros without a draft
+    Quantiles first_draft;         // of one row, right after a target pass; zeros without a draft
+    Quantiles draft;               // of one row, after another draft pass
     std::vector<double> limit;     // [r - 1]: max(bytes / read rate, operations / peak)
     double weight_bytes = 0;       // of a rank
     double read_rate = 0;          // bytes a second, of the slowest rank, all ranks reading

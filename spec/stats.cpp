@@ -98,6 +98,7 @@ void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
     drafted += n_drafted;
     accepted += n_accepted;
     draft_passes += n_draft_passes;
+    drafting_rounds += n_draft_passes > 0 ? 1 : 0;
     const auto rows = static_cast<std::size_t>(n_drafted) + 1;
     if (passes_of_rows.size() <= rows) passes_of_rows.resize(rows + 1);
     ++passes_of_rows[rows];
@@ -112,6 +113,7 @@ Stats& Stats::operator+=(const Stats& other) {
     accepted += other.accepted;
     target_passes += other.target_passes;
     draft_passes += other.draft_passes;
+    drafting_rounds += other.drafting_rounds;
     if (passes_of_rows.size() < other.passes_of_rows.size()) passes_of_rows.resize(other.passes_of_rows.size());
     for (std::size_t rows = 0; rows < other.passes_of_rows.size(); ++rows)
         passes_of_rows[rows] += other.passes_of_rows[rows];
@@ -152,9 +154,10 @@ std::string to_json(const Costs& costs) {
     Json rows = Json::array();
     for (const double seconds : costs.t_target)
         rows.push_back(std::isnan(seconds) ? Json() : Json(seconds * kMsPerSecond));
-    return nlohmann::ordered_json{
-        {"schema_version", kCostsVersion}, {"t_draft_ms", costs.t_draft * kMsPerSecond}, {"t_target_ms", rows}}
-        .dump();
+    nlohmann::ordered_json json = {{"schema_version", kCostsVersion}, {"t_draft_ms", costs.t_draft * kMsPerSecond}};
+    if (costs.t_first_draft) json["t_first_draft_ms"] = *costs.t_first_draft * kMsPerSecond;
+    json["t_target_ms"] = rows;
+    return json.dump();
 }
 
 Costs read_costs(const std::string& file) {
@@ -165,6 +168,8 @@ Costs read_costs(const std::string& file) {
         bad_costs(file, "field schema_version must be " + std::to_string(kCostsVersion));
     Costs costs;
     costs.t_draft = read_ms(field_of(json, "t_draft_ms", file), 0, file, "field t_draft_ms");
+    if (json.contains("t_first_draft_ms"))
+        costs.t_first_draft = read_ms(json["t_first_draft_ms"], 0, file, "field t_first_draft_ms");
     const Json& rows = field_of(json, "t_target_ms", file);
     if (!rows.is_array() || rows.empty()) bad_costs(file, "field t_target_ms must be a list of milliseconds");
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -177,7 +182,9 @@ Costs read_costs(const std::string& file) {
 }
 
 double predicted_speedup(const Stats& stats, const Costs& costs) {
-    double seconds = static_cast<double>(stats.draft_passes) * costs.t_draft;
+    const double first = costs.t_first_draft.value_or(costs.t_draft);
+    double seconds = static_cast<double>(stats.drafting_rounds) * first +
+                     static_cast<double>(stats.draft_passes - stats.drafting_rounds) * costs.t_draft;
     for (std::size_t rows = 1; rows < stats.passes_of_rows.size(); ++rows) {
         if (stats.passes_of_rows[rows] == 0) continue;
         seconds += static_cast<double>(stats.passes_of_rows[rows]) * costs.target_seconds(static_cast<int>(rows));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@ struct Stats {
     std::int64_t accepted = 0;
     std::int64_t target_passes = 0;           // rounds; prefill not counted
     std::int64_t draft_passes = 0;            // prefill not counted
+    std::int64_t drafting_rounds = 0;         // rounds with a draft pass in them
     std::vector<std::int64_t> passes_of_rows; // [r]: target passes of r rows
     StepSeconds seconds;
 
@@ -46,18 +48,22 @@ struct Stats {
 
 // Costs of passes in seconds, measured by `bench latency`: the costs file.
 struct Costs {
-    double t_draft = 0;                    // a draft pass of one row
-    std::vector<double> t_target;          // [r - 1]: a target pass of r rows
+    double t_draft = 0;           // a draft pass of one row
+    std::vector<double> t_target; // [r - 1]: a target pass of r rows
+    // The first draft pass of a round, where it was measured apart: the target's pass has driven the draft's weights
+    // out of the caches.
+    std::optional<double> t_first_draft = std::nullopt;
     double target_seconds(int rows) const; // linear between measured rows, held at the ends
 };
 
-// JSON text of a costs file, and back: {"schema_version": 1, "t_draft_ms": x, "t_target_ms": [..]}, null where a row
-// count was not measured, any other field ignored. read throws std::runtime_error naming file and field. Local.
+// JSON text of a costs file, and back: {"schema_version": 1, "t_draft_ms": x, "t_target_ms": [..]} and, optionally,
+// "t_first_draft_ms"; null where a row count was not measured, any other field ignored. read throws std::runtime_error
+// naming file and field. Local.
 std::string to_json(const Costs& costs);
 Costs read_costs(const std::string& file);
 
-// 0 where nothing was done: new tokens * t_target(1) / sum over rounds of (draft passes * t_draft + t_target(rows)).
-// Local.
+// 0 where nothing was done: new tokens * t_target(1) / sum over rounds of (draft passes * t_draft + t_target(rows)),
+// where the first draft pass of a round costs t_first_draft if that is known. Local.
 double predicted_speedup(const Stats& stats, const Costs& costs);
 
 // Leviathan et al. 2023, Theorems 3.8 and 3.11, Corollary 3.9, i.i.d. acceptance alpha in [0, 1], k drafted tokens,

@@ -51,12 +51,13 @@ struct LinearArgs {
     int stats_outputs = 0;
 };
 
-// out[i][d] = sum over keys first_key[i] <= j < n_keys[i] of softmax_j(scale q[i] . key[j]) * value[j][d], keys in order.
-// With `mask` (by_parent), key j >= mask_begin counts for query i only where bit j - mask_begin of mask[i] is set.
+// out[i][d] = sum over keys first_key[i] <= j < n_keys[i] of softmax_j(scale q[i] . key[j]) * value[j][d], keys in
+// order. With `mask` (by_parent), key j >= mask_begin counts for query i only where bit j - mask_begin of mask[i] is
+// set.
 struct AttentionArgs {
     const float* q[kMostQueries] = {}; // [head_dim] each
     float* out[kMostQueries] = {};     // [head_dim] each
-    int first_key[kMostQueries] = {}; // of a sliding window; 0: all from the first
+    int first_key[kMostQueries] = {};  // of a sliding window; 0: all from the first
     int n_keys[kMostQueries] = {};
     const std::uint64_t* mask[kMostQueries] = {}; // nullptr: all of n_keys
     int mask_begin = 0;

@@ -159,6 +159,26 @@ TEST_F(CostsFile, RoundTrips) {
     EXPECT_DOUBLE_EQ(read.t_target[2], costs.t_target[2]);
 }
 
+TEST_F(CostsFile, KeepsTheCostOfARoundsFirstDraftPassWhereThereIsOne) {
+    Costs costs{0.5, {2}};
+    EXPECT_FALSE(read_costs(write(to_json(costs))).t_first_draft.has_value());
+    costs.t_first_draft = 0.75;
+    EXPECT_DOUBLE_EQ(read_costs(write(to_json(costs))).t_first_draft.value(), 0.75);
+}
+
+TEST(Stats, PredictsWithTheFirstDraftPassOfARoundAtItsOwnCost) {
+    Stats stats;
+    stats.count_round(2, 1, 2); // 3 rows
+    stats.count_round(0, 0, 0); // 1 row, no drafting
+    stats.count_round(1, 1, 1); // 2 rows
+    stats.new_tokens = 5;
+    EXPECT_EQ(stats.drafting_rounds, 2);
+    Costs costs{1, {10, 11, 12}};
+    EXPECT_DOUBLE_EQ(predicted_speedup(stats, costs), 50.0 / (3 * 1 + 10 + 11 + 12));
+    costs.t_first_draft = 4;
+    EXPECT_DOUBLE_EQ(predicted_speedup(stats, costs), 50.0 / (2 * 4 + 1 + 10 + 11 + 12));
+}
+
 TEST_F(CostsFile, IsReadInMillisecondsAndOtherFieldsAreIgnored) {
     const Costs costs =
         read_costs(write(R"({"device": {"a": [1]}, "schema_version": 1, "t_target_ms": [2, 3.5], "t_draft_ms": 0})"));
