@@ -98,6 +98,9 @@ struct Decoder::Impl {
     int n_query_heads() const { return static_cast<int>(heads.query_heads.size()); }
     int n_kv_heads() const { return static_cast<int>(heads.kv_heads.size()); }
     int group() const { return n_query_heads() / n_kv_heads(); }
+    dist::Slice mlp_slice() const { // this rank's part of the MLP's width
+        return dist::even_slice(config.intermediate_size, tp->rank(), tp->size(), kernels::kLanes);
+    }
     int rows() const { return static_cast<int>(pass.rows.size()); }
     float* scratch_of(int thread) { return scratch.as<float>() + index(thread) * scratch_floats; }
     // Of a row of x: what is added to it comes in whole units of 16 outputs.
@@ -127,8 +130,7 @@ struct Decoder::Impl {
 void Decoder::Impl::make_layers() {
     const int threads = team->size(), hidden_size = config.hidden_size, dim = config.head_dim;
     const WeightType type = options.weight_type;
-    const int mlp_width =
-        static_cast<int>(dist::even_slice(config.intermediate_size, tp->rank(), tp->size(), kernels::kLanes).size());
+    const int mlp_width = static_cast<int>(mlp_slice().size());
     const dist::Slice vocab = vocab_slice(config, tp->rank(), tp->size());
     layers.resize(index(config.n_layers));
     for (Layer& layer : layers) {
@@ -156,12 +158,12 @@ void Decoder::Impl::make_layers() {
 }
 
 void Decoder::Impl::load_weights(const Checkpoint& checkpoint) {
-    const int rank = tp->rank(), ranks = tp->size(), dim = config.head_dim;
+    const int dim = config.head_dim;
     const ModelNames names = names_of(config);
     const dist::Slice all_hidden = {0, config.hidden_size};
     const dist::Slice query = {heads.query_heads.begin * dim, heads.query_heads.end * dim};
     const dist::Slice kv = {heads.kv_heads.begin * dim, heads.kv_heads.end * dim};
-    const dist::Slice wide = dist::even_slice(config.intermediate_size, rank, ranks, kernels::kLanes);
+    const dist::Slice wide = mlp_slice();
 
     final_norm = read_vector(checkpoint, names.final_norm, config.hidden_size);
     for (int i = 0; i < config.n_layers; ++i) {

@@ -65,6 +65,7 @@ void KvCache::truncate(int slot, int length) {
 }
 
 void KvCache::fork(int from, int to) {
+    if (from == to) return;
     // Whole key blocks: the last one may be partly filled.
     const std::size_t floats = index(padded_capacity(lengths_[index(from)])) * index(shape_.head_dim);
     for (int layer = 0; layer < shape_.n_layers; ++layer) {
