@@ -8,11 +8,11 @@
 
 #include "entrodraft/dist/communicator.h"
 #include "entrodraft/dist/shard.h"
+#include "entrodraft/model/checkpoint.h"
 #include "entrodraft/model/config.h"
 #include "entrodraft/model/kernels/kernels.h"
 #include "entrodraft/model/kernels/thread_team.h"
 #include "entrodraft/model/kv_cache.h"
-#include "entrodraft/model/safetensors.h"
 
 #include <cstdint>
 #include <functional>

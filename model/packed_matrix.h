@@ -9,7 +9,7 @@
 #include "entrodraft/model/buffer.h"
 #include "entrodraft/model/config.h"
 #include "entrodraft/model/kernels/kernels.h"
-#include "entrodraft/model/safetensors.h"
+#include "entrodraft/model/tensor_view.h"
 
 #include <cstddef>
 #include <span>

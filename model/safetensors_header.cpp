@@ -2,7 +2,7 @@
 
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/json_file.h"
-#include "entrodraft/model/safetensors.h"
+#include "entrodraft/model/tensor_view.h"
 
 #include <algorithm>
 #include <limits>

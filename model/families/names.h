@@ -1,38 +1,76 @@
-// The names a checkpoint's tensors go by, whatever the family, and the check that they are all there in the shapes
-// that the config calls for. Reads headers only, no weights. Called by the decoder and by inspect.
+// The names a checkpoint's tensors go by, whatever the family, where in them a rank's heads lie, and the check that
+// they are all there in the shapes that the config calls for. Reads headers only, no weights.
+// Called by the decoder and by inspect.
 #pragma once
 
+#include "entrodraft/dist/shard.h"
+#include "entrodraft/model/checkpoint.h"
 #include "entrodraft/model/config.h"
-#include "entrodraft/model/safetensors.h"
 
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace entrodraft::model {
 
-// Matrices are stored [out, in], norms [hidden_size].
+// A linear layer's or a norm's tensors; an empty name: the family has no such thing.
+struct TensorNames {
+    std::string weight;
+    std::string bias;
+};
+
+// How the rows of a fused query-key-value matrix lie.
+enum class QkvForm {
+    separate, // three matrices
+    stacked,  // all query heads, all key heads, all value heads
+    grouped,  // by key head: its query heads, its key, its value
+};
+
+// Matrices are stored [out, in], or [in, out] where ModelNames::transposed; norms are [hidden_size].
 struct LayerNames {
-    std::string input_norm;
-    std::string query;  // [n_heads * head_dim, hidden_size]
-    std::string key;    // [n_kv_heads * head_dim, hidden_size]
-    std::string value;  // [n_kv_heads * head_dim, hidden_size]
-    std::string output; // [hidden_size, n_heads * head_dim]
-    std::string post_attention_norm;
-    std::string gate; // [intermediate_size, hidden_size]
-    std::string up;   // [intermediate_size, hidden_size]
-    std::string down; // [hidden_size, intermediate_size]
+    TensorNames attention_norm; // before the attention, or after it (post_norm)
+    TensorNames mlp_norm;       // before the MLP, or after it (post_norm); empty where shared
+    TensorNames after_attention_norm, after_mlp_norm; // sandwich
+    TensorNames query;      // [n_heads * head_dim, hidden_size]
+    TensorNames key, value; // [n_kv_heads * head_dim, hidden_size]
+    TensorNames qkv;        // [(n_heads + 2 n_kv_heads) * head_dim, hidden_size], instead of the three
+    TensorNames query_norm, key_norm; // [head_dim]
+    TensorNames output;     // [hidden_size, n_heads * head_dim]
+    TensorNames gate;       // [intermediate_size, hidden_size]
+    TensorNames up;         // [intermediate_size, hidden_size]
+    TensorNames gate_up;    // [2 * intermediate_size, hidden_size], gate first, instead of the two
+    TensorNames down;       // [hidden_size, intermediate_size]
 };
 
 struct ModelNames {
-    std::string embedding; // [vocab_size, hidden_size]
-    std::string final_norm;
-    std::string head;                  // [vocab_size, hidden_size]; the embedding's own name where the two are tied
-    LayerNames (*layer)(int index);    // from 0
-    bool (*ignores)(std::string_view); // tensors that a file may hold and nothing reads
+    TensorNames embedding;   // [vocab_size, embedding_size]
+    TensorNames positions;   // [max_positions + position_offset, hidden_size]
+    TensorNames project_in;  // [hidden_size, embedding_size]
+    TensorNames project_out; // [embedding_size, hidden_size]
+    TensorNames final_norm;
+    TensorNames head; // [vocab_size, embedding_size]; the embedding's own name where the two are tied
+    QkvForm qkv = QkvForm::separate;
+    bool transposed = false; // matrices of the layers
+    std::function<LayerNames(int)> layer;
+    std::function<bool(std::string_view)> ignores; // tensors that a file may hold and nothing reads
 };
 
-// Local.
-ModelNames names_of(const ModelConfig& config);
+// With the prefix that the checkpoint's names have, or lack. Local.
+ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// Rows of a stored matrix (and of its bias).
+struct StoredRows {
+    const TensorNames* tensor = nullptr;
+    dist::Slice rows;
+};
+// A rank's query heads, then its key heads, then its value heads, as they lie in the file. `layer` must outlive the
+// result. Local.
+std::vector<StoredRows> qkv_rows(const ModelConfig& config, QkvForm form, const LayerNames& layer,
+                                 const dist::HeadShard& heads);
+// Gate and up of a slice of the MLP's width, each one piece. Local.
+StoredRows gate_rows(const LayerNames& layer, dist::Slice width);
+StoredRows up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width);
 
 // Throws BadFile that names the tensor where one is missing, has a shape other than the config calls for or a type
 // that is not F32, F16 or BF16, or where the file holds a tensor that this model would leave out. Local.

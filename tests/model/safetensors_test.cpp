@@ -1,6 +1,6 @@
 // Reading safetensors: every row of what the reference reader (0.8.0) rejects and accepts, with bytes made here, and
 // checkpoints over several files.
-#include "entrodraft/model/safetensors.h"
+#include "entrodraft/model/checkpoint.h"
 
 #include "entrodraft/model/bad_file.h"
 #include "model/temporary_directory.h"

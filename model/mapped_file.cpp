@@ -1,0 +1,61 @@
+// See mapped_file.h.
+#include "entrodraft/model/mapped_file.h"
+
+#include "entrodraft/model/bad_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace entrodraft::model {
+namespace {
+
+constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec/";
+
+std::string system_reason() {
+    return std::system_category().message(errno);
+}
+
+bool starts_with(std::span<const std::byte> bytes, std::string_view text) {
+    return bytes.size() >= text.size() && std::equal(text.begin(), text.end(), bytes.begin(), [](char c, std::byte b) {
+               return static_cast<std::byte>(c) == b;
+           });
+}
+
+} // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes, std::string_view format)
+    : name_(path.string()) {
+    // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) throw BadFile(name_ + ": cannot be opened: " + system_reason());
+    const struct Closer {
+        int descriptor;
+        ~Closer() { ::close(descriptor); }
+    } closer{descriptor};
+    struct stat about {};
+    if (::fstat(descriptor, &about) != 0) throw BadFile(name_ + ": " + system_reason());
+    if (!S_ISREG(about.st_mode)) throw BadFile(name_ + ": not a regular file");
+    size_ = static_cast<std::size_t>(about.st_size);
+    if (size_ < std::max<std::size_t>(min_bytes, 1)) {
+        throw BadFile(name_ + ": " + std::to_string(size_) + " bytes are too few for a " + std::string(format) +
+                      " file; download it again");
+    }
+    data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (data_ == MAP_FAILED) throw BadFile(name_ + ": cannot be mapped: " + system_reason());
+    if (starts_with(bytes(), kLfsPointer)) {
+        ::munmap(data_, size_);
+        throw BadFile(name_ + ": a Git LFS pointer stands in place of the file; fetch the file with git lfs pull");
+    }
+}
+
+MappedFile::~MappedFile() {
+    ::munmap(data_, size_);
+}
+
+} // namespace entrodraft::model
