@@ -296,12 +296,23 @@ std::string to_string(WeightType type) {
         return "bfloat16";
     case WeightType::float16:
         return "float16";
+    case WeightType::int8:
+        return "int8";
     }
     throw std::invalid_argument("to_string: no such weight type");
 }
 
 std::size_t bytes_of(WeightType type) {
-    return type == WeightType::float32 ? 4 : 2;
+    switch (type) {
+    case WeightType::float32:
+        return 4;
+    case WeightType::bfloat16:
+    case WeightType::float16:
+        return 2;
+    case WeightType::int8:
+        return 1;
+    }
+    throw std::invalid_argument("bytes_of: no such weight type");
 }
 
 ModelConfig read_config(const std::filesystem::path& directory) {

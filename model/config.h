@@ -1,7 +1,9 @@
 // What a checkpoint's config.json says, in this project's words: shapes and closed choices, no names.
 //
-// Old and new spellings are read (torch_dtype or dtype; rope_theta and rope_scaling or rope_parameters).
-// A field that would change the arithmetic and is not understood is refused by name, never ignored.
+// Every family is one of these descriptions; families/*.cpp translate. Old and new spellings are read (torch_dtype or
+// dtype; rope_theta and rope_scaling or rope_parameters). A field that would change the arithmetic and is not
+// understood is refused by name, never ignored; fields that transformers' class of the family does not read change
+// nothing there, and nothing here.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +13,79 @@
 
 namespace entrodraft::model {
 
-enum class Family { llama };
+enum class Family { gpt2, opt, gpt_neox, llama, mistral, qwen2, qwen3, falcon, gemma, gemma2, phi, phi3 };
 enum class Activation { silu, gelu, gelu_tanh, relu };
-enum class WeightType { float32, bfloat16, float16 };
+enum class Norm { rms, layer };
+enum class Positions { rotary, learned, alibi };
+enum class WeightType { float32, bfloat16, float16, int8 };
 
-std::string to_string(WeightType type); // "float32", "bfloat16", "float16"
-std::size_t bytes_of(WeightType type);
+// How attention and MLP of a layer join the residual stream x.
+enum class Block {
+    pre_norm,  // x += attention(norm x); x += mlp(norm x)
+    post_norm, // x = norm(x + attention(x)); x = norm(x + mlp(x))
+    sandwich,  // x += norm(attention(norm x)); x += norm(mlp(norm x))
+    parallel,  // x += attention(norm x) + mlp(norm x), with one all-reduce; two norms or one
+};
+
+std::string to_string(Family family);   // as config.json's "model_type"
+std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8", "int8"
+std::size_t bytes_of(WeightType type);  // of a weight in memory; int8's scales not counted
+
+enum class RopeScaling { none, linear, dynamic, llama3, yarn };
+
+// Rotary positions, with the ways to stretch them (transformers' modeling_rope_utils).
+struct Rope {
+    double theta = 10000.0;
+    int dims = 0; // the first of a head, which are turned; even
+    RopeScaling scaling = RopeScaling::none;
+    double factor = 1;
+    double original_positions = 0;                       // llama3, yarn; dynamic: those that need no stretching
+    double low_frequency_factor = 1;                     // llama3
+    double high_frequency_factor = 4;                    // llama3
+    double beta_fast = 32, beta_slow = 1;                // yarn
+    bool truncate = true;                                // yarn
+    double attention_factor = 1;                         // of cosines and sines
+    friend bool operator==(const Rope&, const Rope&) = default;
+};
 
 struct ModelConfig {
     Family family = Family::llama;
     int vocab_size = 0; // rows of the embedding and of the head
     int hidden_size = 0;
+    int embedding_size = 0; // width of embedding and head: hidden_size, or less with projections between
     int intermediate_size = 0;
     int n_layers = 0;
     int n_heads = 0;
     int n_kv_heads = 0;
     int head_dim = 0;
     int max_positions = 0;
+
+    Block block = Block::pre_norm;
+    bool shared_norm = false; // parallel: the MLP reads the attention's norm
+    bool final_norm = true;
+    Norm norm = Norm::rms;
     float norm_epsilon = 1e-5f;
-    double rope_theta = 10000.0;
+    float norm_offset = 0; // added to the stored weights of every norm
     Activation activation = Activation::silu;
+    bool gated_mlp = true;
+    bool qkv_bias = false, output_bias = false, mlp_bias = false, head_bias = false;
+    bool query_key_norm = false; // RMSNorm over each head's queries and keys
+
+    Positions positions = Positions::rotary;
+    Rope rope;
+    int position_offset = 0; // learned: row of the table that position 0 has
+    float embedding_scale = 1;
+    float attention_scale = 0;    // of query times key
+    float attention_soft_cap = 0; // 0: none
+    float logit_soft_cap = 0;     // 0: none
+    std::vector<int> windows;     // by layer: how many positions a row sees, itself included; 0: all. Empty: all, everywhere
+
     bool tied_embeddings = false;
     WeightType stored_type = WeightType::float32; // what the config says the file holds
     std::int64_t bos_token_id = -1;               // -1: none
     std::vector<std::int64_t> eos_token_ids;
+
+    int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }
 };
 
 // Reads directory/config.json (and generation_config.json for the end-of-text ids, where present).
