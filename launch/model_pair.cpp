@@ -27,7 +27,7 @@ struct OpenedModel {
         std::ostringstream text;
         text << config.vocab_size << ' ' << config.hidden_size << ' ' << config.intermediate_size << ' '
              << config.n_layers << ' ' << config.n_heads << ' ' << config.n_kv_heads << ' ' << config.head_dim << ' '
-             << config.max_positions << ' ' << config.rope_theta << ' ' << config.norm_epsilon << ' '
+             << config.max_positions << ' ' << config.rope.theta << ' ' << config.norm_epsilon << ' '
              << checkpoint->total_bytes() << ' ' << tokenizer->fingerprint() << '\n';
         return text.str();
     }

@@ -39,12 +39,12 @@ struct Rope {
     int dims = 0; // the first of a head, which are turned; even
     RopeScaling scaling = RopeScaling::none;
     double factor = 1;
-    double original_positions = 0;                       // llama3, yarn; dynamic: those that need no stretching
-    double low_frequency_factor = 1;                     // llama3
-    double high_frequency_factor = 4;                    // llama3
-    double beta_fast = 32, beta_slow = 1;                // yarn
-    bool truncate = true;                                // yarn
-    double attention_factor = 1;                         // of cosines and sines
+    double original_positions = 0;        // llama3, yarn; dynamic: those that need no stretching
+    double low_frequency_factor = 1;      // llama3
+    double high_frequency_factor = 4;     // llama3
+    double beta_fast = 32, beta_slow = 1; // yarn
+    bool truncate = true;                 // yarn
+    double attention_factor = 1;          // of cosines and sines
     friend bool operator==(const Rope&, const Rope&) = default;
 };
 
@@ -78,7 +78,8 @@ struct ModelConfig {
     float attention_scale = 0;    // of query times key
     float attention_soft_cap = 0; // 0: none
     float logit_soft_cap = 0;     // 0: none
-    std::vector<int> windows;     // by layer: how many positions a row sees, itself included; 0: all. Empty: all, everywhere
+    std::vector<int>
+        windows; // by layer: how many positions a row sees, itself included; 0: all. Empty: all, everywhere
 
     bool tied_embeddings = false;
     WeightType stored_type = WeightType::float32; // what the config says the file holds

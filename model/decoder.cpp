@@ -93,7 +93,7 @@ struct Decoder::Impl {
           heads(dist::head_shard(config.n_heads, config.n_kv_heads, tp->rank(), tp->size())), arena(team->size()),
           cache({config.n_layers, static_cast<int>(heads.kv_heads.size()), config.head_dim, options.n_slots,
                  options.capacity}),
-          rotary(config.head_dim, config.rope_theta) {}
+          rotary(config.head_dim, config.rope.theta) {}
 
     int n_query_heads() const { return static_cast<int>(heads.query_heads.size()); }
     int n_kv_heads() const { return static_cast<int>(heads.kv_heads.size()); }
@@ -159,36 +159,36 @@ void Decoder::Impl::make_layers() {
 
 void Decoder::Impl::load_weights(const Checkpoint& checkpoint) {
     const int dim = config.head_dim;
-    const ModelNames names = names_of(config);
+    const ModelNames names = names_of(config, checkpoint);
     const dist::Slice all_hidden = {0, config.hidden_size};
     const dist::Slice query = {heads.query_heads.begin * dim, heads.query_heads.end * dim};
     const dist::Slice kv = {heads.kv_heads.begin * dim, heads.kv_heads.end * dim};
     const dist::Slice wide = mlp_slice();
 
-    final_norm = read_vector(checkpoint, names.final_norm, config.hidden_size);
+    final_norm = read_vector(checkpoint, names.final_norm.weight, config.hidden_size);
     for (int i = 0; i < config.n_layers; ++i) {
         const LayerNames layer = names.layer(i);
-        layers[index(i)].input_norm = read_vector(checkpoint, layer.input_norm, config.hidden_size);
-        layers[index(i)].post_attention_norm = read_vector(checkpoint, layer.post_attention_norm, config.hidden_size);
+        layers[index(i)].input_norm = read_vector(checkpoint, layer.attention_norm.weight, config.hidden_size);
+        layers[index(i)].post_attention_norm = read_vector(checkpoint, layer.mlp_norm.weight, config.hidden_size);
     }
     auto load = [&](PackedMatrix& matrix, int thread, std::initializer_list<MatrixPart> parts) {
         matrix.load({parts.begin(), parts.size()}, thread);
     };
     auto load_thread = [&](int thread) {
-        load(embedding.table(), thread, {{&checkpoint.tensor(names.embedding), embedding.vocab(), all_hidden}});
+        load(embedding.table(), thread, {{&checkpoint.tensor(names.embedding.weight), embedding.vocab(), all_hidden}});
         if (!config.tied_embeddings)
-            load(head.matrix(), thread, {{&checkpoint.tensor(names.head), embedding.vocab(), all_hidden}});
+            load(head.matrix(), thread, {{&checkpoint.tensor(names.head.weight), embedding.vocab(), all_hidden}});
         for (int i = 0; i < config.n_layers; ++i) {
             const LayerNames layer = names.layer(i);
             Layer& to = layers[index(i)];
             load(to.qkv.matrix(), thread,
-                 {{&checkpoint.tensor(layer.query), query, all_hidden},
-                  {&checkpoint.tensor(layer.key), kv, all_hidden},
-                  {&checkpoint.tensor(layer.value), kv, all_hidden}});
-            load(to.attention_output.matrix(), thread, {{&checkpoint.tensor(layer.output), all_hidden, query}});
-            load(to.gate.matrix(), thread, {{&checkpoint.tensor(layer.gate), wide, all_hidden}});
-            load(to.up.matrix(), thread, {{&checkpoint.tensor(layer.up), wide, all_hidden}});
-            load(to.down.matrix(), thread, {{&checkpoint.tensor(layer.down), all_hidden, wide}});
+                 {{&checkpoint.tensor(layer.query.weight), query, all_hidden},
+                  {&checkpoint.tensor(layer.key.weight), kv, all_hidden},
+                  {&checkpoint.tensor(layer.value.weight), kv, all_hidden}});
+            load(to.attention_output.matrix(), thread, {{&checkpoint.tensor(layer.output.weight), all_hidden, query}});
+            load(to.gate.matrix(), thread, {{&checkpoint.tensor(layer.gate.weight), wide, all_hidden}});
+            load(to.up.matrix(), thread, {{&checkpoint.tensor(layer.up.weight), wide, all_hidden}});
+            load(to.down.matrix(), thread, {{&checkpoint.tensor(layer.down.weight), all_hidden, wide}});
         }
     };
     std::vector<std::exception_ptr> failures(index(team->size()));
@@ -227,7 +227,7 @@ Decoder::~Decoder() = default;
 
 Decoder Decoder::load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                       dist::Communicator& tp, ThreadTeam& team) {
-    if (config.activation != Activation::silu)
+    if (config.activation != Activation::silu || config.family != Family::llama)
         throw std::invalid_argument("this decoder computes the silu activation only");
     check_shapes(config, checkpoint);
     DecoderOptions filled = options;

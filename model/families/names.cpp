@@ -1,8 +1,9 @@
 #include "entrodraft/model/families/names.h"
 
 #include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/families/llama.h"
+#include "entrodraft/model/families/families.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -22,9 +23,10 @@ std::string to_text(const Shape& shape) {
 // Checks tensors one by one and remembers which were asked for.
 class ShapeCheck {
   public:
-    explicit ShapeCheck(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+    ShapeCheck(const Checkpoint& checkpoint, bool transposed) : checkpoint_(checkpoint), transposed_(transposed) {}
 
     void expect(const std::string& name, const Shape& shape) {
+        if (name.empty()) return;
         const TensorView& tensor = checkpoint_.tensor(name);
         const std::string where = *tensor.file + ": tensor " + in_quotes(name);
         if (tensor.shape != shape) {
@@ -36,57 +38,121 @@ class ShapeCheck {
         }
         known_.insert(name);
     }
+    void expect_norm(const TensorNames& names, std::int64_t width) {
+        expect(names.weight, {width});
+        expect(names.bias, {width});
+    }
+    // A matrix of a layer, [out, in] or the other way round.
+    void expect_matrix(const TensorNames& names, std::int64_t out, std::int64_t in) {
+        expect(names.weight, transposed_ ? Shape{in, out} : Shape{out, in});
+        expect(names.bias, {out});
+    }
     bool knows(const std::string& name) const { return known_.contains(name); }
 
   private:
     const Checkpoint& checkpoint_;
+    bool transposed_;
     std::set<std::string> known_;
 };
 
 void expect_layer(const ModelConfig& config, const LayerNames& names, ShapeCheck& check) {
-    const std::int64_t hidden = config.hidden_size;
-    const std::int64_t inner = config.intermediate_size;
-    const std::int64_t query = static_cast<std::int64_t>(config.n_heads) * config.head_dim;
-    const std::int64_t key = static_cast<std::int64_t>(config.n_kv_heads) * config.head_dim;
-    check.expect(names.input_norm, {hidden});
-    check.expect(names.query, {query, hidden});
-    check.expect(names.key, {key, hidden});
-    check.expect(names.value, {key, hidden});
-    check.expect(names.output, {hidden, query});
-    check.expect(names.post_attention_norm, {hidden});
-    check.expect(names.gate, {inner, hidden});
-    check.expect(names.up, {inner, hidden});
-    check.expect(names.down, {hidden, inner});
+    const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size, dim = config.head_dim;
+    const std::int64_t query = config.n_heads * dim, key = config.n_kv_heads * dim;
+    for (const TensorNames* norm :
+         {&names.attention_norm, &names.mlp_norm, &names.after_attention_norm, &names.after_mlp_norm})
+        check.expect_norm(*norm, hidden);
+    check.expect_matrix(names.query, query, hidden);
+    check.expect_matrix(names.key, key, hidden);
+    check.expect_matrix(names.value, key, hidden);
+    check.expect_matrix(names.qkv, query + 2 * key, hidden);
+    check.expect_norm(names.query_norm, dim);
+    check.expect_norm(names.key_norm, dim);
+    check.expect_matrix(names.output, hidden, query);
+    check.expect_matrix(names.gate, inner, hidden);
+    check.expect_matrix(names.up, inner, hidden);
+    check.expect_matrix(names.gate_up, 2 * inner, hidden);
+    check.expect_matrix(names.down, hidden, inner);
 }
 
 } // namespace
 
-ModelNames names_of(const ModelConfig& config) {
-    switch (config.family) {
-    case Family::llama:
-        return llama_names(config.tied_embeddings);
+ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
+    const FamilyDescription& family = describe(config.family);
+    ModelNames names = family.names(config, family.prefixes.front());
+    for (const std::string& prefix : family.prefixes) {
+        ModelNames with_prefix = family.names(config, prefix);
+        if (!checkpoint.has(with_prefix.embedding.weight) && !checkpoint.has(with_prefix.layer(0).output.weight))
+            continue;
+        names = std::move(with_prefix);
+        break;
     }
-    throw BadFile("no tensor names are known for this model family");
+    if (!config.tied_embeddings) return names;
+    // Files of tied models may hold both, or only one of the two.
+    const std::string head = names.head.weight;
+    if (!checkpoint.has(names.embedding.weight) && checkpoint.has(head)) names.embedding.weight = head;
+    names.head = {names.embedding.weight, names.head.bias};
+    names.ignores = [head, others = names.ignores](std::string_view name) { return name == head || others(name); };
+    return names;
+}
+
+std::vector<StoredRows> qkv_rows(const ModelConfig& config, QkvForm form, const LayerNames& layer,
+                                 const dist::HeadShard& heads) {
+    const std::int64_t dim = config.head_dim, group = config.n_heads / config.n_kv_heads;
+    const auto rows = [dim](dist::Slice of_heads, std::int64_t behind) {
+        return dist::Slice{(behind + of_heads.begin) * dim, (behind + of_heads.end) * dim};
+    };
+    if (form == QkvForm::separate)
+        return {{&layer.query, rows(heads.query_heads, 0)},
+                {&layer.key, rows(heads.kv_heads, 0)},
+                {&layer.value, rows(heads.kv_heads, 0)}};
+    if (form == QkvForm::stacked)
+        return {{&layer.qkv, rows(heads.query_heads, 0)},
+                {&layer.qkv, rows(heads.kv_heads, config.n_heads)},
+                {&layer.qkv, rows(heads.kv_heads, config.n_heads + config.n_kv_heads)}};
+    std::vector<StoredRows> parts;
+    for (std::int64_t q = heads.query_heads.begin; q < heads.query_heads.end;) {
+        const std::int64_t of_group = q / group, end = std::min((of_group + 1) * group, heads.query_heads.end);
+        parts.push_back({&layer.qkv, rows({q, end}, 2 * of_group)});
+        q = end;
+    }
+    for (const std::int64_t which : {0, 1}) // key, value
+        for (std::int64_t h = heads.kv_heads.begin; h < heads.kv_heads.end; ++h)
+            parts.push_back({&layer.qkv, rows({0, 1}, h * (group + 2) + group + which)});
+    return parts;
+}
+
+StoredRows gate_rows(const LayerNames& layer, dist::Slice width) {
+    return layer.gate_up.weight.empty() ? StoredRows{&layer.gate, width} : StoredRows{&layer.gate_up, width};
+}
+
+StoredRows up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width) {
+    if (layer.gate_up.weight.empty()) return {&layer.up, width};
+    return {&layer.gate_up, {config.intermediate_size + width.begin, config.intermediate_size + width.end}};
 }
 
 void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
-    const ModelNames names = names_of(config);
-    ShapeCheck check(checkpoint);
-    check.expect(names.embedding, {config.vocab_size, config.hidden_size});
-    check.expect(names.final_norm, {config.hidden_size});
-    if (!config.tied_embeddings && !checkpoint.has(names.head)) {
-        throw BadFile(*checkpoint.tensor(names.embedding).file + ": tensor " + in_quotes(names.head) +
+    const ModelNames names = names_of(config, checkpoint);
+    ShapeCheck check(checkpoint, names.transposed);
+    check.expect(names.embedding.weight, {config.vocab_size, config.embedding_size});
+    check.expect(names.positions.weight, {config.max_positions + config.position_offset, config.hidden_size});
+    check.expect(names.project_in.weight, {config.hidden_size, config.embedding_size});
+    check.expect(names.project_out.weight, {config.embedding_size, config.hidden_size});
+    check.expect_norm(names.final_norm, config.hidden_size);
+    if (!config.tied_embeddings && !checkpoint.has(names.head.weight)) {
+        throw BadFile(*checkpoint.tensor(names.embedding.weight).file + ": tensor " + in_quotes(names.head.weight) +
                       " is missing; if the head is the embedding, say \"tie_word_embeddings\": true in config.json");
     }
-    check.expect(names.head, {config.vocab_size, config.hidden_size});
+    check.expect(names.head.weight, {config.vocab_size, config.embedding_size});
+    check.expect(names.head.bias, {config.vocab_size});
     // A config with absurdly many layers ends at the first that the file lacks.
     for (int i = 0; i < config.n_layers; ++i)
         expect_layer(config, names.layer(i), check);
 
     for (const auto& [name, tensor] : checkpoint.tensors()) {
         if (check.knows(name) || names.ignores(name)) continue;
-        throw BadFile(*tensor.file + ": tensor " + in_quotes(name) + " has no place in the model of " +
-                      std::to_string(config.n_layers) + " layers that config.json describes");
+        throw BadFile(*tensor.file + ": tensor " + in_quotes(name) + " has no place in the " +
+                      to_string(config.family) + " model of " + std::to_string(config.n_layers) +
+                      " layers that config.json describes");
     }
 }
 

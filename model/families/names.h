@@ -29,18 +29,18 @@ enum class QkvForm {
 
 // Matrices are stored [out, in], or [in, out] where ModelNames::transposed; norms are [hidden_size].
 struct LayerNames {
-    TensorNames attention_norm; // before the attention, or after it (post_norm)
-    TensorNames mlp_norm;       // before the MLP, or after it (post_norm); empty where shared
+    TensorNames attention_norm;                       // before the attention, or after it (post_norm)
+    TensorNames mlp_norm;                             // before the MLP, or after it (post_norm); empty where shared
     TensorNames after_attention_norm, after_mlp_norm; // sandwich
-    TensorNames query;      // [n_heads * head_dim, hidden_size]
-    TensorNames key, value; // [n_kv_heads * head_dim, hidden_size]
-    TensorNames qkv;        // [(n_heads + 2 n_kv_heads) * head_dim, hidden_size], instead of the three
+    TensorNames query;                                // [n_heads * head_dim, hidden_size]
+    TensorNames key, value;                           // [n_kv_heads * head_dim, hidden_size]
+    TensorNames qkv;                  // [(n_heads + 2 n_kv_heads) * head_dim, hidden_size], instead of the three
     TensorNames query_norm, key_norm; // [head_dim]
-    TensorNames output;     // [hidden_size, n_heads * head_dim]
-    TensorNames gate;       // [intermediate_size, hidden_size]
-    TensorNames up;         // [intermediate_size, hidden_size]
-    TensorNames gate_up;    // [2 * intermediate_size, hidden_size], gate first, instead of the two
-    TensorNames down;       // [hidden_size, intermediate_size]
+    TensorNames output;               // [hidden_size, n_heads * head_dim]
+    TensorNames gate;                 // [intermediate_size, hidden_size]
+    TensorNames up;                   // [intermediate_size, hidden_size]
+    TensorNames gate_up;              // [2 * intermediate_size, hidden_size], gate first, instead of the two
+    TensorNames down;                 // [hidden_size, intermediate_size]
 };
 
 struct ModelNames {

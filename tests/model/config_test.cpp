@@ -153,7 +153,7 @@ TEST(Config, ReadsTheOldSpelling) {
     EXPECT_EQ(config.head_dim, 16);
     EXPECT_EQ(config.max_positions, 256);
     EXPECT_EQ(config.norm_epsilon, 1e-5f);
-    EXPECT_EQ(config.rope_theta, 500000.0);
+    EXPECT_EQ(config.rope.theta, 500000.0);
     EXPECT_EQ(config.activation, Activation::silu);
     EXPECT_FALSE(config.tied_embeddings);
     EXPECT_EQ(config.stored_type, WeightType::bfloat16);
@@ -185,7 +185,7 @@ TEST(Config, FillsMissingFieldsAsTransformersDoes) {
     EXPECT_EQ(config.n_kv_heads, 6);
     EXPECT_EQ(config.head_dim, 16);
     EXPECT_EQ(config.norm_epsilon, 1e-6f);
-    EXPECT_EQ(config.rope_theta, 10000.0);
+    EXPECT_EQ(config.rope.theta, 10000.0);
     EXPECT_FALSE(config.tied_embeddings);
     EXPECT_EQ(config.stored_type, WeightType::float32);
     EXPECT_EQ(config.bos_token_id, 1);

@@ -1,0 +1,88 @@
+// Falcon in its three forms: 7B (one key head, one norm, parallel), 40B and 180B (grouped heads, two norms, parallel),
+// and rw (a key head a query head, ALiBi, sequential, biases).
+#include "entrodraft/model/families/families.h"
+
+#include "entrodraft/model/bad_file.h"
+
+#include <cmath>
+
+namespace entrodraft::model {
+namespace {
+
+// Early files call some fields otherwise.
+int read_size(const Fields& fields, const char* name, const char* early_name, int otherwise) {
+    return fields.size(name, fields.size(early_name, otherwise));
+}
+
+void read_layout(const Fields& fields, ModelConfig& config) {
+    const bool is_new = fields.boolean("new_decoder_architecture", false);
+    const bool one_key_head = fields.boolean("multi_query", true);
+    const bool is_parallel = fields.boolean("parallel_attn", true);
+    const int n_norms = fields.size("num_ln_in_parallel_attn", is_new ? 2 : 1);
+    const int kv_heads = read_size(fields, "num_kv_heads", "n_head_kv", config.n_heads);
+    if (is_new && !is_parallel) fields.refuse("'new_decoder_architecture' without 'parallel_attn' is not supported");
+    if (n_norms > 2 || (n_norms == 2 && !is_new))
+        fields.refuse("field 'num_ln_in_parallel_attn' is " + std::to_string(n_norms) +
+                      "; supported: 1, and 2 with 'new_decoder_architecture'");
+    config.n_kv_heads = is_new ? kv_heads : one_key_head ? 1 : config.n_heads;
+    if (!is_new && !one_key_head && kv_heads != config.n_heads)
+        fields.refuse("'num_kv_heads' other than the heads needs 'new_decoder_architecture'");
+    if (config.n_heads % config.n_kv_heads != 0)
+        fields.refuse("'num_attention_heads' is not a multiple of 'num_kv_heads'");
+    config.block = is_parallel ? Block::parallel : Block::pre_norm;
+    config.shared_norm = is_parallel && n_norms == 1;
+}
+
+void read(const Fields& fields, ModelConfig& config) {
+    config.vocab_size = fields.size("vocab_size", 65024);
+    config.hidden_size = read_size(fields, "hidden_size", "n_embed", 4544);
+    config.n_layers = read_size(fields, "num_hidden_layers", "n_layer", 32);
+    config.n_heads = read_size(fields, "num_attention_heads", "n_head", 71);
+    config.max_positions = fields.size("max_position_embeddings", 2048);
+    divide_into_heads(fields, config, "hidden_size", "num_attention_heads");
+    if (4LL * config.hidden_size > kMostSize) fields.refuse("'hidden_size' is too large");
+    config.intermediate_size = fields.size("ffn_hidden_size", 4 * config.hidden_size);
+    read_layout(fields, config);
+    config.norm = Norm::layer;
+    config.norm_epsilon = read_epsilon(fields, "layer_norm_epsilon", 1e-5);
+    config.activation = read_activation(fields, "activation", "gelu");
+    config.gated_mlp = false;
+    config.qkv_bias = config.output_bias = config.mlp_bias = fields.boolean("bias", false);
+    config.positions = fields.boolean("alibi", false) ? Positions::alibi : Positions::rotary;
+    if (config.positions == Positions::rotary) config.rope = read_rope(fields, {}, config);
+    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+    config.tied_embeddings = fields.boolean("tie_word_embeddings", true);
+    read_token_ids(fields, 11, 11, config);
+}
+
+ModelNames names(const ModelConfig& config, const std::string& prefix) {
+    ModelNames names;
+    names.embedding = weight_only(prefix + "word_embeddings");
+    names.final_norm = with_bias(prefix + "ln_f");
+    names.head = weight_only("lm_head");
+    // A single key head's group is all query heads, then the key, then the value.
+    names.qkv = QkvForm::grouped;
+    names.layer = [config, prefix](int index) {
+        const std::string layer = prefix + "h." + std::to_string(index) + ".";
+        const bool two_norms = config.block == Block::parallel && !config.shared_norm;
+        LayerNames of_layer;
+        of_layer.attention_norm = with_bias(layer + (two_norms ? "ln_attn" : "input_layernorm"));
+        if (two_norms) of_layer.mlp_norm = with_bias(layer + "ln_mlp");
+        if (config.block == Block::pre_norm) of_layer.mlp_norm = with_bias(layer + "post_attention_layernorm");
+        of_layer.qkv = with_bias(layer + "self_attention.query_key_value", config.qkv_bias);
+        of_layer.output = with_bias(layer + "self_attention.dense", config.output_bias);
+        of_layer.up = with_bias(layer + "mlp.dense_h_to_4h", config.mlp_bias);
+        of_layer.down = with_bias(layer + "mlp.dense_4h_to_h", config.mlp_bias);
+        return of_layer;
+    };
+    names.ignores = [](std::string_view name) { return name.ends_with("inv_freq"); };
+    return names;
+}
+
+} // namespace
+
+FamilyDescription falcon_family() {
+    return {Family::falcon, "falcon", {"FalconForCausalLM", "RWForCausalLM"}, read, {"transformer.", ""}, names};
+}
+
+} // namespace entrodraft::model

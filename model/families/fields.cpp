@@ -1,0 +1,280 @@
+#include "entrodraft/model/families/fields.h"
+
+#include "entrodraft/model/bad_file.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+namespace entrodraft::model {
+
+using Json = nlohmann::json;
+
+std::string shown(const Json& value) {
+    if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
+    const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    return text.size() > 80 ? text.substr(0, 80) + "..." : text;
+}
+
+namespace {
+
+std::string named(const char* name) {
+    return "field '" + std::string(name) + "'";
+}
+
+std::int64_t to_token_id(const Fields& fields, const char* name, const Json& value) {
+    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<int>::max());
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMost)
+        fields.refuse(named(name) + " holds " + shown(value) + ", which is no token id");
+    return value.get<std::int64_t>();
+}
+
+} // namespace
+
+void Fields::refuse(const std::string& reason) const {
+    throw BadFile(file_ + ": " + reason);
+}
+
+const Json* Fields::find(const char* name) const {
+    read_.insert(name);
+    const auto at = object_.find(name);
+    return at == object_.end() || at->is_null() ? nullptr : &*at;
+}
+
+const Json& Fields::required(const char* name) const {
+    const Json* value = find(name);
+    if (value == nullptr) refuse(named(name) + " is missing");
+    return *value;
+}
+
+int Fields::to_size(const char* name, const Json& value) const {
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() == 0 ||
+        value.get<std::uint64_t>() > static_cast<std::uint64_t>(kMostSize)) {
+        refuse(named(name) + " is " + shown(value) + ", not a whole number from 1 to " + std::to_string(kMostSize));
+    }
+    return value.get<int>();
+}
+
+int Fields::size(const char* name) const {
+    return to_size(name, required(name));
+}
+
+int Fields::size(const char* name, int otherwise) const {
+    const Json* value = find(name);
+    return value == nullptr ? otherwise : to_size(name, *value);
+}
+
+double Fields::positive(const char* name, double otherwise) const {
+    const Json* value = find(name);
+    if (value == nullptr) return otherwise;
+    const double number = value->is_number() ? value->get<double>() : 0;
+    if (!(number > 0)) refuse(named(name) + " is " + shown(*value) + ", not a number above 0");
+    return number;
+}
+
+bool Fields::boolean(const char* name, bool otherwise) const {
+    const Json* value = find(name);
+    if (value == nullptr) return otherwise;
+    if (!value->is_boolean()) refuse(named(name) + " is " + shown(*value) + ", not true or false");
+    return value->get<bool>();
+}
+
+std::string Fields::string(const char* name, const std::string& otherwise) const {
+    const Json* value = find(name);
+    if (value == nullptr) return otherwise;
+    if (!value->is_string()) refuse(named(name) + " is " + shown(*value) + ", not a string");
+    return value->get<std::string>();
+}
+
+std::vector<std::int64_t> Fields::token_ids(const char* name) const {
+    const Json& value = required(name);
+    if (!value.is_array()) return {to_token_id(*this, name, value)};
+    std::vector<std::int64_t> ids;
+    for (const Json& each : value)
+        ids.push_back(to_token_id(*this, name, each));
+    return ids;
+}
+
+Activation read_activation(const Fields& fields, const char* name, const std::string& otherwise) {
+    static const std::map<std::string, Activation> known = {
+        {"silu", Activation::silu},           {"swish", Activation::silu},
+        {"gelu", Activation::gelu},           {"gelu_new", Activation::gelu_tanh},
+        {"gelu_fast", Activation::gelu_tanh}, {"gelu_pytorch_tanh", Activation::gelu_tanh},
+        {"relu", Activation::relu},
+    };
+    const std::string activation = fields.string(name, otherwise);
+    const auto at = known.find(activation);
+    if (at == known.end()) {
+        fields.refuse("activation " + in_quotes(activation) + " in '" + name +
+                      "' is not supported; supported: silu, gelu, gelu_new, gelu_pytorch_tanh, relu");
+    }
+    return at->second;
+}
+
+float read_epsilon(const Fields& fields, const char* name, double otherwise) {
+    const double epsilon = fields.positive(name, otherwise);
+    if (epsilon >= 1) fields.refuse(named(name) + " is not below 1");
+    return static_cast<float>(epsilon);
+}
+
+void divide_into_heads(const Fields& fields, ModelConfig& config, const char* hidden, const char* heads) {
+    if (config.hidden_size % config.n_heads != 0) {
+        fields.refuse("'" + std::string(hidden) + "' (" + std::to_string(config.hidden_size) +
+                      ") is not a multiple of '" + heads + "' (" + std::to_string(config.n_heads) +
+                      ") and 'head_dim' is missing");
+    }
+    config.head_dim = config.hidden_size / config.n_heads;
+}
+
+void read_common_shapes(const Fields& fields, ModelConfig& config) {
+    config.vocab_size = fields.size("vocab_size");
+    config.hidden_size = fields.size("hidden_size");
+    config.intermediate_size = fields.size("intermediate_size");
+    config.n_layers = fields.size("num_hidden_layers");
+    config.n_heads = fields.size("num_attention_heads");
+    config.n_kv_heads = fields.size("num_key_value_heads", config.n_heads);
+    config.max_positions = fields.size("max_position_embeddings");
+    if (config.n_heads % config.n_kv_heads != 0) {
+        fields.refuse("'num_attention_heads' (" + std::to_string(config.n_heads) +
+                      ") is not a multiple of 'num_key_value_heads' (" + std::to_string(config.n_kv_heads) + ")");
+    }
+    if (fields.find("head_dim") == nullptr)
+        divide_into_heads(fields, config, "hidden_size", "num_attention_heads");
+    else
+        config.head_dim = fields.size("head_dim");
+}
+
+void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t default_eos, ModelConfig& config) {
+    if (fields.find("bos_token_id") != nullptr)
+        config.bos_token_id = fields.token_ids("bos_token_id").front();
+    else if (!fields.stands("bos_token_id"))
+        config.bos_token_id = default_bos;
+    if (fields.find("eos_token_id") != nullptr)
+        config.eos_token_ids = fields.token_ids("eos_token_id");
+    else if (!fields.stands("eos_token_id") && default_eos >= 0)
+        config.eos_token_ids = {default_eos};
+}
+
+void read_windows(const Fields& fields, bool (*slides)(int layer, int first_sliding), int first_sliding, int window,
+                  ModelConfig& config) {
+    const Json* types = fields.find("layer_types");
+    if (types != nullptr && (!types->is_array() || types->size() != static_cast<std::size_t>(config.n_layers)))
+        fields.refuse("field 'layer_types' is not a list of the " + std::to_string(config.n_layers) + " layers' types");
+    if (window == 0 && types == nullptr) return;
+    bool any = false;
+    std::vector<int> windows;
+    for (int layer = 0; layer < config.n_layers; ++layer) {
+        bool is_sliding = slides(layer, first_sliding);
+        if (types != nullptr) {
+            const Json& type = (*types)[static_cast<std::size_t>(layer)];
+            if (type != "full_attention" && type != "sliding_attention")
+                fields.refuse("field 'layer_types' holds " + shown(type) +
+                              "; supported: full_attention, sliding_attention");
+            is_sliding = type == "sliding_attention";
+            if (is_sliding && window == 0)
+                fields.refuse(
+                    "field 'layer_types' has sliding_attention, but 'sliding_window' is missing or not in use");
+        }
+        windows.push_back(is_sliding ? window : 0);
+        any = any || is_sliding;
+    }
+    if (any) config.windows = std::move(windows);
+}
+
+namespace {
+
+RopeScaling to_scaling(const Fields& rope, const std::string& type) {
+    if (type == "default") return RopeScaling::none;
+    if (type == "linear") return RopeScaling::linear;
+    if (type == "dynamic") return RopeScaling::dynamic;
+    if (type == "llama3") return RopeScaling::llama3;
+    if (type == "yarn") return RopeScaling::yarn;
+    rope.refuse("rope type " + in_quotes(type) +
+                " is not supported; supported: default, linear, dynamic, llama3, yarn");
+}
+
+// Of yarn: how much longer contexts sharpen the attention (Peng et al. 2023, section 3.4).
+double magnitude(double factor, double scale) {
+    return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
+}
+
+void read_yarn(const Fields& rope, Rope& to) {
+    to.beta_fast = rope.positive("beta_fast", 32);
+    to.beta_slow = rope.positive("beta_slow", 1);
+    to.truncate = rope.boolean("truncate", true);
+    const double scale = rope.positive("mscale", 0), scale_all = rope.positive("mscale_all_dim", 0);
+    const double inferred = scale > 0 && scale_all > 0 ? magnitude(to.factor, scale) / magnitude(to.factor, scale_all)
+                                                       : magnitude(to.factor, 1);
+    to.attention_factor = rope.positive("attention_factor", inferred);
+}
+
+// One of the two objects that say how positions are turned; both spellings of the type are read.
+void read_rope_object(const Fields& rope, double max_positions, double outer_original, Rope& to) {
+    to.scaling = to_scaling(rope, rope.string("rope_type", rope.string("type", "default")));
+    rope.find("type");
+    if (to.scaling != RopeScaling::none) {
+        const bool may_infer = to.scaling == RopeScaling::yarn;
+        to.original_positions = rope.positive("original_max_position_embeddings", max_positions);
+        if (outer_original > 0 && to.scaling != RopeScaling::dynamic) to.original_positions = outer_original;
+        if (to.scaling == RopeScaling::dynamic) to.original_positions = max_positions;
+        if (!may_infer) rope.required("factor");
+        to.factor = rope.positive("factor", max_positions / to.original_positions);
+        if (to.factor < 1) rope.refuse("field 'factor' is below 1");
+    }
+    if (to.scaling == RopeScaling::llama3) {
+        rope.required("low_freq_factor");
+        rope.required("high_freq_factor");
+        to.low_frequency_factor = rope.positive("low_freq_factor", 1);
+        to.high_frequency_factor = rope.positive("high_freq_factor", 4);
+        if (to.high_frequency_factor <= to.low_frequency_factor)
+            rope.refuse("field 'high_freq_factor' is not above 'low_freq_factor'");
+    }
+    if (to.scaling == RopeScaling::yarn) read_yarn(rope, to);
+}
+
+} // namespace
+
+Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config) {
+    Rope to;
+    double theta = fields.positive(names.theta, 0);
+    double share = fields.positive(names.share, 0);
+    const double outer_original = fields.positive("original_max_position_embeddings", 0);
+    bool is_set = false;
+    // transformers lets rope_scaling, where it stands, replace rope_parameters.
+    for (const char* name : {"rope_scaling", "rope_parameters"}) {
+        const Json* object = fields.find(name);
+        if (object == nullptr) continue;
+        if (!object->is_object()) fields.refuse(named(name) + " is not an object");
+        const Fields rope(*object, fields.file() + ": " + name);
+        Rope read;
+        read_rope_object(rope, config.max_positions, outer_original, read);
+        const double inner = rope.positive("rope_theta", 0), inner_share = rope.positive("partial_rotary_factor", 0);
+        for (const auto& [key, setting] : object->items())
+            if (!rope.was_read(key) && !setting.is_null()) rope.refuse("field " + in_quotes(key) + " is not supported");
+        if (inner > 0 && theta > 0 && inner != theta) {
+            fields.refuse("'" + std::string(names.theta) + "' has two values, " + std::to_string(theta) + " and " +
+                          std::to_string(inner) + " in '" + name + "'; keep one");
+        }
+        if (inner > 0) theta = inner;
+        if (inner_share > 0) share = inner_share;
+        if (is_set && !(read == to)) fields.refuse("'rope_scaling' and 'rope_parameters' differ; keep one");
+        if (!is_set) to = read;
+        is_set = true;
+    }
+    if (theta > 0) to.theta = theta;
+    if (to.theta <= 1) fields.refuse("'" + std::string(names.theta) + "' is not above 1");
+    if (share <= 0) share = names.default_share;
+    if (share > 1) fields.refuse("'" + std::string(names.share) + "' is above 1");
+    to.dims = static_cast<int>(config.head_dim * share);
+    if (to.dims < 2 || to.dims % 2 != 0)
+        fields.refuse("the rotary part of 'head_dim' is " + std::to_string(to.dims) + "; it must be even and above 0");
+    if (to.scaling == RopeScaling::dynamic && to.dims < 4)
+        fields.refuse("rope type 'dynamic' needs a rotary part of at least 4");
+    const double stretched = to.factor * to.original_positions;
+    if (to.scaling == RopeScaling::dynamic || to.scaling == RopeScaling::yarn)
+        config.max_positions = static_cast<int>(
+            std::min(std::max<double>(config.max_positions, std::floor(stretched)), static_cast<double>(kMostSize)));
+    return to;
+}
+
+} // namespace entrodraft::model

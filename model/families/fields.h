@@ -1,0 +1,76 @@
+// The fields of one JSON object of a config, each checked when it is asked for: what the family readers read with.
+//
+// A null counts as missing. Remembers what was asked for, so that fields which nobody has read and which would change
+// the arithmetic can be refused by name. Called by config and the families.
+#pragma once
+
+#include "entrodraft/model/config.h"
+#include "entrodraft/model/json_file.h"
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace entrodraft::model {
+
+constexpr std::int64_t kMostSize = std::int64_t{1} << 30; // sizes are padded and added up as ints
+
+class Fields {
+  public:
+    // The object must outlive the fields; `file` stands before every message.
+    Fields(const nlohmann::json& object, std::string file) : object_(object), file_(std::move(file)) {}
+
+    // Throws BadFile.
+    [[noreturn]] void refuse(const std::string& reason) const;
+    const std::string& file() const { return file_; }
+    const nlohmann::json& object() const { return object_; }
+
+    bool stands(const char* name) const { return object_.contains(name); } // a null too
+    const nlohmann::json* find(const char* name) const;
+    const nlohmann::json& required(const char* name) const;
+    bool was_read(const std::string& name) const { return read_.contains(name); }
+
+    int size(const char* name) const; // a whole number from 1 to kMostSize
+    int size(const char* name, int otherwise) const;
+    double positive(const char* name, double otherwise) const;
+    bool boolean(const char* name, bool otherwise) const;
+    std::string string(const char* name, const std::string& otherwise) const;
+    std::vector<std::int64_t> token_ids(const char* name) const; // of a number or a list, which must stand
+
+  private:
+    int to_size(const char* name, const nlohmann::json& value) const;
+
+    const nlohmann::json& object_;
+    std::string file_;
+    mutable std::set<std::string> read_;
+};
+
+// The value as a message may show it: strings in quotes, everything else as JSON, cut off where it is long.
+std::string shown(const nlohmann::json& value);
+
+// ---- what several families read alike; all throw BadFile ----
+
+// Names that transformers gives these functions. `otherwise` where the field is missing.
+Activation read_activation(const Fields& fields, const char* name, const std::string& otherwise);
+float read_epsilon(const Fields& fields, const char* name, double otherwise);
+// rope_parameters (new), or rope_theta and rope_scaling (old), and the share of a head that is turned.
+// config.head_dim and config.max_positions are known; the latter grows where the stretching says so.
+struct RopeNames {
+    const char* theta = "rope_theta";
+    const char* share = "partial_rotary_factor";
+    double default_share = 1;
+};
+Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config);
+// num_attention_heads, num_key_value_heads, head_dim and the common sizes, under the names most families use.
+void read_common_shapes(const Fields& fields, ModelConfig& config);
+// Sets head_dim from hidden_size and n_heads. `hidden` and `heads` are the fields' names.
+void divide_into_heads(const Fields& fields, ModelConfig& config, const char* hidden, const char* heads);
+// bos_token_id and eos_token_id; what stands there where a field is missing, and none where it is null.
+void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t default_eos, ModelConfig& config);
+// Sliding windows by layer: `sliding_window` on those that layer_types calls sliding_attention, or, where that is
+// missing, on those for which `slides` says so.
+void read_windows(const Fields& fields, bool (*slides)(int layer, int first_sliding), int first_sliding, int window,
+                  ModelConfig& config);
+
+} // namespace entrodraft::model

@@ -1,0 +1,62 @@
+// GPT-NeoX and Pythia: LayerNorm, part of each head turned, attention and MLP side by side (or one after the other),
+// query, key and value of a head next to each other in one matrix.
+#include "entrodraft/model/families/families.h"
+
+#include <cmath>
+
+namespace entrodraft::model {
+namespace {
+
+void read(const Fields& fields, ModelConfig& config) {
+    config.vocab_size = fields.size("vocab_size", 50432);
+    config.hidden_size = fields.size("hidden_size", 6144);
+    config.n_layers = fields.size("num_hidden_layers", 44);
+    config.n_heads = config.n_kv_heads = fields.size("num_attention_heads", 64);
+    config.intermediate_size = fields.size("intermediate_size", 24576);
+    config.max_positions = fields.size("max_position_embeddings", 2048);
+    divide_into_heads(fields, config, "hidden_size", "num_attention_heads");
+    config.block = fields.boolean("use_parallel_residual", true) ? Block::parallel : Block::pre_norm;
+    config.norm = Norm::layer;
+    config.norm_epsilon = read_epsilon(fields, "layer_norm_eps", 1e-5);
+    config.activation = read_activation(fields, "hidden_act", "gelu");
+    config.gated_mlp = false;
+    config.qkv_bias = config.output_bias = fields.boolean("attention_bias", true);
+    config.mlp_bias = true;
+    config.rope = read_rope(fields, {"rotary_emb_base", "rotary_pct", 0.25}, config);
+    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+    config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
+    read_token_ids(fields, 0, 2, config);
+}
+
+ModelNames names(const ModelConfig& config, const std::string& prefix) {
+    ModelNames names;
+    names.embedding = weight_only(prefix + "embed_in");
+    names.final_norm = with_bias(prefix + "final_layer_norm");
+    names.head = weight_only("embed_out");
+    names.qkv = QkvForm::grouped;
+    names.layer = [config, prefix](int index) {
+        const std::string layer = prefix + "layers." + std::to_string(index) + ".";
+        LayerNames of_layer;
+        of_layer.attention_norm = with_bias(layer + "input_layernorm");
+        of_layer.mlp_norm = with_bias(layer + "post_attention_layernorm");
+        of_layer.qkv = with_bias(layer + "attention.query_key_value", config.qkv_bias);
+        of_layer.output = with_bias(layer + "attention.dense", config.output_bias);
+        of_layer.up = with_bias(layer + "mlp.dense_h_to_4h");
+        of_layer.down = with_bias(layer + "mlp.dense_4h_to_h");
+        return of_layer;
+    };
+    // Causal masks and angles, which old files carry.
+    names.ignores = [](std::string_view name) {
+        return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
+               name.ends_with("rotary_emb.inv_freq");
+    };
+    return names;
+}
+
+} // namespace
+
+FamilyDescription gpt_neox_family() {
+    return {Family::gpt_neox, "gpt_neox", {"GPTNeoXForCausalLM"}, read, {"gpt_neox.", ""}, names};
+}
+
+} // namespace entrodraft::model

@@ -1,0 +1,36 @@
+// Phi-3 with plain rotary positions: Llama with queries, keys and values in one matrix, gate and up in another.
+#include "entrodraft/model/families/families.h"
+
+namespace entrodraft::model {
+namespace {
+
+void read(const Fields& fields, ModelConfig& config) {
+    read_llama_like(fields, config);
+    if (config.rope.scaling != RopeScaling::none)
+        fields.refuse("phi3 with stretched rotary positions (longrope) is not supported");
+    const int window = fields.size("sliding_window", 0);
+    if (window > 0) config.windows.assign(static_cast<std::size_t>(config.n_layers), window);
+    read_token_ids(fields, 1, 32000, config);
+}
+
+ModelNames names(const ModelConfig& config, const std::string& prefix) {
+    ModelNames names = llama_names(config, prefix);
+    names.qkv = QkvForm::stacked;
+    names.layer = [config, prefix](int index) {
+        LayerNames layer = llama_layer(config, prefix, index);
+        const std::string stem = prefix + "layers." + std::to_string(index) + ".";
+        layer.query = layer.key = layer.value = layer.gate = layer.up = {};
+        layer.qkv = weight_only(stem + "self_attn.qkv_proj");
+        layer.gate_up = weight_only(stem + "mlp.gate_up_proj");
+        return layer;
+    };
+    return names;
+}
+
+} // namespace
+
+FamilyDescription phi3_family() {
+    return {Family::phi3, "phi3", {"Phi3ForCausalLM"}, read, {"model.", ""}, names};
+}
+
+} // namespace entrodraft::model

@@ -1,0 +1,24 @@
+// Qwen2 and Qwen2.5: Llama with biases on queries, keys and values, and, if asked for, sliding windows on later layers.
+#include "entrodraft/model/families/families.h"
+
+namespace entrodraft::model {
+namespace {
+
+void read(const Fields& fields, ModelConfig& config) {
+    read_llama_like(fields, config);
+    config.qkv_bias = true;
+    const bool slides = fields.boolean("use_sliding_window", false);
+    const int window = fields.size("sliding_window", 4096);
+    const int first_sliding = static_cast<int>(fields.positive("max_window_layers", 28));
+    read_windows(
+        fields, [](int layer, int first) { return layer >= first; }, first_sliding, slides ? window : 0, config);
+    read_token_ids(fields, -1, -1, config);
+}
+
+} // namespace
+
+FamilyDescription qwen2_family() {
+    return {Family::qwen2, "qwen2", {"Qwen2ForCausalLM"}, read, {"model.", ""}, llama_names};
+}
+
+} // namespace entrodraft::model

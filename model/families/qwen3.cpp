@@ -1,0 +1,43 @@
+// Qwen3: Llama with queries and keys normed head by head, and heads of a size of their own.
+#include "entrodraft/model/families/families.h"
+
+namespace entrodraft::model {
+namespace {
+
+void read(const Fields& fields, ModelConfig& config) {
+    read_llama_like(fields, config);
+    // Missing: transformers' default, whatever the hidden size; null: one head's share of it.
+    if (!fields.stands("head_dim")) {
+        config.head_dim = 128;
+        config.rope = read_rope(fields, {}, config);
+        config.attention_scale = 0x1.6a09e6p-4f; // 1 / sqrt(128)
+    }
+    config.query_key_norm = true;
+    config.qkv_bias = config.output_bias = fields.boolean("attention_bias", false);
+    const bool slides = fields.boolean("use_sliding_window", false);
+    const int window = fields.size("sliding_window", 4096);
+    const int first_sliding = static_cast<int>(fields.positive("max_window_layers", 28));
+    read_windows(
+        fields, [](int layer, int first) { return layer >= first; }, first_sliding, slides ? window : 0, config);
+    read_token_ids(fields, -1, -1, config);
+}
+
+ModelNames names_of_qwen3(const ModelConfig& config, const std::string& prefix) {
+    ModelNames names = llama_names(config, prefix);
+    names.layer = [config, prefix](int index) {
+        LayerNames layer = llama_layer(config, prefix, index);
+        const std::string attention = prefix + "layers." + std::to_string(index) + ".self_attn.";
+        layer.query_norm = weight_only(attention + "q_norm");
+        layer.key_norm = weight_only(attention + "k_norm");
+        return layer;
+    };
+    return names;
+}
+
+} // namespace
+
+FamilyDescription qwen3_family() {
+    return {Family::qwen3, "qwen3", {"Qwen3ForCausalLM"}, read, {"model.", ""}, names_of_qwen3};
+}
+
+} // namespace entrodraft::model
