@@ -5,8 +5,12 @@
 #include "entrodraft/model/json_file.h"
 #include "entrodraft/model/mapped_file.h"
 #include "entrodraft/model/safetensors.h"
+#include "entrodraft/model/torch_file.h"
 
+#include <algorithm>
+#include <array>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -43,10 +47,34 @@ bool is_there(const std::filesystem::path& path) {
     return std::filesystem::exists(path, unused);
 }
 
+bool is_by_torch(const std::filesystem::path& file) {
+    const auto ending = file.extension();
+    return ending == ".bin" || ending == ".pt" || ending == ".pth";
+}
+
+// For a message: the files of weights that lie there under names which are not read; empty where none do.
+std::string other_weights(const std::filesystem::path& directory) {
+    constexpr std::array<std::string_view, 7> kEndings = {".safetensors", ".bin", ".pt",     ".pth",
+                                                          ".gguf",        ".h5",  ".msgpack"};
+    constexpr std::size_t kShown = 3;
+    std::set<std::string> names;
+    std::error_code unused; // a directory that cannot be listed shows none
+    for (const auto& entry : std::filesystem::directory_iterator(directory, unused)) {
+        const auto ending = entry.path().extension().string();
+        if (std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end())
+            names.insert(entry.path().filename().string());
+        if (names.size() > kShown) names.erase(std::prev(names.end()));
+    }
+    std::string text;
+    for (const std::string& name : names)
+        text += (text.empty() ? "; not read under such a name: " : ", ") + in_quotes(name);
+    return text;
+}
+
 } // namespace
 
 void Checkpoint::add(const std::filesystem::path& path) {
-    TensorFile file = open_safetensors(path);
+    TensorFile file = is_by_torch(path) ? open_torch_file(path) : open_safetensors(path);
     for (TensorView& view : file.tensors) {
         const auto [at, is_new] = tensors_.try_emplace(view.name, std::move(view));
         if (!is_new) {
@@ -91,18 +119,20 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
     }
     Checkpoint checkpoint;
     checkpoint.where_ = directory;
-    const auto index = directory / "model.safetensors.index.json";
-    if (is_there(directory / "model.safetensors")) {
-        checkpoint.add(directory / "model.safetensors");
-    } else if (is_there(index)) {
-        checkpoint.add_shards(directory, index);
-    } else {
-        const bool has_pickle =
-            is_there(directory / "pytorch_model.bin") || is_there(directory / "pytorch_model.bin.index.json");
-        throw BadFile(directory.string() + ": neither model.safetensors nor model.safetensors.index.json is there" +
-                      (has_pickle ? "; pytorch_model.bin is not read: save the model as safetensors" : ""));
+    for (const char* single : {"model.safetensors", "pytorch_model.bin"}) {
+        const auto file = directory / single;
+        const auto index = directory / (std::string(single) + ".index.json");
+        if (is_there(file)) {
+            checkpoint.add(file);
+            return checkpoint;
+        }
+        if (is_there(index)) {
+            checkpoint.add_shards(directory, index);
+            return checkpoint;
+        }
     }
-    return checkpoint;
+    throw BadFile(directory.string() + ": neither model.safetensors nor pytorch_model.bin nor an index of either is " +
+                  "there" + other_weights(directory));
 }
 
 bool Checkpoint::has(const std::string& name) const {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <limits>
 #include <tuple>
-#include <unordered_set>
 #include <utility>
 
 namespace entrodraft::model {
@@ -128,7 +127,6 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
         has_dtype_ = has_shape_ = has_offsets_ = false;
         n_offsets_ = 0;
         if (entry_.name.find('\0') != std::string::npos) refuse("a NUL character in the name");
-        if (!names_.insert(entry_.name).second) refuse("the name stands twice in the header");
         return leave_to(Where::tensor_value);
     }
     bool begin_field(const std::string& field) {
@@ -177,7 +175,6 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
 
     const std::string& file_;
     std::vector<HeaderEntry> entries_;
-    std::unordered_set<std::string> names_;
     Where where_ = Where::top;
     HeaderEntry entry_;
     bool has_dtype_ = false;
@@ -220,6 +217,17 @@ void check_size(const HeaderEntry& entry, const std::string& file) {
     }
 }
 
+void check_names(const std::vector<HeaderEntry>& entries, const std::string& file) {
+    std::vector<const HeaderEntry*> by_name;
+    by_name.reserve(entries.size());
+    for (const HeaderEntry& entry : entries)
+        by_name.push_back(&entry);
+    const auto name_of = [](const HeaderEntry* entry) -> const std::string& { return entry->name; };
+    std::ranges::sort(by_name, {}, name_of);
+    const auto twice = std::ranges::adjacent_find(by_name, {}, name_of);
+    if (twice != by_name.end()) refuse_tensor(file, **twice, "the name stands twice in the header");
+}
+
 void check_coverage(const std::vector<HeaderEntry>& entries, std::uint64_t data_bytes, const std::string& file) {
     std::vector<const HeaderEntry*> in_order;
     in_order.reserve(entries.size());
@@ -252,6 +260,7 @@ std::vector<HeaderEntry> parse_safetensors_header(std::string_view json, std::ui
     HeaderReader reader(file);
     scan_json(json, file + ": header", reader);
     std::vector<HeaderEntry> entries = reader.take();
+    check_names(entries, file);
     for (const HeaderEntry& entry : entries)
         check_size(entry, file);
     check_coverage(entries, data_bytes, file);
