@@ -1,14 +1,16 @@
 // A weight matrix as the kernels want it: outputs in the lanes, cut into one contiguous stream a thread.
 //
-// Thread t owns a range of outputs in units of 16, each unit [K][16]: the kernels read a few units side by side, every
-// weight once. All matrices of a decoder lie behind one another in a WeightArena, in the order in which a pass reads
-// them, so that what is fetched ahead at the end of one is the beginning of the next.
+// Thread t owns a range of outputs in units of 16, each unit lines of 64 bytes along K (kernels::LinearArgs): the
+// kernels read a few units side by side, every weight once. All matrices of a decoder lie behind one another in a
+// WeightArena, in the order in which a pass reads them, so that what is fetched ahead at the end of one is the
+// beginning of the next.
 #pragma once
 
 #include "entrodraft/dist/shard.h"
 #include "entrodraft/model/buffer.h"
 #include "entrodraft/model/config.h"
 #include "entrodraft/model/kernels/kernels.h"
+#include "entrodraft/model/packing.h"
 #include "entrodraft/model/tensor_view.h"
 
 #include <cstddef>
@@ -17,11 +19,12 @@
 
 namespace entrodraft::model {
 
-// Rows `outputs` and columns `inputs` of a stored [out][in] matrix.
+// Rows `outputs` and columns `inputs` of a stored [out][in] matrix. Without a tensor: as many rows of zeros.
 struct MatrixPart {
     const TensorView* tensor = nullptr;
     dist::Slice outputs;
     dist::Slice inputs;
+    bool transposed = false; // stored [in][out]
 };
 
 class PackedMatrix {
@@ -36,7 +39,9 @@ class PackedMatrix {
     std::size_t bytes() const;
     dist::Slice outputs_of(int thread) const { return parts_[static_cast<std::size_t>(thread)].outputs; } // of n_padded
 
-    // Fills this thread's part from parts stacked along the outputs. Local, one call a thread.
+    // Fills this thread's part from parts stacked along the outputs; of each output as many inputs as its part names,
+    // then zeros. int8 scales are those of whole stored rows, so that any slice of inputs is quantised alike. Throws
+    // BadFile on a stored type that holds no weights. Local, one call a thread.
     void load(std::span<const MatrixPart> stacked, int thread);
     // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, of
     // kernels::linear_scratch_floats(rows, k). Local, one call a thread.
@@ -54,8 +59,10 @@ class PackedMatrix {
     friend class WeightArena;
     struct ThreadPart {
         dist::Slice outputs;
-        char* data = nullptr;
+        std::byte* data = nullptr; // int8: a float's scale an output, then the units; else the units alone
     };
+    std::size_t scale_bytes(const ThreadPart& part) const;
+    std::size_t unit_bytes() const;
     std::size_t part_bytes(const ThreadPart& part) const;
     kernels::LinearArgs arguments(const ThreadPart& part, const float* x, std::size_t x_stride, int rows, float* y,
                                   std::size_t y_stride, float* scratch) const;
@@ -82,8 +89,5 @@ class WeightArena {
     std::size_t n_threads_;
     Buffer memory_;
 };
-
-// Elements [begin, end) of a stored tensor, as float32. Throws BadFile on a type that holds no weights. Local.
-void read_floats(const TensorView& tensor, dist::Slice range, float* out);
 
 } // namespace entrodraft::model

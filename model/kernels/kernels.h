@@ -34,10 +34,15 @@ struct LaneStats {
     void clear(); // to those of no logits
 };
 
-// y[r][0..16 * units) = or += sum over k of x[r][k] * w[k][0..16 * units), k in order.
+// y[r][0..16 * units) = or += sum over k of x[r][k] * w[k][0..16 * units), k in order; int8: = or += scale * sum.
+//
+// A line of 64 bytes holds the weights of 16 outputs for as many inputs as fit, a unit is ceil(k / inputs) lines, and
+// the last line is filled up with weights of zero: float32 [k][16], bfloat16 [k / 2][16][2], float16 [k / 2][2][16] and
+// int8 [k / 4][16][4], where a weight w stands as w + 128.
 struct LinearArgs {
-    const void* w = nullptr; // [units][k][16], 64-byte aligned
+    const void* w = nullptr; // [units][lines], 64-byte aligned
     WeightType type = WeightType::float32;
+    const float* scales = nullptr; // [16 * units], int8 only
     int k = 0;
     int units = 0;
     const float* x = nullptr;
@@ -64,9 +69,11 @@ struct AttentionArgs {
     int n_queries = 0;
     int head_dim = 0;
     float scale = 1;
-    const float* keys = nullptr;   // [n_keys / 16][head_dim][16]
-    const float* values = nullptr; // [n_keys][head_dim]
-    float* scratch = nullptr;      // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
+    float soft_cap = 0;              // a scaled score s becomes soft_cap tanh(s / soft_cap); 0: it stays
+    const float* bias[kMostQueries] = {}; // ALiBi: then key j's score gains bias[i][j], [n_keys rounded up to 16]; nullptr: none
+    const float* keys = nullptr;     // [n_keys / 16][head_dim][16]
+    const float* values = nullptr;   // [n_keys][head_dim]
+    float* scratch = nullptr;        // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
     std::size_t scratch_stride = 0;
 };
 
@@ -89,8 +96,14 @@ struct Kernels {
     void (*attention)(const AttentionArgs& args);
     // out = x * rsqrt(mean(x^2) + epsilon) * weight, over n elements.
     void (*rms_norm)(const float* x, const float* weight, int n, float epsilon, float* out);
-    // gate = silu(gate) * up, over n elements.
+    // out = (x - mean(x)) * rsqrt(mean((x - mean(x))^2) + epsilon) * weight + bias; nullptr: 1 and 0.
+    void (*layer_norm)(const float* x, const float* weight, const float* bias, int n, float epsilon, float* out);
+    // x = f(x), or f(x) * factor where there is one, over n elements. gelu's absolute error is below 1e-6.
+    void (*activate)(Activation activation, float* x, const float* factor, int n);
+    // gate = silu(gate) * up, over n elements. To be replaced by activate.
     void (*silu_multiply)(float* gate, const float* up, int n);
+    // x = cap * tanh(x / cap), over n elements.
+    void (*soft_cap)(float* x, float cap, int n);
     // Rotates pairs (i, i + half) by the angles whose cosines and sines are given, in place.
     void (*rotate_half)(float* head, const float* cosines, const float* sines, int half);
     // Largest value alone, and everything.

@@ -63,24 +63,51 @@ TEST(Kernels, AreKnownByNameAndTheBestIsOneOfThem) {
 
 // ---- linear ----
 
-// Units of weights in one of the types, [units][k][16], and what they are as numbers.
+// Where the weight of (output, input) lies, counted in elements: kernels.h, LinearArgs.
+std::size_t place_of(WeightType type, std::size_t k, std::size_t output, std::size_t input) {
+    const std::size_t unit = output / kLanes, lane = output % kLanes;
+    const std::size_t inputs = 4 / bytes_of(type), lines = (k + inputs - 1) / inputs;
+    const std::size_t line = (unit * lines + input / inputs) * inputs * kLanes;
+    if (type == WeightType::float16) return line + input % inputs * kLanes + lane;
+    return line + lane * inputs + input % inputs;
+}
+
+// Units of weights in one of the types, and what they are as numbers.
 struct Units {
     Buffer memory;
-    std::vector<float> values;
+    std::vector<float> values; // [outputs][k], before the scale
+    std::vector<float> scales; // [outputs]
 
-    Units(WeightType type, int k, int units) {
-        const std::size_t n = static_cast<std::size_t>(k) * static_cast<std::size_t>(units) * kLanes;
-        values = random_floats(n, 7U + static_cast<unsigned>(k * units));
-        memory = Buffer(n * bytes_of(type));
-        for (std::size_t i = 0; i < n; ++i) {
-            if (type == WeightType::float32) {
-                memory.as<float>()[i] = values[i];
-            } else {
-                const bool brain = type == WeightType::bfloat16;
-                const std::uint16_t bits = brain ? to_bfloat16(values[i]) : to_float16(values[i]);
-                memory.as<std::uint16_t>()[i] = bits;
-                values[i] = brain ? from_bfloat16(bits) : from_float16(bits);
-            }
+    Units(WeightType type, int n_inputs, int units) {
+        const auto k = static_cast<std::size_t>(n_inputs), outputs = static_cast<std::size_t>(units) * kLanes;
+        values = random_floats(k * outputs, 7U + static_cast<unsigned>(n_inputs * units));
+        scales = random_floats(outputs, 8);
+        memory = Buffer(static_cast<std::size_t>(units) * (k + 3) * kLanes * bytes_of(type));
+        if (type == WeightType::int8)
+            std::memset(memory.data(), 128, memory.bytes());
+        else
+            std::fill(scales.begin(), scales.end(), 1.0F);
+        for (std::size_t output = 0; output < outputs; ++output)
+            for (std::size_t input = 0; input < k; ++input)
+                put(type, place_of(type, k, output, input), values[output * k + input]);
+    }
+    void put(WeightType type, std::size_t place, float& value) {
+        switch (type) {
+        case WeightType::float32:
+            memory.as<float>()[place] = value;
+            return;
+        case WeightType::bfloat16:
+            memory.as<std::uint16_t>()[place] = to_bfloat16(value);
+            value = from_bfloat16(to_bfloat16(value));
+            return;
+        case WeightType::float16:
+            memory.as<std::uint16_t>()[place] = to_float16(value);
+            value = from_float16(to_float16(value));
+            return;
+        case WeightType::int8:
+            value = std::clamp(std::nearbyint(value * 60), -127.0F, 127.0F);
+            memory.as<std::uint8_t>()[place] = static_cast<std::uint8_t>(static_cast<int>(value) + 128);
+            return;
         }
     }
 };
@@ -103,6 +130,7 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
     LinearArgs args;
     args.w = weights.memory.data();
     args.type = type;
+    args.scales = type == WeightType::int8 ? weights.scales.data() : nullptr;
     args.k = k;
     args.units = units;
     args.x_stride = static_cast<std::size_t>(k) + 3;
@@ -120,15 +148,15 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
                 ASSERT_EQ(all[at], before[at]) << "written behind row " << r;
                 continue;
             }
-            double want = add ? before[at] : 0, size = std::fabs(want);
+            double want = 0, size = 0;
             for (std::size_t i = 0; i < static_cast<std::size_t>(k); ++i) {
-                const double term =
-                    static_cast<double>(x[r * args.x_stride + i]) *
-                    static_cast<double>(
-                        weights.values[(out / kLanes * static_cast<std::size_t>(k) + i) * kLanes + out % kLanes]);
+                const double term = static_cast<double>(x[r * args.x_stride + i]) *
+                                    static_cast<double>(weights.values[out * static_cast<std::size_t>(k) + i]) *
+                                    static_cast<double>(weights.scales[out]);
                 want += term;
                 size += std::fabs(term);
             }
+            if (add) want += before[at], size += std::fabs(before[at]);
             ASSERT_NEAR(all[at], want, size * (k + 2) * 6e-8 + 1e-30) << "row " << r << ", output " << out;
         }
     }
@@ -143,7 +171,7 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
 }
 
 TEST_P(KernelTable, LinearEqualsDoubleSumsAndARowsBitsDoNotDependOnTheNumberOfRows) {
-    for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16})
+    for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8})
         for (const int units : {1, 2, 3, 4, 7})
             for (const int k : {1, 7, 72, 129, kLinearPiece - 1, kLinearPiece + 1})
                 for (const bool add : {false, true}) {
@@ -160,8 +188,9 @@ TEST_P(KernelTable, LinearReadsSubnormalAndSpecialHalves) {
     std::vector<std::uint16_t> halves = {0x0000, 0x8000, 0x0001, 0x03ff, 0x0400, 0x83ff, 0x7bff, 0xfbff,
                                          0x3c00, 0x3c01, 0xbc00, 0x7c00, 0xfc00, 0x0200, 0x8001, 0x3555};
     for (const WeightType type : {WeightType::float16, WeightType::bfloat16}) {
-        Buffer memory(kWidth * 2);
-        std::memcpy(memory.data(), halves.data(), kWidth * 2);
+        Buffer memory(kWidth * 4);
+        for (std::size_t i = 0; i < kWidth; ++i)
+            memory.as<std::uint16_t>()[place_of(type, 1, i, 0)] = halves[i];
         const float x = 1;
         float y[kWidth];
         LinearArgs args;

@@ -1,0 +1,150 @@
+// Attention of up to six queries over one head's keys and values. Part of kernels.inl, which includes it.
+namespace entrodraft::model::kernels::KERNEL_SET {
+namespace {
+
+// Scores of one block of 16 keys for all queries.
+template <int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, int block) {
+    const float* block_keys = a.keys + static_cast<std::size_t>(block) * static_cast<std::size_t>(a.head_dim) * kLanes;
+    for (int lane = 0; lane < kLanes; lane += kWidth) {
+        const float* keys = block_keys + lane;
+        Vec sums[kQueries] = {};
+        for (int d = 0; d < a.head_dim; ++d) {
+            const Vec key = *reinterpret_cast<const Vec*>(keys + d * kLanes);
+#pragma GCC unroll 8
+            for (int i = 0; i < kQueries; ++i)
+                sums[i] += splat(a.q[i][d]) * key;
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < kQueries; ++i)
+            *reinterpret_cast<Vec*>(a.scratch + static_cast<std::size_t>(i) * a.scratch_stride + block * kLanes +
+                                    lane) = sums[i] * a.scale;
+    }
+}
+
+// The keys that some query of a call sees: [begin, end), of which begin and padded stand on borders of blocks.
+struct KeyRange {
+    int begin = 0;
+    int end = 0;
+    int padded = 0;
+};
+
+ALWAYS_INLINE void add_bias(float* scores, const float* bias, const KeyRange& keys) {
+    for (int j = keys.begin; j < keys.padded; j += kWidth)
+        *reinterpret_cast<Vec*>(scores + j) += *reinterpret_cast<const Vec*>(bias + j);
+}
+
+// Turns scores into weights that sum to 1 / the returned scale; masked and padded keys get exactly 0.
+float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
+    float* scores = a.scratch + static_cast<std::size_t>(query) * a.scratch_stride;
+    if (a.soft_cap > 0) soft_cap(scores + keys.begin, a.soft_cap, keys.padded - keys.begin);
+    if (a.bias[query]) add_bias(scores, a.bias[query], keys);
+    for (int j = keys.begin; j < a.first_key[query]; ++j)
+        scores[j] = kMasked;
+    for (int j = a.n_keys[query]; j < keys.padded; ++j)
+        scores[j] = kMasked;
+    if (a.mask[query]) {
+        for (int j = a.mask_begin; j < a.n_keys[query]; ++j) {
+            const int bit = j - a.mask_begin;
+            if (!(a.mask[query][bit / 64] >> (bit % 64) & 1)) scores[j] = kMasked;
+        }
+    }
+    Vec largest = splat(kMasked);
+    for (int j = keys.begin; j < keys.padded; j += kWidth) {
+        const Vec s = *reinterpret_cast<const Vec*>(scores + j);
+        largest = s > largest ? s : largest;
+    }
+    const Vec top = splat(max_lanes(largest));
+    Vec sum = {};
+    for (int j = keys.begin; j < keys.padded; j += kWidth) {
+        const Vec s = *reinterpret_cast<const Vec*>(scores + j);
+        const Vec zero = {};
+        const Vec e = s > kMasked ? exp_nonpositive(s - top) : zero;
+        *reinterpret_cast<Vec*>(scores + j) = e;
+        sum += e;
+    }
+    return 1.0f / sum_lanes(sum);
+}
+
+// Weighted sum of values over columns [first, first + kWidth * kVectors).
+template <int kQueries, int kVectors>
+ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int first, const KeyRange& keys) {
+    Vec sums[kQueries][kVectors] = {};
+    const float* value = a.values + static_cast<std::size_t>(keys.begin) * static_cast<std::size_t>(a.head_dim) + first;
+    for (int j = keys.begin; j < keys.end; ++j, value += a.head_dim) {
+        Vec v[kVectors];
+#pragma GCC unroll 4
+        for (int c = 0; c < kVectors; ++c)
+            v[c] = *reinterpret_cast<const Vec*>(value + c * kWidth);
+#pragma GCC unroll 8
+        for (int i = 0; i < kQueries; ++i) {
+            const Vec weight =
+                splat(a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)]);
+#pragma GCC unroll 4
+            for (int c = 0; c < kVectors; ++c)
+                sums[i][c] += weight * v[c];
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kQueries; ++i)
+#pragma GCC unroll 4
+        for (int c = 0; c < kVectors; ++c)
+            *reinterpret_cast<Vec*>(a.out[i] + first + c * kWidth) = sums[i][c] * scales[i];
+}
+
+template <int kQueries> void attention_exact(const AttentionArgs& a) {
+    KeyRange keys = {a.first_key[0], 0, 0};
+    for (int i = 0; i < kQueries; ++i) {
+        keys.begin = a.first_key[i] < keys.begin ? a.first_key[i] : keys.begin;
+        keys.end = a.n_keys[i] > keys.end ? a.n_keys[i] : keys.end;
+    }
+    keys.begin = keys.begin / kLanes * kLanes;
+    keys.padded = (keys.end + kLanes - 1) / kLanes * kLanes;
+    for (int block = keys.begin / kLanes; block < keys.padded / kLanes; ++block)
+        score_block<kQueries>(a, block);
+    float scales[kQueries];
+    for (int i = 0; i < kQueries; ++i)
+        scales[i] = soften(a, i, keys);
+    int column = 0;
+    for (; column + kWidth * 4 <= a.head_dim; column += kWidth * 4)
+        mix_columns<kQueries, 4>(a, scales, column, keys);
+    for (; column + kWidth <= a.head_dim; column += kWidth)
+        mix_columns<kQueries, 1>(a, scales, column, keys);
+    if (column == a.head_dim) return;
+    // What is left over goes with columns before it, again in a whole vector: alone, its sums might be rounded
+    // otherwise for another number of queries.
+    if (a.head_dim >= kWidth) return mix_columns<kQueries, 1>(a, scales, a.head_dim - kWidth, keys);
+    for (; column < a.head_dim; ++column) {
+        for (int i = 0; i < kQueries; ++i) {
+            float sum = 0;
+            for (int j = keys.begin; j < keys.end; ++j)
+                sum = __builtin_fmaf(
+                    a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)],
+                    a.values[static_cast<std::size_t>(j) * static_cast<std::size_t>(a.head_dim) +
+                             static_cast<std::size_t>(column)],
+                    sum);
+            a.out[i][column] = sum * scales[i];
+        }
+    }
+}
+
+void attention(const AttentionArgs& a) {
+    switch (a.n_queries) {
+    case 1:
+        return attention_exact<1>(a);
+    case 2:
+        return attention_exact<2>(a);
+    case 3:
+        return attention_exact<3>(a);
+    case 4:
+        return attention_exact<4>(a);
+    case 5:
+        return attention_exact<5>(a);
+    case 6:
+        return attention_exact<6>(a);
+    default:
+        return;
+    }
+}
+
+} // namespace
+} // namespace entrodraft::model::kernels::KERNEL_SET
