@@ -1,0 +1,470 @@
+"""Writes families/: a tiny target and draft of every model family, and what transformers says that they compute.
+
+The weights are random but for a short training on a made-up language, so that target and draft often agree. Shapes
+are awkward on purpose (odd vocabularies, heads that do not divide by ranks); norms and biases are random, so that
+leaving one out shows. Drafts are spelled as older files on the hub are. Run by hand when the goldens must change;
+the tests read its output only.
+
+    python tests/model/make_families.py [--seeds N] [--only NAME ...]        (torch, transformers, safetensors)
+
+Seed 0 goes to families/, which is committed; seed K to families-seed-K/, which git ignores and the tests read as
+well where it is there. Training is not bit-reproducible across machines: commit all of families/ together.
+
+families/NAME/target, draft   config.json and model.safetensors; target also a tokenizer.json, of the pair's vocabulary
+families/NAME/expected.json   by model: number of parameters, and texts with token ids, positions whose logits are
+                              kept, greedy continuation, and its margins as shares of the largest logit
+families/NAME/target.logits, draft.logits   float32, little-endian: those rows, text after text
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import pathlib
+import re
+import shutil
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+HERE = pathlib.Path(__file__).parent
+CONTEXT = 104         # positions, where a family has a table of them
+GREEDY_TOKENS = 24
+TEXT_LENGTHS = (67, 48)
+SMALLEST_MARGIN = 2e-3  # of a greedy step's two best logits, as a share of the largest: float32 must not part there
+SMALLEST_EFFECT = 2e-3  # of leaving out a tensor, as a share of the row's largest logit
+SMALLEST_CHANGE = 1.5e-4  # of changing a setting; the two kinds of GELU are that close
+FLOAT32_BOUND = 3e-5    # transformers in float32 against itself in float64
+
+
+@dataclasses.dataclass
+class Model:
+    shapes: dict               # of the config
+    old: bool = False          # spelled as old files are
+    dtype: torch.dtype = torch.bfloat16  # in the file
+
+
+@dataclasses.dataclass
+class Pair:
+    family: str                # config.json's model_type
+    target: Model
+    draft: Model
+    known: int = 0             # entries of the tokenizer; 0: the target's vocabulary
+    draft_steps: int = 40      # of training: the draft is to err now and then
+    shows: list = dataclasses.field(default_factory=list)  # changes of the target's config that must move its logits
+
+
+def rope(kind, theta=1000.0, **settings):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **settings}}
+
+
+def gpt2(layers, width, heads, inner, vocab=97, **more):
+    return dict(n_layer=layers, n_embd=width, n_head=heads, n_inner=inner, vocab_size=vocab, n_positions=CONTEXT,
+                **more)
+
+
+def opt(layers, width, heads, inner, vocab=101, **more):
+    return dict(num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, ffn_dim=inner,
+                vocab_size=vocab, max_position_embeddings=CONTEXT, **more)
+
+
+def common(layers, width, heads, inner, vocab=101, kv=None, **more):
+    """The names that most families share."""
+    shapes = dict(num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, intermediate_size=inner,
+                  vocab_size=vocab, max_position_embeddings=128)
+    if kv is not None:
+        shapes["num_key_value_heads"] = kv
+    return {**shapes, **more}
+
+
+def falcon(layers, width, heads, inner, vocab=103, **more):
+    return dict(num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, ffn_hidden_size=inner,
+                vocab_size=vocab, max_position_embeddings=128, **more)
+
+
+SHORT = {"max_position_embeddings": 32}  # dynamic: what is not stretched
+PAIRS = {
+    "gpt2": Pair("gpt2", Model(gpt2(2, 50, 5, 72)), Model(gpt2(1, 30, 3, None), old=True), draft_steps=80),
+    "opt": Pair("opt", Model(opt(2, 42, 7, 60), dtype=torch.float16), Model(opt(1, 36, 3, 52), old=True),
+                draft_steps=80),
+    "opt-post-norm": Pair(
+        "opt", Model(opt(2, 50, 5, 76, do_layer_norm_before=False, word_embed_proj_dim=28)),
+        Model(opt(1, 36, 3, 52, do_layer_norm_before=False, word_embed_proj_dim=20), old=True), draft_steps=60),
+    "neox": Pair(
+        "gpt_neox", Model(common(2, 40, 5, 72, 128, **rope("default", partial_rotary_factor=0.25))),
+        Model(common(1, 48, 3, 60, 112), old=True), known=101,
+        shows=[{"use_parallel_residual": False}, rope("default", partial_rotary_factor=0.5)]),
+    "neox-sequential": Pair(
+        "gpt_neox", Model(common(2, 44, 2, 72, 128, use_parallel_residual=False,
+                                 **rope("default", 10000.0, partial_rotary_factor=0.5))),
+        Model(common(1, 36, 3, 60, 112, use_parallel_residual=False, attention_bias=False,
+                     **rope("default", 500.0, partial_rotary_factor=1.0)), old=True),
+        known=101),
+    "llama": Pair("llama", Model(common(2, 42, 6, 60, 109, kv=2, head_dim=12)),
+                  Model(common(1, 36, 3, 52, 109, tie_word_embeddings=True), old=True)),
+    "llama-bias": Pair(
+        "llama", Model(common(2, 42, 7, 36, kv=1, attention_bias=True, mlp_bias=True), dtype=torch.float32),
+        Model(common(1, 36, 3, 52, attention_bias=True), old=True)),
+    "llama-linear": Pair(
+        "llama", Model(common(2, 40, 5, 52, **rope("linear", factor=2.5))),
+        Model(common(1, 36, 3, 52, **rope("linear", factor=4.0)), old=True), shows=[rope("linear", factor=2.4)]),
+    "llama-dynamic": Pair(
+        "llama", Model(common(2, 40, 2, 52, **SHORT, **rope("dynamic", factor=4.0))),
+        Model(common(1, 36, 3, 52, **SHORT, **rope("dynamic", factor=4.0)), old=True),
+        shows=[rope("dynamic", factor=3.0)]),
+    "llama-llama3": Pair(
+        "llama", Model(common(2, 40, 2, 52, **rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                                   original_max_position_embeddings=64))),
+        Model(common(1, 36, 3, 52, **rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                          original_max_position_embeddings=32)), old=True),
+        shows=[rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=3.0,
+                    original_max_position_embeddings=64)]),
+    "llama-yarn": Pair(
+        "llama", Model(common(2, 40, 2, 52, **rope("yarn", factor=4.0, original_max_position_embeddings=32))),
+        Model(common(1, 48, 3, 52, **rope("yarn", factor=2.0, original_max_position_embeddings=64, beta_fast=16.0,
+                                          beta_slow=2.0, attention_factor=1.25)), old=True),
+        shows=[rope("yarn", factor=4.0, original_max_position_embeddings=32, attention_factor=1.0),
+               rope("yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=1.5),
+               rope("yarn", factor=4.0, original_max_position_embeddings=32, truncate=False)]),
+    "mistral": Pair(
+        "mistral", Model(common(2, 42, 6, 52, kv=3, head_dim=8, sliding_window=13)),
+        Model(common(1, 36, 3, 52, kv=1, sliding_window=20), old=True), shows=[{"sliding_window": 14}]),
+    "qwen2": Pair(
+        "qwen2", Model(common(3, 48, 6, 44, 107, kv=2, use_sliding_window=True, sliding_window=19,
+                              max_window_layers=1)),
+        Model(common(2, 36, 3, 44, 107, kv=1, use_sliding_window=True, sliding_window=17, max_window_layers=1,
+                     tie_word_embeddings=True), old=True),
+        shows=[{"use_sliding_window": False, "layer_types": ["full_attention"] * 3},
+               {"layer_types": ["sliding_attention"] * 3}, {"sliding_window": 20}]),
+    "qwen3": Pair("qwen3", Model(common(2, 42, 6, 52, 107, kv=2, head_dim=16)),
+                  Model(common(1, 36, 3, 44, 107, kv=3, head_dim=8, tie_word_embeddings=True), old=True)),
+    "falcon-7b": Pair(
+        "falcon", Model(falcon(2, 56, 7, 76)), Model(falcon(1, 30, 3, None), old=True),
+        shows=[{"activation": "gelu_new"}]),
+    "falcon-40b": Pair(
+        "falcon", Model(falcon(2, 48, 6, 76, new_decoder_architecture=True, num_kv_heads=2, bias=False)),
+        Model(falcon(1, 40, 5, 52, new_decoder_architecture=True, num_kv_heads=1, num_ln_in_parallel_attn=1),
+              old=True)),
+    "falcon-rw": Pair(
+        "falcon", Model(falcon(2, 48, 6, 76, alibi=True, bias=True, multi_query=False, parallel_attn=False)),
+        Model(falcon(1, 36, 3, 52, alibi=True, bias=True, multi_query=False, parallel_attn=True), old=True)),
+    "falcon-sequential": Pair(
+        "falcon", Model(falcon(2, 40, 5, 52, multi_query=True, parallel_attn=False, bias=True)),
+        Model(falcon(1, 36, 3, 52, multi_query=False, parallel_attn=False), old=True)),
+    "gemma": Pair("gemma", Model(common(2, 45, 5, 52, 113, kv=1, head_dim=12)),
+                  Model(common(1, 36, 3, 44, 113, kv=3, head_dim=8), old=True)),
+    "gemma2": Pair(
+        "gemma2", Model(common(3, 42, 6, 44, 113, kv=2, head_dim=8, sliding_window=11, query_pre_attn_scalar=13,
+                               attn_logit_softcapping=2.0, final_logit_softcapping=6.0)),
+        Model(common(2, 36, 3, 44, 113, kv=1, head_dim=10, sliding_window=18, query_pre_attn_scalar=12,
+                     attn_logit_softcapping=3.0, final_logit_softcapping=8.0), old=True),
+        shows=[{"attn_logit_softcapping": None}, {"attn_logit_softcapping": 2.5}, {"final_logit_softcapping": None},
+               {"query_pre_attn_scalar": 8}, {"sliding_window": 12},
+               {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}]),
+    "phi": Pair("phi", Model(common(2, 50, 5, 72, 103, **rope("default", partial_rotary_factor=0.4))),
+                Model(common(1, 36, 3, 52, 103), old=True),
+                shows=[rope("default", partial_rotary_factor=0.8)]),
+    "phi3": Pair("phi3", Model(common(2, 44, 6, 52, 103, kv=2, head_dim=12)),
+                 Model(common(1, 36, 3, 52, 103, sliding_window=21), old=True)),
+}
+
+
+# ---- models ----
+
+def make_config(family, model):
+    shapes = {name: value for name, value in model.shapes.items() if value is not None}
+    shapes = json.loads(json.dumps(shapes))  # transformers completes rope_parameters in place
+    return AutoConfig.for_model(family, bos_token_id=0, eos_token_id=0, pad_token_id=0, **shapes)
+
+
+def build(config, dtype=torch.float32):
+    return AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype).eval()
+
+
+@torch.no_grad()
+def randomise(model, generator):
+    """Every tensor random, none at the value where it would have no effect."""
+    offset = 1.0 if model.config.model_type.startswith("gemma") else 0.0
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2:
+            weight.normal_(0, 1 / math.sqrt(model.config.hidden_size), generator=generator)
+        elif name.endswith("bias"):
+            weight.normal_(0, 0.3, generator=generator)
+        else:  # a norm's
+            weight.uniform_(0.6 - offset, 1.5 - offset, generator=generator)
+    return model
+
+
+class Language:
+    """Texts in which the next token mostly follows from the last one, and sometimes from the one before it."""
+
+    def __init__(self, words, seed):
+        self.words = words
+        self.generator = torch.Generator().manual_seed(1000 + seed)
+        self.after_one, self.after_two = (torch.randperm(words, generator=self.generator) for _ in range(2))
+
+    def text(self, n, seed=None):
+        generator = self.generator if seed is None else torch.Generator().manual_seed(seed)
+        tokens = torch.randint(1, self.words, (2,), generator=generator).tolist()
+        while len(tokens) < n:
+            kind = torch.rand(1, generator=generator).item()
+            if kind < 0.7:
+                tokens.append(self.after_one[tokens[-1]].item())
+            elif kind < 0.9:
+                tokens.append(self.after_two[tokens[-2]].item())
+            else:
+                tokens.append(torch.randint(1, self.words, (1,), generator=generator).item())
+        return tokens
+
+
+def train(model, batches, steps):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
+    for step in range(steps):
+        batch = batches[step % len(batches)]
+        loss = model(input_ids=batch, labels=batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+# ---- files ----
+
+def old_config(config):
+    """Only what differs from transformers' defaults, under the names of transformers 4."""
+    family, usual = config.model_type, type(config)().to_dict()
+    needed = ("model_type", "architectures", "dtype", "rope_parameters", "pad_token_id")
+    fields = {name: value for name, value in config.to_dict().items() if name in needed or value != usual.get(name)}
+    fields["torch_dtype"] = fields.pop("dtype")
+    turning = dict(fields.pop("rope_parameters", None) or {})
+    theta, share = turning.pop("rope_theta", None), turning.pop("partial_rotary_factor", None)
+    kind = turning.pop("rope_type", "default")
+    if family == "gpt_neox":
+        if share not in (None, 0.25):
+            fields["rotary_pct"] = share
+        if theta not in (None, 10000.0):
+            fields["rotary_emb_base"] = theta
+    elif family == "phi":
+        fields["rope_theta"] = theta
+        if share != 0.5:
+            fields["partial_rotary_factor"] = share
+    elif family not in ("gpt2", "opt", "falcon"):
+        fields["rope_theta"] = theta
+    if kind != "default":  # "type" came first, llama3 and yarn with "rope_type"
+        fields["rope_scaling"] = {"type" if kind in ("linear", "dynamic") else "rope_type": kind, **turning}
+    elif family == "llama":
+        fields["rope_scaling"] = None
+    fields.pop("layer_types", None)
+    if family == "gemma":
+        fields["hidden_act"] = "gelu"  # what the first files said and nobody meant
+    fields["transformers_version"] = "4.31.0"
+    return fields
+
+
+def old_weights(weights, config, heads_dim):
+    """With the prefixes and the buffers that old files have."""
+    family, n_layers, n = config.model_type, config.num_hidden_layers, 8
+    triangle = torch.ones(n, n, dtype=torch.uint8).tril().view(1, 1, n, n)
+    low = torch.tensor(-1e4 if family == "gpt2" else -1e9)
+    frequencies = 1.0 / 10000.0 ** (torch.arange(0, heads_dim, 2).float() / heads_dim)
+    if family == "gpt2":
+        weights = {name.removeprefix("transformer."): weight for name, weight in weights.items()}
+        for i in range(n_layers):
+            weights[f"h.{i}.attn.bias"], weights[f"h.{i}.attn.masked_bias"] = triangle, low
+    elif family == "opt":
+        weights = {name.removeprefix("model."): weight for name, weight in weights.items()}
+        weights["lm_head.weight"] = weights["decoder.embed_tokens.weight"]
+    elif family == "gpt_neox":
+        for i in range(n_layers):
+            layer = f"gpt_neox.layers.{i}.attention."
+            weights[layer + "bias"], weights[layer + "masked_bias"] = triangle, low
+            weights[layer + "rotary_emb.inv_freq"] = frequencies
+    elif family in ("llama", "mistral"):
+        for i in range(n_layers):
+            weights[f"model.layers.{i}.self_attn.rotary_emb.inv_freq"] = frequencies
+    elif family == "falcon":
+        weights["lm_head.weight"] = weights["transformer.word_embeddings.weight"]
+    return {name: weight.clone() for name, weight in weights.items()}
+
+
+def write_model(model, how, directory):
+    directory.mkdir(parents=True)
+    config = model.config
+    config.architectures = [type(model).__name__]
+    weights = {name: weight.detach().to(how.dtype).contiguous() for name, weight in model.state_dict().items()
+               if not (config.tie_word_embeddings and name in ("lm_head.weight", "embed_out.weight"))}
+    fields = config.to_dict()
+    fields["dtype"] = config.dtype = str(how.dtype).removeprefix("torch.")
+    if how.old:
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        fields, weights = old_config(config), old_weights(weights, config, head_dim)
+    (directory / "config.json").write_text(json.dumps(fields, indent=1, sort_keys=True) + "\n")
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+    (directory / "model.safetensors").chmod(0o644)
+
+
+def write_tokenizer(size, file):
+    """Byte-level BPE over ASCII, as far as `size` reaches: an end of text, printable characters, some merges."""
+    words = ["<|endoftext|>", "Ġ"] + [chr(byte) for byte in range(33, 127)] + ["Ċ"]
+    merges = ["Ġ t", "h e", "i n", "e r", "Ġ a", "r e", "o n", "Ġt he", "a n", "o r", "e s", "Ġ s", "e n", "i s",
+              "Ġ w", "a t"][:size - len(words)]
+    words = (words + [merge.replace(" ", "") for merge in merges])[:size]
+    assert len(words) == size
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    special = {"id": 0, "content": words[0], "single_word": False, "lstrip": False, "rstrip": False,
+               "normalized": False, "special": True}
+    bpe = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+           "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+           "vocab": {word: i for i, word in enumerate(words)}, "merges": merges}
+    file.write_text(json.dumps({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [special],
+                                "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None,
+                                "decoder": byte_level, "model": bpe}, ensure_ascii=False) + "\n")
+
+
+# ---- what they compute ----
+
+@torch.no_grad()
+def forward(model, tokens):
+    """Logits [len(tokens), vocab]. Dynamic rotary frequencies grow with the text: there a row counts as the last one
+    of a text, as it is when tokens are decoded one by one, and not as one that already sees the text's end."""
+    if (getattr(model.config, "rope_parameters", None) or {}).get("rope_type") != "dynamic":
+        return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
+    cache, rows = None, []
+    for token in tokens:
+        result = model(input_ids=torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+        cache = result.past_key_values
+        rows.append(result.logits[0, -1])
+    return torch.stack(rows)
+
+
+def distance(a, b):
+    """The largest over rows of max|a - b| / max|b|."""
+    return ((a - b).abs().amax(-1) / b.abs().amax(-1)).max().item()
+
+
+def expectation(model, model32, language, length, seed):
+    """A text and what follows it, or None where two logits lie so close that rounding may choose."""
+    words = language.words
+    tokens = language.text(length // 2, seed)
+    generator = torch.Generator().manual_seed(seed)
+    tokens += torch.randint(1, words, (length - len(tokens) - 4,), generator=generator).tolist()
+    tokens += language.text(4, seed + 1)
+    said, margins = list(tokens), []
+    for _ in range(GREEDY_TOKENS):
+        row = forward(model, said)[-1]
+        best = row.topk(2)
+        margins.append(((best.values[0] - best.values[1]) / row.abs().max()).item())
+        if margins[-1] < SMALLEST_MARGIN:
+            return None
+        said.append(best.indices[0].item())
+    logits = forward(model, tokens)
+    apart = distance(forward(model32, tokens).double(), logits)
+    assert apart < FLOAT32_BOUND, f"float32 and float64 lie {apart:.1e} apart"
+    return {"tokens": tokens, "greedy": said[length:], "margins": [round(margin, 5) for margin in margins]}, logits
+
+
+def expectations(directory, name, language, seed, lengths, stride):
+    def load(dtype):
+        model, info = AutoModelForCausalLM.from_pretrained(directory / name, dtype=dtype, attn_implementation="eager",
+                                                           output_loading_info=True)
+        assert not info["missing_keys"] and not info["mismatched_keys"], info
+        return model.eval()
+
+    model, model32 = load(torch.float64), load(torch.float32)
+    texts, kept = [], []
+    for i, length in enumerate(lengths):
+        for attempt in range(100):
+            found = expectation(model, model32, language, length, 7919 * seed + 100 * i + attempt)
+            if found is not None:
+                break
+        assert found is not None, "no text without near ties"
+        text, logits = found
+        text["positions"] = sorted({*range(0, length, stride), length - 1})
+        texts.append(text)
+        kept.append(logits[text["positions"]].float())
+    with open(directory / f"{name}.logits", "wb") as file:
+        file.write(torch.cat(kept).numpy().astype("<f4").tobytes())
+    return {"parameters": sum(weight.numel() for weight in model.parameters()), "texts": texts}, model
+
+
+@torch.no_grad()
+def check_effects(pair, model, text):
+    """A tensor or a setting that could be left out unnoticed would make the tests blind."""
+    whole = forward(model, text["tokens"])
+    gemma = pair.family.startswith("gemma")
+    smallest = math.inf
+    for name, weight in model.named_parameters():
+        before = weight.clone()
+        is_norm_weight = weight.dim() == 1 and name.endswith("weight")
+        weight.fill_(1.0 if is_norm_weight and not gemma else 0.0)
+        effect = distance(forward(model, text["tokens"]), whole)
+        weight.copy_(before)
+        # Without rotation a key's bias adds the same to all scores of a row, which softmax takes away again.
+        if pair.family == "opt" and name.endswith("k_proj.bias"):
+            continue
+        smallest = min(smallest, effect)
+        assert effect > SMALLEST_EFFECT, f"{name} could be left out: {effect:.1e}"
+    for change in pair.shows:
+        changed = type(model.config).from_dict({**model.config.to_dict(), **json.loads(json.dumps(change))})
+        other = build(changed, torch.float64)
+        other.load_state_dict(model.state_dict())
+        effect = distance(forward(other, text["tokens"]), whole)
+        smallest = min(smallest, effect)
+        assert effect > SMALLEST_CHANGE, f"{change} could be overlooked: {effect:.1e}"
+    return smallest
+
+
+def make_pair(name, pair, seed, directory):
+    generator = torch.Generator().manual_seed(seed)
+    configs = {"target": make_config(pair.family, pair.target), "draft": make_config(pair.family, pair.draft)}
+    known = pair.known or configs["target"].vocab_size
+    language = Language(known, seed)
+    batches = [torch.tensor([language.text(48) for _ in range(8)]) for _ in range(40)]
+    shutil.rmtree(directory, ignore_errors=True)
+    losses = {}
+    for which, how in (("target", pair.target), ("draft", pair.draft)):
+        torch.manual_seed(2 * seed + (which == "draft"))
+        model = randomise(build(configs[which]), generator)
+        losses[which] = train(model, batches, 160 if which == "target" else pair.draft_steps)
+        write_model(model, how, directory / which)
+    write_tokenizer(known, directory / "target" / "tokenizer.json")
+    expected = {"tokenizer_size": known}
+    expected["target"], target = expectations(directory, "target", language, seed, TEXT_LENGTHS, 6)
+    expected["draft"], draft = expectations(directory, "draft", language, seed, TEXT_LENGTHS[:1], 10)
+    lines = json.dumps(expected, indent=1)
+    lines = re.sub(r"\[([^][{}]*)\]", lambda found: "[" + " ".join(found[1].split()) + "]", lines)  # a list a line
+    (directory / "expected.json").write_text(lines + "\n")
+    effect = min(check_effects(pair, target, expected["target"]["texts"][0]),
+                 check_effects(dataclasses.replace(pair, shows=[]), draft, expected["draft"]["texts"][0]))
+    agreed = []
+    for text in expected["target"]["texts"]:
+        guesses = forward(draft, text["tokens"] + text["greedy"])[len(text["tokens"]) - 1:-1, :known].argmax(-1)
+        agreed += [guess == token for guess, token in zip(guesses.tolist(), text["greedy"])]
+    size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+    print(f"{name}: losses {losses['target']:.2f} {losses['draft']:.2f}, agreement {sum(agreed) / len(agreed):.2f}, "
+          f"smallest effect {effect:.1e}, {expected['target']['parameters']} + {expected['draft']['parameters']} "
+          f"parameters, {size // 1024} KiB", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--only", nargs="*", default=[])
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    for seed in range(arguments.seeds):
+        root = HERE / ("families" if seed == 0 else f"families-seed-{seed}")
+        root.mkdir(exist_ok=True)
+        if seed > 0:
+            (root / ".gitignore").write_text("*\n")
+        for number, (name, pair) in enumerate(PAIRS.items()):
+            if not arguments.only or name in arguments.only:
+                make_pair(name, pair, 100 * seed + number, root / name)
+
+
+if __name__ == "__main__":
+    main()
