@@ -4,11 +4,10 @@
 #include "entrodraft/dist/shard.h"
 #include "entrodraft/launch/cores.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/model_directory.h"
 #include "entrodraft/launch/phase.h"
-#include "entrodraft/model/bad_file.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <sstream>
 #include <stdexcept>
 
@@ -18,7 +17,7 @@ namespace {
 
 // What is read of a checkpoint directory before its weights.
 struct OpenedModel {
-    std::string directory;
+    std::string directory; // as the option names it
     model::ModelConfig config;
     std::optional<model::Checkpoint> checkpoint;
     std::optional<model::Tokenizer> tokenizer;
@@ -33,17 +32,10 @@ struct OpenedModel {
     }
 };
 
-OpenedModel open_model(const std::string& directory, const char* option) {
-    namespace fs = std::filesystem;
-    std::error_code ignored;
-    if (!fs::is_directory(directory, ignored)) {
-        const bool exists = fs::exists(directory, ignored);
-        throw model::BadFile(std::string(option) + " " + directory +
-                             (exists ? ": is no directory" : ": does not exist") +
-                             "; name the directory that holds config.json, tokenizer.json and the safetensors files");
-    }
+OpenedModel open_model(const std::string& name, const char* option) {
+    const std::string directory = resolve_model_directory(name, option);
     OpenedModel opened;
-    opened.directory = directory;
+    opened.directory = name;
     opened.config = model::read_config(directory);
     opened.checkpoint = model::Checkpoint::open(directory);
     opened.tokenizer = model::Tokenizer::open(directory);

@@ -13,7 +13,7 @@ const OptionGroup kGeneral = {"General",
 
 const OptionGroup kModels = {
     "Models",
-    {{"target", "DIR", "checkpoint that decides what is said (Hugging Face layout)"},
+    {{"target", "DIR", "checkpoint that decides what is said: a directory, or a name in the Hugging Face cache"},
      {"draft", "DIR", "smaller checkpoint with the same vocabulary that proposes; none: plain decoding", true},
      {"drafter", "NAME", "ngram, unigram, bigram: not supported yet"},
      {"device", "auto|cpu|cuda", "[auto: cpu]"},
@@ -84,7 +84,7 @@ const std::vector<OptionGroup>& tokenize_groups() {
     static const std::vector<OptionGroup> groups = {
         kGeneral,
         {"Tokenize",
-         {{"model", "DIR", "directory with tokenizer.json"},
+         {{"model", "DIR", "directory with the tokenizer, or a name in the Hugging Face cache"},
           {"text", "TEXT", "one text; its ids go to stdout"},
           {"input", "FILE|-", "JSON lines {\"id\", \"text\"}, or {\"id\", \"token_ids\"} with --decode"},
           {"decode", "", "from ids to text"},

@@ -4,6 +4,7 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/json_line.h"
 #include "entrodraft/launch/line_reader.h"
+#include "entrodraft/launch/model_directory.h"
 #include "entrodraft/launch/options.h"
 #include "entrodraft/launch/results.h"
 #include "entrodraft/model/tokenizer.h"
@@ -54,7 +55,7 @@ std::string line_of(const Line& line, std::int64_t number, const model::Tokenize
 }
 
 int tokenize(const TokenizeOptions& options) {
-    const model::Tokenizer tokenizer = model::Tokenizer::open(options.model);
+    const model::Tokenizer tokenizer = model::Tokenizer::open(resolve_model_directory(options.model, "--model"));
     ResultWriter writer("-", Existing::refuse);
     if (options.text) {
         const Json ids = tokenizer.encode(*options.text, options.add_special_tokens);

@@ -1,0 +1,19 @@
+// Which directory --target, --draft or --model means: one of this machine, or a snapshot in the local cache of Hugging
+// Face's tools. Fetches nothing. Called by every command that opens a checkpoint or a tokenizer.
+#pragma once
+
+#include "entrodraft/model/hub_cache.h"
+
+#include <string>
+
+namespace entrodraft::launch {
+
+// The directory `name` itself where there is one; else the snapshot of the model of that name. Throws BadFile with
+// the option and, where a download would help, its command. Local.
+std::string resolve_model_directory(const std::string& name, const std::string& option,
+                                    const model::HubEnvironment& environment);
+
+// The same, with the variables HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME of this process. Local.
+std::string resolve_model_directory(const std::string& name, const std::string& option);
+
+} // namespace entrodraft::launch
