@@ -6,6 +6,7 @@ namespace {
 
 void read(const Fields& fields, ModelConfig& config) {
     read_llama_like(fields, config);
+    config.norm_epsilon = read_epsilon(fields, "rms_norm_eps", 1e-5);
     if (config.rope.scaling != RopeScaling::none)
         fields.refuse("phi3 with stretched rotary positions (longrope) is not supported");
     const int window = fields.size("sliding_window", 0);
