@@ -14,20 +14,6 @@ void check_rank(int rank, int ranks) {
     }
 }
 
-// Every rank gets the same number of query heads, and whole KV heads or one that it shares.
-bool heads_divide(int n_heads, int n_kv_heads, int ranks) {
-    return n_heads % ranks == 0 && (n_kv_heads % ranks == 0 || ranks % n_kv_heads == 0);
-}
-
-std::string rank_counts_that_work(int n_heads, int n_kv_heads) {
-    std::string list;
-    for (int ranks = 1; ranks <= n_heads; ++ranks) {
-        if (!heads_divide(n_heads, n_kv_heads, ranks)) continue;
-        list += (list.empty() ? "" : ", ") + std::to_string(ranks);
-    }
-    return list;
-}
-
 } // namespace
 
 Slice even_slice(std::int64_t length, int rank, int ranks, std::int64_t unit) {
@@ -51,19 +37,24 @@ HeadShard head_shard(int n_heads, int n_kv_heads, int rank, int ranks) {
         throw std::invalid_argument(std::to_string(n_heads) + " attention heads do not share " +
                                     std::to_string(n_kv_heads) + " KV heads evenly");
     }
-    if (!heads_divide(n_heads, n_kv_heads, ranks)) {
-        throw std::invalid_argument(std::to_string(n_heads) + " attention heads with " + std::to_string(n_kv_heads) +
-                                    " KV heads cannot be cut over " + std::to_string(ranks) +
-                                    " ranks; rank counts that work: " + rank_counts_that_work(n_heads, n_kv_heads));
+    if (ranks > n_heads) {
+        throw std::invalid_argument(std::to_string(n_heads) + " attention heads cannot be cut over " +
+                                    std::to_string(ranks) + " ranks: at most " + std::to_string(n_heads));
+    }
+    const std::int64_t group = n_heads / n_kv_heads; // query heads of a KV head
+    if (n_kv_heads >= ranks) {
+        const Slice kv = even_slice(n_kv_heads, rank, ranks);
+        return {{kv.begin * group, kv.end * group}, kv};
     }
     HeadShard shard;
-    shard.query_heads = even_slice(n_heads, rank, ranks);
-    if (n_kv_heads >= ranks) {
-        shard.kv_heads = even_slice(n_kv_heads, rank, ranks);
+    if (ranks % n_kv_heads == 0) { // as many ranks to each KV head
+        const int sharers = ranks / n_kv_heads, kv = rank / sharers;
+        const Slice in_group = even_slice(group, rank % sharers, sharers);
+        shard.query_heads = {kv * group + in_group.begin, kv * group + in_group.end};
     } else {
-        const int shared = rank / (ranks / n_kv_heads);
-        shard.kv_heads = {shared, shared + 1};
+        shard.query_heads = even_slice(n_heads, rank, ranks);
     }
+    shard.kv_heads = {shard.query_heads.begin / group, (shard.query_heads.end - 1) / group + 1};
     return shard;
 }
 

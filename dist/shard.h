@@ -19,14 +19,16 @@ struct Slice {
 // ranks take the larger parts; the last unit may be partial. Slices of all ranks tile [0, length). Local.
 Slice even_slice(std::int64_t length, int rank, int ranks, std::int64_t unit = 1);
 
-// Heads of one rank. Query heads are split evenly; KV heads are split, or replicated when there are
-// fewer than ranks.
+// Heads of one rank: a run of query heads, and the KV heads that these read.
+//
+// Where there are at least as many KV heads as ranks, whole KV heads go with their query heads, some ranks with one
+// more than others. Where there are fewer, ranks share them: each then holds a copy.
 struct HeadShard {
     Slice query_heads;
     Slice kv_heads;
 };
 
-// Throws std::invalid_argument naming the rank counts that would work when heads do not divide. Local.
+// Every rank gets at least one query head. Throws std::invalid_argument that names the most ranks possible. Local.
 HeadShard head_shard(int n_heads, int n_kv_heads, int rank, int ranks);
 
 } // namespace entrodraft::dist

@@ -1,57 +1,28 @@
-// The one forward pass: Llama's block (pre-norm, grouped-query attention with rotary positions, gated MLP) over
-// this rank's heads and this rank's slice of the MLP. Every thread walks the whole pass; what they share out is
-// outputs, heads and rows, and they meet at barriers.
+// The one forward pass, over this rank's heads and this rank's slice of the MLP. Every thread walks the whole pass;
+// what they share out is outputs, heads and rows, and they meet at barriers.
 #include "entrodraft/model/decoder.h"
 
-#include "entrodraft/model/bad_file.h"
+#include "entrodraft/model/attention.h"
 #include "entrodraft/model/families/names.h"
 #include "entrodraft/model/parallel_linear.h"
-#include "entrodraft/model/rotary.h"
+#include "entrodraft/model/pass_layout.h"
+#include "entrodraft/model/rank_shard.h"
+#include "entrodraft/model/weights.h"
 
 #include <algorithm>
-#include <cmath>
-#include <stdexcept>
-#include <string>
 
 namespace entrodraft::model {
 
 namespace {
 
-constexpr int kMostRows = 128; // of a pass; a chunk of a long prompt
-
 std::size_t index(int value) {
     return static_cast<std::size_t>(value);
-}
-
-struct Layer {
-    std::vector<float> input_norm; // [hidden]
-    ColumnLinear qkv;              // own query heads, then own key heads, then own value heads
-    RowLinear attention_output;
-    std::vector<float> post_attention_norm; // [hidden]
-    ColumnLinear gate;
-    ColumnLinear up;
-    RowLinear down;
-};
-
-// Rows that extend one slot: [begin, end) of the pass, behind `cached` positions.
-struct Segment {
-    int slot = 0;
-    int begin = 0;
-    int end = 0;
-    int cached = 0;
-};
-
-std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name, int length) {
-    std::vector<float> values(index(length));
-    read_floats(checkpoint.tensor(name), {0, length}, values.data());
-    return values;
 }
 
 } // namespace
 
 dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
-    constexpr int kUnit = 64;
-    return dist::even_slice(config.vocab_size, tp_rank, tp_size, kUnit);
+    return shard_of(config, tp_rank, tp_size).vocab;
 }
 
 struct Decoder::Impl {
@@ -61,164 +32,91 @@ struct Decoder::Impl {
     ThreadTeam* team = nullptr;
     const kernels::Kernels* kernels = nullptr;
 
-    dist::HeadShard heads;
-    WeightArena arena;
-    VocabEmbedding embedding;
-    std::vector<Layer> layers;
-    std::vector<float> final_norm;
-    ColumnLinear head; // empty where the embedding's table serves as head
+    RankShard shard;
+    ModelWeights weights;
     KvCache cache;
-    RotaryTable rotary;
-    std::size_t bytes_per_pass = 0;
-    double operations = 0;
+    Attention attention;
 
-    // Activations, [kMostRows][...] each; normed, scores and scratch are per thread.
-    Buffer x, qkv, attended, gate, up, normed, scores, scratch, logits;
+    // Activations, [kMostRows][...] each; normed and scratch are per thread.
+    Buffer x;        // the residual stream
+    Buffer normed;   // [threads][kMostRows][hidden]
+    Buffer embedded; // of a narrower embedding: before project_in, and after project_out
+    Buffer qkv, attended, gate, up, delta, logits;
+    Buffer scratch;
     std::size_t scratch_floats = 0; // of a thread
     std::vector<float> hidden;
     std::vector<kernels::LaneStats> lane_stats;     // [threads][kMostRows]
     std::vector<kernels::LogitStats> summary_parts; // [threads][kMostRows]
     std::vector<kernels::LogitStats> summaries;     // [logit_rows]
 
-    // The pass at hand.
-    Pass pass;
-    std::vector<Segment> segments;
-    std::vector<TokenId> tokens;
-    std::vector<std::uint64_t> ancestors; // [rows][kMostRows / 64], by_parent only
+    PassLayout layout; // the pass at hand
 
-    Impl(const ModelConfig& model_config, const DecoderOptions& decoder_options, dist::Communicator& tp_ranks,
-         ThreadTeam& threads)
+    Impl(const Checkpoint& checkpoint, const ModelConfig& model_config, const DecoderOptions& decoder_options,
+         dist::Communicator& tp_ranks, ThreadTeam& threads)
         : config(model_config), options(decoder_options), tp(&tp_ranks), team(&threads),
           kernels(options.kernels ? options.kernels : &kernels::best_kernels()),
-          heads(dist::head_shard(config.n_heads, config.n_kv_heads, tp->rank(), tp->size())), arena(team->size()),
-          cache({config.n_layers, static_cast<int>(heads.kv_heads.size()), config.head_dim, options.n_slots,
-                 options.capacity}),
-          rotary(config.head_dim, config.rope.theta) {}
-
-    int n_query_heads() const { return static_cast<int>(heads.query_heads.size()); }
-    int n_kv_heads() const { return static_cast<int>(heads.kv_heads.size()); }
-    int group() const { return n_query_heads() / n_kv_heads(); }
-    dist::Slice mlp_slice() const { // this rank's part of the MLP's width
-        return dist::even_slice(config.intermediate_size, tp->rank(), tp->size(), kernels::kLanes);
+          shard(shard_of(config, tp->rank(), tp->size())),
+          weights(checkpoint, config, shard, options.weight_type, threads, options.progress),
+          cache({config.n_layers, shard.n_kv_heads(), config.head_dim, options.n_slots, options.capacity}),
+          attention(config, shard, cache, threads.size()) {
+        make_buffers();
     }
-    int rows() const { return static_cast<int>(pass.rows.size()); }
+
+    int rows() const { return layout.rows(); }
     float* scratch_of(int thread) { return scratch.as<float>() + index(thread) * scratch_floats; }
     // Of a row of x: what is added to it comes in whole units of 16 outputs.
     std::size_t x_stride() const {
         return index((config.hidden_size + kernels::kLanes - 1) / kernels::kLanes * kernels::kLanes);
     }
-    float* normed_of(int thread) { return normed.as<float>() + index(thread) * kMostRows * index(config.hidden_size); }
+    std::size_t embedded_stride() const {
+        return index((config.embedding_size + kernels::kLanes - 1) / kernels::kLanes * kernels::kLanes);
+    }
+    std::size_t width() const { return index(config.hidden_size); } // of a row of normed
+    float* normed_of(int thread) { return normed.as<float>() + index(thread) * kMostRows * width(); }
+    bool has_projections() const { return config.embedding_size != config.hidden_size; }
 
-    void make_layers();
-    void load_weights(const Checkpoint& checkpoint);
     void make_buffers();
-    void prepare(const Pass& next);
-    void norm_rows(const PassContext& context, const std::vector<float>& weight, const float* from, int n_rows) const;
-    void attention(const PassContext& context, int layer_index);
-    void rotate_and_store(int layer_index, int row, const Segment& segment, int kv_head);
+    void embed(const PassContext& context);
+    void run_layer(const PassContext& context, int layer_index);
+    void apply_norm(const NormWeights& norm, const float* from, float* to) const;
+    const float* norm_rows(const PassContext& context, const NormWeights& norm);
+    void norm_in_place(const PassContext& context, const NormWeights& norm);
+    void add_normed_delta(const PassContext& context, const NormWeights& norm);
     void attend(const PassContext& context, int layer_index);
-    void attend_task(const PassContext& context, int layer_index, const Segment& segment, int kv_head, int first,
-                     int count);
-    void mlp(const PassContext& context, const Layer& layer);
+    void widen(const PassContext& context, const LayerWeights& layer, const float* from, std::size_t stride);
+    const float* inner() const { return (config.gated_mlp ? gate : up).as<float>(); } // what widen has made
     void project_logits(const PassContext& context);
+    void multiply_head(const PassContext& context, const float* from, std::size_t from_stride);
+    void summarize(const PassContext& context);
+    int counted_outputs() const; // of this rank's slice, those that count in summaries
+    // Whether the head's multiplication keeps up the sums for the entropy: only of logits that stay as they are.
+    bool sums_on_the_way() const {
+        return layout.pass.summary == LogitSummary::entropy && weights.head_bias.empty() && config.logit_soft_cap == 0;
+    }
     void merge_summaries();
     void keep_hidden(const PassContext& context, int layers_done);
 };
 
 // ---- construction ----
 
-void Decoder::Impl::make_layers() {
-    const int threads = team->size(), hidden_size = config.hidden_size, dim = config.head_dim;
-    const WeightType type = options.weight_type;
-    const int mlp_width = static_cast<int>(mlp_slice().size());
-    const dist::Slice vocab = vocab_slice(config, tp->rank(), tp->size());
-    layers.resize(index(config.n_layers));
-    for (Layer& layer : layers) {
-        layer.qkv = ColumnLinear((n_query_heads() + 2 * n_kv_heads()) * dim, hidden_size, type, threads);
-        layer.attention_output = RowLinear(hidden_size, n_query_heads() * dim, type, threads);
-        layer.gate = ColumnLinear(mlp_width, hidden_size, type, threads);
-        layer.up = ColumnLinear(mlp_width, hidden_size, type, threads);
-        layer.down = RowLinear(hidden_size, mlp_width, type, threads);
-        for (PackedMatrix* matrix : {&layer.qkv.matrix(), &layer.attention_output.matrix(), &layer.gate.matrix(),
-                                     &layer.up.matrix(), &layer.down.matrix()}) {
-            arena.place(*matrix);
-            bytes_per_pass += matrix->bytes();
-            operations += 2.0 * matrix->n() * matrix->k();
-        }
-    }
-    embedding = VocabEmbedding(vocab, hidden_size, type, threads);
-    arena.place(embedding.table());
-    if (!config.tied_embeddings) {
-        head = ColumnLinear(static_cast<int>(vocab.size()), hidden_size, type, threads);
-        arena.place(head.matrix());
-    }
-    bytes_per_pass += embedding.table().bytes(); // the head's, tied or not
-    operations += 2.0 * static_cast<double>(vocab.size()) * hidden_size;
-    arena.allocate();
-}
-
-void Decoder::Impl::load_weights(const Checkpoint& checkpoint) {
-    const int dim = config.head_dim;
-    const ModelNames names = names_of(config, checkpoint);
-    const dist::Slice all_hidden = {0, config.hidden_size};
-    const dist::Slice query = {heads.query_heads.begin * dim, heads.query_heads.end * dim};
-    const dist::Slice kv = {heads.kv_heads.begin * dim, heads.kv_heads.end * dim};
-    const dist::Slice wide = mlp_slice();
-
-    final_norm = read_vector(checkpoint, names.final_norm.weight, config.hidden_size);
-    for (int i = 0; i < config.n_layers; ++i) {
-        const LayerNames layer = names.layer(i);
-        layers[index(i)].input_norm = read_vector(checkpoint, layer.attention_norm.weight, config.hidden_size);
-        layers[index(i)].post_attention_norm = read_vector(checkpoint, layer.mlp_norm.weight, config.hidden_size);
-    }
-    auto load = [&](PackedMatrix& matrix, int thread, std::initializer_list<MatrixPart> parts) {
-        matrix.load({parts.begin(), parts.size()}, thread);
-    };
-    auto load_thread = [&](int thread) {
-        load(embedding.table(), thread, {{&checkpoint.tensor(names.embedding.weight), embedding.vocab(), all_hidden}});
-        if (!config.tied_embeddings)
-            load(head.matrix(), thread, {{&checkpoint.tensor(names.head.weight), embedding.vocab(), all_hidden}});
-        for (int i = 0; i < config.n_layers; ++i) {
-            const LayerNames layer = names.layer(i);
-            Layer& to = layers[index(i)];
-            load(to.qkv.matrix(), thread,
-                 {{&checkpoint.tensor(layer.query.weight), query, all_hidden},
-                  {&checkpoint.tensor(layer.key.weight), kv, all_hidden},
-                  {&checkpoint.tensor(layer.value.weight), kv, all_hidden}});
-            load(to.attention_output.matrix(), thread, {{&checkpoint.tensor(layer.output.weight), all_hidden, query}});
-            load(to.gate.matrix(), thread, {{&checkpoint.tensor(layer.gate.weight), wide, all_hidden}});
-            load(to.up.matrix(), thread, {{&checkpoint.tensor(layer.up.weight), wide, all_hidden}});
-            load(to.down.matrix(), thread, {{&checkpoint.tensor(layer.down.weight), all_hidden, wide}});
-        }
-    };
-    std::vector<std::exception_ptr> failures(index(team->size()));
-    team->run([&](int thread) { // each thread packs what it will read: its pages lie near its core
-        try {
-            load_thread(thread);
-        } catch (...) {
-            failures[index(thread)] = std::current_exception();
-        }
-    });
-    for (const std::exception_ptr& failure : failures)
-        if (failure) std::rethrow_exception(failure);
-}
-
 void Decoder::Impl::make_buffers() {
+    const std::size_t row = kMostRows * sizeof(float);
+    const LayerWeights& layer = weights.layers[0];
     lane_stats.resize(index(team->size()) * kMostRows);
     summary_parts.resize(index(team->size()) * kMostRows);
-    const std::size_t row = kMostRows * sizeof(float);
     x = Buffer(row * x_stride());
-    normed = Buffer(row * index(config.hidden_size) * index(team->size()));
-    qkv = Buffer(row * layers[0].qkv.y_stride());
-    attended = Buffer(row * index(n_query_heads() * config.head_dim));
-    gate = Buffer(row * layers[0].gate.y_stride());
-    up = Buffer(row * layers[0].up.y_stride());
-    logits = Buffer(row * index(embedding.table().n_padded()));
+    normed = Buffer(row * width() * index(team->size()));
+    qkv = Buffer(row * layer.qkv.y_stride());
+    attended = Buffer(row * index(shard.n_query_heads() * config.head_dim));
+    up = Buffer(row * layer.up.y_stride());
+    if (config.gated_mlp) gate = Buffer(row * layer.gate.y_stride());
+    if (config.block == Block::sandwich) delta = Buffer(row * x_stride());
+    if (has_projections()) embedded = Buffer(row * embedded_stride());
+    logits = Buffer(row * index(weights.head().n_padded()));
     const int widest =
-        std::max({config.hidden_size, layers[0].attention_output.matrix().k(), layers[0].down.matrix().k()});
+        std::max({config.hidden_size, config.embedding_size, layer.output.matrix().k(), layer.down.matrix().k()});
     scratch_floats = kernels::linear_scratch_floats(kMostRows, widest);
     scratch = Buffer(index(team->size()) * scratch_floats * sizeof(float));
-    scores = Buffer(index(team->size()) * kernels::kMostQueries * index(cache.shape().capacity) * sizeof(float));
 }
 
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -227,16 +125,10 @@ Decoder::~Decoder() = default;
 
 Decoder Decoder::load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                       dist::Communicator& tp, ThreadTeam& team) {
-    if (config.activation != Activation::silu || config.family != Family::llama)
-        throw std::invalid_argument("this decoder computes the silu activation only");
     check_shapes(config, checkpoint);
     DecoderOptions filled = options;
     if (filled.capacity == 0) filled.capacity = config.max_positions;
-    auto impl = std::make_unique<Impl>(config, filled, tp, team);
-    impl->make_layers();
-    impl->load_weights(checkpoint);
-    impl->make_buffers();
-    return Decoder(std::move(impl));
+    return Decoder(std::make_unique<Impl>(checkpoint, config, filled, tp, team));
 }
 
 const ModelConfig& Decoder::config() const {
@@ -246,13 +138,13 @@ KvCache& Decoder::cache() {
     return impl_->cache;
 }
 dist::Slice Decoder::local_vocab() const {
-    return impl_->embedding.vocab();
+    return impl_->shard.vocab;
 }
 std::size_t Decoder::weight_bytes() const {
-    return impl_->bytes_per_pass;
+    return impl_->weights.bytes_per_pass();
 }
 double Decoder::operations_per_row() const {
-    return impl_->operations;
+    return impl_->weights.operations_per_row();
 }
 int Decoder::most_rows() const {
     return kMostRows;
@@ -262,246 +154,250 @@ int Decoder::most_rows() const {
 
 PassResult Decoder::forward(const Pass& pass) {
     Impl& d = *impl_;
-    d.prepare(pass);
+    d.layout.set(pass, d.config, d.cache);
+    d.attention.cover(d.layout.last_position);
+    d.hidden.resize(pass.hidden_layers.size() * pass.rows.size() * d.width());
     std::exception_ptr failure;
     const auto deadline = dist::Deadline::after_seconds(d.options.timeout_seconds);
     d.team->run([&](int thread) {
         const PassContext context = {d.kernels, d.team, d.tp, deadline, thread, d.scratch_of(thread), &failure};
-        d.embedding.look_up(context, d.tokens, d.x.as<float>(), d.x_stride());
+        d.embed(context);
         d.keep_hidden(context, 0);
         for (int i = 0; i < d.config.n_layers; ++i) {
-            d.attention(context, i);
-            d.mlp(context, d.layers[index(i)]);
+            d.run_layer(context, i);
             d.keep_hidden(context, i + 1);
         }
         d.project_logits(context);
     });
     if (failure) std::rethrow_exception(failure);
-    for (const Segment& segment : d.segments)
+    for (const Segment& segment : d.layout.segments)
         d.cache.append(segment.slot, segment.end - segment.begin);
-    const std::size_t stride = index(d.embedding.table().n_padded());
+    const std::size_t stride = index(d.weights.head().n_padded());
     d.merge_summaries();
     return {{d.logits.as<float>(), pass.logit_rows.size() * stride}, stride, d.summaries, d.hidden};
 }
 
-// Checks the rows against the contract and lays out what the threads will share.
-void Decoder::Impl::prepare(const Pass& next) {
-    pass = next;
-    if (pass.rows.empty() || rows() > kMostRows)
-        throw std::invalid_argument("a pass takes 1 to " + std::to_string(kMostRows) + " rows, not " +
-                                    std::to_string(rows()));
-    segments.clear();
-    tokens.clear();
-    int last_position = 0;
+// x[r] = the token's embedding, scaled, widened, with its position's added, as the family has it.
+void Decoder::Impl::embed(const PassContext& context) {
+    float* looked_up = has_projections() ? embedded.as<float>() : x.as<float>();
+    weights.embedding.look_up(context, layout.tokens, looked_up, has_projections() ? embedded_stride() : x_stride());
+    if (!has_projections() && weights.positions.empty() && config.embedding_scale == 1) return;
+    if (has_projections()) weights.project_in.apply(context, looked_up, embedded_stride(), rows(), x.as<float>());
+    const dist::Slice mine = dist::even_slice(config.hidden_size, context.thread, team->size(), kernels::kLanes);
     for (int r = 0; r < rows(); ++r) {
-        const Row& row = pass.rows[index(r)];
-        if (row.token < 0 || row.token >= config.vocab_size)
-            throw std::invalid_argument("token id " + std::to_string(row.token) + " is outside the vocabulary of " +
-                                        std::to_string(config.vocab_size));
-        if (row.slot < 0 || row.slot >= options.n_slots)
-            throw std::invalid_argument("no cache slot " + std::to_string(row.slot));
-        if (row.position < 0 || row.position >= config.max_positions)
-            throw std::invalid_argument("position " + std::to_string(row.position) + " is outside the context of " +
-                                        std::to_string(config.max_positions));
-        if (row.parent >= r || (row.parent >= 0 && pass.rows[index(row.parent)].slot != row.slot))
-            throw std::invalid_argument("a row's parent must stand before it in the same sequence");
-        if (segments.empty() || segments.back().slot != row.slot) {
-            if (std::any_of(segments.begin(), segments.end(), [&](const Segment& s) { return s.slot == row.slot; }))
-                throw std::invalid_argument("rows of slot " + std::to_string(row.slot) + " do not stand together");
-            segments.push_back({row.slot, r, r, cache.length(row.slot)});
-        }
-        segments.back().end = r + 1;
-        last_position = std::max(last_position, row.position);
-        tokens.push_back(row.token);
+        float* row = x.as<float>() + index(r) * x_stride();
+        const int place = layout.pass.rows[index(r)].position + config.position_offset;
+        const float* position = weights.positions.empty() ? nullptr : &weights.positions[index(place) * width()];
+        for (std::int64_t i = mine.begin; i < mine.end; ++i)
+            row[i] = row[i] * config.embedding_scale + (position ? position[i] : 0.0f);
     }
-    for (const Segment& segment : segments)
-        if (segment.cached + segment.end - segment.begin > cache.shape().capacity)
-            throw std::invalid_argument("the cache holds " + std::to_string(cache.shape().capacity) + " positions");
-    if (pass.mask == Mask::window && pass.window < 1)
-        throw std::invalid_argument("a window holds at least the row itself, not " + std::to_string(pass.window) +
-                                    " positions");
-    if (pass.logit_rows.size() > pass.rows.size())
-        throw std::invalid_argument("more rows need logits than the pass has");
-    for (const int row : pass.logit_rows)
-        if (row < 0 || row >= rows())
-            throw std::invalid_argument("row " + std::to_string(row) + " needs logits; the pass has " +
-                                        std::to_string(rows()) + " rows");
-    for (const int layer : pass.hidden_layers)
-        if (layer < 0 || layer > config.n_layers)
-            throw std::invalid_argument("no hidden states after layer " + std::to_string(layer) + " of " +
-                                        std::to_string(config.n_layers));
-    rotary.cover(last_position);
-    hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
-    if (pass.mask != Mask::by_parent) return;
-    constexpr std::size_t kWords = kMostRows / 64;
-    ancestors.assign(pass.rows.size() * kWords, 0);
-    for (const Segment& segment : segments) {
-        for (int r = segment.begin; r < segment.end; ++r) {
-            std::uint64_t* mine = &ancestors[index(r) * kWords];
-            const int parent = pass.rows[index(r)].parent;
-            if (parent >= 0) std::copy_n(&ancestors[index(parent) * kWords], kWords, mine);
-            const int bit = r - segment.begin;
-            mine[bit / 64] |= std::uint64_t{1} << (bit % 64);
-        }
+    context.barrier();
+}
+
+void Decoder::Impl::run_layer(const PassContext& context, int layer_index) {
+    const LayerWeights& layer = weights.layers[index(layer_index)];
+    const std::size_t attended_stride = index(shard.n_query_heads() * config.head_dim),
+                      inner_stride = layer.up.y_stride();
+    float* stream = x.as<float>();
+    switch (config.block) {
+    case Block::pre_norm:
+        layer.qkv.apply(context, norm_rows(context, layer.attention_norm), width(), rows(), qkv.as<float>());
+        attend(context, layer_index);
+        layer.output.add_to(context, attended.as<float>(), attended_stride, rows(), stream, x_stride());
+        widen(context, layer, norm_rows(context, layer.mlp_norm), width());
+        context.barrier();
+        layer.down.add_to(context, inner(), inner_stride, rows(), stream, x_stride());
+        return;
+    case Block::parallel: {
+        const float* from = norm_rows(context, layer.attention_norm);
+        layer.qkv.apply(context, from, width(), rows(), qkv.as<float>());
+        if (!config.shared_norm) from = norm_rows(context, layer.mlp_norm);
+        widen(context, layer, from, width());
+        attend(context, layer_index);
+        layer.output.apply(context, attended.as<float>(), attended_stride, rows(), stream, x_stride(),
+                           context.carries_residual());
+        layer.down.apply(context, inner(), inner_stride, rows(), stream, x_stride(), true);
+        context.all_reduce(stream, index(rows()) * x_stride());
+        return;
+    }
+    case Block::post_norm:
+        layer.qkv.apply(context, stream, x_stride(), rows(), qkv.as<float>());
+        attend(context, layer_index);
+        layer.output.add_to(context, attended.as<float>(), attended_stride, rows(), stream, x_stride());
+        norm_in_place(context, layer.attention_norm);
+        widen(context, layer, stream, x_stride());
+        context.barrier();
+        layer.down.add_to(context, inner(), inner_stride, rows(), stream, x_stride());
+        norm_in_place(context, layer.mlp_norm);
+        return;
+    case Block::sandwich:
+        layer.qkv.apply(context, norm_rows(context, layer.attention_norm), width(), rows(), qkv.as<float>());
+        attend(context, layer_index);
+        layer.output.apply(context, attended.as<float>(), attended_stride, rows(), delta.as<float>(), x_stride(),
+                           false);
+        context.all_reduce(delta.as<float>(), index(rows()) * x_stride());
+        add_normed_delta(context, layer.after_attention_norm);
+        widen(context, layer, norm_rows(context, layer.mlp_norm), width());
+        context.barrier();
+        layer.down.apply(context, inner(), inner_stride, rows(), delta.as<float>(), x_stride(), false);
+        context.all_reduce(delta.as<float>(), index(rows()) * x_stride());
+        add_normed_delta(context, layer.after_mlp_norm);
+        return;
     }
 }
 
 void Decoder::Impl::keep_hidden(const PassContext& context, int layers_done) {
     if (context.thread != 0) return;
-    const std::size_t width = index(config.hidden_size);
+    const Pass& pass = layout.pass;
     for (std::size_t i = 0; i < pass.hidden_layers.size(); ++i)
         for (std::size_t row = 0; row < pass.rows.size() && pass.hidden_layers[i] == layers_done; ++row)
-            std::copy_n(x.as<float>() + row * x_stride(), width, hidden.data() + (i * pass.rows.size() + row) * width);
+            std::copy_n(x.as<float>() + row * x_stride(), width(),
+                        hidden.data() + (i * pass.rows.size() + row) * width());
+}
+
+// ---- norms ----
+
+void Decoder::Impl::apply_norm(const NormWeights& norm, const float* from, float* to) const {
+    if (config.norm == Norm::rms)
+        kernels->rms_norm(from, norm.weight.data(), config.hidden_size, config.norm_epsilon, to);
+    else
+        kernels->layer_norm(from, norm.weight.data(), norm.bias.data(), config.hidden_size, config.norm_epsilon, to);
 }
 
 // Every thread norms all rows into its own memory: cheaper than meeting at a barrier.
-void Decoder::Impl::norm_rows(const PassContext& context, const std::vector<float>& weight, const float* from,
-                              int n_rows) const {
-    const std::size_t width = index(config.hidden_size);
-    float* to = const_cast<Impl*>(this)->normed_of(context.thread);
-    for (int r = 0; r < n_rows; ++r)
-        kernels->rms_norm(from + index(r) * x_stride(), weight.data(), config.hidden_size, config.norm_epsilon,
-                          to + index(r) * width);
+const float* Decoder::Impl::norm_rows(const PassContext& context, const NormWeights& norm) {
+    float* to = normed_of(context.thread);
+    for (int r = 0; r < rows(); ++r)
+        apply_norm(norm, x.as<float>() + index(r) * x_stride(), to + index(r) * width());
+    return to;
 }
 
-void Decoder::Impl::attention(const PassContext& context, int layer_index) {
-    const Layer& layer = layers[index(layer_index)];
-    const std::size_t width = index(config.hidden_size);
-    norm_rows(context, layer.input_norm, x.as<float>(), rows());
-    layer.qkv.apply(context, normed_of(context.thread), width, rows(), qkv.as<float>());
+// x = norm(x), each row by one thread; a barrier stands behind.
+void Decoder::Impl::norm_in_place(const PassContext& context, const NormWeights& norm) {
+    const dist::Slice mine = dist::even_slice(rows(), context.thread, team->size());
+    for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+        float* row = x.as<float>() + index(r) * x_stride();
+        apply_norm(norm, row, row);
+    }
     context.barrier();
-    attend(context, layer_index);
+}
+
+// x += norm(delta), each row by one thread; a barrier stands behind.
+void Decoder::Impl::add_normed_delta(const PassContext& context, const NormWeights& norm) {
+    const dist::Slice mine = dist::even_slice(rows(), context.thread, team->size());
+    float* to = normed_of(context.thread);
+    for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+        float* row = x.as<float>() + index(r) * x_stride();
+        apply_norm(norm, delta.as<float>() + index(r) * x_stride(), to);
+        for (std::size_t i = 0; i < width(); ++i)
+            row[i] += to[i];
+    }
     context.barrier();
-    layer.attention_output.add_to(context, attended.as<float>(), index(n_query_heads() * config.head_dim), rows(),
-                                  x.as<float>(), x_stride());
 }
 
-// Rotates the key head and its query heads of one row, and puts key and value into the cache.
-void Decoder::Impl::rotate_and_store(int layer_index, int row, const Segment& segment, int kv_head) {
-    const int dim = config.head_dim, half = dim / 2;
-    float* base = qkv.as<float>() + index(row) * layers[index(layer_index)].qkv.y_stride();
-    const float* cosines = rotary.cosines(pass.rows[index(row)].position);
-    const float* sines = rotary.sines(pass.rows[index(row)].position);
-    for (int g = 0; g < group(); ++g)
-        kernels->rotate_half(base + (kv_head * group() + g) * dim, cosines, sines, half);
-    float* key = base + (n_query_heads() + kv_head) * dim;
-    const float* value = base + (n_query_heads() + n_kv_heads() + kv_head) * dim;
-    kernels->rotate_half(key, cosines, sines, half);
-    const int at = segment.cached + row - segment.begin;
-    float* keys = cache.keys(layer_index, segment.slot, kv_head) +
-                  index(at / KvCache::kBlock) * index(dim) * KvCache::kBlock + at % KvCache::kBlock;
-    for (int d = 0; d < dim; ++d)
-        keys[d * KvCache::kBlock] = key[d];
-    std::copy_n(value, dim, cache.values(layer_index, segment.slot, kv_head) + index(at) * index(dim));
-}
+// ---- the two halves of a layer ----
 
-// Shares out (segment, key head, chunk of queries) over the threads. Where key heads divide by threads, each
-// thread stores the keys that it alone will read, and no barrier is needed between storing and reading.
+// From qkv, which this thread has made its outputs of, to attended; barriers before and behind.
 void Decoder::Impl::attend(const PassContext& context, int layer_index) {
-    const int threads = team->size();
-    const bool own_heads = n_kv_heads() % threads == 0;
-    const dist::Slice my_heads = dist::even_slice(n_kv_heads(), context.thread, threads);
-    const dist::Slice my_rows = dist::even_slice(rows(), context.thread, threads);
-    for (const Segment& segment : segments) {
-        for (int r = segment.begin; r < segment.end; ++r) {
-            if (!own_heads && !my_rows.contains(r)) continue;
-            for (int h = 0; h < n_kv_heads(); ++h)
-                if (!own_heads || my_heads.contains(h)) rotate_and_store(layer_index, r, segment, h);
-        }
-    }
-    if (!own_heads) context.barrier();
-    for (const Segment& segment : segments) {
-        const int queries = (segment.end - segment.begin) * group();
-        const int share = (queries * n_kv_heads() + threads - 1) / threads;
-        const int chunk = std::clamp(own_heads ? queries : share, 1, kernels::kMostQueries);
-        const int chunks = (queries + chunk - 1) / chunk;
-        const dist::Slice tasks = own_heads ? dist::Slice{my_heads.begin * chunks, my_heads.end * chunks}
-                                            : dist::even_slice(n_kv_heads() * chunks, context.thread, threads);
-        for (auto task = static_cast<int>(tasks.begin); task < tasks.end; ++task) {
-            const int first = task % chunks * chunk;
-            attend_task(context, layer_index, segment, task / chunks, first, std::min(chunk, queries - first));
-        }
-    }
-}
-
-// Attention of queries [first, first + count) of a segment's (row, query head of the group) pairs.
-void Decoder::Impl::attend_task(const PassContext& context, int layer_index, const Segment& segment, int kv_head,
-                                int first, int count) {
-    const int dim = config.head_dim, length = segment.end - segment.begin;
-    const std::size_t stride = layers[index(layer_index)].qkv.y_stride();
-    kernels::AttentionArgs args;
-    args.n_queries = count;
-    args.head_dim = dim;
-    args.scale = 1.0f / std::sqrt(static_cast<float>(dim));
-    args.keys = cache.keys(layer_index, segment.slot, kv_head);
-    args.values = cache.values(layer_index, segment.slot, kv_head);
-    args.scratch_stride = index(cache.shape().capacity);
-    args.scratch = scores.as<float>() + index(context.thread) * kernels::kMostQueries * args.scratch_stride;
-    args.mask_begin = segment.cached;
-    for (int i = 0; i < count; ++i) {
-        const int row = segment.begin + (first + i) / group();
-        const int query_head = kv_head * group() + (first + i) % group();
-        args.q[i] = qkv.as<float>() + index(row) * stride + query_head * dim;
-        args.out[i] = attended.as<float>() + (index(row) * index(n_query_heads()) + index(query_head)) * index(dim);
-        args.n_keys[i] = segment.cached + (pass.mask == Mask::full ? length : row - segment.begin + 1);
-        if (pass.mask == Mask::window) args.first_key[i] = std::max(0, args.n_keys[i] - pass.window);
-        if (pass.mask == Mask::by_parent) args.mask[i] = &ancestors[index(row) * (kMostRows / 64)];
-    }
-    kernels->attention(args);
-}
-
-void Decoder::Impl::mlp(const PassContext& context, const Layer& layer) {
-    const std::size_t width = index(config.hidden_size), stride = layer.gate.y_stride();
-    norm_rows(context, layer.post_attention_norm, x.as<float>(), rows());
-    layer.gate.apply(context, normed_of(context.thread), width, rows(), gate.as<float>());
-    layer.up.apply(context, normed_of(context.thread), width, rows(), up.as<float>());
-    const dist::Slice mine = layer.gate.matrix().outputs_of(context.thread);
-    for (int r = 0; r < rows(); ++r) {
-        const std::size_t at = index(r) * stride + static_cast<std::size_t>(mine.begin);
-        kernels->silu_multiply(gate.as<float>() + at, up.as<float>() + at, static_cast<int>(mine.size()));
-    }
+    const LayerWeights& layer = weights.layers[index(layer_index)];
     context.barrier();
-    layer.down.add_to(context, gate.as<float>(), stride, rows(), x.as<float>(), x_stride());
+    attention.run(context, {&layout, &layer, layer_index, qkv.as<float>(), layer.qkv.y_stride(), attended.as<float>()});
+    context.barrier();
 }
+
+// inner[r][own outputs] = activation(up) or activation(gate) * up. No barrier.
+void Decoder::Impl::widen(const PassContext& context, const LayerWeights& layer, const float* from,
+                          std::size_t stride) {
+    if (config.gated_mlp) layer.gate.apply(context, from, stride, rows(), gate.as<float>());
+    layer.up.apply(context, from, stride, rows(), up.as<float>());
+    const dist::Slice mine = layer.up.matrix().outputs_of(context.thread);
+    for (int r = 0; r < rows(); ++r) {
+        const std::size_t at = index(r) * layer.up.y_stride() + static_cast<std::size_t>(mine.begin);
+        float* wide = up.as<float>() + at;
+        if (config.gated_mlp)
+            kernels->activate(config.activation, gate.as<float>() + at, wide, static_cast<int>(mine.size()));
+        else
+            kernels->activate(config.activation, wide, nullptr, static_cast<int>(mine.size()));
+    }
+}
+
+// ---- logits ----
 
 void Decoder::Impl::project_logits(const PassContext& context) {
+    const Pass& pass = layout.pass;
     if (pass.logit_rows.empty()) return;
-    const std::size_t width = index(config.hidden_size);
     float* to = normed_of(context.thread);
-    for (std::size_t i = 0; i < pass.logit_rows.size(); ++i)
-        kernels->rms_norm(x.as<float>() + index(pass.logit_rows[i]) * x_stride(), final_norm.data(), config.hidden_size,
-                          config.norm_epsilon, to + i * width);
-    const PackedMatrix& matrix = config.tied_embeddings ? embedding.table() : head.matrix();
-    const int n_rows = static_cast<int>(pass.logit_rows.size());
+    for (std::size_t i = 0; i < pass.logit_rows.size(); ++i) {
+        const float* from = x.as<float>() + index(pass.logit_rows[i]) * x_stride();
+        if (config.final_norm)
+            apply_norm(weights.final_norm, from, to + i * width());
+        else
+            std::copy_n(from, width(), to + i * width());
+    }
+    if (!has_projections()) {
+        multiply_head(context, to, width());
+    } else {
+        weights.project_out.apply(context, to, width(), static_cast<int>(pass.logit_rows.size()), embedded.as<float>());
+        context.barrier();
+        multiply_head(context, embedded.as<float>(), embedded_stride());
+    }
+    if (pass.summary != LogitSummary::none) summarize(context);
+}
+
+int Decoder::Impl::counted_outputs() const {
+    const int known = layout.pass.summary_vocab > 0 ? layout.pass.summary_vocab : config.vocab_size;
+    return static_cast<int>(std::clamp<std::int64_t>(known - shard.vocab.begin, 0, shard.vocab.size()));
+}
+
+// This thread's outputs of the logits, with what the family does to them.
+void Decoder::Impl::multiply_head(const PassContext& context, const float* from, std::size_t from_stride) {
+    const PackedMatrix& matrix = weights.head();
+    const int n_rows = static_cast<int>(layout.pass.logit_rows.size());
     const std::size_t stride = index(matrix.n_padded());
-    const int known = pass.summary_vocab > 0 ? pass.summary_vocab : config.vocab_size;
-    const int first = static_cast<int>(embedding.vocab().begin); // token id of this rank's first output
-    const int counted = std::clamp(known - first, 0, static_cast<int>(embedding.vocab().size()));
-    kernels::LaneStats* lanes = lane_stats.data() + index(context.thread) * kMostRows;
-    if (pass.summary == LogitSummary::entropy)
-        matrix.multiply_logits(*kernels, context.thread, to, width, n_rows, logits.as<float>(), stride, context.scratch,
-                               lanes, counted);
-    else
-        matrix.multiply(*kernels, context.thread, to, width, n_rows, logits.as<float>(), stride, false,
-                        context.scratch);
-    if (pass.summary == LogitSummary::none) return;
-    const auto begin = static_cast<int>(matrix.outputs_of(context.thread).begin);
-    const int n = std::clamp(counted - begin, 0, static_cast<int>(matrix.outputs_of(context.thread).size()));
+    float* to = logits.as<float>();
+    if (sums_on_the_way()) {
+        matrix.multiply_logits(*kernels, context.thread, from, from_stride, n_rows, to, stride, context.scratch,
+                               lane_stats.data() + index(context.thread) * kMostRows, counted_outputs());
+        return;
+    }
+    matrix.multiply(*kernels, context.thread, from, from_stride, n_rows, to, stride, false, context.scratch);
+    const dist::Slice mine = matrix.outputs_of(context.thread);
     for (int r = 0; r < n_rows; ++r) {
-        const float* row = logits.as<float>() + index(r) * stride + begin;
-        kernels::LogitStats& part = summary_parts[index(context.thread) * kMostRows + index(r)];
+        float* row = to + index(r) * stride;
+        for (std::int64_t i = mine.begin; i < mine.end && !weights.head_bias.empty(); ++i)
+            row[i] += weights.head_bias[static_cast<std::size_t>(i)];
+        if (config.logit_soft_cap > 0)
+            kernels->soft_cap(row + mine.begin, config.logit_soft_cap, static_cast<int>(mine.size()));
+    }
+}
+
+// What this thread's outputs say of each row.
+void Decoder::Impl::summarize(const PassContext& context) {
+    const PackedMatrix& matrix = weights.head();
+    const std::size_t stride = index(matrix.n_padded());
+    const int first = static_cast<int>(shard.vocab.begin); // token id of this rank's first output
+    const dist::Slice mine = matrix.outputs_of(context.thread);
+    const int begin = static_cast<int>(mine.begin);
+    const int n = std::clamp(counted_outputs() - begin, 0, static_cast<int>(mine.size()));
+    for (std::size_t r = 0; r < layout.pass.logit_rows.size(); ++r) {
+        const float* row = logits.as<float>() + r * stride + begin;
+        kernels::LogitStats& part = summary_parts[index(context.thread) * kMostRows + r];
         part = {};
-        if (n > 0)
-            part = pass.summary == LogitSummary::entropy ? kernels->finish_stats(lanes[r], row, n, first + begin)
-                                                         : kernels->logit_max(row, n, first + begin);
+        if (n == 0) continue;
+        if (layout.pass.summary == LogitSummary::max)
+            part = kernels->logit_max(row, n, first + begin);
+        else if (sums_on_the_way())
+            part = kernels->finish_stats(lane_stats[index(context.thread) * kMostRows + r], row, n, first + begin);
+        else
+            part = kernels->logit_stats(row, n, first + begin);
     }
 }
 
 // Puts the threads' parts of each row together.
 void Decoder::Impl::merge_summaries() {
     summaries.clear();
-    if (pass.summary == LogitSummary::none) return;
-    for (std::size_t r = 0; r < pass.logit_rows.size(); ++r) {
+    if (layout.pass.summary == LogitSummary::none) return;
+    for (std::size_t r = 0; r < layout.pass.logit_rows.size(); ++r) {
         kernels::LogitStats whole = summary_parts[r];
         for (int thread = 1; thread < team->size(); ++thread) {
             const kernels::LogitStats& part = summary_parts[index(thread) * kMostRows + r];

@@ -70,9 +70,10 @@ struct PassResult {
 struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     int n_slots = 1;
-    int capacity = 0;                          // positions a slot; 0: the model's max_positions
-    double timeout_seconds = 300;              // of every collective
-    const kernels::Kernels* kernels = nullptr; // null: the fastest this processor can run
+    int capacity = 0;                                                  // positions a slot; 0: the model's max_positions
+    double timeout_seconds = 300;                                      // of every collective
+    const kernels::Kernels* kernels = nullptr;                         // null: the fastest this processor can run
+    std::function<void(std::size_t done, std::size_t total)> progress; // bytes; while weights are read; may be empty
 };
 
 // The token ids whose rows of embedding and head rank `tp_rank` holds: whole units of 64, earlier ranks the larger

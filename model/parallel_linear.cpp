@@ -2,6 +2,7 @@
 #include "entrodraft/model/parallel_linear.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace entrodraft::model {
 
@@ -18,14 +19,48 @@ void PassContext::all_reduce(float* data, std::size_t count) const {
     barrier();
 }
 
+namespace {
+
+std::vector<float> padded(std::vector<float> bias, const PackedMatrix& matrix) {
+    if (!bias.empty()) bias.resize(static_cast<std::size_t>(matrix.n_padded()));
+    return bias;
+}
+
+// Puts the bias under this thread's outputs: y = bias, or y += bias.
+void lay_bias(const PassContext& pass, const PackedMatrix& matrix, const std::vector<float>& bias, int rows, float* y,
+              std::size_t y_stride, bool add) {
+    const dist::Slice mine = matrix.outputs_of(pass.thread);
+    for (int r = 0; r < rows; ++r) {
+        float* row = y + static_cast<std::size_t>(r) * y_stride;
+        for (auto i = static_cast<std::size_t>(mine.begin); i < static_cast<std::size_t>(mine.end); ++i)
+            row[i] = add ? row[i] + bias[i] : bias[i];
+    }
+}
+
+} // namespace
+
+void ColumnLinear::set_bias(std::vector<float> bias) {
+    bias_ = padded(std::move(bias), matrix_);
+}
+
 void ColumnLinear::apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y) const {
-    matrix_.multiply(*pass.kernels, pass.thread, x, x_stride, rows, y, y_stride(), false, pass.scratch);
+    if (!bias_.empty()) lay_bias(pass, matrix_, bias_, rows, y, y_stride(), false);
+    matrix_.multiply(*pass.kernels, pass.thread, x, x_stride, rows, y, y_stride(), !bias_.empty(), pass.scratch);
+}
+
+void RowLinear::set_bias(std::vector<float> bias) {
+    bias_ = padded(std::move(bias), matrix_);
+}
+
+void RowLinear::apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y,
+                      std::size_t y_stride, bool add) const {
+    if (!bias_.empty()) lay_bias(pass, matrix_, bias_, rows, y, y_stride, add);
+    matrix_.multiply(*pass.kernels, pass.thread, x, x_stride, rows, y, y_stride, add || !bias_.empty(), pass.scratch);
 }
 
 void RowLinear::add_to(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* residual,
                        std::size_t stride) const {
-    const bool carries_residual = pass.tp->rank() == 0;
-    matrix_.multiply(*pass.kernels, pass.thread, x, x_stride, rows, residual, stride, carries_residual, pass.scratch);
+    apply(pass, x, x_stride, rows, residual, stride, pass.carries_residual());
     pass.all_reduce(residual, static_cast<std::size_t>(rows) * stride);
 }
 

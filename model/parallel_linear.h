@@ -27,6 +27,7 @@ struct PassContext {
     std::exception_ptr* failure = nullptr;
 
     void barrier() const { team->barrier(thread); }
+    bool carries_residual() const { return tp->rank() == 0; }
     // Sums data over the ranks of tp; a barrier stands before and after. Collective over tp, called by all threads.
     void all_reduce(float* data, std::size_t count) const;
 };
@@ -37,13 +38,16 @@ class ColumnLinear {
     ColumnLinear(int n, int k, WeightType type, int n_threads) : matrix_(n, k, type, n_threads) {}
     PackedMatrix& matrix() { return matrix_; }
     const PackedMatrix& matrix() const { return matrix_; }
+    // [n], or none. Local.
+    void set_bias(std::vector<float> bias);
 
-    // y[r][own outputs of this thread] = x[r] . w. No barrier. Local.
+    // y[r][own outputs of this thread] = x[r] . w + bias. No barrier. Local.
     void apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y) const;
     std::size_t y_stride() const { return static_cast<std::size_t>(matrix_.n_padded()); }
 
   private:
     PackedMatrix matrix_;
+    std::vector<float> bias_; // [n_padded] or empty
 };
 
 class RowLinear {
@@ -52,15 +56,21 @@ class RowLinear {
     RowLinear(int n, int k, WeightType type, int n_threads) : matrix_(n, k, type, n_threads) {}
     PackedMatrix& matrix() { return matrix_; }
     const PackedMatrix& matrix() const { return matrix_; }
+    // [n], or none: of one rank only, since the ranks' parts are summed. Local.
+    void set_bias(std::vector<float> bias);
 
-    // residual[r] += x[r] . w, summed over the ranks: the first rank adds its part to the residual, the others
-    // bring theirs alone, and the sum replaces it everywhere. Rows of the residual have room for whole units of
-    // outputs. A barrier stands behind. Collective over tp.
+    // y[r][own outputs of this thread] = or += this rank's part of x[r] . w + bias. Rows of y have room for whole
+    // units of outputs. No barrier. Local.
+    void apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y, std::size_t y_stride,
+               bool add) const;
+    // residual[r] += x[r] . w + bias, summed over the ranks: the first rank adds its part to the residual, the others
+    // bring theirs alone, and the sum replaces it everywhere. A barrier stands behind. Collective over tp.
     void add_to(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* residual,
                 std::size_t stride) const;
 
   private:
     PackedMatrix matrix_;
+    std::vector<float> bias_; // [n_padded] or empty
 };
 
 class VocabEmbedding {

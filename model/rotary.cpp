@@ -1,25 +1,92 @@
-// Rotary angles (Su et al. 2021, "RoFormer").
+// Rotary angles (Su et al. 2021, "RoFormer") and their stretched forms: linear (Chen et al. 2023), dynamic NTK,
+// llama3 (Llama 3.1) and YaRN (Peng et al. 2023).
 #include "entrodraft/model/rotary.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace entrodraft::model {
+namespace {
 
-RotaryTable::RotaryTable(int head_dim, double theta) {
-    for (int i = 0; i < head_dim / 2; ++i) {
-        const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
-        inverse_frequencies_.push_back(1.0f / std::pow(static_cast<float>(theta), exponent));
+std::vector<float> plain_frequencies(double theta, int dims) {
+    std::vector<float> frequencies;
+    for (int i = 0; i < dims / 2; ++i) {
+        const float exponent = static_cast<float>(2 * i) / static_cast<float>(dims);
+        frequencies.push_back(1.0f / std::pow(static_cast<float>(theta), exponent));
+    }
+    return frequencies;
+}
+
+// Long waves are stretched, short ones are not, and those between partly.
+void stretch_llama3(const Rope& rope, std::vector<float>& frequencies) {
+    const double longest = rope.original_positions / rope.low_frequency_factor;
+    const double shortest = rope.original_positions / rope.high_frequency_factor;
+    for (float& frequency : frequencies) {
+        const float wave = static_cast<float>(2 * std::numbers::pi) / frequency;
+        if (wave < shortest) continue;
+        if (wave > longest) {
+            frequency /= static_cast<float>(rope.factor);
+            continue;
+        }
+        const double smooth = (rope.original_positions / static_cast<double>(wave) - rope.low_frequency_factor) /
+                              (rope.high_frequency_factor - rope.low_frequency_factor);
+        const auto share = static_cast<float>(smooth);
+        frequency = (1 - share) * frequency / static_cast<float>(rope.factor) + share * frequency;
     }
 }
+
+// Between the pairs that turn beta_fast and beta_slow times within the original context, from none to all of it.
+void stretch_yarn(const Rope& rope, std::vector<float>& frequencies) {
+    const auto pair_of = [&](double turns) {
+        return rope.dims * std::log(rope.original_positions / (turns * 2 * std::numbers::pi)) /
+               (2 * std::log(rope.theta));
+    };
+    double low = pair_of(rope.beta_fast), high = pair_of(rope.beta_slow);
+    if (rope.truncate) {
+        low = std::floor(low);
+        high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, static_cast<double>(rope.dims - 1));
+    if (low == high) high += 0.001;
+    for (std::size_t i = 0; i < frequencies.size(); ++i) {
+        const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+        const auto stretched = static_cast<float>(ramp);
+        frequencies[i] =
+            frequencies[i] / static_cast<float>(rope.factor) * stretched + frequencies[i] * (1 - stretched);
+    }
+}
+
+} // namespace
+
+std::vector<float> inverse_frequencies(const Rope& rope, int length) {
+    double theta = rope.theta;
+    if (rope.scaling == RopeScaling::dynamic && length > rope.original_positions)
+        theta *=
+            std::pow(rope.factor * length / rope.original_positions - (rope.factor - 1), rope.dims / (rope.dims - 2.0));
+    std::vector<float> frequencies = plain_frequencies(theta, rope.dims);
+    if (rope.scaling == RopeScaling::linear)
+        for (float& frequency : frequencies)
+            frequency /= static_cast<float>(rope.factor);
+    if (rope.scaling == RopeScaling::llama3) stretch_llama3(rope, frequencies);
+    if (rope.scaling == RopeScaling::yarn) stretch_yarn(rope, frequencies);
+    return frequencies;
+}
+
+RotaryTable::RotaryTable(const Rope& rope) : rope_(rope), frequencies_(inverse_frequencies(rope, 0)) {}
 
 void RotaryTable::cover(int position) {
     if (position < covered_) return;
     const int until = (position / 256 + 1) * 256;
+    const auto factor = static_cast<float>(rope_.attention_factor);
     for (; covered_ < until; ++covered_) {
-        for (const float frequency : inverse_frequencies_) {
+        const bool is_beyond = rope_.scaling == RopeScaling::dynamic && covered_ >= rope_.original_positions;
+        if (is_beyond) frequencies_ = inverse_frequencies(rope_, covered_ + 1);
+        for (const float frequency : frequencies_) {
             const float angle = static_cast<float>(covered_) * frequency;
-            cosines_.push_back(std::cos(angle));
-            sines_.push_back(std::sin(angle));
+            cosines_.push_back(std::cos(angle) * factor);
+            sines_.push_back(std::sin(angle) * factor);
         }
     }
 }

@@ -1,27 +1,36 @@
 // Cosines and sines of the rotary positions, made once for each position and kept.
 //
-// Computed in float32 as transformers does: inverse frequency theta^(-2i / head_dim), angle = position times it.
+// Computed in float32 as transformers does: inverse frequency theta^(-2i / dims), angle = position times it, and the
+// ways of stretching them for longer texts. A position's angles depend on the position alone: with dynamic scaling a
+// token beyond the original context is turned by the frequencies of a text that ends with it, as when it is decoded.
 #pragma once
 
+#include "entrodraft/model/config.h"
+
+#include <cstddef>
 #include <vector>
 
 namespace entrodraft::model {
 
 class RotaryTable {
   public:
-    RotaryTable(int head_dim, double theta);
+    explicit RotaryTable(const Rope& rope);
     // Makes the rows of positions up to and including `position`. Not while a pass reads the table.
     void cover(int position);
-    const float* cosines(int position) const { return &cosines_[row(position)]; } // [head_dim / 2]
-    const float* sines(int position) const { return &sines_[row(position)]; }     // [head_dim / 2]
+    const float* cosines(int position) const { return &cosines_[row(position)]; } // [dims / 2]
+    const float* sines(int position) const { return &sines_[row(position)]; }     // [dims / 2]
 
   private:
-    std::size_t row(int position) const { return static_cast<std::size_t>(position) * inverse_frequencies_.size(); }
+    std::size_t row(int position) const { return static_cast<std::size_t>(position) * frequencies_.size(); }
 
-    std::vector<float> inverse_frequencies_;
+    Rope rope_;
+    std::vector<float> frequencies_; // [dims / 2]
     std::vector<float> cosines_;
     std::vector<float> sines_;
     int covered_ = 0;
 };
+
+// Inverse frequencies, [dims / 2], of a text of `length` positions (of dynamic scaling; others do not ask). Local.
+std::vector<float> inverse_frequencies(const Rope& rope, int length);
 
 } // namespace entrodraft::model

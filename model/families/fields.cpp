@@ -145,8 +145,8 @@ void read_common_shapes(const Fields& fields, ModelConfig& config) {
 }
 
 void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t default_eos, ModelConfig& config) {
-    if (fields.find("bos_token_id") != nullptr)
-        config.bos_token_id = fields.token_ids("bos_token_id").front();
+    if (const Json* bos = fields.find("bos_token_id"))
+        config.bos_token_id = to_token_id(fields, "bos_token_id", *bos);
     else if (!fields.stands("bos_token_id"))
         config.bos_token_id = default_bos;
     if (fields.find("eos_token_id") != nullptr)
@@ -265,6 +265,8 @@ Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config
     if (to.theta <= 1) fields.refuse("'" + std::string(names.theta) + "' is not above 1");
     if (share <= 0) share = names.default_share;
     if (share > 1) fields.refuse("'" + std::string(names.share) + "' is above 1");
+    if (share != 1 && !names.takes_share)
+        fields.refuse("field '" + std::string(names.share) + "' other than 1 is not supported for this model type");
     to.dims = static_cast<int>(config.head_dim * share);
     if (to.dims < 2 || to.dims % 2 != 0)
         fields.refuse("the rotary part of 'head_dim' is " + std::to_string(to.dims) + "; it must be even and above 0");

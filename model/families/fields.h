@@ -60,6 +60,7 @@ struct RopeNames {
     const char* theta = "rope_theta";
     const char* share = "partial_rotary_factor";
     double default_share = 1;
+    bool takes_share = false; // else any but the whole head is refused
 };
 Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config);
 // num_attention_heads, num_key_value_heads, head_dim and the common sizes, under the names most families use.

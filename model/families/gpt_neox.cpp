@@ -22,7 +22,7 @@ void read(const Fields& fields, ModelConfig& config) {
     config.gated_mlp = false;
     config.qkv_bias = config.output_bias = fields.boolean("attention_bias", true);
     config.mlp_bias = true;
-    config.rope = read_rope(fields, {"rotary_emb_base", "rotary_pct", 0.25}, config);
+    config.rope = read_rope(fields, {"rotary_emb_base", "rotary_pct", 0.25, true}, config);
     config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
     config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
     read_token_ids(fields, 0, 2, config);

@@ -15,9 +15,7 @@ void read(const Fields& fields, ModelConfig& config) {
     config.activation = read_activation(fields, "hidden_act", "gelu_new");
     config.gated_mlp = false;
     config.qkv_bias = config.output_bias = config.mlp_bias = config.head_bias = true;
-    RopeNames rope;
-    rope.default_share = 0.5;
-    config.rope = read_rope(fields, rope, config);
+    config.rope = read_rope(fields, {"rope_theta", "partial_rotary_factor", 0.5, true}, config);
     config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
     config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
     read_token_ids(fields, 1, 2, config);

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -80,25 +83,42 @@ TEST(HeadShard, KeepsEveryQueryHeadBesideItsKvHead) {
     }
 }
 
-TEST(HeadShard, NamesTheRankCountsThatWork) {
-    try {
-        head_shard(14, 2, 0, 4);
-        ADD_FAILURE() << "14 heads over 4 ranks were accepted";
-    } catch (const std::invalid_argument& error) {
-        EXPECT_NE(std::string(error.what()).find("work: 1, 2, 14"), std::string::npos) << error.what();
-    }
-    try {
-        head_shard(71, 1, 0, 2);
-        ADD_FAILURE() << "71 heads over 2 ranks were accepted";
-    } catch (const std::invalid_argument& error) {
-        EXPECT_NE(std::string(error.what()).find("work: 1, 71"), std::string::npos) << error.what();
+TEST(HeadShard, CutsHeadsThatDoNotDivideUnevenly) {
+    for (const auto& [n_heads, n_kv_heads] : std::vector<std::pair<int, int>>{
+             {71, 1}, {25, 25}, {14, 2}, {24, 6}, {10, 5}, {12, 4}, {7, 7}, {128, 8}, {6, 3}}) {
+        const int group = n_heads / n_kv_heads;
+        for (int ranks = 1; ranks <= std::min(n_heads, 9); ++ranks) {
+            std::int64_t next_query_head = 0, kv_copies = 0;
+            for (int rank = 0; rank < ranks; ++rank) {
+                const HeadShard shard = head_shard(n_heads, n_kv_heads, rank, ranks);
+                EXPECT_EQ(shard.query_heads.begin, next_query_head);
+                EXPECT_GT(shard.query_heads.size(), 0);
+                EXPECT_EQ(shard.kv_heads.begin, shard.query_heads.begin / group);
+                EXPECT_EQ(shard.kv_heads.end, (shard.query_heads.end - 1) / group + 1);
+                EXPECT_LE(shard.query_heads.size(), n_kv_heads >= ranks ? (n_kv_heads + ranks - 1) / ranks * group
+                                                                        : (n_heads + ranks - 1) / ranks + 1);
+                next_query_head = shard.query_heads.end;
+                kv_copies += shard.kv_heads.size();
+            }
+            EXPECT_EQ(next_query_head, n_heads);
+            if (n_kv_heads >= ranks) {
+                EXPECT_EQ(kv_copies, n_kv_heads); // none is held twice
+            } else if (ranks % n_kv_heads == 0) {
+                EXPECT_EQ(kv_copies, ranks); // one a rank
+            }
+        }
     }
 }
 
-TEST(HeadShard, RefusesKvHeadsThatNeitherDivideNorRepeat) {
-    EXPECT_THROW(head_shard(24, 6, 0, 4), std::invalid_argument);
+TEST(HeadShard, RefusesWhatCannotBeCut) {
     EXPECT_THROW(head_shard(10, 4, 0, 2), std::invalid_argument);
     EXPECT_THROW(head_shard(8, 0, 0, 2), std::invalid_argument);
+    try {
+        head_shard(4, 2, 0, 5);
+        ADD_FAILURE() << "4 heads over 5 ranks were accepted";
+    } catch (const std::invalid_argument& error) {
+        EXPECT_NE(std::string(error.what()).find("at most 4"), std::string::npos) << error.what();
+    }
 }
 
 } // namespace

@@ -3,13 +3,14 @@
 #include "entrodraft/model/config.h"
 
 #include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/families/names.h"
+#include "entrodraft/model/families/families.h"
 #include "entrodraft/model/json_file.h"
 #include "model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -169,7 +170,7 @@ TEST(Config, ReadsTheNewSpelling) {
     config["tie_word_embeddings"] = true;
     const ModelConfig read_back = read(config);
     EXPECT_EQ(read_back.stored_type, WeightType::float16);
-    EXPECT_EQ(read_back.rope_theta, 250000.0);
+    EXPECT_EQ(read_back.rope.theta, 250000.0);
     EXPECT_EQ(read_back.head_dim, 32);
     EXPECT_TRUE(read_back.tied_embeddings);
 }
@@ -201,7 +202,7 @@ TEST(Config, PassesOverFieldsThatChangeNoArithmetic) {
                                         {"attention_dropout", 0.0},
                                         {"attention_bias", false},
                                         {"mlp_bias", false},
-                                        {"pretraining_tp", 1},
+                                        {"pretraining_tp", 2},
                                         {"sliding_window", nullptr},
                                         {"partial_rotary_factor", 1.0},
                                         {"quantization_config", nullptr},
@@ -213,9 +214,6 @@ TEST(Config, PassesOverFieldsThatChangeNoArithmetic) {
 
 TEST(Config, RefusesByNameWhatWouldChangeTheArithmetic) {
     const std::pair<const char*, json> changes[] = {
-        {"attention_bias", true},
-        {"mlp_bias", true},
-        {"pretraining_tp", 2},
         {"sliding_window", 4096},
         {"partial_rotary_factor", 0.5},
         {"quantization_config", {{"quant_method", "gptq"}}},
@@ -228,28 +226,59 @@ TEST(Config, RefusesByNameWhatWouldChangeTheArithmetic) {
     for (const auto& [field, value] : changes) {
         const std::string message = config_error(config_with({{field, value}}));
         expect_part(message, "config.json: field '" + std::string(field) + "'");
-        expect_part(message, "not supported yet");
+        expect_part(message, "not supported");
     }
-    expect_part(config_error(config_with({{"hidden_act", "gelu"}})), "activation 'gelu' is not supported");
+    expect_part(config_error(config_with({{"hidden_act", "mish"}})), "activation 'mish' in 'hidden_act' is not");
+}
+
+TEST(Config, ReadsStretchedRotationsInBothSpellings) {
+    const json llama3 = {{"rope_type", "llama3"},
+                         {"factor", 8.0},
+                         {"low_freq_factor", 1.0},
+                         {"high_freq_factor", 4.0},
+                         {"original_max_position_embeddings", 64}};
+    for (const char* field : {"rope_scaling", "rope_parameters"}) {
+        const Rope rope = read(config_with({{field, llama3}})).rope;
+        EXPECT_EQ(rope.scaling, RopeScaling::llama3);
+        EXPECT_EQ(rope.factor, 8);
+        EXPECT_EQ(rope.original_positions, 64);
+        EXPECT_EQ(rope.high_frequency_factor, 4);
+        EXPECT_EQ(rope.dims, 16);
+    }
+    const ModelConfig linear = read(config_with({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}));
+    EXPECT_EQ(linear.rope.scaling, RopeScaling::linear);
+    EXPECT_EQ(linear.max_positions, 256);
+    const ModelConfig dynamic = read(config_with({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}));
+    EXPECT_EQ(dynamic.rope.original_positions, 256);
+    EXPECT_EQ(dynamic.max_positions, 512);
+    const json yarn = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 256}};
+    const ModelConfig stretched = read(config_with({{"rope_scaling", yarn}}));
+    EXPECT_EQ(stretched.max_positions, 1024);
+    EXPECT_NEAR(stretched.rope.attention_factor, 0.1 * std::log(4.0) + 1, 1e-12);
 }
 
 TEST(Config, RefusesOtherRotationsByName) {
-    const json llama3 = {{"rope_type", "llama3"}, {"factor", 8.0}};
-    expect_part(config_error(config_with({{"rope_scaling", llama3}})), "rope type 'llama3' is not supported yet");
-    expect_part(config_error(config_with({{"rope_parameters", llama3}})), "rope type 'llama3' is not supported yet");
-    const json linear = {{"type", "linear"}, {"factor", 2.0}};
-    expect_part(config_error(config_with({{"rope_scaling", linear}})), "rope type 'linear' is not supported yet");
-    expect_part(config_error(config_with({{"rope_scaling", {{"factor", 2.0}}}})), "'factor' is not supported yet");
+    const json longrope = {{"rope_type", "longrope"}, {"factor", 8.0}};
+    expect_part(config_error(config_with({{"rope_scaling", longrope}})), "rope type 'longrope' is not supported");
+    expect_part(config_error(config_with({{"rope_scaling", {{"factor", 2.0}}}})), "'factor' is not supported");
     expect_part(config_error(config_with({{"rope_scaling", "linear"}})), "'rope_scaling' is not an object");
+    expect_part(config_error(config_with({{"rope_scaling", {{"type", "linear"}}}})), "'factor' is missing");
+    expect_part(config_error(config_with({{"rope_scaling", {{"type", "linear"}, {"factor", 0.5}}}})), "below 1");
+    expect_part(
+        config_error(config_with({{"rope_scaling", {{"type", "linear"}, {"factor", 2}, {"mrope_section", 1}}}})),
+        "'mrope_section' is not supported");
     expect_part(config_error(config_with({{"rope_parameters", {{"partial_rotary_factor", 0.25}}}})),
-                "'partial_rotary_factor' is not supported yet");
+                "'partial_rotary_factor' other than 1");
     expect_part(config_error(config_with({{"rope_theta", 1e4}, {"rope_parameters", {{"rope_theta", 1e6}}}})),
                 "two values");
+    expect_part(config_error(config_with({{"rope_parameters", {{"type", "linear"}, {"factor", 2.0}}},
+                                          {"rope_scaling", {{"type", "linear"}, {"factor", 4.0}}}})),
+                "differ");
 }
 
 TEST(Config, RefusesOtherModels) {
     expect_part(config_error(config_with({{"model_type", "mamba"}})),
-                "model type 'mamba' is not supported; supported: llama");
+                "model type 'mamba' is not supported; supported: gpt2, opt, gpt_neox, llama");
     expect_part(config_error(config_without("model_type")), "field 'model_type' is missing");
     expect_part(config_error(config_with({{"architectures", {"LlamaForSequenceClassification"}}})),
                 "supported: LlamaForCausalLM");
@@ -339,28 +368,19 @@ TEST(Config, GoldenShardsHoldTheSameBytesAsTheSingleFile) {
 class Shapes : public testing::Test {
   protected:
     Shapes() {
-        config_ = {.vocab_size = 8,
-                   .hidden_size = 4,
-                   .intermediate_size = 6,
-                   .n_layers = 1,
-                   .n_heads = 2,
-                   .n_kv_heads = 1,
-                   .head_dim = 2,
-                   .max_positions = 16,
-                   .eos_token_ids = {}};
-        const LayerNames layer = names_of(config_).layer(0);
-        shapes_ = {{"model.embed_tokens.weight", {8, 4}},
-                   {"model.norm.weight", {4}},
-                   {"lm_head.weight", {8, 4}},
-                   {layer.input_norm, {4}},
-                   {layer.query, {4, 4}},
-                   {layer.key, {2, 4}},
-                   {layer.value, {2, 4}},
-                   {layer.output, {4, 4}},
-                   {layer.post_attention_norm, {4}},
-                   {layer.gate, {6, 4}},
-                   {layer.up, {6, 4}},
-                   {layer.down, {4, 6}}};
+        config_.vocab_size = 8;
+        config_.hidden_size = config_.embedding_size = 4;
+        config_.intermediate_size = 6;
+        config_.n_layers = 1;
+        config_.n_heads = 2;
+        config_.n_kv_heads = 1;
+        config_.head_dim = 2;
+        config_.max_positions = 16;
+        const LayerNames layer = llama_layer(config_, "model.", 0);
+        shapes_ = {{"model.embed_tokens.weight", {8, 4}}, {"model.norm.weight", {4}},    {"lm_head.weight", {8, 4}},
+                   {layer.attention_norm.weight, {4}},    {layer.query.weight, {4, 4}},  {layer.key.weight, {2, 4}},
+                   {layer.value.weight, {2, 4}},          {layer.output.weight, {4, 4}}, {layer.mlp_norm.weight, {4}},
+                   {layer.gate.weight, {6, 4}},           {layer.up.weight, {6, 4}},     {layer.down.weight, {4, 6}}};
     }
     std::string check(const std::string& dtype = "F32", std::size_t element_bytes = 4) {
         json header = json::object();
@@ -420,7 +440,7 @@ TEST_F(Shapes, OfOldBuffersArePassedOverAndOtherTensorsRefused) {
     shapes_["model.layers.0.self_attn.rotary_emb.inv_freq"] = {1};
     EXPECT_EQ(check(), "");
     shapes_["model.layers.0.self_attn.q_proj.bias"] = {4};
-    expect_part(check(), "'model.layers.0.self_attn.q_proj.bias' has no place in the model of 1 layers");
+    expect_part(check(), "'model.layers.0.self_attn.q_proj.bias' has no place in the llama model of 1 layers");
 }
 
 TEST_F(Shapes, OfAbsurdlyManyLayersEndAtTheFirstMissingOne) {

@@ -497,14 +497,4 @@ TEST(Decoder, CountsTheBytesAndOperationsOfAPass) {
     EXPECT_LE(static_cast<double>(model.decoder.weight_bytes()), 4.4 * weights); // outputs padded to whole vectors
 }
 
-TEST(Decoder, RefusesAnActivationThatItDoesNotCompute) {
-    model::ModelConfig config = model::read_config(golden_directory("llama-target"));
-    config.activation = model::Activation::relu;
-    dist::SelfComm self;
-    model::ThreadTeam team(1);
-    EXPECT_THROW(
-        model::Decoder::load(model::Checkpoint::open(golden_directory("llama-target")), config, {}, self, team),
-        std::invalid_argument);
-}
-
 } // namespace

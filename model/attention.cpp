@@ -1,0 +1,164 @@
+#include "entrodraft/model/attention.h"
+
+#include "entrodraft/model/half.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace entrodraft::model {
+namespace {
+
+std::size_t index(int value) {
+    return static_cast<std::size_t>(value);
+}
+
+float rounded_to_bfloat16(float value) {
+    return from_bfloat16(to_bfloat16(value));
+}
+
+} // namespace
+
+std::vector<float> alibi_slopes(int n_heads) {
+    int power = 1;
+    while (2 * power <= n_heads)
+        power *= 2;
+    const auto base_of = [](int n) { return static_cast<float>(std::exp2(-std::exp2(3.0 - std::log2(n)))); };
+    std::vector<float> slopes;
+    for (int i = 1; i <= power; ++i)
+        slopes.push_back(std::pow(base_of(power), static_cast<float>(i)));
+    for (int i = 1; static_cast<int>(slopes.size()) < n_heads; i += 2)
+        slopes.push_back(std::pow(base_of(2 * power), static_cast<float>(i)));
+    for (float& slope : slopes)
+        slope = rounded_to_bfloat16(slope);
+    return slopes;
+}
+
+Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache& cache, int n_threads)
+    : config_(&config), cache_(&cache), n_threads_(n_threads), n_query_heads_(shard.n_query_heads()) {
+    const dist::Slice queries = shard.heads.query_heads, keys = shard.heads.kv_heads;
+    const std::int64_t group = config.n_heads / config.n_kv_heads;
+    for (std::int64_t h = keys.begin; h < keys.end; ++h) {
+        const std::int64_t first = std::max(h * group, queries.begin), end = std::min((h + 1) * group, queries.end);
+        groups_.push_back({static_cast<int>(first - queries.begin), static_cast<int>(end - first)});
+    }
+    const std::size_t row = index(cache.shape().capacity) * sizeof(float);
+    scores_ = Buffer(index(n_threads) * kernels::kMostQueries * row);
+    if (config.positions == Positions::rotary) rotary_.emplace(config.rope);
+    if (config.positions != Positions::alibi) return;
+    const std::vector<float> all = alibi_slopes(config.n_heads);
+    slopes_.assign(all.begin() + queries.begin, all.begin() + queries.end);
+    biases_ = Buffer(slopes_.size() * row);
+}
+
+void Attention::cover(int position) {
+    if (rotary_) rotary_->cover(position);
+    if (slopes_.empty()) return;
+    // Falcon rounds slope times position to bfloat16, adds it to the product, and scales both.
+    const int until = std::min((position / 256 + 1) * 256, cache_->shape().capacity);
+    for (std::size_t head = 0; head < slopes_.size(); ++head) {
+        float* biases = biases_.as<float>() + head * index(cache_->shape().capacity);
+        for (int j = covered_; j < until; ++j)
+            biases[j] = rounded_to_bfloat16(slopes_[head] * static_cast<float>(j)) * config_->attention_scale;
+    }
+    covered_ = std::max(covered_, until);
+}
+
+// Where key heads divide by threads, each thread stores the keys that it alone will read, and no barrier is needed
+// between storing and reading.
+void Attention::run(const PassContext& context, const Task& task) {
+    const PassLayout& layout = *task.layout;
+    const int n_kv_heads = static_cast<int>(groups_.size());
+    const dist::Slice my_heads = dist::even_slice(n_kv_heads, context.thread, n_threads_);
+    const dist::Slice my_rows = dist::even_slice(layout.rows(), context.thread, n_threads_);
+    for (const Segment& segment : layout.segments) {
+        for (int r = segment.begin; r < segment.end; ++r) {
+            if (!own_heads() && !my_rows.contains(r)) continue;
+            for (int h = 0; h < n_kv_heads; ++h)
+                if (!own_heads() || my_heads.contains(h)) place(context, task, segment, r, h);
+        }
+    }
+    if (!own_heads()) context.barrier();
+    for (const Segment& segment : layout.segments)
+        attend(context, task, segment);
+}
+
+// Norms and turns the key head and its query heads of one row, and puts key and value into the cache.
+void Attention::place(const PassContext& context, const Task& task, const Segment& segment, int row, int kv_head) {
+    const kernels::Kernels& kernels = *context.kernels;
+    const int dim = config_->head_dim, position = task.layout->pass.rows[index(row)].position;
+    float* base = task.qkv + index(row) * task.qkv_stride;
+    const auto prepare = [&](float* head, const NormWeights& norm) {
+        if (!norm.weight.empty()) kernels.rms_norm(head, norm.weight.data(), dim, config_->norm_epsilon, head);
+        if (rotary_)
+            kernels.rotate_half(head, rotary_->cosines(position), rotary_->sines(position), config_->rope.dims / 2);
+    };
+    const Group& group = groups_[index(kv_head)];
+    for (int q = group.first_query; q < group.first_query + group.n_queries; ++q)
+        prepare(base + q * dim, task.weights->query_norm);
+    const int n_kv_heads = static_cast<int>(groups_.size());
+    float* key = base + (n_query_heads_ + kv_head) * dim;
+    const float* value = base + (n_query_heads_ + n_kv_heads + kv_head) * dim;
+    prepare(key, task.weights->key_norm);
+    const int at = segment.cached + row - segment.begin;
+    float* keys = cache_->keys(task.layer, segment.slot, kv_head) +
+                  index(at / KvCache::kBlock) * index(dim) * KvCache::kBlock + at % KvCache::kBlock;
+    for (int d = 0; d < dim; ++d)
+        keys[d * KvCache::kBlock] = key[d];
+    std::copy_n(value, dim, cache_->values(task.layer, segment.slot, kv_head) + index(at) * index(dim));
+}
+
+// Shares out (key head, chunk of queries) over the threads.
+void Attention::attend(const PassContext& context, const Task& task, const Segment& segment) {
+    const int n_kv_heads = static_cast<int>(groups_.size()), rows = segment.end - segment.begin;
+    const int share = (rows * n_query_heads_ + n_threads_ - 1) / n_threads_;
+    const int chunk = own_heads() ? kernels::kMostQueries : std::clamp(share, 1, kernels::kMostQueries);
+    const auto chunks_of = [&](int h) { return (rows * groups_[index(h)].n_queries + chunk - 1) / chunk; };
+    int n_chunks = 0;
+    for (int h = 0; h < n_kv_heads; ++h)
+        n_chunks += chunks_of(h);
+    const dist::Slice my_heads = dist::even_slice(n_kv_heads, context.thread, n_threads_);
+    const dist::Slice my_chunks = dist::even_slice(n_chunks, context.thread, n_threads_);
+    for (int h = 0, counted = 0; h < n_kv_heads; ++h) {
+        const int queries = rows * groups_[index(h)].n_queries;
+        for (int first = 0; first < queries; first += chunk, ++counted)
+            if (own_heads() ? my_heads.contains(h) : my_chunks.contains(counted))
+                attend_some(context, task, segment, h, first, std::min(chunk, queries - first));
+    }
+}
+
+void Attention::attend_some(const PassContext& context, const Task& task, const Segment& segment, int kv_head,
+                            int first, int count) {
+    const Pass& pass = task.layout->pass;
+    const Group& group = groups_[index(kv_head)];
+    const int dim = config_->head_dim, length = segment.end - segment.begin;
+    int window = config_->window(task.layer);
+    if (pass.mask == Mask::window) window = window > 0 ? std::min(window, pass.window) : pass.window;
+    kernels::AttentionArgs args;
+    args.n_queries = count;
+    args.head_dim = dim;
+    args.scale = config_->attention_scale;
+    args.soft_cap = config_->attention_soft_cap;
+    args.keys = cache_->keys(task.layer, segment.slot, kv_head);
+    args.values = cache_->values(task.layer, segment.slot, kv_head);
+    args.scratch_stride = index(cache_->shape().capacity);
+    args.scratch = scores_.as<float>() + index(context.thread) * kernels::kMostQueries * args.scratch_stride;
+    args.mask_begin = segment.cached;
+    for (int i = 0; i < count; ++i) {
+        const int row = segment.begin + (first + i) / group.n_queries;
+        const int query_head = group.first_query + (first + i) % group.n_queries;
+        args.q[i] = task.qkv + index(row) * task.qkv_stride + query_head * dim;
+        args.out[i] = task.attended + (index(row) * index(n_query_heads_) + index(query_head)) * index(dim);
+        args.n_keys[i] = segment.cached + (pass.mask == Mask::full ? length : row - segment.begin + 1);
+        // In a tree, the cached keys within reach; the tree itself is narrower than any window.
+        const int end = pass.mask == Mask::by_parent ? pass.rows[index(row)].position + 1 : args.n_keys[i];
+        if (window > 0) args.first_key[i] = std::max(0, end - window);
+        if (pass.mask == Mask::by_parent) {
+            args.first_key[i] = std::min(args.first_key[i], segment.cached);
+            args.mask[i] = &task.layout->ancestors[index(row) * PassLayout::kAncestorWords];
+        }
+        if (!slopes_.empty()) args.bias[i] = biases_.as<float>() + index(query_head) * args.scratch_stride;
+    }
+    context.kernels->attention(args);
+}
+
+} // namespace entrodraft::model

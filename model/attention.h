@@ -1,0 +1,71 @@
+// Attention of a pass over this rank's heads: positions, cache, scores, values.
+//
+// Projections before and after it are the decoder's. Every thread calls run; what they share out is heads, rows and
+// queries. Called by decoder.
+#pragma once
+
+#include "entrodraft/model/buffer.h"
+#include "entrodraft/model/parallel_linear.h"
+#include "entrodraft/model/pass_layout.h"
+#include "entrodraft/model/rank_shard.h"
+#include "entrodraft/model/rotary.h"
+#include "entrodraft/model/weights.h"
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace entrodraft::model {
+
+class Attention {
+  public:
+    // The cache outlives it.
+    Attention(const ModelConfig& config, const RankShard& shard, KvCache& cache, int n_threads);
+
+    // Makes angles or biases of positions up to and including `position`. Not while a pass runs. Local.
+    void cover(int position);
+
+    // What one layer's attention works on.
+    struct Task {
+        const PassLayout* layout = nullptr;
+        const LayerWeights* weights = nullptr; // of query and key norms
+        int layer = 0;
+        float* qkv = nullptr; // [rows][qkv_stride]: own query heads, key heads, value heads; queries are changed
+        std::size_t qkv_stride = 0;
+        float* attended = nullptr; // [rows][own query heads][head_dim]
+    };
+    // Writes the rows' keys and values behind what the cache holds, and the attended values. All qkv must stand; a
+    // barrier must follow. Local, called by all threads.
+    void run(const PassContext& context, const Task& task);
+
+  private:
+    // A key head of this rank and the query heads that read it: [first_query, first_query + n_queries).
+    struct Group {
+        int first_query = 0;
+        int n_queries = 0;
+    };
+
+    void place(const PassContext& context, const Task& task, const Segment& segment, int row, int kv_head);
+    void attend(const PassContext& context, const Task& task, const Segment& segment);
+    // Queries [first, first + count) of a segment's (row, query head of the group) pairs.
+    void attend_some(const PassContext& context, const Task& task, const Segment& segment, int kv_head, int first,
+                     int count);
+    bool own_heads() const { return static_cast<int>(groups_.size()) % n_threads_ == 0; }
+
+    const ModelConfig* config_;
+    KvCache* cache_;
+    int n_threads_;
+    int n_query_heads_;
+    std::vector<Group> groups_; // [own key heads]
+    std::optional<RotaryTable> rotary_;
+    std::vector<float> slopes_; // ALiBi, [own query heads]
+    Buffer biases_;             // ALiBi, [own query heads][capacity], scaled as scores are
+    int covered_ = 0;           // positions of biases_
+    Buffer scores_;             // [threads][kMostQueries][capacity]
+};
+
+// ALiBi's slopes (Press et al. 2022), [n_heads]: a geometric series, continued between where n_heads is no power of
+// two, rounded to bfloat16 as Falcon has them. Local.
+std::vector<float> alibi_slopes(int n_heads);
+
+} // namespace entrodraft::model

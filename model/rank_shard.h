@@ -1,0 +1,46 @@
+// What one rank of a tensor-parallel group holds of a model: arithmetic on shapes, no weights, no ranks.
+//
+// The decoder cuts by it, inspect prints it.
+#pragma once
+
+#include "entrodraft/dist/shard.h"
+#include "entrodraft/model/config.h"
+
+namespace entrodraft::model {
+
+struct RankShard {
+    dist::HeadShard heads;
+    dist::Slice mlp;      // of the MLP's width, in whole units of 16
+    dist::Slice vocab;    // of the token ids, in whole units of 64
+    bool is_first = true; // carries the residual and the biases of what is summed over ranks
+
+    int n_query_heads() const { return static_cast<int>(heads.query_heads.size()); }
+    int n_kv_heads() const { return static_cast<int>(heads.kv_heads.size()); }
+};
+
+// Throws std::invalid_argument that names the most ranks possible. Local.
+RankShard shard_of(const ModelConfig& config, int rank, int ranks);
+
+// A matrix as a rank holds it; no outputs: the model has none.
+struct MatrixShape {
+    int outputs = 0;
+    int inputs = 0;
+};
+struct LayerShapes {
+    MatrixShape qkv; // own query heads, then own key heads, then own value heads
+    MatrixShape output;
+    MatrixShape gate;
+    MatrixShape up;
+    MatrixShape down;
+};
+struct ShardShapes {
+    MatrixShape embedding; // of the rank's tokens; the head too where the two are tied
+    MatrixShape project_in, project_out;
+    LayerShapes layer; // of every layer
+    MatrixShape head;
+    std::int64_t floats = 0; // norms, biases and learned positions, kept in float32
+};
+// Local.
+ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard);
+
+} // namespace entrodraft::model

@@ -1,0 +1,192 @@
+#include "entrodraft/model/weights.h"
+
+#include "entrodraft/model/families/names.h"
+
+#include <exception>
+
+namespace entrodraft::model {
+namespace {
+
+std::vector<float> read_all(const Checkpoint& checkpoint, const std::string& name) {
+    const TensorView& tensor = checkpoint.tensor(name);
+    std::int64_t count = 1;
+    for (const std::int64_t dim : tensor.shape)
+        count *= dim;
+    std::vector<float> values(static_cast<std::size_t>(count));
+    read_floats(tensor, {0, count}, values.data());
+    return values;
+}
+
+NormWeights read_norm(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names) {
+    NormWeights norm;
+    if (names.weight.empty()) return norm;
+    norm.weight = read_all(checkpoint, names.weight);
+    for (float& weight : norm.weight)
+        weight += config.norm_offset;
+    if (!names.bias.empty()) norm.bias = read_all(checkpoint, names.bias);
+    return norm;
+}
+
+// The biases of stored rows, one after another; none where the layer has no bias.
+std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<StoredRows>& rows) {
+    std::vector<float> values;
+    for (const StoredRows& part : rows) {
+        if (part.tensor->bias.empty()) return {};
+        const std::size_t at = values.size();
+        values.resize(at + static_cast<std::size_t>(part.rows.size()));
+        read_floats(checkpoint.tensor(part.tensor->bias), part.rows, values.data() + at);
+    }
+    return values;
+}
+
+} // namespace
+
+// What is read where: one list of matrices and the stored parts that fill them.
+class ModelWeights::Loader {
+  public:
+    Loader(ModelWeights& to, const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
+           const ModelNames& names)
+        : to_(to), checkpoint_(checkpoint), config_(config), shard_(shard), names_(names) {}
+
+    // Shapes, in the order in which a pass reads them.
+    void make_matrices(WeightType type, int threads) {
+        const ShardShapes shapes = shapes_of(config_, shard_);
+        const auto column = [&](MatrixShape shape) { return ColumnLinear(shape.outputs, shape.inputs, type, threads); };
+        const auto row = [&](MatrixShape shape) { return RowLinear(shape.outputs, shape.inputs, type, threads); };
+        to_.layers.resize(static_cast<std::size_t>(config_.n_layers));
+        for (LayerWeights& layer : to_.layers) {
+            layer.qkv = column(shapes.layer.qkv);
+            layer.output = row(shapes.layer.output);
+            if (config_.gated_mlp) layer.gate = column(shapes.layer.gate);
+            layer.up = column(shapes.layer.up);
+            layer.down = row(shapes.layer.down);
+        }
+        to_.embedding = VocabEmbedding(shard_.vocab, shapes.embedding.inputs, type, threads);
+        if (!config_.tied_embeddings) to_.own_head = column(shapes.head);
+        if (config_.embedding_size != config_.hidden_size) {
+            to_.project_in = column(shapes.project_in);
+            to_.project_out = column(shapes.project_out);
+        }
+    }
+
+    // The small tensors, all float32.
+    void read_vectors() {
+        if (!names_.positions.weight.empty()) to_.positions = read_all(checkpoint_, names_.positions.weight);
+        to_.final_norm = read_norm(checkpoint_, config_, names_.final_norm);
+        if (!names_.head.bias.empty()) {
+            to_.head_bias = read_biases(checkpoint_, {{&names_.head, shard_.vocab}});
+            to_.head_bias.resize(static_cast<std::size_t>(to_.head().n_padded()));
+        }
+        for (int i = 0; i < config_.n_layers; ++i) {
+            const LayerNames names = names_.layer(i);
+            LayerWeights& layer = to_.layers[static_cast<std::size_t>(i)];
+            layer.attention_norm = read_norm(checkpoint_, config_, names.attention_norm);
+            layer.mlp_norm = read_norm(checkpoint_, config_, names.mlp_norm);
+            layer.after_attention_norm = read_norm(checkpoint_, config_, names.after_attention_norm);
+            layer.after_mlp_norm = read_norm(checkpoint_, config_, names.after_mlp_norm);
+            layer.query_norm = read_norm(checkpoint_, config_, names.query_norm);
+            layer.key_norm = read_norm(checkpoint_, config_, names.key_norm);
+            layer.qkv.set_bias(read_biases(checkpoint_, qkv_rows(config_, names_.qkv, names, shard_.heads)));
+            if (config_.gated_mlp) layer.gate.set_bias(read_biases(checkpoint_, {gate_rows(names, shard_.mlp)}));
+            layer.up.set_bias(read_biases(checkpoint_, {up_rows(config_, names, shard_.mlp)}));
+            if (!shard_.is_first) continue;
+            layer.output.set_bias(read_biases(checkpoint_, {{&names.output, {0, config_.hidden_size}}}));
+            layer.down.set_bias(read_biases(checkpoint_, {{&names.down, {0, config_.hidden_size}}}));
+        }
+    }
+
+    // This thread's part of every matrix.
+    void read_matrices(int thread, const LoadProgress& progress) {
+        std::size_t done = 0;
+        const auto fill = [&](PackedMatrix& matrix, const std::vector<StoredRows>& rows, dist::Slice inputs,
+                              bool transposed) {
+            std::vector<MatrixPart> parts;
+            for (const StoredRows& part : rows)
+                parts.push_back({&checkpoint_.tensor(part.tensor->weight), part.rows, inputs, transposed});
+            matrix.load(parts, thread);
+            done += matrix.bytes();
+            if (thread == 0 && progress) progress(done, to_.arena_.bytes());
+        };
+        const dist::Slice hidden = {0, config_.hidden_size}, embedded = {0, config_.embedding_size};
+        const dist::Slice attended = {shard_.heads.query_heads.begin * config_.head_dim,
+                                      shard_.heads.query_heads.end * config_.head_dim};
+        const bool turned = names_.transposed;
+        for (int i = 0; i < config_.n_layers; ++i) {
+            const LayerNames names = names_.layer(i);
+            LayerWeights& layer = to_.layers[static_cast<std::size_t>(i)];
+            fill(layer.qkv.matrix(), qkv_rows(config_, names_.qkv, names, shard_.heads), hidden, turned);
+            fill(layer.output.matrix(), {{&names.output, hidden}}, attended, turned);
+            if (config_.gated_mlp) fill(layer.gate.matrix(), {gate_rows(names, shard_.mlp)}, hidden, turned);
+            fill(layer.up.matrix(), {up_rows(config_, names, shard_.mlp)}, hidden, turned);
+            fill(layer.down.matrix(), {{&names.down, hidden}}, shard_.mlp, turned);
+        }
+        fill(to_.embedding.table(), {{&names_.embedding, shard_.vocab}}, embedded, false);
+        if (!config_.tied_embeddings) fill(to_.own_head.matrix(), {{&names_.head, shard_.vocab}}, embedded, false);
+        if (config_.embedding_size == config_.hidden_size) return;
+        fill(to_.project_in.matrix(), {{&names_.project_in, hidden}}, embedded, false);
+        fill(to_.project_out.matrix(), {{&names_.project_out, embedded}}, hidden, false);
+    }
+
+    void place(WeightArena& arena) {
+        for (LayerWeights& layer : to_.layers) {
+            for (PackedMatrix* matrix : {&layer.qkv.matrix(), &layer.output.matrix(), &layer.gate.matrix(),
+                                         &layer.up.matrix(), &layer.down.matrix()})
+                if (matrix->n() > 0) arena.place(*matrix);
+        }
+        for (PackedMatrix* matrix :
+             {&to_.project_out.matrix(), &to_.embedding.table(), &to_.own_head.matrix(), &to_.project_in.matrix()})
+            if (matrix->n() > 0) arena.place(*matrix);
+        arena.allocate();
+    }
+
+  private:
+    ModelWeights& to_;
+    const Checkpoint& checkpoint_;
+    const ModelConfig& config_;
+    const RankShard& shard_;
+    const ModelNames& names_;
+};
+
+ModelWeights::ModelWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
+                           WeightType type, ThreadTeam& team, const LoadProgress& progress)
+    : tied_(config.tied_embeddings), arena_(team.size()) {
+    const ModelNames names = names_of(config, checkpoint);
+    Loader loader(*this, checkpoint, config, shard, names);
+    loader.make_matrices(type, team.size());
+    loader.place(arena_);
+    loader.read_vectors();
+    std::vector<std::exception_ptr> failures(static_cast<std::size_t>(team.size()));
+    team.run([&](int thread) { // each thread packs what it will read: its pages lie near its core
+        try {
+            loader.read_matrices(thread, progress);
+        } catch (...) {
+            failures[static_cast<std::size_t>(thread)] = std::current_exception();
+        }
+    });
+    for (const std::exception_ptr& failure : failures)
+        if (failure) std::rethrow_exception(failure);
+}
+
+std::vector<const PackedMatrix*> ModelWeights::multiplied() const {
+    std::vector<const PackedMatrix*> matrices = {&project_in.matrix(), &project_out.matrix(), &head()};
+    for (const LayerWeights& layer : layers)
+        matrices.insert(matrices.end(), {&layer.qkv.matrix(), &layer.output.matrix(), &layer.gate.matrix(),
+                                         &layer.up.matrix(), &layer.down.matrix()});
+    return matrices;
+}
+
+std::size_t ModelWeights::bytes_per_pass() const {
+    std::size_t bytes = 0;
+    for (const PackedMatrix* matrix : multiplied())
+        bytes += matrix->bytes();
+    return bytes;
+}
+
+double ModelWeights::operations_per_row() const {
+    double operations = 0;
+    for (const PackedMatrix* matrix : multiplied())
+        operations += 2.0 * matrix->n() * matrix->k();
+    return operations;
+}
+
+} // namespace entrodraft::model

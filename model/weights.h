@@ -1,0 +1,66 @@
+// All weights of a model that one rank holds, packed for the kernels, and their loading.
+//
+// What the layers compute with them is the decoder's. Called by decoder.
+#pragma once
+
+#include "entrodraft/model/checkpoint.h"
+#include "entrodraft/model/config.h"
+#include "entrodraft/model/kernels/thread_team.h"
+#include "entrodraft/model/parallel_linear.h"
+#include "entrodraft/model/rank_shard.h"
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace entrodraft::model {
+
+// Of a norm over `weight.size()` elements; no weight: no norm. RMSNorm has no bias.
+struct NormWeights {
+    std::vector<float> weight;
+    std::vector<float> bias;
+};
+
+struct LayerWeights {
+    NormWeights attention_norm, mlp_norm;             // before or after their half: see Block
+    NormWeights after_attention_norm, after_mlp_norm; // Block::sandwich
+    NormWeights query_norm, key_norm;                 // [head_dim]
+    ColumnLinear qkv;                                 // own query heads, then own key heads, then own value heads
+    RowLinear output;
+    ColumnLinear gate; // of a gated MLP
+    ColumnLinear up;
+    RowLinear down;
+};
+
+// How far loading has come, in bytes as they will lie in memory. Called by one thread.
+using LoadProgress = std::function<void(std::size_t done, std::size_t total)>;
+
+class ModelWeights {
+  public:
+    // Reads the rank's slice, each thread of `team` what it will multiply with. Throws BadFile, std::bad_alloc. Local.
+    ModelWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard, WeightType type,
+                 ThreadTeam& team, const LoadProgress& progress = {});
+
+    // The logits' matrix: the embedding's where the two are tied.
+    const PackedMatrix& head() const { return tied_ ? embedding.table() : own_head.matrix(); }
+    std::size_t bytes_per_pass() const; // read by a pass of one row
+    double operations_per_row() const;  // multiply-adds times two, attention not counted
+
+    VocabEmbedding embedding;
+    std::vector<float> positions; // learned, [max_positions + position_offset][hidden_size]
+    ColumnLinear project_in;      // where embeddings are narrower than the layers
+    std::vector<LayerWeights> layers;
+    NormWeights final_norm;
+    ColumnLinear project_out;
+    ColumnLinear own_head;
+    std::vector<float> head_bias; // [padded vocabulary of the rank] or empty
+
+  private:
+    class Loader;
+    std::vector<const PackedMatrix*> multiplied() const; // by a pass of one row
+
+    bool tied_;
+    WeightArena arena_;
+};
+
+} // namespace entrodraft::model
