@@ -30,7 +30,8 @@ struct MatrixPart {
 class PackedMatrix {
   public:
     PackedMatrix() = default;
-    // n outputs of k inputs, shared out among `n_threads`. Memory comes from WeightArena::place.
+    // n outputs of k inputs, shared out among `n_threads`. Memory comes from WeightArena::place. Throws
+    // std::invalid_argument where int8 cannot take so many inputs.
     PackedMatrix(int n, int k, WeightType type, int n_threads);
 
     int n() const { return n_; }

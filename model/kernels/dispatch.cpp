@@ -16,6 +16,9 @@ extern const Kernels kTable;
 namespace avx512 {
 extern const Kernels kTable;
 }
+namespace avx512vnni {
+extern const Kernels kTable;
+}
 #endif
 
 namespace {
@@ -24,6 +27,14 @@ bool has_avx512() {
 #if defined(__x86_64__)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#else
+    return false;
+#endif
+}
+
+bool has_vnni() {
+#if defined(__x86_64__)
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
 #else
     return false;
 #endif
@@ -44,12 +55,13 @@ const Kernels* kernels_named(const char* name) {
 #if defined(__x86_64__)
     if (std::strcmp(name, "avx2") == 0) return has_avx2() ? &avx2::kTable : nullptr;
     if (std::strcmp(name, "avx512") == 0) return has_avx512() ? &avx512::kTable : nullptr;
+    if (std::strcmp(name, "avx512vnni") == 0) return has_vnni() ? &avx512vnni::kTable : nullptr;
 #endif
     return nullptr;
 }
 
 const Kernels& best_kernels() {
-    for (const char* name : {"avx512", "avx2"})
+    for (const char* name : {"avx512vnni", "avx512", "avx2"})
         if (const Kernels* table = kernels_named(name)) return *table;
     return portable::kTable;
 }

@@ -12,8 +12,9 @@
 
 namespace entrodraft::model::kernels {
 
-inline constexpr int kLanes = 16;      // outputs of a unit; outputs are padded to whole units
-inline constexpr int kMostQueries = 6; // queries of one attention call
+inline constexpr int kLanes = 16;               // outputs of a unit; outputs are padded to whole units
+inline constexpr int kMostQueries = 6;          // queries of one attention call
+inline constexpr int kMostInt8Inputs = 1 << 17; // of 8-bit weights: 127 * 128 * inputs stays below 2^31
 
 // How linear lays out activations for itself (see LinearArgs::scratch).
 inline constexpr int kLinearPiece = 512;
@@ -69,11 +70,12 @@ struct AttentionArgs {
     int n_queries = 0;
     int head_dim = 0;
     float scale = 1;
-    float soft_cap = 0;              // a scaled score s becomes soft_cap tanh(s / soft_cap); 0: it stays
-    const float* bias[kMostQueries] = {}; // ALiBi: then key j's score gains bias[i][j], [n_keys rounded up to 16]; nullptr: none
-    const float* keys = nullptr;     // [n_keys / 16][head_dim][16]
-    const float* values = nullptr;   // [n_keys][head_dim]
-    float* scratch = nullptr;        // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
+    float soft_cap = 0; // a scaled score s becomes soft_cap tanh(s / soft_cap); 0: it stays
+    const float* bias[kMostQueries] =
+        {};                      // ALiBi: then key j's score gains bias[i][j], [n_keys rounded up to 16]; nullptr: none
+    const float* keys = nullptr; // [n_keys / 16][head_dim][16]
+    const float* values = nullptr; // [n_keys][head_dim]
+    float* scratch = nullptr;      // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
     std::size_t scratch_stride = 0;
 };
 
@@ -91,7 +93,7 @@ struct LogitStats {
 LogitStats merge(const LogitStats& left, const LogitStats& right); // left holds the lower indices
 
 struct Kernels {
-    const char* name; // "avx512", "avx2", "portable"
+    const char* name; // "avx512vnni", "avx512", "avx2", "portable"
     void (*linear)(const LinearArgs& args);
     void (*attention)(const AttentionArgs& args);
     // out = x * rsqrt(mean(x^2) + epsilon) * weight, over n elements.

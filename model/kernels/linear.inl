@@ -119,7 +119,7 @@ ALWAYS_INLINE void take_outputs(const LinearArgs& a, int unit, int first_row, co
 }
 
 // Writes one block's sums where they belong.
-template <typename Weight, int kRows, int kVectors>
+template <bool kScaled, int kRows, int kVectors>
 ALWAYS_INLINE void put_outputs(const LinearArgs& a, int unit, int first_row, Vec (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -127,7 +127,7 @@ ALWAYS_INLINE void put_outputs(const LinearArgs& a, int unit, int first_row, Vec
         for (int v = 0; v < kVectors; ++v) {
             const int output = unit * kLanes + v * kWidth;
             Vec* out = reinterpret_cast<Vec*>(a.y + static_cast<std::size_t>(first_row + r) * a.y_stride + output);
-            if constexpr (Weight::kScaled) sums[r][v] *= *reinterpret_cast<const Vec*>(a.scales + output);
+            if constexpr (kScaled) sums[r][v] *= *reinterpret_cast<const Vec*>(a.scales + output);
             *out = a.add ? *out + sums[r][v] : sums[r][v];
         }
     }
@@ -171,53 +171,69 @@ template <typename Weight, int kRows, int kUnits> void linear_block(const Linear
             }
         }
     }
-    put_outputs<Weight, kRows, kVectors>(a, unit, first_row, sums);
+    put_outputs<Weight::kScaled, kRows, kVectors>(a, unit, first_row, sums);
 }
 
 // Calls the block of exactly `rows` rows, 1 <= rows <= kRows.
-template <typename Weight, int kUnits, int kRows>
+template <typename Block, int kUnits, int kRows>
 ALWAYS_INLINE void linear_exact(const LinearArgs& a, int unit, int first_row, int rows) {
     if constexpr (kRows == 1) {
-        linear_block<Weight, 1, kUnits>(a, unit, first_row);
+        Block::template block<1, kUnits>(a, unit, first_row);
     } else {
-        if (rows == kRows) return linear_block<Weight, kRows, kUnits>(a, unit, first_row);
-        linear_exact<Weight, kUnits, kRows - 1>(a, unit, first_row, rows);
+        if (rows == kRows) return Block::template block<kRows, kUnits>(a, unit, first_row);
+        linear_exact<Block, kUnits, kRows - 1>(a, unit, first_row, rows);
     }
 }
 
 // All units, kUnits at a time and what is left over one by one; rows in even blocks (16 rows go as 8 and 8, not as
 // 14 and 2).
-template <typename Weight, int kUnits, int kMostRows> void linear_units(const LinearArgs& a) {
+template <typename Block, int kUnits, int kMostRows> void linear_units(const LinearArgs& a) {
     const int blocks = (a.rows + kMostRows - 1) / kMostRows;
     for (int unit = 0; unit < a.units;) {
         const bool whole = unit + kUnits <= a.units;
         for (int block = 0, row = 0; block < blocks; ++block) {
             const int rows = (a.rows - row + blocks - block - 1) / (blocks - block);
             if (whole)
-                linear_exact<Weight, kUnits, kMostRows>(a, unit, row, rows);
+                linear_exact<Block, kUnits, kMostRows>(a, unit, row, rows);
             else
-                linear_exact<Weight, 1, kMostRows>(a, unit, row, rows);
+                linear_exact<Block, 1, kMostRows>(a, unit, row, rows);
             row += rows;
         }
         unit += whole ? kUnits : 1;
     }
 }
 
+template <typename Weight> struct Floats {
+    template <int kRows, int kUnits> static ALWAYS_INLINE void block(const LinearArgs& a, int unit, int first_row) {
+        linear_block<Weight, kRows, kUnits>(a, unit, first_row);
+    }
+};
+
 // As many units at once as leave the sums of all rows in registers: each weight is then read once.
 template <typename Weight> void linear_typed(const LinearArgs& a) {
     lay_out(a);
 #if defined(__AVX512F__)
-    if (a.rows <= 6) return linear_units<Weight, 4, 6>(a);
-    if (a.rows <= 9) return linear_units<Weight, 3, 9>(a);
-    if (a.rows == 15 || a.rows == 16) return linear_units<Weight, 1, 16>(a);
-    linear_units<Weight, 2, 14>(a);
+    if (a.rows <= 6) return linear_units<Floats<Weight>, 4, 6>(a);
+    if (a.rows <= 9) return linear_units<Floats<Weight>, 3, 9>(a);
+    if (a.rows == 15 || a.rows == 16) return linear_units<Floats<Weight>, 1, 16>(a);
+    linear_units<Floats<Weight>, 2, 14>(a);
 #elif defined(__AVX2__)
-    if (a.rows <= 2) return linear_units<Weight, 2, 2>(a);
-    linear_units<Weight, 1, 6>(a);
+    if (a.rows <= 2) return linear_units<Floats<Weight>, 2, 2>(a);
+    linear_units<Floats<Weight>, 1, 6>(a);
 #else
-    linear_units<Weight, 1, 3>(a);
+    linear_units<Floats<Weight>, 1, 3>(a);
 #endif
 }
+
+} // namespace
+} // namespace entrodraft::model::kernels::KERNEL_SET
+
+#if defined(__AVX512VNNI__)
+#include "entrodraft/model/kernels/linear_int8.inl"
+#endif
+
+namespace entrodraft::model::kernels::KERNEL_SET {
+namespace {
 
 void linear(const LinearArgs& a) {
     switch (a.type) {
@@ -228,7 +244,11 @@ void linear(const LinearArgs& a) {
     case WeightType::float16:
         return linear_typed<Float16>(a);
     case WeightType::int8:
+#if defined(__AVX512VNNI__)
+        return linear_int8(a);
+#else
         return linear_typed<Int8>(a);
+#endif
     }
 }
 

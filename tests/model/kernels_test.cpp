@@ -46,14 +46,14 @@ class KernelTable : public testing::TestWithParam<const char*> {
     const Kernels* table_ = nullptr;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, KernelTable, testing::Values("avx512", "avx2", "portable"),
+INSTANTIATE_TEST_SUITE_P(All, KernelTable, testing::Values("avx512vnni", "avx512", "avx2", "portable"),
                          [](const auto& kernel) { return std::string(kernel.param); });
 
 TEST(Kernels, AreKnownByNameAndTheBestIsOneOfThem) {
     ASSERT_NE(kernels_named("portable"), nullptr);
     EXPECT_EQ(kernels_named("mmx"), nullptr);
     EXPECT_EQ(kernels_named(best_kernels().name), &best_kernels());
-    for (const char* name : {"avx512", "avx2"}) {
+    for (const char* name : {"avx512vnni", "avx512", "avx2"}) {
         if (const Kernels* table = kernels_named(name)) {
             EXPECT_STREQ(table->name, name);
             EXPECT_STRNE(best_kernels().name, "portable");
@@ -148,16 +148,21 @@ void check_linear(const Kernels& table, WeightType type, int k, int units, bool 
                 ASSERT_EQ(all[at], before[at]) << "written behind row " << r;
                 continue;
             }
-            double want = 0, size = 0;
+            double want = 0, size = 0, weight = 0, largest = 0;
             for (std::size_t i = 0; i < static_cast<std::size_t>(k); ++i) {
                 const double term = static_cast<double>(x[r * args.x_stride + i]) *
                                     static_cast<double>(weights.values[out * static_cast<std::size_t>(k) + i]) *
                                     static_cast<double>(weights.scales[out]);
                 want += term;
                 size += std::fabs(term);
+                weight += std::fabs(static_cast<double>(weights.values[out * static_cast<std::size_t>(k) + i]) *
+                                    static_cast<double>(weights.scales[out]));
+                largest = std::max(largest, static_cast<double>(std::fabs(x[r * args.x_stride + i])));
             }
+            // int8 may round a row's values to 2^-23 of the largest.
+            const double rounding = type == WeightType::int8 ? 1.2e-7 * largest * weight : 0;
             if (add) want += before[at], size += std::fabs(before[at]);
-            ASSERT_NEAR(all[at], want, size * (k + 2) * 6e-8 + 1e-30) << "row " << r << ", output " << out;
+            ASSERT_NEAR(all[at], want, size * (k + 2) * 6e-8 + rounding + 1e-30) << "row " << r << ", output " << out;
         }
     }
     for (int rows = 1; rows < kRows; ++rows) {
@@ -209,6 +214,50 @@ TEST_P(KernelTable, LinearReadsSubnormalAndSpecialHalves) {
         for (std::size_t i = 0; i < kWidth; ++i)
             EXPECT_EQ(y[i], type == WeightType::float16 ? from_float16(halves[i]) : from_bfloat16(halves[i])) << i;
     }
+}
+
+// One row of k equal values x against one unit of equal weights and scales.
+float multiply_equal(const Kernels& table, int k, float x, int weight, float scale) {
+    const std::size_t inputs = static_cast<std::size_t>(k + 3) / 4 * 4;
+    Buffer memory(inputs * kLanes);
+    std::memset(memory.data(), weight + 128, memory.bytes());
+    const std::vector<float> row(static_cast<std::size_t>(k), x), scales(kLanes, scale);
+    std::vector<float> y(kLanes), scratch(linear_scratch_floats(1, k));
+    LinearArgs args;
+    args.w = memory.data();
+    args.type = WeightType::int8;
+    args.scales = scales.data();
+    args.k = k;
+    args.units = 1;
+    args.x = row.data();
+    args.x_stride = row.size();
+    args.rows = 1;
+    args.y = y.data();
+    args.y_stride = kLanes;
+    args.scratch = scratch.data();
+    table.linear(args);
+    for (const float value : y)
+        EXPECT_TRUE(value == y[0] || (std::isnan(value) && std::isnan(y[0])));
+    return y[0];
+}
+
+TEST_P(KernelTable, EightBitWeightsTakeRowsOfAnyMagnitudeAndTheMostInputs) {
+    for (const float x : {1.0F, -1.9921875F, 1.99999988F, 3e-39F, 1e-30F, -1e30F, 3.0e35F, 0.0F})
+        for (const int weight : {1, -127, 127}) {
+            const double want = static_cast<double>(x) * weight * 7 * 1e-3;
+            const double got = static_cast<double>(multiply_equal(table(), 7, x, weight, 1e-3F));
+            // Below 2^-104 what is lost of a value is 2^-127.
+            EXPECT_NEAR(got, want, std::fabs(want) * 5e-7 + std::fabs(weight) * 7e-3 * 6e-39) << x << " * " << weight;
+        }
+    for (const int weight : {-127, 127}) {
+        const double want = static_cast<double>(kMostInt8Inputs) * 1.9921875 * weight;
+        EXPECT_NEAR(multiply_equal(table(), kMostInt8Inputs, 1.9921875F, weight, 1.0F), want, std::fabs(want) * 1e-2);
+    }
+}
+
+TEST_P(KernelTable, EightBitWeightsDoNotHideWhatIsNoNumber) {
+    EXPECT_TRUE(std::isnan(multiply_equal(table(), 20, std::numeric_limits<float>::quiet_NaN(), 3, 1.0F)));
+    EXPECT_FALSE(std::isfinite(multiply_equal(table(), 20, kInfinity, 3, 1.0F)));
 }
 
 // ---- attention ----

@@ -1,0 +1,140 @@
+// Rows times 8-bit weights in whole numbers, for processors that multiply bytes. Part of linear.inl, which includes it.
+//
+// A row is taken as x = 2^-e (65536 h + 256 m + l), where h, m and l are signed bytes and e is the row's own: 23 bits
+// and a sign under the row's largest value. Sums of weights times h, m and l are exact, so their order means nothing,
+// and they are put together in float32 at the end. Weights stand as w + 128, since one factor has no sign; the 128
+// times the sum of a row's digits are taken off beforehand. Sums fit 32 bits up to kMostInt8Inputs inputs (what
+// overflows on the way comes back).
+namespace entrodraft::model::kernels::KERNEL_SET {
+namespace {
+
+constexpr int kDigits = 3;
+constexpr int kGroup = 4;         // inputs whose bytes share a word
+constexpr int kRowFacts = kPiece; // in the gap behind a row's first piece: -128 times the sums of its digits, 2^-e
+constexpr int kRowScale = kRowFacts + kDigits;
+
+static_assert(kRowScale < kPieceStride);
+
+// Bits of the row's largest magnitude; those of what is no number are above all others.
+std::uint32_t largest_bits(const float* x, int n) {
+    __m512i largest = _mm512_setzero_si512();
+    for (int i = 0; i < n; i += kWidth) {
+        const __mmask16 valid = n - i >= kWidth ? 0xffff : static_cast<__mmask16>((1u << (n - i)) - 1);
+        const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(valid, x + i));
+        largest = _mm512_maskz_max_epu32(0xffff, largest, _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff)));
+    }
+    std::uint32_t lanes[kWidth], most = 0;
+    _mm512_storeu_si512(lanes, largest);
+    for (const std::uint32_t lane : lanes)
+        most = lane > most ? lane : most;
+    return most;
+}
+
+float power_of_two(int power) {
+    return __builtin_bit_cast(float, (power + 127) << 23);
+}
+
+// Lays out each row's digits where lay_out would put its floats: for every 4 inputs a word of low, of middle and of
+// high digits, and a word of zeros.
+void lay_out_digits(const LinearArgs& a) {
+    const __m512i bias = _mm512_set1_epi32(0x00808080), ones = _mm512_set1_epi8(1);
+    // Bytes 0 of four words, bytes 1, bytes 2, zeros.
+    const __m512i by_digit = _mm512_set4_epi32(-1, 0x0e0a0602, 0x0d090501, 0x0c080400);
+    for (int r = 0; r < a.rows; ++r) {
+        const float* x = a.x + static_cast<std::size_t>(r) * a.x_stride;
+        const std::uint32_t largest = largest_bits(x, a.k);
+        // 2^power brings it to between 2^22 and 2^23, but to no more than 127 in each digit: from a fraction of
+        // 0x7efeff on, the next exponent counts.
+        const int exponent = static_cast<int>((largest + 0x10101u) >> 23);
+        const int power = exponent < 23 ? 126 : 149 - exponent;
+        const float multiplier = power_of_two(power);
+        __m512i digit_sums = _mm512_setzero_si512();
+        for (int k = 0; k < a.k; k += kWidth) {
+            const __mmask16 valid = a.k - k >= kWidth ? 0xffff : static_cast<__mmask16>((1u << (a.k - k)) - 1);
+            const __m512 scaled = _mm512_maskz_loadu_ps(valid, x + k) * _mm512_set1_ps(multiplier);
+            const __m512i whole = _mm512_maskz_cvtps_epi32(0xffff, scaled); // to nearest
+            const __m512i digits = _mm512_xor_si512(_mm512_add_epi32(whole, bias), bias);
+            const __m512i words = _mm512_shuffle_epi8(digits, by_digit);
+            digit_sums = _mm512_dpbusd_epi32(digit_sums, ones, words);
+            _mm512_storeu_si512(laid_out(a, k / kPiece, r) + k % kPiece, words);
+        }
+        std::int32_t sums[kWidth];
+        _mm512_storeu_si512(sums, digit_sums);
+        float* facts = laid_out(a, 0, r);
+        for (int digit = 0; digit < kDigits; ++digit) {
+            const std::int32_t sum = sums[digit] + sums[digit + 4] + sums[digit + 8] + sums[digit + 12];
+            facts[kRowFacts + digit] = __builtin_bit_cast(float, 0u - 128u * static_cast<std::uint32_t>(sum));
+        }
+        const bool is_number = largest < 0x7f800000u;
+        facts[kRowScale] = is_number ? power_of_two(-power) : __builtin_nanf("");
+    }
+}
+
+// Rows [first_row, first_row + kRows) of units [unit, unit + kUnits), as linear_block.
+template <int kRows, int kUnits> void digits_block(const LinearArgs& a, int unit, int first_row) {
+    constexpr int kLookAhead = 32, kPieceLines = kPiece / kGroup;
+    const int lines = (a.k + kGroup - 1) / kGroup;
+    const std::size_t unit_bytes = static_cast<std::size_t>(lines) * kLineBytes;
+    const char* w = static_cast<const char*>(a.w) + static_cast<std::size_t>(unit) * unit_bytes;
+    const int turn = lines > kLookAhead ? lines - kLookAhead : 0;
+    const float* facts = laid_out(a, 0, first_row);
+    __m512i sums[kRows][kDigits][kUnits];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+        for (int d = 0; d < kDigits; ++d)
+#pragma GCC unroll 4
+            for (int u = 0; u < kUnits; ++u)
+                sums[r][d][u] = _mm512_set1_epi32(__builtin_bit_cast(int, facts[r * kPieceStride + kRowFacts + d]));
+    for (int line = 0; line < lines;) {
+        const int piece = line / kPieceLines;
+        int end = (piece + 1) * kPieceLines < lines ? (piece + 1) * kPieceLines : lines;
+        if (line < turn && turn < end) end = turn;
+        const float* x = laid_out(a, piece, first_row) + line % kPieceLines * kGroup;
+        const char* ahead = w + kLookAhead * kLineBytes + (line < turn ? 0 : (kUnits - 1) * unit_bytes);
+        for (; line < end; ++line, x += kGroup, w += kLineBytes, ahead += kLineBytes) {
+            __m512i weight[kUnits];
+#pragma GCC unroll 4
+            for (int u = 0; u < kUnits; ++u) {
+                weight[u] = _mm512_loadu_si512(w + static_cast<std::size_t>(u) * unit_bytes);
+                __builtin_prefetch(ahead + static_cast<std::size_t>(u) * unit_bytes);
+            }
+#pragma GCC unroll 16
+            for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+                for (int d = 0; d < kDigits; ++d) {
+                    const __m512i digit = _mm512_set1_epi32(__builtin_bit_cast(int, x[r * kPieceStride + d]));
+#pragma GCC unroll 4
+                    for (int u = 0; u < kUnits; ++u)
+                        sums[r][d][u] = _mm512_dpbusd_epi32(sums[r][d][u], weight[u], digit);
+                }
+        }
+    }
+    Vec whole[kRows][kUnits];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+        for (int u = 0; u < kUnits; ++u) {
+            const auto part = [&](int d) {
+                return __builtin_convertvector(__builtin_bit_cast(IntVec, sums[r][d][u]), Vec);
+            };
+            whole[r][u] = (part(2) * 65536.0f + (part(1) * 256.0f + part(0))) * facts[r * kPieceStride + kRowScale];
+        }
+    put_outputs<true, kRows, kUnits>(a, unit, first_row, whole);
+}
+
+struct Digits {
+    template <int kRows, int kUnits> static ALWAYS_INLINE void block(const LinearArgs& a, int unit, int first_row) {
+        digits_block<kRows, kUnits>(a, unit, first_row);
+    }
+};
+
+void linear_int8(const LinearArgs& a) {
+    lay_out_digits(a);
+    if (a.rows <= 2) return linear_units<Digits, 4, 2>(a);
+    if (a.rows == 4 || a.rows == 5) return linear_units<Digits, 2, 5>(a);
+    linear_units<Digits, 3, 3>(a);
+}
+
+} // namespace
+} // namespace entrodraft::model::kernels::KERNEL_SET
