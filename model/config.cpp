@@ -33,6 +33,7 @@ constexpr Unsupported kUnsupported[] = {
     {"use_sliding_window", Neutral::false_},
     {"layer_types", Neutral::null_only},
     {"attention_chunk_size", Neutral::null_only},
+    {"apply_residual_connection_post_layernorm", Neutral::false_},
     {"use_bidirectional_attention", Neutral::false_},
     {"add_cross_attention", Neutral::false_},
     {"is_encoder_decoder", Neutral::false_},

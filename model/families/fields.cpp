@@ -64,6 +64,11 @@ int Fields::size(const char* name, int otherwise) const {
     return value == nullptr ? otherwise : to_size(name, *value);
 }
 
+int Fields::count(const char* name, int otherwise) const {
+    const Json* value = find(name);
+    return value != nullptr && *value == 0 ? 0 : size(name, otherwise);
+}
+
 double Fields::positive(const char* name, double otherwise) const {
     const Json* value = find(name);
     if (value == nullptr) return otherwise;

@@ -33,6 +33,7 @@ class Fields {
 
     int size(const char* name) const; // a whole number from 1 to kMostSize
     int size(const char* name, int otherwise) const;
+    int count(const char* name, int otherwise) const; // the same or 0
     double positive(const char* name, double otherwise) const;
     bool boolean(const char* name, bool otherwise) const;
     std::string string(const char* name, const std::string& otherwise) const;
