@@ -48,5 +48,7 @@ ModelNames llama_names(const ModelConfig& config, const std::string& prefix);
 LayerNames llama_layer(const ModelConfig& config, const std::string& prefix, int index);
 // Llama's arithmetic: RMSNorm, SwiGLU, rotary positions; without biases.
 void read_llama_like(const Fields& fields, ModelConfig& config);
+// Qwen's sliding windows: from a layer on, if they are in use.
+void read_late_windows(const Fields& fields, ModelConfig& config);
 
 } // namespace entrodraft::model

@@ -160,8 +160,7 @@ void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t
         config.eos_token_ids = {default_eos};
 }
 
-void read_windows(const Fields& fields, bool (*slides)(int layer, int first_sliding), int first_sliding, int window,
-                  ModelConfig& config) {
+void read_windows(const Fields& fields, const std::function<bool(int layer)>& slides, int window, ModelConfig& config) {
     const Json* types = fields.find("layer_types");
     if (types != nullptr && (!types->is_array() || types->size() != static_cast<std::size_t>(config.n_layers)))
         fields.refuse("field 'layer_types' is not a list of the " + std::to_string(config.n_layers) + " layers' types");
@@ -169,7 +168,7 @@ void read_windows(const Fields& fields, bool (*slides)(int layer, int first_slid
     bool any = false;
     std::vector<int> windows;
     for (int layer = 0; layer < config.n_layers; ++layer) {
-        bool is_sliding = slides(layer, first_sliding);
+        bool is_sliding = slides(layer);
         if (types != nullptr) {
             const Json& type = (*types)[static_cast<std::size_t>(layer)];
             if (type != "full_attention" && type != "sliding_attention")

@@ -8,6 +8,7 @@
 #include "entrodraft/model/json_file.h"
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -70,9 +71,8 @@ void read_common_shapes(const Fields& fields, ModelConfig& config);
 void divide_into_heads(const Fields& fields, ModelConfig& config, const char* hidden, const char* heads);
 // bos_token_id and eos_token_id; what stands there where a field is missing, and none where it is null.
 void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t default_eos, ModelConfig& config);
-// Sliding windows by layer: `sliding_window` on those that layer_types calls sliding_attention, or, where that is
-// missing, on those for which `slides` says so.
-void read_windows(const Fields& fields, bool (*slides)(int layer, int first_sliding), int first_sliding, int window,
-                  ModelConfig& config);
+// Sliding windows of `window` positions (0: none) on the layers that layer_types calls sliding_attention, or, where it
+// is missing, on those for which `slides` says so.
+void read_windows(const Fields& fields, const std::function<bool(int layer)>& slides, int window, ModelConfig& config);
 
 } // namespace entrodraft::model

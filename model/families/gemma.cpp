@@ -39,7 +39,7 @@ void read_gemma2(const Fields& fields, ModelConfig& config) {
     config.logit_soft_cap = cap("final_logit_softcapping", 30);
     const int window = fields.stands("sliding_window") ? fields.size("sliding_window", 0) : 4096;
     read_windows(
-        fields, [](int layer, int) { return layer % 2 == 0; }, 0, window, config);
+        fields, [](int layer) { return layer % 2 == 0; }, window, config);
 }
 
 ModelNames gemma2_names(const ModelConfig& config, const std::string& prefix) {

@@ -2,16 +2,21 @@
 #include "entrodraft/model/families/families.h"
 
 namespace entrodraft::model {
+
+void read_late_windows(const Fields& fields, ModelConfig& config) {
+    const bool slides = fields.boolean("use_sliding_window", false);
+    const int window = fields.size("sliding_window", 4096);
+    const int first_sliding = fields.count("max_window_layers", 28);
+    read_windows(
+        fields, [first_sliding](int layer) { return layer >= first_sliding; }, slides ? window : 0, config);
+}
+
 namespace {
 
 void read(const Fields& fields, ModelConfig& config) {
     read_llama_like(fields, config);
     config.qkv_bias = true;
-    const bool slides = fields.boolean("use_sliding_window", false);
-    const int window = fields.size("sliding_window", 4096);
-    const int first_sliding = fields.count("max_window_layers", 28);
-    read_windows(
-        fields, [](int layer, int first) { return layer >= first; }, first_sliding, slides ? window : 0, config);
+    read_late_windows(fields, config);
     read_token_ids(fields, -1, -1, config);
 }
 

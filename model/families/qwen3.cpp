@@ -14,11 +14,7 @@ void read(const Fields& fields, ModelConfig& config) {
     }
     config.query_key_norm = true;
     config.qkv_bias = config.output_bias = fields.boolean("attention_bias", false);
-    const bool slides = fields.boolean("use_sliding_window", false);
-    const int window = fields.size("sliding_window", 4096);
-    const int first_sliding = fields.count("max_window_layers", 28);
-    read_windows(
-        fields, [](int layer, int first) { return layer >= first; }, first_sliding, slides ? window : 0, config);
+    read_late_windows(fields, config);
     read_token_ids(fields, -1, -1, config);
 }
 
