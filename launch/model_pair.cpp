@@ -68,6 +68,9 @@ void require_divisible(const model::ModelConfig& config, const dist::RankLayout&
 PromptLimits ModelPair::prompt_limits() const {
     PromptLimits limits;
     limits.encode = [this](std::string_view text) { return tokenizer->encode(text, true); };
+    limits.encode_chat = [this](const std::vector<model::ChatMessage>& messages) {
+        return tokenizer->encode(chat.render(messages), false);
+    };
     limits.vocab_size = vocab_size;
     limits.max_positions = target->config().max_positions;
     return limits;
@@ -96,6 +99,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     in_agreement(session, timeout, [&] {
         pair->layout = layout_of(session, placement);
         target = open_model(options.target, "--target");
+        pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
         if (has_draft) draft = open_model(options.draft, "--draft");
         if (has_draft) require_one_vocabulary(target, draft);
         require_divisible(target.config, pair->layout, options.target);

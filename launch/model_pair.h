@@ -5,6 +5,7 @@
 
 #include "entrodraft/dist/layout.h"
 #include "entrodraft/dist/session.h"
+#include "entrodraft/launch/chat.h"
 #include "entrodraft/launch/options.h"
 #include "entrodraft/launch/requests.h"
 #include "entrodraft/model/decoder.h"
@@ -26,6 +27,7 @@ struct ModelPair {
     dist::SteadyClock clock;
     std::unique_ptr<model::ThreadTeam> team;
     std::optional<model::Tokenizer> tokenizer;
+    Chat chat; // the target's
     std::optional<model::Decoder> target;
     std::optional<model::Decoder> draft; // on the draft owner, where there is a draft
     model::WeightType target_type{};

@@ -17,7 +17,7 @@ const OptionGroup kModels = {
      {"draft", "DIR", "smaller checkpoint with the same vocabulary that proposes; none: plain decoding", true},
      {"drafter", "NAME", "ngram, unigram, bigram: not supported yet"},
      {"device", "auto|cpu|cuda", "[auto: cpu]"},
-     {"dtype", "TYPE", "auto, float32, bfloat16, float16: the weights' type in memory [auto: the file's]"},
+     {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8: the weights' type in memory [auto: the file's]"},
      {"draft-dtype", "TYPE", "the same for the draft [as --dtype]"},
      {"threads", "N", "threads of each rank [cores / local ranks]"}}};
 
@@ -30,7 +30,7 @@ const OptionGroup kRanks = {
 
 const OptionGroup kText = {"Text",
                            {{"prompt", "TEXT", "one prompt, its continuation streamed to stdout"},
-                            {"input", "FILE|-", "JSON lines {\"id\", \"prompt\" or \"prompt_token_ids\"}"},
+                            {"input", "FILE|-", "JSON lines {\"id\", \"prompt\" or \"messages\" or ids}"},
                             {"output", "FILE|-", "JSON lines, in input order [-: stdout]"},
                             {"resume", "", "go on where --output FILE ends"},
                             {"max-new-tokens", "N", "[128]"},
@@ -38,6 +38,12 @@ const OptionGroup kText = {"Text",
                             {"stop", "STRING", "end the text before this string; repeatable", true},
                             {"check", "", "decode every greedy text again without drafting, and compare"},
                             {"quiet", "", "no progress and no summary"}}};
+
+const OptionGroup kChat = {"Chat",
+                           {{"chat", "", "a prompt is a message of a user, put into the target's chat template"},
+                            {"system", "TEXT", "system message of conversations that bring none; with --chat"},
+                            {"chat-template", "NAME", "a named template in place of the target's own"},
+                            {"chat-date", "TEXT", "today's date in templates that write one [26 Jul 2024]"}}};
 
 const OptionGroup kSampling = {"Sampling",
                                {{"temperature", "T", "0 is greedy [0]"},
@@ -68,7 +74,7 @@ const OptionGroup kBenchModels = {"Models",
                                   {{"target", "DIR", "checkpoint of the target"},
                                    {"draft", "DIR", "checkpoint of the draft"},
                                    {"device", "auto|cpu|cuda", "[auto: cpu]"},
-                                   {"dtype", "TYPE", "auto, float32, bfloat16, float16 [auto: the file's]"},
+                                   {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
                                    {"draft-dtype", "TYPE", "[as --dtype]"},
                                    {"threads", "N", "threads of each rank [cores / local ranks]"},
                                    {"collective-timeout", "SECONDS", "[300]"}}};
@@ -76,7 +82,7 @@ const OptionGroup kBenchModels = {"Models",
 } // namespace
 
 const std::vector<OptionGroup>& generate_groups() {
-    static const std::vector<OptionGroup> groups = {kGeneral, kModels, kText, kSampling, kSpeculation, kRanks};
+    static const std::vector<OptionGroup> groups = {kGeneral, kModels, kText, kChat, kSampling, kSpeculation, kRanks};
     return groups;
 }
 

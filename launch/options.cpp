@@ -27,8 +27,8 @@ struct NotYet {
 constexpr NotYet kNotYet[] = {
     {"drafter", "*", "drafts with a model: --draft DIR"},
     {"device", "cuda|gpu", "decodes on the CPU: --device cpu"},
-    {"dtype", "int8|int4|float8|fp8", "has float32, bfloat16 and float16"},
-    {"draft-dtype", "int8|int4|float8|fp8", "has float32, bfloat16 and float16"},
+    {"dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
+    {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-placement", "dedicated|sharded", "drafts on the first rank: --draft-placement colocated"},
     {"replicas", ">1", "runs one replica"},
     {"batch-size", ">1", "decodes one sequence at a time"},
@@ -67,13 +67,15 @@ void refuse_later_work(const ParsedOptions& given) {
 std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
                                              std::optional<model::WeightType> otherwise) {
     if (!given.given(name)) return otherwise;
-    switch (given.choice(name, 0, {"auto", "float32", "bfloat16", "float16"})) {
+    switch (given.choice(name, 0, {"auto", "float32", "bfloat16", "float16", "int8"})) {
     case 1:
         return model::WeightType::float32;
     case 2:
         return model::WeightType::bfloat16;
     case 3:
         return model::WeightType::float16;
+    case 4:
+        return model::WeightType::int8;
     default:
         return std::nullopt;
     }
@@ -211,6 +213,21 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
         throw BadOption("--check compares greedy texts; it needs --temperature 0");
 }
 
+// Lines with messages are conversations without --chat too, so that a template may be named without it.
+void read_chat(const ParsedOptions& given, GenerateOptions& options) {
+    options.requests.chat = options.models.chat_template.is_needed = given.on("chat");
+    if (given.given("system")) options.requests.system = given.text("system", "");
+    if (options.requests.system && !options.requests.chat) throw BadOption("--system has no effect without --chat");
+    for (const char* option : {"chat-template", "chat-date"}) {
+        if (given.given(option) && given.text(option, "").empty())
+            throw BadOption(std::string("--") + option + " is empty; give some text or leave it out");
+        if (given.given(option) && options.prompt && !options.requests.chat)
+            throw BadOption(std::string("--") + option + " has no effect on a --prompt without --chat");
+    }
+    options.models.chat_template.name = given.text("chat-template", "");
+    options.models.chat_template.date = given.text("chat-date", "");
+}
+
 std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
     if (!given.given(name)) return otherwise;
     std::vector<double> numbers;
@@ -286,6 +303,7 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     given.integer("batch-size", 1, 1, INT_MAX);
     given.choice("draft-placement", 0, {"colocated"});
     check_generate(given, options);
+    read_chat(given, options);
     return options;
 }
 

@@ -18,6 +18,13 @@ namespace entrodraft::launch {
 
 enum class EntropyUnit { nats, bits };
 
+// Which chat template turns conversations into prompts.
+struct ChatTemplateOptions {
+    bool is_needed = false; // --chat: having none is a failure before any line is read
+    std::string name;       // empty: the target's own
+    std::string date;       // empty: the template's own
+};
+
 // Which models, on what.
 struct ModelOptions {
     std::string target;                     // directory
@@ -26,6 +33,7 @@ struct ModelOptions {
     std::optional<model::WeightType> draft_dtype;
     int threads = 0; // 0: cores / local ranks
     double collective_timeout_seconds = 300;
+    ChatTemplateOptions chat_template;
 };
 
 // What a request asks for where its line says nothing.
@@ -34,6 +42,8 @@ struct RequestDefaults {
     spec::SamplingOptions sampling;
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
+    bool chat = false;                 // a prompt is one message of the user
+    std::optional<std::string> system; // of conversations that bring no system message
 };
 
 struct SpeculationOptions {

@@ -2,6 +2,7 @@
 #include "entrodraft/launch/requests.h"
 
 #include "entrodraft/launch/json_line.h"
+#include "entrodraft/launch/messages.h"
 #include "entrodraft/spec/philox.h"
 
 #include <algorithm>
@@ -79,20 +80,31 @@ void apply_overrides(const Json& object, spec::Request& request) {
         throw std::runtime_error(as_field(why));
 }
 
-std::vector<spec::TokenId> encode_text(const std::string& text, const PromptLimits& limits) {
+std::vector<spec::TokenId> encode_text(const std::string& text, const RequestDefaults& defaults,
+                                       const PromptLimits& limits) {
     if (text.empty()) throw std::runtime_error("prompt is empty");
+    if (defaults.chat) return limits.encode_chat(messages_of_prompt(text, defaults.system));
     return limits.encode(text);
 }
 
-std::vector<spec::TokenId> prompt_of(const Json& object, const PromptLimits& limits) {
-    const bool has_text = object.contains("prompt");
-    const bool has_ids = object.contains("prompt_token_ids");
-    if (has_text == has_ids)
-        throw std::runtime_error(has_text ? "both prompt and prompt_token_ids are given; give one"
-                                          : "prompt or prompt_token_ids is missing");
-    if (has_text) {
+// The one field of those that say what to continue.
+std::string source_of(const Json& object) {
+    std::string source;
+    for (const char* field : {"prompt", "messages", "prompt_token_ids"}) {
+        if (!object.contains(field)) continue;
+        if (!source.empty()) throw std::runtime_error("both " + source + " and " + field + " are given; give one");
+        source = field;
+    }
+    if (source.empty()) throw std::runtime_error("prompt, messages or prompt_token_ids is missing");
+    return source;
+}
+
+std::vector<spec::TokenId> prompt_of(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits) {
+    const std::string source = source_of(object);
+    if (source == "messages") return limits.encode_chat(messages_of(object, defaults.system));
+    if (source == "prompt") {
         if (!object["prompt"].is_string()) throw std::runtime_error("prompt must be a string");
-        return encode_text(object["prompt"].get<std::string>(), limits);
+        return encode_text(object["prompt"].get<std::string>(), defaults, limits);
     }
     const Json& ids = object["prompt_token_ids"];
     if (!ids.is_array()) throw std::runtime_error("prompt_token_ids must be an array of token ids");
@@ -138,7 +150,7 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
     try {
         refuse_options_of_the_run(object);
         apply_overrides(object, request);
-        request.prompt = prompt_of(object, limits);
+        request.prompt = prompt_of(object, defaults, limits);
         const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
         if (!why.empty()) throw std::runtime_error(why);
     } catch (const std::exception& error) {
@@ -150,7 +162,7 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
 InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits) {
     spec::Request request = request_like(defaults);
     try {
-        request.prompt = encode_text(prompt, limits);
+        request.prompt = encode_text(prompt, defaults, limits);
         const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
         if (!why.empty()) throw std::runtime_error(why);
     } catch (const std::exception& error) {

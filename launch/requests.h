@@ -1,13 +1,14 @@
 // Input lines turned into requests, or into what is wrong with them.
 //
-// A line is {"id": any, "prompt": "text"} or {"id": any, "prompt_token_ids": [..]}, and may override max_new_tokens,
-// temperature, top_k, top_p and seed. Lines count from 0; blank lines count but ask for nothing. Other
-// fields are the user's own and left alone, but for those that ask for what a line cannot have. Called by generate and
-// bench compare on the coordinator.
+// A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} or {"id": any,
+// "prompt_token_ids": [..]}, and may override max_new_tokens, temperature, top_k, top_p and seed. Lines count from 0;
+// blank lines count but ask for nothing. Other fields are the user's own and left alone, but for those that ask for
+// what a line cannot have. Called by generate and bench compare on the coordinator.
 #pragma once
 
 #include "entrodraft/launch/line_reader.h"
 #include "entrodraft/launch/options.h"
+#include "entrodraft/model/chat_template.h"
 #include "entrodraft/spec/request.h"
 
 #include <functional>
@@ -37,6 +38,8 @@ const std::string& id_of(const InputItem& item);
 // What a prompt is measured by.
 struct PromptLimits {
     std::function<std::vector<spec::TokenId>(std::string_view)> encode; // of valid UTF-8, special tokens included
+    // Of a conversation, by its template, which brings its special tokens itself. Throws with the reason.
+    std::function<std::vector<spec::TokenId>(const std::vector<model::ChatMessage>&)> encode_chat;
     int vocab_size = 0;
     int max_positions = 0;
 };

@@ -61,6 +61,17 @@ std::string_view in_words(Role role) {
                                 std::string(form.name) + " " + why);
 }
 
+// The last message of the user that is not a tool's answer; the last of all where there is none.
+std::size_t last_question(std::span<const ChatMessage> messages) {
+    for (std::size_t i = messages.size(); i-- > 0;) {
+        const std::string& content = messages[i].content;
+        if (messages[i].role == Role::user &&
+            !(content.starts_with("<tool_response>") && content.ends_with("</tool_response>")))
+            return i;
+    }
+    return messages.size() - 1;
+}
+
 // Stands at the end of a last message of the assistant, so that the text can be cut there. Whether its blank
 // survives tells whether the form trims messages: as transformers finds out.
 constexpr std::string_view kCut = "CUT_HERE ";
@@ -73,6 +84,7 @@ class Renderer {
 
     std::string render() {
         check();
+        last_question_ = last_question(messages_);
         const bool continues = messages_.back().role == Role::assistant;
         write(form_.start);
         const bool has_system = messages_.front().role == Role::system;
@@ -204,20 +216,9 @@ class Renderer {
             content = without_leading_newlines(after_reasoning(content));
         }
         const bool is_last = i + 1 == messages_.size();
-        if (i <= last_question() || (!is_last && reasoning.empty())) return std::string(content);
+        if (i <= last_question_ || (!is_last && reasoning.empty())) return std::string(content);
         return "<think>\n" + std::string(without_trailing_newlines(reasoning)) + "\n</think>\n\n" +
                std::string(without_leading_newlines(content));
-    }
-
-    // The last message of the user that is not a tool's answer; the last of all where there is none.
-    std::size_t last_question() const {
-        for (std::size_t i = messages_.size(); i-- > 0;) {
-            const std::string& content = messages_[i].content;
-            if (messages_[i].role == Role::user &&
-                !(content.starts_with("<tool_response>") && content.ends_with("</tool_response>")))
-                return i;
-        }
-        return messages_.size() - 1;
     }
 
     void cut_for_continuing() {
@@ -225,8 +226,10 @@ class Renderer {
         const std::size_t cut = out_.rfind(mark);
         const bool keeps_space = out_.compare(cut, kCut.size(), kCut) == 0;
         out_.resize(cut);
-        if (!keeps_space) out_.resize(without_trailing_space(out_).size());
-        if (out_.find(trimmed(messages_.back().content)) == std::string::npos)
+        const std::string_view text = without_trailing_space(out_);
+        const bool is_whole = text.ends_with(trimmed(messages_.back().content));
+        if (!keeps_space) out_.resize(text.size());
+        if (!is_whole)
             refuse(form_, messages_.size() - 1, "rewrites this message, so that it cannot be continued as it is");
     }
 
@@ -236,6 +239,7 @@ class Renderer {
     std::span<const ChatMessage> messages_;
     const ChatTokens& tokens_;
     std::string_view date_;
+    std::size_t last_question_ = 0;
     std::string out_;
 };
 

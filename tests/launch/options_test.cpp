@@ -88,8 +88,8 @@ TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
                                                                     {"drafter", "unigram"},
                                                                     {"drafter", "bigram"},
                                                                     {"device", "cuda"},
-                                                                    {"dtype", "int8"},
-                                                                    {"draft-dtype", "int8"},
+                                                                    {"dtype", "int4"},
+                                                                    {"draft-dtype", "fp8"},
                                                                     {"replicas", "2"},
                                                                     {"batch-size", "4"},
                                                                     {"draft-placement", "dedicated"},
@@ -202,6 +202,20 @@ TEST(Options, ConflictsAreRefused) {
                   parse({"--target", "t", "--input", "i", "--resume"});
               }).find("--resume needs"),
               std::string::npos);
+}
+
+TEST(Options, ChatOptionsNeedWhatTheyActOn) {
+    const GenerateOptions options = parse_more({"--chat", "--system", "s", "--chat-template", "chatml"});
+    EXPECT_TRUE(options.requests.chat && options.models.chat_template.is_needed);
+    EXPECT_EQ(options.requests.system, "s");
+    EXPECT_EQ(options.models.chat_template.name, "chatml");
+    EXPECT_FALSE(parse(kDrafting).models.chat_template.is_needed);
+    expect_refused({"--system", "s"}, "--system has no effect without --chat");
+    expect_refused({"--chat-template", "chatml"}, "--chat-template has no effect on a --prompt without --chat");
+    expect_refused({"--chat", "--chat-template", ""}, "--chat-template is empty");
+    expect_refused({"--chat-date", "1 May"}, "--chat-date has no effect on a --prompt without --chat");
+    EXPECT_EQ(parse({"--target", "t", "--input", "i", "--chat-template", "chatml"}).models.chat_template.name,
+              "chatml");
 }
 
 TEST(Options, ASmallCapHoldsTheDefaultLengthToo) {

@@ -92,7 +92,7 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
         {R"([1])", "not a JSON object"},
         {R"("text")", "not a JSON object"},
         {R"({"prompt": "a", "prompt": "b"})", "field 'prompt' is given twice"},
-        {R"({"id": 1})", "prompt or prompt_token_ids is missing"},
+        {R"({"id": 1})", "prompt, messages or prompt_token_ids is missing"},
         {R"({"prompt": "p", "prompt_token_ids": [1]})", "both prompt and prompt_token_ids"},
         {R"({"prompt": ""})", "prompt is empty"},
         {R"({"prompt": 5})", "prompt must be a string"},

@@ -90,9 +90,11 @@ class Driver:
                           "messages": chat} for chat in chats])
 
 
-def may_refuse(template, shape, chat, tokens):
-    """Whether a form may refuse what a template renders: out of order, or a system message that the template drops."""
+def may_refuse(template, shape, chat, text, tokens):
+    """Whether a form may refuse what a template renders: out of order, or a message that the template drops or rewrites."""
     if shape not in ORDERLY:
+        return True
+    if chat[-1]["role"] == "assistant" and not text.rstrip().endswith(chat[-1]["content"].strip()):
         return True
     if chat[0]["role"] != "system":
         return False
@@ -108,7 +110,7 @@ def compare(template, tokens, theirs, ours, chats):
             continue
         if text is not None and answer.get("text") == text:
             equal += 1
-        elif text is not None and "error" in answer and may_refuse(template, shape, chat, tokens):
+        elif text is not None and "error" in answer and may_refuse(template, shape, chat, text, tokens):
             stricter += 1
         else:
             return None, (chat, text, answer)

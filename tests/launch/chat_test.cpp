@@ -1,0 +1,180 @@
+// Conversations in input lines, and which chat template they are put into.
+#include "entrodraft/launch/chat.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/messages.h"
+#include "entrodraft/launch/requests.h"
+#include "entrodraft/model/chat_template.h"
+#include "model/temporary_directory.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace entrodraft;
+using namespace entrodraft::launch;
+
+// A tokenizer of one token a byte, behind chatml; a plain prompt gets a token 1 in front.
+PromptLimits limits_of(const Chat& chat) {
+    PromptLimits limits;
+    limits.encode = [](std::string_view text) {
+        std::vector<spec::TokenId> ids(text.begin(), text.end());
+        ids.insert(ids.begin(), 1);
+        return ids;
+    };
+    limits.encode_chat = [chat](const std::vector<model::ChatMessage>& messages) {
+        const std::string text = chat.render(messages);
+        return std::vector<spec::TokenId>(text.begin(), text.end());
+    };
+    limits.vocab_size = 128;
+    limits.max_positions = 1000;
+    return limits;
+}
+
+Chat chatml() {
+    return open_chat("/nonexistent", {.is_needed = true, .name = "chatml", .date = ""});
+}
+
+std::string text_of(const InputItem& item) {
+    if (const auto* bad = std::get_if<BadLine>(&item)) return "error: " + bad->error;
+    const auto& prompt = std::get<spec::Request>(item).prompt;
+    return std::string(prompt.begin(), prompt.end());
+}
+
+std::string served(const std::string& text, const RequestDefaults& defaults = {}, const Chat& chat = chatml()) {
+    Line line;
+    line.text = text;
+    return text_of(parse_request(line, 3, defaults, limits_of(chat)));
+}
+
+template <typename Call> std::string refusal(Call call) {
+    try {
+        call();
+    } catch (const BadOption& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+TEST(Chat, MessagesGoThroughTheTemplateWithoutAnyOption) {
+    EXPECT_EQ(served(R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]})"),
+              "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n");
+    EXPECT_EQ(served(R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "One, "}]})"),
+              "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\nOne, ");
+}
+
+TEST(Chat, PartsOfTypeTextArePutTogether) {
+    EXPECT_EQ(served(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"},
+                                                                  {"type": "text", "text": "b"}]}]})"),
+              "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(Chat, PromptsAreMessagesOfTheUserOnlyWithChat) {
+    RequestDefaults defaults;
+    EXPECT_EQ(served(R"({"prompt": "p"})", defaults), "\001p");
+    defaults.chat = true;
+    EXPECT_EQ(served(R"({"prompt": "p"})", defaults), "<|im_start|>user\np<|im_end|>\n<|im_start|>assistant\n");
+    EXPECT_EQ(served(R"({"prompt_token_ids": [65, 66]})", defaults), "AB");
+    EXPECT_EQ(served(R"({"prompt": ""})", defaults), "error: prompt is empty");
+    EXPECT_EQ(text_of(request_of_prompt("p", defaults, limits_of(chatml()))),
+              "<|im_start|>user\np<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(Chat, TheSystemMessageOfTheCommandLineBeginsConversationsThatBringNone) {
+    RequestDefaults defaults;
+    defaults.chat = true;
+    defaults.system = "S";
+    EXPECT_EQ(served(R"({"prompt": "p"})", defaults).rfind("<|im_start|>system\nS<|im_end|>\n<|im_start|>user\np", 0),
+              0u);
+    EXPECT_EQ(served(R"({"messages": [{"role": "user", "content": "u"}]})", defaults)
+                  .rfind("<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nu", 0),
+              0u);
+    EXPECT_EQ(
+        served(R"({"messages": [{"role": "system", "content": "own"}, {"role": "user", "content": "u"}]})", defaults)
+            .rfind("<|im_start|>system\nown<|im_end|>\n<|im_start|>user\nu", 0),
+        0u);
+}
+
+TEST(Chat, EveryBadConversationSaysWhatIsWrong) {
+    const std::vector<std::pair<std::string, std::string>> cases = {
+        {R"({"messages": "hello"})", "messages must be an array"},
+        {R"({"messages": null})", "messages must be an array"},
+        {R"({"messages": []})", "messages is empty"},
+        {R"({"messages": ["hello"]})", "messages[0]: must be an object"},
+        {R"({"messages": [{"content": "u"}]})", "messages[0]: role must be a string"},
+        {R"({"messages": [{"role": 5, "content": "u"}]})", "messages[0]: role must be a string"},
+        {R"({"messages": [{"role": "tool", "content": "u"}]})", "messages[0]: role 'tool' is none of system, user, "},
+        {R"({"messages": [{"role": "User", "content": "u"}]})", "messages[0]: role 'User' is none"},
+        {R"({"messages": [{"role": "user"}]})", "messages[0]: content must be a string"},
+        {R"({"messages": [{"role": "user", "content": null}]})", "messages[0]: content must be a string"},
+        {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0]: content must be a string"},
+        {R"({"messages": [{"role": "user", "content": ["u"]}]})", "messages[0]: content[0]: only parts of type text"},
+        {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "only parts of type text"},
+        {R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})", "content[0]: text must be a string"},
+        {R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]})",
+         "messages[0]: field tool_calls is not supported"},
+        {R"({"messages": [{"role": "user", "content": "u"}], "tools": [{"type": "function"}]})",
+         "field tools is not supported in conversations"},
+        {R"({"messages": [], "prompt": "p"})", "both prompt and messages are given"},
+        {R"({"messages": [], "prompt_token_ids": [1]})", "both messages and prompt_token_ids are given"},
+        {R"({"id": 1})", "prompt, messages or prompt_token_ids is missing"},
+    };
+    for (const auto& [text, part] : cases)
+        EXPECT_NE(served(text).find("error: "), std::string::npos) << text;
+    for (const auto& [text, part] : cases)
+        EXPECT_NE(served(text).find(part), std::string::npos) << text << " gave: " << served(text);
+}
+
+TEST(Chat, FieldsOfTheUserAndEmptyOnesOfOthersAreLeftAlone) {
+    EXPECT_EQ(served(R"({"messages": [{"role": "user", "content": "u", "name": "x", "tool_calls": []}], "tools": null,
+                         "source": "a"})"),
+              "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n");
+    EXPECT_EQ(served(R"({"prompt": "p", "tools": [1]})"), "\001p");
+}
+
+TEST(Chat, WhatATemplateRefusesIsAnErrorOfTheLine) {
+    const Chat gemma = open_chat("/nonexistent", {.is_needed = false, .name = "gemma", .date = ""});
+    EXPECT_EQ(served(R"({"messages": [{"role": "system", "content": "s"}]})", {}, gemma),
+              "error: messages[0]: the chat template gemma takes no system message; put it into the user's");
+}
+
+TEST(Chat, ATargetWithoutATemplateFailsOnlyWhereOneIsNeeded) {
+    const TemporaryDirectory directory;
+    const std::string path = directory.path().string();
+    const Chat none = open_chat(path, {});
+    EXPECT_EQ(served(R"({"prompt": "p"})", {}, none), "\001p");
+    EXPECT_NE(served(R"({"messages": [{"role": "user", "content": "u"}]})", {}, none).find("has no chat template"),
+              std::string::npos);
+    EXPECT_NE(refusal([&] {
+                  open_chat(path, {.is_needed = true, .name = "", .date = ""});
+              }).find("--chat: " + path + ": has no chat template"),
+              std::string::npos);
+    directory.write("chat_template.jinja", "{{ unknown }}");
+    EXPECT_EQ(served(R"({"prompt": "p"})", {}, open_chat(path, {})), "\001p");
+    EXPECT_NE(refusal([&] {
+                  open_chat(path, {.is_needed = true, .name = "", .date = ""});
+              }).find("that begins with '{{ unknown }}'"),
+              std::string::npos);
+    EXPECT_EQ(refusal([&] { open_chat(path, {.is_needed = true, .name = "chatml", .date = ""}); }), "accepted");
+}
+
+TEST(Chat, ATargetsOwnTemplateIsUsed) {
+    const TemporaryDirectory directory;
+    std::filesystem::copy(ENTRODRAFT_SOURCE_DIR "/tests/model/chatml.jinja", directory.path() / "chat_template.jinja");
+    const Chat own = open_chat(directory.path().string(), {.is_needed = true, .name = "", .date = ""});
+    EXPECT_EQ(served(R"({"messages": [{"role": "user", "content": "u"}]})", {}, own),
+              "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(Chat, UnknownNamesAndDatesThatNobodyWritesAreRefused) {
+    EXPECT_NE(refusal([] {
+                  open_chat("/nonexistent", {.is_needed = true, .name = "lama", .date = ""});
+              }).find("--chat-template: there is no chat template named 'lama'"),
+              std::string::npos);
+    EXPECT_EQ(refusal([] { open_chat("/nonexistent", {.is_needed = true, .name = "chatml", .date = "1 May"}); }),
+              "--chat-date has no effect: the chat template chatml writes no date");
+    EXPECT_EQ(refusal([] { open_chat("/nonexistent", {.is_needed = true, .name = "llama-3.1", .date = "1 May"}); }),
+              "accepted");
+}
+
+} // namespace
