@@ -1,0 +1,136 @@
+// Every family on one rank: against transformers, bit for bit against itself, and in all types of weights.
+#include "entrodraft/model/families/names.h"
+#include "model/family_golden.h"
+
+#include <set>
+
+namespace {
+
+using namespace entrodraft;
+using model::TokenId;
+using model::WeightType;
+
+// Transformers' two kinds of GELU move these models' logits by 2e-4 of the largest; what the kernels round, by less
+// than a tenth of this.
+constexpr double kFamilyBound = 3e-5;
+static_assert(kFamilyBound < kRowBound);
+
+class Families : public testing::TestWithParam<FamilyGolden> {
+  protected:
+    const FamilyGolden& golden() const { return GetParam(); }
+    TestModel load(const TestModelOptions& options = {}) const { return TestModel(golden().directory, options); }
+};
+
+std::string test_name(const testing::TestParamInfo<FamilyGolden>& info) {
+    std::string name = info.param.name();
+    std::replace_if(
+        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+    return name;
+}
+INSTANTIATE_TEST_SUITE_P(All, Families, testing::ValuesIn(family_goldens()), test_name);
+
+TEST(FamilyGoldens, AreAllInTheTable) {
+    std::set<std::string> listed, there;
+    for (const FamilyPair& pair : kFamilies)
+        listed.insert(pair.name);
+    for (const auto& root : family_roots()) {
+        there.clear();
+        for (const auto& entry : std::filesystem::directory_iterator(root))
+            if (entry.is_directory()) there.insert(entry.path().filename().string());
+        EXPECT_EQ(there, listed) << root;
+    }
+}
+
+TEST_P(Families, AreReadAsWhatTheyAreWithAllTheirParameters) {
+    const model::ModelConfig config = model::read_config(golden().directory);
+    EXPECT_EQ(config.family, golden().family);
+    EXPECT_EQ(model::parameter_count(config), golden().parameters);
+    EXPECT_EQ(config.vocab_size, static_cast<int>(golden().texts[0].rows[0].size()));
+    EXPECT_EQ(config.eos_token_ids, (std::vector<std::int64_t>{0}));
+    EXPECT_NO_THROW(model::check_shapes(config, model::Checkpoint::open(golden().directory)));
+}
+
+TEST_P(Families, LogitsAndGreedyTokensAreThoseOfTransformersWithEveryKernelTable) {
+    for (const char* name : {"avx512", "avx2", "portable"}) {
+        for (const int threads : {1, 2}) {
+            TestModelOptions options{.threads = threads};
+            options.decoder.kernels = model::kernels::kernels_named(name);
+            if (options.decoder.kernels == nullptr) continue; // kernels_test says so
+            SCOPED_TRACE(name + std::string(", threads: ") + std::to_string(threads));
+            TestModel model(golden().directory, options);
+            for (const FamilyText& text : golden().texts) {
+                model.forget();
+                const std::vector<float> logits = model.read(whole_text(text));
+                EXPECT_LE(worst_kept_row(logits, text), kFamilyBound);
+                EXPECT_EQ(said_of(logits, text, golden().known), text.greedy);
+            }
+        }
+    }
+}
+
+TEST_P(Families, ContinueTokenByTokenAsTransformersDoes) {
+    TestModel model(golden().directory);
+    const auto vocab = static_cast<std::size_t>(model.config.vocab_size);
+    for (const FamilyText& text : golden().texts) {
+        model.forget();
+        std::vector<float> logits = model.read(text.tokens);
+        std::vector<TokenId> said;
+        while (said.size() < text.greedy.size()) {
+            said.push_back(best_of(std::span(logits).last(vocab), golden().known));
+            logits = model.read({&said.back(), 1});
+        }
+        EXPECT_EQ(said, text.greedy);
+    }
+}
+
+TEST_P(Families, BitsOfARowDoNotDependOnTheRowsOfItsPass) {
+    for (const WeightType type : {WeightType::float32, WeightType::int8}) {
+        TestModelOptions options{.threads = 2};
+        options.decoder.weight_type = type;
+        TestModel model(golden().directory, options);
+        const std::vector<TokenId>& tokens = golden().texts[0].tokens;
+        const std::vector<float> alone = model.read(tokens, 1);
+        for (const int chunk : {7, 16, 128}) {
+            model.forget();
+            EXPECT_TRUE(same_bits(model.read(tokens, chunk), alone)) << to_string(type) << ", " << chunk << " rows";
+        }
+    }
+}
+
+// ---- other types of weights ----
+
+struct TypeBound {
+    WeightType type;
+    double bound; // of max|a - b| / max|b| over a row
+};
+
+double distance_from_float32(const FamilyGolden& golden, WeightType type) {
+    TestModelOptions options;
+    options.decoder.weight_type = type;
+    TestModel reference(golden.directory), other(golden.directory, options);
+    const auto vocab = static_cast<std::size_t>(reference.config.vocab_size);
+    const std::vector<TokenId>& tokens = golden.texts[0].tokens;
+    const std::vector<float> want = reference.read(tokens), got = other.read(tokens);
+    double worst = 0;
+    for (std::size_t begin = 0; begin < want.size(); begin += vocab)
+        worst = std::max(
+            worst, relative_difference(std::span(got).subspan(begin, vocab), std::span(want).subspan(begin, vocab)));
+    return worst;
+}
+
+// What the file holds exactly, memory of the same type holds exactly; other 16-bit types and int8 round.
+TEST_P(Families, OtherTypesOfWeightsStayNearFloat32) {
+    const WeightType stored = model::read_config(golden().directory).stored_type;
+    for (const auto& [type, bound] :
+         {TypeBound{WeightType::bfloat16, 0.05}, {WeightType::float16, 0.005}, {WeightType::int8, 0.1}}) {
+        const double distance = distance_from_float32(golden(), type);
+        RecordProperty(to_string(type), std::to_string(distance));
+        if (type == stored) {
+            EXPECT_LE(distance, kFamilyBound) << to_string(type);
+        } else {
+            EXPECT_LE(distance, bound) << to_string(type);
+        }
+    }
+}
+
+} // namespace

@@ -1,0 +1,146 @@
+// The tiny checkpoints of every family (make_families.py) and what transformers says that they compute. For tests only.
+#pragma once
+
+#include "entrodraft/dist/shard.h"
+#include "model/golden_models.h"
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace entrodraft {
+
+struct FamilyPair {
+    const char* name; // of its directory
+    model::Family family;
+};
+
+inline constexpr FamilyPair kFamilies[] = {
+    {"gpt2", model::Family::gpt2},
+    {"opt", model::Family::opt},
+    {"opt-post-norm", model::Family::opt},
+    {"neox", model::Family::gpt_neox},
+    {"neox-sequential", model::Family::gpt_neox},
+    {"llama", model::Family::llama},
+    {"llama-bias", model::Family::llama},
+    {"llama-linear", model::Family::llama},
+    {"llama-dynamic", model::Family::llama},
+    {"llama-llama3", model::Family::llama},
+    {"llama-yarn", model::Family::llama},
+    {"mistral", model::Family::mistral},
+    {"qwen2", model::Family::qwen2},
+    {"qwen3", model::Family::qwen3},
+    {"falcon-7b", model::Family::falcon},
+    {"falcon-40b", model::Family::falcon},
+    {"falcon-rw", model::Family::falcon},
+    {"falcon-sequential", model::Family::falcon},
+    {"gemma", model::Family::gemma},
+    {"gemma2", model::Family::gemma2},
+    {"phi", model::Family::phi},
+    {"phi3", model::Family::phi3},
+};
+
+// families/ and, where somebody has made more seeds, families-seed-K/ beside it.
+inline std::vector<std::filesystem::path> family_roots() {
+    std::vector<std::filesystem::path> roots = {source_directory() / "tests/model/families"};
+    for (int seed = 1;; ++seed) {
+        const std::filesystem::path root = roots.front().string() + "-seed-" + std::to_string(seed);
+        if (!std::filesystem::exists(root)) return roots;
+        roots.push_back(root);
+    }
+}
+
+// A text, and what the model makes of it.
+struct FamilyText {
+    std::vector<model::TokenId> tokens;
+    std::vector<model::TokenId> greedy;   // what follows, padding columns left out
+    std::vector<std::size_t> positions;   // whose logits are kept
+    std::vector<std::vector<float>> rows; // by position: [vocab]
+};
+
+// A target or a draft.
+struct FamilyGolden {
+    std::filesystem::path directory;
+    model::Family family = model::Family::llama;
+    int known = 0; // entries of the pair's tokenizer: columns beyond are padding
+    std::int64_t parameters = 0;
+    std::vector<FamilyText> texts;
+
+    // For names of tests and messages.
+    std::string name() const {
+        return directory.parent_path().parent_path().filename().string() + "/" +
+               directory.parent_path().filename().string() + "/" + directory.filename().string();
+    }
+};
+
+// For GoogleTest.
+inline void PrintTo(const FamilyGolden& golden, std::ostream* out) {
+    *out << golden.name();
+}
+
+inline FamilyGolden read_family_golden(const std::filesystem::path& pair, model::Family family,
+                                       const std::string& which) {
+    const auto expected = nlohmann::json::parse(std::ifstream(pair / "expected.json"));
+    FamilyGolden golden{pair / which, family, expected.at("tokenizer_size"), expected.at(which).at("parameters"), {}};
+    std::size_t n_rows = 0;
+    for (const auto& text : expected.at(which).at("texts")) {
+        golden.texts.push_back({text.at("tokens"), text.at("greedy"), text.at("positions"), {}});
+        n_rows += golden.texts.back().positions.size();
+    }
+    const std::filesystem::path file = pair / (which + ".logits");
+    const std::size_t width = std::filesystem::file_size(file) / sizeof(float) / n_rows;
+    std::ifstream logits(file, std::ios::binary);
+    for (FamilyText& text : golden.texts) {
+        for (std::size_t i = 0; i < text.positions.size(); ++i) {
+            text.rows.emplace_back(width);
+            logits.read(reinterpret_cast<char*>(text.rows.back().data()),
+                        static_cast<std::streamsize>(width * sizeof(float)));
+        }
+    }
+    if (!logits) throw std::runtime_error(file.string() + " is too short");
+    return golden;
+}
+
+// Targets and drafts of all families and seeds.
+inline std::vector<FamilyGolden> family_goldens() {
+    std::vector<FamilyGolden> goldens;
+    for (const auto& root : family_roots())
+        for (const FamilyPair& pair : kFamilies)
+            for (const char* which : {"target", "draft"})
+                goldens.push_back(read_family_golden(root / pair.name, pair.family, which));
+    return goldens;
+}
+
+inline model::TokenId best_of(std::span<const float> row, int known) {
+    const auto end = row.begin() + known;
+    return static_cast<model::TokenId>(std::max_element(row.begin(), end) - row.begin());
+}
+
+// The greatest distance of the rows that the golden keeps from those of `logits`, [tokens][vocab].
+inline double worst_kept_row(std::span<const float> logits, const FamilyText& text) {
+    double worst = 0;
+    for (std::size_t i = 0; i < text.positions.size(); ++i) {
+        const std::size_t width = text.rows[i].size();
+        if (logits.size() < (text.positions[i] + 1) * width) return INFINITY;
+        worst = std::max(worst, relative_difference(logits.subspan(text.positions[i] * width, width), text.rows[i]));
+    }
+    return worst;
+}
+
+// What is said of each token of the golden's continuation by one pass over text and continuation, [tokens][vocab].
+inline std::vector<model::TokenId> said_of(std::span<const float> logits, const FamilyText& text, int known) {
+    std::vector<model::TokenId> said;
+    const std::size_t width = text.rows.front().size();
+    for (std::size_t i = 0; i < text.greedy.size(); ++i)
+        said.push_back(best_of(logits.subspan((text.tokens.size() - 1 + i) * width, width), known));
+    return said;
+}
+
+inline std::vector<model::TokenId> whole_text(const FamilyText& text) {
+    std::vector<model::TokenId> tokens = text.tokens;
+    tokens.insert(tokens.end(), text.greedy.begin(), text.greedy.end());
+    return tokens;
+}
+
+} // namespace entrodraft
