@@ -13,12 +13,18 @@ namespace {
 
 constexpr std::size_t kLengthBytes = 8; // of the header's length, before the header
 
+constexpr std::uint64_t kZipMark = 0x04034b50; // the first four bytes of a zip archive
+
 // Little-endian, whatever this machine is. Throws BadFile where the file cannot hold such a header.
 std::size_t header_length(const MappedFile& file) {
     const auto bytes = file.bytes();
     std::uint64_t length = 0;
     for (std::size_t i = kLengthBytes; i-- > 0;)
         length = length << 8 | std::to_integer<std::uint64_t>(bytes[i]);
+    if (length > bytes.size() - kLengthBytes && (length & 0xffffffff) == kZipMark) {
+        throw BadFile(file.name() + ": a zip archive, as torch.save writes it, under a name of safetensors; rename it "
+                                    "pytorch_model.bin");
+    }
     if (length > kMaxSafetensorsHeaderBytes) {
         throw BadFile(file.name() + ": a header of " + std::to_string(length) +
                       " bytes is over the format's limit of " + std::to_string(kMaxSafetensorsHeaderBytes) +

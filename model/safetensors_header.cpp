@@ -86,7 +86,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
         return leave_to(Where::tensor);
     }
     bool key(std::string& value) override {
-        if (where_ == Where::root) return begin_tensor(std::move(value));
+        if (where_ == Where::root) return begin_tensor(value);
         if (where_ == Where::tensor) return begin_field(value);
         return true; // of the metadata or an unknown field: any
     }
@@ -117,7 +117,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
         if (--unknown_depth_ == 0) where_ = Where::tensor;
         return true;
     }
-    bool begin_tensor(std::string name) {
+    bool begin_tensor(std::string& name) {
         if (name == "__metadata__") {
             if (std::exchange(has_metadata_, true)) throw BadFile(file_ + ": header: two __metadata__");
             return leave_to(Where::metadata_value);

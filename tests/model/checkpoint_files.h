@@ -5,6 +5,7 @@
 #include "entrodraft/model/bad_file.h"
 
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,6 +20,11 @@ inline std::string message_of(const std::function<void()>& action) {
         return error.what();
     }
     return "";
+}
+
+// Of this process so far: what a bound on time is held against, since a busy machine makes wall clocks run on.
+inline double cpu_seconds() {
+    return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
 inline std::string little_endian(std::uint64_t value, int n) {
