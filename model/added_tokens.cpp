@@ -17,8 +17,9 @@ std::vector<AddedToken> added_tokens_from_json(const nlohmann::json& added_token
         if (!json.is_object()) throw BadFile("added_tokens: an entry is not an object");
         AddedToken token;
         token.content = string_field(json, "content", "added_tokens");
-        const std::string what = "added token '" + token.content + "'";
+        const std::string what = "added token " + in_quotes(token.content);
         if (token.content.empty()) throw BadFile("added_tokens: an entry has empty content");
+        check_token_length(token.content, "added_tokens");
         token.id = token_id(field(json, "id"), what);
         token.special = bool_field(json, "special", false, what);
         token.normalized = bool_field(json, "normalized", !token.special, what);
@@ -32,34 +33,22 @@ std::vector<AddedToken> added_tokens_from_json(const nlohmann::json& added_token
 
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens, const std::vector<std::string>& needles,
                                    std::shared_ptr<const CharClasses> classes)
-    : tokens_(std::move(tokens)), token_at_{-1}, classes_(std::move(classes)) {
+    : tokens_(std::move(tokens)), classes_(std::move(classes)) {
     for (std::size_t i = 0; i < needles.size(); ++i) {
-        if (!needles[i].empty()) insert(needles[i], static_cast<std::int32_t>(i));
+        if (needles[i].empty()) continue;
+        begins_[static_cast<unsigned char>(needles[i].front())] = true;
+        std::int32_t& token = needles_.at(needles[i]);
+        if (token < 0) token = static_cast<std::int32_t>(i); // of two that normalize to the same text the first counts
     }
-}
-
-void AddedTokenFinder::insert(std::string_view needle, std::int32_t token) {
-    begins_[static_cast<unsigned char>(needle.front())] = true;
-    std::int32_t node = 0;
-    for (const char byte : needle) {
-        const std::uint64_t edge = (static_cast<std::uint64_t>(node) << 8) | static_cast<unsigned char>(byte);
-        const auto [child, is_new] = children_.try_emplace(edge, static_cast<std::int32_t>(token_at_.size()));
-        if (is_new) token_at_.push_back(-1);
-        node = child->second;
-    }
-    std::int32_t& at = token_at_[static_cast<std::size_t>(node)];
-    if (at < 0) at = token; // of two that normalize to the same text the first counts
 }
 
 AddedTokenFinder::Found AddedTokenFinder::longest_at(std::string_view text, std::size_t position) const {
     Found found;
-    std::int32_t node = 0;
+    std::int32_t node = ByteTrie::kRoot;
     for (std::size_t i = position; i < text.size(); ++i) {
-        const std::uint64_t edge = (static_cast<std::uint64_t>(node) << 8) | static_cast<unsigned char>(text[i]);
-        const auto child = children_.find(edge);
-        if (child == children_.end()) break;
-        node = child->second;
-        const std::int32_t token = token_at_[static_cast<std::size_t>(node)];
+        node = needles_.next(node, text[i]);
+        if (node == ByteTrie::kNone) break;
+        const std::int32_t token = needles_.value(node);
         if (token >= 0) found = {&tokens_[static_cast<std::size_t>(token)], i + 1 - position};
     }
     return found;

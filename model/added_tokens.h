@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "entrodraft/model/byte_trie.h"
 #include "entrodraft/model/normalizer.h"
 #include "entrodraft/model/regex.h"
 #include "entrodraft/model/tokenizer.h"
@@ -52,14 +52,12 @@ class AddedTokenFinder {
         const AddedToken* token = nullptr;
         std::size_t n_bytes = 0;
     };
-    void insert(std::string_view needle, std::int32_t token);
     Found longest_at(std::string_view text, std::size_t position) const;
     bool stands_alone(std::string_view text, Span span) const;
 
     std::vector<AddedToken> tokens_;
-    std::unordered_map<std::uint64_t, std::int32_t> children_; // (node, byte) -> node
-    std::vector<std::int32_t> token_at_;                       // node -> token, -1: none; node 0 is the root
-    std::array<bool, 256> begins_{};                           // bytes with which a needle begins
+    ByteTrie needles_;               // to indices of tokens_
+    std::array<bool, 256> begins_{}; // bytes with which a needle begins
     std::shared_ptr<const CharClasses> classes_;
 };
 

@@ -1,135 +1,172 @@
-// See normalizer.h. utf8proc has the Unicode tables and composes; marks are put in order here, because
-// utf8proc's own ordering takes quadratic time on a long run of them.
+// See normalizer.h.
 #include "entrodraft/model/normalizer.h"
 
-#include <utf8proc.h>
+#include <utility>
 
-#include <algorithm>
-#include <array>
-#include <span>
-
+#include "entrodraft/model/byte_level.h"
 #include "entrodraft/model/tokenizer_json.h"
 #include "entrodraft/model/utf8.h"
 
 namespace entrodraft::model {
 namespace {
 
-struct Range {
-    utf8proc_int32_t first, last;
-};
+constexpr char32_t kDropped = 0xFFFFFFFF;
 
-// Characters with normalization data in utf8proc's Unicode 15 but none in the reference's Unicode 9, found by
-// normalizing every code point, alone and between marks, with both (U+11930: it would compose to U+11938).
-constexpr Range kInert[] = {
-    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
-    {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
-    {0xA82C, 0xA82C},   {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50},
-    {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
-    {0x11930, 0x11930}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
-    {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
-    {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136},
-    {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}};
-
-constexpr utf8proc_int32_t kFirstThatMayChange = 0x300; // everything below is in NFC already
-constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE);
-
-bool is_inert(utf8proc_int32_t character) {
-    const auto* range = std::lower_bound(std::begin(kInert), std::end(kInert), character,
-                                         [](const Range& r, utf8proc_int32_t c) { return r.last < c; });
-    return range != std::end(kInert) && range->first <= character;
-}
-
-int combining_class(utf8proc_int32_t character) {
-    return is_inert(character) ? 0 : utf8proc_get_property(character)->combining_class;
-}
-
-std::vector<utf8proc_int32_t> decompose(std::string_view text) {
-    std::vector<utf8proc_int32_t> characters;
-    characters.reserve(text.size());
-    std::array<utf8proc_int32_t, 8> parts{};
-    for (std::size_t position = 0; position < text.size();) {
-        const CodePoint point = code_point_at(text, position);
-        const auto character = static_cast<utf8proc_int32_t>(point.value);
+// Rebuilds the text character by character; `change` gives what a character becomes, or kDropped.
+template <typename Change> void change_each(NormalizedText& text, Change change) {
+    std::string out;
+    out.reserve(text.text.size());
+    for (std::size_t position = 0; position < text.text.size();) {
+        const CodePoint point = code_point_at(text.text, position);
+        const char32_t changed = change(point.value);
+        if (changed != kDropped) append_utf8(changed, out);
+        if (changed == kDropped && position == 0) text.keeps_begin = false;
         position += point.n_bytes;
-        int unused = 0;
-        const auto count = character < 0x80 || is_inert(character)
-                               ? -1
-                               : utf8proc_decompose_char(character, parts.data(), parts.size(), kOptions, &unused);
-        if (count < 0 || count > static_cast<utf8proc_ssize_t>(parts.size())) {
-            characters.push_back(character);
-        } else {
-            characters.insert(characters.end(), parts.begin(), parts.begin() + count);
-        }
     }
-    return characters;
+    text.text = std::move(out);
 }
 
-// Each run of marks between two starters by combining class, equal classes in their order.
-void order_marks(std::vector<utf8proc_int32_t>& characters) {
-    const auto is_starter = [](utf8proc_int32_t c) { return c < kFirstThatMayChange || combining_class(c) == 0; };
-    for (auto at = characters.begin(); at != characters.end();) {
-        const auto begin = std::find_if_not(at, characters.end(), is_starter);
-        at = std::find_if(begin, characters.end(), is_starter);
-        if (at - begin > 1) {
-            std::stable_sort(begin, at, [](auto a, auto b) { return combining_class(a) < combining_class(b); });
-        }
-    }
-}
-
-// Composes what lies between two inert characters, in place, and appends it as UTF-8.
-void append_composed(std::span<utf8proc_int32_t> characters, std::string& out) {
-    const auto count = utf8proc_normalize_utf32(characters.data(), static_cast<utf8proc_ssize_t>(characters.size()),
-                                                static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
-    for (utf8proc_ssize_t i = 0; i < count; ++i) {
-        append_utf8(static_cast<char32_t>(characters[static_cast<std::size_t>(i)]), out);
-    }
+// As SentencePiece's rule "nmt" does, without the part that is in the precompiled map.
+char32_t nmt_character(char32_t c) {
+    const auto in = [c](char32_t first, char32_t last) { return c >= first && c <= last; };
+    const bool dropped = in(0x1, 0x8) || c == 0xB || in(0xE, 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+    const bool blank = c == 0x9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || in(0x200B, 0x200F) ||
+                       c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+    return dropped ? kDropped : blank ? U' ' : c;
 }
 
 } // namespace
 
-std::string nfc(std::string_view text) {
-    // Lead bytes below 0xCC begin characters below U+0300.
-    const bool unchanged =
-        std::all_of(text.begin(), text.end(), [](char byte) { return static_cast<unsigned char>(byte) < 0xCC; });
-    if (unchanged) return std::string(text);
-    std::vector<utf8proc_int32_t> characters = decompose(text);
-    order_marks(characters);
-    std::string out;
-    out.reserve(text.size());
-    for (auto begin = characters.begin(); begin != characters.end();) {
-        const auto inert = std::find_if(begin, characters.end(), is_inert);
-        append_composed({begin, inert}, out);
-        if (inert == characters.end()) break;
-        append_utf8(static_cast<char32_t>(*inert), out);
-        begin = inert + 1;
+Pattern pattern_from_json(const nlohmann::json& pattern, const std::string& what) {
+    if (!pattern.contains("String")) {
+        const std::string& expression = string_field(pattern, "Regex", what);
+        try {
+            return Regex(expression);
+        } catch (const BadFile& error) {
+            throw BadFile(what + ": " + error.what());
+        }
     }
-    return out;
+    const std::string& text = string_field(pattern, "String", what);
+    if (text.empty()) throw BadFile(what + " is empty");
+    return text;
 }
 
-Normalizer Normalizer::from_json(const nlohmann::json& normalizer) {
+std::vector<Span> find_all(const Pattern& pattern, std::string_view text) {
+    if (const auto* regex = std::get_if<Regex>(&pattern)) return regex->find_all(text);
+    const std::string& needle = std::get<std::string>(pattern);
+    std::vector<Span> matches;
+    for (std::size_t at = text.find(needle); at != std::string_view::npos; at = text.find(needle, at + needle.size())) {
+        matches.push_back({at, at + needle.size()});
+    }
+    return matches;
+}
+
+Normalizer Normalizer::from_json(const nlohmann::json& normalizer, std::shared_ptr<const CharClasses> classes) {
     Normalizer result;
+    result.classes_ = std::move(classes);
     if (!normalizer.is_null()) result.add(normalizer, 0);
     return result;
 }
 
 void Normalizer::add(const nlohmann::json& step, int depth) {
-    const std::string type = component_type(step, "normalizer", depth);
-    if (type == "NFC") {
-        steps_.emplace_back(NfcStep{});
+    const std::string& type = component_type(step, "normalizer", depth);
+    const std::string what = "normalizer " + type;
+    if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
+        steps_.emplace_back(NormalFormStep{type == "NFC"    ? NormalForm::nfc
+                                           : type == "NFD"  ? NormalForm::nfd
+                                           : type == "NFKC" ? NormalForm::nfkc
+                                                            : NormalForm::nfkd});
+    } else if (type == "Lowercase") {
+        steps_.emplace_back(LowercaseStep{});
+    } else if (type == "Strip") {
+        steps_.emplace_back(
+            StripStep{bool_field(step, "strip_left", true, what), bool_field(step, "strip_right", true, what)});
+    } else if (type == "StripAccents") {
+        steps_.emplace_back(StripAccentsStep{});
+    } else if (type == "Prepend") {
+        steps_.emplace_back(PrependStep{string_field(step, "prepend", what)});
+    } else if (type == "Replace") {
+        steps_.emplace_back(ReplaceStep{pattern_from_json(object_field(step, "pattern", what), what + ": the pattern"),
+                                        string_field(step, "content", what)});
+    } else if (type == "Precompiled") {
+        steps_.emplace_back(
+            PrecompiledStep{std::make_shared<const PrecompiledMap>(string_field(step, "precompiled_charsmap", what))});
+    } else if (type == "Nmt") {
+        steps_.emplace_back(NmtStep{});
+    } else if (type == "ByteLevel") {
+        steps_.emplace_back(ByteLevelNormalizerStep{});
     } else if (type == "Sequence") {
-        for (const auto& part : array_field(step, "normalizers", "normalizer Sequence"))
+        for (const auto& part : array_field(step, "normalizers", what))
             add(part, depth + 1);
     } else {
         throw_unsupported("normalizer", type);
     }
 }
 
-std::string Normalizer::normalize(std::string_view text) const {
-    std::string result(text);
-    for (const NormalizerStep& step : steps_) {
-        std::visit([&](const NfcStep&) { result = nfc(result); }, step);
-    }
+NormalizedText Normalizer::normalize(std::string_view text) const {
+    NormalizedText result{std::string(text), true};
+    for (const NormalizerStep& step : steps_)
+        std::visit([&](const auto& s) { apply(s, result); }, step);
     return result;
+}
+
+void Normalizer::apply(const NormalFormStep& step, NormalizedText& text) const {
+    text.text = normal_form(text.text, step.form);
+}
+
+void Normalizer::apply(const LowercaseStep& /*step*/, NormalizedText& text) const {
+    text.text = lower_case(text.text);
+}
+
+void Normalizer::apply(const StripStep& step, NormalizedText& text) const {
+    const auto is_space = [&](std::size_t at) {
+        return classes_->is(code_point_at(text.text, at).value, CharClasses::space);
+    };
+    std::size_t begin = 0, end = text.text.size();
+    while (step.left && begin < end && is_space(begin))
+        begin += code_point_at(text.text, begin).n_bytes;
+    while (step.right && end > begin && is_space(previous_code_point(text.text, end)))
+        end = previous_code_point(text.text, end);
+    if (begin > 0) text.keeps_begin = false;
+    text.text = text.text.substr(begin, end - begin);
+}
+
+void Normalizer::apply(const StripAccentsStep& /*step*/, NormalizedText& text) const {
+    change_each(text, [&](char32_t c) { return classes_->is(c, CharClasses::mark) ? kDropped : c; });
+}
+
+void Normalizer::apply(const PrependStep& step, NormalizedText& text) const {
+    if (!text.text.empty()) text.text.insert(0, step.text);
+}
+
+void Normalizer::apply(const ReplaceStep& step, NormalizedText& text) const {
+    if (text.text.empty()) return;
+    const std::vector<Span> matches = find_all(step.pattern, text.text);
+    if (matches.empty()) return;
+    std::string out;
+    std::size_t end = 0;
+    for (const Span& match : matches) {
+        out.append(text.text, end, match.begin - end).append(step.content);
+        end = match.end;
+    }
+    out.append(text.text, end);
+    // What replaces several characters counts as coming from the last of them.
+    const Span& first = matches.front();
+    const bool one_character = first.end <= code_point_at(text.text, 0).n_bytes;
+    if (first.begin == 0 && first.end > 0 && !(one_character && !step.content.empty())) text.keeps_begin = false;
+    text.text = std::move(out);
+}
+
+void Normalizer::apply(const PrecompiledStep& step, NormalizedText& text) const {
+    text.text = step.map->apply(text.text);
+}
+
+void Normalizer::apply(const NmtStep& /*step*/, NormalizedText& text) const {
+    change_each(text, nmt_character);
+}
+
+void Normalizer::apply(const ByteLevelNormalizerStep& /*step*/, NormalizedText& text) const {
+    text.text = to_byte_level(text.text);
 }
 
 } // namespace entrodraft::model

@@ -39,6 +39,16 @@ TemplateStep template_from_json(const nlohmann::json& step) {
     return result;
 }
 
+// BERT's and RoBERTa's: "cls" and "sep", ["token", id] each, around the text.
+TemplateStep around_from_json(const nlohmann::json& step, const std::string& what) {
+    const auto special = [&](const char* name) -> TemplatePiece {
+        const nlohmann::json& pair = array_field(step, name, what);
+        if (pair.size() != 2) throw BadFile(what + ": '" + name + "' is not [\"token\", id]");
+        return std::vector<TokenId>{token_id(pair[1], what)};
+    };
+    return {{special("cls"), TextPiece{}, special("sep")}};
+}
+
 } // namespace
 
 PostProcessor PostProcessor::from_json(const nlohmann::json& post_processor) {
@@ -51,6 +61,8 @@ void PostProcessor::add(const nlohmann::json& step, int depth) {
     const std::string& type = component_type(step, "post_processor", depth);
     if (type == "TemplateProcessing") {
         steps_.push_back(template_from_json(step));
+    } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+        steps_.push_back(around_from_json(step, "post_processor " + type));
     } else if (type == "Sequence") {
         for (const auto& part : array_field(step, "processors", "post_processor Sequence"))
             add(part, depth + 1);

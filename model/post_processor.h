@@ -1,5 +1,6 @@
-// The post_processor of a tokenizer.json: where special tokens stand around a text. ByteLevel, which only trims
-// offsets, does nothing here; others than TemplateProcessing are refused by name. Called by tokenizer.
+// The post_processor of a tokenizer.json: where special tokens stand around a text. TemplateProcessing, and
+// BertProcessing and RobertaProcessing, which are fixed templates; ByteLevel, which only trims offsets, does nothing
+// here. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>

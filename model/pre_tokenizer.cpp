@@ -17,14 +17,6 @@ struct Part {
     bool is_match = false;
 };
 
-std::vector<Span> find_all(const std::string& needle, std::string_view text) {
-    std::vector<Span> matches;
-    for (std::size_t at = text.find(needle); at != std::string_view::npos; at = text.find(needle, at + needle.size())) {
-        matches.push_back({at, at + needle.size()});
-    }
-    return matches;
-}
-
 // Matches and what lies between them, in order; a match may be empty.
 std::vector<Part> parts_of(const std::vector<Span>& matches, std::size_t size, bool invert) {
     std::vector<Part> parts;
@@ -79,115 +71,174 @@ std::vector<Span> cut(std::vector<Part> parts, SplitBehavior behavior) {
 // Replaces each piece by its parts; `cut_piece` gives their spans within the piece.
 template <typename CutPiece> void cut_each(Pieces& pieces, CutPiece cut_piece) {
     std::vector<Span> spans;
+    spans.reserve(pieces.spans.size());
     for (const Span& piece : pieces.spans) {
         const std::string_view text(pieces.text.data() + piece.begin, piece.end - piece.begin);
         for (const Span& part : cut_piece(text)) {
             if (part.begin < part.end) spans.push_back({piece.begin + part.begin, piece.begin + part.end});
         }
     }
+    if (!spans.empty() && spans.front().begin > pieces.spans.front().begin) pieces.at_begin = false;
     pieces.spans = std::move(spans);
 }
 
-// Rebuilds the text with each piece replaced by `rewrite(piece)`.
-template <typename Rewrite> void rewrite_each(Pieces& pieces, Rewrite rewrite) {
+// Rebuilds the text with each piece replaced by what `append(piece, is_first, text)` appends for it.
+template <typename Append> void rewrite_each(Pieces& pieces, Append append) {
     std::string text;
     text.reserve(pieces.text.size() + pieces.spans.size());
+    bool is_first = true;
     for (Span& piece : pieces.spans) {
         const std::size_t begin = text.size();
-        text += rewrite(std::string_view(pieces.text.data() + piece.begin, piece.end - piece.begin));
+        append(std::string_view(pieces.text.data() + piece.begin, piece.end - piece.begin), is_first, text);
         piece = {begin, text.size()};
+        is_first = false;
     }
     pieces.text = std::move(text);
 }
 
-SplitBehavior behavior_of(const std::string& name) {
+SplitBehavior behavior_of(const std::string& name, const std::string& what) {
     if (name == "Removed") return SplitBehavior::removed;
     if (name == "Isolated") return SplitBehavior::isolated;
     if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
     if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
     if (name == "Contiguous") return SplitBehavior::contiguous;
-    throw BadFile("pre_tokenizer Split: unknown behavior '" + name + "'");
+    throw BadFile(what + ": unknown behavior " + in_quotes(name));
 }
 
-SplitStep split_from_json(const nlohmann::json& json) {
-    const std::string what = "pre_tokenizer Split";
+SplitStep split_from_json(const nlohmann::json& json, const std::string& what) {
     SplitStep step;
-    step.behavior = behavior_of(string_field(json, "behavior", what));
+    step.behavior = behavior_of(string_field(json, "behavior", what), what);
     step.invert = bool_field(json, "invert", false, what);
     const nlohmann::json& pattern = object_field(json, "pattern", what);
-    if (pattern.contains("String")) {
-        const std::string& text = string_field(pattern, "String", what + " pattern");
-        if (text.empty()) throw BadFile(what + ": the pattern is empty");
-        step.pattern = text;
-        return step;
-    }
-    const std::string& expression = string_field(pattern, "Regex", what + " pattern");
-    const auto known = known_pattern(expression);
+    const nlohmann::json& expression = field(pattern, "Regex");
+    const auto known = expression.is_string() ? known_pattern(expression.get_ref<const std::string&>()) : std::nullopt;
     if (known && step.behavior == SplitBehavior::isolated) {
         step.pattern = *known; // covers the text without a gap, so that isolated and inverted are the same
     } else {
-        step.pattern = Regex(expression);
+        step.pattern = pattern_from_json(pattern, what + ": the pattern");
     }
     return step;
 }
 
+MetaspaceStep metaspace_from_json(const nlohmann::json& json, const std::string& what) {
+    return {character_field(json, "replacement", what), prepend_scheme_from_json(json, what),
+            bool_field(json, "split", true, what)};
+}
+
 } // namespace
+
+PrependScheme prepend_scheme_from_json(const nlohmann::json& json, const std::string& what) {
+    const nlohmann::json& name = field(json, "prepend_scheme");
+    PrependScheme scheme = PrependScheme::always;
+    if (name == "first") {
+        scheme = PrependScheme::first;
+    } else if (name == "never") {
+        scheme = PrependScheme::never;
+    } else if (!name.is_null() && name != "always") {
+        throw BadFile(what + ": 'prepend_scheme' is none of always, first, never");
+    }
+    if (!bool_field(json, "add_prefix_space", true, what)) {
+        if (!name.is_null() && scheme != PrependScheme::never) {
+            throw BadFile(what + ": 'add_prefix_space' and 'prepend_scheme' contradict each other");
+        }
+        scheme = PrependScheme::never;
+    }
+    return scheme;
+}
 
 PreTokenizer PreTokenizer::from_json(const nlohmann::json& pre_tokenizer, std::shared_ptr<const CharClasses> classes) {
     PreTokenizer result;
     result.classes_ = std::move(classes);
     if (!pre_tokenizer.is_null()) result.add(pre_tokenizer, 0);
-    const auto byte_levels =
-        std::count_if(result.steps_.begin(), result.steps_.end(),
-                      [](const PreTokenizerStep& step) { return std::holds_alternative<ByteLevelStep>(step); });
-    if (byte_levels != 1) {
-        throw BadFile("pre_tokenizer has " + std::to_string(byte_levels) +
-                      " ByteLevel steps: only byte-level BPE, which has one, is supported yet");
-    }
     return result;
 }
 
 void PreTokenizer::add(const nlohmann::json& step, int depth) {
     const std::string& type = component_type(step, "pre_tokenizer", depth);
+    const std::string what = "pre_tokenizer " + type;
+    const auto add_classes = [&](unsigned classes, SplitBehavior behavior) {
+        steps_.emplace_back(SplitStep{ClassPattern{classes}, behavior, false});
+    };
     if (type == "ByteLevel") {
-        steps_.emplace_back(ByteLevelStep{bool_field(step, "add_prefix_space", true, "pre_tokenizer ByteLevel"),
-                                          bool_field(step, "use_regex", true, "pre_tokenizer ByteLevel")});
+        steps_.emplace_back(
+            ByteLevelStep{bool_field(step, "add_prefix_space", true, what), bool_field(step, "use_regex", true, what)});
     } else if (type == "Split") {
-        steps_.emplace_back(split_from_json(step));
+        steps_.emplace_back(split_from_json(step, what));
     } else if (type == "Digits") {
-        steps_.emplace_back(DigitsStep{bool_field(step, "individual_digits", false, "pre_tokenizer Digits")});
+        const bool individual = bool_field(step, "individual_digits", false, what);
+        add_classes(CharClasses::numeric, individual ? SplitBehavior::isolated : SplitBehavior::contiguous);
+    } else if (type == "Punctuation") {
+        const bool is_said = !field(step, "behavior").is_null();
+        add_classes(CharClasses::punctuation,
+                    is_said ? behavior_of(string_field(step, "behavior", what), what) : SplitBehavior::isolated);
+    } else if (type == "WhitespaceSplit") {
+        add_classes(CharClasses::space, SplitBehavior::removed);
+    } else if (type == "Whitespace") {
+        steps_.emplace_back(SplitStep{WordRunPattern{}, SplitBehavior::removed, true});
+    } else if (type == "CharDelimiterSplit") {
+        steps_.emplace_back(
+            SplitStep{Pattern(character_field(step, "delimiter", what)), SplitBehavior::removed, false});
+    } else if (type == "Metaspace") {
+        steps_.emplace_back(metaspace_from_json(step, what));
     } else if (type == "Sequence") {
-        for (const auto& part : array_field(step, "pretokenizers", "pre_tokenizer Sequence"))
+        for (const auto& part : array_field(step, "pretokenizers", what))
             add(part, depth + 1);
     } else {
         throw_unsupported("pre_tokenizer", type);
     }
 }
 
-Pieces PreTokenizer::split(std::string_view text) const {
-    Pieces pieces{std::string(text), {}};
+bool PreTokenizer::gives_bytes() const {
+    return !steps_.empty() && std::holds_alternative<ByteLevelStep>(steps_.back());
+}
+
+Pieces PreTokenizer::split(std::string_view text, bool at_begin) const {
+    Pieces pieces{std::string(text), {}, at_begin};
     if (!text.empty()) pieces.spans.push_back({0, text.size()});
-    bool in_alphabet = false;
     for (const PreTokenizerStep& step : steps_) {
         std::visit([&](const auto& s) { apply(s, pieces); }, step);
         // Steps after ByteLevel see its alphabet, where a letter of two bytes is two characters.
         if (std::holds_alternative<ByteLevelStep>(step) && &step != &steps_.back()) {
-            rewrite_each(pieces, to_byte_level);
-            in_alphabet = true;
+            rewrite_each(pieces, [](std::string_view piece, bool, std::string& out) { out += to_byte_level(piece); });
         }
     }
-    if (in_alphabet) rewrite_each(pieces, [](std::string_view piece) { return from_byte_level(piece).value(); });
     return pieces;
 }
 
 void PreTokenizer::apply(const ByteLevelStep& step, Pieces& pieces) const {
     const auto lacks_space = [&](const Span& piece) { return pieces.text[piece.begin] != ' '; };
     if (step.add_prefix_space && std::any_of(pieces.spans.begin(), pieces.spans.end(), lacks_space)) {
-        rewrite_each(pieces, [](std::string_view piece) {
-            return piece.front() == ' ' ? std::string(piece) : " " + std::string(piece);
+        rewrite_each(pieces, [](std::string_view piece, bool, std::string& out) {
+            if (piece.front() != ' ') out.push_back(' ');
+            out += piece;
         });
     }
     if (step.use_regex) apply(SplitStep{WordPattern::gpt2, SplitBehavior::isolated, false}, pieces);
+}
+
+std::vector<Span> PreTokenizer::matches_of(const SplitStep& step, std::string_view text) const {
+    if (const auto* pattern = std::get_if<Pattern>(&step.pattern)) return find_all(*pattern, text);
+    const auto* single = std::get_if<ClassPattern>(&step.pattern);
+    std::vector<Span> matches;
+    unsigned class_before = 0; // of the run that the last match is
+    for (std::size_t position = 0; position < text.size();) {
+        const CodePoint point = code_point_at(text, position);
+        const Span here{position, position + point.n_bytes};
+        position = here.end;
+        if (single != nullptr) {
+            if (classes_->is(point.value, single->classes)) matches.push_back(here);
+            continue;
+        }
+        const unsigned of = classes_->of(point.value) & (CharClasses::word | CharClasses::space);
+        if (of == CharClasses::space) continue;
+        if (!matches.empty() && matches.back().end == here.begin && class_before == of) {
+            matches.back().end = here.end;
+        } else {
+            matches.push_back(here);
+        }
+        class_before = of;
+    }
+    return matches;
 }
 
 void PreTokenizer::apply(const SplitStep& step, Pieces& pieces) const {
@@ -201,24 +252,24 @@ void PreTokenizer::apply(const SplitStep& step, Pieces& pieces) const {
         return;
     }
     cut_each(pieces, [&](std::string_view text) {
-        const auto* needle = std::get_if<std::string>(&step.pattern);
-        const std::vector<Span> matches =
-            needle ? find_all(*needle, text) : std::get<Regex>(step.pattern).find_all(text);
-        return cut(parts_of(matches, text.size(), step.invert), step.behavior);
+        return cut(parts_of(matches_of(step, text), text.size(), step.invert), step.behavior);
     });
 }
 
-void PreTokenizer::apply(const DigitsStep& step, Pieces& pieces) const {
-    cut_each(pieces, [&](std::string_view text) {
-        std::vector<Span> digits;
-        for (std::size_t position = 0; position < text.size();) {
-            const CodePoint point = code_point_at(text, position);
-            if (classes_->is(point.value, CharClasses::number)) digits.push_back({position, position + point.n_bytes});
-            position += point.n_bytes;
+void PreTokenizer::apply(const MetaspaceStep& step, Pieces& pieces) const {
+    rewrite_each(pieces, [&](std::string_view piece, bool is_first, std::string& out) {
+        const bool wanted = step.prepend == PrependScheme::always ||
+                            (step.prepend == PrependScheme::first && is_first && pieces.at_begin);
+        if (wanted && piece.front() != ' ' && !piece.starts_with(step.replacement)) out += step.replacement;
+        for (const char byte : piece) {
+            if (byte == ' ') {
+                out += step.replacement;
+            } else {
+                out.push_back(byte);
+            }
         }
-        return cut(parts_of(digits, text.size(), false),
-                   step.individual ? SplitBehavior::isolated : SplitBehavior::contiguous);
     });
+    if (step.split) apply(SplitStep{Pattern(step.replacement), SplitBehavior::merged_with_next, false}, pieces);
 }
 
 } // namespace entrodraft::model

@@ -32,11 +32,19 @@ class Regex {
     std::shared_ptr<void> compiled_; // immutable once made: threads may share it
 };
 
-// Which of a few classes each code point is of, by the tables of the regex engine and, where these are older, of
-// Unicode 16: one byte a code point.
+// Which of a few classes each code point is of, as the reference's own tables have it (each of a Unicode version of
+// its own, hence the corrections in regex.cpp): one byte a code point.
 class CharClasses {
   public:
-    enum Class : std::uint8_t { letter = 1, number = 2, space = 4, word = 8 }; // \p{L}, \p{N}, \s, \w of Unicode
+    enum Class : std::uint8_t {
+        letter = 1,       // \p{L}
+        number = 2,       // \p{N} of the regex engine
+        space = 4,        // White_Space
+        word = 8,         // \w
+        punctuation = 16, // \p{P} and the symbols of ASCII
+        mark = 32,        // \p{M}
+        numeric = 64,     // \p{N} of the Digits pre-tokenizer, whose Unicode is newer
+    };
 
     CharClasses();
     bool is(char32_t code_point, unsigned classes) const { return (flags_[code_point] & classes) != 0; }

@@ -1,24 +1,29 @@
 // See tokenizer.h. Puts the components of a tokenizer.json together: added tokens, normalizer, pre_tokenizer and
-// BPE on the way in, the template of special tokens at the end of it, and the bytes of tokens on the way out.
+// model on the way in, the template of special tokens at the end of it, and the decoder on the way out.
 // The file's truncation and padding are not applied: lengths are the caller's business.
 #include "entrodraft/model/tokenizer.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <variant>
 
 #include "entrodraft/model/added_tokens.h"
 #include "entrodraft/model/bpe.h"
-#include "entrodraft/model/byte_level.h"
 #include "entrodraft/model/json_file.h"
 #include "entrodraft/model/normalizer.h"
 #include "entrodraft/model/post_processor.h"
 #include "entrodraft/model/pre_tokenizer.h"
+#include "entrodraft/model/token_decoder.h"
 #include "entrodraft/model/tokenizer_json.h"
+#include "entrodraft/model/unigram.h"
 #include "entrodraft/model/utf8.h"
+#include "entrodraft/model/vocabulary_files.h"
 
 namespace entrodraft::model {
 namespace {
@@ -27,41 +32,43 @@ constexpr std::size_t kMaxFileBytes = std::size_t{256} << 20;
 
 // One entry of the whole vocabulary, the model's and the added tokens'.
 struct Entry {
-    std::string content; // as in the file
-    std::string bytes;   // what it stands for in text
+    std::string content;  // as in the file
+    std::string prepared; // as the decoder takes it
     bool special = false;
 };
 
 using Entries = std::vector<std::optional<Entry>>; // by id
+using Tokens = std::vector<std::optional<std::string>>;
 
-// As the reference decodes: in the byte-level alphabet where every character is of it, else as it stands.
-std::string bytes_of(const std::string& content) {
-    return from_byte_level(content).value_or(content);
-}
-
-// An added token with normalized = true decodes as its normalized content, as in the reference.
-Entries entries_of(const BpeModel& model, const std::vector<AddedToken>& added, const Normalizer& normalizer) {
-    Entries entries(model.tokens.size());
+// An added token with normalized = true decodes as its normalized content, and special is what decodes as some special
+// token's content: both as in the reference.
+Entries entries_of(const Tokens& tokens, const std::vector<AddedToken>& added, const Normalizer& normalizer,
+                   const TokenDecoder& decoder) {
+    Entries entries(tokens.size());
     std::unordered_map<std::string_view, TokenId> ids;
-    for (std::size_t id = 0; id < model.tokens.size(); ++id) {
-        if (!model.tokens[id]) continue;
-        entries[id] = Entry{*model.tokens[id], bytes_of(*model.tokens[id]), false};
-        ids.emplace(*model.tokens[id], static_cast<TokenId>(id));
+    for (std::size_t id = 0; id < tokens.size(); ++id) {
+        if (!tokens[id]) continue;
+        entries[id] = Entry{*tokens[id], decoder.prepare(*tokens[id]), false};
+        ids[*tokens[id]] = static_cast<TokenId>(id); // of two equal pieces of a Unigram the last counts
+    }
+    std::unordered_set<std::string_view> special;
+    for (const AddedToken& token : added) {
+        if (token.special) special.insert(token.content);
     }
     for (const AddedToken& token : added) {
         const auto index = static_cast<std::size_t>(token.id);
         const auto [known, is_new] = ids.try_emplace(token.content, token.id);
         if (known->second != token.id) {
-            throw BadFile("added token '" + token.content + "' has the ids " + std::to_string(token.id) + " and " +
-                          std::to_string(known->second));
+            throw BadFile("added token " + in_quotes(token.content) + " has the ids " + std::to_string(token.id) +
+                          " and " + std::to_string(known->second));
         }
         if (entries.size() <= index) entries.resize(index + 1);
         if (entries[index] && entries[index]->content != token.content) {
-            throw BadFile("added token '" + token.content + "' has the same id " + std::to_string(token.id) +
-                          " as the token '" + entries[index]->content + "'");
+            throw BadFile("added token " + in_quotes(token.content) + " has the same id " + std::to_string(token.id) +
+                          " as the token " + in_quotes(entries[index]->content));
         }
-        const std::string decoded = token.normalized ? normalizer.normalize(token.content) : token.content;
-        entries[index] = Entry{token.content, bytes_of(decoded), token.special};
+        const std::string decoded = token.normalized ? normalizer.normalize(token.content).text : token.content;
+        entries[index] = Entry{token.content, decoder.prepare(decoded), special.contains(decoded)};
     }
     return entries;
 }
@@ -73,25 +80,9 @@ AddedTokenFinder finder_of(const std::vector<AddedToken>& added, bool normalized
     std::copy_if(added.begin(), added.end(), std::back_inserter(tokens), wanted);
     std::vector<std::string> needles;
     for (const AddedToken& token : tokens) {
-        needles.push_back(normalized ? normalizer.normalize(token.content) : token.content);
+        needles.push_back(normalized ? normalizer.normalize(token.content).text : token.content);
     }
     return {std::move(tokens), needles, classes};
-}
-
-// Only ByteLevel is supported, alone or in a Sequence, where Fuse may follow: there is one string to fuse by then.
-void check_decoder(const nlohmann::json& decoder, int depth, bool& has_byte_level) {
-    const std::string& type = component_type(decoder, "decoder", depth);
-    if (type == "Sequence") {
-        for (const auto& part : array_field(decoder, "decoders", "decoder Sequence")) {
-            check_decoder(part, depth + 1, has_byte_level);
-        }
-    } else if (type == "ByteLevel" && !has_byte_level) {
-        has_byte_level = true;
-    } else if (type != "Fuse") {
-        throw_unsupported("decoder", type);
-    } else if (!has_byte_level) {
-        throw BadFile("decoder: a Fuse before ByteLevel is not supported yet");
-    }
 }
 
 class Fnv1a {
@@ -110,7 +101,22 @@ class Fnv1a {
     std::uint64_t hash_ = 0xCBF29CE484222325U;
 };
 
-std::uint64_t fingerprint_of(const Entries& entries, const std::vector<Merge>& merges) {
+using ModelFile = std::variant<BpeModel, UnigramModel>;
+
+// Old files lack the type: then what is there says it.
+ModelFile model_from_json(const nlohmann::json& model) {
+    if (!model.is_object()) throw BadFile("'model' is missing or not an object");
+    const bool has_type = !field(model, "type").is_null();
+    const std::string type = has_type                           ? string_field(model, "type", "model")
+                             : model.contains("merges")         ? "BPE"
+                             : field(model, "vocab").is_array() ? "Unigram"
+                                                                : "(none)";
+    if (type == "BPE") return bpe_model_from_json(model);
+    if (type == "Unigram") return unigram_model_from_json(model);
+    throw_unsupported("model", type);
+}
+
+std::uint64_t fingerprint_of(const Entries& entries, const ModelFile& model) {
     Fnv1a hash;
     for (std::size_t id = 0; id < entries.size(); ++id) {
         if (!entries[id]) continue;
@@ -118,27 +124,39 @@ std::uint64_t fingerprint_of(const Entries& entries, const std::vector<Merge>& m
         hash.add(entries[id]->content.size());
         hash.add(entries[id]->content);
     }
-    for (const Merge& merge : merges) {
-        hash.add(static_cast<std::uint64_t>(merge.left));
-        hash.add(static_cast<std::uint64_t>(merge.right));
+    if (const auto* bpe = std::get_if<BpeModel>(&model)) {
+        for (const Merge& merge : bpe->merges) {
+            hash.add(static_cast<std::uint64_t>(merge.left));
+            hash.add(static_cast<std::uint64_t>(merge.right));
+        }
+        hash.add(static_cast<std::uint64_t>(bpe->byte_fallback));
+        return hash.value();
     }
+    hash.add("Unigram");
+    for (const double score : std::get<UnigramModel>(model).scores)
+        hash.add(std::bit_cast<std::uint64_t>(score));
     return hash.value();
 }
 
 } // namespace
 
 struct Tokenizer::Impl {
+    using Model = std::variant<Bpe, Unigram>;
+    using Encoder = std::variant<BpeEncoder, UnigramEncoder>;
+
     Entries entries;
     Normalizer normalizer;
     AddedTokenFinder raw_added;
     AddedTokenFinder normalized_added;
     PreTokenizer pre_tokenizer;
-    Bpe bpe;
+    Model model;
     PostProcessor post_processor;
+    TokenDecoder decoder;
     std::uint64_t fingerprint = 0;
 
     static std::unique_ptr<Impl> from_json(const nlohmann::json& file);
-    void encode_normalized(std::string_view text, WordEncoder& words, std::vector<TokenId>& ids) const;
+    Encoder encoder() const;
+    void encode_part(std::string_view text, bool at_begin, Encoder& words, std::vector<TokenId>& ids) const;
     const Entry& entry(TokenId id) const;
 };
 
@@ -146,42 +164,63 @@ std::unique_ptr<Tokenizer::Impl> Tokenizer::Impl::from_json(const nlohmann::json
     if (!file.is_object()) throw BadFile("not an object");
     const nlohmann::json& version = field(file, "version");
     if (!version.is_null() && version != "1.0") throw BadFile("'version' is not \"1.0\"");
-    const BpeModel model = bpe_model_from_json(field(file, "model"));
+    ModelFile model = model_from_json(field(file, "model"));
+    const Tokens& tokens = std::visit([](const auto& m) -> const Tokens& { return m.tokens; }, model);
     const std::vector<AddedToken> added = added_tokens_from_json(field(file, "added_tokens"));
-    bool has_byte_level = false;
-    check_decoder(field(file, "decoder"), 0, has_byte_level);
-    if (!has_byte_level) throw BadFile("decoder has no ByteLevel: not supported yet");
 
     const auto classes = std::make_shared<const CharClasses>();
-    Normalizer normalizer = Normalizer::from_json(field(file, "normalizer"));
-    Entries entries = entries_of(model, added, normalizer);
+    TokenDecoder decoder = TokenDecoder::from_json(field(file, "decoder"));
+    Normalizer normalizer = Normalizer::from_json(field(file, "normalizer"), classes);
+    PreTokenizer pre_tokenizer = PreTokenizer::from_json(field(file, "pre_tokenizer"), classes);
+    Entries entries = entries_of(tokens, added, normalizer, decoder);
     AddedTokenFinder raw_added = finder_of(added, false, normalizer, classes);
     AddedTokenFinder normalized_added = finder_of(added, true, normalizer, classes);
     PostProcessor post_processor = PostProcessor::from_json(field(file, "post_processor"));
     for (const TokenId id : post_processor.special_ids()) {
         const auto index = static_cast<std::size_t>(id);
         if (index >= entries.size() || !entries[index]) {
-            throw BadFile("post_processor TemplateProcessing: no token has the id " + std::to_string(id));
+            throw BadFile("post_processor: no token has the id " + std::to_string(id));
         }
     }
-    const std::uint64_t fingerprint = fingerprint_of(entries, model.merges);
+    const std::uint64_t fingerprint = fingerprint_of(entries, model);
+    const auto made = [&]() -> Model {
+        if (auto* bpe = std::get_if<BpeModel>(&model)) return Bpe(std::move(*bpe), pre_tokenizer.gives_bytes());
+        return Unigram(std::get<UnigramModel>(model));
+    };
+    Model ready = made();
     return std::make_unique<Impl>(Impl{std::move(entries), std::move(normalizer), std::move(raw_added),
-                                       std::move(normalized_added),
-                                       PreTokenizer::from_json(field(file, "pre_tokenizer"), classes), Bpe(model),
-                                       std::move(post_processor), fingerprint});
+                                       std::move(normalized_added), std::move(pre_tokenizer), std::move(ready),
+                                       std::move(post_processor), std::move(decoder), fingerprint});
 }
 
-void Tokenizer::Impl::encode_normalized(std::string_view text, WordEncoder& words, std::vector<TokenId>& ids) const {
+Tokenizer::Impl::Encoder Tokenizer::Impl::encoder() const {
+    if (const auto* bpe = std::get_if<Bpe>(&model)) return BpeEncoder(*bpe);
+    return UnigramEncoder(std::get<Unigram>(model));
+}
+
+// What lies between added tokens. `at_begin`: it is the beginning of the whole text.
+void Tokenizer::Impl::encode_part(std::string_view text, bool at_begin, Encoder& words,
+                                  std::vector<TokenId>& ids) const {
+    NormalizedText normalized;
+    if (!normalizer.changes_nothing()) {
+        normalized = normalizer.normalize(text);
+        text = normalized.text;
+    }
     for (const Segment& segment : normalized_added.split(text)) {
         if (segment.id >= 0) {
             ids.push_back(segment.id);
             continue;
         }
         const Pieces pieces =
-            pre_tokenizer.split(text.substr(segment.span.begin, segment.span.end - segment.span.begin));
+            pre_tokenizer.split(text.substr(segment.span.begin, segment.span.end - segment.span.begin),
+                                at_begin && normalized.keeps_begin && segment.span.begin == 0);
         const std::string_view bytes = pieces.text;
-        for (const Span& span : pieces.spans)
-            words.encode(bytes.substr(span.begin, span.end - span.begin), ids);
+        std::visit(
+            [&](auto& encoder) {
+                for (const Span& span : pieces.spans)
+                    encoder.encode(bytes.substr(span.begin, span.end - span.begin), ids);
+            },
+            words);
     }
 }
 
@@ -196,11 +235,12 @@ const Entry& Tokenizer::Impl::entry(TokenId id) const {
 
 Tokenizer Tokenizer::open(const std::filesystem::path& directory) {
     const std::filesystem::path path = directory / "tokenizer.json";
-    const nlohmann::json file = read_json_file(path, kMaxFileBytes);
+    const bool has_file = std::filesystem::exists(path);
+    const nlohmann::json file = has_file ? read_json_file(path, kMaxFileBytes) : tokenizer_from_vocabulary(directory);
     try {
         return Tokenizer(Impl::from_json(file));
     } catch (const BadFile& error) {
-        throw BadFile(path.string() + ": " + error.what());
+        throw BadFile((has_file ? path : directory / "vocab.json").string() + ": " + error.what());
     }
 }
 
@@ -215,34 +255,35 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special_t
     }
     std::vector<TokenId> ids;
     ids.reserve(text.size() / 3);
-    WordEncoder words(impl_->bpe);
+    Impl::Encoder words = impl_->encoder();
     for (const Segment& segment : impl_->raw_added.split(text)) {
-        const std::string_view part = text.substr(segment.span.begin, segment.span.end - segment.span.begin);
         if (segment.id >= 0) {
             ids.push_back(segment.id);
-        } else if (impl_->normalizer.changes_nothing()) {
-            impl_->encode_normalized(part, words, ids);
         } else {
-            impl_->encode_normalized(impl_->normalizer.normalize(part), words, ids);
+            const std::string_view part = text.substr(segment.span.begin, segment.span.end - segment.span.begin);
+            impl_->encode_part(part, segment.span.begin == 0, words, ids);
         }
     }
     return impl_->post_processor.process(std::move(ids), add_special_tokens);
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
-    std::string bytes;
+    TokenStream stream(impl_->decoder);
+    std::string text;
     for (const TokenId id : ids) {
         const Entry& entry = impl_->entry(id);
-        if (!(skip_special_tokens && entry.special)) bytes += entry.bytes;
+        if (!(skip_special_tokens && entry.special)) stream.push(entry.prepared, text);
     }
-    std::string text;
-    text.reserve(bytes.size());
-    append_lossy(bytes, true, text);
+    stream.finish(text);
     return text;
 }
 
+const std::string& Tokenizer::token(TokenId id) const {
+    return impl_->entry(id).content;
+}
+
 std::string Tokenizer::token_bytes(TokenId id) const {
-    return impl_->entry(id).bytes;
+    return impl_->decoder.bytes_of(impl_->entry(id).prepared);
 }
 
 bool Tokenizer::is_special(TokenId id) const {
@@ -257,22 +298,28 @@ std::uint64_t Tokenizer::fingerprint() const {
     return impl_->fingerprint;
 }
 
+std::string_view Tokenizer::kind() const {
+    return std::holds_alternative<Bpe>(impl_->model) ? "BPE" : "Unigram";
+}
+
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
-    : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens) {}
+    : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens),
+      stream_(std::make_unique<TokenStream>(tokenizer.impl_->decoder)) {}
+
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
+StreamDecoder::~StreamDecoder() = default;
 
 std::string StreamDecoder::push(TokenId id) {
-    std::string bytes = tokenizer_->token_bytes(id);
-    if (skip_special_tokens_ && tokenizer_->is_special(id)) return {};
-    pending_ += bytes;
+    const Entry& entry = tokenizer_->impl_->entry(id);
     std::string text;
-    pending_.erase(0, append_lossy(pending_, false, text));
+    if (!(skip_special_tokens_ && entry.special)) stream_->push(entry.prepared, text);
     return text;
 }
 
 std::string StreamDecoder::finish() {
     std::string text;
-    append_lossy(pending_, true, text);
-    pending_.clear();
+    stream_->finish(text);
     return text;
 }
 

@@ -8,14 +8,16 @@
 #include <string>
 
 #include "entrodraft/model/bad_file.h"
+#include "entrodraft/model/utf8.h"
 
 namespace entrodraft::model {
 
 constexpr int kMaxSequenceDepth = 16;               // of Sequence components in one another
 constexpr std::int64_t kMaxTokenId = 4'000'000 - 1; // a vocabulary beyond this is taken for a broken file
+constexpr std::size_t kMaxTokenBytes = 4096;        // and so is a token beyond this: looking for it takes its length
 
 [[noreturn]] inline void throw_unsupported(const std::string& component, const std::string& type) {
-    throw BadFile(component + " type '" + type + "' is not supported yet");
+    throw BadFile(component + " type " + in_quotes(type) + " is not supported");
 }
 
 // The field's value, or null where it is missing.
@@ -29,6 +31,15 @@ inline const std::string& string_field(const nlohmann::json& object, const char*
     const nlohmann::json& value = field(object, name);
     if (!value.is_string()) throw BadFile(what + ": '" + name + "' is missing or not a string");
     return value.get_ref<const std::string&>();
+}
+
+// One character, as UTF-8.
+inline const std::string& character_field(const nlohmann::json& object, const char* name, const std::string& what) {
+    const std::string& text = string_field(object, name, what);
+    if (text.empty() || code_point_at(text, 0).n_bytes != text.size()) {
+        throw BadFile(what + ": '" + name + "' is " + in_quotes(text) + ", not one character");
+    }
+    return text;
 }
 
 inline bool bool_field(const nlohmann::json& object, const char* name, bool if_missing, const std::string& what) {
@@ -59,6 +70,13 @@ inline std::int32_t token_id(const nlohmann::json& value, const std::string& wha
                       " is not a whole number from 0 to " + std::to_string(kMaxTokenId));
     }
     return static_cast<std::int32_t>(value.get<std::uint64_t>());
+}
+
+// Refuses a token longer than kMaxTokenBytes.
+inline void check_token_length(const std::string& token, const std::string& what) {
+    if (token.size() <= kMaxTokenBytes) return;
+    throw BadFile(what + ": the token " + in_quotes(token) + " has " + std::to_string(token.size()) +
+                  " bytes, more than the " + std::to_string(kMaxTokenBytes) + " that a token may have");
 }
 
 // The "type" of a component, which must be an object. Refuses Sequences nested beyond kMaxSequenceDepth.
