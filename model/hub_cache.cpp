@@ -34,7 +34,7 @@ fs::path with_home(const std::string& path, const std::string& home) {
 
 // The newest by the time of its directory, which is that of the last file put into it; by name among equals.
 std::optional<fs::path> newest_snapshot(const fs::path& snapshots) {
-    std::pair<fs::file_time_type, fs::path> newest;
+    std::pair newest(fs::file_time_type::min(), fs::path()); // times may lie before the clock's zero
     std::error_code unused;
     for (const auto& entry : fs::directory_iterator(snapshots, unused)) {
         if (!entry.is_directory(unused)) continue;
