@@ -20,6 +20,11 @@ namespace {
 constexpr int kChunk = 512; // inputs
 constexpr std::size_t kWordBytes = 4, kLineBytes = kLanes * kWordBytes;
 
+[[noreturn]] void refuse_type(const TensorView& tensor) {
+    throw BadFile((tensor.file ? *tensor.file + ": " : std::string()) + "tensor '" + tensor.name + "' has type " +
+                  tensor.dtype + "; weights must be F32, F16 or BF16");
+}
+
 // The formats of numbers: their bits, and the ways from and to float32.
 struct Float32Format {
     using Bits = float;
@@ -67,8 +72,7 @@ void convert_from(const TensorView& tensor, const std::byte* from, std::int64_t 
     case DiskType::other:
         break;
     }
-    throw BadFile((tensor.file ? *tensor.file + ": " : std::string()) + "tensor '" + tensor.name + "' has type " +
-                  tensor.dtype + "; weights must be F32, F16 or BF16");
+    refuse_type(tensor);
 }
 
 // Where input `input` of a row lies, counted from the row's beginning.
@@ -94,36 +98,60 @@ bool lies_as(const StoredRow& row, WeightType type) {
 
 // ---- 8 bits ----
 
-// Also finds what is no number, whose bits are above all others'.
-float largest_magnitude(const StoredRow& row) {
-    float values[kChunk];
-    std::uint32_t largest = 0;
-    for (std::int64_t input = 0; input < row.inputs; input += kChunk) {
-        const int count = static_cast<int>(std::min<std::int64_t>(kChunk, row.inputs - input));
-        convert_from<Float32Format>(*row.tensor, address_of(row, input), row.stride, count,
-                                    reinterpret_cast<std::byte*>(values));
-        for (int i = 0; i < count; ++i)
-            largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffu);
+// As numbers without a sign, the bits of magnitudes stand in the magnitudes' order, and those of what is no number
+// above them all.
+template <typename Format, typename Bits>
+float largest_of(const std::byte* from, std::size_t step, std::int64_t count) {
+    constexpr Bits kMagnitude = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1);
+    Bits largest = 0;
+    auto take = [&](const std::byte* at) {
+        Bits bits;
+        std::memcpy(&bits, at, sizeof(bits));
+        bits &= kMagnitude;
+        largest = bits > largest ? bits : largest;
+    };
+    if (step == sizeof(Bits)) {
+        for (std::int64_t i = 0; i < count; ++i) // the compiler makes vectors of this
+            take(from + static_cast<std::size_t>(i) * sizeof(Bits));
+    } else {
+        for (std::int64_t i = 0; i < count; ++i)
+            take(from + static_cast<std::size_t>(i) * step);
     }
-    return std::bit_cast<float>(largest);
+    return Format::to_float(std::bit_cast<typename Format::Bits>(largest));
 }
 
-// A row with an infinity or a value that is no number has no scale: its outputs will be no numbers.
+float largest_magnitude(const StoredRow& row) {
+    const std::byte* from = address_of(row, 0);
+    const auto step = static_cast<std::size_t>(row.stride);
+    switch (row.tensor->type) {
+    case DiskType::float32:
+        return largest_of<Float32Format, std::uint32_t>(from, step * 4, row.inputs);
+    case DiskType::float16:
+        return largest_of<Float16Format, std::uint16_t>(from, step * 2, row.inputs);
+    case DiskType::bfloat16:
+        return largest_of<BFloat16Format, std::uint16_t>(from, step * 2, row.inputs);
+    case DiskType::other:
+        break;
+    }
+    refuse_type(*row.tensor);
+}
+
+// A row with an infinity or a value that is no number has no scale: its outputs will be no numbers. A row that is zero
+// or so small that its scale would not be exact has scale 0.
 float scale_of(const StoredRow& row) {
     constexpr float kMost = 127;
-    const float largest = row.tensor ? largest_magnitude(row) : 0;
-    return largest <= std::numeric_limits<float>::max() ? largest / kMost : std::numeric_limits<float>::quiet_NaN();
+    using Limits = std::numeric_limits<float>;
+    const float scale = row.tensor ? largest_magnitude(row) / kMost : 0;
+    if (!(scale <= Limits::max())) return Limits::quiet_NaN();
+    return scale >= Limits::min() ? scale : 0;
 }
 
-// Weights as w + 128, nearest with ties to even.
-void quantise(const float* values, int count, float scale, std::byte* out) {
-    constexpr float kRound = 12582912.0f; // 1.5 * 2^23: adding it rounds to an integer
-    for (int i = 0; i < count; ++i) {
-        float q = scale > 0 ? values[i] / scale : 0.0f;
-        q = q > -127.0f ? q : -127.0f; // a scale that is nearly 0 is not exact
-        q = q < 127.0f ? q : 127.0f;
-        out[i] = static_cast<std::byte>(std::bit_cast<std::uint32_t>(q + (kRound + 128.0f)) & 0xffu);
-    }
+// Weights as w + 128, nearest with ties to even. The rounding is that of an addition to 1.5 * 2^23.
+void quantise(const float* values, int count, float scale, std::uint8_t* out) {
+    constexpr float kRound = 12582912.0f + 128.0f;
+    const float inverse = scale > 0 ? 1 / scale : 0;
+    for (int i = 0; i < count; ++i) // the compiler makes vectors of this, as long as it stays this short
+        out[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(values[i] * inverse + kRound) & 0xffu);
 }
 
 // ---- turning ----
@@ -144,16 +172,20 @@ inline void turn_square(const std::byte* const* rows, std::size_t offset, std::b
     *reinterpret_cast<Quad*>(out + 3 * kLineBytes) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
 }
 
-// `lines` words of each of 16 rows become as many lines.
+// `lines` words of each of 16 rows become as many lines. A square of lines at a time: 64 bytes of every row at once,
+// since rows a power of two apart push each other out of the cache.
 void turn(const std::byte* const (&rows)[kLanes], int lines, std::byte* out) {
     int line = 0;
-    for (; line + 4 <= lines; line += 4, out += 4 * kLineBytes)
+    for (; line + kLanes <= lines; line += kLanes)
         for (int lane = 0; lane < kLanes; lane += 4)
-            turn_square(rows + lane, static_cast<std::size_t>(line) * kWordBytes,
-                        out + static_cast<std::size_t>(lane) * kWordBytes);
-    for (; line < lines; ++line, out += kLineBytes)
+            for (int first = line; first < line + kLanes; first += 4)
+                turn_square(rows + lane, static_cast<std::size_t>(first) * kWordBytes,
+                            out + static_cast<std::size_t>(first) * kLineBytes +
+                                static_cast<std::size_t>(lane) * kWordBytes);
+    for (; line < lines; ++line)
         for (std::size_t lane = 0; lane < kLanes; ++lane)
-            std::memcpy(out + lane * kWordBytes, rows[lane] + static_cast<std::size_t>(line) * kWordBytes, kWordBytes);
+            std::memcpy(out + static_cast<std::size_t>(line) * kLineBytes + lane * kWordBytes,
+                        rows[lane] + static_cast<std::size_t>(line) * kWordBytes, kWordBytes);
 }
 
 // Lines of pairs, [16][2], become two runs of 16 outputs, [2][16].
@@ -199,7 +231,7 @@ const std::byte* fetch(WeightType type, const StoredRow& row, int input, int cou
         break;
     case WeightType::int8:
         convert_from<Float32Format>(*row.tensor, from, row.stride, count, reinterpret_cast<std::byte*>(staging.floats));
-        quantise(staging.floats, count, scale, to);
+        quantise(staging.floats, count, scale, reinterpret_cast<std::uint8_t*>(to));
         break;
     }
     return to;

@@ -6,9 +6,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
+#include <span>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -16,13 +20,14 @@ namespace {
 using namespace entrodraft::model;
 using entrodraft::dist::Slice;
 
-// A stored [out][in] matrix at an odd address, and its numbers.
+// A matrix stored as [out][in], or as [in][out], at an odd address, and its numbers.
 struct Stored {
     std::vector<std::byte> bytes;
-    std::vector<float> values;
+    std::vector<float> values; // in the order of the file
     TensorView view;
+    bool transposed;
 
-    Stored(DiskType type, int outputs, int inputs, unsigned seed) {
+    Stored(DiskType type, int outputs, int inputs, unsigned seed, bool turned = false) : transposed(turned) {
         std::mt19937 generator(seed);
         std::normal_distribution<float> normal;
         const std::size_t n = static_cast<std::size_t>(outputs) * static_cast<std::size_t>(inputs);
@@ -44,17 +49,31 @@ struct Stored {
             values.push_back(value);
         }
         view = {"w", "?", type, {outputs, inputs}, {data, n * size}, nullptr};
+        if (transposed) view.shape = {inputs, outputs};
     }
+    std::int64_t inputs() const { return view.shape[transposed ? 0 : 1]; }
     float at(std::int64_t output, std::int64_t input) const {
-        return values[static_cast<std::size_t>(output * view.shape[1] + input)];
+        return values[static_cast<std::size_t>(transposed ? input * view.shape[1] + output
+                                                          : output * view.shape[1] + input)];
+    }
+    // What an output's weights are multiples of as int8.
+    float scale_of(std::int64_t output) const {
+        float largest = 0;
+        for (std::int64_t input = 0; input < inputs(); ++input)
+            largest = std::max(largest, std::fabs(at(output, input)));
+        return largest / 127;
+    }
+    float packed_as(WeightType type, std::int64_t output, std::int64_t input) const {
+        const float value = at(output, input);
+        if (type == WeightType::bfloat16) return from_bfloat16(to_bfloat16(value));
+        if (type == WeightType::float16) return from_float16(to_float16(value));
+        if (type == WeightType::float32) return value;
+        const float scale = scale_of(output);
+        return scale * std::nearbyint(value * (1 / scale));
     }
 };
 
-float rounded_to(WeightType type, float value) {
-    if (type == WeightType::bfloat16) return from_bfloat16(to_bfloat16(value));
-    if (type == WeightType::float16) return from_float16(to_float16(value));
-    return value;
-}
+constexpr WeightType kTypes[] = {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8};
 
 std::string name_of(DiskType type) {
     return type == DiskType::float32 ? "F32" : type == DiskType::float16 ? "F16" : "BF16";
@@ -79,13 +98,13 @@ void check(DiskType disk, WeightType type, int threads) {
         matrix.load(parts, thread);
     }
     ASSERT_EQ(matrix.n_padded(), 144);
-    ASSERT_EQ(matrix.bytes(), 144U * (type == WeightType::float32 ? 31U : 32U) * bytes_of(type));
+    const std::size_t scales = type == WeightType::int8 ? 144U * sizeof(float) : 0;
+    ASSERT_EQ(matrix.bytes(), 144U * (type == WeightType::float32 ? 31U : 32U) * bytes_of(type) + scales);
 
     auto want = [&](int output, int input) {
-        const float value = output < 121   ? first.at(3 + output, 5 + input)
-                            : output < 141 ? second.at(output - 121, 19 + input)
-                                           : first.at(149, input);
-        return rounded_to(type, value);
+        return output < 121   ? first.packed_as(type, 3 + output, 5 + input)
+               : output < 141 ? second.packed_as(type, output - 121, 19 + input)
+                              : first.packed_as(type, 149, input);
     };
     for (int output = 0; output < n; ++output) {
         std::vector<float> row(31, -9.0F);
@@ -98,7 +117,7 @@ void check(DiskType disk, WeightType type, int threads) {
         float row[3];
         behind.read_output(output, {0, 3}, row);
         for (int input = 0; input < 3; ++input)
-            ASSERT_EQ(row[input], rounded_to(type, small.at(output, input))) << "of the matrix behind";
+            ASSERT_EQ(row[input], small.packed_as(type, output, input)) << "of the matrix behind";
     }
 
     // Multiplied by unit vectors, every weight comes out, and the padding is zero.
@@ -116,15 +135,98 @@ void check(DiskType disk, WeightType type, int threads) {
     for (int input = 0; input < k; ++input)
         for (int output = 0; output < 150; ++output) {
             const float got = y[static_cast<std::size_t>(input * 150 + output)];
-            ASSERT_EQ(got, output < n ? want(output, input) : output < 144 ? 0.0F : -9.0F) << output << ", " << input;
+            ASSERT_FLOAT_EQ(got, output < n     ? want(output, input)
+                                 : output < 144 ? 0.0F
+                                                : -9.0F)
+                << output << ", " << input;
         }
 }
 
 TEST(PackedMatrix, GivesBackWhatWasPackedForEveryTypeAndThreadCount) {
     for (const DiskType disk : {DiskType::float32, DiskType::float16, DiskType::bfloat16})
-        for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16})
+        for (const WeightType type : kTypes)
             for (int threads = 1; threads <= 5; ++threads)
                 check(disk, type, threads);
+}
+
+// All weights of a matrix of one thread, [n][k].
+std::vector<float> packed(WeightType type, int n, int k, const std::vector<MatrixPart>& parts) {
+    PackedMatrix matrix(n, k, type, 1);
+    WeightArena arena(1);
+    arena.place(matrix);
+    arena.allocate();
+    matrix.load(parts, 0);
+    std::vector<float> weights(static_cast<std::size_t>(n * k));
+    for (int output = 0; output < n; ++output)
+        matrix.read_output(output, {0, k}, weights.data() + static_cast<std::size_t>(output * k));
+    return weights;
+}
+
+TEST(PackedMatrix, TakesMatricesStoredWithInputsFirst) {
+    for (const DiskType disk : {DiskType::float32, DiskType::float16, DiskType::bfloat16})
+        for (const WeightType type : kTypes) {
+            SCOPED_TRACE(name_of(disk) + " as " + to_string(type));
+            const Stored stored(disk, 90, 700, 6, true); // longer than a chunk of the packer
+            const std::vector<float> weights = packed(
+                type, 60, 650, {{&stored.view, {40, 80}, {30, 680}, true}, {&stored.view, {0, 20}, {30, 680}, true}});
+            for (int output = 0; output < 60; ++output)
+                for (int input = 0; input < 650; ++input)
+                    ASSERT_EQ(weights[static_cast<std::size_t>(output * 650 + input)],
+                              stored.packed_as(type, output < 40 ? 40 + output : output - 40, 30 + input))
+                        << output << ", " << input;
+        }
+}
+
+TEST(PackedMatrix, FillsUpWithZerosWhatNoPartNames) {
+    for (const WeightType type : kTypes) {
+        SCOPED_TRACE(to_string(type));
+        const Stored stored(DiskType::bfloat16, 8, 40, 7);
+        // 8 outputs of 13 inputs, 5 outputs of nothing, 8 outputs again; 27 further inputs are nobody's.
+        const std::vector<float> weights =
+            packed(type, 21, 40,
+                   {{&stored.view, {0, 8}, {2, 15}}, {nullptr, {0, 5}, {0, 40}}, {&stored.view, {0, 8}, {0, 40}}});
+        for (int output = 0; output < 21; ++output)
+            for (int input = 0; input < 40; ++input) {
+                const float want = output < 8    ? (input < 13 ? stored.packed_as(type, output, 2 + input) : 0)
+                                   : output < 13 ? 0
+                                                 : stored.packed_as(type, output - 13, input);
+                ASSERT_EQ(weights[static_cast<std::size_t>(output * 40 + input)], want) << output << ", " << input;
+            }
+    }
+}
+
+TEST(PackedMatrix, EightBitWeightsAreTheSameWhateverSliceOfInputsARankHolds) {
+    const Stored stored(DiskType::float32, 20, 600, 8);
+    const std::vector<float> whole = packed(WeightType::int8, 20, 600, {{&stored.view, {0, 20}, {0, 600}}});
+    const std::vector<float> left = packed(WeightType::int8, 20, 96, {{&stored.view, {0, 20}, {0, 96}}});
+    const std::vector<float> right = packed(WeightType::int8, 20, 504, {{&stored.view, {0, 20}, {96, 600}}});
+    for (std::size_t output = 0; output < 20; ++output) {
+        for (std::size_t input = 0; input < 600; ++input)
+            ASSERT_EQ(whole[output * 600 + input],
+                      input < 96 ? left[output * 96 + input] : right[output * 504 + input - 96]);
+        const float step = stored.scale_of(static_cast<std::int64_t>(output));
+        for (std::size_t input = 0; input < 600; ++input)
+            ASSERT_NEAR(whole[output * 600 + input], stored.values[output * 600 + input], step * 0.50001F);
+    }
+}
+
+TEST(PackedMatrix, EightBitRowsOfZerosAreZerosAndInfinitiesAreNotHidden) {
+    Stored stored(DiskType::float32, 3, 8, 9);
+    std::vector<float> values(24, 0.0F); // an output of zeros, one with an infinity, one too small for a scale
+    values[11] = std::numeric_limits<float>::infinity();
+    values[16] = 1e-40F;
+    stored.view.bytes = std::as_bytes(std::span(values));
+    const std::vector<float> weights = packed(WeightType::int8, 3, 8, {{&stored.view, {0, 3}, {0, 8}}});
+    for (std::size_t input = 0; input < 8; ++input) {
+        EXPECT_EQ(weights[input], 0.0F);
+        EXPECT_TRUE(std::isnan(weights[8 + input]));
+        EXPECT_EQ(weights[16 + input], 0.0F);
+    }
+}
+
+TEST(PackedMatrix, RefusesMoreInputsThanEightBitSumsCanTake) {
+    EXPECT_NO_THROW(PackedMatrix(16, kernels::kMostInt8Inputs, WeightType::int8, 1));
+    EXPECT_THROW(PackedMatrix(16, kernels::kMostInt8Inputs + 1, WeightType::int8, 1), std::invalid_argument);
 }
 
 TEST(PackedMatrix, GivesTheSameBitsForEveryThreadCountAndAddsWhereAsked) {
