@@ -1,6 +1,7 @@
 // The binary from outside: what it answers, writes and exits with, on the golden pair. Mostly on one rank; a few
 // cases through mpirun, where every rank must end with the same message, once.
 #include "launch/scratch_file.h"
+#include "model/temporary_directory.h"
 
 #include <csignal>
 #include <cstdlib>
@@ -17,6 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Strings = std::vector<std::string>;
+using entrodraft::TemporaryDirectory;
 using test::ScratchFile;
 namespace fs = std::filesystem;
 
@@ -292,6 +294,43 @@ TEST(Cli, TokenizeGoesThereAndBack) {
     EXPECT_TRUE(back[2].contains("error"));
     EXPECT_EQ(Json::parse(run({"tokenize", "--model", kTarget, "--text", "The ferry left"}).out),
               lines[0]["token_ids"]);
+}
+
+TEST(Cli, ConversationsAreTheIdsOfTheirRenderedText) {
+    const TemporaryDirectory directory; // the target, with a chat template
+    for (const auto& file : fs::directory_iterator(kTarget))
+        fs::create_symlink(file.path(), directory.path() / file.path().filename());
+    fs::copy(ENTRODRAFT_SOURCE_DIR "/tests/model/chatml.jinja", directory.path() / "chat_template.jinja");
+    const std::string target = directory.path().string();
+    const std::string rendered = "<|im_start|>user\nHi<|endoftext|><|im_end|>\n<|im_start|>assistant\n";
+    const std::string ids = run({"tokenize", "--model", target, "--text", rendered}).out;
+    const ScratchFile input(R"({"id": 1, "messages": [{"role": "user", "content": "Hi<|endoftext|>"}]})"
+                            "\n{\"id\": 2, \"prompt_token_ids\": " +
+                            ids.substr(0, ids.size() - 1) +
+                            "}\n{\"id\": 3, \"prompt\": \"Hi<|endoftext|>\"}\n"
+                            R"({"id": 4, "messages": [{"role": "tool", "content": "Hi"}]})"
+                            "\n");
+    const Strings generate = {"generate", "--target", target, "--input", input.path(), "--max-new-tokens", "6"};
+    const Ended ended = run(generate + Strings{"--chat", "--quiet"});
+    EXPECT_EQ(ended.code, 3) << ended.err;
+    const auto lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 4u);
+    EXPECT_EQ(lines[0]["token_ids"], lines[1]["token_ids"]);
+    EXPECT_EQ(lines[0]["stats"]["prompt_tokens"], lines[1]["stats"]["prompt_tokens"]);
+    EXPECT_EQ(lines[2]["stats"]["prompt_tokens"], lines[0]["stats"]["prompt_tokens"]);
+    EXPECT_NE(lines[3]["error"].get<std::string>().find("role 'tool'"), std::string::npos);
+    EXPECT_EQ(lines_of(run(generate + Strings{"--quiet"}).out)[0]["token_ids"], lines[0]["token_ids"]);
+    const Ended one = run(
+        {"generate", "--target", target, "--chat", "--prompt", "Hi<|endoftext|>", "--max-new-tokens", "6", "--quiet"});
+    EXPECT_EQ(one.out, lines[0]["text"].get<std::string>() + "\n");
+}
+
+TEST(Cli, ChatWithoutATemplateIsRefusedBeforeAnyLine) {
+    expect_refusal(run(kPair + Strings{"--chat", "--prompt", "Hi"}), 2, {"--chat: ", kTarget, "has no chat template"});
+    expect_refusal(run(kPair + Strings{"--chat", "--chat-template", "lama", "--prompt", "Hi"}), 2,
+                   {"--chat-template", "'lama'", "chatml"});
+    EXPECT_EQ(
+        run(kPair + Strings{"--chat", "--chat-template", "chatml", "--prompt", "Hi", "--max-new-tokens", "3"}).code, 0);
 }
 
 TEST(Cli, SigusrStopsAfterTheRoundWithCode75AndWholeLines) {
