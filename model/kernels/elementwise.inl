@@ -124,10 +124,6 @@ void activate(Activation activation, float* x, const float* factor, int n) {
     }
 }
 
-void silu_multiply(float* gate, const float* up, int n) {
-    activate_each<Silu>(gate, up, n);
-}
-
 void soft_cap(float* x, float cap, int n) {
     int i = 0;
     for (; i + kWidth <= n; i += kWidth) {

@@ -71,9 +71,9 @@ struct AttentionArgs {
     int head_dim = 0;
     float scale = 1;
     float soft_cap = 0; // a scaled score s becomes soft_cap tanh(s / soft_cap); 0: it stays
-    const float* bias[kMostQueries] =
-        {};                      // ALiBi: then key j's score gains bias[i][j], [n_keys rounded up to 16]; nullptr: none
-    const float* keys = nullptr; // [n_keys / 16][head_dim][16]
+    // ALiBi: then the score of key j gains bias[i][j], [n_keys rounded up to 16]; nullptr: it stays.
+    const float* bias[kMostQueries] = {};
+    const float* keys = nullptr;   // [n_keys / 16][head_dim][16]
     const float* values = nullptr; // [n_keys][head_dim]
     float* scratch = nullptr;      // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
     std::size_t scratch_stride = 0;
@@ -102,8 +102,6 @@ struct Kernels {
     void (*layer_norm)(const float* x, const float* weight, const float* bias, int n, float epsilon, float* out);
     // x = f(x), or f(x) * factor where there is one, over n elements. gelu's absolute error is below 1e-6.
     void (*activate)(Activation activation, float* x, const float* factor, int n);
-    // gate = silu(gate) * up, over n elements. To be replaced by activate.
-    void (*silu_multiply)(float* gate, const float* up, int n);
     // x = cap * tanh(x / cap), over n elements.
     void (*soft_cap)(float* x, float cap, int n);
     // Rotates pairs (i, i + half) by the angles whose cosines and sines are given, in place.

@@ -286,11 +286,12 @@ struct Query {
     int n_keys = 0;
     bool masked = false;
     std::vector<std::uint64_t> mask;
+    std::vector<float> bias; // of every key
 };
 
 std::vector<float> run_attention(const Kernels& table, const Head& head, const std::vector<float>& q,
                                  const std::vector<Query>& queries, int mask_begin, std::size_t first,
-                                 std::size_t count) {
+                                 std::size_t count, float soft_cap) {
     const auto dim = static_cast<std::size_t>(head.head_dim);
     const std::size_t stride = static_cast<std::size_t>(head.n_keys + 15) / 16 * 16;
     std::vector<float> out(count * dim, -7.0F), scratch(count * stride, std::numeric_limits<float>::quiet_NaN());
@@ -303,7 +304,9 @@ std::vector<float> run_attention(const Kernels& table, const Head& head, const s
     args.scratch = scratch.data();
     args.scratch_stride = stride;
     args.mask_begin = mask_begin;
+    args.soft_cap = soft_cap;
     for (std::size_t i = 0; i < count; ++i) {
+        if (!queries[first + i].bias.empty()) args.bias[i] = queries[first + i].bias.data();
         args.q[i] = q.data() + (first + i) * dim;
         args.out[i] = out.data() + i * dim;
         args.n_keys[i] = queries[first + i].n_keys;
@@ -313,7 +316,8 @@ std::vector<float> run_attention(const Kernels& table, const Head& head, const s
     return out;
 }
 
-std::vector<double> attention_in_double(const Head& head, const float* q, const Query& query, int mask_begin) {
+std::vector<double> attention_in_double(const Head& head, const float* q, const Query& query, int mask_begin,
+                                        double soft_cap) {
     const auto dim = static_cast<std::size_t>(head.head_dim);
     std::vector<double> weights, out(dim, 0.0);
     double top = -1e300, sum = 0;
@@ -325,7 +329,10 @@ std::vector<double> attention_in_double(const Head& head, const float* q, const 
         for (std::size_t d = 0; d < dim; ++d)
             score +=
                 static_cast<double>(q[d]) * static_cast<double>(head.key_rows[static_cast<std::size_t>(j) * dim + d]);
-        score = seen ? score / std::sqrt(static_cast<double>(dim)) : -1e300;
+        score /= std::sqrt(static_cast<double>(dim));
+        if (soft_cap > 0) score = soft_cap * std::tanh(score / soft_cap);
+        score = seen ? score : -1e300;
+        if (!query.bias.empty()) score += static_cast<double>(query.bias[static_cast<std::size_t>(j)]);
         top = std::max(top, score);
         weights.push_back(score);
     }
@@ -355,19 +362,24 @@ std::vector<Query> make_queries(int count, int keys, bool masked, int& mask_begi
     return queries;
 }
 
-void check_attention(const Kernels& table, int dim, int keys, bool masked) {
+void check_attention(const Kernels& table, int dim, int keys, bool masked, float soft_cap, bool biased) {
     const Head head(dim, keys);
     for (int count = 1; count <= kMostQueries; ++count) {
         int mask_begin = 0;
-        const std::vector<Query> queries = make_queries(count, keys, masked, mask_begin);
+        std::vector<Query> queries = make_queries(count, keys, masked, mask_begin);
+        for (int i = 0; biased && i < count; ++i)
+            if (i % 3 != 1)
+                queries[static_cast<std::size_t>(i)].bias =
+                    random_floats(static_cast<std::size_t>(keys + 15) / 16 * 16, 24U + static_cast<unsigned>(i), 2.0F);
         const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(dim);
         const std::vector<float> q = random_floats(n * width, 23, 2.0F);
-        const std::vector<float> together = run_attention(table, head, q, queries, mask_begin, 0, n);
+        const std::vector<float> together = run_attention(table, head, q, queries, mask_begin, 0, n, soft_cap);
         for (std::size_t i = 0; i < n; ++i) {
-            const std::vector<double> want = attention_in_double(head, q.data() + i * width, queries[i], mask_begin);
+            const std::vector<double> want =
+                attention_in_double(head, q.data() + i * width, queries[i], mask_begin, soft_cap);
             for (std::size_t d = 0; d < width; ++d)
                 ASSERT_NEAR(together[i * width + d], want[d], 2e-5) << "query " << i << " of " << count << ", " << d;
-            const std::vector<float> alone = run_attention(table, head, q, queries, mask_begin, i, 1);
+            const std::vector<float> alone = run_attention(table, head, q, queries, mask_begin, i, 1, soft_cap);
             ASSERT_TRUE(same_bits(alone.data(), together.data() + i * width, width))
                 << "query " << i << " alone and among " << count;
         }
@@ -380,9 +392,21 @@ TEST_P(KernelTable, AttentionEqualsDoubleSumsAndAQuerysBitsDoNotDependOnTheOther
             for (const bool masked : {false, true}) {
                 SCOPED_TRACE("head_dim " + std::to_string(dim) + ", " + std::to_string(keys) + " keys" +
                              (masked ? ", masks" : ""));
-                check_attention(table(), dim, keys, masked);
+                check_attention(table(), dim, keys, masked, 0, false);
                 if (HasFatalFailure()) return;
             }
+}
+
+TEST_P(KernelTable, AttentionCapsScoresAndThenAddsEachKeysBias) {
+    for (const float soft_cap : {0.0F, 1.5F, 50.0F})
+        for (const bool biased : {false, true})
+            for (const bool masked : {false, true})
+                for (const int keys : {5, 16, 100}) {
+                    SCOPED_TRACE("cap " + std::to_string(soft_cap) + (biased ? ", bias" : "") +
+                                 (masked ? ", masks" : ""));
+                    check_attention(table(), 40, keys, masked, soft_cap, biased);
+                    if (HasFatalFailure()) return;
+                }
 }
 
 // ---- elementwise ----
@@ -408,27 +432,108 @@ TEST_P(KernelTable, RmsNormEqualsItsFormula) {
     EXPECT_EQ(out, 0.0F);
 }
 
-TEST_P(KernelTable, SiluMultiplyEqualsItsFormulaFromEndToEndOfItsRange) {
-    std::vector<float> gate = {0.0F, -0.0F, 1e-20F, -1e-20F, 20.0F, -20.0F, 86.0F, -86.0F, 1e4F, -1e4F};
-    for (int i = -4000; i <= 4000; ++i)
-        gate.push_back(static_cast<float>(i) * 0.0217F);
-    const std::vector<float> up = random_floats(gate.size(), 41), before = gate;
-    table().silu_multiply(gate.data(), up.data(), static_cast<int>(gate.size()));
-    for (std::size_t i = 0; i < gate.size(); ++i) {
-        const double x = before[i], want = x / (1 + std::exp(-x)) * static_cast<double>(up[i]);
-        ASSERT_NEAR(gate[i], want, std::fabs(want) * 4e-6 + 1e-30) << "silu(" << x << ")";
+TEST_P(KernelTable, LayerNormEqualsItsFormulaAlsoFarFromZero) {
+    for (const int n : {1, 5, 16, 31, 48, 72, 100, 768})
+        for (const float centre : {0.0F, 30.0F}) {
+            const auto count = static_cast<std::size_t>(n);
+            std::vector<float> x = random_floats(count, 33, 3.0F);
+            for (float& value : x)
+                value += centre;
+            const std::vector<float> weight = random_floats(count, 34), bias = random_floats(count, 35);
+            double mean = 0, variance = 0;
+            for (const float value : x)
+                mean += static_cast<double>(value) / n;
+            for (const float value : x)
+                variance += (static_cast<double>(value) - mean) * (static_cast<double>(value) - mean) / n;
+            const double scale = 1 / std::sqrt(variance + 1e-5);
+            for (const bool with_weight : {false, true})
+                for (const bool with_bias : {false, true}) {
+                    std::vector<float> out(count + 1, -7.0F);
+                    table().layer_norm(x.data(), with_weight ? weight.data() : nullptr,
+                                       with_bias ? bias.data() : nullptr, n, 1e-5F, out.data());
+                    for (std::size_t i = 0; i < count; ++i) {
+                        const double normed = (static_cast<double>(x[i]) - mean) * scale;
+                        const double factor = with_weight ? weight[i] : 1, term = with_bias ? bias[i] : 0;
+                        ASSERT_NEAR(out[i], normed * factor + term, 2e-6 * (1 + centre) * (1 + std::fabs(factor)))
+                            << n << ", " << i;
+                    }
+                    EXPECT_EQ(out[count], -7.0F) << "written behind the end";
+                }
+        }
+}
+
+double activated(Activation activation, double x) {
+    switch (activation) {
+    case Activation::silu:
+        return x / (1 + std::exp(-x));
+    case Activation::gelu:
+        return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::gelu_tanh:
+        return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    case Activation::relu:
+        return x > 0 ? x : 0;
+    }
+    return 0;
+}
+
+constexpr Activation kActivations[] = {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu};
+
+TEST_P(KernelTable, ActivationsEqualTheirFormulasFromEndToEndOfTheirRange) {
+    std::vector<float> x = {0.0F, -0.0F, 1e-20F, -1e-20F, 20.0F, -20.0F, 86.0F, -86.0F, 1e4F, -1e4F};
+    for (int i = -40000; i <= 40000; ++i)
+        x.push_back(static_cast<float>(i) * 0.00217F);
+    const std::vector<float> factor = random_floats(x.size(), 41);
+    for (const Activation activation : kActivations)
+        for (const bool with_factor : {false, true}) {
+            std::vector<float> y = x;
+            table().activate(activation, y.data(), with_factor ? factor.data() : nullptr, static_cast<int>(y.size()));
+            for (std::size_t i = 0; i < x.size(); ++i) {
+                const double f = activated(activation, static_cast<double>(x[i]));
+                const double want = with_factor ? f * static_cast<double>(factor[i]) : f;
+                // Relative, and where the result is a small part of x, absolute.
+                const double size = std::fabs(want) * 4e-6 + (activation == Activation::silu ? 1e-30 : 5e-7);
+                ASSERT_NEAR(y[i], want, size) << static_cast<int>(activation) << " of " << x[i];
+            }
+        }
+}
+
+TEST_P(KernelTable, ActivationsGiveTheSameBitsWhereverARowIsCut) {
+    const std::vector<float> factor = random_floats(80, 42), before = random_floats(80, 43, 4.0F);
+    for (const Activation activation : kActivations) {
+        std::vector<float> whole = before;
+        table().activate(activation, whole.data(), factor.data(), 80);
+        for (const int cut : {1, 16, 21, 32, 48, 64, 79}) {
+            std::vector<float> parts = before;
+            table().activate(activation, parts.data(), factor.data(), cut);
+            table().activate(activation, parts.data() + cut, factor.data() + cut, 80 - cut);
+            EXPECT_TRUE(same_bits(parts.data(), whole.data(), 80)) << "cut at " << cut;
+        }
     }
 }
 
-TEST_P(KernelTable, SiluMultiplyGivesTheSameBitsWhereverARowIsCut) {
-    const std::vector<float> up = random_floats(80, 42), before = random_floats(80, 43, 4.0F);
-    std::vector<float> whole = before;
-    table().silu_multiply(whole.data(), up.data(), 80);
-    for (const int cut : {16, 32, 48, 64}) {
-        std::vector<float> parts = before;
-        table().silu_multiply(parts.data(), up.data(), cut);
-        table().silu_multiply(parts.data() + cut, up.data() + cut, 80 - cut);
-        EXPECT_TRUE(same_bits(parts.data(), whole.data(), 80)) << "cut at " << cut;
+TEST_P(KernelTable, WhatIsNoNumberStaysNoneThroughActivationsAndCaps) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    for (const Activation activation : kActivations) {
+        std::vector<float> x(20, nan);
+        table().activate(activation, x.data(), nullptr, 20);
+        EXPECT_TRUE(std::isnan(x[0]) && std::isnan(x[19])) << static_cast<int>(activation);
+    }
+    std::vector<float> x(20, nan);
+    table().soft_cap(x.data(), 30.0F, 20);
+    EXPECT_TRUE(std::isnan(x[0]) && std::isnan(x[19]));
+}
+
+TEST_P(KernelTable, SoftCapEqualsItsFormulaFromTinyToHuge) {
+    std::vector<float> before = {0.0F, 1e-20F, -1e-20F, 1e-3F, 1e10F, -1e10F};
+    for (int i = -20000; i <= 20000; ++i)
+        before.push_back(static_cast<float>(i) * 0.0137F);
+    for (const float cap : {1.0F, 30.0F, 50.0F}) {
+        std::vector<float> x = before;
+        table().soft_cap(x.data(), cap, static_cast<int>(x.size()));
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            const double want = cap * std::tanh(static_cast<double>(before[i]) / cap);
+            ASSERT_NEAR(x[i], want, std::fabs(want) * 1e-6) << before[i] << " under " << cap;
+        }
     }
 }
 
