@@ -218,6 +218,18 @@ TEST(TorchFile, RefusesArchivesThatAreNotAsTheyShouldBe) {
         expect_refused(directory.write("x.bin", each.bytes), each.reason, each.what);
 }
 
+// An entry of which 64 bits are needed for the offset alone, as small ones behind large ones have it.
+ZipParts with_one_64_bit_field() {
+    ZipParts parts = zip_parts(kGood);
+    const auto entry = parts.directory.rfind("PK\1\2");
+    const std::string offset = parts.directory.substr(entry + 42, 4);
+    parts.directory.replace(entry + 42, 4, little_endian(0xffffffff, 4));
+    parts.directory.replace(entry + 30, 2, little_endian(12, 2));
+    parts.directory += little_endian(1, 2) + little_endian(8, 2) + offset + std::string(4, '\0');
+    parts.end.replace(12, 4, little_endian(parts.directory.size(), 4));
+    return parts;
+}
+
 TEST(TorchFile, ReadsArchivesThatOtherVersionsAndToolsWrite) {
     const TemporaryDirectory directory;
     std::vector<FileInZip> more = kGood;
@@ -227,7 +239,7 @@ TEST(TorchFile, ReadsArchivesThatOtherVersionsAndToolsWrite) {
     ZipParts streamed = with_entry(8, little_endian(8, 2)); // sizes behind the data, and in the directory
     streamed.local.replace(streamed.local.rfind("PK\3\4") + 18, 8, std::string(8, '\0'));
     for (const std::string& bytes : {zip_parts(kGood).bytes(), zip_parts(kGood, true).bytes(), streamed.bytes(),
-                                     zip_parts(more, true, 63).bytes()}) {
+                                     with_one_64_bit_field().bytes(), zip_parts(more, true, 63).bytes()}) {
         const Checkpoint checkpoint = Checkpoint::open_file(directory.write("x.bin", bytes));
         ASSERT_EQ(checkpoint.tensors().size(), 1u);
         EXPECT_EQ(text_of(checkpoint.tensor("a")), counting_bytes(8));
@@ -270,6 +282,7 @@ std::vector<Case> bad_machines() {
         {"a tuple without mark", whole("t"), "finds no mark"},
         {"a tuple of too few", whole("}\x86"), "finds too few values"},
         {"a tuple over a mark", whole("}}(\x85"), "finds too few values"},
+        {"a value below a mark", whole("}(Q"), "finds too few values"},
         {"items for a tuple", whole(")" + text("a") + text("b") + "s"), "items are put into a tuple"},
         {"items for a list", whole("]" + text("a") + text("b") + "s"), "items are put into a list"},
         {"an item for a dict", whole("}" + text("a") + "a"), "items are put into a dict"},
