@@ -61,7 +61,9 @@ TEST_P(Families, LogitsAndGreedyTokensAreThoseOfTransformersWithEveryKernelTable
             for (const FamilyText& text : golden().texts) {
                 model.forget();
                 const std::vector<float> logits = model.read(whole_text(text));
-                EXPECT_LE(worst_kept_row(logits, text), kFamilyBound);
+                const double worst = worst_kept_row(logits, text);
+                RecordProperty("distance", testing::PrintToString(worst));
+                EXPECT_LE(worst, kFamilyBound);
                 EXPECT_EQ(said_of(logits, text, golden().known), text.greedy);
             }
         }
@@ -118,17 +120,17 @@ double distance_from_float32(const FamilyGolden& golden, WeightType type) {
     return worst;
 }
 
-// What the file holds exactly, memory of the same type holds exactly; other 16-bit types and int8 round.
+// Memory of the file's own type holds its weights exactly; other types round. Seen: bfloat16 0.007, float16 0.0008,
+// int8 0.013 to 0.056.
 TEST_P(Families, OtherTypesOfWeightsStayNearFloat32) {
     const WeightType stored = model::read_config(golden().directory).stored_type;
     for (const auto& [type, bound] :
-         {TypeBound{WeightType::bfloat16, 0.05}, {WeightType::float16, 0.005}, {WeightType::int8, 0.1}}) {
+         {TypeBound{WeightType::bfloat16, 0.015}, {WeightType::float16, 0.002}, {WeightType::int8, kInt8Bound}}) {
         const double distance = distance_from_float32(golden(), type);
         RecordProperty(to_string(type), std::to_string(distance));
-        if (type == stored) {
-            EXPECT_LE(distance, kFamilyBound) << to_string(type);
-        } else {
-            EXPECT_LE(distance, bound) << to_string(type);
+        EXPECT_LE(distance, type == stored ? kFamilyBound : bound) << to_string(type);
+        if (type == WeightType::int8) {
+            EXPECT_GT(distance, kInt8Bound / 20) << "were the weights rounded at all?";
         }
     }
 }

@@ -11,6 +11,10 @@
 
 namespace entrodraft {
 
+// How far int8 weights may move a row of logits, as a share of the largest: each weight is rounded to 127 steps of the
+// largest in its row.
+inline constexpr double kInt8Bound = 0.08;
+
 struct FamilyPair {
     const char* name; // of its directory
     model::Family family;

@@ -86,7 +86,7 @@ def falcon(layers, width, heads, inner, vocab=103, **more):
 
 SHORT = {"max_position_embeddings": 32}  # dynamic: what is not stretched
 PAIRS = {
-    "gpt2": Pair("gpt2", Model(gpt2(2, 50, 5, 72)), Model(gpt2(1, 30, 3, None), old=True), draft_steps=80),
+    "gpt2": Pair("gpt2", Model(gpt2(2, 50, 5, 60)), Model(gpt2(1, 30, 3, None), old=True), draft_steps=80),
     "opt": Pair("opt", Model(opt(2, 42, 7, 60), dtype=torch.float16), Model(opt(1, 36, 3, 52), old=True),
                 draft_steps=80),
     "opt-post-norm": Pair(
@@ -102,7 +102,7 @@ PAIRS = {
         Model(common(1, 36, 3, 60, 112, use_parallel_residual=False, attention_bias=False,
                      **rope("default", 500.0, partial_rotary_factor=1.0)), old=True),
         known=101),
-    "llama": Pair("llama", Model(common(2, 42, 6, 60, 109, kv=2, head_dim=12)),
+    "llama": Pair("llama", Model(common(2, 40, 8, 60, 109, kv=4, head_dim=12)),
                   Model(common(1, 36, 3, 52, 109, tie_word_embeddings=True), old=True)),
     "llama-bias": Pair(
         "llama", Model(common(2, 42, 7, 36, kv=1, attention_bias=True, mlp_bias=True), dtype=torch.float32),
@@ -123,7 +123,7 @@ PAIRS = {
                     original_max_position_embeddings=64)]),
     "llama-yarn": Pair(
         "llama", Model(common(2, 40, 2, 52, **rope("yarn", factor=4.0, original_max_position_embeddings=32))),
-        Model(common(1, 48, 3, 52, **rope("yarn", factor=2.0, original_max_position_embeddings=64, beta_fast=16.0,
+        Model(common(1, 48, 3, 52, **rope("yarn", factor=2.0, original_max_position_embeddings=64, beta_fast=4.0,
                                           beta_slow=2.0, attention_factor=1.25)), old=True),
         shows=[rope("yarn", factor=4.0, original_max_position_embeddings=32, attention_factor=1.0),
                rope("yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=1.5),
@@ -141,7 +141,7 @@ PAIRS = {
     "qwen3": Pair("qwen3", Model(common(2, 42, 6, 52, 107, kv=2, head_dim=16)),
                   Model(common(1, 36, 3, 44, 107, kv=3, head_dim=8, tie_word_embeddings=True), old=True)),
     "falcon-7b": Pair(
-        "falcon", Model(falcon(2, 56, 7, 76)), Model(falcon(1, 30, 3, None), old=True),
+        "falcon", Model(falcon(2, 72, 9, 60)), Model(falcon(1, 30, 3, None), old=True),
         shows=[{"activation": "gelu_new"}]),
     "falcon-40b": Pair(
         "falcon", Model(falcon(2, 48, 6, 76, new_decoder_architecture=True, num_kv_heads=2, bias=False)),
