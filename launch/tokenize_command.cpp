@@ -6,11 +6,16 @@
 #include "entrodraft/launch/line_reader.h"
 #include "entrodraft/launch/model_directory.h"
 #include "entrodraft/launch/options.h"
+#include "entrodraft/launch/report.h"
 #include "entrodraft/launch/results.h"
+#include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/tokenizer.h"
 
 #include <climits>
 #include <stdexcept>
+#include <string>
+#include <unistd.h>
+#include <vector>
 
 namespace entrodraft::launch {
 
@@ -54,12 +59,23 @@ std::string line_of(const Line& line, std::int64_t number, const model::Tokenize
     }
 }
 
+// For a person at a terminal: a line a token with its id, its spelling in the file and what it stands for.
+void show(const model::Tokenizer& tokenizer, const std::vector<model::TokenId>& ids) {
+    for (const model::TokenId id : ids) {
+        const std::string number = std::to_string(id), spelling = model::in_quotes(tokenizer.token(id));
+        const std::string shown = compact(Json(tokenizer.token_bytes(id))); // bytes of half a character: U+FFFD
+        say(std::string(number.size() < 8 ? 8 - number.size() : 0, ' ') + number + "  " + spelling + "  " + shown +
+            (tokenizer.is_special(id) ? "  special" : ""));
+    }
+}
+
 int tokenize(const TokenizeOptions& options) {
     const model::Tokenizer tokenizer = model::Tokenizer::open(resolve_model_directory(options.model, "--model"));
     ResultWriter writer("-", Existing::refuse);
     if (options.text) {
-        const Json ids = tokenizer.encode(*options.text, options.add_special_tokens);
-        writer.write_text(compact(ids) + "\n");
+        const auto ids = tokenizer.encode(*options.text, options.add_special_tokens);
+        if (isatty(STDERR_FILENO) == 1) show(tokenizer, ids);
+        writer.write_text(compact(Json(ids)) + "\n");
         return kAllServed;
     }
     LineReader lines(options.input);
