@@ -54,8 +54,8 @@ void require_one_vocabulary(const OpenedModel& target, const OpenedModel& draft)
                         " tokens of --target " + target.directory + "; choose a draft that does");
 }
 
-// Says which option to change when heads do not divide.
-void require_divisible(const model::ModelConfig& config, const dist::RankLayout& layout, const std::string& directory) {
+// Says which option to change when there are more ranks than heads.
+void require_heads_for_all(const model::ModelConfig& config, const dist::RankLayout& layout, const std::string& directory) {
     try {
         dist::head_shard(config.n_heads, config.n_kv_heads, std::max(0, layout.tp_rank), layout.tp_size);
     } catch (const std::invalid_argument& error) {
@@ -102,7 +102,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
         if (has_draft) draft = open_model(options.draft, "--draft");
         if (has_draft) require_one_vocabulary(target, draft);
-        require_divisible(target.config, pair->layout, options.target);
+        require_heads_for_all(target.config, pair->layout, options.target);
     });
     require_same(session, timeout, "the checkpoint", target.summary() + (has_draft ? draft.summary() : ""));
 

@@ -430,8 +430,8 @@ TEST(CliRanks, EveryRankLeavesWithOneMessageAndOneCode) {
     expect_refusal(run_ranks(2, kPair + Strings{"--prompt", ""}), 2, {"--prompt is empty"});
 }
 
-TEST(CliRanks, MoreRanksThanHeadsAllowAreRefusedWithTheSizesThatWork) {
-    expect_refusal(run_ranks(4, kPair + Strings{"--prompt", "p"}), 2, {kTarget, "4 ranks", "1, 2, 6"});
+TEST(CliRanks, MoreRanksThanHeadsAreRefusedWithTheMostThatWork) {
+    expect_refusal(run_ranks(7, kPair + Strings{"--prompt", "p"}), 2, {kTarget, "7 ranks", "at most 6"});
 }
 
 TEST(CliRanks, DifferentCommandLinesAreNoticed) {
