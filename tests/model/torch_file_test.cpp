@@ -21,6 +21,7 @@ namespace entrodraft::model {
 namespace {
 
 using namespace pickled;
+using std::string_literals::operator""s;
 namespace fs = std::filesystem;
 
 const fs::path kGolden = fs::path(ENTRODRAFT_SOURCE_DIR) / "tests/model/golden/torch_files";
@@ -264,6 +265,7 @@ std::vector<Case> bad_machines() {
         {"a name off the stack", whole(text("os") + text("system") + "\x93"), "opcode 0x93 (STACK_GLOBAL) has no"},
         {"a name of another module", whole(name("os", "system")), "the name 'os.system' has no place"},
         {"eval", whole(name("builtins", "eval")), "the name 'builtins.eval' has no place"},
+        {"a known name of another module", whole(name("os", "OrderedDict")), "the name 'os.OrderedDict' has no place"},
         {"a name with a dot", whole(name("collections", "OrderedDict.fromkeys")), "'collections.OrderedDict.fromkeys'"},
         {"a name split otherwise", whole(name("torch._utils._rebuild_tensor_v2", "")), "has no place"},
         {"a parameter with state", whole(name("torch._utils", "_rebuild_parameter_with_state")), "_with_state' has no"},
@@ -345,6 +347,12 @@ std::vector<Case> bad_contents() {
          "does not fit 64 bits"},
         {"a negative dimension", one(kStorage, 0, {-2}, {1}), "must be whole numbers from 0"},
         {"a negative offset", one(kStorage, -1, {2}, {1}), "a tensor that is not described by"},
+        {"a negative offset of 4 bytes",
+         whole(rebuild + "(" + kStorage + "J\xff\xff\xff\xff" + numbers({2}) + numbers({1}) + "\x89}tR"),
+         "a tensor that is not described by"},
+        {"a negative offset of 1 byte",
+         whole(rebuild + "(" + kStorage + "\x8a\1\xff" + numbers({2}) + numbers({1}) + "\x89}tR"),
+         "a tensor that is not described by"},
         {"a negative stride", one(kStorage, 1, {2}, {-1}), "must be whole numbers from 0"},
         {"a repeated element", one(kStorage, 0, {2, 2}, {0, 1}), "dimension 0 has stride 0, not 2"},
         {"every other element", one(kStorage, 0, {2}, {2}), "dimension 0 has stride 2, not 1"},
@@ -400,6 +408,17 @@ TEST(TorchFile, TakesWhatAStateDictMayHold) {
     EXPECT_EQ(shape_of({0, INT64_MAX, INT64_MAX}, {1, 1, 1}), 0u); // a zero first: as safetensors has it
     EXPECT_EQ(opened(whole(dict(text("a") + tensor(storage("IntStorage", "0", 2), 0, {2}, {1})))).tensor("a").type,
               DiskType::other);
+}
+
+TEST(TorchFile, ReadsEveryFormOfAWholeNumber) {
+    const std::string rebuild = name("torch._utils", "_rebuild_tensor_v2");
+    for (const std::string& offset : {"K\1"s, "M\1\0"s, "J\1\0\0\0"s, "\x8a\1\1"s, "\x8a\3\1\0\0"s, number(1)}) {
+        const auto pickle = whole(dict(text("a") + rebuild + "(" + kStorage + offset + ")" + ")" + "\x89}tR"));
+        const auto tensors = read_pickled_tensors(std::as_bytes(std::span(pickle)), "here");
+        EXPECT_EQ(tensors.at(0).offset, 1u);
+    }
+    const auto pickle = whole(dict(text("a") + rebuild + "(" + kStorage + "\x8a\0"s + "))\x89}tR"));
+    EXPECT_EQ(read_pickled_tensors(std::as_bytes(std::span(pickle)), "here").at(0).offset, 0u);
 }
 
 TEST(TorchFile, BoundsTimeAndMemoryForPicklesMadeToBlowUp) {
