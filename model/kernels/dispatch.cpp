@@ -3,6 +3,11 @@
 
 #include <cmath>
 #include <cstring>
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace entrodraft::model::kernels {
 
@@ -18,7 +23,8 @@ extern const Kernels kTable;
 }
 namespace avx512vnni {
 extern const Kernels kTable;
-}
+extern const Kernels kTilesTable;
+} // namespace avx512vnni
 #endif
 
 namespace {
@@ -40,6 +46,20 @@ bool has_vnni() {
 #endif
 }
 
+// Tiles are there, and the system lets this process use them: Linux wants to be asked, once or more often.
+bool has_amx() {
+#if defined(__x86_64__) && defined(__linux__)
+    constexpr unsigned kTileBit = 1u << 24, kInt8Bit = 1u << 25; // of leaf 7's EDX
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM and the state component
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (!has_vnni() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+    if ((edx & kTileBit) == 0 || (edx & kInt8Bit) == 0) return false;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+    return false;
+#endif
+}
+
 bool has_avx2() {
 #if defined(__x86_64__)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
@@ -55,13 +75,14 @@ const Kernels* kernels_named(const char* name) {
 #if defined(__x86_64__)
     if (std::strcmp(name, "avx2") == 0) return has_avx2() ? &avx2::kTable : nullptr;
     if (std::strcmp(name, "avx512") == 0) return has_avx512() ? &avx512::kTable : nullptr;
+    if (std::strcmp(name, "amx") == 0) return has_amx() ? &avx512vnni::kTilesTable : nullptr;
     if (std::strcmp(name, "avx512vnni") == 0) return has_vnni() ? &avx512vnni::kTable : nullptr;
 #endif
     return nullptr;
 }
 
 const Kernels& best_kernels() {
-    for (const char* name : {"avx512vnni", "avx512", "avx2"})
+    for (const char* name : {"amx", "avx512vnni", "avx512", "avx2"})
         if (const Kernels* table = kernels_named(name)) return *table;
     return portable::kTable;
 }

@@ -93,7 +93,7 @@ struct LogitStats {
 LogitStats merge(const LogitStats& left, const LogitStats& right); // left holds the lower indices
 
 struct Kernels {
-    const char* name; // "avx512vnni", "avx512", "avx2", "portable"
+    const char* name; // "amx", "avx512vnni", "avx512", "avx2", "portable"
     void (*linear)(const LinearArgs& args);
     void (*attention)(const AttentionArgs& args);
     // out = x * rsqrt(mean(x^2) + epsilon) * weight, over n elements.

@@ -170,21 +170,29 @@ double spin_multiply_add(int iterations, float* sink) {
     return static_cast<double>(iterations) * kChains * kWidth * 2;
 }
 
+constexpr Kernels table_of(const char* name, void (*multiply)(const LinearArgs& args)) {
+    return {.name = name,
+            .linear = multiply,
+            .attention = attention,
+            .rms_norm = rms_norm,
+            .layer_norm = layer_norm,
+            .activate = activate,
+            .soft_cap = soft_cap,
+            .rotate_half = rotate_half,
+            .logit_max = logit_max,
+            .logit_stats = logit_stats,
+            .finish_stats = finish_stats,
+            .read_sum = read_sum,
+            .spin_multiply_add = spin_multiply_add};
+}
+
 } // namespace
 
 extern const Kernels kTable;
-const Kernels kTable = {.name = KERNEL_SET_NAME,
-                        .linear = linear,
-                        .attention = attention,
-                        .rms_norm = rms_norm,
-                        .layer_norm = layer_norm,
-                        .activate = activate,
-                        .soft_cap = soft_cap,
-                        .rotate_half = rotate_half,
-                        .logit_max = logit_max,
-                        .logit_stats = logit_stats,
-                        .finish_stats = finish_stats,
-                        .read_sum = read_sum,
-                        .spin_multiply_add = spin_multiply_add};
+const Kernels kTable = table_of(KERNEL_SET_NAME, linear);
+#if defined(__AVX512VNNI__)
+extern const Kernels kTilesTable;
+const Kernels kTilesTable = table_of("amx", linear_amx);
+#endif
 
 } // namespace entrodraft::model::kernels::KERNEL_SET

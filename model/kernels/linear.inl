@@ -254,3 +254,7 @@ void linear(const LinearArgs& a) {
 
 } // namespace
 } // namespace entrodraft::model::kernels::KERNEL_SET
+
+#if defined(__AVX512VNNI__)
+#include "entrodraft/model/kernels/linear_amx.inl"
+#endif

@@ -34,40 +34,68 @@ float power_of_two(int power) {
     return __builtin_bit_cast(float, (power + 127) << 23);
 }
 
-// Lays out each row's digits where lay_out would put its floats: for every 4 inputs a word of low, of middle and of
-// high digits, and a word of zeros.
-void lay_out_digits(const LinearArgs& a) {
-    const __m512i bias = _mm512_set1_epi32(0x00808080), ones = _mm512_set1_epi8(1);
+// What brings a row's values to whole numbers of three digits, and back; back is no number where one of them is none.
+struct RowScale {
+    float there = 0;
+    float back = 0;
+};
+
+RowScale scale_of_row(const float* x, int n) {
+    const std::uint32_t largest = largest_bits(x, n);
+    // 2^power brings it to between 2^22 and 2^23, but to no more than 127 in each digit: from a fraction of
+    // 0x7efeff on, the next exponent counts.
+    const int exponent = static_cast<int>((largest + 0x10101u) >> 23);
+    const int power = exponent < 23 ? 126 : 149 - exponent;
+    return {power_of_two(power), largest < 0x7f800000u ? power_of_two(-power) : __builtin_nanf("")};
+}
+
+// The digits of up to 16 values (zeros behind `count`): for every 4 a word of low, of middle and of high digits, and a
+// word of zeros.
+ALWAYS_INLINE __m512i digits_of(const float* x, int count, float there) {
+    const __m512i bias = _mm512_set1_epi32(0x00808080);
     // Bytes 0 of four words, bytes 1, bytes 2, zeros.
     const __m512i by_digit = _mm512_set4_epi32(-1, 0x0e0a0602, 0x0d090501, 0x0c080400);
+    const __mmask16 valid = static_cast<__mmask16>(count >= kWidth ? 0xffff : count <= 0 ? 0 : (1u << count) - 1);
+    const __m512 scaled = _mm512_maskz_loadu_ps(valid, x) * _mm512_set1_ps(there);
+    const __m512i whole = _mm512_maskz_cvtps_epi32(0xffff, scaled); // to nearest
+    return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(whole, bias), bias), by_digit);
+}
+
+// Puts down what is known of a row: -128 times the sums of its digits, which stand in words d, d + 4, ..., and its
+// scale.
+void put_facts(float* facts, __m512i digit_sums, float back) {
+    std::int32_t sums[kWidth];
+    _mm512_storeu_si512(sums, digit_sums);
+    for (int d = 0; d < kDigits; ++d) {
+        const std::int32_t sum = sums[d] + sums[d + 4] + sums[d + 8] + sums[d + 12];
+        facts[d] = __builtin_bit_cast(float, 0u - 128u * static_cast<std::uint32_t>(sum));
+    }
+    facts[kDigits] = back;
+}
+
+// Lays out each row's digits where lay_out would put its floats.
+void lay_out_digits(const LinearArgs& a) {
+    const __m512i ones = _mm512_set1_epi8(1);
     for (int r = 0; r < a.rows; ++r) {
         const float* x = a.x + static_cast<std::size_t>(r) * a.x_stride;
-        const std::uint32_t largest = largest_bits(x, a.k);
-        // 2^power brings it to between 2^22 and 2^23, but to no more than 127 in each digit: from a fraction of
-        // 0x7efeff on, the next exponent counts.
-        const int exponent = static_cast<int>((largest + 0x10101u) >> 23);
-        const int power = exponent < 23 ? 126 : 149 - exponent;
-        const float multiplier = power_of_two(power);
+        const RowScale scale = scale_of_row(x, a.k);
         __m512i digit_sums = _mm512_setzero_si512();
         for (int k = 0; k < a.k; k += kWidth) {
-            const __mmask16 valid = a.k - k >= kWidth ? 0xffff : static_cast<__mmask16>((1u << (a.k - k)) - 1);
-            const __m512 scaled = _mm512_maskz_loadu_ps(valid, x + k) * _mm512_set1_ps(multiplier);
-            const __m512i whole = _mm512_maskz_cvtps_epi32(0xffff, scaled); // to nearest
-            const __m512i digits = _mm512_xor_si512(_mm512_add_epi32(whole, bias), bias);
-            const __m512i words = _mm512_shuffle_epi8(digits, by_digit);
+            const __m512i words = digits_of(x + k, a.k - k, scale.there);
             digit_sums = _mm512_dpbusd_epi32(digit_sums, ones, words);
             _mm512_storeu_si512(laid_out(a, k / kPiece, r) + k % kPiece, words);
         }
-        std::int32_t sums[kWidth];
-        _mm512_storeu_si512(sums, digit_sums);
-        float* facts = laid_out(a, 0, r);
-        for (int digit = 0; digit < kDigits; ++digit) {
-            const std::int32_t sum = sums[digit] + sums[digit + 4] + sums[digit + 8] + sums[digit + 12];
-            facts[kRowFacts + digit] = __builtin_bit_cast(float, 0u - 128u * static_cast<std::uint32_t>(sum));
-        }
-        const bool is_number = largest < 0x7f800000u;
-        facts[kRowScale] = is_number ? power_of_two(-power) : __builtin_nanf("");
+        put_facts(laid_out(a, 0, r) + kRowFacts, digit_sums, scale.back);
     }
+}
+
+ALWAYS_INLINE Vec numbers_of(__m512i whole) {
+    return __builtin_convertvector(__builtin_bit_cast(IntVec, whole), Vec);
+}
+
+// The row's value from the sums of its digits.
+ALWAYS_INLINE Vec put_together(Vec low, Vec middle, Vec high, float back) {
+    return (high * 65536.0f + (middle * 256.0f + low)) * back;
 }
 
 // Rows [first_row, first_row + kRows) of units [unit, unit + kUnits), as linear_block.
@@ -115,10 +143,9 @@ template <int kRows, int kUnits> void digits_block(const LinearArgs& a, int unit
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
         for (int u = 0; u < kUnits; ++u) {
-            const auto part = [&](int d) {
-                return __builtin_convertvector(__builtin_bit_cast(IntVec, sums[r][d][u]), Vec);
-            };
-            whole[r][u] = (part(2) * 65536.0f + (part(1) * 256.0f + part(0))) * facts[r * kPieceStride + kRowScale];
+            // (Handed over without the lambda, the sums are kept in memory throughout, GCC 12.)
+            const auto sum = [&](int d) { return numbers_of(sums[r][d][u]); };
+            whole[r][u] = put_together(sum(0), sum(1), sum(2), facts[r * kPieceStride + kRowScale]);
         }
     put_outputs<true, kRows, kUnits>(a, unit, first_row, whole);
 }

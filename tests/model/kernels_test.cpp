@@ -46,14 +46,14 @@ class KernelTable : public testing::TestWithParam<const char*> {
     const Kernels* table_ = nullptr;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, KernelTable, testing::Values("avx512vnni", "avx512", "avx2", "portable"),
+INSTANTIATE_TEST_SUITE_P(All, KernelTable, testing::Values("amx", "avx512vnni", "avx512", "avx2", "portable"),
                          [](const auto& kernel) { return std::string(kernel.param); });
 
 TEST(Kernels, AreKnownByNameAndTheBestIsOneOfThem) {
     ASSERT_NE(kernels_named("portable"), nullptr);
     EXPECT_EQ(kernels_named("mmx"), nullptr);
     EXPECT_EQ(kernels_named(best_kernels().name), &best_kernels());
-    for (const char* name : {"avx512vnni", "avx512", "avx2"}) {
+    for (const char* name : {"amx", "avx512vnni", "avx512", "avx2"}) {
         if (const Kernels* table = kernels_named(name)) {
             EXPECT_STREQ(table->name, name);
             EXPECT_STRNE(best_kernels().name, "portable");
@@ -214,6 +214,76 @@ TEST_P(KernelTable, LinearReadsSubnormalAndSpecialHalves) {
         for (std::size_t i = 0; i < kWidth; ++i)
             EXPECT_EQ(y[i], type == WeightType::float16 ? from_float16(halves[i]) : from_bfloat16(halves[i])) << i;
     }
+}
+
+TEST_P(KernelTable, TheSumsThatAMultiplicationKeepsDoNotDependOnTheRowsBesideThem) {
+    constexpr int kRows = 20, kInputs = 150, kUnits = 7, kCounted = kUnits * kLanes - 21;
+    const std::vector<float> x = random_floats(static_cast<std::size_t>(kRows) * kInputs, 9);
+    for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8}) {
+        const Units weights(type, kInputs, kUnits);
+        LinearArgs args;
+        args.w = weights.memory.data();
+        args.type = type;
+        args.scales = weights.scales.data();
+        args.k = kInputs;
+        args.units = kUnits;
+        args.x_stride = kInputs;
+        args.y_stride = kUnits * kLanes;
+        args.stats_outputs = kCounted;
+        const auto run = [&](int first, int rows, std::vector<LaneStats>& stats) {
+            std::vector<float> y(static_cast<std::size_t>(rows) * args.y_stride);
+            std::vector<float> scratch(linear_scratch_floats(rows, kInputs));
+            stats.resize(static_cast<std::size_t>(rows));
+            for (LaneStats& each : stats)
+                each.clear();
+            args.x = x.data() + static_cast<std::size_t>(first) * kInputs;
+            args.rows = rows;
+            args.y = y.data();
+            args.scratch = scratch.data();
+            args.stats = stats.data();
+            table().linear(args);
+            return y;
+        };
+        std::vector<LaneStats> all, one;
+        for (const int rows : {3, 5, 8, 20}) {
+            const std::vector<float> y = run(0, rows, all);
+            for (int r = 0; r < rows; ++r) {
+                run(r, 1, one);
+                ASSERT_EQ(std::memcmp(&one[0], &all[static_cast<std::size_t>(r)], sizeof(LaneStats)), 0)
+                    << to_string(type) << ", row " << r << " of " << rows;
+                const float* logits = y.data() + static_cast<std::size_t>(r) * args.y_stride;
+                const LogitStats kept = table().finish_stats(one[0], logits, kCounted, 0);
+                const LogitStats walked = table().logit_stats(logits, kCounted, 0);
+                EXPECT_EQ(kept.arg_max, walked.arg_max);
+                EXPECT_NEAR(kept.entropy_nats(), walked.entropy_nats(), 1e-5 * (1 + walked.entropy_nats()));
+            }
+        }
+    }
+}
+
+TEST(Kernels, EightBitSumsAreTheSameInTilesAndInVectors) {
+    const Kernels *tiles = kernels_named("amx"), *vectors = kernels_named("avx512vnni");
+    if (tiles == nullptr) GTEST_SKIP() << "this processor or system has no tiles";
+    for (const int k : {1, 60, 64, 65, 700})
+        for (const int units : {1, 3, 4, 6, 9}) {
+            const Units weights(WeightType::int8, k, units);
+            LinearArgs args;
+            args.w = weights.memory.data();
+            args.type = WeightType::int8;
+            args.scales = weights.scales.data();
+            args.k = k;
+            args.units = units;
+            args.x_stride = static_cast<std::size_t>(k);
+            args.y_stride = static_cast<std::size_t>(units) * kLanes;
+            const std::vector<float> x = random_floats(130 * args.x_stride, 10);
+            args.x = x.data();
+            for (const int rows : {3, 5, 6, 11, 17, 26, 130}) {
+                const std::vector<float> before(static_cast<std::size_t>(rows) * args.y_stride, 0.5F);
+                const std::vector<float> a = run_linear(*tiles, args, rows, before);
+                const std::vector<float> b = run_linear(*vectors, args, rows, before);
+                ASSERT_TRUE(same_bits(a.data(), b.data(), a.size())) << k << " inputs, " << units << " units, " << rows;
+            }
+        }
 }
 
 // One row of k equal values x against one unit of equal weights and scales.

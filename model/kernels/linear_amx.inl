@@ -1,0 +1,189 @@
+// Rows times 8-bit weights in tiles: 64 inputs of 16 outputs at once, for 5 rows of three digits each. Part of
+// linear_int8.inl's arithmetic: sums are whole numbers, so the results are the same bits, whoever makes them.
+//
+// A tile of weights is 16 lines of a unit as they lie. The digits are laid out as [tiles of rows][k / 64][rows of a
+// tile][digit][64]. The instructions are spelled out: intrinsics take no template parameters as tile numbers.
+namespace entrodraft::model::kernels::KERNEL_SET {
+namespace {
+
+constexpr int kTileRows = 5;    // rows of a tile at most: 15 of 16
+constexpr int kTileInputs = 64; // of a tile
+constexpr int kTileLines = kTileInputs / kGroup;
+constexpr std::size_t kPlaneBytes = kTileInputs;
+
+template <int kTile> ALWAYS_INLINE void tile_zero() {
+    __asm__ volatile("tilezero %%tmm%c0" : : "i"(kTile));
+}
+template <int kTile> ALWAYS_INLINE void tile_load(const void* from) {
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(kLineBytes), "i"(kTile) : "memory");
+}
+template <int kTile> ALWAYS_INLINE void tile_store(void* to) {
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(kLineBytes), "i"(kTile) : "memory");
+}
+// sums += digits (signed) times weights (without sign).
+template <int kSums, int kDigitTile, int kWeightTile> ALWAYS_INLINE void tile_multiply() {
+    __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kDigitTile), "i"(kWeightTile));
+}
+
+// The call's tiles: 0 to 3 sums, 4 and 5 digits, 6 and 7 weights.
+struct TileConfig {
+    std::uint8_t palette = 1;
+    std::uint8_t start_row = 0;
+    std::uint8_t reserved[14] = {};
+    std::uint16_t row_bytes[16] = {};
+    std::uint8_t rows[16] = {};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+struct Tiling {
+    int tiles = 0;  // of rows
+    int rows = 0;   // of a tile; the last may hold less
+    int blocks = 0; // of 64 inputs
+    char* digits = nullptr;
+    float* facts = nullptr; // [rows][4]
+
+    std::size_t tile_bytes() const { return static_cast<std::size_t>(rows) * kDigits * kPlaneBytes; }
+    char* digits_at(int tile, int block) const {
+        return digits +
+               (static_cast<std::size_t>(tile) * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
+                   tile_bytes();
+    }
+};
+
+// Digits take 3 bytes where linear_scratch_floats counts 4.125, which leaves room for the facts and for a last tile
+// that is not full.
+Tiling tiling_of(const LinearArgs& a) {
+    Tiling t;
+    t.tiles = (a.rows + kTileRows - 1) / kTileRows;
+    t.rows = (a.rows + t.tiles - 1) / t.tiles;
+    t.blocks = (a.k + kTileInputs - 1) / kTileInputs;
+    t.facts = a.scratch;
+    const auto behind = reinterpret_cast<std::uintptr_t>(a.scratch + a.rows * (kDigits + 1));
+    t.digits = reinterpret_cast<char*>((behind + kLineBytes - 1) / kLineBytes * kLineBytes);
+    return t;
+}
+
+void lay_out_tiles(const LinearArgs& a, const Tiling& t) {
+    const __m512i ones = _mm512_set1_epi8(1);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (int r = 0; r < a.rows; ++r) {
+        const float* x = a.x + static_cast<std::size_t>(r) * a.x_stride;
+        const RowScale scale = scale_of_row(x, a.k);
+        __m512i digit_sums = _mm512_setzero_si512();
+        for (int k = 0; k < t.blocks * kTileInputs; k += kWidth) {
+            const __m512i words = digits_of(x + k, a.k - k, scale.there);
+            digit_sums = _mm512_dpbusd_epi32(digit_sums, ones, words);
+            alignas(64) char planes[kLineBytes];
+            _mm512_store_si512(planes, _mm512_maskz_permutexvar_epi32(0xffff, order, words));
+            char* to = t.digits_at(r / t.rows, k / kTileInputs) +
+                       static_cast<std::size_t>(r % t.rows) * kDigits * kPlaneBytes + k % kTileInputs;
+            for (std::size_t d = 0; d < kDigits; ++d)
+                __builtin_memcpy(to + d * kPlaneBytes, planes + d * kWidth, kWidth);
+        }
+        put_facts(t.facts + r * (kDigits + 1), digit_sums, scale.back);
+    }
+}
+
+// One tile of weights of a unit, for 1 or 2 tiles of digits that are loaded already.
+template <int kTiles, int kUnits, int kUnit> ALWAYS_INLINE void multiply_unit(const char* lines) {
+    tile_load<6 + kUnit % 2>(lines);
+    tile_multiply<kUnit, 4, 6 + kUnit % 2>();
+    if constexpr (kTiles == 2) tile_multiply<kUnits + kUnit, 5, 6 + kUnit % 2>();
+}
+
+// 64 inputs of kUnits units, whose lines lie `step` bytes apart.
+template <int kTiles, int kUnits>
+ALWAYS_INLINE void multiply_block(const Tiling& t, int tile, int block, const char* lines, std::size_t step) {
+    tile_load<4>(t.digits_at(tile, block));
+    if constexpr (kTiles == 2) tile_load<5>(t.digits_at(tile + 1, block));
+    multiply_unit<kTiles, kUnits, 0>(lines);
+    if constexpr (kUnits > 1) multiply_unit<kTiles, kUnits, 1>(lines + step);
+    if constexpr (kUnits > 2) {
+        multiply_unit<kTiles, kUnits, 2>(lines + 2 * step);
+        multiply_unit<kTiles, kUnits, 3>(lines + 3 * step);
+    }
+}
+
+template <int kTiles, int kUnits, int kSums>
+ALWAYS_INLINE void put_tile(const LinearArgs& a, const Tiling& t, int unit, int tile) {
+    alignas(64) std::int32_t sums[16][kLanes];
+    tile_store<kSums>(sums);
+    const int first = (tile + kSums / kUnits) * t.rows, count = a.rows - first < t.rows ? a.rows - first : t.rows;
+    for (int r = 0; r < count; ++r) {
+        const float* facts = t.facts + (first + r) * (kDigits + 1);
+        const auto sum = [&](int d) {
+            return numbers_of(_mm512_add_epi32(_mm512_load_si512(sums[r * kDigits + d]),
+                                               _mm512_set1_epi32(__builtin_bit_cast(int, facts[d]))));
+        };
+        Vec whole[1][1] = {{put_together(sum(0), sum(1), sum(2), facts[kDigits])}};
+        put_outputs<true, 1, 1>(a, unit + kSums % kUnits, first + r, whole);
+    }
+}
+
+// Tiles [tile, tile + kTiles) of rows, units [unit, unit + kUnits); kTiles * kUnits tiles of sums.
+template <int kTiles, int kUnits> void tiles_block(const LinearArgs& a, const Tiling& t, int unit, int tile) {
+    static_assert(kTiles * kUnits <= 4);
+    const int lines = (a.k + kGroup - 1) / kGroup, whole = lines / kTileLines, rest = lines % kTileLines;
+    const std::size_t unit_bytes = static_cast<std::size_t>(lines) * kLineBytes;
+    const char* w = static_cast<const char*>(a.w) + static_cast<std::size_t>(unit) * unit_bytes;
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
+    constexpr std::size_t kTileBytes = kTileLines * kLineBytes;
+    for (int block = 0; block < whole; ++block, w += kTileBytes) {
+        // The tiles after the next are asked for; at a unit's end, those of the units that follow.
+        const char* ahead = w + 2 * kTileBytes + (block + 2 < whole ? 0 : (kUnits - 1) * unit_bytes);
+        for (std::size_t u = 0; u < kUnits; ++u)
+            for (std::size_t line = 0; line < kTileLines; ++line)
+                __builtin_prefetch(ahead + u * unit_bytes + line * kLineBytes);
+        multiply_block<kTiles, kUnits>(t, tile, block, w, unit_bytes);
+    }
+    if (rest > 0) { // lines behind the unit's end must not be read
+        alignas(64) char last[kUnits][kTileBytes] = {};
+        for (std::size_t u = 0; u < kUnits; ++u)
+            __builtin_memcpy(last[u], w + u * unit_bytes, static_cast<std::size_t>(rest) * kLineBytes);
+        multiply_block<kTiles, kUnits>(t, tile, whole, last[0], kTileBytes);
+    }
+    put_tile<kTiles, kUnits, 0>(a, t, unit, tile);
+    if constexpr (kTiles * kUnits > 1) put_tile<kTiles, kUnits, 1>(a, t, unit, tile);
+    if constexpr (kTiles * kUnits > 2) put_tile<kTiles, kUnits, 2>(a, t, unit, tile);
+    if constexpr (kTiles * kUnits > 3) put_tile<kTiles, kUnits, 3>(a, t, unit, tile);
+}
+
+// As many units at once as there are tiles for their sums, and 1 or 2 tiles of rows. Returns how many.
+int multiply_units(const LinearArgs& a, const Tiling& t, int unit) {
+    const int left = a.units - unit;
+    if (t.tiles == 1 && left >= 4) return tiles_block<1, 4>(a, t, unit, 0), 4;
+    const bool two = left >= 2;
+    for (int tile = 0; tile < t.tiles; tile += 2) {
+        if (tile + 1 < t.tiles)
+            two ? tiles_block<2, 2>(a, t, unit, tile) : tiles_block<2, 1>(a, t, unit, tile);
+        else
+            two ? tiles_block<1, 2>(a, t, unit, tile) : tiles_block<1, 1>(a, t, unit, tile);
+    }
+    return two ? 2 : 1;
+}
+
+void linear_int8_amx(const LinearArgs& a) {
+    const Tiling t = tiling_of(a);
+    lay_out_tiles(a, t);
+    TileConfig config;
+    for (int tile = 0; tile < 8; ++tile) {
+        config.row_bytes[tile] = kLineBytes;
+        config.rows[tile] = static_cast<std::uint8_t>(tile < 6 ? t.rows * kDigits : kTileLines);
+    }
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+    for (int unit = 0; unit < a.units;)
+        unit += multiply_units(a, t, unit);
+    __asm__ volatile("tilerelease");
+}
+
+// As linear, with tiles where there are rows to fill them.
+void linear_amx(const LinearArgs& a) {
+    if (a.type == WeightType::int8 && a.rows > 2) return linear_int8_amx(a);
+    linear(a);
+}
+
+} // namespace
+} // namespace entrodraft::model::kernels::KERNEL_SET
