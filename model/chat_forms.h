@@ -55,7 +55,7 @@ struct ChatForm {
     bool trim_system = false;
     bool alternates = false; // user and assistant have to take turns
     bool skips_empty_system = false;
-    bool halves_blank_lines = false; // of user and assistant: \r\n becomes \n, then \n\n becomes \n
+    bool halves_blank_lines = false; // of user and assistant: \n\n becomes \n
     std::string_view between = "";   // two messages
     Reasoning reasoning = Reasoning::kept;
 };

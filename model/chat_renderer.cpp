@@ -124,8 +124,9 @@ class Renderer {
                        "needs user and assistant to take turns, the user first; this is from the " +
                            std::string(in_words(role)));
         }
-        if (!has_system || !system_in_user_turn()) return;
-        if (messages_.size() == 1) refuse(form_, 0, "writes a system message into a user's, and there is none");
+        if (!has_system) return;
+        if (messages_.size() == 1 && form_.alternates)
+            refuse(form_, 0, "needs a message of the user after the system's");
         if (form_.system_place == SystemPlace::last_user && messages_.back().role != Role::user)
             refuse(form_, 0, "leaves the system message out where the last message is not the user's");
     }
@@ -161,10 +162,7 @@ class Renderer {
     void write_message(std::size_t i, bool is_cut) {
         std::string content = messages_[i].content;
         if (is_cut) content += kCut;
-        if (form_.halves_blank_lines && messages_[i].role != Role::system) {
-            replace_all(content, "\r\n", "\n");
-            replace_all(content, "\n\n", "\n");
-        }
+        if (form_.halves_blank_lines && messages_[i].role != Role::system) replace_all(content, "\n\n", "\n");
         switch (messages_[i].role) {
         case Role::system:
             if (system_in_user_turn() || (form_.skips_empty_system && content.empty())) return;

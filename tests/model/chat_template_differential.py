@@ -32,6 +32,7 @@ CONTENTS = ["Hello", "Who are you?", "  both ends  ", "\n\nlines\n\nhere\r\n\r\n
 SHAPES = ["u", "su", "uau", "suau", "uauau", "suauau", "ua", "sua", "suaua", "s", "a", "uu", "suu", "usu", "uaa", "uasu",
           "ssu", "sau", "au", "us", "uaus"]
 ORDERLY = {"u", "su", "uau", "suau", "uauau", "suauau", "ua", "sua", "suaua"}
+MAKERS = ("meta-", "mistralai/", "Qwen/", "google/", "microsoft/", "tiiuae/", "deepseek-ai/", "HuggingFace")
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
 GOLDEN_CHATS = [
     ("u", "Hello"), ("su", "Be brief.", "Hello"), ("uau", "Hello", "Hi there.", "Who are you?"),
@@ -231,7 +232,7 @@ def write_table(file, rows):
     lines = []
     for _, form, text, names in sorted(rows):
         data = text.encode()
-        lines.append(f'    // {", ".join(names)}\n    {{0x{fnv1a(data):016x}, {len(data)}, "{form}"}},\n')
+        lines.append(f'    // {", ".join(sorted(names, key=lambda name: not name.startswith(MAKERS))[:3])}\n    {{0x{fnv1a(data):016x}, {len(data)}, "{form}"}},\n')
     file.write_text(TABLE % "".join(lines))
 
 
