@@ -57,12 +57,14 @@ TEST(FamilyPairs, GreedySpeculativeTextIsPlainTextAndTransformersText) {
     options.tp = tp.get();
     options.decoder.timeout_seconds = 60;
     Accepted all;
+    int served = 0;
     for (const auto& root : family_roots()) {
         for (const FamilyPair& pair : kFamilies) {
             const FamilyGolden golden = read_family_golden(root / pair.name, pair.family, "target");
             SCOPED_TRACE(golden.name());
             if (!fits(golden.directory, tp->size())) continue;
             const Accepted some = check_pair(golden, *replica, options);
+            ++served;
             all.drafted += some.drafted;
             all.accepted += some.accepted;
             if (replica->rank() == 0) {
@@ -70,7 +72,7 @@ TEST(FamilyPairs, GreedySpeculativeTextIsPlainTextAndTransformersText) {
             }
         }
     }
-    if (replica->rank() == 0) {
+    if (replica->rank() == 0 && served > 1) { // a single pair may agree throughout
         EXPECT_LT(all.accepted, all.drafted) << "nothing was ever refused";
     }
 }
