@@ -15,12 +15,17 @@ constexpr int kRowScale = kRowFacts + kDigits;
 
 static_assert(kRowScale < kPieceStride);
 
+// The first `count` lanes, none below 0 and all from 16 on.
+ALWAYS_INLINE __mmask16 first_lanes(int count) {
+    if (count >= kWidth) return 0xffff;
+    return static_cast<__mmask16>(count <= 0 ? 0 : (1u << count) - 1);
+}
+
 // Bits of the row's largest magnitude; those of what is no number are above all others.
 std::uint32_t largest_bits(const float* x, int n) {
     __m512i largest = _mm512_setzero_si512();
     for (int i = 0; i < n; i += kWidth) {
-        const __mmask16 valid = n - i >= kWidth ? 0xffff : static_cast<__mmask16>((1u << (n - i)) - 1);
-        const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(valid, x + i));
+        const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(first_lanes(n - i), x + i));
         largest = _mm512_maskz_max_epu32(0xffff, largest, _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff)));
     }
     std::uint32_t lanes[kWidth], most = 0;
@@ -55,8 +60,7 @@ ALWAYS_INLINE __m512i digits_of(const float* x, int count, float there) {
     const __m512i bias = _mm512_set1_epi32(0x00808080);
     // Bytes 0 of four words, bytes 1, bytes 2, zeros.
     const __m512i by_digit = _mm512_set4_epi32(-1, 0x0e0a0602, 0x0d090501, 0x0c080400);
-    const __mmask16 valid = static_cast<__mmask16>(count >= kWidth ? 0xffff : count <= 0 ? 0 : (1u << count) - 1);
-    const __m512 scaled = _mm512_maskz_loadu_ps(valid, x) * _mm512_set1_ps(there);
+    const __m512 scaled = _mm512_maskz_loadu_ps(first_lanes(count), x) * _mm512_set1_ps(there);
     const __m512i whole = _mm512_maskz_cvtps_epi32(0xffff, scaled); // to nearest
     return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(whole, bias), bias), by_digit);
 }
