@@ -63,7 +63,7 @@ std::vector<spec::StopRuleOptions> tuning_grid(int max_tokens) {
     std::vector<spec::StopRuleOptions> grid;
     spec::StopRuleOptions rule;
     rule.max_tokens = max_tokens;
-    rule.num_draft_tokens = std::min(rule.num_draft_tokens, max_tokens);
+    rule.num_draft_tokens = std::min(5, max_tokens);
     const auto add = [&](spec::StopRuleKind kind) {
         rule.kind = kind;
         grid.push_back(rule);
@@ -89,12 +89,27 @@ std::vector<spec::StopRuleOptions> tuning_grid(int max_tokens) {
     }
     rule.num_draft_tokens = std::min(5, max_tokens);
     add(spec::StopRuleKind::heuristic);
+    for (double c : {0.2, 0.3, 0.4, 0.5, 0.6}) {
+        rule.confidence = c;
+        add(spec::StopRuleKind::confidence);
+    }
+    for (double h : {0.3, 0.4, 0.5, 0.6, 0.7}) {
+        rule.svip_threshold = h;
+        add(spec::StopRuleKind::svip);
+    }
+    for (double gamma : {0.05, 0.1, 0.2}) {
+        rule.adaedl_gamma = gamma;
+        add(spec::StopRuleKind::adaedl);
+    }
+    add(spec::StopRuleKind::expected_gain);
     return grid;
 }
 
 class Comparison {
   public:
-    Comparison(dist::Session& session, ModelPair& models, const CompareOptions& options);
+    // `costs` of a file are expected-gain's too; without one it measures as it goes.
+    Comparison(dist::Session& session, ModelPair& models, const CompareOptions& options,
+               const std::optional<spec::Costs>& costs);
 
     // Collective over the world, all of them.
     void read_prompts();
@@ -110,13 +125,15 @@ class Comparison {
     dist::Session& session_;
     ModelPair& models_;
     const CompareOptions& options_;
+    std::optional<spec::Costs> costs_;
     std::unique_ptr<spec::Drafter> drafter_;
     std::vector<Setting> settings_;
     std::size_t n_prompts_ = 0; // known to all ranks
 };
 
-Comparison::Comparison(dist::Session& session, ModelPair& models, const CompareOptions& options)
-    : session_(session), models_(models), options_(options), drafter_(models.make_drafter(false)) {
+Comparison::Comparison(dist::Session& session, ModelPair& models, const CompareOptions& options,
+                       const std::optional<spec::Costs>& costs)
+    : session_(session), models_(models), options_(options), costs_(costs), drafter_(models.make_drafter()) {
     add_setting("plain", std::nullopt);
     const auto rules = options.tune ? tuning_grid(15) : options.rules;
     for (const spec::StopRuleOptions& rule : rules)
@@ -126,6 +143,7 @@ Comparison::Comparison(dist::Session& session, ModelPair& models, const CompareO
 void Comparison::add_setting(const std::string& name, const std::optional<spec::StopRuleOptions>& rule) {
     spec::EngineOptions engine;
     engine.stop_rule = rule.value_or(spec::StopRuleOptions{});
+    engine.costs = costs_;
     engine.vocab_size = models_.vocab_size;
     engine.timeout_seconds = options_.models.collective_timeout_seconds;
     const bool coordinates = models_.layout.is_coordinator();
@@ -370,21 +388,18 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     const double timeout = options->models.collective_timeout_seconds;
     const auto models = open_models(session, options->models, {});
     const bool coordinates = models->layout.is_coordinator();
-    Comparison comparison(session, *models, *options);
-    comparison.read_prompts();
     const Json environment = environment_of(session, *models);
-
-    spec::Costs costs;
-    if (options->costs.empty()) {
-        LatencyPlan plan;
-        plan.timeout_seconds = timeout;
-        costs = measure_latency(session, *models, plan).costs();
-    } else {
-        in_agreement(session, timeout, [&] {
-            costs = spec::read_costs(options->costs);
-            require_costs_of(environment, options->costs);
-        });
-    }
+    std::optional<spec::Costs> file_costs;
+    in_agreement(session, timeout, [&] {
+        if (options->costs.empty()) return;
+        file_costs = spec::read_costs(options->costs);
+        require_costs_of(environment, options->costs);
+    });
+    Comparison comparison(session, *models, *options, file_costs);
+    comparison.read_prompts();
+    LatencyPlan plan;
+    plan.timeout_seconds = timeout;
+    const spec::Costs costs = file_costs ? *file_costs : measure_latency(session, *models, plan).costs();
     DraftOverhead overhead;
     in_agreement(session, timeout, [&] {
         if (coordinates) overhead = measure_draft_overhead(*models, comparison.prompts.front());

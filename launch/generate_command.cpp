@@ -191,11 +191,13 @@ int Desk::exit_code() const {
     return counts_.with_error + writer_.served_with_error() > 0 ? kSomeLinesFailed : kAllServed;
 }
 
-spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPair& models) {
+spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPair& models,
+                                   const std::optional<spec::Costs>& costs) {
     spec::EngineOptions engine;
     engine.acceptance = options.speculation.acceptance;
     engine.lenience = options.speculation.lenience;
     engine.stop_rule = options.speculation.stop_rule;
+    engine.costs = costs;
     engine.vocab_size = models.vocab_size;
     engine.record_margins = options.check;
     engine.timeout_seconds = options.models.collective_timeout_seconds;
@@ -214,6 +216,10 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     in_agreement(session, timeout, [&] {
         if (layout_of(session, placement).is_coordinator()) desk.emplace(*options);
     });
+    std::optional<spec::Costs> costs;
+    in_agreement(session, timeout, [&] {
+        if (!options->speculation.costs.empty()) costs = spec::read_costs(options->speculation.costs);
+    });
     const auto models = open_models(session, options->models, placement);
     const bool coordinates = models->layout.is_coordinator();
     in_agreement(session, timeout, [&] {
@@ -228,14 +234,14 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
             desk->on_complete(request, std::move(completion));
         };
     }
-    const std::unique_ptr<spec::Drafter> drafter = models->make_drafter(options->speculation.drop_stop_token);
+    const std::unique_ptr<spec::Drafter> drafter = models->make_drafter();
     const spec::EngineParts parts = {&models->layout,
                                      models->replica.get(),
                                      &*models->target,
                                      drafter.get(),
                                      coordinates ? &*models->tokenizer : nullptr,
                                      &models->clock};
-    spec::Engine engine(engine_options(*options, *models), parts);
+    spec::Engine engine(engine_options(*options, *models, costs), parts);
     RunSummary summary;
     const double start = models->clock.now_seconds();
     summary.interrupted = engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;

@@ -76,11 +76,10 @@ PromptLimits ModelPair::prompt_limits() const {
     return limits;
 }
 
-std::unique_ptr<spec::Drafter> ModelPair::make_drafter(bool drop_stop_token) {
+std::unique_ptr<spec::Drafter> ModelPair::make_drafter() {
     if (!draft) return nullptr;
     spec::ModelDrafterOptions options;
     options.vocab_size = vocab_size;
-    options.drop_stop_token = drop_stop_token;
     for (std::int64_t token : target->config().eos_token_ids)
         options.eos_tokens.push_back(static_cast<spec::TokenId>(token));
     return spec::make_model_drafter(*draft, options, clock);

@@ -36,7 +36,7 @@ struct ModelPair {
 
     bool drafts() const { return draft.has_value(); }
     PromptLimits prompt_limits() const;
-    std::unique_ptr<spec::Drafter> make_drafter(bool drop_stop_token); // on the draft owner
+    std::unique_ptr<spec::Drafter> make_drafter(); // on the draft owner
 };
 
 struct Placement {

@@ -55,20 +55,23 @@ const OptionGroup kSampling = {"Sampling",
 const OptionGroup kSpeculation = {
     "Speculation",
     {{"stop-rule", "RULE",
-      "when drafting stops: static, moving-average, cumulative, constant, heuristic "
-      "[moving-average]"},
+      "when drafting stops: static, moving-average, cumulative, constant, heuristic, adaptive, confidence, svip, "
+      "adaedl, expected-gain [moving-average]"},
      {"entropy-threshold", "TAU", "of static [2.25] and cumulative [10]"},
      {"entropy-factor", "LAMBDA", "of moving-average [0.5]"},
      {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]"},
      {"entropy-unit", "UNIT", "nats, bits: of --entropy-threshold and of reports [nats]"},
-     {"num-draft-tokens", "K", "of constant; first K of heuristic [5]"},
+     {"num-draft-tokens", "K", "of constant [5]; first K of heuristic [5] and adaptive [3]"},
      {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15]"},
      {"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]"},
      {"drop-stop-token", "", "drop the token that fired a threshold rule (for study; slower)"},
-     {"confidence-threshold", "C", "of the rule confidence: not supported yet"},
+     {"confidence-threshold", "C", "of confidence: least probability of a drafted token [0.4]"},
+     {"svip-threshold", "H", "of svip [0.3]"},
+     {"adaedl-gamma", "GAMMA", "of adaedl [0.2]"},
      {"acceptance", "WHICH", "which drafted tokens stand: rejection [rejection]"},
      {"lenience", "L", "in (0, 1]; below 1 the text is no longer the target's [1]"},
-     {"costs", "FILE", "costs of passes for expected-gain: not supported yet"}}};
+     {"costs", "FILE",
+      "of expected-gain: costs of passes from bench latency, for repeatable runs [measured in the run]"}}};
 
 const OptionGroup kBenchModels = {"Models",
                                   {{"target", "DIR", "checkpoint of the target"},

@@ -33,11 +33,8 @@ constexpr NotYet kNotYet[] = {
     {"replicas", ">1", "runs one replica"},
     {"batch-size", ">1", "decodes one sequence at a time"},
     {"no-repeat-ngram-size", ">0", "bans no n-grams"},
-    {"stop-rule", "svip|adaedl|adaptive|confidence|expected-gain|oracle",
-     "has static, moving-average, cumulative, constant and heuristic"},
-    {"confidence-threshold", "*", "has no rule that it belongs to"},
+    {"stop-rule", "oracle", "replays no recordings"},
     {"acceptance", "gumbel|block|typical", "has rejection"},
-    {"costs", "*", "has no rule that reads a costs file; bench compare does"},
 };
 
 bool is_refused(const NotYet& row, const std::string& value) {
@@ -108,22 +105,6 @@ spec::SamplingOptions sampling_options(const ParsedOptions& given) {
     return sampling;
 }
 
-const char* in_words(Rule kind) {
-    switch (kind) {
-    case Rule::static_threshold:
-        return "static";
-    case Rule::moving_average:
-        return "moving-average";
-    case Rule::cumulative:
-        return "cumulative";
-    case Rule::constant:
-        return "constant";
-    case Rule::heuristic:
-        return "heuristic";
-    }
-    throw BadOption("unknown stop rule");
-}
-
 // Which rules an option of theirs belongs to.
 struct RuleOption {
     const char* option;
@@ -137,8 +118,13 @@ void refuse_parameters_of_other_rules(const ParsedOptions& given, Rule kind) {
         {"entropy-unit", thresholds},
         {"entropy-factor", {Rule::moving_average}},
         {"entropy-window", {Rule::moving_average, Rule::cumulative}},
-        {"num-draft-tokens", {Rule::constant, Rule::heuristic}},
-        {"drop-stop-token", {Rule::static_threshold, Rule::cumulative, Rule::moving_average}},
+        {"num-draft-tokens", {Rule::constant, Rule::heuristic, Rule::adaptive}},
+        {"confidence-threshold", {Rule::confidence}},
+        {"svip-threshold", {Rule::svip}},
+        {"adaedl-gamma", {Rule::adaedl}},
+        {"costs", {Rule::expected_gain}},
+        {"drop-stop-token",
+         {Rule::static_threshold, Rule::cumulative, Rule::moving_average, Rule::confidence, Rule::svip, Rule::adaedl}},
     };
     for (const RuleOption& row : table) {
         if (!given.given(row.option)) continue;
@@ -146,10 +132,10 @@ void refuse_parameters_of_other_rules(const ParsedOptions& given, Rule kind) {
         bool fits = false;
         for (Rule rule : row.rules) {
             fits = fits || rule == kind;
-            fitting += (fitting.empty() ? "" : ", ") + std::string(in_words(rule));
+            fitting += (fitting.empty() ? "" : ", ") + to_string(rule);
         }
         if (!fits)
-            throw BadOption(std::string("--") + row.option + " has no effect with --stop-rule " + in_words(kind) +
+            throw BadOption(std::string("--") + row.option + " has no effect with --stop-rule " + to_string(kind) +
                             "; it belongs to " + fitting);
     }
 }
@@ -157,7 +143,7 @@ void refuse_parameters_of_other_rules(const ParsedOptions& given, Rule kind) {
 Rule rule_kind(const ParsedOptions& given) {
     std::vector<std::string> names;
     for (Rule rule : spec::all_stop_rules())
-        names.push_back(in_words(rule));
+        names.push_back(to_string(rule));
     const Rule otherwise = spec::StopRuleOptions{}.kind;
     if (!given.given("stop-rule")) return otherwise;
     return spec::all_stop_rules()[given.choice("stop-rule", 0, names)];
@@ -167,7 +153,8 @@ SpeculationOptions speculation_options(const ParsedOptions& given, bool drafting
     if (!drafting)
         for (const char* option :
              {"stop-rule", "entropy-threshold", "entropy-factor", "entropy-window", "entropy-unit", "num-draft-tokens",
-              "min-draft-tokens", "drop-stop-token", "draft-dtype", "acceptance", "lenience", "draft-placement"})
+              "min-draft-tokens", "drop-stop-token", "confidence-threshold", "svip-threshold", "adaedl-gamma", "costs",
+              "draft-dtype", "acceptance", "lenience", "draft-placement"})
             if (given.given(option)) throw BadOption(std::string("--") + option + " has no effect without --draft DIR");
     SpeculationOptions speculation;
     spec::StopRuleOptions& rule = speculation.stop_rule;
@@ -181,15 +168,20 @@ SpeculationOptions speculation_options(const ParsedOptions& given, bool drafting
     rule.window = given.integer("entropy-window", rule.window, 1, INT_MAX);
     rule.max_tokens = given.integer("max-draft-tokens", rule.max_tokens, 1, 127);
     rule.min_tokens = given.integer("min-draft-tokens", rule.min_tokens, 1, 127);
-    rule.num_draft_tokens = given.integer("num-draft-tokens", std::min(rule.num_draft_tokens, rule.max_tokens), 1, 127);
+    rule.drop_stop_token = given.on("drop-stop-token");
+    rule.confidence = given.number("confidence-threshold", rule.confidence, 0, 1);
+    rule.svip_threshold = given.number("svip-threshold", rule.svip_threshold, 0, kNoLimit);
+    rule.adaedl_gamma = given.number("adaedl-gamma", rule.adaedl_gamma, 0, kNoLimit);
+    rule.num_draft_tokens = std::min(rule.num_draft_tokens_or_default(), rule.max_tokens);
+    if (given.given("num-draft-tokens")) rule.num_draft_tokens = given.integer("num-draft-tokens", 1, 1, 127);
     if (rule.min_tokens > rule.max_tokens)
         throw BadOption("--min-draft-tokens " + std::to_string(rule.min_tokens) + " is above --max-draft-tokens " +
                         std::to_string(rule.max_tokens));
-    if (rule.num_draft_tokens > rule.max_tokens)
-        throw BadOption("--num-draft-tokens " + std::to_string(rule.num_draft_tokens) +
+    if (*rule.num_draft_tokens > rule.max_tokens)
+        throw BadOption("--num-draft-tokens " + std::to_string(*rule.num_draft_tokens) +
                         " is above --max-draft-tokens " + std::to_string(rule.max_tokens));
     if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
-    speculation.drop_stop_token = given.on("drop-stop-token");
+    speculation.costs = given.text("costs", "");
     given.choice("acceptance", 0, {"rejection"});
     speculation.lenience = given.number("lenience", 1, 0, 1);
     if (speculation.lenience == 0) throw BadOption("--lenience 0: must be above 0, at most 1");
@@ -241,7 +233,31 @@ std::vector<double> number_list(const ParsedOptions& given, const std::string& n
     return numbers;
 }
 
-// "static:2.25", "moving-average:0.5:7", "cumulative:10:7", "constant:5", "heuristic:5"; "all", "none".
+// The option that a rule's first number in a list sets; nullptr: it has none.
+const char* first_parameter(Rule kind) {
+    switch (kind) {
+    case Rule::static_threshold:
+    case Rule::cumulative:
+        return "entropy-threshold";
+    case Rule::moving_average:
+        return "entropy-factor";
+    case Rule::constant:
+    case Rule::heuristic:
+    case Rule::adaptive:
+        return "num-draft-tokens";
+    case Rule::confidence:
+        return "confidence-threshold";
+    case Rule::svip:
+        return "svip-threshold";
+    case Rule::adaedl:
+        return "adaedl-gamma";
+    case Rule::expected_gain:
+        return nullptr;
+    }
+    throw BadOption("unknown stop rule");
+}
+
+// "static:2.25", "moving-average:0.5:7", "cumulative:10:7", "constant:5", "expected-gain", ...; "all", "none".
 spec::StopRuleOptions parse_rule(const std::string& text, int max_tokens) {
     std::vector<std::string> parts;
     std::istringstream list(text);
@@ -250,17 +266,15 @@ spec::StopRuleOptions parse_rule(const std::string& text, int max_tokens) {
     const auto kind = parts.empty() ? std::nullopt : spec::parse_stop_rule(parts[0]);
     if (!kind)
         throw BadOption("--rules " + text +
-                        ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K "
-                        "or heuristic:K, or all");
-    const bool one_number = *kind == Rule::static_threshold || *kind == Rule::constant || *kind == Rule::heuristic;
-    if (parts.size() > (one_number ? 2u : 3u)) throw BadOption("--rules " + text + ": too many numbers for this rule");
+                        ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
+                        "adaptive:K, confidence:C, svip:H, adaedl:GAMMA or expected-gain, or all");
+    const char* first = first_parameter(*kind);
+    const bool has_window = *kind == Rule::moving_average || *kind == Rule::cumulative;
+    if (parts.size() > (has_window ? 3u : first ? 2u : 1u))
+        throw BadOption("--rules " + text + ": too many numbers for this rule");
     ParsedOptions given;
     given.add("stop-rule", parts[0], "");
     given.add("max-draft-tokens", std::to_string(max_tokens), "");
-    const bool counts = *kind == Rule::constant || *kind == Rule::heuristic;
-    const char* first = counts                          ? "num-draft-tokens"
-                        : *kind == Rule::moving_average ? "entropy-factor"
-                                                        : "entropy-threshold";
     if (parts.size() > 1) given.add(first, parts[1], " (in --rules " + text + ")");
     if (parts.size() > 2) given.add("entropy-window", parts[2], " (in --rules " + text + ")");
     return speculation_options(given, true).stop_rule;
@@ -273,7 +287,7 @@ std::vector<spec::StopRuleOptions> rule_list(const ParsedOptions& given, int max
         if (one == "none") continue; // plain decoding always runs
         if (one == "all")
             for (Rule rule : spec::all_stop_rules())
-                rules.push_back(parse_rule(in_words(rule), max_tokens));
+                rules.push_back(parse_rule(to_string(rule), max_tokens));
         else
             rules.push_back(parse_rule(one, max_tokens));
     }
@@ -379,7 +393,7 @@ double threshold_in_unit(double threshold_nats, Rule kind, EntropyUnit unit) {
 
 std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
     std::ostringstream text;
-    text << in_words(rule.kind);
+    text << to_string(rule.kind);
     const char* name = unit == EntropyUnit::bits ? "bits" : "nats";
     switch (rule.kind) {
     case Rule::static_threshold:
@@ -393,10 +407,22 @@ std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
              << "^2, window " << rule.window;
         break;
     case Rule::constant:
-        text << ", " << rule.num_draft_tokens << " tokens";
+        text << ", " << rule.num_draft_tokens_or_default() << " tokens";
         break;
     case Rule::heuristic:
-        text << ", from " << rule.num_draft_tokens << " tokens";
+    case Rule::adaptive:
+        text << ", from " << rule.num_draft_tokens_or_default() << " tokens";
+        break;
+    case Rule::confidence:
+        text << ", threshold " << rule.confidence;
+        break;
+    case Rule::svip:
+        text << ", threshold " << rule.svip_threshold;
+        break;
+    case Rule::adaedl:
+        text << ", gamma " << rule.adaedl_gamma;
+        break;
+    case Rule::expected_gain:
         break;
     }
     return text.str();

@@ -48,7 +48,7 @@ struct RequestDefaults {
 
 struct SpeculationOptions {
     spec::StopRuleOptions stop_rule; // thresholds in nats, whatever the unit
-    bool drop_stop_token = false;
+    std::string costs;               // file, of expected-gain; empty: measured as the run goes
     EntropyUnit entropy_unit = EntropyUnit::nats;
     spec::Acceptance acceptance = spec::Acceptance::rejection;
     double lenience = 1;

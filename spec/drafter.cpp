@@ -33,6 +33,7 @@ class ModelDrafter final : public Drafter {
         : decoder_(decoder), options_(options), clock_(clock) {}
 
     std::string name() const override { return "model"; }
+    std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
 
     void begin_sequence() override {
         decoder_.cache().truncate(kSlot, 0);
@@ -152,31 +153,34 @@ void ModelDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
     if (sampled) q_.resize(static_cast<std::size_t>(cap) * vocab);
 
     text_.assign(request.tokens.begin(), request.tokens.end());
-    const bool whole = rule.needs_entropy();
+    const bool whole = rule.needs_distribution();
     const auto summary = whole     ? model::LogitSummary::entropy
                          : sampled ? model::LogitSummary::none
                                    : model::LogitSummary::max;
     while (draft.end == DraftEnd::none) {
+        if (!rule.wants_another()) {
+            draft.end = rule.end();
+            break;
+        }
         const auto [logits, stats] = step(text_, summary);
         ++draft.passes;
-        const double before = clock_.now_seconds();
-        const double entropy = whole ? stats.entropy_nats() : 0;
-        rule.should_stop(entropy);
-        draft.entropy_seconds += clock_.now_seconds() - before;
         const TokenId token = choose(logits, request, draft.tokens.size(), stats);
+        const double before = clock_.now_seconds();
+        const DraftedToken seen =
+            whole ? DraftedToken{stats.entropy_nats(), stats.probability(logits[static_cast<std::size_t>(token)])}
+                  : DraftedToken{kNotComputed, kNotComputed};
+        const Judgement judgement = rule.judge(seen);
+        draft.entropy_seconds += clock_.now_seconds() - before;
+        if (judgement == Judgement::drop) {
+            draft.end = rule.end();
+            break;
+        }
         text_.push_back(token);
         draft.parents.push_back(static_cast<int>(draft.tokens.size()) - 1);
         draft.tokens.push_back(token);
-        draft.entropies_nats.push_back(whole ? static_cast<float>(entropy) : kNotComputed);
-        draft.probabilities.push_back(
-            whole ? static_cast<float>(stats.probability(logits[static_cast<std::size_t>(token)])) : kNotComputed);
+        draft.entropies_nats.push_back(static_cast<float>(seen.entropy_nats));
+        draft.probabilities.push_back(static_cast<float>(seen.probability));
         draft.end = why_end(request, draft, most, rule.end());
-    }
-    if (draft.end == DraftEnd::rule && options_.drop_stop_token && rule.is_threshold_rule()) {
-        draft.tokens.pop_back();
-        draft.parents.pop_back();
-        draft.entropies_nats.pop_back();
-        draft.probabilities.pop_back();
     }
     if (sampled) draft.q = std::span<const float>(q_).first(draft.tokens.size() * vocab);
     draft.seconds = clock_.now_seconds() - began - draft.entropy_seconds;

@@ -47,6 +47,8 @@ class Drafter {
     virtual std::string name() const = 0;
     // Layers of the target whose hidden states draft() wants. None by default.
     virtual std::vector<int> hidden_layers() const { return {}; }
+    // Bytes of weights that a draft pass reads; 0 where there are none.
+    virtual std::size_t weight_bytes() const { return 0; }
     // A new sequence begins; nothing of the one before stands.
     virtual void begin_sequence() = 0;
     // Reads the prompt, all but its last token, so that the first round does not pay for it.
@@ -58,7 +60,6 @@ class Drafter {
 struct ModelDrafterOptions {
     int vocab_size = 0;              // common to draft and target
     std::vector<TokenId> eos_tokens; // drafting ends after one, unless the request ignores them
-    bool drop_stop_token = false;
 };
 
 // A draft model on this rank alone. `decoder` is owned by the caller and outlives the drafter.

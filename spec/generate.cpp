@@ -10,9 +10,17 @@ struct Engine::Impl {
     EngineParts parts;
     Round round;
     std::optional<Sequence> sequence; // the one being decoded; coordinator only
+    GainModel gain;                   // what is learnt from one sequence to the next; coordinator only
 
     Impl(const EngineOptions& engine_options, const EngineParts& engine_parts)
-        : options(engine_options), parts(engine_parts), round(engine_options, engine_parts) {}
+        : options(engine_options), parts(engine_parts), round(engine_options, engine_parts),
+          gain({options.stop_rule.max_tokens, first_cost(engine_parts), options.costs}) {}
+
+    // A draft pass in target passes, before either is timed: their weights' bytes. The other ranks do not ask.
+    static double first_cost(const EngineParts& parts) {
+        const double draft = parts.drafter ? static_cast<double>(parts.drafter->weight_bytes()) : 0;
+        return draft / static_cast<double>(parts.target->weight_bytes());
+    }
 
     Plan next_plan(const EngineCallbacks& callbacks);
     void follow_up(Command done, const EngineCallbacks& callbacks);
@@ -27,7 +35,7 @@ Plan Engine::Impl::next_plan(const EngineCallbacks& callbacks) {
     }
     std::optional<Request> request = callbacks.next_request();
     if (!request) return {callbacks.waiting && callbacks.waiting() ? Command::idle : Command::stop, nullptr};
-    sequence.emplace(std::move(*request), options.stop_rule, *parts.tokenizer, callbacks.on_text);
+    sequence.emplace(std::move(*request), options.stop_rule, &gain, *parts.tokenizer, callbacks.on_text);
     sequence->admitted_at = parts.clock->now_seconds();
     return {Command::admit, &*sequence};
 }

@@ -28,6 +28,7 @@ struct EngineOptions {
     Acceptance acceptance = Acceptance::rejection;
     double lenience = 1;
     StopRuleOptions stop_rule;
+    std::optional<Costs> costs;   // of passes, for expected-gain; none: measured as the run goes
     int vocab_size = 0;           // tokens that both models and the tokenizer know
     bool record_margins = false;  // Completion::logit_margins, greedy only
     double timeout_seconds = 300; // of every collective

@@ -122,6 +122,7 @@ void Round::draft(Sequence& sequence) {
     if (parts_.drafter && !sequence.request().plain)
         parts_.drafter->draft({sequence.tokens(), most, &sequence.request(), target_hidden_}, sequence.rule, draft_);
     const double seconds = lap();
+    drafted_at_ = lap_began_;
     sequence.stats.seconds.entropy += draft_.entropy_seconds;
     sequence.stats.seconds.draft += seconds - draft_.entropy_seconds;
 }
@@ -336,8 +337,9 @@ void Round::decide(Sequence& sequence) {
     const int n_drafted = static_cast<int>(drafted.size());
     sequence.stats.count_round(n_drafted, sequence.verdict.accepted, draft_.passes);
     const DraftEnd end = packet_.slot(kSlot).draft_end;
-    sequence.rule.end_round({n_drafted, sequence.verdict.accepted,
-                             end == DraftEnd::budget || end == DraftEnd::context || end == DraftEnd::end_of_text});
+    const bool cut_short = end == DraftEnd::budget || end == DraftEnd::context || end == DraftEnd::end_of_text;
+    sequence.rule.end_round({n_drafted, sequence.verdict.accepted, cut_short, draft_.passes,
+                             draft_.seconds + draft_.entropy_seconds, parts_.clock->now_seconds() - drafted_at_});
     std::vector<TokenId> said(drafted.begin(), drafted.begin() + sequence.verdict.accepted);
     said.push_back(sequence.verdict.next_token);
     sequence.say(said, parts_.target->config().eos_token_ids, parts_.target->config().max_positions);

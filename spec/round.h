@@ -82,6 +82,7 @@ class Round {
     std::uint64_t round_ = 0; // number of the next packet
     const char* step_ = "start";
     double lap_began_ = 0;
+    double drafted_at_ = 0; // when this round's drafting ended
     bool signal_seen_ = false;
 
     std::vector<model::Row> rows_;

@@ -16,9 +16,9 @@ std::size_t possible_beginning(std::string_view text, std::string_view stop) {
 
 } // namespace
 
-Sequence::Sequence(Request request, const StopRuleOptions& rule_options, const model::Tokenizer& tokenizer,
-                   OnText on_text)
-    : rule(rule_options), request_(std::move(request)), tokens_(request_.prompt), decoder_(tokenizer, true),
+Sequence::Sequence(Request request, const StopRuleOptions& rule_options, GainModel* gain,
+                   const model::Tokenizer& tokenizer, OnText on_text)
+    : rule(rule_options, gain), request_(std::move(request)), tokens_(request_.prompt), decoder_(tokenizer, true),
       on_text_(std::move(on_text)) {
     rule.begin_sequence();
     stats.sequences = 1;

@@ -20,7 +20,9 @@ class Sequence {
   public:
     using OnText = std::function<void(const Request&, std::string_view)>;
 
-    Sequence(Request request, const StopRuleOptions& rule_options, const model::Tokenizer& tokenizer, OnText on_text);
+    // `gain` is what the replica has learnt so far, for rules that use it; null: none.
+    Sequence(Request request, const StopRuleOptions& rule_options, GainModel* gain, const model::Tokenizer& tokenizer,
+             OnText on_text);
 
     const Request& request() const { return request_; }
     std::span<const TokenId> tokens() const { return tokens_; } // prompt and text; the last one is the next token

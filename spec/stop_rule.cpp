@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 
@@ -12,9 +13,16 @@ namespace {
 
 constexpr double kStaticThreshold = 2.25;   // nats
 constexpr double kCumulativeThreshold = 10; // squared nats
+constexpr double kSvipFactor = 0.15;        // the paper's c: cross-entropy's share of the entropy
+constexpr double kAdaedlLambda = 0.6;       // first lambda
+constexpr int kFirstProbe = 8, kLastProbe = 128;
 
 bool takes_threshold(StopRuleKind kind) {
     return kind == StopRuleKind::static_threshold || kind == StopRuleKind::cumulative;
+}
+
+bool counts_tokens(StopRuleKind kind) {
+    return kind == StopRuleKind::constant || kind == StopRuleKind::heuristic || kind == StopRuleKind::adaptive;
 }
 
 } // namespace
@@ -31,6 +39,16 @@ std::string to_string(StopRuleKind kind) {
         return "constant";
     case StopRuleKind::heuristic:
         return "heuristic";
+    case StopRuleKind::adaptive:
+        return "adaptive";
+    case StopRuleKind::confidence:
+        return "confidence";
+    case StopRuleKind::svip:
+        return "svip";
+    case StopRuleKind::adaedl:
+        return "adaedl";
+    case StopRuleKind::expected_gain:
+        return "expected-gain";
     }
     throw std::invalid_argument("stop rule number " + std::to_string(static_cast<int>(kind)) + " is unknown");
 }
@@ -42,14 +60,19 @@ std::optional<StopRuleKind> parse_stop_rule(std::string_view name) {
 }
 
 const std::vector<StopRuleKind>& all_stop_rules() {
-    static const std::vector<StopRuleKind> all = {StopRuleKind::static_threshold, StopRuleKind::moving_average,
-                                                  StopRuleKind::cumulative, StopRuleKind::constant,
-                                                  StopRuleKind::heuristic};
+    using enum StopRuleKind;
+    static const std::vector<StopRuleKind> all = {static_threshold, moving_average, cumulative, constant,
+                                                  heuristic,        adaptive,       confidence, svip,
+                                                  adaedl,           expected_gain};
     return all;
 }
 
 double StopRuleOptions::threshold_or_default() const {
     return threshold.value_or(kind == StopRuleKind::cumulative ? kCumulativeThreshold : kStaticThreshold);
+}
+
+int StopRuleOptions::num_draft_tokens_or_default() const {
+    return num_draft_tokens.value_or(kind == StopRuleKind::adaptive ? 3 : 5);
 }
 
 std::string why_invalid(const StopRuleOptions& options) {
@@ -60,8 +83,13 @@ std::string why_invalid(const StopRuleOptions& options) {
         return "--entropy-threshold must be a number that is not negative";
     if (!(std::isfinite(options.factor) && options.factor > 0)) return "--entropy-factor must be a number above 0";
     if (options.window < 1) return "--entropy-window must be at least 1, not " + std::to_string(options.window);
-    if (options.num_draft_tokens < 1)
-        return "--num-draft-tokens must be at least 1, not " + std::to_string(options.num_draft_tokens);
+    if (options.num_draft_tokens.value_or(1) < 1)
+        return "--num-draft-tokens must be at least 1, not " + std::to_string(*options.num_draft_tokens);
+    if (!(options.confidence >= 0 && options.confidence <= 1)) return "--confidence-threshold must be from 0 to 1";
+    if (!(std::isfinite(options.svip_threshold) && options.svip_threshold >= 0))
+        return "--svip-threshold must be a number that is not negative";
+    if (!(std::isfinite(options.adaedl_gamma) && options.adaedl_gamma > 0))
+        return "--adaedl-gamma must be a number above 0";
     if (options.max_tokens < 1 || options.max_tokens > Packet::kMostDraftTokens)
         return "--max-draft-tokens must be 1 to " + std::to_string(Packet::kMostDraftTokens) + ", not " +
                std::to_string(options.max_tokens);
@@ -71,43 +99,78 @@ std::string why_invalid(const StopRuleOptions& options) {
     return {};
 }
 
-StopRule::StopRule(const StopRuleOptions& options) : options_(options) {
+StopRule::StopRule(const StopRuleOptions& options, GainModel* gain) : options_(options), gain_(gain) {
     const std::string reason = why_invalid(options);
     if (!reason.empty()) throw std::invalid_argument(reason);
-    squares_.reserve(static_cast<std::size_t>(options.max_tokens));
+    if (options.kind == StopRuleKind::expected_gain && gain == nullptr)
+        throw std::invalid_argument("the rule expected-gain needs a gain model");
+    probe_after_ = kFirstProbe;
     begin_sequence();
 }
 
-bool StopRule::needs_entropy() const {
-    return options_.kind == StopRuleKind::static_threshold || options_.kind == StopRuleKind::moving_average ||
-           options_.kind == StopRuleKind::cumulative;
+bool StopRule::needs_distribution() const {
+    return !counts_tokens(options_.kind);
 }
 
 void StopRule::begin_sequence() {
-    k_ = std::min(options_.num_draft_tokens, options_.max_tokens);
+    k_ = std::min(options_.num_draft_tokens_or_default(), options_.max_tokens);
+    lambda_ = kAdaedlLambda;
+    acceptance_rate_ = 0;
     begin_round();
 }
 
 void StopRule::begin_round() {
     squares_.clear();
+    entropies_.clear();
+    match_lengths_.clear();
+    acceptances_.clear();
     drafted_ = 0;
     end_ = DraftEnd::none;
 }
 
-bool StopRule::should_stop(double entropy_nats) {
+bool StopRule::wants_another() {
+    if (options_.kind != StopRuleKind::expected_gain || drafted_ + 1 < options_.min_tokens) return true;
+    if (another_pays()) return true;
+    if (drafted_ == 0 && plain_rounds_ >= probe_after_) return true;
+    end_ = DraftEnd::rule;
+    return false;
+}
+
+Judgement StopRule::judge(const DraftedToken& token) {
     ++drafted_;
-    bool fires = false;
-    if (!needs_entropy()) {
-        fires = drafted_ >= k_;
-    } else if (!std::isnan(entropy_nats)) {
-        squares_.push_back(entropy_nats * entropy_nats);
-        fires = entropy_fires();
-    }
-    if (fires && drafted_ >= options_.min_tokens)
+    entropies_.push_back(token.entropy_nats);
+    match_lengths_.push_back(token.match_length);
+    const bool fired = fires(token);
+    if (fired && drafted_ >= options_.min_tokens) {
         end_ = DraftEnd::rule;
-    else
-        end_ = drafted_ >= options_.max_tokens ? DraftEnd::cap : DraftEnd::none;
-    return end_ != DraftEnd::none;
+        const bool drops =
+            options_.kind == StopRuleKind::expected_gain || (options_.drop_stop_token && needs_distribution());
+        return drops ? Judgement::drop : Judgement::stop;
+    }
+    end_ = drafted_ >= options_.max_tokens ? DraftEnd::cap : DraftEnd::none;
+    return end_ == DraftEnd::none ? Judgement::go_on : Judgement::stop;
+}
+
+bool StopRule::fires(const DraftedToken& token) {
+    if (counts_tokens(options_.kind)) return drafted_ >= k_;
+    const double x = token.entropy_nats;
+    if (options_.kind == StopRuleKind::expected_gain) {
+        acceptances_.push_back(std::isnan(x) ? gain_->acceptance_of_match(token.match_length) : gain_->acceptance(x));
+        const bool is_probe = drafted_ == 1 && plain_rounds_ >= probe_after_;
+        return !is_probe && !last_pays();
+    }
+    if (std::isnan(x)) return false;
+    switch (options_.kind) {
+    case StopRuleKind::confidence:
+        return token.probability < options_.confidence;
+    case StopRuleKind::svip:
+        return std::sqrt(kSvipFactor * x) > options_.svip_threshold;
+    case StopRuleKind::adaedl:
+        return 1 - std::sqrt(options_.adaedl_gamma * x) < lambda_;
+    default:
+        squares_.push_back(x * x);
+        return entropy_fires();
+    }
 }
 
 // Whether the last of squares_, x_t^2, is high against the threshold or the ones before it.
@@ -123,17 +186,73 @@ bool StopRule::entropy_fires() const {
         return before > 0 && earlier > 0 && latest >= options_.factor * earlier / static_cast<double>(before);
     case StopRuleKind::cumulative:
         return earlier + latest >= options_.threshold_or_default();
-    case StopRuleKind::constant:
-    case StopRuleKind::heuristic:
-        break;
+    default:
+        return false;
+    }
+}
+
+// ---- expected-gain ----
+
+double StopRule::probability_that_all_stand() const {
+    double product = 1;
+    for (const double acceptance : acceptances_)
+        product *= acceptance;
+    return product;
+}
+
+// Tokens a second that drafting on has to beat: the run's, or, while that is not known, this round's own.
+double StopRule::rate() const {
+    if (const double known = gain_->tokens_per_second(); known > 0) return known;
+    double tokens = 1, product = 1;
+    for (const double acceptance : acceptances_)
+        tokens += product *= acceptance;
+    return tokens / (gain_->draft_seconds(drafted_) + gain_->target_seconds(drafted_ + 1));
+}
+
+bool StopRule::another_pays() const {
+    const double needed = rate(), mean = gain_->mean_acceptance();
+    double tokens = 0, product = probability_that_all_stand();
+    for (int k = drafted_ + 1; k <= options_.max_tokens; ++k) {
+        tokens += product *= mean;
+        const double seconds = gain_->draft_seconds(k) - gain_->draft_seconds(drafted_) + gain_->target_seconds(k + 1) -
+                               gain_->target_seconds(drafted_ + 1);
+        if (tokens > needed * seconds) return true;
     }
     return false;
 }
 
+// Whether the token just drafted is worth its row in the target's pass.
+bool StopRule::last_pays() const {
+    const double seconds = gain_->target_seconds(drafted_ + 1) - gain_->target_seconds(drafted_);
+    return probability_that_all_stand() > rate() * seconds;
+}
+
+// ---- learning ----
+
 void StopRule::end_round(const RoundFeedback& feedback) {
-    if (options_.kind != StopRuleKind::heuristic || feedback.cut_short || feedback.drafted == 0) return;
-    const int k = feedback.accepted == feedback.drafted ? k_ + 2 : k_ - 1;
-    k_ = std::clamp(k, 1, options_.max_tokens);
+    if (options_.kind == StopRuleKind::expected_gain) {
+        const auto drafted = static_cast<std::size_t>(feedback.drafted);
+        entropies_.resize(std::max(entropies_.size(), drafted), std::numeric_limits<double>::quiet_NaN());
+        match_lengths_.resize(entropies_.size());
+        gain_->learn({std::span(entropies_).first(drafted), std::span(match_lengths_).first(drafted), feedback.accepted,
+                      feedback.draft_passes, feedback.draft_seconds, feedback.target_seconds});
+        const bool probed = plain_rounds_ >= probe_after_;
+        plain_rounds_ = feedback.drafted > 0 ? 0 : plain_rounds_ + 1;
+        if (probed) probe_after_ = std::min(2 * probe_after_, kLastProbe);
+        if (feedback.drafted > 0 && !probed) probe_after_ = kFirstProbe;
+        return;
+    }
+    if (feedback.cut_short || feedback.drafted == 0) return;
+    const bool all = feedback.accepted == feedback.drafted;
+    if (options_.kind == StopRuleKind::heuristic) k_ = std::clamp(all ? k_ + 2 : k_ - 1, 1, options_.max_tokens);
+    if (options_.kind == StopRuleKind::adaptive) k_ = std::clamp(all ? k_ + 1 : k_ - 1, 1, options_.max_tokens);
+    if (options_.kind != StopRuleKind::adaedl) return;
+    // As in Draft & Verify (Zhang et al. 2023), from which AdaEDL has it: lambda creeps towards an acceptance rate of
+    // 0.9.
+    constexpr double kGoal = 0.9, kStep = 0.01, kRateDecay = 0.5, kLambdaDecay = 0.9;
+    acceptance_rate_ = kRateDecay * acceptance_rate_ + (1 - kRateDecay) * feedback.accepted / feedback.drafted;
+    const double moved = lambda_ + (acceptance_rate_ <= kGoal ? kStep : -kStep);
+    lambda_ = kLambdaDecay * lambda_ + (1 - kLambdaDecay) * moved;
 }
 
 } // namespace entrodraft::spec

@@ -1,15 +1,25 @@
 // When to stop drafting: the rules, as pure state machines over what the draft model says of itself.
 //
 // x_t is the entropy, in nats, of the draft's unadjusted next-token distribution at the t-th token of the
-// running drafting phase; t = 1 is its first. The token that fires a threshold rule is kept.
+// running drafting phase, c_t the drafted token's probability in it; t = 1 is its first. The token that fires a
+// threshold rule is kept.
 //   static          x_t >= tau
 //   moving-average  x_t^2 >= lambda * mean(x_{t-i}^2, i = 1..min(n, t-1)), from t = 2; not where the mean is 0
 //   cumulative      sum(x_{t-i}^2, i = 0..min(n, t-1)) >= tau
 //   constant        t >= k
 //   heuristic       t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap
+//   adaptive        the same with k += 1, from 3
+//   confidence      c_t < c
+//   svip            sqrt(0.15 x_t) > h (Zhang et al. 2024, "Draft Model Knows When to Stop")
+//   adaedl          1 - sqrt(gamma x_t) < lambda (Agrawal et al. 2024), lambda learnt from the acceptance so far
+//   expected-gain   drafts while further tokens are expected to come faster than the run's own rate (gain_model.h):
+//                   another pass where for some k' up to the cap (expected further tokens) / (their draft and target
+//                   seconds) exceeds it; the token is dropped where S_t / (t_target(t + 1) - t_target(t)) does not,
+//                   S_t being the probability that all t stand
 // The caps --max-draft-tokens and --min-draft-tokens hold for every rule; min_tokens makes a rule look later.
 #pragma once
 
+#include "entrodraft/spec/gain_model.h"
 #include "entrodraft/spec/packet.h"
 
 #include <optional>
@@ -19,7 +29,18 @@
 
 namespace entrodraft::spec {
 
-enum class StopRuleKind { static_threshold, moving_average, cumulative, constant, heuristic };
+enum class StopRuleKind {
+    static_threshold,
+    moving_average,
+    cumulative,
+    constant,
+    heuristic,
+    adaptive,
+    confidence,
+    svip,
+    adaedl,
+    expected_gain
+};
 
 std::string to_string(StopRuleKind kind); // "static", "moving-average", ...
 std::optional<StopRuleKind> parse_stop_rule(std::string_view name);
@@ -27,54 +48,87 @@ const std::vector<StopRuleKind>& all_stop_rules();
 
 struct StopRuleOptions {
     StopRuleKind kind = StopRuleKind::moving_average;
-    std::optional<double> threshold; // tau of static [2.25] and cumulative [10], in nats and squared nats
-    double factor = 0.5;             // lambda of moving-average
-    int window = 7;                  // n of moving-average and cumulative
-    int num_draft_tokens = 5;        // k of constant, first k of heuristic
-    int min_tokens = 1;              // tokens before which no rule fires
-    int max_tokens = 15;             // the cap, also of heuristic's k
+    std::optional<double> threshold;     // tau of static [2.25] and cumulative [10], in nats and squared nats
+    double factor = 0.5;                 // lambda of moving-average
+    int window = 7;                      // n of moving-average and cumulative
+    std::optional<int> num_draft_tokens; // k of constant [5]; first k of heuristic [5] and adaptive [3]
+    double confidence = 0.4;             // c
+    double svip_threshold = 0.3;         // h
+    double adaedl_gamma = 0.2;           // gamma
+    bool drop_stop_token = false;        // whether the token that fires a threshold rule is not proposed
+    int min_tokens = 1;                  // tokens before which no rule fires
+    int max_tokens = 15;                 // the cap, also of k where it moves
 
     double threshold_or_default() const;
+    int num_draft_tokens_or_default() const;
 };
 
 // Empty when usable with this rule; else what is wrong, naming the option. Local.
 std::string why_invalid(const StopRuleOptions& options);
 
+// What is known of a drafted token. NaN: the drafter has no distribution, and no rule fires on it.
+struct DraftedToken {
+    double entropy_nats = 0; // of the distribution it was drawn from, unadjusted
+    double probability = 0;  // its own in that distribution
+    int match_length = 0;    // tokens of the text that a look-up matched
+};
+
 // How the last round ended, for rules that learn.
 struct RoundFeedback {
     int drafted = 0;
     int accepted = 0;
-    bool cut_short = false; // by budget, context or end of text: learn nothing from it
+    bool cut_short = false; // by budget, context or end of text: k and lambda stay as they are
+    int draft_passes = 0;
+    double draft_seconds = 0;
+    double target_seconds = 0; // of everything in the round but drafting
+};
+
+enum class Judgement {
+    go_on,
+    stop, // the token is the last
+    drop, // and is not proposed
 };
 
 class StopRule {
   public:
+    // `gain` is needed by expected-gain, shared by a replica's sequences and outlives the rule.
     // Throws std::invalid_argument with why_invalid's words.
-    explicit StopRule(const StopRuleOptions& options);
+    explicit StopRule(const StopRuleOptions& options, GainModel* gain = nullptr);
 
     const StopRuleOptions& options() const { return options_; }
-    // Whether should_stop looks at the entropy at all; constant and heuristic do not.
-    bool needs_entropy() const;
+    // Whether judge looks at the token's distribution at all; rules that count do not.
+    bool needs_distribution() const;
     void begin_sequence(); // per-sequence state starts afresh
     void begin_round();
-    // To be asked once after each drafted token, with the entropy the token was drawn at (ignored unless
-    // needs_entropy; NaN where there is none: no rule fires on it and none counts it). True: stop drafting,
-    // this token included. Local.
-    bool should_stop(double entropy_nats);
-    // Why the last should_stop was true: rule or cap; none while it was not. A rule that fires on the cap's
+    // Whether another draft pass is worth its time; to be asked before each. Only expected-gain ever says no. Local.
+    bool wants_another();
+    // To be asked once after each drafted token. Local.
+    Judgement judge(const DraftedToken& token);
+    // Why the last answer was to stop: rule or cap; none while it was not. A rule that fires on the cap's
     // token counts as rule.
     DraftEnd end() const { return end_; }
-    // Whether the last true of should_stop came from a threshold rule, so that --drop-stop-token applies.
-    bool is_threshold_rule() const { return needs_entropy() && end_ == DraftEnd::rule; }
     void end_round(const RoundFeedback& feedback);
 
   private:
+    bool fires(const DraftedToken& token);
     bool entropy_fires() const;
+    double probability_that_all_stand() const;
+    double rate() const;
+    bool another_pays() const;
+    bool last_pays() const;
 
     StopRuleOptions options_;
-    std::vector<double> squares_; // x_t^2 of this drafting phase
-    int drafted_ = 0;             // t
-    int k_ = 0;                   // constant's length, heuristic's current one
+    GainModel* gain_;
+    std::vector<double> squares_;     // x_t^2 of this drafting phase, where known
+    std::vector<double> entropies_;   // x_t of this drafting phase, NaN where there is none
+    std::vector<int> match_lengths_;  // [drafted]
+    std::vector<double> acceptances_; // expected-gain: a_t
+    int drafted_ = 0;                 // t
+    int k_ = 0;                       // constant's length, heuristic's and adaptive's current one
+    double lambda_ = 0;               // adaedl
+    double acceptance_rate_ = 0;      // adaedl, smoothed
+    int plain_rounds_ = 0;            // expected-gain: rounds since anything was drafted
+    int probe_after_ = 0;             // expected-gain: as many of them, then one token is drafted to learn from
     DraftEnd end_ = DraftEnd::none;
 };
 

@@ -161,7 +161,8 @@ TEST(ModelDrafter, StopsAtTheTokenThatFiresAThresholdRuleAndKeepsOrDropsIt) {
     rule.threshold = static_cast<double>(whole.entropies_nats[fires]) - 1e-6;
     ASSERT_LT(whole.entropies_nats[0], *rule.threshold);
     for (const bool drop : {false, true}) {
-        Bench bench({.vocab_size = 512, .eos_tokens = {}, .drop_stop_token = drop});
+        rule.drop_stop_token = drop;
+        Bench bench({.vocab_size = 512, .eos_tokens = {}});
         const Draft draft = bench.draft(golden_prompt(prompt), rule);
         const std::size_t n = fires + (drop ? 0 : 1);
         EXPECT_EQ(draft.tokens,
@@ -174,8 +175,10 @@ TEST(ModelDrafter, StopsAtTheTokenThatFiresAThresholdRuleAndKeepsOrDropsIt) {
 }
 
 TEST(ModelDrafter, DoesNotDropTheLastTokenOfAConstantRule) {
-    Bench bench({.vocab_size = 512, .eos_tokens = {}, .drop_stop_token = true});
-    EXPECT_EQ(bench.draft(golden_prompt(), constant_rule(4)).tokens.size(), 4U);
+    spec::StopRuleOptions rule = constant_rule(4);
+    rule.drop_stop_token = true;
+    Bench bench;
+    EXPECT_EQ(bench.draft(golden_prompt(), rule).tokens.size(), 4U);
 }
 
 TEST(ModelDrafter, SaysWhyItEnded) {

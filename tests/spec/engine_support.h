@@ -20,7 +20,6 @@ using spec::TokenId;
 struct RunOptions {
     spec::StopRuleOptions rule = {};
     double lenience = 1;
-    bool drop_stop_token = false;
     bool record_margins = false;
     double timeout_seconds = 60;
 };
@@ -37,10 +36,9 @@ class TestPair {
 
     int vocab_size() const { return std::min(target.config.vocab_size, tokenizer.size()); }
 
-    std::unique_ptr<spec::Drafter> model_drafter(bool drop_stop_token = false) {
+    std::unique_ptr<spec::Drafter> model_drafter() {
         spec::ModelDrafterOptions options;
         options.vocab_size = vocab_size();
-        options.drop_stop_token = drop_stop_token;
         for (const std::int64_t token : target.config.eos_token_ids)
             options.eos_tokens.push_back(static_cast<TokenId>(token));
         return spec::make_model_drafter(draft.decoder, options, clock);
@@ -86,7 +84,7 @@ class TestPair {
     // With the model drafter, or another one.
     std::vector<spec::Completion> run(std::vector<spec::Request> requests, const RunOptions& options = {},
                                       spec::Drafter* drafter = nullptr) {
-        const std::unique_ptr<spec::Drafter> own = model_drafter(options.drop_stop_token);
+        const std::unique_ptr<spec::Drafter> own = model_drafter();
         const volatile int no_signal = 0;
         return serve(*engine(options, drafter ? drafter : own.get()), std::move(requests), no_signal);
     }
@@ -128,24 +126,27 @@ inline std::vector<spec::StopRuleOptions> rule_settings(int max_tokens) {
         if (why_invalid(options).empty()) all.push_back(options);
     };
     for (const double tau : {0.3, 2.25, 1e6})
-        add({.kind = StopRuleKind::static_threshold, .threshold = tau});
-    add({.kind = StopRuleKind::static_threshold, .threshold = 0.0, .min_tokens = 3});
+        add({.kind = StopRuleKind::static_threshold, .threshold = tau, .num_draft_tokens = {}});
+    add({.kind = StopRuleKind::static_threshold, .threshold = 0.0, .num_draft_tokens = {}, .min_tokens = 3});
     for (const double factor : {0.1, 0.5, 2.0})
-        add({.kind = StopRuleKind::moving_average, .threshold = {}, .factor = factor});
-    add({.kind = StopRuleKind::moving_average, .threshold = {}, .window = 1});
+        add({.kind = StopRuleKind::moving_average, .threshold = {}, .factor = factor, .num_draft_tokens = {}});
+    add({.kind = StopRuleKind::moving_average, .threshold = {}, .window = 1, .num_draft_tokens = {}});
     for (const double tau : {0.5, 10.0, 200.0})
-        add({.kind = StopRuleKind::cumulative, .threshold = tau});
+        add({.kind = StopRuleKind::cumulative, .threshold = tau, .num_draft_tokens = {}});
     for (const int k : {1, 5, 40})
         add({.kind = StopRuleKind::constant, .threshold = {}, .num_draft_tokens = k});
     for (const int k : {1, 5})
         add({.kind = StopRuleKind::heuristic, .threshold = {}, .num_draft_tokens = k});
+    for (const StopRuleKind kind : {StopRuleKind::adaptive, StopRuleKind::confidence, StopRuleKind::svip,
+                                    StopRuleKind::adaedl, StopRuleKind::expected_gain})
+        add({.kind = kind, .threshold = {}, .num_draft_tokens = {}});
     return all;
 }
 
 inline std::string describe(const spec::StopRuleOptions& rule) {
     return to_string(rule.kind) + " threshold " + std::to_string(rule.threshold.value_or(-1)) + " factor " +
            std::to_string(rule.factor) + " window " + std::to_string(rule.window) + " k " +
-           std::to_string(rule.num_draft_tokens) + " min " + std::to_string(rule.min_tokens) + " cap " +
+           std::to_string(rule.num_draft_tokens_or_default()) + " min " + std::to_string(rule.min_tokens) + " cap " +
            std::to_string(rule.max_tokens);
 }
 

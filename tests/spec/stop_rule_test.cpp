@@ -21,17 +21,23 @@ StopRuleOptions options_of(StopRuleKind kind) {
 int stop_of(StopRule& rule, const std::vector<double>& entropies) {
     rule.begin_round();
     for (std::size_t i = 0; i < entropies.size(); ++i)
-        if (rule.should_stop(entropies[i])) return static_cast<int>(i) + 1;
+        if (rule.judge({entropies[i], 1}) != Judgement::go_on) return static_cast<int>(i) + 1;
     return 0;
 }
 
+// A fresh gain model in which drafting costs next to nothing.
+GainModel cheap_drafts() {
+    return GainModel({.max_tokens = 15, .draft_to_target_cost = 0.001, .costs = Costs{0.001, {1, 1}}});
+}
+
 int stop_of(const StopRuleOptions& options, const std::vector<double>& entropies) {
-    StopRule rule(options);
+    GainModel gain = cheap_drafts();
+    StopRule rule(options, &gain);
     return stop_of(rule, entropies);
 }
 
 TEST(StopRule, HasOneNameForEachKind) {
-    EXPECT_EQ(all_stop_rules().size(), 5u);
+    EXPECT_EQ(all_stop_rules().size(), 10u);
     for (const StopRuleKind kind : all_stop_rules())
         EXPECT_EQ(parse_stop_rule(to_string(kind)), kind);
     EXPECT_EQ(to_string(StopRuleKind::static_threshold), "static");
@@ -104,7 +110,7 @@ TEST(StopRule, CumulativeSumsSquaresOfTheTokenAndItsWindow) {
 
 TEST(StopRule, ConstantCountsTokensAndNothingElse) {
     auto options = options_of(StopRuleKind::constant);
-    EXPECT_FALSE(StopRule(options).needs_entropy());
+    EXPECT_FALSE(StopRule(options).needs_distribution());
     EXPECT_EQ(stop_of(options, {9, 9, 9, 9, 9, 9}), 5);
     EXPECT_EQ(stop_of(options, {kNan, kNan, kNan, kNan, kNan, kNan}), 5);
     options.num_draft_tokens = 40; // capped
@@ -143,24 +149,21 @@ TEST(StopRule, SaysWhetherTheRuleOrTheCapStoppedIt) {
     EXPECT_EQ(rule.end(), DraftEnd::none);
     EXPECT_EQ(stop_of(rule, {1, 1}), 2);
     EXPECT_EQ(rule.end(), DraftEnd::cap);
-    EXPECT_FALSE(rule.is_threshold_rule());
     EXPECT_EQ(stop_of(rule, {1, 5}), 2); // both: the rule it is
     EXPECT_EQ(rule.end(), DraftEnd::rule);
-    EXPECT_TRUE(rule.is_threshold_rule());
     rule.begin_round();
     EXPECT_EQ(rule.end(), DraftEnd::none);
-    EXPECT_FALSE(rule.is_threshold_rule());
     options.kind = StopRuleKind::constant;
     options.num_draft_tokens = 1;
     StopRule constant(options);
     EXPECT_EQ(stop_of(constant, {1}), 1);
     EXPECT_EQ(constant.end(), DraftEnd::rule);
-    EXPECT_FALSE(constant.is_threshold_rule());
 }
 
 TEST(StopRule, EntropyRulesDoNotFireWithoutAnEntropy) {
     for (const StopRuleKind kind : all_stop_rules()) {
-        if (!StopRule(options_of(kind)).needs_entropy()) continue;
+        GainModel gain = cheap_drafts();
+        if (!StopRule(options_of(kind), &gain).needs_distribution()) continue;
         EXPECT_EQ(stop_of(options_of(kind), std::vector<double>(14, kNan)), 0) << to_string(kind);
         EXPECT_EQ(stop_of(options_of(kind), std::vector<double>(16, kNan)), 15) << to_string(kind);
     }
@@ -183,7 +186,7 @@ int length_of(StopRule& rule) {
 
 TEST(StopRule, HeuristicGrowsByTwoAndShrinksByOne) {
     StopRule rule(options_of(StopRuleKind::heuristic));
-    EXPECT_FALSE(rule.needs_entropy());
+    EXPECT_FALSE(rule.needs_distribution());
     EXPECT_EQ(length_of(rule), 5);
     rule.end_round({5, 5});
     EXPECT_EQ(length_of(rule), 7);
@@ -231,6 +234,178 @@ TEST(StopRule, ConstantLearnsNothing) {
     StopRule rule(options_of(StopRuleKind::constant));
     rule.end_round({5, 5});
     EXPECT_EQ(length_of(rule), 5);
+}
+
+TEST(StopRule, DropsTheTokenThatFiredAThresholdRuleIfAsked) {
+    auto options = options_of(StopRuleKind::static_threshold);
+    options.drop_stop_token = true;
+    StopRule rule(options);
+    EXPECT_EQ(rule.judge({1, 1}), Judgement::go_on);
+    EXPECT_EQ(rule.judge({5, 1}), Judgement::drop);
+    options.kind = StopRuleKind::constant; // counts tokens, and no token is to blame
+    options.num_draft_tokens = 1;
+    EXPECT_EQ(StopRule(options).judge({5, 1}), Judgement::stop);
+}
+
+TEST(StopRule, AdaptiveMovesByOneFromThree) {
+    StopRule rule(options_of(StopRuleKind::adaptive));
+    EXPECT_EQ(length_of(rule), 3);
+    rule.end_round({3, 3});
+    EXPECT_EQ(length_of(rule), 4);
+    rule.end_round({4, 3});
+    rule.end_round({3, 0});
+    EXPECT_EQ(length_of(rule), 2);
+    rule.end_round({2, 2, true});
+    EXPECT_EQ(length_of(rule), 2);
+}
+
+TEST(StopRule, ConfidenceLooksAtTheDraftedTokensProbability) {
+    StopRule rule(options_of(StopRuleKind::confidence));
+    EXPECT_EQ(rule.judge({9, 0.4}), Judgement::go_on);
+    EXPECT_EQ(rule.judge({0, 0.39}), Judgement::stop);
+    EXPECT_EQ(rule.judge({kNan, kNan}), Judgement::go_on);
+}
+
+TEST(StopRule, SvipStopsWhereTheRootOfTheScaledEntropyIsHigh) {
+    EXPECT_EQ(stop_of(options_of(StopRuleKind::svip), {0.59, 0.61}), 2); // 0.3^2 / 0.15 = 0.6
+}
+
+TEST(StopRule, AdaedlLowersItsBarWhileMuchStands) {
+    auto options = options_of(StopRuleKind::adaedl);
+    // 1 - sqrt(0.2 x) < 0.6 from x = 0.8 on.
+    EXPECT_EQ(stop_of(options, {0.79, 0.81}), 2);
+    StopRule rule(options);
+    for (int i = 0; i < 100; ++i)
+        rule.end_round({4, 4});
+    EXPECT_EQ(stop_of(rule, {0.81, 0.81}), 0);
+    for (int i = 0; i < 300; ++i)
+        rule.end_round({4, 0});
+    EXPECT_EQ(stop_of(rule, {0.7}), 1);
+    rule.begin_sequence();
+    EXPECT_EQ(stop_of(rule, {0.79, 0.81}), 2);
+}
+
+TEST(ExpectedGain, NeedsItsModel) {
+    EXPECT_THROW(StopRule(options_of(StopRuleKind::expected_gain)), std::invalid_argument);
+}
+
+// A rule whose costs are fixed: t_draft, then t_target of 1, 2, ... rows.
+struct GainRule {
+    GainModel model;
+    StopRule rule;
+    GainRule(double t_draft, std::vector<double> t_target)
+        : model({.max_tokens = 15, .draft_to_target_cost = 0.1, .costs = Costs{t_draft, std::move(t_target)}}),
+          rule(options_of(StopRuleKind::expected_gain), &model) {}
+
+    // Drafts at `entropy` until the rule ends it; returns how many tokens are proposed, of which `share` stand.
+    int round(double entropy, double share) {
+        rule.begin_round();
+        int drafted = 0, passes = 0;
+        while (rule.end() == DraftEnd::none && rule.wants_another()) {
+            ++passes;
+            const Judgement judgement = rule.judge({entropy, 0.5});
+            if (judgement != Judgement::drop) ++drafted;
+            if (judgement != Judgement::go_on) break;
+        }
+        rule.end_round({drafted, static_cast<int>(drafted * share), false, passes, 0, 0});
+        return drafted;
+    }
+};
+
+TEST(ExpectedGain, DraftsToTheCapWhereEverythingStandsAndCostsLittle) {
+    GainRule gain(0.01, {1, 1});
+    int drafted = 0;
+    for (int i = 0; i < 200; ++i)
+        drafted = gain.round(0.1, 1);
+    EXPECT_EQ(drafted, 15);
+}
+
+TEST(ExpectedGain, DraftsNothingWhereNothingStandsButNowAndThen) {
+    GainRule gain(0.1, {1, 1.05});
+    for (int i = 0; i < 200; ++i)
+        gain.round(0.1, 0);
+    int drafted = 0, rounds_with = 0;
+    for (int i = 0; i < 400; ++i) {
+        const int now = gain.round(0.1, 0);
+        EXPECT_LE(now, 1);
+        drafted += now;
+        rounds_with += now > 0;
+    }
+    EXPECT_GT(rounds_with, 0);
+    EXPECT_LE(drafted, 20);
+}
+
+TEST(ExpectedGain, ComesBackWhenTokensStandAgain) {
+    GainRule gain(0.05, {1, 1.02});
+    for (int i = 0; i < 300; ++i)
+        gain.round(0.1, 0);
+    int drafted = 0;
+    for (int i = 0; i < 1500; ++i)
+        drafted = gain.round(0.1, 1);
+    EXPECT_GT(drafted, 5);
+}
+
+TEST(ExpectedGain, DoesNotDraftWhereADraftPassCostsAsMuchAsATargetPass) {
+    GainRule gain(1, {1, 1});
+    int drafted = 0;
+    for (int i = 0; i < 100; ++i)
+        drafted += gain.round(0.1, 0.5);
+    for (int i = 0; i < 200; ++i)
+        EXPECT_LE(gain.round(0.1, 0.5), 1);
+}
+
+TEST(ExpectedGain, StopsAtUncertainTokensAndGoesOnAtCertainOnes) {
+    GainRule gain(0.1, {1, 1.1});
+    for (int i = 0; i < 300; ++i) {
+        gain.round(0.1, 1);
+        gain.round(5, 0);
+    }
+    EXPECT_GT(gain.round(0.1, 1), 3);
+    EXPECT_LE(gain.round(5, 0), 1);
+}
+
+TEST(GainModel, LearnsTimesThroughOutliers) {
+    GainModel model({.max_tokens = 7, .draft_to_target_cost = 0.5, .costs = {}});
+    const auto target = [](int rows) { return 1.0 + 0.1 * (rows - 1); };
+    for (int i = 0; i < 600; ++i) {
+        const int drafted = i % 5, passes = drafted;
+        const std::vector<double> entropies(static_cast<std::size_t>(drafted), 1.0);
+        const double spike = i % 37 == 5 ? 10 : 1; // now and then another process takes the core
+        model.learn({entropies,
+                     {},
+                     0,
+                     passes,
+                     spike * (passes > 0 ? 0.2 + 0.1 * (passes - 1) : 0),
+                     spike * target(drafted + 1)});
+    }
+    for (int rows = 1; rows <= 5; ++rows)
+        EXPECT_NEAR(model.target_seconds(rows), target(rows), 0.08) << rows;
+    EXPECT_GT(model.target_seconds(8), model.target_seconds(5));
+    EXPECT_NEAR(model.draft_seconds(1), 0.2, 0.04);
+    EXPECT_NEAR(model.draft_seconds(4), 0.5, 0.08);
+}
+
+TEST(GainModel, LearnsAcceptanceByEntropyAndForgetsSlowly) {
+    GainModel model({.max_tokens = 7, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}});
+    const std::vector<double> entropies = {0.2, 3.2};
+    for (int i = 0; i < 1000; ++i)
+        model.learn({entropies, {}, 1, 2, 0, 0}); // the first stands, the second falls
+    EXPECT_GT(model.acceptance(0.2), 0.95);
+    EXPECT_LT(model.acceptance(3.2), 0.05);
+    EXPECT_NEAR(model.mean_acceptance(), 0.5, 0.01);
+    EXPECT_NEAR(model.tokens_per_second(), 2 / 1.2, 1e-9);
+    for (int i = 0; i < 3000; ++i)
+        model.learn({entropies, {}, 0, 2, 0, 0});
+    EXPECT_LT(model.acceptance(0.2), 0.1);
+}
+
+TEST(GainModel, LearnsNothingFromTokensBehindTheFirstThatFell) {
+    GainModel model({.max_tokens = 7, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}});
+    const double before = model.acceptance(2.2);
+    const std::vector<double> entropies = {0.2, 2.2};
+    for (int i = 0; i < 50; ++i)
+        model.learn({entropies, {}, 0, 2, 0, 0});
+    EXPECT_EQ(model.acceptance(2.2), before);
 }
 
 TEST(StopRuleOptions, AreRefusedWithTheOptionsName) {

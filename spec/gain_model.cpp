@@ -1,0 +1,153 @@
+#include "entrodraft/spec/gain_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr double kPriorSeen = 4;  // observations that a bin's prior is worth
+constexpr double kRowCost = 0.03; // of a further row, in passes of one row, before anything is measured
+
+// Before anything is known: nearly certain where the draft is, falling with its entropy.
+double prior_acceptance(double entropy_nats) {
+    return std::clamp(0.95 - 0.2 * entropy_nats, 0.05, 0.95);
+}
+
+} // namespace
+
+// Old observations fade, the prior does not.
+void GainModel::Bin::decay(double prior_stood, double prior_seen) {
+    stood = prior_stood + kDecay * (stood - prior_stood);
+    seen = prior_seen + kDecay * (seen - prior_seen);
+}
+
+GainModel::GainModel(const GainModelOptions& options) : options_(options) {
+    for (int i = 0; i < kBins; ++i)
+        by_entropy_.push_back({kPriorSeen * prior_acceptance((i + 0.5) * kBinNats), kPriorSeen});
+    by_match_.assign(kBins, {kPriorSeen * 0.5, kPriorSeen});
+    all_ = {kPriorSeen * 0.7, kPriorSeen};
+    next_draft_seconds_ = first_draft_seconds_ = options.draft_to_target_cost;
+    by_rows_.resize(static_cast<std::size_t>(options.max_tokens) + 1);
+    refresh_target_seconds();
+}
+
+double GainModel::acceptance(double entropy_nats) const {
+    const auto bin = static_cast<std::size_t>(std::clamp(entropy_nats / kBinNats, 0.0, kBins - 1.0));
+    return by_entropy_[bin].probability();
+}
+
+double GainModel::acceptance_of_match(int length) const {
+    return by_match_[static_cast<std::size_t>(std::clamp(length, 0, kBins - 1))].probability();
+}
+
+double GainModel::mean_acceptance() const {
+    return all_.probability();
+}
+
+double GainModel::draft_seconds(int passes) const {
+    if (passes <= 0) return 0;
+    if (!options_.costs) return first_draft_seconds_ + (passes - 1) * next_draft_seconds_;
+    const Costs& costs = *options_.costs;
+    return costs.t_first_draft.value_or(costs.t_draft) + (passes - 1) * costs.t_draft;
+}
+
+double GainModel::target_seconds(int rows) const {
+    if (options_.costs) return options_.costs->target_seconds(rows);
+    return target_seconds_[static_cast<std::size_t>(std::clamp(rows, 1, options_.max_tokens + 1)) - 1];
+}
+
+double GainModel::tokens_per_second() const {
+    return rounds_ < kFirstRounds || seconds_ <= 0 ? 0 : tokens_ / seconds_;
+}
+
+GainModel::Bin& GainModel::bin_of(double entropy_nats, int match_length) {
+    if (std::isnan(entropy_nats)) return by_match_[static_cast<std::size_t>(std::clamp(match_length, 0, kBins - 1))];
+    return by_entropy_[static_cast<std::size_t>(std::clamp(entropy_nats / kBinNats, 0.0, kBins - 1.0))];
+}
+
+void GainModel::learn(const RoundRecord& round) {
+    ++rounds_;
+    for (int i = 0; i < kBins; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        by_entropy_[at].decay(kPriorSeen * prior_acceptance((i + 0.5) * kBinNats), kPriorSeen);
+        by_match_[at].decay(kPriorSeen * 0.5, kPriorSeen);
+    }
+    all_.decay(kPriorSeen * 0.7, kPriorSeen);
+    // Tokens behind the first that fell were not judged.
+    const auto drafted = static_cast<int>(round.entropies_nats.size());
+    for (int i = 0; i < std::min(drafted, round.accepted + 1); ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const int match_length = round.match_lengths.empty() ? 0 : round.match_lengths[at];
+        const double stood = i < round.accepted ? 1 : 0;
+        for (Bin* bin : {&bin_of(round.entropies_nats[at], match_length), &all_}) {
+            bin->stood += stood;
+            bin->seen += 1;
+        }
+    }
+    if (!options_.costs) learn_times(round);
+    tokens_ = kDecay * tokens_ + round.accepted + 1;
+    seconds_ = kDecay * seconds_ + draft_seconds(round.draft_passes) + target_seconds(drafted + 1);
+}
+
+// Times come with outliers: a value counts for at most twice what is expected of it.
+void GainModel::learn_times(const RoundRecord& round) {
+    constexpr double kMostWeight = 200; // rounds a mean looks back on
+    const std::size_t rows = round.entropies_nats.size();
+    Timing& timing = by_rows_[std::min(rows, by_rows_.size() - 1)];
+    const bool is_first = rounds_ == 1;
+    if (is_first) { // until now only the ratio of the two was known
+        const double scale = round.target_seconds / target_seconds_[std::min(rows, target_seconds_.size() - 1)];
+        first_draft_seconds_ *= scale;
+        next_draft_seconds_ *= scale;
+    }
+    const double expected = timing.weight > 0 ? timing.seconds
+                            : is_first        ? round.target_seconds
+                                              : target_seconds(static_cast<int>(rows) + 1);
+    timing.weight = std::min(timing.weight + 1, kMostWeight);
+    const double value = std::min(round.target_seconds, 2 * expected);
+    timing.seconds += (value - timing.seconds) / timing.weight;
+    refresh_target_seconds();
+
+    if (round.draft_passes == 0) return;
+    // The first pass of a round costs its own: a step towards what was seen, shared out among the two costs.
+    const double others = round.draft_passes - 1, predicted = draft_seconds(round.draft_passes);
+    const double error = std::min(round.draft_seconds, 2 * predicted) - predicted;
+    const double step = std::max(1.0 / rounds_, 0.02) * error / (1 + others * others);
+    first_draft_seconds_ = std::max(first_draft_seconds_ + step, 0.1 * first_draft_seconds_);
+    next_draft_seconds_ = std::max(next_draft_seconds_ + step * others, 0.1 * next_draft_seconds_);
+}
+
+// A line through what was measured carries the row counts that were seen little; no count costs less than a smaller.
+void GainModel::refresh_target_seconds() {
+    double weight = 0, rows = 0, seconds = 0, rows_rows = 0, rows_seconds = 0;
+    for (std::size_t i = 0; i < by_rows_.size(); ++i) {
+        const auto r = static_cast<double>(i + 1);
+        const double w = by_rows_[i].weight, t = by_rows_[i].seconds;
+        weight += w;
+        rows += w * r;
+        seconds += w * t;
+        rows_rows += w * r * r;
+        rows_seconds += w * r * t;
+    }
+    double base = 1, slope = kRowCost;
+    if (weight > 0) {
+        const double mean_rows = rows / weight, mean_seconds = seconds / weight;
+        // The prior's slope stands in while all rounds were alike.
+        const double prior = kRowCost * mean_seconds, strength = 4;
+        const double spread = rows_rows - weight * mean_rows * mean_rows;
+        slope = (rows_seconds - weight * mean_rows * mean_seconds + strength * prior) / (spread + strength);
+        slope = std::max(slope, 0.0);
+        base = mean_seconds - slope * mean_rows;
+    }
+    target_seconds_.resize(by_rows_.size());
+    for (std::size_t i = 0; i < by_rows_.size(); ++i) {
+        constexpr double kLineWeight = 3;
+        const double line = base + slope * static_cast<double>(i + 1), w = by_rows_[i].weight;
+        target_seconds_[i] = (w * by_rows_[i].seconds + kLineWeight * line) / (w + kLineWeight);
+        if (i > 0) target_seconds_[i] = std::max(target_seconds_[i], target_seconds_[i - 1]);
+    }
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,86 @@
+// What a replica learns while it decodes, for the stop rule expected-gain: how likely a drafted token stands, given the
+// entropy it was drawn at, what passes cost, and how many tokens a second the run has made so far.
+//
+// Decides nothing itself. Lives on the coordinator, across sequences, in the order in which they are served. With fixed
+// costs it depends on the counts alone, so that a run can be repeated exactly.
+#pragma once
+
+#include "entrodraft/spec/stats.h"
+
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+struct GainModelOptions {
+    int max_tokens = 15;               // most drafted tokens of a round
+    double draft_to_target_cost = 0.1; // of a pass, before anything is measured: the ratio of their weights' bytes
+    std::optional<Costs> costs;        // fixed costs instead of measured ones
+};
+
+// One round as it went.
+struct RoundRecord {
+    std::span<const double> entropies_nats; // of the drafted tokens; NaN: the drafter has none
+    std::span<const int> match_lengths;     // of the drafted tokens, where entropies are NaN; else empty
+    int accepted = 0;
+    int draft_passes = 0;
+    double draft_seconds = 0;  // of all of them
+    double target_seconds = 0; // of the pass over drafted + 1 rows and everything around it
+};
+
+class GainModel {
+  public:
+    explicit GainModel(const GainModelOptions& options);
+
+    // Probability that a token drawn at this entropy stands. Local.
+    double acceptance(double entropy_nats) const;
+    double acceptance_of_match(int length) const;
+    // The same of a token of which nothing is known yet. Local.
+    double mean_acceptance() const;
+    // Seconds of `passes` draft passes of a round. Local.
+    double draft_seconds(int passes) const;
+    // Seconds of a target pass over `rows` rows; never less than over fewer. Local.
+    double target_seconds(int rows) const;
+    // Tokens a second, in the run's own costs; 0 until kFirstRounds rounds are known. Local.
+    double tokens_per_second() const;
+
+    void learn(const RoundRecord& round);
+
+    static constexpr int kFirstRounds = 20;
+
+  private:
+    static constexpr int kBins = 16;
+    static constexpr double kBinNats = 0.5;
+    static constexpr double kDecay = 0.998; // of a round
+
+    struct Bin {
+        double stood = 0;
+        double seen = 0;
+        double probability() const { return stood / seen; }
+        void decay(double prior_stood, double prior_seen);
+    };
+    // What passes of one row count cost: a mean that outliers move little.
+    struct Timing {
+        double seconds = 0;
+        double weight = 0;
+    };
+
+    Bin& bin_of(double entropy_nats, int match_length);
+    void learn_times(const RoundRecord& round);
+    void refresh_target_seconds();
+
+    GainModelOptions options_;
+    std::vector<Bin> by_entropy_;
+    std::vector<Bin> by_match_;
+    Bin all_;
+    double first_draft_seconds_ = 0; // of a round's first draft pass, and of another
+    double next_draft_seconds_ = 0;
+    std::vector<Timing> by_rows_;        // [rows - 1]
+    std::vector<double> target_seconds_; // [rows - 1], smoothed
+    double tokens_ = 0;                  // decayed sums over rounds
+    double seconds_ = 0;
+    int rounds_ = 0;
+};
+
+} // namespace entrodraft::spec
