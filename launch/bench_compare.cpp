@@ -133,7 +133,8 @@ class Comparison {
 
 Comparison::Comparison(dist::Session& session, ModelPair& models, const CompareOptions& options,
                        const std::optional<spec::Costs>& costs)
-    : session_(session), models_(models), options_(options), costs_(costs), drafter_(models.make_drafter()) {
+    : session_(session), models_(models), options_(options), costs_(costs),
+      drafter_(models.make_drafter({DrafterKind::model, {}})) {
     add_setting("plain", std::nullopt);
     const auto rules = options.tune ? tuning_grid(15) : options.rules;
     for (const spec::StopRuleOptions& rule : rules)

@@ -57,7 +57,7 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     spec::Request request = prompt;
     request.sampling = {};
     request.ignore_eos = true;
-    const std::unique_ptr<spec::Drafter> drafter = models.make_drafter();
+    const std::unique_ptr<spec::Drafter> drafter = models.make_drafter({DrafterKind::model, {}});
     drafter->begin_sequence();
     drafter->prefill(request.prompt);
     spec::StopRule without = rule_of(spec::StopRuleKind::constant);

@@ -234,7 +234,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
             desk->on_complete(request, std::move(completion));
         };
     }
-    const std::unique_ptr<spec::Drafter> drafter = models->make_drafter();
+    const std::unique_ptr<spec::Drafter> drafter = models->make_drafter(options->speculation.drafter);
     const spec::EngineParts parts = {&models->layout,
                                      models->replica.get(),
                                      &*models->target,
@@ -251,7 +251,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     summary.wall_seconds = models->clock.now_seconds() - start;
     summary.ranks = session.world_size();
     summary.threads = models->team->size();
-    summary.drafting = models->drafts();
+    summary.drafting = options->speculation.drafter.kind != DrafterKind::none;
     summary.rule = options->speculation.stop_rule;
     summary.entropy_unit = options->speculation.entropy_unit;
     summary.lenience = options->speculation.lenience;

@@ -55,7 +55,8 @@ void require_one_vocabulary(const OpenedModel& target, const OpenedModel& draft)
 }
 
 // Says which option to change when there are more ranks than heads.
-void require_heads_for_all(const model::ModelConfig& config, const dist::RankLayout& layout, const std::string& directory) {
+void require_heads_for_all(const model::ModelConfig& config, const dist::RankLayout& layout,
+                           const std::string& directory) {
     try {
         dist::head_shard(config.n_heads, config.n_kv_heads, std::max(0, layout.tp_rank), layout.tp_size);
     } catch (const std::invalid_argument& error) {
@@ -76,13 +77,21 @@ PromptLimits ModelPair::prompt_limits() const {
     return limits;
 }
 
-std::unique_ptr<spec::Drafter> ModelPair::make_drafter() {
-    if (!draft) return nullptr;
-    spec::ModelDrafterOptions options;
-    options.vocab_size = vocab_size;
+std::unique_ptr<spec::Drafter> ModelPair::make_drafter(const DrafterChoice& choice) {
+    if (!layout.is_coordinator()) return nullptr;
+    spec::DraftLimits limits;
+    limits.vocab_size = vocab_size;
     for (std::int64_t token : target->config().eos_token_ids)
-        options.eos_tokens.push_back(static_cast<spec::TokenId>(token));
-    return spec::make_model_drafter(*draft, options, clock);
+        limits.eos_tokens.push_back(static_cast<spec::TokenId>(token));
+    switch (choice.kind) {
+    case DrafterKind::none:
+        return nullptr;
+    case DrafterKind::model:
+        return spec::make_model_drafter(*draft, limits, clock);
+    case DrafterKind::ngram:
+        return spec::make_ngram_drafter(choice.ngram, limits, clock);
+    }
+    throw std::invalid_argument("make_drafter: no such drafter");
 }
 
 dist::RankLayout layout_of(const dist::Session& session, const Placement& placement) {

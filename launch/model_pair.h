@@ -34,9 +34,9 @@ struct ModelPair {
     model::WeightType draft_type{};
     int vocab_size = 0; // tokens that target and tokenizer know, and so does the draft
 
-    bool drafts() const { return draft.has_value(); }
     PromptLimits prompt_limits() const;
-    std::unique_ptr<spec::Drafter> make_drafter(); // on the draft owner
+    // Null for none, and on ranks that do not draft. Local.
+    std::unique_ptr<spec::Drafter> make_drafter(const DrafterChoice& choice);
 };
 
 struct Placement {

@@ -25,7 +25,8 @@ struct NotYet {
 };
 
 constexpr NotYet kNotYet[] = {
-    {"drafter", "*", "drafts with a model: --draft DIR"},
+    {"drafter", "unigram|bigram|suffix|random|ngram,model",
+     "drafts with a model, --draft DIR, or with --drafter ngram"},
     {"device", "cuda|gpu", "decodes on the CPU: --device cpu"},
     {"dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
@@ -149,14 +150,37 @@ Rule rule_kind(const ParsedOptions& given) {
     return spec::all_stop_rules()[given.choice("stop-rule", 0, names)];
 }
 
-SpeculationOptions speculation_options(const ParsedOptions& given, bool drafting) {
-    if (!drafting)
+// --draft brings the model drafter, --drafter names another.
+DrafterChoice drafter_choice(const ParsedOptions& given, bool has_draft) {
+    DrafterChoice drafter;
+    drafter.kind = has_draft ? DrafterKind::model : DrafterKind::none;
+    if (given.given("drafter")) {
+        drafter.kind = given.choice("drafter", 0, {"model", "ngram"}) == 0 ? DrafterKind::model : DrafterKind::ngram;
+        if (drafter.kind == DrafterKind::model && !has_draft) throw BadOption("--drafter model needs --draft DIR");
+        if (drafter.kind == DrafterKind::ngram && has_draft)
+            throw BadOption("--drafter ngram drafts without a model; leave out --draft or --drafter");
+    }
+    for (const char* option : {"ngram-min", "ngram-max", "ngram-match"})
+        if (given.given(option) && drafter.kind != DrafterKind::ngram)
+            throw BadOption(std::string("--") + option + " has no effect without --drafter ngram");
+    drafter.ngram.shortest = given.integer("ngram-min", drafter.ngram.shortest, 1, INT_MAX);
+    drafter.ngram.longest =
+        given.integer("ngram-max", std::max(drafter.ngram.longest, drafter.ngram.shortest), 1, INT_MAX);
+    if (given.choice("ngram-match", 0, {"latest", "first"}) == 1) drafter.ngram.match = spec::NgramMatch::first;
+    if (const std::string why = spec::why_invalid(drafter.ngram); !why.empty()) throw BadOption(why);
+    return drafter;
+}
+
+SpeculationOptions speculation_options(const ParsedOptions& given, const DrafterChoice& drafter) {
+    if (drafter.kind == DrafterKind::none)
         for (const char* option :
              {"stop-rule", "entropy-threshold", "entropy-factor", "entropy-window", "entropy-unit", "num-draft-tokens",
               "min-draft-tokens", "drop-stop-token", "confidence-threshold", "svip-threshold", "adaedl-gamma", "costs",
               "draft-dtype", "acceptance", "lenience", "draft-placement"})
-            if (given.given(option)) throw BadOption(std::string("--") + option + " has no effect without --draft DIR");
+            if (given.given(option))
+                throw BadOption(std::string("--") + option + " has no effect without --draft DIR or --drafter NAME");
     SpeculationOptions speculation;
+    speculation.drafter = drafter;
     spec::StopRuleOptions& rule = speculation.stop_rule;
     rule.kind = rule_kind(given);
     refuse_parameters_of_other_rules(given, rule.kind);
@@ -199,8 +223,8 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
     if (given.given("input") && options.input.empty()) throw BadOption("--input is empty; name a file or -");
     if (options.resume && (options.output == "-" || options.prompt))
         throw BadOption("--resume needs --output FILE: what to go on with");
-    if (options.check && options.models.draft.empty())
-        throw BadOption("--check compares with decoding without a draft; it needs --draft DIR");
+    if (options.check && options.speculation.drafter.kind == DrafterKind::none)
+        throw BadOption("--check compares with decoding without a draft; it needs --draft DIR or --drafter NAME");
     if (options.check && !options.requests.sampling.greedy())
         throw BadOption("--check compares greedy texts; it needs --temperature 0");
 }
@@ -277,7 +301,7 @@ spec::StopRuleOptions parse_rule(const std::string& text, int max_tokens) {
     given.add("max-draft-tokens", std::to_string(max_tokens), "");
     if (parts.size() > 1) given.add(first, parts[1], " (in --rules " + text + ")");
     if (parts.size() > 2) given.add("entropy-window", parts[2], " (in --rules " + text + ")");
-    return speculation_options(given, true).stop_rule;
+    return speculation_options(given, {DrafterKind::model, {}}).stop_rule;
 }
 
 std::vector<spec::StopRuleOptions> rule_list(const ParsedOptions& given, int max_tokens) {
@@ -300,7 +324,7 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     refuse_later_work(given);
     GenerateOptions options;
     options.models = model_options(given);
-    options.speculation = speculation_options(given, !options.models.draft.empty());
+    options.speculation = speculation_options(given, drafter_choice(given, !options.models.draft.empty()));
     options.requests.sampling = sampling_options(given);
     options.requests.max_new_tokens = given.integer("max-new-tokens", 128, 1, INT_MAX);
     options.requests.ignore_eos = given.on("ignore-eos");

@@ -7,6 +7,7 @@
 #include "entrodraft/launch/option_set.h"
 #include "entrodraft/model/config.h"
 #include "entrodraft/spec/generate.h"
+#include "entrodraft/spec/ngram_index.h"
 #include "entrodraft/spec/sampling.h"
 #include "entrodraft/spec/stop_rule.h"
 
@@ -46,7 +47,15 @@ struct RequestDefaults {
     std::optional<std::string> system; // of conversations that bring no system message
 };
 
+// What proposes tokens.
+enum class DrafterKind { none, model, ngram };
+struct DrafterChoice {
+    DrafterKind kind = DrafterKind::none;
+    spec::NgramOptions ngram;
+};
+
 struct SpeculationOptions {
+    DrafterChoice drafter;
     spec::StopRuleOptions stop_rule; // thresholds in nats, whatever the unit
     std::string costs;               // file, of expected-gain; empty: measured as the run goes
     EntropyUnit entropy_unit = EntropyUnit::nats;

@@ -23,14 +23,23 @@ void Draft::clear() {
     entropy_seconds = 0;
 }
 
+DraftEnd DraftLimits::why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const {
+    if (rule_end != DraftEnd::none) return rule_end;
+    const bool ends = std::find(eos_tokens.begin(), eos_tokens.end(), draft.tokens.back()) != eos_tokens.end();
+    if (ends && !request.request->ignore_eos) return DraftEnd::end_of_text;
+    const int drafted = static_cast<int>(draft.tokens.size());
+    if (drafted < most) return DraftEnd::none;
+    return drafted == request.most_tokens ? DraftEnd::budget : DraftEnd::context;
+}
+
 namespace {
 
 constexpr float kNotComputed = std::numeric_limits<float>::quiet_NaN();
 
 class ModelDrafter final : public Drafter {
   public:
-    ModelDrafter(model::Decoder& decoder, const ModelDrafterOptions& options, const dist::Clock& clock)
-        : decoder_(decoder), options_(options), clock_(clock) {}
+    ModelDrafter(model::Decoder& decoder, const DraftLimits& limits, const dist::Clock& clock)
+        : decoder_(decoder), limits_(limits), clock_(clock) {}
 
     std::string name() const override { return "model"; }
     std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
@@ -59,10 +68,9 @@ class ModelDrafter final : public Drafter {
     Step step(std::span<const TokenId> tokens, model::LogitSummary summary);
     TokenId choose(std::span<const float> logits, const DraftRequest& request, std::size_t step,
                    const LogitStats& stats);
-    DraftEnd why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const;
 
     model::Decoder& decoder_;
-    ModelDrafterOptions options_;
+    DraftLimits limits_;
     const dist::Clock& clock_;
     std::vector<TokenId> cached_; // tokens whose keys and values the cache holds
     std::vector<TokenId> text_;   // the text with what is drafted so far
@@ -108,10 +116,10 @@ ModelDrafter::Step ModelDrafter::step(std::span<const TokenId> tokens, model::Lo
                                                        .hidden_layers = {},
                                                        .mask = model::Mask::causal,
                                                        .summary = summary,
-                                                       .summary_vocab = options_.vocab_size});
+                                                       .summary_vocab = limits_.vocab_size});
     for (const model::Row& row : rows_)
         cached_.push_back(row.token);
-    return {result.logits.first(static_cast<std::size_t>(options_.vocab_size)),
+    return {result.logits.first(static_cast<std::size_t>(limits_.vocab_size)),
             result.summaries.empty() ? LogitStats{} : result.summaries[0]};
 }
 
@@ -123,16 +131,6 @@ TokenId ModelDrafter::choose(std::span<const float> logits, const DraftRequest& 
     adjust(logits, sampling, q);
     const RandomStream random(sampling.seed, request.request->sequence_key, Purpose::draft_sample);
     return sample(q, random.uniform(request.tokens.size() + step));
-}
-
-DraftEnd ModelDrafter::why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const {
-    if (rule_end != DraftEnd::none) return rule_end;
-    const auto& eos = options_.eos_tokens;
-    if (!request.request->ignore_eos && std::find(eos.begin(), eos.end(), draft.tokens.back()) != eos.end())
-        return DraftEnd::end_of_text;
-    const int drafted = static_cast<int>(draft.tokens.size());
-    if (drafted < most) return DraftEnd::none;
-    return drafted == request.most_tokens ? DraftEnd::budget : DraftEnd::context;
 }
 
 void ModelDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& draft) {
@@ -149,7 +147,7 @@ void ModelDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
     }
     forget_rejected(request.tokens);
     const bool sampled = !request.request->sampling.greedy();
-    const auto vocab = static_cast<std::size_t>(options_.vocab_size);
+    const auto vocab = static_cast<std::size_t>(limits_.vocab_size);
     if (sampled) q_.resize(static_cast<std::size_t>(cap) * vocab);
 
     text_.assign(request.tokens.begin(), request.tokens.end());
@@ -180,7 +178,7 @@ void ModelDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
         draft.tokens.push_back(token);
         draft.entropies_nats.push_back(static_cast<float>(seen.entropy_nats));
         draft.probabilities.push_back(static_cast<float>(seen.probability));
-        draft.end = why_end(request, draft, most, rule.end());
+        draft.end = limits_.why_end(request, draft, most, rule.end());
     }
     if (sampled) draft.q = std::span<const float>(q_).first(draft.tokens.size() * vocab);
     draft.seconds = clock_.now_seconds() - began - draft.entropy_seconds;
@@ -188,9 +186,9 @@ void ModelDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
 
 } // namespace
 
-std::unique_ptr<Drafter> make_model_drafter(model::Decoder& decoder, const ModelDrafterOptions& options,
+std::unique_ptr<Drafter> make_model_drafter(model::Decoder& decoder, const DraftLimits& limits,
                                             const dist::Clock& clock) {
-    return std::make_unique<ModelDrafter>(decoder, options, clock);
+    return std::make_unique<ModelDrafter>(decoder, limits, clock);
 }
 
 } // namespace entrodraft::spec

@@ -6,6 +6,7 @@
 
 #include "entrodraft/dist/clock.h"
 #include "entrodraft/model/decoder.h"
+#include "entrodraft/spec/ngram_index.h"
 #include "entrodraft/spec/packet.h"
 #include "entrodraft/spec/request.h"
 #include "entrodraft/spec/stop_rule.h"
@@ -57,13 +58,22 @@ class Drafter {
     virtual void draft(const DraftRequest& request, StopRule& rule, Draft& draft) = 0;
 };
 
-struct ModelDrafterOptions {
+// What bounds every draft.
+struct DraftLimits {
     int vocab_size = 0;              // common to draft and target
     std::vector<TokenId> eos_tokens; // drafting ends after one, unless the request ignores them
+
+    // Why a draft ends with its last token, which the rule has judged; none where it goes on. `most` is how many
+    // tokens may be drafted, by budget or by the drafter's own context. Local.
+    DraftEnd why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const;
 };
 
 // A draft model on this rank alone. `decoder` is owned by the caller and outlives the drafter.
-std::unique_ptr<Drafter> make_model_drafter(model::Decoder& decoder, const ModelDrafterOptions& options,
+std::unique_ptr<Drafter> make_model_drafter(model::Decoder& decoder, const DraftLimits& limits,
+                                            const dist::Clock& clock);
+
+// What followed the longest n-gram of prompt and text that ends the text (prompt lookup, Saxena 2023).
+std::unique_ptr<Drafter> make_ngram_drafter(const NgramOptions& ngram, const DraftLimits& limits,
                                             const dist::Clock& clock);
 
 } // namespace entrodraft::spec

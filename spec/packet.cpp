@@ -101,7 +101,7 @@ std::string Packet::why_unexpected_slot(int index) const {
     const SlotHeader& head = slot(index);
     if (static_cast<unsigned>(head.state) > static_cast<unsigned>(SlotState::decoding))
         return "state " + std::to_string(static_cast<unsigned>(head.state)) + " is unknown";
-    if (static_cast<unsigned>(head.draft_end) > static_cast<unsigned>(DraftEnd::end_of_text))
+    if (static_cast<unsigned>(head.draft_end) > static_cast<unsigned>(DraftEnd::no_match))
         return "draft end " + std::to_string(static_cast<unsigned>(head.draft_end)) + " is unknown";
     if (head.n_drafted > max_draft_tokens_)
         return std::to_string(head.n_drafted) + " drafted tokens exceed " + std::to_string(max_draft_tokens_);

@@ -18,7 +18,15 @@ using TokenId = std::int32_t;
 // idle: nothing to do yet, said now and then so that waiting for input is not taken for a death.
 enum class Command : std::uint8_t { round = 1, admit = 2, prefill = 3, retire = 4, stop = 5, interrupt = 6, idle = 7 };
 enum class SlotState : std::uint8_t { empty = 0, prefilling = 1, decoding = 2 };
-enum class DraftEnd : std::uint8_t { none = 0, rule = 1, cap = 2, budget = 3, context = 4, end_of_text = 5 };
+enum class DraftEnd : std::uint8_t {
+    none = 0,
+    rule = 1,
+    cap = 2,
+    budget = 3,
+    context = 4,
+    end_of_text = 5,
+    no_match = 6
+};
 
 struct PacketHeader {
     static constexpr std::uint32_t kMagic = 0x44524445; // "EDRD"

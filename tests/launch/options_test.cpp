@@ -84,7 +84,7 @@ TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
 }
 
 TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
-    const std::vector<std::pair<std::string, std::string>> later = {{"drafter", "ngram"},
+    const std::vector<std::pair<std::string, std::string>> later = {{"drafter", "suffix"},
                                                                     {"drafter", "unigram"},
                                                                     {"drafter", "bigram"},
                                                                     {"device", "cuda"},
@@ -109,6 +109,22 @@ TEST(Options, ValuesOfLaterOptionsThatThisVersionHonoursAreTaken) {
     EXPECT_EQ(refusal_of({"--replicas", "1", "--batch-size", "1", "--device", "cpu", "--draft-placement", "colocated",
                           "--acceptance", "rejection", "--no-repeat-ngram-size", "0"}),
               "accepted");
+}
+
+TEST(Options, DraftersComeWithTheirOwnOptions) {
+    const auto refused = [](Strings more) {
+        more.insert(more.begin(), {"--target", "t", "--prompt", "p"});
+        return refusal([&] { parse(more); });
+    };
+    EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-max", "6", "--ngram-min", "2", "--ngram-match", "first"}),
+              "accepted");
+    EXPECT_EQ(parse_more({"--drafter", "model"}).speculation.drafter.kind, DrafterKind::model);
+    EXPECT_EQ(refused({"--drafter", "model"}), "--drafter model needs --draft DIR");
+    EXPECT_EQ(refused({"--ngram-max", "3"}), "--ngram-max has no effect without --drafter ngram");
+    EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-min", "5", "--ngram-max", "4"}),
+              "--ngram-max must be from --ngram-min (5) to 64, not 4");
+    EXPECT_EQ(refused({"--stop-rule", "static"}), "--stop-rule has no effect without --draft DIR or --drafter NAME");
+    expect_refused({"--drafter", "ngram"}, "--drafter ngram drafts without a model");
 }
 
 TEST(Options, UnknownNamesGetTheNearestOne) {

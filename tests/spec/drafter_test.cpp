@@ -19,7 +19,7 @@ const std::filesystem::path kDraft = golden_directory("llama-draft");
 
 // A drafter over the golden draft, and a second copy of that model to compare with.
 struct Bench {
-    explicit Bench(const spec::ModelDrafterOptions& drafter_options = {.vocab_size = 512, .eos_tokens = {}},
+    explicit Bench(const spec::DraftLimits& drafter_options = {.vocab_size = 512, .eos_tokens = {}},
                    int max_positions = 0)
         : model(kDraft, {.threads = 2, .max_positions = max_positions}), check(kDraft),
           drafter(spec::make_model_drafter(model.decoder, drafter_options, clock)) {

@@ -36,12 +36,13 @@ class TestPair {
 
     int vocab_size() const { return std::min(target.config.vocab_size, tokenizer.size()); }
 
-    std::unique_ptr<spec::Drafter> model_drafter() {
-        spec::ModelDrafterOptions options;
-        options.vocab_size = vocab_size();
+    std::unique_ptr<spec::Drafter> model_drafter() { return spec::make_model_drafter(draft.decoder, limits(), clock); }
+    spec::DraftLimits limits() const {
+        spec::DraftLimits limits;
+        limits.vocab_size = vocab_size();
         for (const std::int64_t token : target.config.eos_token_ids)
-            options.eos_tokens.push_back(static_cast<TokenId>(token));
-        return spec::make_model_drafter(draft.decoder, options, clock);
+            limits.eos_tokens.push_back(static_cast<TokenId>(token));
+        return limits;
     }
 
     std::unique_ptr<spec::Engine> engine(const RunOptions& options, spec::Drafter* drafter) {

@@ -41,7 +41,7 @@ def rows():
     yield "shifted", [v + 512 for v in random(50, 3.0)]
     yield "coarse", [round(v) for v in random(70, 2.0)]
     yield "long", random(700, 3.0)
-    # Neighbouring floats that one quotient covers: top-k must keep both, top-p must order them by id.
+#Neighbouring floats that one quotient covers : top - k must keep both, top - p must order them by id.
     near = 3.0
     step = 2.0**-22
     yield "near ties", [near, near + step, near + 2 * step, near + 3 * step, near + 4 * step, near + 5 * step, 1.0]
