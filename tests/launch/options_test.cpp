@@ -193,7 +193,7 @@ TEST(Options, WhatWouldHaveNoEffectIsRefused) {
         EXPECT_EQ(refusal([&] {
                       parse({"--target", "t", "--prompt", "p", "--" + option, "1"});
                   }),
-                  "--" + option + " has no effect without --draft DIR");
+                  "--" + option + " has no effect without --draft DIR or --drafter NAME");
 }
 
 TEST(Options, ConflictsAreRefused) {

@@ -110,7 +110,7 @@ TEST(Packet, SaysWhichFieldIsUnexpected) {
     says("0 bytes", [](Packet& p) { p.header().command = Command::admit; });
     says("0 rows", [](Packet& p) { p.header().command = Command::prefill; });
     says("slot 0: state 3", [](Packet& p) { p.slot(0).state = static_cast<SlotState>(3); });
-    says("slot 1: draft end 6", [](Packet& p) { p.slot(1).draft_end = static_cast<DraftEnd>(6); });
+    says("slot 1: draft end 7", [](Packet& p) { p.slot(1).draft_end = static_cast<DraftEnd>(7); });
     says("16 drafted", [](Packet& p) { p.slot(1).n_drafted = 16; });
     says("16 committed", [](Packet& p) { p.slot(1).n_committed = 16; });
     says("next token", [](Packet& p) { p.slot(1).next_token = -1; });
