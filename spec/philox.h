@@ -22,6 +22,8 @@ class RandomStream {
     // Uniform in [0, 1) with 53 bits. Local.
     double uniform(std::uint64_t position, std::uint32_t token = 0, std::uint32_t round_start = 0) const;
 
+    std::array<std::uint32_t, 2> key() const { return key_; }
+
   private:
     std::array<std::uint32_t, 2> key_;
 };

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace entrodraft::spec {
 
@@ -15,6 +18,14 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 namespace portable {
 namespace {
 constexpr std::size_t kWidth = 4;
+typedef std::uint64_t Longs __attribute__((vector_size(16)));
+inline Longs multiply_low_halves(const Longs& a, const Longs& b) {
+#if defined(__SSE2__)
+    return (Longs)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#else
+    return (a & 0xFFFFFFFFU) * (b & 0xFFFFFFFFU);
+#endif
+}
 #include "entrodraft/spec/row_kernels.inl"
 } // namespace
 } // namespace portable
@@ -26,6 +37,10 @@ constexpr std::size_t kWidth = 4;
 namespace avx2 {
 namespace {
 constexpr std::size_t kWidth = 8;
+typedef std::uint64_t Longs __attribute__((vector_size(32)));
+inline Longs multiply_low_halves(const Longs& a, const Longs& b) {
+    return (Longs)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+}
 #include "entrodraft/spec/row_kernels.inl"
 } // namespace
 } // namespace avx2
@@ -35,6 +50,10 @@ constexpr std::size_t kWidth = 8;
 namespace avx512 {
 namespace {
 constexpr std::size_t kWidth = 16;
+typedef std::uint64_t Longs __attribute__((vector_size(64)));
+inline Longs multiply_low_halves(const Longs& a, const Longs& b) {
+    return (Longs)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, (__m512i)b); // the unmasked one makes GCC 12 warn
+}
 #include "entrodraft/spec/row_kernels.inl"
 } // namespace
 } // namespace avx512

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace entrodraft::spec {
@@ -27,6 +28,18 @@ struct Exponential {
     float scale_low = 0;  // and the rest
 };
 
+constexpr std::size_t kGumbelGroup = 64; // tokens whose noise one set of 16 Philox blocks holds
+
+// What the search for the largest (value - max) * scale + noise needs to know.
+struct GumbelScan {
+    float max = 0;
+    float scale = 1;               // 1 / temperature
+    float least = 0;               // groups that stay below are passed over
+    std::uint32_t first_block = 0; // Philox counter word 2 of the first group's first block
+    std::uint32_t position[2] = {};
+    std::uint32_t key[2] = {};
+};
+
 struct RowKernels {
     RowScan (*scan)(const float* values, std::size_t n);
     // The largest value of each of 16 interleaved lanes in every `stride` * 16 values. Appends.
@@ -41,8 +54,15 @@ struct RowKernels {
     // Sum and number of the weights whose value is at least `low`.
     RowMass (*mass_at_least)(const float* values, std::size_t n, float low, const float* weights);
     double (*sum)(const float* weights, std::size_t n);
-    // Sum of max(0, p - q).
-    double (*sum_of_excess)(const float* p, const float* q, std::size_t n);
+    // Sum of max(0, factor * p - q).
+    double (*sum_of_excess)(const float* p, double factor, const float* q, std::size_t n);
+    // Sum of -p log p in nats.
+    double (*entropy)(const float* p, std::size_t n);
+    // Looks at whole groups of kGumbelGroup values for one that may beat scan.least once noise is on it, and stops at
+    // the first group with such a value: fills `words` with the group's noise (numbered as in gumbel.h), `bounds` with
+    // what its values can reach, and returns its start; n (a multiple of the group) where there is none.
+    std::size_t (*gumbel_candidates)(const float* values, std::size_t n, const GumbelScan& scan, std::uint32_t* words,
+                                     float* bounds);
 };
 
 // The ones for this processor. Local.

@@ -1,5 +1,6 @@
 // Body of row_kernels.cpp, included once for each instruction set, in a namespace and under target options of its
-// own. kWidth is the number of floats in a register: 4, 8 or 16.
+// own, after what differs between them: kWidth, the number of floats in a register (4, 8 or 16), Longs, a register of
+// 64-bit numbers, and multiply_low_halves(a, b), the product of the low 32 bits of each.
 
 constexpr std::size_t kLanes = 16;
 constexpr std::size_t kParts = kLanes / kWidth;
@@ -208,19 +209,114 @@ double sum(const float* weights, std::size_t n) {
     return sums.total();
 }
 
-double sum_of_excess(const float* p, const float* q, std::size_t n) {
+double sum_of_excess(const float* p, double factor, const float* q, std::size_t n) {
     LaneSums sums;
     float lane_p[kLanes], lane_q[kLanes];
     for (std::size_t start = 0; start < n; start += kLanes) {
         const float* p_at = lanes_at(p, n, start, 0, lane_p);
         const float* q_at = lanes_at(q, n, start, 0, lane_q);
         for (std::size_t j = 0; j < 2 * kParts; ++j) {
-            const Doubles excess = load_doubles(p_at + j * kWidth / 2) - load_doubles(q_at + j * kWidth / 2);
+            const Doubles excess = load_doubles(p_at + j * kWidth / 2) * factor - load_doubles(q_at + j * kWidth / 2);
             sums.sums[j] += excess < 0.0 ? Doubles{} : excess; // a NaN stays
         }
     }
     return sums.total();
 }
 
-constexpr RowKernels kKernels = {scan,           lane_maxima,   collect, exponentials, scale,
-                                 scale_at_least, mass_at_least, sum,     sum_of_excess};
+// log x = e log 2 + log m, x = 2^e m, m from 1/sqrt(2) to sqrt(2), by log m = 2 atanh((m - 1) / (m + 1)): absolute error
+// below 1e-7 (1 + |log x|). x is a normal float above 0.
+inline Floats natural_log(const Floats& x) {
+    constexpr std::uint32_t kSqrtHalf = 0x3F3504F3;
+    const Mask exponent = (Mask)((Bits)x - kSqrtHalf) >> 23;
+    const Floats m = (Floats)((Bits)x - ((Bits)exponent << 23));
+    const Floats s = (m - 1.0F) / (m + 1.0F);
+    const Floats z = s * s;
+    Floats sum = z * (2.0F / 9) + 2.0F / 7;
+    sum = sum * z + 2.0F / 5;
+    sum = sum * z + 2.0F / 3;
+    sum = sum * z + 2.0F;
+    return __builtin_convertvector(exponent, Floats) * 0x1.62e43p-1F + sum * s;
+}
+
+double entropy(const float* p, std::size_t n) {
+    constexpr float kLeastNormal = 0x1p-126F;
+    LaneSums sums;
+    float lane[kLanes], term[kLanes];
+    for (std::size_t start = 0; start < n; start += kLanes) {
+        const float* p_at = lanes_at(p, n, start, 0, lane);
+        for (std::size_t j = 0; j < kLanes; j += kWidth) {
+            const Floats value = load(p_at + j);
+            store(term + j, value < kLeastNormal ? Floats{} : -value * natural_log(value)); // a NaN stays
+        }
+        sums.add(term);
+    }
+    return sums.total();
+}
+
+// Philox4x32-10 (see philox.cpp) on kWidth / 2 blocks side by side, each word in the low half of 64 bits. Upper halves
+// hold what multiplications leave there; nothing reads them.
+struct Philox {
+    Longs words[4];
+
+    void run(std::uint32_t key0, std::uint32_t key1) {
+        constexpr std::uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
+        for (int round = 0; round < 10; ++round) {
+            const Longs product0 = multiply_low_halves(words[0], kMultiplier0 - Longs{});
+            const Longs product1 = multiply_low_halves(words[2], kMultiplier1 - Longs{});
+            words[0] = (product1 >> 32) ^ words[1] ^ std::uint64_t{key0};
+            words[2] = (product0 >> 32) ^ words[3] ^ std::uint64_t{key1};
+            words[1] = product1;
+            words[3] = product0;
+            key0 += 0x9E3779B9;
+            key1 += 0xBB67AE85;
+        }
+    }
+};
+
+// The noise words of a group: word j of block b belongs to its token 16 j + b.
+inline void gumbel_words(const GumbelScan& scan, std::uint32_t first_block, std::uint32_t* words) {
+    Longs even_numbers = {};
+    for (std::size_t i = 0; i < kWidth / 2; ++i)
+        even_numbers[i] = 2 * i;
+    for (std::size_t j = 0; j < kParts; ++j) {
+        Philox even, odd; // blocks with an even number, and those beside them
+        even.words[0] = odd.words[0] = scan.position[0] - Longs{};
+        even.words[1] = odd.words[1] = scan.position[1] - Longs{};
+        even.words[2] = even_numbers + (first_block + j * kWidth);
+        odd.words[2] = even.words[2] + 1;
+        even.words[3] = odd.words[3] = Longs{};
+        even.run(scan.key[0], scan.key[1]);
+        odd.run(scan.key[0], scan.key[1]);
+        for (std::size_t word = 0; word < 4; ++word) {
+            const Longs both = (even.words[word] & 0xFFFFFFFFU) | (odd.words[word] << 32);
+            std::memcpy(words + word * kLanes + j * kWidth, &both, sizeof both);
+        }
+    }
+}
+
+// Noise from word w is -log(-log(1 - v)) <= -log(v), v >= (w >> 1) / 2^31, and the bits of a float are its binary
+// logarithm, never more: from above by at most 0.06. Rounding is far below the margin that gumbel.cpp leaves.
+std::size_t gumbel_candidates(const float* values, std::size_t n, const GumbelScan& scan, std::uint32_t* words,
+                              float* bounds) {
+    constexpr float kLn2 = 0x1.62e43p-1F;
+    std::uint32_t block = scan.first_block;
+    for (std::size_t start = 0; start < n; start += kGumbelGroup, block += kLanes) {
+        gumbel_words(scan, block, words);
+        Mask hit = {};
+        for (std::size_t i = 0; i < kGumbelGroup; i += kWidth) {
+            Bits word;
+            std::memcpy(&word, words + i, sizeof word);
+            const Floats tail = __builtin_convertvector((Mask)(word >> 1), Floats);
+            const Floats logarithm = __builtin_convertvector((Mask)tail, Floats) * 0x1p-23F - 158.0F;
+            const Floats bound = (load(values + start + i) - scan.max) * scan.scale - logarithm * kLn2;
+            store(bounds + i, bound);
+            hit |= bound > all(scan.least);
+        }
+        if (any(hit)) return start;
+    }
+    return n;
+}
+
+constexpr RowKernels kKernels = {scan,           lane_maxima,   collect, exponentials,  scale,
+                                 scale_at_least, mass_at_least, sum,     sum_of_excess,
+ entropy, gumbel_candidates};

@@ -27,11 +27,6 @@ Exponential exponential_of(float max, double temperature) {
     return result;
 }
 
-// What transformers sorts and compares: logits divided by the temperature in float, where neighbours may fall together.
-float quotient(float logit, double temperature) {
-    return logit / static_cast<float>(temperature);
-}
-
 // The least float whose quotient equals that of `logit`, so that comparing logits compares quotients.
 float least_with_same_quotient(float logit, double temperature) {
     if (std::isinf(logit)) return logit;
@@ -148,13 +143,25 @@ Nucleus nucleus_of(std::span<const float> logits, std::span<const float> weights
     return nucleus;
 }
 
-// Turns weights of sum `total` into probabilities, after top-p where it is on.
-void normalize(std::span<const float> logits, double total, const SamplingOptions& options, std::span<float> weights) {
-    if (options.top_p >= 1) {
+// What of the nucleus min-p keeps: logits from `low` on.
+void narrow(Nucleus& nucleus, std::span<const float> logits, std::span<const float> weights, float low) {
+    nucleus.all_from = std::max(nucleus.all_from, low);
+    std::erase_if(nucleus.more, [&](std::size_t id) { return logits[id] < low; });
+    nucleus.mass = row_kernels().mass_at_least(logits.data(), logits.size(), nucleus.all_from, weights.data()).mass;
+    for (const std::size_t id : nucleus.more)
+        nucleus.mass += static_cast<double>(weights[id]);
+}
+
+// Turns weights of sum `total` into probabilities, after top-p and min-p where they are on.
+void normalize(std::span<const float> logits, float max, double total, const SamplingOptions& options,
+               std::span<float> weights) {
+    if (options.top_p >= 1 && options.min_p <= 0) {
         row_kernels().scale(weights.data(), weights.size(), static_cast<float>(1 / total));
         return;
     }
-    const Nucleus nucleus = nucleus_of(logits, weights, total, options);
+    Nucleus nucleus{-kInfinity, {}, total};
+    if (options.top_p < 1) nucleus = nucleus_of(logits, weights, total, options);
+    if (options.min_p > 0) narrow(nucleus, logits, weights, min_p_border(max, options));
     const auto factor = static_cast<float>(1 / nucleus.mass);
     std::vector<float> kept;
     kept.reserve(nucleus.more.size());
@@ -169,23 +176,23 @@ void normalize(std::span<const float> logits, double total, const SamplingOption
 void adjust_all(std::span<const float> logits, float max, const SamplingOptions& options, std::span<float> weights) {
     const Exponential exponential = exponential_of(max, options.temperature);
     const double total = row_kernels().exponentials(logits.data(), logits.size(), exponential, weights.data());
-    normalize(logits, total, options, weights);
+    normalize(logits, max, total, options, weights);
 }
 
-double weight_at(std::span<const float> p, std::span<const float> q, std::size_t i) {
+double weight_at(std::span<const float> p, std::span<const float> q, double factor, std::size_t i) {
     if (q.empty()) return static_cast<double>(p[i]);
-    return std::max(0.0, static_cast<double>(p[i]) - static_cast<double>(q[i]));
+    return std::max(0.0, static_cast<double>(p[i]) * factor - static_cast<double>(q[i]));
 }
 
-// The token at quantile u of p, or of max(0, p - q) where there is a q; -1 where the sum is 0.
-TokenId sample_weights(std::span<const float> p, std::span<const float> q, double u) {
+// The token at quantile u of p, or of max(0, factor * p - q) where there is a q; -1 where the sum is 0.
+TokenId sample_weights(std::span<const float> p, std::span<const float> q, double factor, double u) {
     if (!(u >= 0 && u < 1)) throw std::invalid_argument("a quantile must be in [0, 1), not " + std::to_string(u));
     std::vector<double> sums((p.size() + kChunk - 1) / kChunk);
     double total = 0;
     for (std::size_t chunk = 0; chunk < sums.size(); ++chunk) {
         const std::size_t first = chunk * kChunk, n = std::min(kChunk, p.size() - first);
         sums[chunk] = q.empty() ? row_kernels().sum(p.data() + first, n)
-                                : row_kernels().sum_of_excess(p.data() + first, q.data() + first, n);
+                                : row_kernels().sum_of_excess(p.data() + first, factor, q.data() + first, n);
         total += sums[chunk];
     }
     if (!std::isfinite(total) || total < 0)
@@ -202,7 +209,7 @@ TokenId sample_weights(std::span<const float> p, std::span<const float> q, doubl
     if (chosen == sums.size()) return -1;
     std::size_t token = 0;
     for (std::size_t i = chosen * kChunk; i < std::min(p.size(), (chosen + 1) * kChunk); ++i) {
-        const double weight = weight_at(p, q, i);
+        const double weight = weight_at(p, q, factor, i);
         if (weight <= 0) continue;
         token = i;
         below += weight;
@@ -219,7 +226,23 @@ const char* why_invalid(const SamplingOptions& options) {
         return "--temperature must be 0 (greedy) or a number from 1e-6 to 1e6";
     if (options.top_k < 0) return "--top-k must be 0 (off) or more";
     if (!(options.top_p >= 0 && options.top_p <= 1)) return "--top-p must be a number from 0 to 1 (off)";
+    if (!(options.min_p >= 0 && options.min_p <= 1)) return "--min-p must be a number from 0 (off) to 1";
     return "";
+}
+
+float quotient(float logit, double temperature) {
+    return logit / static_cast<float>(temperature);
+}
+
+float top_k_border(std::span<const float> logits, const SamplingOptions& options) {
+    const auto top_k = static_cast<std::size_t>(options.top_k);
+    if (top_k >= logits.size()) return -kInfinity;
+    return least_with_same_quotient(kth_largest(logits, top_k), options.temperature);
+}
+
+float min_p_border(float max, const SamplingOptions& options) {
+    const double border = static_cast<double>(max) + options.temperature * std::log(options.min_p);
+    return least_with_same_quotient(static_cast<float>(border), options.temperature);
 }
 
 void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities) {
@@ -235,7 +258,7 @@ void adjust(std::span<const float> logits, const SamplingOptions& options, std::
         adjust_all(logits, scan.max, options, probabilities);
         return;
     }
-    const float low = least_with_same_quotient(kth_largest(logits, top_k), options.temperature);
+    const float low = top_k_border(logits, options);
     std::vector<std::size_t> ids;
     ids.reserve(top_k + 16);
     row_kernels().collect(logits.data(), logits.size(), low, kInfinity, ids);
@@ -264,14 +287,23 @@ TokenId arg_max(std::span<const float> values) {
 }
 
 TokenId sample(std::span<const float> probabilities, double u) {
-    const TokenId token = sample_weights(probabilities, {}, u);
+    const TokenId token = sample_weights(probabilities, {}, 1, u);
     if (token < 0) throw std::runtime_error("a distribution to sample from is 0 everywhere");
     return token;
 }
 
-TokenId sample_excess(std::span<const float> p, std::span<const float> q, double u) {
+TokenId sample_excess(std::span<const float> p, std::span<const float> q, double u, double factor) {
     if (p.size() != q.size() || p.empty()) throw std::invalid_argument("sample_excess needs rows of one length");
-    return sample_weights(p, q, u);
+    return sample_weights(p, q, factor, u);
+}
+
+double entropy_nats(std::span<const float> probabilities) {
+    return row_kernels().entropy(probabilities.data(), probabilities.size());
+}
+
+double sum_of_excess(std::span<const float> p, std::span<const float> q, double factor) {
+    if (p.size() != q.size()) throw std::invalid_argument("sum_of_excess needs rows of one length");
+    return row_kernels().sum_of_excess(p.data(), factor, q.data(), p.size());
 }
 
 } // namespace entrodraft::spec

@@ -2,10 +2,15 @@
 //
 // p is the target's adjusted distribution, q the draft's, x the drafted token. Row i of p is the distribution
 // after the next token and i drafted ones, so p has one row more than q.
-//   greedy     a drafted token stands while it equals the target's arg max
+//   greedy     a drafted token stands while it equals the target's arg max. With the target's noisy best tokens
+//              (gumbel.h) in place of arg maxima, the same is `gumbel` acceptance.
 //   rejection  Leviathan et al. 2023, Algorithm 1 (also Chen et al. 2023): x stands with probability
 //              min(1, p(x) / q(x)), else a token from norm(max(0, p - q)); after full acceptance a bonus token from p.
 //              Lenience l in (0, 1]: min(1, p(x) / (l q(x))), greedy p(x) >= l max p; lossy below 1.
+//   block      Sun et al. 2024, Algorithm 2: judges the drafted tokens together. Exact like rejection, and no way that
+//              is exact stands by more of them in expectation. Knows no lenience.
+//   typical    Medusa (Cai et al. 2024): x stands while p(x) > min(epsilon, delta exp(-H(p))), whatever q was, then a
+//              token from p. LOSSY: the text does not follow the target's distribution.
 #pragma once
 
 #include "entrodraft/spec/philox.h"
@@ -27,7 +32,7 @@ Verdict verify_greedy(std::span<const TokenId> drafted, std::span<const TokenId>
 // Greedy with lenience: rows of unadjusted target logits, [drafted.size() + 1][vocab]. Local.
 Verdict verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const float> target_logits, double lenience);
 
-struct RejectionInput {
+struct RejectionInput { // of `block` as well
     std::span<const TokenId> drafted;
     std::span<const float> p;         // [drafted.size() + 1][vocab]
     std::span<const float> q;         // [drafted.size()][vocab]
@@ -44,5 +49,34 @@ Verdict verify_rejection(const RejectionInput& input, std::span<const double> ac
 
 // The same with each number taken at the position in the sequence of the token that it decides about. Local.
 Verdict verify_rejection(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
+
+// Both again for `block`: same arguments and errors; a lenience other than 1 is refused. Numbers are taken at
+// (position, round start = first_position), since a number that had a say in one round must have none in the next:
+// tokens of a refused end were looked at. Hence the draft's samples must carry the round start too. Local.
+Verdict verify_block(const RejectionInput& input, std::span<const double> acceptance, std::span<const double> resample);
+Verdict verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
+
+// Medusa's thresholds: at most `epsilon`, and less where the target itself is unsure.
+struct TypicalOptions {
+    double epsilon = 0.09;
+    double delta = 0.3;
+};
+
+// Empty when usable; else what is wrong, naming the option. Local.
+const char* why_invalid(const TypicalOptions& options);
+
+struct TypicalInput {
+    std::span<const TokenId> drafted;
+    std::span<const float> p;         // [drafted.size() + 1][vocab]; for greedy text the softmax at temperature 1
+    std::uint64_t first_position = 0; // position in the sequence of drafted[0]
+    TypicalOptions options;
+};
+
+// After the tokens that stand, the arg max of p. The arg max itself always stands where delta is below 1. Throws as
+// verify_rejection does. Local.
+Verdict verify_typical(const TypicalInput& input);
+
+// After them a sample of p, with the number at the position in the sequence of the token said. Local.
+Verdict verify_typical(const TypicalInput& input, const RandomStream& resample);
 
 } // namespace entrodraft::spec

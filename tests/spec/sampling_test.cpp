@@ -20,11 +20,12 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-SamplingOptions options_of(double temperature, int top_k = 0, double top_p = 1) {
+SamplingOptions options_of(double temperature, int top_k = 0, double top_p = 1, double min_p = 0) {
     SamplingOptions options;
     options.temperature = temperature;
     options.top_k = top_k;
     options.top_p = top_p;
+    options.min_p = min_p;
     return options;
 }
 
@@ -76,6 +77,11 @@ std::vector<double> plain(std::span<const float> logits, const SamplingOptions& 
         }
         total = std::accumulate(result.begin(), result.end(), 0.0);
     }
+    if (options.min_p > 0) {
+        for (std::size_t i = 0; i < n; ++i)
+            if (weight(i) < options.min_p) result[i] = 0; // the largest weight is 1
+        total = std::accumulate(result.begin(), result.end(), 0.0);
+    }
     for (double& value : result)
         value /= total;
     return result;
@@ -110,13 +116,13 @@ std::vector<std::pair<float, float>> by_score(std::span<const float> logits, std
 TEST(Adjust, AgreesWithTransformers) {
     std::ifstream in(ENTRODRAFT_SOURCE_DIR "/tests/spec/sampling_golden.json");
     const auto golden = nlohmann::json::parse(in);
-    ASSERT_GT(golden["cases"].size(), 150u);
+    ASSERT_GT(golden["cases"].size(), 240u);
     for (const auto& one : golden["cases"]) {
         const std::string row = one["row"];
         std::vector<float> logits;
         for (const auto& value : golden["rows"][row])
             logits.push_back(value.is_null() ? -kInfinity : value.get<float>());
-        const auto options = options_of(one["temperature"], one["top_k"], one["top_p"]);
+        const auto options = options_of(one["temperature"], one["top_k"], one["top_p"], one["min_p"]);
         const auto found = adjusted(logits, options);
         std::vector<float> expected(logits.size());
         for (const auto& [id, probability] : one["kept"].get<std::vector<std::pair<std::size_t, float>>>())
@@ -131,7 +137,7 @@ TEST(Adjust, AgreesWithTransformers) {
             if (probability < 1e-30F && probability > 0) continue; // may be 0 here
             EXPECT_NEAR(found_sorted[i].second, probability, rounding * static_cast<double>(probability))
                 << one.dump().substr(0, 200) << " " << row << " T " << one["temperature"] << " k " << one["top_k"]
-                << " p " << one["top_p"] << " at " << i;
+                << " p " << one["top_p"] << " min-p " << one["min_p"] << " at " << i;
         }
     }
 }
@@ -187,6 +193,17 @@ TEST(Adjust, KeepsTheLowestIdsAmongTiesAtTheTopPBorder) {
     EXPECT_GT(found[0], 0.0F);
 }
 
+TEST(Adjust, KeepsWithMinPWhatHasThatShareOfTheLargest) {
+    for (const std::size_t n : {5, 4096, 32000})
+        for (const double min_p : {1e-9, 0.001, 0.05, 0.5, 1.0})
+            for (const auto& options : {options_of(0.8, 0, 1, min_p), options_of(1.3, 40, 1, min_p),
+                                        options_of(1, 0, 0.9, min_p), options_of(1, 100, 0.8, min_p)}) {
+                const auto logits = random_logits(n, 3, n + 2, 1.0 / 1024);
+                expect_like(adjusted(logits, options), plain(logits, options), "min-p " + std::to_string(min_p));
+            }
+    EXPECT_EQ(adjusted(std::vector<float>{2, 1, 2, 1.5}, options_of(1, 0, 1, 1)), (std::vector<float>{0.5, 0, 0.5, 0}));
+}
+
 TEST(Adjust, GivesNothingToBannedTokens) {
     for (const auto& options : {options_of(1), options_of(1, 3), options_of(1, 0, 0.99), options_of(1, 3, 0.99)}) {
         const auto found = adjusted(std::vector<float>{-kInfinity, 1, -kInfinity, 1, -kInfinity}, options);
@@ -222,6 +239,8 @@ TEST(SamplingOptions, AreRefusedWithTheOptionsName) {
     EXPECT_EQ(std::string(why_invalid(options_of(1, -1))).find("--top-k"), 0u);
     for (const double top_p : {-0.1, 1.1, std::nan("")})
         EXPECT_EQ(std::string(why_invalid(options_of(1, 0, top_p))).find("--top-p"), 0u);
+    for (const double min_p : {-0.1, 1.1, std::nan("")})
+        EXPECT_EQ(std::string(why_invalid(options_of(1, 0, 1, min_p))).find("--min-p"), 0u);
 }
 
 TEST(RowKernels, GiveTheSameBitsOnEveryInstructionSet) {
@@ -239,8 +258,9 @@ TEST(RowKernels, GiveTheSameBitsOnEveryInstructionSet) {
             EXPECT_EQ(kernels->exponentials(values.data(), n, exponential, weights.data()), total);
             EXPECT_EQ(std::memcmp(weights.data(), first.data(), n * sizeof(float)), 0);
             EXPECT_EQ(kernels->sum(weights.data(), n), all[0]->sum(weights.data(), n));
-            EXPECT_EQ(kernels->sum_of_excess(values.data(), q.data(), n),
-                      all[0]->sum_of_excess(values.data(), q.data(), n));
+            EXPECT_EQ(kernels->sum_of_excess(values.data(), 0.75, q.data(), n),
+                      all[0]->sum_of_excess(values.data(), 0.75, q.data(), n));
+            EXPECT_EQ(kernels->entropy(weights.data(), n), all[0]->entropy(weights.data(), n));
             const RowMass mass = kernels->mass_at_least(values.data(), n, 0.5F, weights.data());
             const RowMass expected = all[0]->mass_at_least(values.data(), n, 0.5F, weights.data());
             EXPECT_EQ(mass.mass, expected.mass);
@@ -324,6 +344,30 @@ TEST(SampleExcess, FollowsWhatPHasOverQ) {
     EXPECT_THROW(sample_excess(p, std::vector<float>{1}, 0.5), std::invalid_argument);
     EXPECT_THROW(sample_excess(std::vector<float>{kNan, 1}, std::vector<float>{1, 0}, 0.5), std::runtime_error);
     EXPECT_THROW(sample_excess(std::vector<float>{1, 0}, std::vector<float>{0.5, kNan}, 0.5), std::runtime_error);
+}
+
+TEST(SampleExcess, ScalesPBeforeQIsTaken) {
+    const std::vector<float> p = {0.5, 0.25, 0.25, 0}, q = {0.125, 0.5, 0.0625, 0.3125};
+    EXPECT_EQ(sum_of_excess(p, q, 0.5), 0.1875); // 0.125, 0, 0.0625, 0
+    EXPECT_EQ(sum_of_excess(p, q), 0.5625);
+    EXPECT_EQ(sample_excess(p, q, 0.666, 0.5), 0);
+    EXPECT_EQ(sample_excess(p, q, 0.667, 0.5), 2);
+    EXPECT_EQ(sample_excess(p, q, 0.5, 0.125), -1);
+    EXPECT_THROW(sum_of_excess(p, std::vector<float>{1}), std::invalid_argument);
+}
+
+TEST(Entropy, IsThatOfTheDistributionInNats) {
+    EXPECT_EQ(entropy_nats(std::vector<float>{0, 1, 0}), 0);
+    EXPECT_NEAR(entropy_nats(std::vector<float>(5, 0.2F)), std::log(5.0), 1e-6);
+    EXPECT_TRUE(std::isnan(entropy_nats(std::vector<float>{0.5, kNan, 0.5})));
+    for (const std::size_t n : {3, 100, 32000})
+        for (const double temperature : {0.2, 1.0, 4.0}) {
+            const auto p = adjusted(random_logits(n, 5, n), options_of(temperature));
+            double expected = 0;
+            for (const float value : p)
+                if (value > 0) expected -= static_cast<double>(value) * std::log(static_cast<double>(value));
+            EXPECT_NEAR(entropy_nats(p), expected, 1e-6) << n << " " << temperature;
+        }
 }
 
 } // namespace

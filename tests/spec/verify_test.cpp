@@ -2,19 +2,15 @@
 // and every random number, and by chi-square over many seeded trials. Both tests are shown to fail where they should.
 #include "entrodraft/spec/verify.h"
 
+#include "spec/verify_support.h"
+
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <map>
-#include <optional>
 
 namespace entrodraft::spec {
 namespace {
-
-using Tokens = std::vector<TokenId>;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -56,153 +52,11 @@ TEST(VerifyGreedyLenient, WithoutLenienceTakesTheLowestIdOfTies) {
     EXPECT_EQ(verify_greedy_lenient(Tokens{2}, logits, 0.999).accepted, 1);
 }
 
-// A model of a few tokens: the distribution after each prefix, made up from a seed.
-class ToyModel {
-  public:
-    ToyModel(std::size_t vocab, std::uint64_t seed, const SamplingOptions& options, double spread = 2)
-        : vocab_(vocab), seed_(seed), options_(options), spread_(spread) {}
-
-    const std::vector<float>& after(const Tokens& prefix) const {
-        std::vector<float>& row = rows_[prefix];
-        if (!row.empty()) return row;
-        const RandomStream noise(seed_, hash_bytes(prefix.data(), prefix.size() * sizeof(TokenId)),
-                                 Purpose::gumbel_noise);
-        std::vector<float> logits(vocab_);
-        for (std::size_t i = 0; i < vocab_; ++i)
-            logits[i] = static_cast<float>(spread_ * (2 * noise.uniform(0, static_cast<std::uint32_t>(i)) - 1));
-        row.resize(vocab_);
-        adjust(logits, options_, row);
-        return row;
-    }
-    double probability(const Tokens& prefix, TokenId token) const {
-        return static_cast<double>(after(prefix)[static_cast<std::size_t>(token)]);
-    }
-    std::size_t vocab() const { return vocab_; }
-
-  private:
-    std::size_t vocab_;
-    std::uint64_t seed_;
-    SamplingOptions options_;
-    double spread_;
-    mutable std::map<Tokens, std::vector<float>> rows_;
-};
-
-SamplingOptions options_of(double temperature, int top_k = 0, double top_p = 1) {
-    SamplingOptions options;
-    options.temperature = temperature;
-    options.top_k = top_k;
-    options.top_p = top_p;
-    return options;
-}
-
-// The rows that a round over `drafted` compares.
-struct Rows {
-    std::vector<float> p, q;
-};
-
-Rows rows_of(const ToyModel& target, const ToyModel& draft, const Tokens& drafted) {
-    Rows rows;
-    for (std::size_t i = 0; i <= drafted.size(); ++i) {
-        const Tokens prefix(drafted.begin(), drafted.begin() + static_cast<std::ptrdiff_t>(i));
-        rows.p.insert(rows.p.end(), target.after(prefix).begin(), target.after(prefix).end());
-        if (i < drafted.size()) rows.q.insert(rows.q.end(), draft.after(prefix).begin(), draft.after(prefix).end());
-    }
-    return rows;
-}
-
-// Calls `visit` for every sequence of `length` tokens.
-void for_each_sequence(std::size_t vocab, std::size_t length, const std::function<void(const Tokens&)>& visit) {
-    Tokens tokens(length);
-    while (true) {
-        visit(tokens);
-        std::size_t i = 0;
-        while (i < length && ++tokens[i] == static_cast<TokenId>(vocab))
-            tokens[i++] = 0;
-        if (i == length) return;
-    }
-}
-
-// The border in [0, 1] below which a falling condition holds, to the last bits.
-double border_of(const std::function<bool(double)>& holds) {
-    constexpr double kLargest = 1 - 0x1p-53;
-    if (!holds(0)) return 0;
-    if (holds(kLargest)) return 1;
-    double yes = 0, no = kLargest;
-    for (int i = 0; i < 60; ++i)
-        (holds((yes + no) / 2) ? yes : no) = (yes + no) / 2;
-    return no;
-}
-
-// Calls `visit` with every verdict on these drafted tokens and its probability over all random numbers. It sees
-// verify_rejection from outside only: borders of its numbers are found by bisection.
-void for_each_verdict(const RejectionInput& input, const std::function<void(const Verdict&, double)>& visit) {
-    const std::size_t n = input.drafted.size(), vocab = input.p.size() / (n + 1);
-    double reached = 1; // probability that the first `i` are accepted
-    for (std::size_t i = 0; i <= n; ++i) {
-        std::vector<double> acceptance(n, 0.0), resample(n + 1, 0.5); // 0 accepts whatever can be accepted
-        double accepted = 0;
-        if (i < n) {
-            accepted = border_of([&](double u) {
-                acceptance[i] = u;
-                return verify_rejection(input, acceptance, resample).accepted > static_cast<int>(i);
-            });
-            acceptance[i] = 1 - 0x1p-53;
-        }
-        const double here = reached * (1 - accepted);
-        reached *= accepted;
-        if (here <= 0) continue;
-        double below = 0;
-        for (std::size_t token = 0; token < vocab; ++token) {
-            const double border = border_of([&](double u) {
-                resample[i] = u;
-                return verify_rejection(input, acceptance, resample).next_token <= static_cast<TokenId>(token);
-            });
-            if (border > below) visit({static_cast<int>(i), static_cast<TokenId>(token)}, here * (border - below));
-            below = border;
-        }
-        if (reached <= 0) return;
-    }
-}
-
-// The largest difference, over all sequences of k + 1 tokens, between their probability under the target and under
-// drafting k tokens, verifying, and going on with the target where fewer were said.
-double largest_error(const ToyModel& target, const ToyModel& draft, std::size_t k, double lenience = 1) {
-    std::map<Tokens, double> said; // probability that a round says exactly these
-    for_each_sequence(target.vocab(), k, [&](const Tokens& drafted) {
-        double chance = 1;
-        for (std::size_t i = 0; i < k; ++i)
-            chance *=
-                draft.probability({drafted.begin(), drafted.begin() + static_cast<std::ptrdiff_t>(i)}, drafted[i]);
-        if (chance <= 0) return;
-        const Rows rows = rows_of(target, draft, drafted);
-        for_each_verdict({drafted, rows.p, rows.q, 0, lenience}, [&](const Verdict& verdict, double probability) {
-            Tokens tokens(drafted.begin(), drafted.begin() + verdict.accepted);
-            tokens.push_back(verdict.next_token);
-            said[tokens] += chance * probability;
-        });
-    });
-    double error = 0;
-    for_each_sequence(target.vocab(), k + 1, [&](const Tokens& tokens) {
-        double expected = 1, found = 0;
-        std::vector<double> rest(k + 2, 1.0); // rest[i]: of tokens[i..] under the target
-        for (std::size_t i = k + 1; i-- > 0;)
-            rest[i] = rest[i + 1] *
-                      target.probability({tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(i)}, tokens[i]);
-        expected = rest[0];
-        for (std::size_t n = 1; n <= k + 1; ++n) {
-            const auto part = said.find({tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n)});
-            if (part != said.end()) found += part->second * rest[n];
-        }
-        error = std::max(error, std::abs(expected - found));
-    });
-    return error;
-}
-
 TEST(VerifyRejection, SaysExactlyWhatTheTargetWould) {
     for (const std::size_t k : {1, 2, 3})
         for (const std::uint64_t seed : {1, 2, 3}) {
             const ToyModel target(4, seed, options_of(1)), draft(4, seed + 100, options_of(1));
-            EXPECT_LT(largest_error(target, draft, k), 1e-6) << "k " << k << " seed " << seed;
+            EXPECT_LT(total_variation(kRejection, target, draft, k), 1e-6) << "k " << k << " seed " << seed;
         }
 }
 
@@ -213,20 +67,20 @@ TEST(VerifyRejection, SaysExactlyWhatTheTargetWouldAfterFilters) {
     for (const std::size_t k : {1, 2, 3})
         for (const ToyModel* t : {&target, &target_k, &target_p})
             for (const ToyModel* d : {&draft, &draft_k, &one_hot})
-                EXPECT_LT(largest_error(*t, *d, k), 1e-6) << "k " << k;
+                EXPECT_LT(total_variation(kRejection, *t, *d, k), 1e-6) << "k " << k;
 }
 
 TEST(VerifyRejection, SaysExactlyWhatTheTargetWouldWhereDraftAndTargetAreOne) {
     const ToyModel target(4, 5, options_of(1));
     for (const std::size_t k : {1, 3})
-        EXPECT_LT(largest_error(target, target, k), 1e-6);
+        EXPECT_LT(total_variation(kRejection, target, target, k), 1e-6);
 }
 
 TEST(VerifyRejection, IsLossyWithLenienceAndTheTestSeesIt) {
     const ToyModel target(4, 1, options_of(1)), draft(4, 101, options_of(1));
     for (const std::size_t k : {1, 2, 3})
-        EXPECT_GT(largest_error(target, draft, k, 0.5), 1e-2) << "k " << k;
-    EXPECT_GT(largest_error(target, draft, 1, 0.95), 1e-3);
+        EXPECT_GT(total_variation(kRejection, target, draft, k, 0.5), 1e-2) << "k " << k;
+    EXPECT_GT(total_variation(kRejection, target, draft, 1, 0.95), 1e-3);
 }
 
 TEST(VerifyRejection, AcceptsWithTheRatioOfTheProbabilities) {
@@ -249,7 +103,7 @@ Tokens trial(const ToyModel& target, const ToyModel& draft, std::size_t k, std::
     Tokens tokens;
     for (std::size_t i = 0; i < k; ++i)
         tokens.push_back(sample(draft.after(tokens), drafting.uniform(5 + i)));
-    const Rows rows = rows_of(target, draft, tokens);
+    const Rows rows = rows_of(target, draft, {}, tokens);
     const Verdict verdict = verify_rejection({tokens, rows.p, rows.q, 5, lenience}, acceptance, resample);
     tokens.resize(static_cast<std::size_t>(verdict.accepted));
     tokens.push_back(verdict.next_token);
@@ -258,39 +112,11 @@ Tokens trial(const ToyModel& target, const ToyModel& draft, std::size_t k, std::
     return tokens;
 }
 
-// Standard normal quantile of chi-square over the sequences of k + 1 tokens (Wilson and Hilferty's cube root).
 double chi_square_z(const ToyModel& target, const ToyModel& draft, std::size_t k, double lenience = 1,
                     Purpose resample_purpose = Purpose::resample) {
-    constexpr int kTrials = 200000;
-    std::map<Tokens, int> counts;
-    for (int i = 0; i < kTrials; ++i)
-        ++counts[trial(target, draft, k, static_cast<std::uint64_t>(i), lenience, resample_purpose)];
-    double chi_square = 0, rare_expected = 0, rare_found = 0;
-    int cells = 0;
-    const auto add = [&](double found, double expected) {
-        chi_square += (found - expected) * (found - expected) / expected;
-        ++cells;
-    };
-    for_each_sequence(target.vocab(), k + 1, [&](const Tokens& tokens) {
-        double expected = kTrials;
-        for (std::size_t i = 0; i <= k; ++i)
-            expected *=
-                target.probability({tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(i)}, tokens[i]);
-        const double found = counts.contains(tokens) ? counts[tokens] : 0;
-        if (expected >= 10) {
-            add(found, expected);
-        } else {
-            rare_expected += expected;
-            rare_found += found;
-        }
-    });
-    if (rare_expected > 5) add(rare_found, rare_expected);
-    if (rare_expected <= 0 && rare_found > 0) return std::numeric_limits<double>::infinity();
-    const double df = cells - 1;
-    return (std::cbrt(chi_square / df) - (1 - 2 / (9 * df))) / std::sqrt(2 / (9 * df));
+    return chi_square_z(target, k + 1, 200000,
+                        [&](std::uint64_t key) { return trial(target, draft, k, key, lenience, resample_purpose); });
 }
-
-constexpr double kUnlikely = 4; // 3 in 100,000 for each seed that was ever chosen
 
 struct Setting {
     std::size_t vocab, k;
@@ -403,6 +229,69 @@ TEST(VerifyRejection, RefusesSizesAndLenienceThatMakeNoSense) {
     EXPECT_THROW(verify_rejection({Tokens{0}, p, p, 0, 1}, one, two), std::invalid_argument);
     EXPECT_THROW(verify_rejection({Tokens{0, 0}, p, p, 0, 1}, two, two), std::invalid_argument);
     EXPECT_THROW(verify_rejection({Tokens{}, {}, {}, 0, 1}, {}, one), std::invalid_argument);
+}
+
+Verdict typical(const Tokens& drafted, const std::vector<float>& p, TypicalOptions options = {}) {
+    return verify_typical({drafted, p, 0, options});
+}
+
+TEST(VerifyTypical, KeepsWhatTheTargetThinksLikelyEnoughForItsEntropy) {
+    // H = 1.3 ln 2 + ... of the first row: 1.2130 nats, so that 0.3 exp(-H) = 0.0892 is the threshold.
+    const std::vector<float> p = {0.5F, 0.25F, 0.125F, 0.0893F, 0.0357F, 0, 0, 0, 0, 1};
+    double entropy = 0;
+    for (std::size_t i = 0; i < 5; ++i)
+        entropy -= static_cast<double>(p[i]) * std::log(static_cast<double>(p[i]));
+    const double threshold = 0.3 * std::exp(-entropy);
+    EXPECT_LT(threshold, 0.0893);
+    EXPECT_EQ(typical({0}, p).accepted, 1);
+    EXPECT_EQ(typical({2}, p).accepted, 1);
+    EXPECT_EQ(typical({3}, p).accepted, 1);
+    EXPECT_EQ(typical({4}, p).accepted, 0);
+    EXPECT_EQ(typical({4}, p, {0.03, 0.3}).accepted, 1); // epsilon caps the threshold
+    EXPECT_EQ(typical({3}, p, {0.5, 0.5}).accepted, 0);
+    EXPECT_EQ(typical({3}, p, {0.5, 0.3}).accepted, 1);
+    EXPECT_EQ(typical({4}, p, {0.5, 0.03}).accepted, 1);
+    EXPECT_EQ(typical({4}, p, {0, 0}).accepted, 1);
+}
+
+TEST(VerifyTypical, SaysTheTargetsTokenAfterWhatStands) {
+    const std::vector<float> p = {0.96F, 0.01F, 0.03F, 0.3F, 0.6F, 0.1F, 0.2F, 0.2F, 0.6F};
+    EXPECT_EQ(typical({0, 1}, p).accepted, 2);
+    EXPECT_EQ(typical({0, 1}, p).next_token, 2);
+    EXPECT_EQ(typical({1, 1}, p).accepted, 0);
+    EXPECT_EQ(typical({1, 1}, p).next_token, 0);
+    const RandomStream resample(3, 4, Purpose::resample);
+    for (std::uint64_t position = 0; position < 50; ++position) {
+        const Verdict verdict = verify_typical({Tokens{0, 1}, p, position, {}}, resample);
+        EXPECT_EQ(verdict.accepted, 2);
+        EXPECT_EQ(verdict.next_token, sample(std::span(p).subspan(6), resample.uniform(position + 2)));
+        const Verdict refused = verify_typical({Tokens{1, 1}, p, position, {}}, resample);
+        EXPECT_EQ(refused.accepted, 0);
+        EXPECT_EQ(refused.next_token, sample(std::span(p).first(3), resample.uniform(position)));
+    }
+}
+
+TEST(VerifyTypical, NeverRefusesTheArgMax) {
+    for (std::uint64_t seed = 0; seed < 200; ++seed) {
+        const ToyModel target(7, seed, options_of(1), 0.1 * static_cast<double>(seed % 60));
+        std::vector<float> p = target.after({});
+        p.insert(p.end(), p.begin(), p.end());
+        EXPECT_EQ(typical({arg_max(target.after({}))}, p).accepted, 1) << seed;
+        EXPECT_EQ(typical({arg_max(target.after({}))}, p, {1, 0.999}).accepted, 1) << seed;
+    }
+}
+
+TEST(VerifyTypical, RefusesWhatMakesNoSense) {
+    const std::vector<float> p(6, 0.5F);
+    EXPECT_THROW(typical({3}, p), std::out_of_range);
+    EXPECT_THROW(typical({-1}, p), std::out_of_range);
+    EXPECT_THROW(typical({0, 0, 0, 0}, p), std::invalid_argument);
+    EXPECT_THROW(typical({0}, {kNan, 0, 0, 1}), std::runtime_error);
+    EXPECT_THROW(typical({0}, p, {-0.1, 0.3}), std::invalid_argument);
+    EXPECT_THROW(typical({0}, p, {0.3, 1.1}), std::invalid_argument);
+    EXPECT_EQ(std::string(why_invalid(TypicalOptions{std::nan(""), 0.3})).find("--typical-epsilon"), 0u);
+    EXPECT_EQ(std::string(why_invalid(TypicalOptions{0.3, std::nan("")})).find("--typical-delta"), 0u);
+    EXPECT_STREQ(why_invalid(TypicalOptions{}), "");
 }
 
 } // namespace
