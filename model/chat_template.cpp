@@ -61,7 +61,7 @@ bool is_there(const fs::path& file) {
 // The object in a file, or an empty one where there is no file.
 json read_object(const fs::path& file) {
     if (!is_there(file)) return json::object();
-    json object = read_json_file(file, kMaxConfigBytes);
+    json object = read_json_file(file, kMaxConfigBytes, {.reject_large_numbers = false});
     if (!object.is_object()) throw BadFile(file.string() + ": is no JSON object");
     return object;
 }

@@ -28,7 +28,7 @@ enum class Block {
 };
 
 std::string to_string(Family family);   // as config.json's "model_type"
-std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8", "int8"
+std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8"
 std::size_t bytes_of(WeightType type);  // of a weight in memory; int8's scales not counted
 
 enum class RopeScaling { none, linear, dynamic, llama3, yarn };

@@ -37,8 +37,8 @@ std::string reason_of(const Json::exception& error) {
 // Stands between the parser and a handler: caps the depth and turns the parser's complaints into BadFile.
 class Guard final : public nlohmann::json_sax<Json> {
   public:
-    Guard(nlohmann::json_sax<Json>& handler, std::string_view text, const std::string& what)
-        : handler_(handler), text_(text), what_(what) {}
+    Guard(nlohmann::json_sax<Json>& handler, std::string_view text, const std::string& what, const JsonRules& rules)
+        : handler_(handler), text_(text), what_(what), rules_(rules) {}
 
     bool null() override { return handler_.null(); }
     bool boolean(bool value) override { return handler_.boolean(value); }
@@ -46,7 +46,7 @@ class Guard final : public nlohmann::json_sax<Json> {
     bool number_unsigned(std::uint64_t value) override { return handler_.number_unsigned(value); }
     bool number_float(double value, const std::string& digits) override {
         // The parser hands over whole numbers that fit 64 bits neither signed nor unsigned as floating point.
-        if (digits.find_first_of(".eE") == std::string::npos) {
+        if (rules_.reject_large_numbers && digits.find_first_of(".eE") == std::string::npos) {
             throw BadFile(what_ + ": the whole number " + digits.substr(0, 40) + " does not fit 64 bits");
         }
         return handler_.number_float(value, digits);
@@ -84,6 +84,7 @@ class Guard final : public nlohmann::json_sax<Json> {
     nlohmann::json_sax<Json>& handler_;
     std::string_view text_;
     const std::string& what_;
+    const JsonRules& rules_;
     std::size_t depth_ = 0;
 };
 
@@ -186,23 +187,24 @@ std::string read_text_file(const std::filesystem::path& file, std::size_t max_by
     return text;
 }
 
-void scan_json(std::string_view text, const std::string& what, nlohmann::json_sax<Json>& handler) {
+void scan_json(std::string_view text, const std::string& what, nlohmann::json_sax<Json>& handler,
+               const JsonRules& rules) {
     // The parser would pass over a byte order mark and take a NUL for the end of the text.
     if (text.starts_with("\xef\xbb\xbf")) throw BadFile(what + ": begins with a byte order mark; remove it");
     const auto nul = text.find('\0');
     if (nul != std::string_view::npos) throw BadFile(what + ": " + place_in(text, nul) + ": a NUL byte in JSON");
-    Guard guard(handler, text, what);
+    Guard guard(handler, text, what, rules);
     if (!Json::sax_parse(text.begin(), text.end(), &guard)) throw BadFile(what + ": no valid JSON");
 }
 
-Json parse_json(std::string_view text, const std::string& what, bool reject_duplicate_keys) {
-    Builder builder(what, reject_duplicate_keys);
-    scan_json(text, what, builder);
+Json parse_json(std::string_view text, const std::string& what, const JsonRules& rules) {
+    Builder builder(what, rules.reject_duplicate_keys);
+    scan_json(text, what, builder, rules);
     return builder.take();
 }
 
-Json read_json_file(const std::filesystem::path& file, std::size_t max_bytes, bool reject_duplicate_keys) {
-    return parse_json(read_text_file(file, max_bytes), file.string(), reject_duplicate_keys);
+Json read_json_file(const std::filesystem::path& file, std::size_t max_bytes, const JsonRules& rules) {
+    return parse_json(read_text_file(file, max_bytes), file.string(), rules);
 }
 
 } // namespace entrodraft::model

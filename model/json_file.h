@@ -17,15 +17,22 @@ constexpr std::size_t kMaxJsonDepth = 128; // objects and arrays in one another
 // The file's text. Throws BadFile where it is missing, no regular file, or longer than max_bytes. Local.
 std::string read_text_file(const std::filesystem::path& file, std::size_t max_bytes);
 
+struct JsonRules {
+    bool reject_duplicate_keys = true;
+    // Whole numbers that no 64 bits hold; else they come as floating point. Files that people's tools have written for
+    // other readers have them: "model_max_length" without a maximum is 10^30.
+    bool reject_large_numbers = true;
+};
+
 // The value that the file holds. Throws BadFile with file, line and reason. Local.
-nlohmann::json read_json_file(const std::filesystem::path& file, std::size_t max_bytes,
-                              bool reject_duplicate_keys = true);
+nlohmann::json read_json_file(const std::filesystem::path& file, std::size_t max_bytes, const JsonRules& rules = {});
 
 // The same from memory; `what` stands for the file in messages. Local.
-nlohmann::json parse_json(std::string_view text, const std::string& what, bool reject_duplicate_keys = true);
+nlohmann::json parse_json(std::string_view text, const std::string& what, const JsonRules& rules = {});
 
 // Runs a handler of nlohmann's SAX interface over text, which must be one JSON value and nothing else; no DOM is
 // made. Whatever the handler throws passes through. Throws BadFile with `what`, line, byte and reason. Local.
-void scan_json(std::string_view text, const std::string& what, nlohmann::json_sax<nlohmann::json>& handler);
+void scan_json(std::string_view text, const std::string& what, nlohmann::json_sax<nlohmann::json>& handler,
+               const JsonRules& rules = {});
 
 } // namespace entrodraft::model

@@ -67,7 +67,7 @@ TEST(JsonFile, RejectsBytesThatAreNoUtf8) {
 TEST(JsonFile, RejectsAKeyThatStandsTwiceUnlessToldOtherwise) {
     const std::string text = R"({"x": [{"a": 1, "b": 2, "\u0061": 3}]})";
     expect_part(json_error(text), "the key 'a' stands twice");
-    EXPECT_EQ(parse_json(text, "f.json", false), parse_json(R"({"x": [{"a": 3, "b": 2}]})", "f.json"));
+    EXPECT_EQ(parse_json(text, "f.json", {.reject_duplicate_keys = false}), parse_json(R"({"x": [{"a": 3, "b": 2}]})", "f.json"));
     EXPECT_EQ(json_error(R"([{"a": 1}, {"a": 1}, {"b": {"a": 1}}])"), "");
 }
 
@@ -82,6 +82,7 @@ TEST(JsonFile, RejectsWholeNumbersThatDoNotFit) {
     EXPECT_EQ(parse_json("18446744073709551615", "f").get<std::uint64_t>(), ~std::uint64_t{0});
     EXPECT_EQ(parse_json("-9223372036854775808", "f").get<std::int64_t>(), std::numeric_limits<std::int64_t>::min());
     expect_part(json_error("18446744073709551616"), "does not fit 64 bits");
+    EXPECT_EQ(parse_json("1000000000000000019884624838656", "f", {.reject_large_numbers = false}), 1e30);
     expect_part(json_error("-9223372036854775809"), "does not fit 64 bits");
 }
 
@@ -208,6 +209,7 @@ TEST(Config, PassesOverFieldsThatChangeNoArithmetic) {
                                         {"quantization_config", nullptr},
                                         {"layer_types", {"full_attention", "full_attention"}},
                                         {"rope_scaling", {{"type", "default"}}},
+                                        {"model_max_length", 1e30},
                                         {"my_note", "harmless"}})),
               "");
 }
