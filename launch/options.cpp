@@ -124,8 +124,7 @@ void refuse_parameters_of_other_rules(const ParsedOptions& given, Rule kind) {
         {"svip-threshold", {Rule::svip}},
         {"adaedl-gamma", {Rule::adaedl}},
         {"costs", {Rule::expected_gain}},
-        {"drop-stop-token",
-         {Rule::static_threshold, Rule::cumulative, Rule::moving_average, Rule::confidence, Rule::svip, Rule::adaedl}},
+        {"drop-stop-token", {Rule::static_threshold, Rule::cumulative, Rule::moving_average, Rule::svip, Rule::adaedl}},
     };
     for (const RuleOption& row : table) {
         if (!given.given(row.option)) continue;

@@ -85,6 +85,8 @@ std::string why_invalid(const StopRuleOptions& options) {
     if (options.window < 1) return "--entropy-window must be at least 1, not " + std::to_string(options.window);
     if (options.num_draft_tokens.value_or(1) < 1)
         return "--num-draft-tokens must be at least 1, not " + std::to_string(*options.num_draft_tokens);
+    if (options.drop_stop_token && options.kind == StopRuleKind::confidence) // it looks at the token itself
+        return "--drop-stop-token with --stop-rule confidence would bias rejection sampling; leave it out";
     if (!(options.confidence >= 0 && options.confidence <= 1)) return "--confidence-threshold must be from 0 to 1";
     if (!(std::isfinite(options.svip_threshold) && options.svip_threshold >= 0))
         return "--svip-threshold must be a number that is not negative";

@@ -184,6 +184,7 @@ TEST(Options, WhatWouldHaveNoEffectIsRefused) {
     expect_refused({"--stop-rule", "static", "--entropy-window", "3"}, "--entropy-window has no effect");
     expect_refused({"--stop-rule", "static", "--num-draft-tokens", "3"}, "--num-draft-tokens has no effect");
     expect_refused({"--stop-rule", "heuristic", "--drop-stop-token"}, "--drop-stop-token has no effect");
+    expect_refused({"--stop-rule", "confidence", "--drop-stop-token"}, "--drop-stop-token has no effect");
     expect_refused({"--stop-rule", "svip", "--confidence-threshold", "0.2"}, "it belongs to confidence");
     expect_refused({"--stop-rule", "static", "--svip-threshold", "0.2"}, "it belongs to svip");
     expect_refused({"--stop-rule", "static", "--adaedl-gamma", "0.2"}, "it belongs to adaedl");

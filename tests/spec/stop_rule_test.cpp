@@ -444,6 +444,9 @@ TEST(StopRuleOptions, AreRefusedWithTheOptionsName) {
         bad.min_tokens = least;
         names(bad, "--min-draft-tokens");
     }
+    bad = options_of(StopRuleKind::confidence);
+    bad.drop_stop_token = true;
+    names(bad, "--drop-stop-token");
     EXPECT_EQ(options_of(StopRuleKind::cumulative).threshold_or_default(), 10);
     EXPECT_EQ(options_of(StopRuleKind::static_threshold).threshold_or_default(), 2.25);
 }
