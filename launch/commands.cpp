@@ -18,8 +18,10 @@ const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraf
 
   generate         decode one --prompt, or a JSONL file of them
   tokenize         text to token ids and back
+  inspect          what a checkpoint is and what each rank would hold; reads no weights
   bench latency    time passes and collectives; write the costs file
   bench compare    stop rules side by side on a file of prompts
+  bench load       time loading and watch its memory
 
   --help, --version
 
@@ -34,13 +36,14 @@ struct CommandName {
 };
 
 constexpr CommandName kCommands[] = {
-    {"generate", run_generate}, {"tokenize", run_tokenize}, {"bench", run_bench}, {"inspect", nullptr},
+    {"generate", run_generate}, {"tokenize", run_tokenize}, {"bench", run_bench}, {"inspect", run_inspect},
     {"record", nullptr},        {"simulate", nullptr},      {"tune", nullptr},
 };
 
 constexpr CommandName kBenches[] = {
     {"latency", run_bench_latency},
     {"compare", run_bench_compare},
+    {"load", run_bench_load},
     {"alpha", nullptr},
     {"theory", nullptr},
     {"preset", nullptr},
@@ -50,7 +53,7 @@ constexpr CommandName kBenches[] = {
 // The command of this name. Throws BadOption, with a suggestion.
 template <std::size_t n>
 Command find(const CommandName (&commands)[n], const std::string& prefix, const Arguments& arguments) {
-    const std::string all = prefix.empty() ? "generate, tokenize or bench" : "latency or compare";
+    const std::string all = prefix.empty() ? "generate, tokenize, inspect or bench" : "latency, compare or load";
     if (arguments.empty())
         throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all +
                         "; see entrodraft --help");

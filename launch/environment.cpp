@@ -35,17 +35,20 @@ std::string compiler() {
 
 } // namespace
 
+Json machine_of(const dist::Session& session, int threads) {
+    return {{"cpu", cpu_model()},
+            {"cores", std::thread::hardware_concurrency()},
+            {"ranks", session.world_size()},
+            {"threads_per_rank", threads},
+            {"version", version_text()},
+            {"compiler", compiler()}};
+}
+
 Json environment_of(const dist::Session& session, const ModelPair& models) {
-    Json environment;
-    environment["cpu"] = cpu_model();
-    environment["cores"] = std::thread::hardware_concurrency();
-    environment["ranks"] = session.world_size();
-    environment["threads_per_rank"] = models.team->size();
+    Json environment = machine_of(session, models.team->size());
     environment["dtype"] = model::to_string(models.target_type);
     environment["draft_dtype"] = model::to_string(models.draft_type);
     environment["communicator"] = models.tp->name();
-    environment["version"] = version_text();
-    environment["compiler"] = compiler();
     return environment;
 }
 

@@ -5,7 +5,9 @@
 #include "entrodraft/launch/cores.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/model_directory.h"
+#include "entrodraft/launch/pairing.h"
 #include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/report.h"
 
 #include <algorithm>
 #include <sstream>
@@ -43,15 +45,12 @@ OpenedModel open_model(const std::string& name, const char* option) {
 }
 
 void require_one_vocabulary(const OpenedModel& target, const OpenedModel& draft) {
-    if (target.tokenizer->fingerprint() != draft.tokenizer->fingerprint())
-        throw BadOption("--draft " + draft.directory + " and --target " + target.directory +
-                        " have different vocabularies; a draft must tokenize as its target does");
-    // A token that the draft has no row for could never be said beside it, though the target alone says it.
-    const int known = std::min(target.config.vocab_size, target.tokenizer->size());
-    if (draft.config.vocab_size < known)
-        throw BadOption("--draft " + draft.directory + " has a vocab_size of " +
-                        std::to_string(draft.config.vocab_size) + " and knows not all " + std::to_string(known) +
-                        " tokens of --target " + target.directory + "; choose a draft that does");
+    const auto vocabulary = [](const char* option, const OpenedModel& opened) {
+        return Vocabulary{std::string(option) + " " + opened.directory, opened.tokenizer->fingerprint(),
+                          opened.tokenizer->size(), opened.config.vocab_size};
+    };
+    if (const auto why = why_no_pair(vocabulary("--target", target), vocabulary("--draft", draft)))
+        throw BadOption(*why);
 }
 
 // Says which option to change when there are more ranks than heads.
@@ -123,16 +122,18 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->draft_type = has_draft ? options.draft_dtype.value_or(draft.config.stored_type) : pair->target_type;
     in_agreement(session, timeout, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
-        model::DecoderOptions decoder;
-        decoder.timeout_seconds = timeout;
-        decoder.weight_type = pair->target_type;
-        if (layout.holds_target())
-            pair->target.emplace(
-                model::Decoder::load(*target.checkpoint, target.config, decoder, *pair->tp, *pair->team));
-        decoder.weight_type = pair->draft_type;
+        const auto load = [&](const OpenedModel& opened, const char* what, model::WeightType type,
+                              dist::Communicator& ranks) {
+            LoadingBar bar(what, options.quiet || !layout.is_writer());
+            model::DecoderOptions decoder;
+            decoder.timeout_seconds = timeout;
+            decoder.weight_type = type;
+            decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
+            return model::Decoder::load(*opened.checkpoint, opened.config, decoder, ranks, *pair->team);
+        };
+        if (layout.holds_target()) pair->target.emplace(load(target, "target", pair->target_type, *pair->tp));
         if (has_draft && layout.is_coordinator())
-            pair->draft.emplace(
-                model::Decoder::load(*draft.checkpoint, draft.config, decoder, pair->self, *pair->team));
+            pair->draft.emplace(load(draft, "draft", pair->draft_type, pair->self));
         pair->tokenizer = std::move(target.tokenizer);
     });
     return pair;

@@ -140,4 +140,35 @@ const std::vector<OptionGroup>& compare_groups() {
     return groups;
 }
 
+const std::vector<OptionGroup>& load_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Load",
+         {{"model", "DIR", "checkpoint to load: a directory, or a name in the Hugging Face cache"},
+          {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8: in memory [auto: the file's]"},
+          {"threads", "N", "threads of each rank [cores / local ranks]"},
+          {"repetitions", "N", "load and read the files N times, in turn [3]"},
+          {"collective-timeout", "SECONDS", "[300]"},
+          {"json", "", "results as JSON on stdout"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& inspect_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Inspect",
+         {{"model", "DIR", "checkpoint to look at: a directory, or a name in the Hugging Face cache"},
+          {"draft", "DIR", "checkpoint that is to draft for it: whether it can, and its share of memory"},
+          {"json", "", "all of it as JSON on stdout"}}},
+        {"What each rank would hold",
+         {{"tensor-parallel", "N", "ranks that the model is cut over [1]"},
+          {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8: in memory [auto: the file's]"},
+          {"draft-dtype", "TYPE", "the same for the draft [as --dtype]"},
+          {"batch-size", "B", "sequences decoded together [1]"},
+          {"length", "L", "positions of each sequence, prompt included [the model's context]"},
+          {"threads", "N", "threads of each rank; each has buffers of its own [1]"},
+          {"memory", "SIZE", "of each rank: 80GiB, 24GB; says whether it fits, and up to what length"}}}};
+    return groups;
+}
+
 } // namespace entrodraft::launch

@@ -3,8 +3,11 @@
 
 #include "entrodraft/launch/failure.h"
 
+#include <algorithm>
 #include <climits>
 #include <cmath>
+#include <cstdlib>
+#include <map>
 #include <numbers>
 #include <sstream>
 
@@ -91,6 +94,7 @@ ModelOptions model_options(const ParsedOptions& given) {
     models.dtype = weight_type(given, "dtype", std::nullopt);
     models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
     models.threads = given.integer("threads", 0, 1, 1024);
+    models.quiet = given.on("quiet");
     models.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
     return models;
 }
@@ -241,6 +245,33 @@ void read_chat(const ParsedOptions& given, GenerateOptions& options) {
     }
     options.models.chat_template.name = given.text("chat-template", "");
     options.models.chat_template.date = given.text("chat-date", "");
+}
+
+std::string model_of(const ParsedOptions& given) {
+    const std::string model = given.text("model", "");
+    if (model.empty()) throw BadOption("--model DIR is missing: the directory of the checkpoint");
+    return model;
+}
+
+// "80GiB", "24GB", "512MiB", "1000000"; K, M, G and T alone are powers of 1024, as in Slurm.
+std::uint64_t byte_size(const ParsedOptions& given, const std::string& name) {
+    static const std::map<std::string, double> units = {
+        {"", 1},         {"b", 1},        {"kb", 1e3},     {"mb", 1e6},    {"gb", 1e9},
+        {"tb", 1e12},    {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},  {"t", 0x1p40},
+        {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}};
+    const std::string text = given.text(name, "");
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+    std::string unit = text.substr(std::min(text.find_first_not_of(' ', digits), text.size()));
+    for (char& c : unit)
+        c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    const auto found = units.find(unit);
+    char* end = nullptr;
+    const double number = std::strtod(text.c_str(), &end);
+    const bool is_whole = digits > 0 && end == text.c_str() + digits;
+    const double bytes = is_whole && found != units.end() ? number * found->second : 0;
+    if (!(bytes >= 1 && bytes <= 0x1p62))
+        throw BadOption("--" + name + " " + text + ": must be a size such as 80GiB, 24GB or 512MiB");
+    return static_cast<std::uint64_t>(bytes);
 }
 
 std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
@@ -402,6 +433,36 @@ CompareOptions compare_options(const ParsedOptions& given) {
     if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");
     options.json = given.on("json");
     options.quiet = given.on("quiet");
+    return options;
+}
+
+LoadOptions load_options(const ParsedOptions& given) {
+    LoadOptions options;
+    options.model = model_of(given);
+    options.dtype = weight_type(given, "dtype", std::nullopt);
+    options.threads = given.integer("threads", 0, 1, 1024);
+    options.repetitions = given.integer("repetitions", 3, 1, 1000);
+    options.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
+    options.json = given.on("json");
+    return options;
+}
+
+InspectOptions inspect_options(const ParsedOptions& given) {
+    InspectOptions options;
+    options.model = model_of(given);
+    options.draft = given.text("draft", "");
+    if (given.given("draft") && options.draft.empty())
+        throw BadOption("--draft is empty; name a directory or leave it out");
+    if (given.given("draft-dtype") && options.draft.empty())
+        throw BadOption("--draft-dtype has no effect without --draft DIR");
+    options.dtype = weight_type(given, "dtype", std::nullopt);
+    options.draft_dtype = weight_type(given, "draft-dtype", options.dtype);
+    options.ranks = given.integer("tensor-parallel", 1, 1, 65536);
+    options.threads = given.integer("threads", 1, 1, 1024);
+    options.batch = given.integer("batch-size", 1, 1, INT_MAX);
+    options.length = given.integer("length", 0, 1, INT_MAX);
+    if (given.given("memory")) options.memory_bytes = byte_size(given, "memory");
+    options.json = given.on("json");
     return options;
 }
 

@@ -35,6 +35,7 @@ struct ModelOptions {
     int threads = 0; // 0: cores / local ranks
     double collective_timeout_seconds = 300;
     ChatTemplateOptions chat_template;
+    bool quiet = false; // no bar while weights are read
 };
 
 // What a request asks for where its line says nothing.
@@ -110,16 +111,43 @@ struct CompareOptions {
     std::uint64_t seed = 0;
 };
 
+struct LoadOptions {
+    std::string model;
+    std::optional<model::WeightType> dtype; // empty: the file's
+    int threads = 0;                        // 0: cores / local ranks
+    int repetitions = 3;
+    double collective_timeout_seconds = 300;
+    bool json = false;
+};
+
+// How the model would be run: what each rank then holds is reckoned, not tried.
+struct InspectOptions {
+    std::string model;
+    std::string draft;                      // empty: none
+    std::optional<model::WeightType> dtype; // empty: the file's
+    std::optional<model::WeightType> draft_dtype;
+    int ranks = 1;
+    int threads = 1; // of each rank
+    int batch = 1;
+    int length = 0;                            // positions; 0: the model's context
+    std::optional<std::uint64_t> memory_bytes; // of each rank; empty: nothing is said of fitting
+    bool json = false;
+};
+
 const std::vector<OptionGroup>& generate_groups();
 const std::vector<OptionGroup>& tokenize_groups();
 const std::vector<OptionGroup>& latency_groups();
 const std::vector<OptionGroup>& compare_groups();
+const std::vector<OptionGroup>& load_groups();
+const std::vector<OptionGroup>& inspect_groups();
 
 // Throw BadOption. Local.
 GenerateOptions generate_options(const ParsedOptions& given);
 TokenizeOptions tokenize_options(const ParsedOptions& given);
 LatencyOptions latency_options(const ParsedOptions& given);
 CompareOptions compare_options(const ParsedOptions& given);
+LoadOptions load_options(const ParsedOptions& given);
+InspectOptions inspect_options(const ParsedOptions& given);
 
 // A threshold given in bits, in nats: tau of static by ln 2, of cumulative (squared entropies) by its square. Local.
 double threshold_in_nats(double threshold, spec::StopRuleKind kind, EntropyUnit unit);

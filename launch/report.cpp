@@ -98,35 +98,58 @@ std::string format_duration(double seconds) {
     return format("%ld:%02ld", whole / 60, whole % 60);
 }
 
-Progress::Progress(bool quiet)
+StatusLine::StatusLine(bool quiet)
     : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()), last_(start_) {
     const char* no_colour = std::getenv("NO_COLOR");
     colour_ = no_colour == nullptr || *no_colour == '\0';
 }
 
-Progress::~Progress() {
+StatusLine::~StatusLine() {
     clear();
 }
 
-void Progress::update(double fraction, std::int64_t lines, std::int64_t new_tokens) {
-    if (quiet_) return;
+bool StatusLine::is_due() {
+    if (quiet_) return false;
     const Time now = std::chrono::steady_clock::now();
-    const std::chrono::duration<double> since_last = now - last_, since_start = now - start_;
-    if (since_last.count() < (terminal_ ? 0.1 : 30.0)) return;
+    const std::chrono::duration<double> since_last = now - last_;
+    if (since_last.count() < (terminal_ ? 0.1 : 30.0)) return false;
     last_ = now;
-    const double seconds = since_start.count();
-    std::string text = std::to_string(lines) + " prompts, " + std::to_string(new_tokens) + " tokens, " +
-                       format("%.0f tokens/s, ", static_cast<double>(new_tokens) / seconds) + format_duration(seconds);
-    if (fraction > 0.01) text += ", " + format_duration(seconds / fraction - seconds) + " to go";
+    return true;
+}
+
+double StatusLine::seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+void StatusLine::draw(double fraction, const std::string& text) {
     if (!terminal_) return say(text);
     const std::string bar = fraction < 0 ? "" : format_bar(fraction, 24) + " ";
     write_to_stderr("\r\033[K" + (colour_ && !bar.empty() ? "\033[32m" + bar + "\033[0m" : bar) + text);
     drawn_ = true;
 }
 
-void Progress::clear() {
+void StatusLine::clear() {
     if (drawn_) write_to_stderr("\r\033[K");
     drawn_ = false;
+}
+
+void Progress::update(double fraction, std::int64_t lines, std::int64_t new_tokens) {
+    if (!line_.is_due()) return;
+    const double seconds = line_.seconds();
+    std::string text = std::to_string(lines) + " prompts, " + std::to_string(new_tokens) + " tokens, " +
+                       format("%.0f tokens/s, ", static_cast<double>(new_tokens) / seconds) + format_duration(seconds);
+    if (fraction > 0.01) text += ", " + format_duration(seconds / fraction - seconds) + " to go";
+    line_.draw(fraction, text);
+}
+
+void LoadingBar::update(std::size_t done_bytes, std::size_t total_bytes) {
+    if (total_bytes == 0 || !line_.is_due()) return;
+    const double done = static_cast<double>(done_bytes), total = static_cast<double>(total_bytes);
+    const double seconds = line_.seconds(), fraction = done / total;
+    std::string text = "loading the " + what_ + format(", %.2f of %.2f GB, ", done / 1e9, total / 1e9) +
+                       format("%.2f GB/s", done / 1e9 / seconds);
+    if (fraction > 0.01) text += ", " + format_duration(seconds / fraction - seconds) + " to go";
+    line_.draw(fraction, text);
 }
 
 } // namespace entrodraft::launch

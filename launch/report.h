@@ -40,15 +40,18 @@ std::string format_bar(double fraction, int width);
 std::string format_duration(double seconds);
 
 // A bar on a terminal, redrawn at most ten times a second; a plain line each half minute elsewhere; nothing when quiet.
-class Progress {
+class StatusLine {
   public:
-    explicit Progress(bool quiet);
-    ~Progress();
-    Progress(const Progress&) = delete;
-    Progress& operator=(const Progress&) = delete;
+    explicit StatusLine(bool quiet);
+    ~StatusLine();
+    StatusLine(const StatusLine&) = delete;
+    StatusLine& operator=(const StatusLine&) = delete;
 
-    // `fraction` of the input, negative where its length is unknown.
-    void update(double fraction, std::int64_t lines, std::int64_t new_tokens);
+    // Whether it is time to draw again.
+    bool is_due();
+    double seconds() const; // since the start
+    // `fraction` done, negative where that is unknown: then there is no bar.
+    void draw(double fraction, const std::string& text);
     // Takes the bar away so that other text may be printed.
     void clear();
 
@@ -61,6 +64,32 @@ class Progress {
     bool drawn_ = false;
     Time start_;
     Time last_;
+};
+
+// How far a file of prompts has come.
+class Progress {
+  public:
+    explicit Progress(bool quiet) : line_(quiet) {}
+
+    // `fraction` of the input, negative where its length is unknown.
+    void update(double fraction, std::int64_t lines, std::int64_t new_tokens);
+    // Takes the bar away so that other text may be printed.
+    void clear() { line_.clear(); }
+
+  private:
+    StatusLine line_;
+};
+
+// How far the loading of a model has come; gone with the object.
+class LoadingBar {
+  public:
+    LoadingBar(std::string what, bool quiet) : what_(std::move(what)), line_(quiet) {}
+
+    void update(std::size_t done_bytes, std::size_t total_bytes);
+
+  private:
+    std::string what_; // "target"
+    StatusLine line_;
 };
 
 } // namespace entrodraft::launch

@@ -1,0 +1,121 @@
+// See inspection.h. Follows ModelWeights, KvCache and the decoder's buffers.
+#include "entrodraft/model/inspection.h"
+
+#include "entrodraft/model/kv_cache.h"
+#include "entrodraft/model/packed_matrix.h"
+#include "entrodraft/model/pass_layout.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
+#include <stdexcept>
+
+namespace entrodraft::model {
+namespace {
+
+constexpr std::uint64_t kFloat = sizeof(float);
+
+std::uint64_t product(std::initializer_list<std::int64_t> factors) {
+    std::int64_t result = 1;
+    for (const std::int64_t factor : factors)
+        if (__builtin_mul_overflow(result, factor, &result))
+            throw std::invalid_argument("so many positions take more bytes than can be counted");
+    return static_cast<std::uint64_t>(result);
+}
+
+std::int64_t in_units(std::int64_t length, std::int64_t unit) {
+    return (length + unit - 1) / unit * unit;
+}
+
+void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& needs) {
+    const ShardShapes shapes = shapes_of(config, needs.shard);
+    const auto add = [&](MatrixShape shape, int times) {
+        if (shape.outputs == 0 || shape.inputs == 0) return;
+        const std::uint64_t bytes = PackedMatrix(shape.outputs, shape.inputs, run.type, 1).bytes();
+        const auto count = static_cast<std::uint64_t>(times);
+        needs.largest_matrix_bytes = std::max(needs.largest_matrix_bytes, bytes);
+        needs.weight_bytes += count * bytes;
+        needs.n_weights += count * product({shape.outputs, shape.inputs});
+    };
+    for (const MatrixShape& shape : {shapes.embedding, shapes.head, shapes.project_in, shapes.project_out})
+        add(shape, 1);
+    for (const MatrixShape& shape :
+         {shapes.layer.qkv, shapes.layer.output, shapes.layer.gate, shapes.layer.up, shapes.layer.down})
+        add(shape, config.n_layers);
+    needs.weight_bytes += product({shapes.floats, sizeof(float)});
+    needs.n_weights += product({shapes.floats});
+}
+
+std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
+    const std::int64_t capacity = in_units(run.length, KvCache::kBlock);
+    return product({2, config.n_layers, run.batch, shard.n_kv_heads(), capacity, config.head_dim, sizeof(float)});
+}
+
+std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
+    constexpr std::int64_t kUnit = kernels::kLanes;
+    const ShardShapes shapes = shapes_of(config, shard);
+    const std::int64_t hidden = in_units(config.hidden_size, kUnit), inner = in_units(shard.mlp.size(), kUnit);
+    std::int64_t row = hidden + in_units(shapes.layer.qkv.outputs, kUnit) + shapes.layer.output.inputs +
+                       (config.gated_mlp ? 2 : 1) * inner + in_units(shard.vocab.size(), kUnit);
+    if (config.block == Block::sandwich) row += hidden;
+    if (config.embedding_size != config.hidden_size) row += in_units(config.embedding_size, kUnit);
+    const int widest =
+        std::max({config.hidden_size, config.embedding_size, shapes.layer.output.inputs, shapes.layer.down.inputs});
+    const std::int64_t scores = kernels::kMostQueries * in_units(run.length, KvCache::kBlock);
+    const std::int64_t of_thread = std::int64_t{kMostRows} * config.hidden_size + scores +
+                                   static_cast<std::int64_t>(kernels::linear_scratch_floats(kMostRows, widest));
+    std::uint64_t floats = product({kMostRows, row}) + product({run.threads, of_thread});
+    if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
+    if (config.positions == Positions::alibi) floats += product({run.length, shard.n_query_heads()});
+    return floats * kFloat;
+}
+
+} // namespace
+
+RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {
+    RankNeeds needs;
+    needs.shard = shard_of(config, rank, run.ranks);
+    const dist::Slice kv = needs.shard.heads.kv_heads;
+    for (const int other : {rank - 1, rank + 1}) { // earlier ranks hold earlier heads
+        if (other < 0 || other >= run.ranks) continue;
+        const dist::Slice theirs = dist::head_shard(config.n_heads, config.n_kv_heads, other, run.ranks).kv_heads;
+        needs.shares_kv_heads = needs.shares_kv_heads || (theirs.begin < kv.end && kv.begin < theirs.end);
+    }
+    add_weights(config, run, needs);
+    needs.cache_bytes = cache_bytes(config, run, needs.shard);
+    needs.activation_bytes = activation_bytes(config, run, needs.shard);
+    if (needs.total_bytes() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+        throw std::invalid_argument("so many positions take more bytes than can be counted");
+    return needs;
+}
+
+AllReduces all_reduces_of(const ModelConfig& config, int ranks) {
+    if (ranks == 1) return {};
+    constexpr std::int64_t kUnit = kernels::kLanes;
+    const std::int64_t of_layers = std::int64_t{config.n_layers} * (config.block == Block::parallel ? 1 : 2);
+    const std::int64_t floats =
+        in_units(config.embedding_size, kUnit) + of_layers * in_units(config.hidden_size, kUnit);
+    return {of_layers + 1, floats * std::int64_t{sizeof(float)}};
+}
+
+int longest_that_fits(const ModelConfig& config, const std::function<std::uint64_t(int length)>& bytes_of,
+                      std::uint64_t memory_bytes) {
+    const auto length_of = [&](std::int64_t blocks) {
+        return static_cast<int>(std::min<std::int64_t>(blocks * KvCache::kBlock, config.max_positions));
+    };
+    const auto fits = [&](std::int64_t blocks) {
+        try {
+            return bytes_of(length_of(blocks)) <= memory_bytes;
+        } catch (const std::invalid_argument&) {
+            return false;
+        }
+    };
+    std::int64_t fitting = 0, too_many = in_units(config.max_positions, KvCache::kBlock) / KvCache::kBlock + 1;
+    while (too_many - fitting > 1) {
+        const std::int64_t middle = fitting + (too_many - fitting) / 2;
+        (fits(middle) ? fitting : too_many) = middle;
+    }
+    return length_of(fitting);
+}
+
+} // namespace entrodraft::model
