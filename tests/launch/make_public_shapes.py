@@ -185,7 +185,9 @@ def describe(name, config):
     parameters = dict(model.named_parameters())  # tied ones once; buffers are not parameters
     layers = config.get("num_hidden_layers", config.get("n_layer"))
     prefix = "transformer." if config["model_type"] == "gpt2" else ""  # which the hub's files lack
-    tensors = folded({key.removeprefix(prefix): value for key, value in parameters.items()}, layers)
+    head = "embed_out." if config["model_type"] == "gpt_neox" else "lm_head."  # as files have it
+    tensors = folded({key.removeprefix(prefix).replace("lm_head.", head): value for key, value in parameters.items()},
+                     layers)
     dtype = DTYPES[config.get("torch_dtype", "float32")]
     return {"config": config, "parameters": sum(tensor.numel() for tensor in parameters.values()), "layers": layers,
             "dtype": dtype, "tensors": tensors, "extras": extras(name, config, dtype)}

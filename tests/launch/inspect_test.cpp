@@ -1,0 +1,246 @@
+// inspect on the shapes of public checkpoints, made up as sparse files, and its arithmetic against what decoders hold.
+#include "entrodraft/launch/pairing.h"
+#include "entrodraft/model/checkpoint.h"
+#include "entrodraft/model/families/names.h"
+#include "entrodraft/model/inspection.h"
+#include "entrodraft/model/kv_cache.h"
+#include "entrodraft/model/weights.h"
+#include "launch/scratch_file.h"
+#include "model/temporary_directory.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <vector>
+
+namespace {
+
+using namespace entrodraft;
+using Json = nlohmann::json;
+using test::ScratchFile;
+namespace fs = std::filesystem;
+
+const std::string kShapes = ENTRODRAFT_SOURCE_DIR "/tests/launch/public_shapes";
+const std::string kGolden = ENTRODRAFT_SOURCE_DIR "/tests/model/golden";
+
+// Parameters as published, tied heads counted once.
+const std::map<std::string, std::int64_t> kPublished = {
+    {"opt-125m", 125239296},      {"opt-350m", 331196416},        {"opt-1.3b", 1315758080},
+    {"opt-2.7b", 2651596800},     {"opt-6.7b", 6658473984},       {"opt-13b", 12853473280},
+    {"opt-30b", 29974540288},     {"opt-66b", 65719701504},       {"pythia-70m", 70426624},
+    {"pythia-160m", 162322944},   {"pythia-410m", 405334016},     {"pythia-1b", 1011781632},
+    {"pythia-1.4b", 1414647808},  {"pythia-2.8b", 2775208960},    {"pythia-6.9b", 6857302016},
+    {"pythia-12b", 11846072320},  {"llama-2-7b", 6738415616},     {"llama-2-13b", 13015864320},
+    {"llama-2-70b", 68976648192}, {"llama-3-8b", 8030261248},     {"llama-3-70b", 70553706496},
+    {"llama-3.1-8b", 8030261248}, {"llama-3.1-70b", 70553706496}, {"llama-3.2-1b", 1235814400},
+    {"falcon-7b", 6921720704},    {"falcon-40b", 41303293952},    {"qwen2.5-0.5b", 494032768},
+    {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-3b", 3085938688},     {"qwen2.5-7b", 7615616512},
+    {"qwen2.5-14b", 14770033664}, {"qwen2.5-32b", 32763876352},   {"qwen2.5-72b", 72706203648},
+    {"gpt2", 124439808},          {"gpt2-medium", 354823168},     {"gpt2-large", 774030080},
+    {"gpt2-xl", 1557611200},      {"mistral-7b", 7241732096},     {"qwen3-8b", 8190735360},
+    {"gemma-2b", 2506172416},     {"gemma-2-9b", 9241705984},     {"phi-2", 2779683840},
+};
+
+Json read_json(const fs::path& file) {
+    return Json::parse(std::ifstream(file));
+}
+
+std::size_t bytes_of_type(const std::string& dtype) {
+    return dtype == "F32" ? 4 : dtype == "U8" ? 1 : 2;
+}
+
+// A safetensors file of these tensors whose data nobody has written: it takes no room.
+void write_sparse(const fs::path& file, const std::vector<Json>& tensors) {
+    Json header = Json::object();
+    std::uint64_t end = 0;
+    for (const Json& tensor : tensors) { // [name, dtype, shape]
+        std::uint64_t bytes = bytes_of_type(tensor[1]);
+        for (const Json& dim : tensor[2])
+            bytes *= dim.get<std::uint64_t>();
+        header[tensor[0].get<std::string>()] = {
+            {"dtype", tensor[1]}, {"shape", tensor[2]}, {"data_offsets", {end, end + bytes}}};
+        end += bytes;
+    }
+    const std::string text = header.dump();
+    const std::uint64_t length = text.size();
+    std::ofstream out(file, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&length), sizeof length);
+    out << text;
+    out.close();
+    fs::resize_file(file, sizeof length + length + end);
+}
+
+// The checkpoint directory of a public shape, in so many files as the hub might have.
+void expand(const std::string& name, const fs::path& directory) {
+    const Json shapes = read_json(kShapes + "/" + name + ".json");
+    std::ofstream(directory / "config.json") << shapes["config"];
+    std::vector<Json> tensors;
+    const auto add = [&](const std::string& tensor, const Json& dtype, const Json& shape) {
+        const std::size_t at = tensor.find("{i}");
+        const int count = at == std::string::npos ? 1 : shapes["layers"].get<int>();
+        for (int i = 0; i < count; ++i) {
+            std::string numbered = tensor;
+            if (at != std::string::npos) numbered.replace(at, 3, std::to_string(i));
+            tensors.push_back({numbered, dtype, shape});
+        }
+    };
+    for (const Json& tensor : shapes["tensors"])
+        add(tensor[0], shapes["dtype"], tensor[1]);
+    for (const Json& extra : shapes["extras"])
+        add(extra[0], extra[1], extra[2]);
+    constexpr std::int64_t kParametersOfFile = 2500000000;
+    const auto n_files = static_cast<std::size_t>(kPublished.at(name) / kParametersOfFile + 1);
+    if (n_files == 1) return write_sparse(directory / "model.safetensors", tensors);
+    Json index = {{"weight_map", Json::object()}};
+    for (std::size_t i = 0; i < n_files; ++i) {
+        const std::vector<Json> part(tensors.begin() + static_cast<std::ptrdiff_t>(i * tensors.size() / n_files),
+                                     tensors.begin() + static_cast<std::ptrdiff_t>((i + 1) * tensors.size() / n_files));
+        const std::string file = "model-" + std::to_string(i) + ".safetensors";
+        write_sparse(directory / file, part);
+        for (const Json& tensor : part)
+            index["weight_map"][tensor[0].get<std::string>()] = file;
+    }
+    std::ofstream(directory / "model.safetensors.index.json") << index;
+}
+
+struct Ended {
+    int code = -1;
+    std::string out, err;
+};
+
+Ended inspect(const std::string& arguments) {
+    const ScratchFile out(""), err("");
+    const int status = std::system(
+        ("timeout 120 " ENTRODRAFT_BINARY " inspect " + arguments + " > " + out.path() + " 2> " + err.path()).c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, out.text(), err.text()};
+}
+
+TEST(Inspect, SizesOfPublicShapesMatchThePublishedCounts) {
+    for (const auto& [name, published] : kPublished) {
+        SCOPED_TRACE(name);
+        const TemporaryDirectory directory;
+        expand(name, directory.path());
+        const model::ModelConfig config = model::read_config(directory.path());
+        EXPECT_EQ(model::parameter_count(config), published);
+        const model::Checkpoint checkpoint = model::Checkpoint::open(directory.path());
+        EXPECT_NO_THROW(model::check_shapes(config, checkpoint));
+        EXPECT_EQ(read_json(kShapes + "/" + name + ".json")["parameters"], published);
+        model::RunShape run;
+        run.length = 1;
+        EXPECT_EQ(needs_of(config, run, 0).n_weights, static_cast<std::uint64_t>(published));
+    }
+}
+
+TEST(Inspect, EveryPublicShapeIsInTheTable) {
+    std::size_t n_files = 0;
+    for (const auto& entry : fs::directory_iterator(kShapes)) {
+        EXPECT_TRUE(kPublished.contains(entry.path().stem().string())) << entry.path();
+        ++n_files;
+    }
+    EXPECT_EQ(n_files, kPublished.size());
+}
+
+TEST(Inspect, HeadersOfSeventyBillionParametersTakeLessThanASecond) {
+    const TemporaryDirectory directory;
+    expand("llama-3-70b", directory.path());
+    const Ended ended = inspect("--model " + directory.path().string() + " --tensor-parallel 8 --memory 24GiB --json");
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const Json json = Json::parse(ended.out);
+    EXPECT_EQ(json["schema_version"], 1);
+    EXPECT_LT(json["model"]["weights"]["header_seconds"].get<double>(), 1.0);
+    EXPECT_EQ(json["model"]["weights"]["files"], 29);
+    EXPECT_EQ(json["ranks"].size(), 8u);
+    EXPECT_EQ(json["ranks"][7]["kv_heads"], Json({7, 8}));
+    EXPECT_EQ(json["all_reduces_a_row"]["count"], 161);
+    EXPECT_EQ(json["all_reduces_a_row"]["bytes"], 161 * 8192 * 4);
+    EXPECT_EQ(json["fits"], true);
+    EXPECT_EQ(json["longest_length"], 8192);
+    EXPECT_TRUE(json["model"]["tokenizer"].contains("error"));
+}
+
+TEST(Inspect, AConfigAloneIsEnoughToReckonWith) {
+    const TemporaryDirectory directory;
+    std::ofstream(directory.path() / "config.json") << read_json(kShapes + "/falcon-7b.json")["config"];
+    const Ended ended = inspect("--model " + directory.path().string() + " --tensor-parallel 4");
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_NE(ended.out.find("6,921,720,704"), std::string::npos);
+    EXPECT_NE(ended.out.find("(copies)"), std::string::npos); // its one KV head
+    EXPECT_NE(ended.out.find("neither model.safetensors nor"), std::string::npos);
+}
+
+TEST(Inspect, BrokenWeightsAreNamedAfterEverythingElse) {
+    const TemporaryDirectory directory;
+    std::ofstream(directory.path() / "config.json") << read_json(kShapes + "/gpt2.json")["config"];
+    directory.write("model.safetensors", "short");
+    const Ended ended = inspect("--model " + directory.path().string());
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_NE(ended.out.find("124,439,808"), std::string::npos);
+    EXPECT_NE(ended.err.find("model.safetensors"), std::string::npos);
+}
+
+TEST(Inspect, SaysWhetherADraftFits) {
+    const std::string target = "--model " + kGolden + "/llama-target --json --draft ";
+    const Json pair = Json::parse(inspect(target + kGolden + "/llama-draft").out);
+    EXPECT_EQ(pair["pair"]["possible"], true);
+    EXPECT_GT(pair["ranks"][0]["draft_bytes"].get<int>(), 0);
+    const Json none = Json::parse(inspect(target + ENTRODRAFT_SOURCE_DIR "/model/demo/draft").out);
+    EXPECT_EQ(none["pair"]["possible"], false);
+    EXPECT_NE(none["pair"]["why_not"].get<std::string>().find("different vocabularies"), std::string::npos);
+}
+
+TEST(Inspect, OptionsThatCannotBeHonouredExitTwo) {
+    const std::string model = "--model " + kGolden + "/llama-target ";
+    for (const std::string bad : {"--memory 5xB", "--memory GiB", "--tensor-parallel 1000", "--length 100000000",
+                                  "--draft-dtype float32", "--dtype int3"})
+        EXPECT_EQ(inspect(model + bad).code, 2) << bad;
+    EXPECT_EQ(inspect("").code, 2);
+    EXPECT_EQ(inspect("--model /nonexistent").code, 1);
+}
+
+TEST(Needs, WeightsAndCacheAreThoseThatADecoderHolds) {
+    const model::ModelConfig config = model::read_config(kGolden + "/llama-target");
+    const model::Checkpoint checkpoint = model::Checkpoint::open(kGolden + "/llama-target");
+    model::ThreadTeam team(1);
+    for (const model::WeightType type : {model::WeightType::float32, model::WeightType::bfloat16})
+        for (const int rank : {0, 1}) {
+            model::RunShape run;
+            run.ranks = 2;
+            run.batch = 3;
+            run.length = 33;
+            run.type = type;
+            const model::RankNeeds needs = needs_of(config, run, rank);
+            const model::ModelWeights weights(checkpoint, config, needs.shard, type, team);
+            std::uint64_t bytes = weights.embedding.table().bytes() + weights.own_head.matrix().bytes();
+            for (const model::LayerWeights& layer : weights.layers)
+                bytes += layer.qkv.matrix().bytes() + layer.output.matrix().bytes() + layer.gate.matrix().bytes() +
+                         layer.up.matrix().bytes() + layer.down.matrix().bytes();
+            bytes += static_cast<std::uint64_t>(shapes_of(config, needs.shard).floats) * sizeof(float);
+            EXPECT_EQ(needs.weight_bytes, bytes);
+            const model::KvCache cache(
+                {config.n_layers, needs.shard.n_kv_heads(), config.head_dim, run.batch, run.length});
+            EXPECT_EQ(needs.cache_bytes, cache.bytes_per_position() * 48 * 3);
+        }
+}
+
+TEST(Needs, TheLongestThatFitsIsTheLast) {
+    const model::ModelConfig config = model::read_config(kGolden + "/llama-target");
+    const auto bytes_of = [](int length) { return std::uint64_t{1000} * static_cast<std::uint64_t>(length); };
+    EXPECT_EQ(model::longest_that_fits(config, bytes_of, 15999), 0);
+    EXPECT_EQ(model::longest_that_fits(config, bytes_of, 16000), 16);
+    EXPECT_EQ(model::longest_that_fits(config, bytes_of, 47000), 32);
+    EXPECT_EQ(model::longest_that_fits(config, bytes_of, 1000000000), config.max_positions);
+}
+
+TEST(Pairing, LogitsMayBeWiderThanTheTokenizerButNotNarrowerThanTheTarget) {
+    const launch::Vocabulary target = {"--target t", 7, 50277, 50688};
+    EXPECT_FALSE(launch::why_no_pair(target, {"--draft d", 7, 50277, 50304}));
+    EXPECT_FALSE(launch::why_no_pair(target, {"--draft d", 7, 50277, 50277}));
+    EXPECT_TRUE(launch::why_no_pair(target, {"--draft d", 7, 50277, 50276}));
+    EXPECT_TRUE(launch::why_no_pair(target, {"--draft d", 8, 50277, 50688}));
+}
+
+} // namespace
