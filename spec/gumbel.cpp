@@ -163,7 +163,8 @@ void write(std::span<const float> logits, const ShortlistHeader& header, std::sp
     std::ranges::fill(shortlist, std::byte{});
     std::byte* to = shortlist.data();
     put(to, header);
-    std::memcpy(to, logits.data(), logits.size_bytes());
+    for (const float logit : logits)
+        put(to, logit);
     to = shortlist.data() + shortlist.size() - kMostRecords * kRecordBytes;
     for (const Record& record : records) {
         put(to, record.value);
@@ -185,7 +186,8 @@ Shortlist read(std::span<const std::byte> bytes, const SamplingOptions& options)
     if (header.n_records > kMostRecords) throw std::runtime_error("a gathered shortlist is damaged");
     Shortlist list;
     list.logits.resize(std::min<std::size_t>(header.n_tokens, listed_logits(options)));
-    std::memcpy(list.logits.data(), from, list.logits.size() * sizeof(float));
+    for (float& logit : list.logits)
+        take(from, logit);
     if (!list.logits.empty()) list.logits.resize(header.n_tokens, list.logits.back());
     from = bytes.data() + bytes.size() - kMostRecords * kRecordBytes;
     for (std::uint32_t i = 0; i < header.n_records; ++i) {
