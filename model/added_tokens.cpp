@@ -70,6 +70,7 @@ std::vector<Segment> AddedTokenFinder::split(std::string_view text) const {
     std::vector<Segment> segments;
     std::size_t taken = 0; // where the last segment ended
     std::size_t position = 0;
+    Span stripped; // the last run of white space that rstrip took: tokens in it take its rest
     while (position < text.size() && !tokens_.empty()) {
         const Found found = begins_[static_cast<unsigned char>(text[position])] ? longest_at(text, position) : Found{};
         if (found.token == nullptr) {
@@ -85,8 +86,11 @@ std::vector<Segment> AddedTokenFinder::split(std::string_view text) const {
             }
         }
         if (found.token->rstrip) {
+            const std::size_t from = span.end;
+            if (stripped.begin <= from && from < stripped.end) span.end = stripped.end;
             while (span.end < text.size() && is_space(span.end))
                 span.end += code_point_at(text, span.end).n_bytes;
+            stripped = {from, span.end};
         }
         if (taken < span.begin) segments.push_back({{taken, span.begin}, -1});
         segments.push_back({span, found.token->id});

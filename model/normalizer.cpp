@@ -71,6 +71,7 @@ Normalizer Normalizer::from_json(const nlohmann::json& normalizer, std::shared_p
 void Normalizer::add(const nlohmann::json& step, int depth) {
     const std::string& type = component_type(step, "normalizer", depth);
     const std::string what = "normalizer " + type;
+    check_steps(steps_.size(), "normalizer");
     if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
         steps_.emplace_back(NormalFormStep{type == "NFC"    ? NormalForm::nfc
                                            : type == "NFD"  ? NormalForm::nfd
@@ -84,10 +85,10 @@ void Normalizer::add(const nlohmann::json& step, int depth) {
     } else if (type == "StripAccents") {
         steps_.emplace_back(StripAccentsStep{});
     } else if (type == "Prepend") {
-        steps_.emplace_back(PrependStep{string_field(step, "prepend", what)});
+        steps_.emplace_back(PrependStep{inserted_field(step, "prepend", what)});
     } else if (type == "Replace") {
         steps_.emplace_back(ReplaceStep{pattern_from_json(object_field(step, "pattern", what), what + ": the pattern"),
-                                        string_field(step, "content", what)});
+                                        inserted_field(step, "content", what)});
     } else if (type == "Precompiled") {
         steps_.emplace_back(
             PrecompiledStep{std::make_shared<const PrecompiledMap>(string_field(step, "precompiled_charsmap", what))});

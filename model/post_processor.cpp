@@ -59,6 +59,7 @@ PostProcessor PostProcessor::from_json(const nlohmann::json& post_processor) {
 
 void PostProcessor::add(const nlohmann::json& step, int depth) {
     const std::string& type = component_type(step, "post_processor", depth);
+    check_steps(steps_.size(), "post_processor");
     if (type == "TemplateProcessing") {
         steps_.push_back(template_from_json(step));
     } else if (type == "BertProcessing" || type == "RobertaProcessing") {

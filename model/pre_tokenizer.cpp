@@ -156,6 +156,7 @@ PreTokenizer PreTokenizer::from_json(const nlohmann::json& pre_tokenizer, std::s
 void PreTokenizer::add(const nlohmann::json& step, int depth) {
     const std::string& type = component_type(step, "pre_tokenizer", depth);
     const std::string what = "pre_tokenizer " + type;
+    check_steps(steps_.size(), "pre_tokenizer");
     const auto add_classes = [&](unsigned classes, SplitBehavior behavior) {
         steps_.emplace_back(SplitStep{ClassPattern{classes}, behavior, false});
     };

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "entrodraft/model/bad_file.h"
+#include "entrodraft/model/tokenizer_json.h"
 #include "entrodraft/model/utf8.h"
 
 namespace entrodraft::model {
@@ -119,6 +120,8 @@ void PrecompiledMap::check() const {
                 const std::uint32_t at = value_of(units_[children]);
                 const bool begins = at < texts_.size() && (static_cast<unsigned char>(texts_[at]) & 0xC0U) != 0x80U;
                 if (!begins) throw_bad("is cut off or broken: no text at its offset " + std::to_string(at));
+                const std::string_view text = std::string_view(texts_).substr(at, kMaxInsertedBytes + 1);
+                if (text.find('\0') == std::string_view::npos) throw_bad("holds a text of unlikely length");
             }
             open.push_back(children);
         }

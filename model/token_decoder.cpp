@@ -59,12 +59,13 @@ TokenDecoder TokenDecoder::from_json(const nlohmann::json& decoder) {
 void TokenDecoder::add(const nlohmann::json& step, int depth) {
     const std::string& type = component_type(step, "decoder", depth);
     const std::string what = "decoder " + type;
+    check_steps(steps_.size(), "decoder");
     if (type == "ByteLevel") {
         steps_.emplace_back(ByteLevelTokens{});
     } else if (type == "Replace") {
         steps_.emplace_back(
             ReplaceInTokens{pattern_from_json(object_field(step, "pattern", what), what + ": the pattern"),
-                            string_field(step, "content", what)});
+                            inserted_field(step, "content", what)});
     } else if (type == "ByteFallback") {
         steps_.emplace_back(ByteFallbackTokens{});
     } else if (type == "Fuse") {

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -235,7 +236,8 @@ const Entry& Tokenizer::Impl::entry(TokenId id) const {
 
 Tokenizer Tokenizer::open(const std::filesystem::path& directory) {
     const std::filesystem::path path = directory / "tokenizer.json";
-    const bool has_file = std::filesystem::exists(path);
+    std::error_code ignored; // what cannot be looked at cannot be opened either, and that has a message
+    const bool has_file = std::filesystem::exists(path, ignored);
     const nlohmann::json file = has_file ? read_json_file(path, kMaxFileBytes) : tokenizer_from_vocabulary(directory);
     try {
         return Tokenizer(Impl::from_json(file));

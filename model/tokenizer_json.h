@@ -12,6 +12,8 @@
 
 namespace entrodraft::model {
 
+constexpr std::size_t kMaxSteps = 256;              // of one component, Sequences unrolled
+constexpr std::size_t kMaxInsertedBytes = 256;      // what a step may put in place of a character
 constexpr int kMaxSequenceDepth = 16;               // of Sequence components in one another
 constexpr std::int64_t kMaxTokenId = 4'000'000 - 1; // a vocabulary beyond this is taken for a broken file
 constexpr std::size_t kMaxTokenBytes = 4096;        // and so is a token beyond this: looking for it takes its length
@@ -77,6 +79,21 @@ inline void check_token_length(const std::string& token, const std::string& what
     if (token.size() <= kMaxTokenBytes) return;
     throw BadFile(what + ": the token " + in_quotes(token) + " has " + std::to_string(token.size()) +
                   " bytes, more than the " + std::to_string(kMaxTokenBytes) + " that a token may have");
+}
+
+// The text that a step inserts, at most kMaxInsertedBytes.
+inline const std::string& inserted_field(const nlohmann::json& object, const char* name, const std::string& what) {
+    const std::string& text = string_field(object, name, what);
+    if (text.size() > kMaxInsertedBytes) {
+        throw BadFile(what + ": '" + name + "' has " + std::to_string(text.size()) + " bytes, more than the " +
+                      std::to_string(kMaxInsertedBytes) + " that may be inserted");
+    }
+    return text;
+}
+
+// Refuses a component of more than kMaxSteps steps.
+inline void check_steps(std::size_t n_steps, const std::string& what) {
+    if (n_steps >= kMaxSteps) throw BadFile(what + " has more than " + std::to_string(kMaxSteps) + " steps");
 }
 
 // The "type" of a component, which must be an object. Refuses Sequences nested beyond kMaxSequenceDepth.

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,10 +25,15 @@ constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr const char* kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                         "pad_token", "cls_token", "mask_token"};
 
+bool is_there(const path& file) {
+    std::error_code ignored; // what cannot be looked at cannot be opened either, and that has a message
+    return std::filesystem::exists(file, ignored);
+}
+
 // The object in a file that may be missing.
 json optional_object(const path& file) {
-    if (!std::filesystem::exists(file)) return json::object();
-    json value = read_json_file(file, kMaxConfigBytes);
+    if (!is_there(file)) return json::object();
+    json value = read_json_file(file, kMaxConfigBytes, {.reject_large_numbers = false});
     if (!value.is_object()) throw BadFile(file.string() + ": not an object");
     return value;
 }
@@ -209,10 +215,10 @@ void check_kind(const path& directory) {
 
 json tokenizer_from_vocabulary(const path& directory) {
     const path vocab_path = directory / "vocab.json", merges_path = directory / "merges.txt";
-    const bool has_vocab = std::filesystem::exists(vocab_path), has_merges = std::filesystem::exists(merges_path);
+    const bool has_vocab = is_there(vocab_path), has_merges = is_there(merges_path);
     if (!has_vocab && !has_merges) {
         const path sentencepiece = directory / "tokenizer.model";
-        if (!std::filesystem::exists(sentencepiece)) {
+        if (!is_there(sentencepiece)) {
             throw BadFile((directory / "tokenizer.json").string() + ": no such file, nor vocab.json and merges.txt");
         }
         throw BadFile(sentencepiece.string() +
