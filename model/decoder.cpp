@@ -59,6 +59,7 @@ struct Decoder::Impl {
           weights(checkpoint, config, shard, options.weight_type, threads, options.progress),
           cache({config.n_layers, shard.n_kv_heads(), config.head_dim, options.n_slots, options.capacity}),
           attention(config, shard, cache, threads.size()) {
+        options.progress = nullptr; // its owner need not outlive the loading
         make_buffers();
     }
 

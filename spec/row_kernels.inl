@@ -223,8 +223,8 @@ double sum_of_excess(const float* p, double factor, const float* q, std::size_t 
     return sums.total();
 }
 
-// log x = e log 2 + log m, x = 2^e m, m from 1/sqrt(2) to sqrt(2), by log m = 2 atanh((m - 1) / (m + 1)): absolute error
-// below 1e-7 (1 + |log x|). x is a normal float above 0.
+// log x = e log 2 + log m, x = 2^e m, m from 1/sqrt(2) to sqrt(2), by log m = 2 atanh((m - 1) / (m + 1)): absolute
+// error below 1e-7 (1 + |log x|). x is a normal float above 0.
 inline Floats natural_log(const Floats& x) {
     constexpr std::uint32_t kSqrtHalf = 0x3F3504F3;
     const Mask exponent = (Mask)((Bits)x - kSqrtHalf) >> 23;
@@ -317,6 +317,5 @@ std::size_t gumbel_candidates(const float* values, std::size_t n, const GumbelSc
     return n;
 }
 
-constexpr RowKernels kKernels = {scan,           lane_maxima,   collect, exponentials,  scale,
-                                 scale_at_least, mass_at_least, sum,     sum_of_excess,
- entropy, gumbel_candidates};
+constexpr RowKernels kKernels = {scan, lane_maxima,   collect, exponentials,     scale, scale_at_least, mass_at_least,
+                                 sum,  sum_of_excess, entropy, gumbel_candidates};
