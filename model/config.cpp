@@ -4,6 +4,7 @@
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/families/families.h"
 
+#include <cmath>
 #include <stdexcept>
 
 namespace entrodraft::model {
@@ -173,6 +174,7 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     config.family = family.family;
     family.read(fields, config);
     if (config.embedding_size == 0) config.embedding_size = config.hidden_size;
+    if (config.attention_scale == 0) config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
     refuse_unsupported(fields);
     refuse_absurd_size(fields, config);
     config.stored_type = read_weight_type(fields);

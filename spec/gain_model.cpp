@@ -33,13 +33,20 @@ GainModel::GainModel(const GainModelOptions& options) : options_(options) {
     refresh_target_seconds();
 }
 
+std::size_t GainModel::entropy_bin(double entropy_nats) {
+    return static_cast<std::size_t>(std::clamp(entropy_nats / kBinNats, 0.0, kBins - 1.0));
+}
+
+std::size_t GainModel::match_bin(int length) {
+    return static_cast<std::size_t>(std::clamp(length, 0, kBins - 1));
+}
+
 double GainModel::acceptance(double entropy_nats) const {
-    const auto bin = static_cast<std::size_t>(std::clamp(entropy_nats / kBinNats, 0.0, kBins - 1.0));
-    return by_entropy_[bin].probability();
+    return by_entropy_[entropy_bin(entropy_nats)].probability();
 }
 
 double GainModel::acceptance_of_match(int length) const {
-    return by_match_[static_cast<std::size_t>(std::clamp(length, 0, kBins - 1))].probability();
+    return by_match_[match_bin(length)].probability();
 }
 
 double GainModel::mean_acceptance() const {
@@ -63,8 +70,7 @@ double GainModel::tokens_per_second() const {
 }
 
 GainModel::Bin& GainModel::bin_of(double entropy_nats, int match_length) {
-    if (std::isnan(entropy_nats)) return by_match_[static_cast<std::size_t>(std::clamp(match_length, 0, kBins - 1))];
-    return by_entropy_[static_cast<std::size_t>(std::clamp(entropy_nats / kBinNats, 0.0, kBins - 1.0))];
+    return std::isnan(entropy_nats) ? by_match_[match_bin(match_length)] : by_entropy_[entropy_bin(entropy_nats)];
 }
 
 void GainModel::learn(const RoundRecord& round) {

@@ -66,6 +66,8 @@ class GainModel {
         double weight = 0;
     };
 
+    static std::size_t entropy_bin(double entropy_nats);
+    static std::size_t match_bin(int length);
     Bin& bin_of(double entropy_nats, int match_length);
     void learn_times(const RoundRecord& round);
     void refresh_target_seconds();

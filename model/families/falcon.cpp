@@ -4,8 +4,6 @@
 
 #include "entrodraft/model/bad_file.h"
 
-#include <cmath>
-
 namespace entrodraft::model {
 namespace {
 
@@ -50,7 +48,6 @@ void read(const Fields& fields, ModelConfig& config) {
     config.qkv_bias = config.output_bias = config.mlp_bias = fields.boolean("bias", false);
     config.positions = fields.boolean("alibi", false) ? Positions::alibi : Positions::rotary;
     if (config.positions == Positions::rotary) config.rope = read_rope(fields, {}, config);
-    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
     config.tied_embeddings = fields.boolean("tie_word_embeddings", true);
     read_token_ids(fields, 11, 11, config);
 }

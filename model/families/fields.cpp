@@ -2,6 +2,7 @@
 
 #include "entrodraft/model/bad_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -215,7 +216,6 @@ void read_yarn(const Fields& rope, Rope& to) {
 // One of the two objects that say how positions are turned; both spellings of the type are read.
 void read_rope_object(const Fields& rope, double max_positions, double outer_original, Rope& to) {
     to.scaling = to_scaling(rope, rope.string("rope_type", rope.string("type", "default")));
-    rope.find("type");
     if (to.scaling != RopeScaling::none) {
         const bool may_infer = to.scaling == RopeScaling::yarn;
         to.original_positions = rope.positive("original_max_position_embeddings", max_positions);

@@ -14,7 +14,6 @@ void read_either(const Fields& fields, ModelConfig& config) {
     config.norm_offset = 1;
     config.norm_epsilon = read_epsilon(fields, "rms_norm_eps", 1e-6);
     config.rope = read_rope(fields, {}, config);
-    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
     config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
     config.qkv_bias = config.output_bias = fields.boolean("attention_bias", false);
     config.tied_embeddings = fields.boolean("tie_word_embeddings", true);

@@ -1,8 +1,6 @@
 // GPT-2, 124M to xl: LayerNorm, learned positions, matrices stored [in, out], tied embeddings.
 #include "entrodraft/model/families/families.h"
 
-#include <cmath>
-
 namespace entrodraft::model {
 namespace {
 
@@ -21,8 +19,7 @@ void read(const Fields& fields, ModelConfig& config) {
     config.gated_mlp = false;
     config.qkv_bias = config.output_bias = config.mlp_bias = true;
     config.positions = Positions::learned;
-    const bool scaled = fields.boolean("scale_attn_weights", true);
-    config.attention_scale = scaled ? 1.0f / std::sqrt(static_cast<float>(config.head_dim)) : 1.0f;
+    if (!fields.boolean("scale_attn_weights", true)) config.attention_scale = 1;
     config.tied_embeddings = fields.boolean("tie_word_embeddings", true);
     read_token_ids(fields, 50256, 50256, config);
 }

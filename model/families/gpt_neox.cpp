@@ -2,8 +2,6 @@
 // query, key and value of a head next to each other in one matrix.
 #include "entrodraft/model/families/families.h"
 
-#include <cmath>
-
 namespace entrodraft::model {
 namespace {
 
@@ -23,7 +21,6 @@ void read(const Fields& fields, ModelConfig& config) {
     config.qkv_bias = config.output_bias = fields.boolean("attention_bias", true);
     config.mlp_bias = true;
     config.rope = read_rope(fields, {"rotary_emb_base", "rotary_pct", 0.25, true}, config);
-    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
     config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
     read_token_ids(fields, 0, 2, config);
 }

@@ -1,8 +1,6 @@
 // Llama 1 to 3, and what its descendants share with it.
 #include "entrodraft/model/families/families.h"
 
-#include <cmath>
-
 namespace entrodraft::model {
 
 LayerNames llama_layer(const ModelConfig& config, const std::string& prefix, int index) {
@@ -37,7 +35,6 @@ void read_llama_like(const Fields& fields, ModelConfig& config) {
     config.activation = read_activation(fields, "hidden_act", "silu");
     config.gated_mlp = true;
     config.rope = read_rope(fields, {}, config);
-    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
     config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
 }
 

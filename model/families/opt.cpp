@@ -2,8 +2,6 @@
 // around the layers.
 #include "entrodraft/model/families/families.h"
 
-#include <cmath>
-
 namespace entrodraft::model {
 namespace {
 
@@ -28,7 +26,6 @@ void read(const Fields& fields, ModelConfig& config) {
     config.activation = read_activation(fields, "activation_function", "relu");
     config.gated_mlp = false;
     config.qkv_bias = config.output_bias = config.mlp_bias = fields.boolean("enable_bias", true);
-    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
     config.tied_embeddings = fields.boolean("tie_word_embeddings", true);
     read_token_ids(fields, 2, 2, config);
 }

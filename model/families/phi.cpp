@@ -1,8 +1,6 @@
 // Phi 1, 1.5 and 2: attention and MLP side by side behind one LayerNorm, part of each head turned, biases everywhere.
 #include "entrodraft/model/families/families.h"
 
-#include <cmath>
-
 namespace entrodraft::model {
 namespace {
 
@@ -16,7 +14,6 @@ void read(const Fields& fields, ModelConfig& config) {
     config.gated_mlp = false;
     config.qkv_bias = config.output_bias = config.mlp_bias = config.head_bias = true;
     config.rope = read_rope(fields, {"rope_theta", "partial_rotary_factor", 0.5, true}, config);
-    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
     config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
     read_token_ids(fields, 1, 2, config);
 }

@@ -10,7 +10,6 @@ void read(const Fields& fields, ModelConfig& config) {
     if (!fields.stands("head_dim")) {
         config.head_dim = 128;
         config.rope = read_rope(fields, {}, config);
-        config.attention_scale = 0x1.6a09e6p-4f; // 1 / sqrt(128)
     }
     config.query_key_norm = true;
     config.qkv_bias = config.output_bias = fields.boolean("attention_bias", false);

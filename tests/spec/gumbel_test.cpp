@@ -5,6 +5,8 @@
 #include "entrodraft/spec/row_kernels.h"
 #include "entrodraft/spec/verify.h"
 
+#include "spec/verify_support.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,15 +18,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-SamplingOptions options_of(double temperature, int top_k = 0, double top_p = 1, double min_p = 0) {
-    SamplingOptions options;
-    options.temperature = temperature;
-    options.top_k = top_k;
-    options.top_p = top_p;
-    options.min_p = min_p;
-    return options;
-}
 
 std::vector<float> random_logits(std::size_t n, double spread, std::uint64_t seed, double step = 1.0 / 64) {
     const RandomStream stream(seed, 0, Purpose::draft_sample);

@@ -4,6 +4,8 @@
 #include "entrodraft/spec/philox.h"
 #include "entrodraft/spec/row_kernels.h"
 
+#include "spec/verify_support.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -19,15 +21,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-SamplingOptions options_of(double temperature, int top_k = 0, double top_p = 1, double min_p = 0) {
-    SamplingOptions options;
-    options.temperature = temperature;
-    options.top_k = top_k;
-    options.top_p = top_p;
-    options.min_p = min_p;
-    return options;
-}
 
 std::vector<float> adjusted(std::span<const float> logits, const SamplingOptions& options) {
     std::vector<float> probabilities(logits.size(), kNan);

@@ -19,11 +19,12 @@ inline Tokens first_of(const Tokens& tokens, std::size_t n) {
     return {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n)};
 }
 
-inline SamplingOptions options_of(double temperature, int top_k = 0, double top_p = 1) {
+inline SamplingOptions options_of(double temperature, int top_k = 0, double top_p = 1, double min_p = 0) {
     SamplingOptions options;
     options.temperature = temperature;
     options.top_k = top_k;
     options.top_p = top_p;
+    options.min_p = min_p;
     return options;
 }
 
