@@ -66,7 +66,7 @@ std::optional<NgramIndex::Match> NgramIndex::find() const {
         const auto& table = tables_[static_cast<std::size_t>(length - options_.shortest)];
         const auto at = table.find(hash);
         if (at == table.end()) break; // a longer one ends with this one
-        if (agrees(at->second, length)) best = {at->second, length};
+        if (agrees(at->second, length)) best = Match{at->second, length, text_, false};
     }
     return best;
 }

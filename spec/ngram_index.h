@@ -4,7 +4,7 @@
 // Knows nothing of drafting. Called by the n-gram drafter.
 #pragma once
 
-#include "entrodraft/spec/packet.h"
+#include "entrodraft/spec/lookup_index.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -26,22 +26,18 @@ struct NgramOptions {
 // Empty when usable; else what is wrong, naming the option. Local.
 std::string why_invalid(const NgramOptions& options);
 
-class NgramIndex {
+class NgramIndex final : public LookupIndex {
   public:
+    using Match = LookupMatch;
+
     // Throws std::invalid_argument with why_invalid's words.
     explicit NgramIndex(const NgramOptions& options);
 
-    void clear();
-    // The text has grown, or is another: tokens that it shares with the one before are not added again.
-    void follow(std::span<const TokenId> text);
-
-    struct Match {
-        std::size_t next = 0; // position of the token that came after it then
-        int length = 0;       // of the n-gram
-    };
+    void clear() override;
+    void follow(std::span<const TokenId> text) override;
     // The longest n-gram at the end of the text that stands elsewhere in it, and followed by something.
-    std::optional<Match> find() const;
-    std::span<const TokenId> text() const { return text_; }
+    std::optional<Match> find() const override;
+    std::span<const TokenId> text() const override { return text_; }
 
   private:
     static std::uint64_t extend(std::uint64_t hash, TokenId token);
