@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Trains the demo pair: a byte-level BPE, a Llama target of about 8 M parameters, a draft below 1 M.
+"""Trains the demo models: a byte-level BPE; Llamas of 8.7 M (target), 1 M (draft) and 0.2 M (smallest) parameters.
 
-Not part of the product: it runs once, its output is committed under model/demo/{target,draft}.
-The target learns from the text alone; the draft learns from the text and from the target's
-distribution (half cross-entropy, half Kullback-Leibler), because a draft is judged by agreement.
+Not part of the product: it runs once, its output is committed under model/demo/{target,draft,smallest}.
+The target learns from the text alone. Who drafts is judged by agreement, so the other two learn from
+a teacher's distribution as well (LEARNS_FROM): the draft from the target, by which its chains are
+verified, and the smallest from the draft, which verifies the smallest's chains in a cascade.
 
     python train.py --text train.txt --heldout heldout.txt --work work tokenizer
     python train.py --text train.txt --heldout heldout.txt --work work target --steps 3000
     python train.py --text train.txt --heldout heldout.txt --work work draft  --steps 2500
+    python train.py --text train.txt --heldout heldout.txt --work work smallest --steps 3000
     python train.py --text train.txt --heldout heldout.txt --work work export --out model/demo
 
 Every subcommand can be killed and started again: it goes on from its last checkpoint.
@@ -33,9 +35,15 @@ SHAPES = {
                    num_attention_heads=8, num_key_value_heads=4, head_dim=64),
     "draft": dict(hidden_size=128, intermediate_size=320, num_hidden_layers=2,
                   num_attention_heads=4, num_key_value_heads=2, head_dim=64),
+    "smallest": dict(hidden_size=48, intermediate_size=128, num_hidden_layers=1,
+                     num_attention_heads=4, num_key_value_heads=2, head_dim=16),
 }
-LEARNING_RATE = {"target": 2e-3, "draft": 3e-3}
-WINDOWS = ((256, 16), (512, 8), (1024, 4))  # (tokens, sequences) of a step, taken in turn at random
+LEARNING_RATE = {"target": 2e-3, "draft": 3e-3, "smallest": 6e-3}
+LEARNS_FROM = {"target": (None, 0.0), "draft": ("target", 0.5), "smallest": ("draft", 1.0)}  # teacher, its share
+PAIRS = (("target", "draft"), ("draft", "smallest"), ("target", "smallest"))  # who verifies, who drafts
+WINDOWS = (256, 512, 1024)  # tokens of a sequence, drawn for each step
+STEP_TOKENS = {"target": 4096, "draft": 4096, "smallest": 2048}
+CHECKPOINT_EVERY = 250
 
 
 def build_tokenizer(args):
@@ -82,6 +90,20 @@ def heldout_loss(model, ids, window, windows=64):
     return total / windows
 
 
+@torch.no_grad()
+def agreement(verifier, drafter, ids, windows=64):
+    """Share of equal arg maxes and mean sum of min(p, q), over evenly spaced windows of 256."""
+    agree, overlap, count = 0, 0.0, 0
+    for start in np.linspace(0, len(ids) - 258, windows).astype(int):
+        rows = ids[start:start + 256].unsqueeze(0)
+        p = verifier(rows).logits[0].float().softmax(-1)
+        q = drafter(rows).logits[0].float().softmax(-1)
+        agree += (p.argmax(-1) == q.argmax(-1)).sum().item()
+        overlap += torch.minimum(p, q).sum().item()
+        count += rows.shape[1]
+    return {"greedy_agreement": round(agree / count, 4), "sum_min_p_q": round(overlap / count, 4)}
+
+
 def train(args, kind):
     torch.manual_seed(1 if kind == "target" else 2)
     generator = torch.Generator().manual_seed(3)
@@ -93,10 +115,11 @@ def train(args, kind):
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1},
                                    {"params": plain, "weight_decay": 0.0}],
                                   lr=LEARNING_RATE[kind], betas=(0.9, 0.95))
+    teacher_kind, share = LEARNS_FROM[kind]
     teacher = None
-    if kind == "draft":
-        teacher = new_model("target")
-        teacher.load_state_dict(torch.load(args.work / "target.pt")["model"])
+    if teacher_kind is not None:
+        teacher = new_model(teacher_kind)
+        teacher.load_state_dict(torch.load(args.work / f"{teacher_kind}.pt")["model"])
         teacher.eval()
     checkpoint = args.work / f"{kind}.pt"
     step = 0
@@ -121,36 +144,39 @@ def train(args, kind):
         rate = LEARNING_RATE[kind] * min(1.0, (step + 1) / warmup) * max(0.02, 1.0 - fraction)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        window, sequences = WINDOWS[torch.randint(len(WINDOWS), (1,), generator=generator).item()]
+        window = WINDOWS[torch.randint(len(WINDOWS), (1,), generator=generator).item()]
+        sequences = STEP_TOKENS[kind] // window
         starts = torch.randint(len(ids) - window - 1, (sequences,), generator=generator)
         rows = torch.stack([ids[s:s + window + 1] for s in starts])
         with torch.autocast("cpu", dtype=torch.bfloat16):
             logits = model(rows[:, :-1], use_cache=False).logits.flatten(0, 1)
             if teacher is not None:
                 with torch.no_grad():
-                    target_logits = teacher(rows[:, :-1], use_cache=False).logits.flatten(0, 1)
-        logits = logits.float()
-        loss = F.cross_entropy(logits, rows[:, 1:].flatten())
-        total = loss
-        if teacher is not None:
-            divergence = F.kl_div(F.log_softmax(logits, -1), F.log_softmax(target_logits.float(), -1),
-                                  log_target=True, reduction="batchmean")
-            total = 0.5 * loss + 0.5 * divergence
+                    wanted = teacher(rows[:, :-1], use_cache=False).logits.flatten(0, 1)
+        tokens = rows[:, 1:].flatten()
+        if teacher is None:
+            loss = F.cross_entropy(logits.float(), tokens)
+        else:  # gradients as of (1 - share) cross-entropy + share Kullback-Leibler, in one pass over the logits
+            wanted = wanted.float().softmax(-1).mul_(share)
+            wanted[torch.arange(len(tokens)), tokens] += 1.0 - share
+            loss = F.cross_entropy(logits.float(), wanted)
         optimizer.zero_grad(set_to_none=True)
-        total.backward()
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         step += 1
         if step % 20 == 0:
             print(f"step {step} loss {loss.item():.3f} {(time.time() - began) / (step - first):.3f} s/step", flush=True)
-        if step % 500 == 0 or step == args.steps:
+        if step % CHECKPOINT_EVERY == 0 or step == args.steps:
             save()
             print(f"step {step} held-out loss {heldout_loss(model, heldout, 256, 32):.3f}", flush=True)
+            if teacher is not None:
+                print(f"step {step} with {teacher_kind}: {agreement(teacher, model, heldout, 32)}", flush=True)
 
 
 @torch.no_grad()
 def export(args):
-    """Writes both models in float16 with their tokenizer, and says what they are worth."""
+    """Writes the models in float16 with their tokenizer, and says what they are worth."""
     heldout = load_ids(args, "heldout")
     models, lines = {}, {}
     for kind in SHAPES:
@@ -167,15 +193,8 @@ def export(args):
         lines[kind] = {"parameters": sum(p.numel() for p in model.parameters()),
                        **{f"heldout_loss_{w}": round(heldout_loss(models[kind], heldout, w), 4)
                           for w in (256, 1024)}}
-    agree, overlap, count = 0, 0.0, 0
-    for start in np.linspace(0, len(heldout) - 258, 64).astype(int):
-        rows = heldout[start:start + 256].unsqueeze(0)
-        p = models["target"](rows).logits[0].softmax(-1)
-        q = models["draft"](rows).logits[0].softmax(-1)
-        agree += (p.argmax(-1) == q.argmax(-1)).sum().item()
-        overlap += torch.minimum(p, q).sum().item()
-        count += rows.shape[1]
-    lines["pair"] = {"greedy_agreement": round(agree / count, 4), "sum_min_p_q": round(overlap / count, 4)}
+    for verifier, drafter in PAIRS:
+        lines[f"{verifier}, {drafter}"] = agreement(models[verifier], models[drafter], heldout)
     print(json.dumps(lines, indent=2))
 
 
@@ -184,10 +203,12 @@ def main():
     parser.add_argument("--text", required=True)
     parser.add_argument("--heldout", required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("what", choices=["tokenizer", "target", "draft", "export"])
+    parser.add_argument("what", choices=["tokenizer", *SHAPES, "export"])
     parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("model/demo"))
     args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     if args.what == "tokenizer":
         build_tokenizer(args)
     elif args.what == "export":
