@@ -1,0 +1,60 @@
+#include "entrodraft/launch/replaced_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <stdexcept>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace entrodraft::launch {
+
+namespace {
+
+[[noreturn]] void fail(const std::string& file, const std::string& what) {
+    throw std::runtime_error(file + ": " + what + ": " + std::strerror(errno));
+}
+
+} // namespace
+
+void require_replaceable(const std::string& file) {
+    struct stat info {};
+    if (stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+        throw std::runtime_error(file + ": is no plain file; name another");
+    const std::string directory = std::filesystem::path(file).parent_path().string();
+    if (access(directory.empty() ? "." : directory.c_str(), W_OK | X_OK) != 0) fail(file, "cannot be written");
+}
+
+ReplacedFile::ReplacedFile(const std::string& file) : file_(file), beside_(file + ".part-" + std::to_string(getpid())) {
+    require_replaceable(file_);
+    descriptor_ = open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor_ < 0) fail(beside_, "cannot be written");
+}
+
+ReplacedFile::~ReplacedFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+    if (!beside_.empty()) unlink(beside_.c_str());
+}
+
+void ReplacedFile::write(std::span<const std::byte> bytes) {
+    constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
+    while (!bytes.empty()) {
+        const ssize_t written = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMostAtOnce));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) fail(file_, "cannot be written");
+        bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+}
+
+void ReplacedFile::commit() {
+    if (fsync(descriptor_) != 0) fail(file_, "cannot be written");
+    if (close(std::exchange(descriptor_, -1)) != 0) fail(file_, "cannot be written");
+    if (std::rename(beside_.c_str(), file_.c_str()) != 0) fail(file_, "cannot be replaced");
+    beside_.clear();
+}
+
+} // namespace entrodraft::launch

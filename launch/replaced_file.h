@@ -1,0 +1,35 @@
+// A file that takes another's place only once it is whole: written beside it, then renamed.
+//
+// For results that are worth nothing by half. Called by build-table.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace entrodraft::launch {
+
+// Throws std::runtime_error naming `file` where it is clear beforehand that it cannot be replaced: it is there and no
+// plain file, or its directory is missing or not to be written to. Local.
+void require_replaceable(const std::string& file);
+
+class ReplacedFile {
+  public:
+    // Opens a new file beside `file`. Throws std::runtime_error naming it, as the other calls do. Local.
+    explicit ReplacedFile(const std::string& file);
+    // Without commit() nothing is left, and `file` is as it was.
+    ~ReplacedFile();
+    ReplacedFile(const ReplacedFile&) = delete;
+    ReplacedFile& operator=(const ReplacedFile&) = delete;
+
+    void write(std::span<const std::byte> bytes);
+    // On the disk, and then under its name.
+    void commit();
+
+  private:
+    std::string file_;
+    std::string beside_; // empty once renamed
+    int descriptor_ = -1;
+};
+
+} // namespace entrodraft::launch

@@ -1,0 +1,84 @@
+// A file is replaced by a whole one or not at all.
+#include "entrodraft/launch/replaced_file.h"
+
+#include "model/temporary_directory.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+using namespace entrodraft;
+using launch::ReplacedFile;
+
+std::string text_of(const std::filesystem::path& file) {
+    std::ostringstream text;
+    text << std::ifstream(file, std::ios::binary).rdbuf();
+    return text.str();
+}
+
+std::size_t n_files(const std::filesystem::path& directory) {
+    std::size_t n = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory))
+        ++n;
+    return n;
+}
+
+void write(ReplacedFile& file, const std::string& text) {
+    file.write(std::as_bytes(std::span(text)));
+}
+
+std::string refusal(const std::string& file) {
+    try {
+        launch::require_replaceable(file);
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+TEST(ReplacedFile, TakesItsPlaceWithTheCommit) {
+    const TemporaryDirectory directory;
+    const std::string path = directory.write("out", "old").string();
+    {
+        ReplacedFile file(path);
+        write(file, "new ");
+        write(file, "text");
+        EXPECT_EQ(text_of(path), "old");
+        file.commit();
+        EXPECT_EQ(text_of(path), "new text");
+    }
+    EXPECT_EQ(text_of(path), "new text");
+    EXPECT_EQ(n_files(directory.path()), 1u);
+    ReplacedFile fresh((directory.path() / "other").string());
+    fresh.commit();
+    EXPECT_EQ(n_files(directory.path()), 2u) << "where there was none";
+}
+
+TEST(ReplacedFile, LeavesTheOldOneWithoutACommit) {
+    const TemporaryDirectory directory;
+    const std::string path = directory.write("out", "old").string();
+    {
+        ReplacedFile file(path);
+        write(file, "half");
+    }
+    EXPECT_EQ(text_of(path), "old");
+    EXPECT_EQ(n_files(directory.path()), 1u);
+}
+
+TEST(ReplacedFile, IsRefusedWhereNothingCanBeReplaced) {
+    const TemporaryDirectory directory;
+    const std::string path = directory.path().string();
+    EXPECT_EQ(refusal(path + "/new"), "accepted");
+    EXPECT_EQ(refusal("new-in-this-directory"), "accepted");
+    EXPECT_EQ(refusal(path), path + ": is no plain file; name another");
+    EXPECT_EQ(refusal("/dev/null"), "/dev/null: is no plain file; name another");
+    EXPECT_EQ(refusal(path + "/none/new"), path + "/none/new: cannot be written: No such file or directory");
+    EXPECT_THROW(ReplacedFile(path + "/none/new"), std::runtime_error);
+}
+
+} // namespace
