@@ -1,15 +1,16 @@
-// What proposes tokens: the Drafter interface and the model drafter.
+// What proposes tokens: the Drafter interface and the drafters there are.
 //
 // A drafter returns tokens with parents and, where it has one, the distribution each was drawn from.
 // Called by the round, on the draft owner only.
 #pragma once
 
 #include "entrodraft/dist/clock.h"
-#include "entrodraft/model/decoder.h"
-#include "entrodraft/spec/ngram_index.h"
+#include "entrodraft/spec/logit_source.h"
+#include "entrodraft/spec/lookup_index.h"
 #include "entrodraft/spec/packet.h"
 #include "entrodraft/spec/request.h"
 #include "entrodraft/spec/stop_rule.h"
+#include "entrodraft/spec/token_choice.h"
 
 #include <memory>
 #include <span>
@@ -24,19 +25,23 @@ struct Draft {
     std::vector<int> parents;
     std::vector<float> entropies_nats; // of each token's unadjusted distribution; NaN where not computed
     std::vector<float> probabilities;  // of each token in the unadjusted distribution; NaN where not computed
-    std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty when greedy
+    std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
     DraftEnd end = DraftEnd::none;
-    int passes = 0;
+    int passes = 0;             // of the model that drafts for the target
     double seconds = 0;         // of the phase, but for entropy_seconds
     double entropy_seconds = 0; // on entropy and stop decision, beyond the sums that the head's pass keeps
+    std::vector<Stats> levels;  // of a cascade: what its models did among themselves, the largest first
 
     void clear();
+    // Its index among the tokens.
+    void add(TokenId token, const DraftedToken& seen);
 };
 
 struct DraftRequest {
     std::span<const TokenId> tokens; // prompt and text so far; the last one is the round's next token
     int most_tokens = 0;             // what budget and target context leave
     const Request* request = nullptr;
+    ChoiceSetting choice;
     // [hidden_layers()][hidden_size of the target]: its states at the last row that stood, whose token stands before
     // the next token; empty in a sequence's first round.
     std::span<const float> target_hidden;
@@ -50,8 +55,8 @@ class Drafter {
     virtual std::vector<int> hidden_layers() const { return {}; }
     // Bytes of weights that a draft pass reads; 0 where there are none.
     virtual std::size_t weight_bytes() const { return 0; }
-    // A new sequence begins; nothing of the one before stands.
-    virtual void begin_sequence() = 0;
+    // A new sequence begins; nothing of the one before stands. `request` stays where it is until the next.
+    virtual void begin_sequence(const Request& request) = 0;
     // Reads the prompt, all but its last token, so that the first round does not pay for it.
     virtual void prefill(std::span<const TokenId> prompt) = 0;
     // Drafts after the last of request.tokens until the rule fires or the budget ends. Local.
@@ -68,12 +73,28 @@ struct DraftLimits {
     DraftEnd why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const;
 };
 
-// A draft model on this rank alone. `decoder` is owned by the caller and outlives the drafter.
-std::unique_ptr<Drafter> make_model_drafter(model::Decoder& decoder, const DraftLimits& limits,
+// Tokens that a drafter may draft: by the request's budget, the rule's cap, and `context`, the most tokens it reads.
+// Where that is 0, `end` says why. Local.
+int most_drafted(const DraftRequest& request, const StopRule& rule, std::size_t context, DraftEnd& end);
+
+// One pass a token over a source of logits.
+std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftLimits& limits,
                                             const dist::Clock& clock);
 
-// What followed the longest n-gram of prompt and text that ends the text (prompt lookup, Saxena 2023).
-std::unique_ptr<Drafter> make_ngram_drafter(const NgramOptions& ngram, const DraftLimits& limits,
-                                            const dist::Clock& clock);
+// What followed the end of the text when it stood earlier (prompt lookup, Saxena 2023), whatever finds it.
+std::unique_ptr<Drafter> make_lookup_drafter(std::string name, std::unique_ptr<LookupIndex> index,
+                                             const DraftLimits& limits, const dist::Clock& clock);
+
+// The first of these that drafts anything in a round.
+std::unique_ptr<Drafter> make_first_of_drafter(std::vector<std::unique_ptr<Drafter>> drafters);
+
+// A middle model that drafts by verifying, in passes of its own, what `inner` drafts for it.
+struct CascadeLevel {
+    std::unique_ptr<LogitSource> source;
+    std::unique_ptr<Drafter> inner;
+    StopRuleOptions inner_rule;
+    std::optional<Costs> inner_costs; // for the rule expected-gain; none: measured as the run goes
+};
+std::unique_ptr<Drafter> make_cascade_drafter(CascadeLevel level, const DraftLimits& limits, const dist::Clock& clock);
 
 } // namespace entrodraft::spec

@@ -53,11 +53,10 @@ double GainModel::mean_acceptance() const {
     return all_.probability();
 }
 
-double GainModel::draft_seconds(int passes) const {
-    if (passes <= 0) return 0;
-    if (!options_.costs) return first_draft_seconds_ + (passes - 1) * next_draft_seconds_;
-    const Costs& costs = *options_.costs;
-    return costs.t_first_draft.value_or(costs.t_draft) + (passes - 1) * costs.t_draft;
+double GainModel::draft_seconds(double passes) const {
+    const double first = options_.costs ? options_.costs->first_draft_seconds() : first_draft_seconds_;
+    const double next = options_.costs ? options_.costs->t_draft : next_draft_seconds_;
+    return std::clamp(passes, 0.0, 1.0) * first + std::max(passes - 1, 0.0) * next;
 }
 
 double GainModel::target_seconds(int rows) const {
@@ -116,9 +115,9 @@ void GainModel::learn_times(const RoundRecord& round) {
     timing.seconds += (value - timing.seconds) / timing.weight;
     refresh_target_seconds();
 
-    if (round.draft_passes == 0) return;
+    if (round.draft_passes <= 0) return;
     // The first pass of a round costs its own: a step towards what was seen, shared out among the two costs.
-    const double others = round.draft_passes - 1, predicted = draft_seconds(round.draft_passes);
+    const double others = std::max(round.draft_passes - 1, 0.0), predicted = draft_seconds(round.draft_passes);
     const double error = std::min(round.draft_seconds, 2 * predicted) - predicted;
     const double step = std::max(1.0 / rounds_, 0.02) * error / (1 + others * others);
     first_draft_seconds_ = std::max(first_draft_seconds_ + step, 0.1 * first_draft_seconds_);

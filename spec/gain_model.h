@@ -24,7 +24,7 @@ struct RoundRecord {
     std::span<const double> entropies_nats; // of the drafted tokens; NaN: the drafter has none
     std::span<const int> match_lengths;     // of the drafted tokens, where entropies are NaN; else empty
     int accepted = 0;
-    int draft_passes = 0;
+    double draft_passes = 0;
     double draft_seconds = 0;  // of all of them
     double target_seconds = 0; // of the pass over drafted + 1 rows and everything around it
 };
@@ -38,8 +38,8 @@ class GainModel {
     double acceptance_of_match(int length) const;
     // The same of a token of which nothing is known yet. Local.
     double mean_acceptance() const;
-    // Seconds of `passes` draft passes of a round. Local.
-    double draft_seconds(int passes) const;
+    // Seconds of `passes` draft passes of a round; of a cascade also parts of passes. Local.
+    double draft_seconds(double passes) const;
     // Seconds of a target pass over `rows` rows; never less than over fewer. Local.
     double target_seconds(int rows) const;
     // Tokens a second, in the run's own costs; 0 until kFirstRounds rounds are known. Local.

@@ -43,10 +43,11 @@ Plan Engine::Impl::next_plan(const EngineCallbacks& callbacks) {
 void Engine::Impl::follow_up(Command done, const EngineCallbacks& callbacks) {
     if (done == Command::admit && parts.drafter) {
         const double began = parts.clock->now_seconds();
-        parts.drafter->begin_sequence();
+        parts.drafter->begin_sequence(sequence->request());
         if (!sequence->request().plain) parts.drafter->prefill(sequence->tokens());
         sequence->stats.seconds.prefill += parts.clock->now_seconds() - began;
     }
+    if (done == Command::round && callbacks.on_round) callbacks.on_round(sequence->request(), round.trace(*sequence));
     if (done == Command::retire) {
         sequence->stats.seconds.total = parts.clock->now_seconds() - sequence->admitted_at;
         const Request request = sequence->request();

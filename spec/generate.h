@@ -12,6 +12,7 @@
 #include "entrodraft/spec/drafter.h"
 #include "entrodraft/spec/request.h"
 #include "entrodraft/spec/stop_rule.h"
+#include "entrodraft/spec/verify.h"
 
 #include <functional>
 #include <memory>
@@ -22,15 +23,12 @@
 
 namespace entrodraft::spec {
 
-enum class Acceptance { rejection };
-
 struct EngineOptions {
-    Acceptance acceptance = Acceptance::rejection;
-    double lenience = 1;
+    AcceptanceOptions acceptance;
     StopRuleOptions stop_rule;
     std::optional<Costs> costs;   // of passes, for expected-gain; none: measured as the run goes
     int vocab_size = 0;           // tokens that both models and the tokenizer know
-    bool record_margins = false;  // Completion::logit_margins, greedy only
+    bool record_margins = false;  // Completion::logit_margins, of greedy and gumbel text
     double timeout_seconds = 300; // of every collective
 };
 
@@ -45,11 +43,22 @@ struct EngineParts {
     const dist::Clock* clock = nullptr;
 };
 
+// A round as it went.
+struct RoundTrace {
+    std::uint64_t number = 0;     // of its packet
+    int position = 0;             // in the sequence, of the first drafted token
+    const Draft* draft = nullptr; // until the next round
+    Verdict verdict;
+    double draft_seconds = 0;
+    double target_seconds = 0; // of everything after drafting
+};
+
 // What the coordinator asks for and hands out. Unused on the other ranks.
 struct EngineCallbacks {
     std::function<std::optional<Request>()> next_request; // empty: no more, or none yet (well before the timeout)
     std::function<bool()> waiting; // whether empty meant none yet, so that it is asked again; may be unset
-    std::function<void(const Request&, std::string_view)> on_text; // a piece of text; may be unset
+    std::function<void(const Request&, std::string_view)> on_text;   // a piece of text; may be unset
+    std::function<void(const Request&, const RoundTrace&)> on_round; // after each round; may be unset
     std::function<void(const Request&, Completion)> on_complete;
 };
 

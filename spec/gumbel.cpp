@@ -73,7 +73,7 @@ class Search {
         scan_.key[1] = noise.key()[1];
     }
 
-    NoisyBest run() {
+    BestToken run() {
         const std::size_t first = static_cast<std::size_t>(slice_.first_token), end = first + slice_.logits.size();
         const std::size_t whole = std::min(end, (first + kGumbelGroup - 1) / kGumbelGroup * kGumbelGroup);
         const std::size_t rest = std::max(whole, end / kGumbelGroup * kGumbelGroup);
@@ -120,7 +120,7 @@ class Search {
     double temperature_;
     const GumbelNoise& noise_;
     GumbelScan scan_;
-    NoisyBest best_;
+    BestToken best_;
 };
 
 bool beats(double value, TokenId token, double other, TokenId other_token) {
@@ -267,20 +267,20 @@ double GumbelNoise::of_word(std::uint32_t word, std::uint64_t position, TokenId 
     return -natural_log(exponential_of((static_cast<double>(word) + below) * 0x1p-32));
 }
 
-NoisyBest better(const NoisyBest& a, const NoisyBest& b) {
+BestToken better(const BestToken& a, const BestToken& b) {
     const bool first = beats(a.value, a.token, b.value, b.token);
-    const NoisyBest &best = first ? a : b, &other = first ? b : a;
+    const BestToken &best = first ? a : b, &other = first ? b : a;
     return {best.value, best.token, std::max(best.runner_up, other.value)};
 }
 
-NoisyBest noisy_best(const LogitSlice& slice, double temperature, const GumbelNoise& noise) {
+BestToken noisy_best(const LogitSlice& slice, double temperature, const GumbelNoise& noise) {
     check(slice, temperature);
     const float max = largest(slice);
     if (std::isinf(max)) return {};
     return Search(slice, max, temperature, noise).run();
 }
 
-NoisyBest noisy_best_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise) {
+BestToken noisy_best_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise) {
     if (gumbel_gather(options) == GumbelGather::best) return noisy_best(row, options.temperature, noise);
     std::vector<float> left(row.logits.size());
     adjust(row.logits, options, left);
@@ -322,7 +322,7 @@ void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, con
           shortlist);
 }
 
-NoisyBest best_of_shortlists(std::span<const std::byte> shortlists, const SamplingOptions& options) {
+BestToken best_of_shortlists(std::span<const std::byte> shortlists, const SamplingOptions& options) {
     check_shortlisting(options);
     const std::size_t bytes = shortlist_bytes(options);
     if (shortlists.empty() || shortlists.size() % bytes != 0)
@@ -339,7 +339,7 @@ NoisyBest best_of_shortlists(std::span<const std::byte> shortlists, const Sampli
             if (!list.logits.empty()) least_logit = std::max(least_logit, list.logits.front());
         least_logit = min_p_border(least_logit, options);
     }
-    NoisyBest best;
+    BestToken best;
     for (std::size_t i = 0; i < lists.size(); ++i)
         for (const Record& record : lists[i].records)
             if (record.place < left[i] && record.logit >= least_logit)

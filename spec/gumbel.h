@@ -39,26 +39,26 @@ struct LogitSlice {
     std::uint64_t position = 0; // in the sequence, of the token that the row decides
 };
 
-struct NoisyBest {
+struct BestToken {
     double value = -std::numeric_limits<double>::infinity();     // logit / temperature + noise
     TokenId token = -1;                                          // the lowest of ties; -1 where every logit is -inf
     double runner_up = -std::numeric_limits<double>::infinity(); // second-best value
 };
 
 // The best of two disjoint slices. Local.
-NoisyBest better(const NoisyBest& a, const NoisyBest& b);
+BestToken better(const BestToken& a, const BestToken& b);
 
 // The best of a slice with nothing filtered. Computes the noise of few tokens only: for the others an upper bound
 // shows that they cannot win. Throws std::runtime_error on NaN and +inf, std::invalid_argument on a temperature that
 // why_invalid refuses or 0, and on a first_token below 0. Local.
-NoisyBest noisy_best(const LogitSlice& slice, double temperature, const GumbelNoise& noise);
+BestToken noisy_best(const LogitSlice& slice, double temperature, const GumbelNoise& noise);
 
 // The best of what adjust() leaves of a whole row. Throws as adjust() does. Local.
-NoisyBest noisy_best_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise);
+BestToken noisy_best_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise);
 
 // What ranks must hand over so that the coordinator finds the best of what adjust() would leave of the whole row.
 enum class GumbelGather {
-    best,      // a NoisyBest: nothing is filtered
+    best,      // a BestToken: nothing is filtered
     shortlist, // a shortlist: top-k (up to kMostShortlisted, with or without top-p and min-p), or min-p alone
     rows,      // the logits: top-p without top-k, whose border hangs on every token's mass
 };
@@ -78,6 +78,6 @@ void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, con
 // The best of the whole row from the shortlists of its slices, in the order of the slices, one after another without
 // gaps. Its runner_up is NaN. Throws std::runtime_error where no token is left, std::invalid_argument on a size that is
 // no multiple of shortlist_bytes(options). Local.
-NoisyBest best_of_shortlists(std::span<const std::byte> shortlists, const SamplingOptions& options);
+BestToken best_of_shortlists(std::span<const std::byte> shortlists, const SamplingOptions& options);
 
 } // namespace entrodraft::spec

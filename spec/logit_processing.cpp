@@ -128,6 +128,13 @@ void LogitProcessor::pop(int count) {
     }
 }
 
+void LogitProcessor::follow(std::span<const TokenId> tokens) {
+    const auto same = std::mismatch(tokens_.begin(), tokens_.end(), tokens.begin(), tokens.end()).first;
+    pop(static_cast<int>(tokens_.end() - same));
+    for (const TokenId token : tokens.subspan(tokens_.size()))
+        push(token);
+}
+
 void LogitProcessor::ban_repeats(std::span<float> logits, TokenId first_token) const {
     if (options_.no_repeat_ngram_size == 1)
         for (const TokenId token : distinct_)

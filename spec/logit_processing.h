@@ -36,6 +36,7 @@ struct LogitProcessing {
     std::vector<std::pair<TokenId, float>> logit_bias; // a token once
     std::vector<TokenId> banned_tokens;
 
+    bool is_off() const { return !bans() && !weighs(); }
     bool bans() const { return no_repeat_ngram_size > 0 || min_new_tokens > 0 || !banned_tokens.empty(); }
     bool weighs() const {
         return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
@@ -55,6 +56,8 @@ class LogitProcessor {
 
     void push(TokenId token);
     void pop(int count = 1); // throws std::out_of_range where it would reach into the prompt
+    // Pops and pushes until tokens() are these, which begin with the prompt.
+    void follow(std::span<const TokenId> tokens);
     std::span<const TokenId> tokens() const { return tokens_; }
     int new_tokens() const { return static_cast<int>(tokens_.size() - prompt_size_); }
 

@@ -28,6 +28,11 @@ enum class DraftEnd : std::uint8_t {
     no_match = 6
 };
 
+// Whether the draft ended for a reason that says nothing of draft and target.
+constexpr bool is_cut_short(DraftEnd end) {
+    return end == DraftEnd::budget || end == DraftEnd::context || end == DraftEnd::end_of_text;
+}
+
 struct PacketHeader {
     static constexpr std::uint32_t kMagic = 0x44524445; // "EDRD"
     static constexpr std::uint16_t kVersion = 1;

@@ -29,8 +29,8 @@ std::string why_unservable(const Request& request, int vocab_size, int max_posit
         return "max_new_tokens must be at least 1, not " + std::to_string(request.max_new_tokens);
     for (const std::string& stop : request.stop_strings)
         if (stop.empty()) return "a stop string must not be empty";
-    if (const char* reason = why_invalid(request.sampling)) return reason;
-    return {};
+    if (const char* reason = why_invalid(request.sampling); *reason != '\0') return reason;
+    return why_invalid(request.processing, vocab_size);
 }
 
 } // namespace entrodraft::spec

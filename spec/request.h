@@ -1,6 +1,7 @@
 // What is asked of the system and what comes back, one sequence each. Plain data.
 #pragma once
 
+#include "entrodraft/spec/logit_processing.h"
 #include "entrodraft/spec/sampling.h"
 #include "entrodraft/spec/stats.h"
 
@@ -16,6 +17,7 @@ struct Request {
     std::vector<TokenId> prompt;
     int max_new_tokens = 128;
     SamplingOptions sampling;
+    LogitProcessing processing;
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     bool plain = false; // decode without drafting: what --check replays with
@@ -28,7 +30,8 @@ struct Completion {
     std::vector<TokenId> tokens; // with the EOS that ended the text, and the token that completed a stop string
     std::string text;            // without special tokens, and without the stop string and what follows it
     FinishReason finish_reason = FinishReason::length;
-    std::vector<float> logit_margins; // best less second-best target logit of each token, where recorded
+    std::vector<double>
+        logit_margins; // best less second-best target logit (gumbel: noisy) of each token, where recorded
     Stats stats;
 };
 

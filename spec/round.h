@@ -5,7 +5,9 @@
 #pragma once
 
 #include "entrodraft/spec/generate.h"
+#include "entrodraft/spec/judge.h"
 #include "entrodraft/spec/packet.h"
+#include "entrodraft/spec/row_gather.h"
 #include "entrodraft/spec/sequence.h"
 
 #include <cstdint>
@@ -34,6 +36,8 @@ class Round {
     bool signal_seen() const { return signal_seen_; }
     // Prompt tokens the target has yet to read before the first round. The same on every rank.
     int prefill_left() const;
+    // The last round, as it went. Coordinator only, until the next step.
+    RoundTrace trace(const Sequence& sequence) const;
 
   private:
     // What every rank holds of a sequence: enough to check the next packet and to score.
@@ -41,14 +45,7 @@ class Round {
         SlotState state = SlotState::empty;
         std::vector<TokenId> tokens;    // committed; the last one is the next token
         std::vector<TokenId> announced; // drafted tokens of the round before, of which some stand
-        bool greedy = true;             // decides what is gathered
         std::uint64_t checksum = 0;     // of tokens
-    };
-    // What a rank finds for a row when arg max is enough.
-    struct Candidate {
-        float value = 0;
-        TokenId token = 0;
-        float runner_up = 0; // second-best value, where margins are recorded
     };
 
     void walk(const Plan& plan, const volatile int& stop_signal);
@@ -60,28 +57,24 @@ class Round {
 
     void admit(const Plan& plan);
     void prefill();
-    void gather(int rows, const model::PassResult& scores, const volatile int& stop_signal);
+    void gather(const model::PassResult* scores, const volatile int& stop_signal);
     void check_packet() const;
-    bool gathers_candidates() const;
-    std::size_t row_bytes() const;
-    Candidate candidate_of(std::span<const float> logits, const model::kernels::LogitStats& summary) const;
     void keep_hidden(std::span<const float> hidden, int accepted);
-    std::span<const std::byte> gathered_from(int rank) const;
-    void assemble_rows(int rows);
-    Verdict judge_candidates(std::span<const TokenId> drafted, Sequence& sequence);
-    Verdict judge_distributions(std::span<const TokenId> drafted, const Sequence& sequence);
     void append(Slot& slot, TokenId token) const;
     double lap(); // seconds since the last lap
     void enter(const char* step) { step_ = step; }
 
     EngineOptions options_;
     EngineParts parts_;
+    RowGather row_gather_;
+    Judge judge_;
     Packet packet_;
     Draft draft_;
     Slot slot_;
     std::uint64_t round_ = 0; // number of the next packet
     const char* step_ = "start";
     double lap_began_ = 0;
+    double step_began_ = 0;
     double drafted_at_ = 0; // when this round's drafting ended
     bool signal_seen_ = false;
 
@@ -89,13 +82,6 @@ class Round {
     std::vector<int> logit_rows_;
     std::vector<int> hidden_layers_;   // that the drafter wants of the target
     std::vector<float> target_hidden_; // [hidden_layers][hidden_size] at the last row that stood; empty before a round
-    std::size_t slice_ = 0;            // most vocabulary a rank holds
-    std::vector<std::byte> sent_;      // status word, then rows
-    std::vector<std::byte> gathered_;  // the same of every rank
-    std::span<const float> target_rows_; // [rows][vocab_size] logits, coordinator only
-    std::size_t target_stride_ = 0;
-    std::vector<float> assembled_;
-    std::vector<float> p_;
 };
 
 } // namespace entrodraft::spec

@@ -37,7 +37,7 @@ class Sequence {
 
     StopRule rule;
     Verdict verdict; // of the last round; rides in the next announce
-    std::vector<float> logit_margins;
+    std::vector<double> logit_margins;
     Stats stats;
     double admitted_at = 0; // seconds on the round's clock
 

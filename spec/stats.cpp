@@ -76,6 +76,28 @@ const Json& field_of(const Json& object, const char* field, const std::string& f
 
 } // namespace
 
+namespace {
+
+template <typename T> void add_each(std::vector<T>& to, const std::vector<T>& from) {
+    if (to.size() < from.size()) to.resize(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i)
+        to[i] += from[i];
+}
+
+void count_at(std::vector<std::int64_t>& counts, int index) {
+    const auto at = static_cast<std::size_t>(index);
+    if (counts.size() <= at) counts.resize(at + 1);
+    ++counts[at];
+}
+
+} // namespace
+
+Acceptances& Acceptances::operator+=(const Acceptances& other) {
+    judged += other.judged;
+    accepted += other.accepted;
+    return *this;
+}
+
 StepSeconds& StepSeconds::operator+=(const StepSeconds& other) {
     draft += other.draft;
     entropy += other.entropy;
@@ -99,9 +121,22 @@ void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
     accepted += n_accepted;
     draft_passes += n_draft_passes;
     drafting_rounds += n_draft_passes > 0 ? 1 : 0;
-    const auto rows = static_cast<std::size_t>(n_drafted) + 1;
-    if (passes_of_rows.size() <= rows) passes_of_rows.resize(rows + 1);
-    ++passes_of_rows[rows];
+    count_at(passes_of_rows, n_drafted + 1);
+    count_at(rounds_of_accepted, n_accepted);
+    const int n_judged = std::min(n_drafted, n_accepted + 1);
+    if (static_cast<int>(by_position.size()) < n_judged) by_position.resize(static_cast<std::size_t>(n_judged));
+    for (int i = 0; i < n_judged; ++i)
+        by_position[static_cast<std::size_t>(i)] += {1, i < n_accepted ? 1 : 0};
+}
+
+void Stats::count_entropies(std::span<const float> entropies_nats, int n_accepted) {
+    for (int i = 0; i < std::min(static_cast<int>(entropies_nats.size()), n_accepted + 1); ++i) {
+        const auto entropy = static_cast<double>(entropies_nats[static_cast<std::size_t>(i)]);
+        if (std::isnan(entropy)) continue;
+        by_entropy.resize(kEntropyBins);
+        const double bin = std::clamp(entropy / kEntropyBinNats, 0.0, static_cast<double>(kEntropyBins - 1));
+        by_entropy[static_cast<std::size_t>(bin)] += {1, i < n_accepted ? 1 : 0};
+    }
 }
 
 Stats& Stats::operator+=(const Stats& other) {
@@ -114,17 +149,32 @@ Stats& Stats::operator+=(const Stats& other) {
     target_passes += other.target_passes;
     draft_passes += other.draft_passes;
     drafting_rounds += other.drafting_rounds;
-    if (passes_of_rows.size() < other.passes_of_rows.size()) passes_of_rows.resize(other.passes_of_rows.size());
-    for (std::size_t rows = 0; rows < other.passes_of_rows.size(); ++rows)
-        passes_of_rows[rows] += other.passes_of_rows[rows];
+    add_each(passes_of_rows, other.passes_of_rows);
+    add_each(rounds_of_accepted, other.rounds_of_accepted);
+    add_each(by_position, other.by_position);
+    add_each(by_entropy, other.by_entropy);
+    overlap += other.overlap;
+    overlaps += other.overlaps;
     seconds += other.seconds;
+    add_levels(levels, other.levels);
     return *this;
 }
 
-double Stats::acceptance_rate() const {
+void add_levels(std::vector<Stats>& levels, const std::vector<Stats>& from, std::size_t first) {
+    if (!from.empty() && levels.size() < first + from.size()) levels.resize(first + from.size());
+    for (std::size_t i = 0; i < from.size(); ++i)
+        levels[first + i] += from[i];
+}
+
+std::optional<double> Stats::alpha() const {
+    if (overlaps == 0) return std::nullopt;
+    return overlap / static_cast<double>(overlaps);
+}
+
+double Stats::draft_acceptance_rate() const {
     return ratio(accepted, drafted);
 }
-double Stats::mean_accepted_length() const {
+double Stats::mean_acceptance_length() const {
     return rounds > 0 ? ratio(accepted, rounds) + 1 : 0;
 }
 double Stats::tokens_per_target_pass() const {
@@ -132,6 +182,10 @@ double Stats::tokens_per_target_pass() const {
 }
 double Stats::ms_per_token() const {
     return ratio((seconds.total - seconds.prefill) * kMsPerSecond, static_cast<double>(new_tokens));
+}
+
+double Costs::draft_seconds(int passes) const {
+    return passes > 0 ? first_draft_seconds() + (passes - 1) * t_draft : 0;
 }
 
 double Costs::target_seconds(int rows) const {
@@ -182,8 +236,7 @@ Costs read_costs(const std::string& file) {
 }
 
 double predicted_speedup(const Stats& stats, const Costs& costs) {
-    const double first = costs.t_first_draft.value_or(costs.t_draft);
-    double seconds = static_cast<double>(stats.drafting_rounds) * first +
+    double seconds = static_cast<double>(stats.drafting_rounds) * costs.first_draft_seconds() +
                      static_cast<double>(stats.draft_passes - stats.drafting_rounds) * costs.t_draft;
     for (std::size_t rows = 1; rows < stats.passes_of_rows.size(); ++rows) {
         if (stats.passes_of_rows[rows] == 0) continue;

@@ -24,6 +24,17 @@ struct StepSeconds {
     StepSeconds& operator+=(const StepSeconds& other);
 };
 
+constexpr double kEntropyBinNats = 0.5;
+constexpr std::size_t kEntropyBins = 16; // the last one open
+
+// Of drafted tokens that were judged (those behind the first that fell were not), how many stood.
+struct Acceptances {
+    std::int64_t judged = 0;
+    std::int64_t accepted = 0;
+
+    Acceptances& operator+=(const Acceptances& other);
+};
+
 struct Stats {
     std::int64_t sequences = 0;
     std::int64_t prompt_tokens = 0;
@@ -31,20 +42,34 @@ struct Stats {
     std::int64_t rounds = 0;
     std::int64_t drafted = 0;
     std::int64_t accepted = 0;
-    std::int64_t target_passes = 0;           // rounds; prefill not counted
-    std::int64_t draft_passes = 0;            // prefill not counted
-    std::int64_t drafting_rounds = 0;         // rounds with a draft pass in them
-    std::vector<std::int64_t> passes_of_rows; // [r]: target passes of r rows
+    std::int64_t target_passes = 0;               // rounds; prefill not counted
+    std::int64_t draft_passes = 0;                // prefill not counted
+    std::int64_t drafting_rounds = 0;             // rounds with a draft pass in them
+    std::vector<std::int64_t> passes_of_rows;     // [r]: target passes of r rows
+    std::vector<std::int64_t> rounds_of_accepted; // [a]: rounds in which a drafted tokens stood
+    std::vector<Acceptances> by_position;         // [i]: of the i-th token of a draft, from 0
+    std::vector<Acceptances> by_entropy;          // [bin], where the drafter has one
+    double overlap = 0;                           // sum over judged tokens of sum min(p, q), greedy 1 or 0
+    std::int64_t overlaps = 0;                    // how many that are; gumbel knows none
     StepSeconds seconds;
+    std::vector<Stats> levels; // of a cascade: its models among themselves, the largest as the target first
 
     void count_round(int n_drafted, int n_accepted, int n_draft_passes);
+    // Of a round's drafted tokens; NaN: no entropy.
+    void count_entropies(std::span<const float> entropies_nats, int n_accepted);
     Stats& operator+=(const Stats& other);
 
-    double acceptance_rate() const;      // accepted / drafted; 0 where nothing was drafted
-    double mean_accepted_length() const; // accepted / rounds + 1: tokens a round before the end cuts it; 0 without
+    double draft_acceptance_rate() const;  // accepted / drafted; 0 where nothing was drafted
+    double mean_acceptance_length() const; // accepted / rounds + 1: tokens a round before the end cuts it; 0 without
     double tokens_per_target_pass() const;
     double ms_per_token() const; // decoding time (total less prefill) a new token
+    // Mean of sum min(p, q) over the judged tokens, the textbook's alpha; none where nothing was judged or it is not
+    // known (gumbel).
+    std::optional<double> alpha() const;
 };
+
+// Adds levels[i] of `from` to levels[first + i].
+void add_levels(std::vector<Stats>& levels, const std::vector<Stats>& from, std::size_t first = 0);
 
 // Costs of passes in seconds, measured by `bench latency`: the costs file.
 struct Costs {
@@ -53,7 +78,9 @@ struct Costs {
     // The first draft pass of a round, where it was measured apart: the target's pass has driven the draft's weights
     // out of the caches.
     std::optional<double> t_first_draft = std::nullopt;
-    double target_seconds(int rows) const; // linear between measured rows, held at the ends
+    double target_seconds(int rows) const;  // linear between measured rows, held at the ends
+    double draft_seconds(int passes) const; // of one round
+    double first_draft_seconds() const { return t_first_draft.value_or(t_draft); }
 };
 
 // JSON text of a costs file, and back: {"schema_version": 1, "t_draft_ms": x, "t_target_ms": [..]} and, optionally,

@@ -127,15 +127,20 @@ void StopRule::begin_round() {
     match_lengths_.clear();
     acceptances_.clear();
     drafted_ = 0;
+    passes_ = 0;
     end_ = DraftEnd::none;
 }
 
-bool StopRule::wants_another() {
-    if (options_.kind != StopRuleKind::expected_gain || drafted_ + 1 < options_.min_tokens) return true;
-    if (another_pays()) return true;
-    if (drafted_ == 0 && plain_rounds_ >= probe_after_) return true;
-    end_ = DraftEnd::rule;
-    return false;
+bool StopRule::wants_another(const PassCost& cost) {
+    if (options_.kind == StopRuleKind::expected_gain && drafted_ + 1 >= options_.min_tokens) {
+        const bool probes = drafted_ == 0 && plain_rounds_ >= probe_after_;
+        if (!probes && !another_pays(cost)) {
+            end_ = DraftEnd::rule;
+            return false;
+        }
+    }
+    passes_ += cost.next;
+    return true;
 }
 
 Judgement StopRule::judge(const DraftedToken& token) {
@@ -208,16 +213,17 @@ double StopRule::rate() const {
     double tokens = 1, product = 1;
     for (const double acceptance : acceptances_)
         tokens += product *= acceptance;
-    return tokens / (gain_->draft_seconds(drafted_) + gain_->target_seconds(drafted_ + 1));
+    return tokens / (gain_->draft_seconds(passes_) + gain_->target_seconds(drafted_ + 1));
 }
 
-bool StopRule::another_pays() const {
+bool StopRule::another_pays(const PassCost& cost) const {
     const double needed = rate(), mean = gain_->mean_acceptance();
     double tokens = 0, product = probability_that_all_stand();
     for (int k = drafted_ + 1; k <= options_.max_tokens; ++k) {
         tokens += product *= mean;
-        const double seconds = gain_->draft_seconds(k) - gain_->draft_seconds(drafted_) + gain_->target_seconds(k + 1) -
-                               gain_->target_seconds(drafted_ + 1);
+        const double passes = passes_ + std::max(cost.next, (k - drafted_) * cost.each);
+        const double seconds = gain_->draft_seconds(passes) - gain_->draft_seconds(passes_) +
+                               gain_->target_seconds(k + 1) - gain_->target_seconds(drafted_ + 1);
         if (tokens > needed * seconds) return true;
     }
     return false;
@@ -237,7 +243,7 @@ void StopRule::end_round(const RoundFeedback& feedback) {
         entropies_.resize(std::max(entropies_.size(), drafted), std::numeric_limits<double>::quiet_NaN());
         match_lengths_.resize(entropies_.size());
         gain_->learn({std::span(entropies_).first(drafted), std::span(match_lengths_).first(drafted), feedback.accepted,
-                      feedback.draft_passes, feedback.draft_seconds, feedback.target_seconds});
+                      passes_, feedback.draft_seconds, feedback.target_seconds});
         const bool probed = plain_rounds_ >= probe_after_;
         plain_rounds_ = feedback.drafted > 0 ? 0 : plain_rounds_ + 1;
         if (probed) probe_after_ = std::min(2 * probe_after_, kLastProbe);

@@ -22,6 +22,7 @@
 #include "entrodraft/spec/gain_model.h"
 #include "entrodraft/spec/packet.h"
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -68,9 +69,16 @@ std::string why_invalid(const StopRuleOptions& options);
 
 // What is known of a drafted token. NaN: the drafter has no distribution, and no rule fires on it.
 struct DraftedToken {
-    double entropy_nats = 0; // of the distribution it was drawn from, unadjusted
-    double probability = 0;  // its own in that distribution
-    int match_length = 0;    // tokens of the text that a look-up matched
+    double entropy_nats = std::numeric_limits<double>::quiet_NaN(); // of the distribution it was drawn from, unadjusted
+    double probability = std::numeric_limits<double>::quiet_NaN();  // its own in that distribution
+    int match_length = 0;                                           // tokens of the text that a look-up matched
+};
+
+// What drafting on costs, in draft passes: none for a look-up; the pass of a cascade's middle model brings several
+// tokens.
+struct PassCost {
+    double next = 1; // of what has to be done now
+    double each = 1; // of a token, on average
 };
 
 // How the last round ended, for rules that learn.
@@ -78,7 +86,6 @@ struct RoundFeedback {
     int drafted = 0;
     int accepted = 0;
     bool cut_short = false; // by budget, context or end of text: k and lambda stay as they are
-    int draft_passes = 0;
     double draft_seconds = 0;
     double target_seconds = 0; // of everything in the round but drafting
 };
@@ -101,7 +108,7 @@ class StopRule {
     void begin_sequence(); // per-sequence state starts afresh
     void begin_round();
     // Whether another draft pass is worth its time; to be asked before each. Only expected-gain ever says no. Local.
-    bool wants_another();
+    bool wants_another(const PassCost& cost = {});
     // To be asked once after each drafted token. Local.
     Judgement judge(const DraftedToken& token);
     // Why the last answer was to stop: rule or cap; none while it was not. A rule that fires on the cap's
@@ -114,7 +121,7 @@ class StopRule {
     bool entropy_fires() const;
     double probability_that_all_stand() const;
     double rate() const;
-    bool another_pays() const;
+    bool another_pays(const PassCost& cost) const;
     bool last_pays() const;
 
     StopRuleOptions options_;
@@ -124,6 +131,7 @@ class StopRule {
     std::vector<int> match_lengths_;  // [drafted]
     std::vector<double> acceptances_; // expected-gain: a_t
     int drafted_ = 0;                 // t
+    double passes_ = 0;               // draft passes of this drafting phase
     int k_ = 0;                       // constant's length, heuristic's and adaptive's current one
     double lambda_ = 0;               // adaedl
     double acceptance_rate_ = 0;      // adaedl, smoothed

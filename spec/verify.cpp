@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::spec {
@@ -102,7 +103,24 @@ std::size_t check_typical(const TypicalInput& input) {
     return row_length(input.p.size(), input.drafted.size() + 1, "target distributions");
 }
 
+constexpr std::pair<Acceptance, std::string_view> kAcceptances[] = {{Acceptance::rejection, "rejection"},
+                                                                    {Acceptance::block, "block"},
+                                                                    {Acceptance::gumbel, "gumbel"},
+                                                                    {Acceptance::typical, "typical"}};
+
 } // namespace
+
+std::string to_string(Acceptance acceptance) {
+    for (const auto& [kind, name] : kAcceptances)
+        if (kind == acceptance) return std::string(name);
+    throw std::invalid_argument("acceptance number " + std::to_string(static_cast<int>(acceptance)) + " is unknown");
+}
+
+std::optional<Acceptance> parse_acceptance(std::string_view name) {
+    for (const auto& [kind, known] : kAcceptances)
+        if (known == name) return kind;
+    return std::nullopt;
+}
 
 Verdict verify_greedy(std::span<const TokenId> drafted, std::span<const TokenId> target_tokens) {
     if (target_tokens.size() != drafted.size() + 1)

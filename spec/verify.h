@@ -17,9 +17,17 @@
 #include "entrodraft/spec/sampling.h"
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 
 namespace entrodraft::spec {
+
+enum class Acceptance { rejection, block, gumbel, typical };
+
+std::string to_string(Acceptance acceptance);
+std::optional<Acceptance> parse_acceptance(std::string_view name);
 
 struct Verdict {
     int accepted = 0;        // leading drafted tokens that stand
@@ -60,6 +68,16 @@ Verdict verify_block(const RejectionInput& input, const RandomStream& acceptance
 struct TypicalOptions {
     double epsilon = 0.09;
     double delta = 0.3;
+};
+
+// How drafted tokens are judged.
+struct AcceptanceOptions {
+    Acceptance kind = Acceptance::rejection;
+    double lenience = 1; // of rejection and greedy text
+    TypicalOptions typical;
+
+    // Whether the text is no longer the target's own.
+    bool is_lossy() const { return lenience < 1 || kind == Acceptance::typical; }
 };
 
 // Empty when usable; else what is wrong, naming the option. Local.

@@ -31,10 +31,10 @@ std::vector<float> random_logits(std::size_t n, double spread, std::uint64_t see
 }
 
 // The definition: every token's noise, and the filters of adjust().
-NoisyBest plain(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise) {
+BestToken plain(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise) {
     std::vector<float> p(row.logits.size());
     adjust(row.logits, options, p);
-    NoisyBest best;
+    BestToken best;
     for (std::size_t i = 0; i < p.size(); ++i) {
         const auto token = static_cast<TokenId>(i);
         if (p[i] > 0)
@@ -101,15 +101,15 @@ TEST(GumbelNoise, DiffersBySeedSequencePositionAndToken) {
     EXPECT_NE(GumbelNoise(1, 2).at(3, 5), one);
 }
 
-TEST(NoisyBest, IsThatOfEveryTokensNoise) {
+TEST(BestToken, IsThatOfEveryTokensNoise) {
     for (const std::size_t n : {1, 2, 63, 64, 65, 1000, 5003})
         for (const double spread : {0.0, 1.0, 20.0})
             for (const double temperature : {1e-6, 0.3, 1.0, 1.7, 1e6})
                 for (std::uint64_t position = 0; position < 4; ++position) {
                     const auto logits = random_logits(n, spread, n);
                     const GumbelNoise noise(n, 5);
-                    const NoisyBest found = noisy_best({logits, 0, position}, temperature, noise);
-                    NoisyBest expected;
+                    const BestToken found = noisy_best({logits, 0, position}, temperature, noise);
+                    BestToken expected;
                     for (std::size_t i = 0; i < n; ++i) {
                         const auto token = static_cast<TokenId>(i);
                         expected =
@@ -122,16 +122,16 @@ TEST(NoisyBest, IsThatOfEveryTokensNoise) {
                 }
 }
 
-TEST(NoisyBest, IsTheSameHoweverTheVocabularyIsSliced) {
+TEST(BestToken, IsTheSameHoweverTheVocabularyIsSliced) {
     constexpr std::size_t kVocab = 3001;
     const auto logits = random_logits(kVocab, 2, 8);
     for (std::uint64_t position = 0; position < 20; ++position) {
         const GumbelNoise noise(1, 2);
-        const NoisyBest whole = noisy_best({logits, 0, position}, 0.9, noise);
+        const BestToken whole = noisy_best({logits, 0, position}, 0.9, noise);
         for (const std::vector<std::size_t>& cuts : {std::vector<std::size_t>{0, 1500, kVocab},
                                                      {0, 751, 1502, 2252, kVocab},
                                                      {0, 1, 2, 64, 128, 130, kVocab}}) {
-            NoisyBest best;
+            BestToken best;
             for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
                 const LogitSlice slice{std::span(logits).subspan(cuts[i], cuts[i + 1] - cuts[i]),
                                        static_cast<TokenId>(cuts[i]), position};
@@ -144,7 +144,7 @@ TEST(NoisyBest, IsTheSameHoweverTheVocabularyIsSliced) {
     }
 }
 
-TEST(NoisyBest, TakesTheLowerTokenOfEqualValues) {
+TEST(BestToken, TakesTheLowerTokenOfEqualValues) {
     EXPECT_EQ(better({1.0, 7}, {1.0, 3}).token, 3);
     EXPECT_EQ(better({1.0, 3}, {1.0, 7}).token, 3);
     EXPECT_EQ(better({1.0, 3}, {1.0, 7}).runner_up, 1.0);
@@ -152,7 +152,7 @@ TEST(NoisyBest, TakesTheLowerTokenOfEqualValues) {
     EXPECT_EQ(better({2.0, 1, 1.5}, {1.0, 7, 0.5}).runner_up, 1.5);
 }
 
-TEST(NoisyBest, HasNoRoomForNumbersThatAreNone) {
+TEST(BestToken, HasNoRoomForNumbersThatAreNone) {
     const GumbelNoise noise(1, 2);
     for (const std::size_t n : {1, 64, 200}) {
         std::vector<float> logits(n, 1);
@@ -233,7 +233,7 @@ double chi_square_z(std::span<const float> logits, const SamplingOptions& option
     return (std::cbrt(chi_square / df) - (1 - 2 / (9 * df))) / std::sqrt(2 / (9 * df));
 }
 
-TEST(NoisyBest, SamplesTheAdjustedDistribution) {
+TEST(BestToken, SamplesTheAdjustedDistribution) {
     const auto logits = random_logits(300, 2, 6);
     std::uint64_t seed = 1;
     for (const auto& options : {options_of(1), options_of(0.5), options_of(1.4, 20), options_of(1, 0, 0.9),
@@ -241,7 +241,7 @@ TEST(NoisyBest, SamplesTheAdjustedDistribution) {
         EXPECT_LT(chi_square_z(logits, options, GumbelNoise(seed++, 3)), 4);
 }
 
-TEST(NoisyBest, FailsChiSquareAtAnotherTemperature) {
+TEST(BestToken, FailsChiSquareAtAnotherTemperature) {
     const auto logits = random_logits(300, 2, 6);
     std::vector<float> hotter(logits);
     for (float& logit : hotter)
@@ -258,7 +258,7 @@ TEST(NoisyBest, FailsChiSquareAtAnotherTemperature) {
 }
 
 // Gathers the shortlists of slices and asks for the best.
-NoisyBest by_shortlists(std::span<const float> logits, std::span<const std::size_t> cuts, std::uint64_t position,
+BestToken by_shortlists(std::span<const float> logits, std::span<const std::size_t> cuts, std::uint64_t position,
                         const SamplingOptions& options, const GumbelNoise& noise) {
     const std::size_t bytes = shortlist_bytes(options);
     std::vector<std::byte> gathered((cuts.size() - 1) * bytes);
@@ -280,11 +280,11 @@ TEST(Shortlist, FindsTheBestOfTheWholeRow) {
                 auto logits = random_logits(kVocab, 2, position, step);
                 for (std::size_t i = 0; i < position; ++i)
                     logits[i * 11] = -kInfinity;
-                const NoisyBest expected = plain({logits, 0, position}, options, noise);
+                const BestToken expected = plain({logits, 0, position}, options, noise);
                 EXPECT_EQ(noisy_best_adjusted({logits, 0, position}, options, noise).token, expected.token);
                 for (const std::vector<std::size_t>& cuts :
                      {std::vector<std::size_t>{0, kVocab}, {0, 350, kVocab}, {0, 100, 101, 101, 600, kVocab}}) {
-                    const NoisyBest found = by_shortlists(logits, cuts, position, options, noise);
+                    const BestToken found = by_shortlists(logits, cuts, position, options, noise);
                     EXPECT_EQ(found.token, expected.token)
                         << "T " << options.temperature << " k " << options.top_k << " p " << options.top_p << " min-p "
                         << options.min_p << " position " << position << " slices " << cuts.size() - 1;

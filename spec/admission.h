@@ -1,0 +1,21 @@
+// The broadcast by which a sequence enters: its prompt and all of a request that ranks act on, as bytes.
+//
+// Packed by the coordinator, read by every rank; the packet before it says how long it is.
+#pragma once
+
+#include "entrodraft/spec/request.h"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// Local.
+std::vector<std::byte> pack_admission(const Request& request);
+
+// A request with sequence key, prompt, sampling and processing as they were packed, and nothing else. Throws
+// std::runtime_error where the bytes are no admission. Local.
+Request unpack_admission(std::span<const std::byte> bytes);
+
+} // namespace entrodraft::spec

@@ -1,0 +1,83 @@
+// From gathered rows to a verdict: see judge.h.
+#include "entrodraft/spec/judge.h"
+
+#include "entrodraft/spec/philox.h"
+#include "entrodraft/spec/sampling.h"
+
+#include <algorithm>
+
+namespace entrodraft::spec {
+
+Judged Judge::judge(const RowGather& rows, const Draft& draft, const Request& request, std::uint64_t position) {
+    const std::span<const TokenId> drafted(draft.tokens);
+    const SamplingOptions& sampling = request.sampling;
+    const bool noisy = options_.acceptance.kind == Acceptance::gumbel && !sampling.greedy();
+    if (noisy || rows.form() == RowForm::best) return judge_best(rows, drafted);
+
+    read_rows(rows, drafted.size() + 1, request);
+    const RandomStream acceptance(sampling.seed, request.sequence_key, Purpose::acceptance);
+    const RandomStream resample(sampling.seed, request.sequence_key, Purpose::resample);
+    Judged judged;
+    if (options_.acceptance.kind == Acceptance::typical) {
+        const TypicalInput input = {drafted, p_, position, options_.acceptance.typical};
+        judged.verdict = sampling.greedy() ? verify_typical(input) : verify_typical(input, resample);
+    } else if (sampling.greedy()) {
+        judged.verdict = verify_greedy_lenient(drafted, p_, options_.acceptance.lenience);
+    } else {
+        const RejectionInput input = {drafted, p_, draft.q, position, options_.acceptance.lenience};
+        judged.verdict = options_.acceptance.kind == Acceptance::block ? verify_block(input, acceptance, resample)
+                                                                       : verify_rejection(input, acceptance, resample);
+        add_overlaps(draft, judged);
+    }
+    return judged;
+}
+
+// Greedy and gumbel: a drafted token stands while the target would have said it.
+Judged Judge::judge_best(const RowGather& rows, std::span<const TokenId> drafted) const {
+    std::vector<TokenId> tokens;
+    Judged judged;
+    for (std::size_t row = 0; row <= drafted.size(); ++row) {
+        const BestToken best = rows.best(row);
+        tokens.push_back(best.token);
+        if (options_.record_margins) judged.margins.push_back(best.value - best.runner_up);
+    }
+    judged.verdict = verify_greedy(drafted, tokens);
+    const auto said = static_cast<std::size_t>(judged.verdict.accepted) + 1;
+    judged.margins.resize(std::min(judged.margins.size(), said));
+    if (rows.form() == RowForm::best) { // p and q are one-hot
+        judged.overlap = judged.verdict.accepted;
+        judged.overlaps = static_cast<int>(std::min(drafted.size(), said));
+    }
+    return judged;
+}
+
+// What the target's rows are to the rule: adjusted distributions; logits for greedy text, and there the plain softmax
+// for `typical`.
+void Judge::read_rows(const RowGather& rows, std::size_t n_rows, const Request& request) {
+    const auto vocab = static_cast<std::size_t>(options_.vocab_size);
+    SamplingOptions sampling = request.sampling;
+    if (sampling.greedy() && options_.acceptance.kind == Acceptance::typical) {
+        sampling = {};
+        sampling.temperature = 1;
+    }
+    p_.resize(n_rows * vocab);
+    for (std::size_t row = 0; row < n_rows; ++row) {
+        const std::span<const float> logits = rows.logits(row);
+        const std::span<float> to(p_.data() + row * vocab, vocab);
+        if (sampling.greedy())
+            std::copy(logits.begin(), logits.end(), to.begin());
+        else
+            adjust(logits, sampling, to);
+    }
+}
+
+void Judge::add_overlaps(const Draft& draft, Judged& judged) const {
+    const auto vocab = static_cast<std::size_t>(options_.vocab_size);
+    const std::size_t n_judged = std::min(draft.tokens.size(), static_cast<std::size_t>(judged.verdict.accepted) + 1);
+    for (std::size_t row = 0; row < n_judged; ++row)
+        judged.overlap += 1 - sum_of_excess(std::span<const float>(p_).subspan(row * vocab, vocab),
+                                            draft.q.subspan(row * vocab, vocab));
+    judged.overlaps = static_cast<int>(n_judged);
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,39 @@
+// The coordinator's judgement of a round: what was gathered, put before the rule of acceptance that was asked for.
+//
+// The rules themselves are in verify.h. Called by the round.
+#pragma once
+
+#include "entrodraft/spec/drafter.h"
+#include "entrodraft/spec/row_gather.h"
+#include "entrodraft/spec/verify.h"
+
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+struct Judged {
+    Verdict verdict;
+    std::vector<double> margins; // of each token said, where the run records them
+    double overlap = 0;          // sum over judged tokens of sum min(p, q)
+    int overlaps = 0;            // how many these are; 0: not known
+};
+
+class Judge {
+  public:
+    explicit Judge(const JudgingOptions& options) : options_(options) {}
+
+    // Of the drafted tokens and their rows, the first of which decides what stands at `position`. Throws
+    // std::runtime_error on values that are no numbers. Local, on the coordinator.
+    Judged judge(const RowGather& rows, const Draft& draft, const Request& request, std::uint64_t position);
+
+  private:
+    Judged judge_best(const RowGather& rows, std::span<const TokenId> drafted) const;
+    void read_rows(const RowGather& rows, std::size_t n_rows, const Request& request);
+    void add_overlaps(const Draft& draft, Judged& judged) const;
+
+    JudgingOptions options_;
+    std::vector<float> p_; // [rows][vocab_size]
+};
+
+} // namespace entrodraft::spec

@@ -1,0 +1,55 @@
+// Where a drafter's logits come from: a model, a table of counts, or, for tests, random numbers.
+//
+// Says nothing of what is chosen from them. A source follows one text at a time, forwards and back.
+#pragma once
+
+#include "entrodraft/model/decoder.h"
+#include "entrodraft/spec/packet.h"
+
+#include <memory>
+#include <span>
+#include <string>
+
+namespace entrodraft::spec {
+
+class TokenTable;
+
+// Rows of logits, until the source is asked again.
+struct SourceRows {
+    std::span<const float> logits; // [rows][stride], of which the first vocab count
+    std::size_t stride = 0;
+    std::size_t vocab = 0;
+    std::span<const model::kernels::LogitStats> summaries; // [rows]; empty where none was asked for
+
+    std::span<const float> row(std::size_t i) const { return logits.subspan(i * stride, vocab); }
+    model::kernels::LogitStats summary(std::size_t i) const {
+        return summaries.empty() ? model::kernels::LogitStats{} : summaries[i];
+    }
+};
+
+class LogitSource {
+  public:
+    virtual ~LogitSource() = default;
+    virtual std::string name() const = 0;
+    // Bytes of weights that a pass reads; 0 where there are none.
+    virtual std::size_t weight_bytes() const { return 0; }
+    // Most tokens it can read.
+    virtual std::size_t context() const = 0;
+    // Most rows of logits that one pass gives.
+    virtual std::size_t most_rows() const = 0;
+    // Nothing of the text before stands.
+    virtual void begin_sequence() = 0;
+    // Reads all but the last token, so that the first pass does not pay for it.
+    virtual void prefill(std::span<const TokenId> prompt) = 0;
+    // What follows each of the last `n` tokens: one pass. At most context() tokens, 1 to most_rows() rows.
+    virtual SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitSummary summary) = 0;
+};
+
+// A model on this rank alone; `decoder` is the caller's and outlives the source. `vocab` is how many tokens count.
+std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab);
+// Log-probabilities of the table, which outlives the source: order 1 unigrams, 2 bigrams.
+std::unique_ptr<LogitSource> make_table_source(const TokenTable& table, int order, int vocab);
+// Logits that depend on position and last token alone and mean nothing, some rows sharp, some flat. For tests.
+std::unique_ptr<LogitSource> make_random_source(int vocab);
+
+} // namespace entrodraft::spec

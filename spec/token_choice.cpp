@@ -1,0 +1,59 @@
+// One model's choices: see token_choice.h.
+#include "entrodraft/spec/token_choice.h"
+
+#include "entrodraft/spec/gumbel.h"
+#include "entrodraft/spec/philox.h"
+
+namespace entrodraft::spec {
+
+using model::kernels::LogitStats;
+
+void TokenChooser::begin_sequence(const Request& request, std::span<const TokenId> eos_tokens) {
+    request_ = &request;
+    processor_.reset();
+    if (!request.processing.is_off()) processor_.emplace(request.processing, request.prompt, eos_tokens);
+}
+
+model::LogitSummary TokenChooser::summary(bool whole_distribution, Acceptance acceptance) const {
+    if (processor_) return model::LogitSummary::none;
+    if (whole_distribution) return model::LogitSummary::entropy;
+    return draws(acceptance) ? model::LogitSummary::none : model::LogitSummary::max;
+}
+
+SeenRow TokenChooser::see(std::span<const float> logits, const LogitStats& head, std::span<const TokenId> prefix,
+                          bool whole_distribution) {
+    if (!processor_) return {logits, head};
+    processor_->follow(prefix);
+    processed_.assign(logits.begin(), logits.end());
+    processor_->ban(processed_);
+    LogitStats stats;
+    if (whole_distribution)
+        stats = model::kernels::best_kernels().logit_stats(processed_.data(), static_cast<int>(processed_.size()), 0);
+    processor_->weigh(processed_);
+    return {processed_, stats};
+}
+
+TokenId TokenChooser::best(const SeenRow& row, std::uint64_t position, Acceptance acceptance) const {
+    const SamplingOptions& sampling = request_->sampling;
+    if (acceptance == Acceptance::gumbel && !sampling.greedy())
+        return noisy_best_adjusted({row.logits, 0, position}, sampling,
+                                   GumbelNoise(sampling.seed, request_->sequence_key))
+            .token;
+    return processor_ ? arg_max(row.logits) : row.stats.arg_max;
+}
+
+void TokenChooser::distribution(const SeenRow& row, std::span<float> q) const {
+    adjust(row.logits, request_->sampling, q);
+}
+
+TokenId TokenChooser::sample_of(std::span<const float> q, std::uint64_t position, std::uint64_t round_start,
+                                const ChoiceSetting& setting) const {
+    const RandomStream random(setting.seed, setting.random_key, Purpose::draft_sample, setting.level);
+    return sample(q, random.uniform(position, 0, counted_round_start(setting.acceptance, round_start)));
+}
+
+std::uint32_t counted_round_start(Acceptance acceptance, std::uint64_t round_start) {
+    return acceptance == Acceptance::block ? static_cast<std::uint32_t>(round_start) : 0;
+}
+
+} // namespace entrodraft::spec
