@@ -22,15 +22,15 @@ struct Bench {
     explicit Bench(const spec::DraftLimits& drafter_options = {.vocab_size = 512, .eos_tokens = {}},
                    int max_positions = 0)
         : model(kDraft, {.threads = 2, .max_positions = max_positions}), check(kDraft),
-          drafter(spec::make_model_drafter(model.decoder, drafter_options, clock)) {
-        drafter->begin_sequence();
+          drafter(model_drafter_of(model.decoder, drafter_options, clock)) {
+        drafter->begin_sequence(request);
     }
 
     Draft draft(const std::vector<TokenId>& tokens, const spec::StopRuleOptions& options, int most_tokens = 100) {
         StopRule rule(options);
         rule.begin_sequence();
         Draft result;
-        drafter->draft({tokens, most_tokens, &request, {}}, rule, result);
+        drafter->draft({tokens, most_tokens, &request, choice_of(request), {}}, rule, result);
         return result;
     }
 
@@ -102,7 +102,7 @@ TEST(ModelDrafter, ForgetsWhatWasRejected) {
 TEST(ModelDrafter, BeginsEverySequenceAfresh) {
     Bench bench, fresh;
     bench.draft(golden_prompt(0), constant_rule(5));
-    bench.drafter->begin_sequence();
+    bench.drafter->begin_sequence(bench.request);
     EXPECT_EQ(bench.model.decoder.cache().length(0), 0);
     EXPECT_EQ(bench.draft(golden_prompt(3), constant_rule(9)).tokens, golden_text(3, 9));
 }
@@ -247,13 +247,13 @@ TEST(ModelDrafter, SamplesFromTheAdjustedDistributionsThatItReports) {
 TEST(ModelDrafter, TimesItselfOnTheClockItWasGiven) {
     TestModel model(kDraft);
     dist::ManualClock still;
-    const auto drafter = spec::make_model_drafter(model.decoder, {.vocab_size = 512, .eos_tokens = {}}, still);
-    drafter->begin_sequence();
+    const auto drafter = model_drafter_of(model.decoder, {.vocab_size = 512, .eos_tokens = {}}, still);
+    const Request request;
+    drafter->begin_sequence(request);
     StopRule rule(rule_of(StopRuleKind::static_threshold));
     Draft draft;
-    const Request request;
     const std::vector<TokenId> prompt = golden_prompt();
-    drafter->draft({prompt, 5, &request, {}}, rule, draft);
+    drafter->draft({prompt, 5, &request, choice_of(request), {}}, rule, draft);
     EXPECT_EQ(draft.seconds, 0);
     EXPECT_EQ(draft.entropy_seconds, 0);
     Bench bench;

@@ -19,10 +19,21 @@ using spec::TokenId;
 
 struct RunOptions {
     spec::StopRuleOptions rule = {};
+    spec::Acceptance acceptance = spec::Acceptance::rejection;
     double lenience = 1;
     bool record_margins = false;
     double timeout_seconds = 60;
 };
+
+inline std::unique_ptr<spec::Drafter> model_drafter_of(model::Decoder& decoder, const spec::DraftLimits& limits,
+                                                       const dist::Clock& clock) {
+    return spec::make_chain_drafter(spec::make_model_source(decoder, limits.vocab_size), limits, clock);
+}
+
+inline spec::ChoiceSetting choice_of(const spec::Request& request,
+                                     spec::Acceptance acceptance = spec::Acceptance::rejection) {
+    return {acceptance, request.sampling.seed, request.sequence_key};
+}
 
 // Target cut over `tp`, draft on this rank alone; `replica` and `tp` null: this rank alone.
 class TestPair {
@@ -36,7 +47,7 @@ class TestPair {
 
     int vocab_size() const { return std::min(target.config.vocab_size, tokenizer.size()); }
 
-    std::unique_ptr<spec::Drafter> model_drafter() { return spec::make_model_drafter(draft.decoder, limits(), clock); }
+    std::unique_ptr<spec::Drafter> model_drafter() { return model_drafter_of(draft.decoder, limits(), clock); }
     spec::DraftLimits limits() const {
         spec::DraftLimits limits;
         limits.vocab_size = vocab_size();
@@ -47,6 +58,7 @@ class TestPair {
 
     std::unique_ptr<spec::Engine> engine(const RunOptions& options, spec::Drafter* drafter) {
         spec::EngineOptions engine_options;
+        engine_options.acceptance = options.acceptance;
         engine_options.lenience = options.lenience;
         engine_options.stop_rule = options.rule;
         engine_options.vocab_size = vocab_size();
@@ -157,7 +169,7 @@ class ScriptedDrafter final : public spec::Drafter {
     ScriptedDrafter(int length, std::function<TokenId(std::size_t position)> token_at)
         : length_(length), token_at_(std::move(token_at)) {}
     std::string name() const override { return "scripted"; }
-    void begin_sequence() override {}
+    void begin_sequence(const spec::Request&) override {}
     void prefill(std::span<const TokenId>) override {}
     void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
         rule.begin_round();

@@ -124,7 +124,7 @@ class ListeningDrafter final : public spec::Drafter {
         : inner_(inner), on_draft_(std::move(on_draft)) {}
     std::string name() const override { return "listening"; }
     std::vector<int> hidden_layers() const override { return {3, 0}; }
-    void begin_sequence() override { inner_.begin_sequence(); }
+    void begin_sequence(const spec::Request& request) override { inner_.begin_sequence(request); }
     void prefill(std::span<const TokenId> prompt) override { inner_.prefill(prompt); }
     void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
         on_draft_(request);

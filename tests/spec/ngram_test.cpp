@@ -57,15 +57,20 @@ TEST(NgramIndex, RefusesLengthsByTheirOptions) {
     EXPECT_EQ(why_invalid(NgramOptions{}), "");
 }
 
+std::unique_ptr<spec::Drafter> ngram_drafter(const NgramOptions& options, const spec::DraftLimits& limits,
+                                             const dist::Clock& clock) {
+    return spec::make_lookup_drafter("ngram", std::make_unique<NgramIndex>(options), limits, clock);
+}
+
 spec::Draft drafted(const std::vector<TokenId>& text, const NgramOptions& options, int k, bool sampled = false) {
     const dist::SteadyClock clock;
-    const auto drafter = spec::make_ngram_drafter(options, {.vocab_size = 16, .eos_tokens = {15}}, clock);
-    drafter->begin_sequence();
+    const auto drafter = ngram_drafter(options, {.vocab_size = 16, .eos_tokens = {15}}, clock);
     spec::Request request;
     if (sampled) request.sampling.temperature = 1;
+    drafter->begin_sequence(request);
     spec::StopRule rule(constant_rule(k));
     spec::Draft draft;
-    drafter->draft({text, 100, &request, {}}, rule, draft);
+    drafter->draft({text, 100, &request, choice_of(request), {}}, rule, draft);
     if (sampled) { // q lives in the drafter
         EXPECT_EQ(draft.q.size(), draft.tokens.size() * 16);
         for (std::size_t i = 0; i < draft.q.size(); ++i)
@@ -97,7 +102,7 @@ TEST(NgramDrafter, LeavesGreedyTextAsItIs) {
         fast.push_back(request_of({first, 9, first, 9}, 60));
     }
     const auto want = pair.run(plain);
-    const auto ngram = spec::make_ngram_drafter({}, pair.limits(), pair.clock);
+    const auto ngram = ngram_drafter({}, pair.limits(), pair.clock);
     for (const spec::StopRuleOptions& rule : rule_settings(15)) {
         RunOptions options;
         options.rule = rule;
@@ -116,7 +121,7 @@ TEST(NgramDrafter, LeavesGreedyTextAsItIs) {
 // With one-hot q the accepted token and the residual together must be p: each first token as often as p says.
 TEST(NgramDrafter, LeavesTheDistributionOfSampledTextAsItIs) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
-    const auto ngram = spec::make_ngram_drafter({}, pair.limits(), pair.clock);
+    const auto ngram = ngram_drafter({}, pair.limits(), pair.clock);
     const std::vector<TokenId> prompt = {7, 9, 40, 7, 9};
     std::vector<spec::Request> requests;
     constexpr int kSamples = 4000;

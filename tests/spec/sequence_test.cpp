@@ -204,9 +204,9 @@ TEST(Sequence, HandsOutAsManyMarginsAsTokens) {
     Request request = with_stops({}, 2);
     request.prompt = {4};
     Sequence sequence(request, {}, nullptr, tokenizer(), nullptr);
-    sequence.logit_margins = {1.0F, 2.0F, 3.0F, 4.0F}; // of a round that the budget cut short
+    sequence.logit_margins = {1, 2, 3, 4}; // of a round that the budget cut short
     sequence.say(byte_tokens("abcd"), kEos, kContext);
-    EXPECT_EQ(sequence.finish().logit_margins, (std::vector<float>{1.0F, 2.0F}));
+    EXPECT_EQ(sequence.finish().logit_margins, (std::vector<double>{1, 2}));
 }
 
 } // namespace

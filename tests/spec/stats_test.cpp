@@ -41,16 +41,16 @@ TEST(Stats, CountsRounds) {
 
 TEST(Stats, MakesItsFigures) {
     const Stats stats = example();
-    EXPECT_DOUBLE_EQ(stats.acceptance_rate(), 5.0 / 8);
-    EXPECT_DOUBLE_EQ(stats.mean_accepted_length(), 5.0 / 3 + 1);
+    EXPECT_DOUBLE_EQ(stats.draft_acceptance_rate(), 5.0 / 8);
+    EXPECT_DOUBLE_EQ(stats.mean_acceptance_length(), 5.0 / 3 + 1);
     EXPECT_DOUBLE_EQ(stats.tokens_per_target_pass(), 3.0);
     EXPECT_NEAR(stats.ms_per_token(), 200.0, 1e-9);
 }
 
 TEST(Stats, OfNothingAreZeroAndNotNan) {
     const Stats stats;
-    EXPECT_EQ(stats.acceptance_rate(), 0);
-    EXPECT_EQ(stats.mean_accepted_length(), 0);
+    EXPECT_EQ(stats.draft_acceptance_rate(), 0);
+    EXPECT_EQ(stats.mean_acceptance_length(), 0);
     EXPECT_EQ(stats.tokens_per_target_pass(), 0);
     EXPECT_EQ(stats.ms_per_token(), 0);
     EXPECT_EQ(predicted_speedup(stats, {0.1, {1}}), 0);
