@@ -123,6 +123,10 @@ template <typename Number> bool parse_whole(const std::string& text, Number& val
 
 } // namespace
 
+void ParsedOptions::add_nth(const ParsedOptions& from, const std::string& name, std::size_t index) {
+    values_[name].push_back(from.values_.at(name).at(index));
+}
+
 const ParsedOptions::Value* ParsedOptions::find(const std::string& name) const {
     const auto found = values_.find(name);
     return found == values_.end() ? nullptr : &found->second.front();

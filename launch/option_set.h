@@ -41,6 +41,8 @@ class ParsedOptions {
 
     // Adds a value. `place` is "" for the command line, else " (FILE line N)".
     void add(const std::string& name, const std::string& value, const std::string& place);
+    // Adds the value of `name` that `from` was given as number `index`, from 0.
+    void add_nth(const ParsedOptions& from, const std::string& name, std::size_t index);
     // Values of options that this does not hold yet: how a --config file yields to the command line.
     void add_missing(const ParsedOptions& other);
     // All names and values in a fixed order, for comparing ranks.

@@ -7,6 +7,7 @@
 #include "entrodraft/launch/option_set.h"
 #include "entrodraft/model/config.h"
 #include "entrodraft/spec/generate.h"
+#include "entrodraft/spec/logit_processing.h"
 #include "entrodraft/spec/ngram_index.h"
 #include "entrodraft/spec/sampling.h"
 #include "entrodraft/spec/stop_rule.h"
@@ -29,7 +30,7 @@ struct ChatTemplateOptions {
 // Which models, on what.
 struct ModelOptions {
     std::string target;                     // directory
-    std::string draft;                      // directory; empty: plain decoding
+    std::vector<std::string> drafts;        // directories, the largest first; several: a cascade
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
     int threads = 0; // 0: cores / local ranks
@@ -42,26 +43,37 @@ struct ModelOptions {
 struct RequestDefaults {
     int max_new_tokens = 128;
     spec::SamplingOptions sampling;
+    spec::LogitProcessing processing;
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
     bool chat = false;                 // a prompt is one message of the user
     std::optional<std::string> system; // of conversations that bring no system message
 };
 
-// What proposes tokens.
-enum class DrafterKind { none, model, ngram };
+// What proposes tokens: the first of these that has anything to propose. None: plain decoding.
+enum class DrafterKind { model, ngram, suffix, bigram, unigram, random };
 struct DrafterChoice {
-    DrafterKind kind = DrafterKind::none;
+    std::vector<DrafterKind> kinds;
+    std::vector<std::size_t> drafts; // of `model`: places in ModelOptions::drafts, a cascade of them
+
+    bool has(DrafterKind kind) const;
+};
+std::string to_string(DrafterKind kind);
+
+// What drafters without a model draw on.
+struct DrafterSources {
     spec::NgramOptions ngram;
+    std::string lookup_corpus; // file of text for suffix; empty: none
+    std::string draft_table;   // file of build-table for bigram and unigram
 };
 
 struct SpeculationOptions {
     DrafterChoice drafter;
-    spec::StopRuleOptions stop_rule; // thresholds in nats, whatever the unit
-    std::string costs;               // file, of expected-gain; empty: measured as the run goes
+    DrafterSources sources;
+    std::vector<spec::StopRuleOptions> stop_rules; // of each level of a cascade; thresholds in nats, whatever the unit
+    std::vector<std::string> costs; // files, of each level, for expected-gain; empty: measured as the run goes
     EntropyUnit entropy_unit = EntropyUnit::nats;
-    spec::Acceptance acceptance = spec::Acceptance::rejection;
-    double lenience = 1;
+    spec::AcceptanceOptions acceptance;
 };
 
 struct GenerateOptions {
@@ -71,6 +83,7 @@ struct GenerateOptions {
     std::optional<std::string> prompt;
     std::string input; // "-": stdin; empty: the prompt
     std::string output = "-";
+    std::string trace; // file of rounds; empty: none
     bool resume = false;
     bool check = false;
     bool quiet = false;
@@ -102,8 +115,11 @@ struct CompareOptions {
     int most_prompts = 0; // 0: all
     int max_new_tokens = 128;
     std::vector<double> temperatures = {0, 1};
-    std::vector<spec::StopRuleOptions> rules; // what runs beside plain decoding
-    std::string costs;                        // file; empty: measured first
+    std::vector<DrafterChoice> drafters;
+    DrafterSources sources;
+    std::vector<std::vector<spec::StopRuleOptions>> rules; // each for every level of a cascade
+    std::vector<spec::Acceptance> acceptances;
+    std::vector<std::string> costs; // files, of each level; empty: measured first
     std::string output;                       // results as JSON; empty: none
     bool tune = false;
     bool json = false;
@@ -153,6 +169,16 @@ InspectOptions inspect_options(const ParsedOptions& given);
 double threshold_in_nats(double threshold, spec::StopRuleKind kind, EntropyUnit unit);
 double threshold_in_unit(double threshold_nats, spec::StopRuleKind kind, EntropyUnit unit);
 
+// Options of a drafter and its rules, shared by the commands that decode. `n_drafts` is how many --draft there are.
+// Throw BadOption. Local.
+SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n_drafts);
+DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& choices);
+std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::size_t n_drafts);
+std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptions& given, std::size_t n_levels);
+std::vector<spec::Acceptance> compared_acceptances(const ParsedOptions& given);
+
+// The drafter in a few words: "ngram,model". Local.
+std::string describe(const DrafterChoice& drafter);
 // The rule and its setting in a few words: "static, threshold 2.25 nats". Local.
 std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit);
 

@@ -58,8 +58,7 @@ class TestPair {
 
     std::unique_ptr<spec::Engine> engine(const RunOptions& options, spec::Drafter* drafter) {
         spec::EngineOptions engine_options;
-        engine_options.acceptance = options.acceptance;
-        engine_options.lenience = options.lenience;
+        engine_options.acceptance = {options.acceptance, options.lenience, {}};
         engine_options.stop_rule = options.rule;
         engine_options.vocab_size = vocab_size();
         engine_options.record_margins = options.record_margins;

@@ -300,14 +300,13 @@ struct GainRule {
     // Drafts at `entropy` until the rule ends it; returns how many tokens are proposed, of which `share` stand.
     int round(double entropy, double share) {
         rule.begin_round();
-        int drafted = 0, passes = 0;
+        int drafted = 0;
         while (rule.end() == DraftEnd::none && rule.wants_another()) {
-            ++passes;
             const Judgement judgement = rule.judge({entropy, 0.5});
             if (judgement != Judgement::drop) ++drafted;
             if (judgement != Judgement::go_on) break;
         }
-        rule.end_round({drafted, static_cast<int>(drafted * share), false, passes, 0, 0});
+        rule.end_round({drafted, static_cast<int>(drafted * share), false, 0, 0});
         return drafted;
     }
 };
