@@ -75,7 +75,7 @@ void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& p
     std::vector<double> draft_samples, first_draft_samples;
     PassTimer target(*models.target, models.clock, plan.context);
     std::optional<PassTimer> draft;
-    if (models.draft) draft.emplace(*models.draft, models.clock, plan.context);
+    if (!models.drafts.empty()) draft.emplace(models.drafts.front(), models.clock, plan.context);
     for (int i = 0; i < kWarmUps; ++i)
         target.time(1 + i % plan.rows);
     for (int i = 0; i < plan.repetitions; ++i) {
@@ -93,7 +93,7 @@ void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& p
     latency.first_draft =
         largest_over_ranks(session, quantiles_of(std::move(first_draft_samples)), plan.timeout_seconds);
     models.target->cache().truncate(kSlot, 0);
-    if (models.draft) models.draft->cache().truncate(kSlot, 0);
+    if (!models.drafts.empty()) models.drafts.front().cache().truncate(kSlot, 0);
 }
 
 void time_collectives(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
@@ -221,7 +221,8 @@ Latency measure_latency(dist::Session& session, ModelPair& models, const Latency
             throw BadOption("--rows " + std::to_string(plan.rows) + ": a pass has at most " +
                             std::to_string(models.target->most_rows()) + " rows");
         int positions = models.target->config().max_positions;
-        if (models.draft) positions = std::min(positions, models.draft->config().max_positions);
+        for (const model::Decoder& draft : models.drafts)
+            positions = std::min(positions, draft.config().max_positions);
         if (plan.context > positions - plan.rows)
             throw BadOption("--context " + std::to_string(plan.context) + ": the models have " +
                             std::to_string(positions) + " positions, so at most " +
@@ -232,6 +233,32 @@ Latency measure_latency(dist::Session& session, ModelPair& models, const Latency
     time_passes(session, models, plan, latency);
     time_collectives(session, models, plan, latency);
     return latency;
+}
+
+std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, const LatencyPlan& plan) {
+    std::vector<spec::Costs> levels;
+    if (!models.layout.is_coordinator()) return levels;
+    levels.push_back(latency.costs());
+    for (std::size_t level = 1; level < models.drafts.size(); ++level) {
+        PassTimer verifying(models.drafts[level - 1], models.clock, plan.context);
+        PassTimer drafting(models.drafts[level], models.clock, plan.context);
+        std::vector<std::vector<double>> rows_samples(static_cast<std::size_t>(plan.rows));
+        std::vector<double> first_samples, next_samples;
+        for (int i = 0; i < plan.repetitions; ++i)
+            for (int rows = 1; rows <= plan.rows; ++rows) {
+                rows_samples[static_cast<std::size_t>(rows - 1)].push_back(verifying.time(rows));
+                first_samples.push_back(drafting.time(1));
+                next_samples.push_back(drafting.time(1));
+            }
+        spec::Costs& costs = levels.emplace_back();
+        costs.t_first_draft = quantiles_of(first_samples).median;
+        costs.t_draft = quantiles_of(next_samples).median;
+        for (std::vector<double>& samples : rows_samples)
+            costs.t_target.push_back(quantiles_of(std::move(samples)).median);
+    }
+    for (model::Decoder& draft : models.drafts)
+        draft.cache().truncate(kSlot, 0);
+    return levels;
 }
 
 int run_bench_latency(dist::Session& session, const Arguments& arguments) {

@@ -38,6 +38,10 @@ struct Latency {
     spec::Costs costs() const;
 };
 
+// Costs of each level of drafting: the first draft for the target (`latency`), the second for the first, and so on. On
+// the coordinator; empty elsewhere. Local.
+std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, const LatencyPlan& plan);
+
 // Passes of 1 to rows rows, interleaved, all with `context` tokens in the cache. Collective over the world.
 Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan);
 

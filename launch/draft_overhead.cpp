@@ -16,13 +16,14 @@ constexpr int kTokens = 4;
 constexpr int kPairs = 2000;
 constexpr int kWarmUps = 50;
 
-spec::StopRule rule_of(spec::StopRuleKind kind) {
+// Drafts kTokens, whatever it thinks of them.
+spec::StopRule rule_of(spec::StopRuleKind kind, spec::GainModel& gain) {
     spec::StopRuleOptions options;
     options.kind = kind;
     options.max_tokens = kTokens;
     options.num_draft_tokens = kTokens;
     if (kind == spec::StopRuleKind::static_threshold) options.threshold = 1e9;
-    return spec::StopRule(options);
+    return spec::StopRule(options, &gain);
 }
 
 // Reads as many bytes as a target pass does, so that a draft finds the caches as a round leaves them.
@@ -53,22 +54,24 @@ class TargetTraffic {
 
 } // namespace
 
-DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt) {
+DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt, spec::StopRuleKind kind) {
     spec::Request request = prompt;
     request.sampling = {};
     request.ignore_eos = true;
-    const std::unique_ptr<spec::Drafter> drafter = models.make_drafter({DrafterKind::model, {}});
-    drafter->begin_sequence();
+    const spec::DraftLimits limits = models.draft_limits();
+    const std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(
+        spec::make_model_source(models.drafts.front(), limits.vocab_size), limits, models.clock);
+    drafter->begin_sequence(request);
     drafter->prefill(request.prompt);
-    spec::StopRule without = rule_of(spec::StopRuleKind::constant);
-    spec::StopRule with = rule_of(spec::StopRuleKind::static_threshold);
+    spec::GainModel everything_pays({kTokens, 0, spec::Costs{0, {1}}});
+    spec::StopRule without = rule_of(spec::StopRuleKind::constant, everything_pays);
+    spec::StopRule with = rule_of(kind, everything_pays);
     spec::Draft draft;
     TargetTraffic traffic(models);
     const auto time = [&](spec::StopRule& rule) {
         traffic.read();
         const double begin = models.clock.now_seconds();
-        drafter->draft({.tokens = request.prompt, .most_tokens = kTokens, .request = &request, .target_hidden = {}},
-                       rule, draft);
+        drafter->draft({request.prompt, kTokens, &request, {}, {}}, rule, draft);
         return (models.clock.now_seconds() - begin) / kTokens;
     };
     std::vector<double> ratios, steps;
@@ -80,7 +83,7 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
         ratios.push_back(with_first ? first / second : second / first);
         steps.push_back(with_first ? second : first);
     }
-    return {100 * (quantiles_of(ratios).median - 1), quantiles_of(steps).median, kPairs};
+    return {kind, 100 * (quantiles_of(ratios).median - 1), quantiles_of(steps).median, kPairs};
 }
 
 } // namespace entrodraft::launch

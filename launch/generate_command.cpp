@@ -3,6 +3,7 @@
 // Opens models and files, hands requests to the engine and writes what comes back. How text is made is spec's affair.
 #include "entrodraft/launch/command_options.h"
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/drafters.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/model_pair.h"
 #include "entrodraft/launch/phase.h"
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -46,6 +48,7 @@ class Desk {
     std::optional<spec::Request> next_request();
     bool waiting() { return reader_ && reader_->lines().waiting(); }
     void on_text(const spec::Request& request, std::string_view text);
+    void on_round(const spec::Request& request, const spec::RoundTrace& trace);
     void on_complete(const spec::Request& request, spec::Completion completion);
     // Ends the streamed text and reports.
     void finish(RunSummary summary);
@@ -53,11 +56,14 @@ class Desk {
 
   private:
     bool streams() const { return options_->prompt.has_value(); }
+    // Whether sampled text is the same whatever is drafted.
+    bool follows_noise() const { return options_->speculation.acceptance.kind == spec::Acceptance::gumbel; }
     void write_bad_line(const BadLine& bad);
     void compare(const spec::Request& request, const spec::Completion& plain);
 
     const GenerateOptions* options_;
     ResultWriter writer_;
+    std::optional<ResultWriter> trace_;
     std::unique_ptr<LineReader> lines_; // until begin()
     std::optional<RequestReader> reader_;
     std::optional<spec::Request> prompt_;       // of --prompt, until it is handed out
@@ -84,6 +90,7 @@ Desk::Desk(const GenerateOptions& options)
     : options_(&options), writer_(output_beside_input(options), options.resume ? Existing::resume : Existing::refuse),
       progress_(options.quiet || options.prompt.has_value()) {
     if (!streams()) lines_ = std::make_unique<LineReader>(options.input);
+    if (!options.trace.empty()) trace_.emplace(options.trace, Existing::refuse);
 }
 
 void Desk::begin(const ModelPair& models) {
@@ -128,6 +135,10 @@ void Desk::on_text(const spec::Request& request, std::string_view text) {
     if (streams() && !request.plain) writer_.write_text(text);
 }
 
+void Desk::on_round(const spec::Request& request, const spec::RoundTrace& trace) {
+    trace_->write_text(trace_line(request, trace) + "\n");
+}
+
 void Desk::on_complete(const spec::Request& request, spec::Completion completion) {
     if (request.plain) return compare(request, completion);
     counts_.stats += completion.stats;
@@ -145,7 +156,7 @@ void Desk::on_complete(const spec::Request& request, spec::Completion completion
                                     : static_cast<double>(lines.bytes_read()) / static_cast<double>(lines.file_bytes());
         progress_.update(fraction, next_order_, counts_.stats.new_tokens);
     }
-    if (options_->check && request.sampling.greedy()) {
+    if (options_->check && (request.sampling.greedy() || follows_noise())) {
         to_check_ = request;
         drafted_ = std::move(completion);
     }
@@ -163,7 +174,9 @@ void Desk::compare(const spec::Request& request, const spec::Completion& plain) 
     std::ostringstream text;
     text << "check: id " << request.id << " differs from decoding without a draft at new token " << first
          << " (from 0)";
-    if (first < plain.logit_margins.size()) text << ", where the best logit leads by " << plain.logit_margins[first];
+    if (first < plain.logit_margins.size() && !std::isnan(plain.logit_margins[first]))
+        text << ", where the best " << (request.sampling.greedy() ? "logit" : "logit and noise") << " leads by "
+             << plain.logit_margins[first];
     progress_.clear();
     say(text.str());
 }
@@ -195,8 +208,7 @@ spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPa
                                    const std::optional<spec::Costs>& costs) {
     spec::EngineOptions engine;
     engine.acceptance = options.speculation.acceptance;
-    engine.lenience = options.speculation.lenience;
-    engine.stop_rule = options.speculation.stop_rule;
+    engine.stop_rule = options.speculation.stop_rules.front();
     engine.costs = costs;
     engine.vocab_size = models.vocab_size;
     engine.record_margins = options.check;
@@ -216,10 +228,8 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     in_agreement(session, timeout, [&] {
         if (layout_of(session, placement).is_coordinator()) desk.emplace(*options);
     });
-    std::optional<spec::Costs> costs;
-    in_agreement(session, timeout, [&] {
-        if (!options->speculation.costs.empty()) costs = spec::read_costs(options->speculation.costs);
-    });
+    std::vector<std::optional<spec::Costs>> costs;
+    in_agreement(session, timeout, [&] { costs = read_costs_files(options->speculation.costs); });
     const auto models = open_models(session, options->models, placement);
     const bool coordinates = models->layout.is_coordinator();
     in_agreement(session, timeout, [&] {
@@ -230,18 +240,25 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         callbacks.next_request = [&] { return desk->next_request(); };
         callbacks.waiting = [&] { return desk->waiting(); };
         callbacks.on_text = [&](const spec::Request& request, std::string_view text) { desk->on_text(request, text); };
+        if (!options->trace.empty())
+            callbacks.on_round = [&](const spec::Request& request, const spec::RoundTrace& trace) {
+                desk->on_round(request, trace);
+            };
         callbacks.on_complete = [&](const spec::Request& request, spec::Completion completion) {
             desk->on_complete(request, std::move(completion));
         };
     }
-    const std::unique_ptr<spec::Drafter> drafter = models->make_drafter(options->speculation.drafter);
+    const SpeculationOptions& speculation = options->speculation;
+    const Drafters drafters(session, *models, speculation.sources, timeout);
+    const std::unique_ptr<spec::Drafter> drafter =
+        drafters.make(speculation.drafter, speculation.stop_rules, costs);
     const spec::EngineParts parts = {&models->layout,
                                      models->replica.get(),
                                      &*models->target,
                                      drafter.get(),
                                      coordinates ? &*models->tokenizer : nullptr,
                                      &models->clock};
-    spec::Engine engine(engine_options(*options, *models, costs), parts);
+    spec::Engine engine(engine_options(*options, *models, costs.front()), parts);
     RunSummary summary;
     const double start = models->clock.now_seconds();
     summary.interrupted = engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;
@@ -251,10 +268,9 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     summary.wall_seconds = models->clock.now_seconds() - start;
     summary.ranks = session.world_size();
     summary.threads = models->team->size();
-    summary.drafting = options->speculation.drafter.kind != DrafterKind::none;
-    summary.rule = options->speculation.stop_rule;
-    summary.entropy_unit = options->speculation.entropy_unit;
-    summary.lenience = options->speculation.lenience;
+    summary.speculation = speculation;
+    summary.costs = costs.front();
+    summary.operations_ratio = operations_ratio(*models);
     desk->finish(summary);
     return static_cast<int>(from_writer(session, timeout, desk->exit_code()));
 }

@@ -76,21 +76,17 @@ PromptLimits ModelPair::prompt_limits() const {
     return limits;
 }
 
-std::unique_ptr<spec::Drafter> ModelPair::make_drafter(const DrafterChoice& choice) {
-    if (!layout.is_coordinator()) return nullptr;
+spec::DraftLimits ModelPair::draft_limits() const {
     spec::DraftLimits limits;
     limits.vocab_size = vocab_size;
     for (std::int64_t token : target->config().eos_token_ids)
         limits.eos_tokens.push_back(static_cast<spec::TokenId>(token));
-    switch (choice.kind) {
-    case DrafterKind::none:
-        return nullptr;
-    case DrafterKind::model:
-        return spec::make_model_drafter(*draft, limits, clock);
-    case DrafterKind::ngram:
-        return spec::make_ngram_drafter(choice.ngram, limits, clock);
-    }
-    throw std::invalid_argument("make_drafter: no such drafter");
+    return limits;
+}
+
+double operations_ratio(const ModelPair& models) {
+    if (models.drafts.empty()) return 0;
+    return models.drafts.front().operations_per_row() / (models.target->operations_per_row() * models.layout.tp_size);
 }
 
 dist::RankLayout layout_of(const dist::Session& session, const Placement& placement) {
@@ -100,18 +96,23 @@ dist::RankLayout layout_of(const dist::Session& session, const Placement& placem
 std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options,
                                        const Placement& placement) {
     const double timeout = options.collective_timeout_seconds;
-    const bool has_draft = !options.draft.empty();
     auto pair = std::make_unique<ModelPair>();
-    OpenedModel target, draft;
+    OpenedModel target;
+    std::vector<OpenedModel> drafts;
     in_agreement(session, timeout, [&] {
         pair->layout = layout_of(session, placement);
         target = open_model(options.target, "--target");
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
-        if (has_draft) draft = open_model(options.draft, "--draft");
-        if (has_draft) require_one_vocabulary(target, draft);
+        for (const std::string& name : options.drafts) {
+            drafts.push_back(open_model(name, "--draft"));
+            require_one_vocabulary(target, drafts.back());
+        }
         require_heads_for_all(target.config, pair->layout, options.target);
     });
-    require_same(session, timeout, "the checkpoint", target.summary() + (has_draft ? draft.summary() : ""));
+    std::string summary = target.summary();
+    for (const OpenedModel& draft : drafts)
+        summary += draft.summary();
+    require_same(session, timeout, "the checkpoint", summary);
 
     const dist::RankLayout& layout = pair->layout;
     pair->vocab_size = std::min(target.config.vocab_size, target.tokenizer->size());
@@ -119,7 +120,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->tp = session.split(layout.holds_target() ? layout.replica : -1);
     const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
     pair->target_type = options.dtype.value_or(target.config.stored_type);
-    pair->draft_type = has_draft ? options.draft_dtype.value_or(draft.config.stored_type) : pair->target_type;
+    pair->draft_type =
+        drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);
     in_agreement(session, timeout, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
         const auto load = [&](const OpenedModel& opened, const char* what, model::WeightType type,
@@ -132,8 +134,10 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
             return model::Decoder::load(*opened.checkpoint, opened.config, decoder, ranks, *pair->team);
         };
         if (layout.holds_target()) pair->target.emplace(load(target, "target", pair->target_type, *pair->tp));
-        if (has_draft && layout.is_coordinator())
-            pair->draft.emplace(load(draft, "draft", pair->draft_type, pair->self));
+        for (const OpenedModel& draft : drafts)
+            if (layout.is_coordinator())
+                pair->drafts.push_back(
+                    load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type), pair->self));
         pair->tokenizer = std::move(target.tokenizer);
     });
     return pair;

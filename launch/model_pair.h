@@ -29,15 +29,19 @@ struct ModelPair {
     std::optional<model::Tokenizer> tokenizer;
     Chat chat; // the target's
     std::optional<model::Decoder> target;
-    std::optional<model::Decoder> draft; // on the draft owner, where there is a draft
+    std::vector<model::Decoder> drafts; // on the draft owner: one for each --draft, the largest first
     model::WeightType target_type{};
     model::WeightType draft_type{};
     int vocab_size = 0; // tokens that target and tokenizer know, and so does the draft
 
     PromptLimits prompt_limits() const;
-    // Null for none, and on ranks that do not draft. Local.
-    std::unique_ptr<spec::Drafter> make_drafter(const DrafterChoice& choice);
+    // What bounds every draft of this pair.
+    spec::DraftLimits draft_limits() const;
 };
+
+// Operations of a draft's row over those of the target's, all ranks together; 0 without a draft model, and on ranks that
+// do not draft. Local.
+double operations_ratio(const ModelPair& models);
 
 struct Placement {
     int replicas = 1;

@@ -14,16 +14,25 @@ const OptionGroup kGeneral = {"General",
 const OptionGroup kModels = {
     "Models",
     {{"target", "DIR", "checkpoint that decides what is said: a directory, or a name in the Hugging Face cache"},
-     {"draft", "DIR", "smaller checkpoint with the same vocabulary that proposes; none: plain decoding", true},
-     {"drafter", "NAME",
-      "model: --draft; ngram: what followed the text's last tokens before, no model [model, with --draft]"},
-     {"ngram-max", "N", "most tokens that ngram matches [4]"},
-     {"ngram-min", "N", "least tokens that ngram matches [1]"},
-     {"ngram-match", "WHICH", "latest, first: of several matches of ngram [latest]"},
+     {"draft", "DIR",
+      "smaller checkpoint with the same vocabulary that proposes; several, the largest first, draft for each other; "
+      "none: plain decoding",
+      true},
      {"device", "auto|cpu|cuda", "[auto: cpu]"},
      {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8: the weights' type in memory [auto: the file's]"},
      {"draft-dtype", "TYPE", "the same for the draft [as --dtype]"},
      {"threads", "N", "threads of each rank [cores / local ranks]"}}};
+
+const OptionGroup kDrafters = {
+    "Drafters",
+    {{"drafter", "LIST",
+      "model: --draft; without a model ngram, suffix: what followed the text's end before; bigram, unigram: a table of "
+      "counts; random; of several, separated by commas, the first with anything to propose [model, with --draft]"},
+     {"ngram-max", "N", "most tokens that ngram matches [4]"},
+     {"ngram-min", "N", "least tokens that ngram and suffix match [1; in a list 3]"},
+     {"ngram-match", "WHICH", "latest, first: of several matches of ngram [latest]"},
+     {"lookup-corpus", "FILE", "text in which suffix looks as well"},
+     {"draft-table", "FILE", "of bigram and unigram, made by build-table"}}};
 
 const OptionGroup kRanks = {
     "Ranks",
@@ -40,7 +49,9 @@ const OptionGroup kText = {"Text",
                             {"max-new-tokens", "N", "[128]"},
                             {"ignore-eos", "", "do not stop at the end-of-text token"},
                             {"stop", "STRING", "end the text before this string; repeatable", true},
-                            {"check", "", "decode every greedy text again without drafting, and compare"},
+                            {"check", "",
+                             "decode every greedy or gumbel text again without drafting, and compare"},
+                            {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what stood"},
                             {"quiet", "", "no progress and no summary"}}};
 
 const OptionGroup kChat = {"Chat",
@@ -53,33 +64,46 @@ const OptionGroup kSampling = {"Sampling",
                                {{"temperature", "T", "0 is greedy [0]"},
                                 {"top-k", "K", "only the K likeliest tokens [0: off]"},
                                 {"top-p", "P", "only the likeliest tokens that hold P of the probability [1: off]"},
+                                {"min-p", "P", "only tokens with P of the likeliest one's probability [0: off]"},
                                 {"seed", "N", "[0]"},
-                                {"no-repeat-ngram-size", "N", "[0: off]"}}};
+                                {"repetition-penalty", "R", "of tokens of prompt and text [1: off]"},
+                                {"presence-penalty", "A", "of tokens of the text, from -2 to 2 [0: off]"},
+                                {"frequency-penalty", "F", "the same for each time they stand there [0: off]"},
+                                {"no-repeat-ngram-size", "N", "no N tokens twice [0: off]"},
+                                {"logit-bias", "TOKEN:BIAS", "added to a token's logit; repeatable", true},
+                                {"banned-tokens", "ID,ID", "tokens that are never said"},
+                                {"min-new-tokens", "N", "no end of text before so many tokens [0]"}}};
 
 const OptionGroup kSpeculation = {
     "Speculation",
     {{"stop-rule", "RULE",
       "when drafting stops: static, moving-average, cumulative, constant, heuristic, adaptive, confidence, svip, "
-      "adaedl, expected-gain [moving-average]"},
-     {"entropy-threshold", "TAU", "of static [2.25] and cumulative [10]"},
-     {"entropy-factor", "LAMBDA", "of moving-average [0.5]"},
-     {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]"},
+      "adaedl, expected-gain; repeated, as its options below: of each level of a cascade [moving-average]",
+      true},
+     {"entropy-threshold", "TAU", "of static [2.25] and cumulative [10]", true},
+     {"entropy-factor", "LAMBDA", "of moving-average [0.5]", true},
+     {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]", true},
      {"entropy-unit", "UNIT", "nats, bits: of --entropy-threshold and of reports [nats]"},
-     {"num-draft-tokens", "K", "of constant [5]; first K of heuristic [5] and adaptive [3]"},
-     {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15]"},
-     {"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]"},
+     {"num-draft-tokens", "K", "of constant [5]; first K of heuristic [5] and adaptive [3]", true},
+     {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15]", true},
+     {"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]", true},
      {"drop-stop-token", "", "drop the token that fired a threshold rule (for study; slower)"},
-     {"confidence-threshold", "C", "of confidence: least probability of a drafted token [0.4]"},
-     {"svip-threshold", "H", "of svip [0.3]"},
-     {"adaedl-gamma", "GAMMA", "of adaedl [0.2]"},
-     {"acceptance", "WHICH", "which drafted tokens stand: rejection [rejection]"},
-     {"lenience", "L", "in (0, 1]; below 1 the text is no longer the target's [1]"},
+     {"confidence-threshold", "C", "of confidence: least probability of a drafted token [0.4]", true},
+     {"svip-threshold", "H", "of svip [0.3]", true},
+     {"adaedl-gamma", "GAMMA", "of adaedl [0.2]", true},
      {"costs", "FILE",
-      "of expected-gain: costs of passes from bench latency, for repeatable runs [measured in the run]"}}};
+      "of expected-gain: costs of passes from bench latency, for repeatable runs [measured in the run]", true},
+     {"acceptance", "WHICH",
+      "which drafted tokens stand: rejection, block (never fewer tokens); gumbel: sampled text that no draft changes; "
+      "typical: LOSSY, not the target's own text [rejection]"},
+     {"lenience", "L", "in (0, 1]; below 1 the text is no longer the target's [1]"},
+     {"typical-epsilon", "E", "of typical: most probability that is asked of a token [0.09]"},
+     {"typical-delta", "D", "of typical: that share of exp(-entropy) [0.3]"}}};
 
 const OptionGroup kBenchModels = {"Models",
                                   {{"target", "DIR", "checkpoint of the target"},
-                                   {"draft", "DIR", "checkpoint of the draft"},
+                                   {"draft", "DIR", "checkpoint of the draft; bench compare takes several: a cascade",
+                                    true},
                                    {"device", "auto|cpu|cuda", "[auto: cpu]"},
                                    {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
                                    {"draft-dtype", "TYPE", "[as --dtype]"},
@@ -89,7 +113,8 @@ const OptionGroup kBenchModels = {"Models",
 } // namespace
 
 const std::vector<OptionGroup>& generate_groups() {
-    static const std::vector<OptionGroup> groups = {kGeneral, kModels, kText, kChat, kSampling, kSpeculation, kRanks};
+    static const std::vector<OptionGroup> groups = {kGeneral,   kModels,   kDrafters,    kText, kChat,
+                                                    kSampling, kSpeculation, kRanks};
     return groups;
 }
 
@@ -128,12 +153,21 @@ const std::vector<OptionGroup>& compare_groups() {
           {"max-new-tokens", "N", "[128]"},
           {"temperatures", "T,T", "[0,1]"},
           {"seed", "N", "[0]"},
+          {"drafters", "LIST",
+           "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or several in turn as in "
+           "ngram+model [model]"},
           {"rules", "RULE,RULE",
-           "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K; "
-           "plain decoding always runs [all]"},
+           "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, confidence:C, "
+           "svip:H, adaedl:GAMMA, expected-gain; of a cascade RULE/RULE; plain decoding always runs [all]"},
+          {"acceptances", "LIST", "rejection, block, gumbel, typical; greedy text knows no difference [rejection]"},
           {"max-draft-tokens", "N", "[15]"},
           {"tune", "", "try a grid of settings of every rule and show the best of each"},
-          {"costs", "FILE", "costs of passes, as bench latency writes them [measured first]"},
+          {"costs", "FILE", "costs of passes, as bench latency writes them; of each level [measured first]", true},
+          {"ngram-max", "N", "[4]"},
+          {"ngram-min", "N", "[1; with any list 3]"},
+          {"ngram-match", "WHICH", "latest, first [latest]"},
+          {"lookup-corpus", "FILE", "text in which suffix looks as well"},
+          {"draft-table", "FILE", "of bigram and unigram, made by build-table"},
           {"output", "FILE", "write the results as JSON"},
           {"json", "", "results as JSON on stdout"},
           {"quiet", "", "no progress"}}}};

@@ -28,17 +28,13 @@ struct NotYet {
 };
 
 constexpr NotYet kNotYet[] = {
-    {"drafter", "unigram|bigram|suffix|random|ngram,model",
-     "drafts with a model, --draft DIR, or with --drafter ngram"},
     {"device", "cuda|gpu", "decodes on the CPU: --device cpu"},
     {"dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-placement", "dedicated|sharded", "drafts on the first rank: --draft-placement colocated"},
     {"replicas", ">1", "runs one replica"},
     {"batch-size", ">1", "decodes one sequence at a time"},
-    {"no-repeat-ngram-size", ">0", "bans no n-grams"},
     {"stop-rule", "oracle", "replays no recordings"},
-    {"acceptance", "gumbel|block|typical", "has rejection"},
 };
 
 bool is_refused(const NotYet& row, const std::string& value) {
@@ -61,8 +57,6 @@ void refuse_later_work(const ParsedOptions& given) {
             if (is_refused(row, value))
                 throw BadOption(std::string("--") + row.option + " " + value + " is not supported yet: this version " +
                                 row.rest);
-    if (given.texts("draft").size() > 1)
-        throw BadOption("several --draft (a cascade) are not supported yet: this version drafts with one model");
 }
 
 std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
@@ -87,9 +81,9 @@ ModelOptions model_options(const ParsedOptions& given) {
     models.target = given.text("target", "");
     if (models.target.empty())
         throw BadOption("--target DIR is missing: the directory of the checkpoint to decode with");
-    models.draft = given.text("draft", "");
-    if (given.given("draft") && models.draft.empty())
-        throw BadOption("--draft is empty; name a directory or leave it out");
+    models.drafts = given.texts("draft");
+    for (const std::string& draft : models.drafts)
+        if (draft.empty()) throw BadOption("--draft is empty; name a directory or leave it out");
     given.choice("device", 0, {"auto", "cpu"});
     models.dtype = weight_type(given, "dtype", std::nullopt);
     models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
@@ -99,15 +93,59 @@ ModelOptions model_options(const ParsedOptions& given) {
     return models;
 }
 
+std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
+    if (!given.given(name)) return otherwise;
+    std::vector<double> numbers;
+    std::istringstream list(given.text(name, ""));
+    for (std::string one; std::getline(list, one, ',');) {
+        ParsedOptions single;
+        single.add(name, one, "");
+        numbers.push_back(single.number(name, 0, 0, kNoLimit));
+    }
+    if (numbers.empty()) throw BadOption("--" + name + " is empty; give numbers separated by commas");
+    return numbers;
+}
+
 spec::SamplingOptions sampling_options(const ParsedOptions& given) {
     spec::SamplingOptions sampling;
     sampling.temperature = given.number("temperature", 0, 0, kNoLimit);
     sampling.top_k = given.integer("top-k", 0, 0, INT_MAX);
     sampling.top_p = given.number("top-p", 1, 0, 1);
     sampling.seed = given.unsigned_integer("seed", 0);
-    if (const char* why = spec::why_invalid(sampling); why != nullptr && *why != '\0') throw BadOption(why);
-    given.integer("no-repeat-ngram-size", 0, 0, INT_MAX);
+    sampling.min_p = given.number("min-p", 0, 0, 1);
+    if (const char* why = spec::why_invalid(sampling); *why != '\0') throw BadOption(why);
     return sampling;
+}
+
+// "220:-1.5": a token and what is added to its logit.
+std::pair<spec::TokenId, float> logit_bias(const std::string& text) {
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos)
+        throw BadOption("--logit-bias " + text + ": must be TOKEN:BIAS, such as 220:-1.5");
+    ParsedOptions one;
+    one.add("token", text.substr(0, colon), " (in --logit-bias " + text + ")");
+    one.add("bias", text.substr(colon + 1), " (in --logit-bias " + text + ")");
+    return {one.integer("token", 0, 0, INT_MAX), static_cast<float>(one.number("bias", 0, -1e30, 1e30))};
+}
+
+// What the vocabulary has to do with is checked when that is known, request by request.
+spec::LogitProcessing processing_options(const ParsedOptions& given) {
+    spec::LogitProcessing processing;
+    processing.repetition_penalty = given.number("repetition-penalty", 1, 0, kNoLimit);
+    processing.presence_penalty = given.number("presence-penalty", 0, -kNoLimit, kNoLimit);
+    processing.frequency_penalty = given.number("frequency-penalty", 0, -kNoLimit, kNoLimit);
+    processing.no_repeat_ngram_size = given.integer("no-repeat-ngram-size", 0, 0, INT_MAX);
+    processing.min_new_tokens = given.integer("min-new-tokens", 0, 0, INT_MAX);
+    for (const std::string& bias : given.texts("logit-bias"))
+        processing.logit_bias.push_back(logit_bias(bias));
+    for (const double token : number_list(given, "banned-tokens", {})) {
+        if (token != std::floor(token) || token > INT_MAX)
+            throw BadOption("--banned-tokens " + given.text("banned-tokens", "") +
+                            ": must be token ids separated by commas");
+        processing.banned_tokens.push_back(static_cast<spec::TokenId>(token));
+    }
+    if (const std::string why = spec::why_invalid(processing, INT_MAX); !why.empty()) throw BadOption(why);
+    return processing;
 }
 
 void check_generate(const ParsedOptions& given, const GenerateOptions& options) {
@@ -121,10 +159,16 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
     if (given.given("input") && options.input.empty()) throw BadOption("--input is empty; name a file or -");
     if (options.resume && (options.output == "-" || options.prompt))
         throw BadOption("--resume needs --output FILE: what to go on with");
-    if (options.check && options.speculation.drafter.kind == DrafterKind::none)
+    const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
+    if (options.check && options.speculation.drafter.kinds.empty())
         throw BadOption("--check compares with decoding without a draft; it needs --draft DIR or --drafter NAME");
-    if (options.check && !options.requests.sampling.greedy())
-        throw BadOption("--check compares greedy texts; it needs --temperature 0");
+    if (options.check && !options.requests.sampling.greedy() && acceptance.kind != spec::Acceptance::gumbel)
+        throw BadOption("--check compares texts that a draft must not change; it needs --temperature 0 or "
+                        "--acceptance gumbel");
+    if (options.trace == "-") throw BadOption("--trace writes a file; stdout is for text");
+    if (given.given("trace") && options.trace.empty()) throw BadOption("--trace is empty; name a file");
+    if (!options.trace.empty() && options.trace == options.output)
+        throw BadOption("--trace and --output are the same file: " + options.trace);
 }
 
 // Lines with messages are conversations without --chat too, so that a template may be named without it.
@@ -169,27 +213,15 @@ std::uint64_t byte_size(const ParsedOptions& given, const std::string& name) {
     return static_cast<std::uint64_t>(bytes);
 }
 
-std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
-    if (!given.given(name)) return otherwise;
-    std::vector<double> numbers;
-    std::istringstream list(given.text(name, ""));
-    for (std::string one; std::getline(list, one, ',');) {
-        ParsedOptions single;
-        single.add(name, one, "");
-        numbers.push_back(single.number(name, 0, 0, kNoLimit));
-    }
-    if (numbers.empty()) throw BadOption("--" + name + " is empty; give numbers separated by commas");
-    return numbers;
-}
-
 } // namespace
 
 GenerateOptions generate_options(const ParsedOptions& given) {
     refuse_later_work(given);
     GenerateOptions options;
     options.models = model_options(given);
-    options.speculation = speculation_options(given, drafter_choice(given, !options.models.draft.empty()));
+    options.speculation = speculation_options(given, options.models.drafts.size());
     options.requests.sampling = sampling_options(given);
+    options.requests.processing = processing_options(given);
     options.requests.max_new_tokens = given.integer("max-new-tokens", 128, 1, INT_MAX);
     options.requests.ignore_eos = given.on("ignore-eos");
     options.requests.stop_strings = given.texts("stop");
@@ -198,6 +230,7 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     if (given.given("prompt")) options.prompt = given.text("prompt", "");
     options.input = given.text("input", "");
     options.output = given.text("output", "-");
+    options.trace = given.text("trace", "");
     options.resume = given.on("resume");
     options.check = given.on("check");
     options.quiet = given.on("quiet");
@@ -240,7 +273,9 @@ LatencyOptions latency_options(const ParsedOptions& given) {
     options.repetitions = given.integer("repetitions", 200, 1, 1000000);
     options.output = given.text("output", "");
     options.json = given.on("json");
-    if (given.given("output") && options.models.draft.empty())
+    if (options.models.drafts.size() > 1)
+        throw BadOption("--draft is given twice; time one pair at a time, a cascade level by level");
+    if (given.given("output") && options.models.drafts.empty())
         throw BadOption("--output writes costs of target and draft; it needs --draft DIR");
     return options;
 }
@@ -253,15 +288,25 @@ CompareOptions compare_options(const ParsedOptions& given) {
     }
     CompareOptions options;
     options.models = model_options(given);
-    if (options.models.draft.empty()) throw BadOption("--draft DIR is missing: rules are compared with a draft");
+    options.drafters = compared_drafters(given, options.models.drafts.size());
+    options.sources = drafter_sources(given, options.drafters);
     options.input = given.text("input", "");
     if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to compare on");
     options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
     options.max_new_tokens = given.integer("max-new-tokens", 128, 1, INT_MAX);
     options.temperatures = number_list(given, "temperatures", {0, 1});
     options.seed = given.unsigned_integer("seed", 0);
-    options.rules = rule_list(given, given.integer("max-draft-tokens", 15, 1, 127));
-    options.costs = given.text("costs", "");
+    const std::size_t n_levels = std::max<std::size_t>(1, options.models.drafts.size());
+    options.rules = compared_rules(given, n_levels);
+    options.max_draft_tokens = given.integer("max-draft-tokens", options.max_draft_tokens, 1, 127);
+    options.acceptances = compared_acceptances(given);
+    options.costs = given.texts("costs");
+    if (options.costs.size() > n_levels)
+        throw BadOption("--costs is given " + std::to_string(options.costs.size()) + " times for " +
+                        std::to_string(n_levels) + (n_levels == 1 ? " level" : " levels") + " of drafting");
+    if (!options.costs.empty() && options.costs.size() < n_levels)
+        throw BadOption("--costs is needed for each of the " + std::to_string(n_levels) +
+                        " levels of drafting, in the order of --draft");
     options.output = given.text("output", "");
     options.tune = given.on("tune");
     if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");

@@ -118,6 +118,7 @@ struct CompareOptions {
     std::vector<DrafterChoice> drafters;
     DrafterSources sources;
     std::vector<std::vector<spec::StopRuleOptions>> rules; // each for every level of a cascade
+    int max_draft_tokens = 15;
     std::vector<spec::Acceptance> acceptances;
     std::vector<std::string> costs; // files, of each level; empty: measured first
     std::string output;                       // results as JSON; empty: none
@@ -168,6 +169,9 @@ InspectOptions inspect_options(const ParsedOptions& given);
 // A threshold given in bits, in nats: tau of static by ln 2, of cumulative (squared entropies) by its square. Local.
 double threshold_in_nats(double threshold, spec::StopRuleKind kind, EntropyUnit unit);
 double threshold_in_unit(double threshold_nats, spec::StopRuleKind kind, EntropyUnit unit);
+
+// Matches of fewer tokens leave the round to the next drafter of a combination.
+constexpr int kShortestOfCombination = 3;
 
 // Options of a drafter and its rules, shared by the commands that decode. `n_drafts` is how many --draft there are.
 // Throw BadOption. Local.

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace entrodraft::launch {
@@ -23,10 +24,9 @@ struct RunSummary {
     double wall_seconds = 0;
     int ranks = 1;
     int threads = 1;
-    bool drafting = false;
-    spec::StopRuleOptions rule;
-    EntropyUnit entropy_unit = EntropyUnit::nats;
-    double lenience = 1;
+    SpeculationOptions speculation;
+    std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself stands in
+    double operations_ratio = 0;      // of a draft's row over a target's; 0: no draft model
     bool interrupted = false;
     bool resumable = false; // there is an output file that --resume can go on with
 };

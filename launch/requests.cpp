@@ -44,7 +44,7 @@ std::uint64_t seed_field(const Json& value) {
 void refuse_options_of_the_run(const Json& object) {
     for (const char* field :
          {"ignore_eos", "stop_rule", "entropy_threshold", "entropy_factor", "entropy_window", "num_draft_tokens",
-          "max_draft_tokens", "min_draft_tokens", "acceptance", "lenience", "no_repeat_ngram_size"}) {
+          "max_draft_tokens", "min_draft_tokens", "acceptance", "lenience"}) {
         if (!object.contains(field)) continue;
         std::string option = field;
         std::replace(option.begin(), option.end(), '_', '-');
@@ -63,8 +63,51 @@ std::string as_field(std::string why) {
     return why;
 }
 
-void apply_overrides(const Json& object, spec::Request& request) {
+// {"220": -1.5}, as the API of OpenAI has it: token ids are names.
+std::vector<std::pair<spec::TokenId, float>> bias_field(const Json& value) {
+    if (!value.is_object()) throw std::runtime_error("logit_bias must be an object of token ids and numbers");
+    std::vector<std::pair<spec::TokenId, float>> biases;
+    for (const auto& [name, bias] : value.items()) {
+        const Json token = Json::parse(name, nullptr, false);
+        const std::string field = "logit_bias[\"" + name.substr(0, 40) + "\"]";
+        biases.emplace_back(static_cast<spec::TokenId>(integer_field(token, "a token id in logit_bias", 0, INT_MAX)),
+                            static_cast<float>(number_field(bias, field)));
+    }
+    return biases;
+}
+
+std::vector<spec::TokenId> tokens_field(const Json& value, const std::string& field) {
+    if (!value.is_array()) throw std::runtime_error(field + " must be an array of token ids");
+    std::vector<spec::TokenId> tokens;
+    for (const Json& token : value)
+        tokens.push_back(static_cast<spec::TokenId>(integer_field(token, field, 0, INT_MAX)));
+    return tokens;
+}
+
+// Whether the field is one of what is done to logits before temperature and filters.
+bool apply_processing(const std::string& field, const Json& value, spec::LogitProcessing& processing) {
+    if (field == "repetition_penalty")
+        processing.repetition_penalty = number_field(value, field);
+    else if (field == "presence_penalty")
+        processing.presence_penalty = number_field(value, field);
+    else if (field == "frequency_penalty")
+        processing.frequency_penalty = number_field(value, field);
+    else if (field == "no_repeat_ngram_size")
+        processing.no_repeat_ngram_size = static_cast<int>(integer_field(value, field, 0, INT_MAX));
+    else if (field == "min_new_tokens")
+        processing.min_new_tokens = static_cast<int>(integer_field(value, field, 0, INT_MAX));
+    else if (field == "logit_bias")
+        processing.logit_bias = bias_field(value);
+    else if (field == "banned_tokens")
+        processing.banned_tokens = tokens_field(value, field);
+    else
+        return false;
+    return true;
+}
+
+void apply_overrides(const Json& object, spec::Request& request, int vocab_size) {
     for (const auto& [field, value] : object.items()) {
+        if (apply_processing(field, value, request.processing)) continue;
         if (field == "max_new_tokens")
             request.max_new_tokens = static_cast<int>(integer_field(value, field, 1, INT_MAX));
         else if (field == "temperature")
@@ -73,10 +116,13 @@ void apply_overrides(const Json& object, spec::Request& request) {
             request.sampling.top_k = static_cast<int>(integer_field(value, field, 0, INT_MAX));
         else if (field == "top_p")
             request.sampling.top_p = number_field(value, field);
+        else if (field == "min_p")
+            request.sampling.min_p = number_field(value, field);
         else if (field == "seed")
             request.sampling.seed = seed_field(value);
     }
-    if (const char* why = spec::why_invalid(request.sampling); why != nullptr && *why != '\0')
+    if (const char* why = spec::why_invalid(request.sampling); *why != '\0') throw std::runtime_error(as_field(why));
+    if (const std::string why = spec::why_invalid(request.processing, vocab_size); !why.empty())
         throw std::runtime_error(as_field(why));
 }
 
@@ -121,6 +167,7 @@ spec::Request request_like(const RequestDefaults& defaults) {
     spec::Request request;
     request.max_new_tokens = defaults.max_new_tokens;
     request.sampling = defaults.sampling;
+    request.processing = defaults.processing;
     request.ignore_eos = defaults.ignore_eos;
     request.stop_strings = defaults.stop_strings;
     return request;
@@ -149,7 +196,7 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
     request.sequence_key = hash_of(request.id);
     try {
         refuse_options_of_the_run(object);
-        apply_overrides(object, request);
+        apply_overrides(object, request, limits.vocab_size);
         request.prompt = prompt_of(object, defaults, limits);
         const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
         if (!why.empty()) throw std::runtime_error(why);

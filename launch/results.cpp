@@ -51,8 +51,34 @@ std::string result_line(const spec::Request& request, const spec::Completion& co
                      {"accepted", stats.accepted},
                      {"target_passes", stats.target_passes},
                      {"draft_passes", stats.draft_passes},
+                     {"draft_acceptance_rate", rounded(stats.draft_acceptance_rate())},
+                     {"mean_acceptance_length", rounded(stats.mean_acceptance_length())},
                      {"seconds", rounded(stats.seconds.total)},
                      {"ms_per_token", rounded(stats.ms_per_token())}};
+    return std::string(kLineBegin) + request.id + "," + compact(rest).substr(1);
+}
+
+std::string trace_line(const spec::Request& request, const spec::RoundTrace& trace) {
+    const spec::Draft& draft = *trace.draft;
+    const auto numbers = [](const std::vector<float>& values) {
+        Json list = Json::array();
+        for (const float value : values)
+            list.push_back(std::isnan(value) ? Json() : Json(rounded(static_cast<double>(value))));
+        return list;
+    };
+    Json rest;
+    rest["round"] = trace.number;
+    rest["position"] = trace.position;
+    rest["drafted"] = draft.tokens;
+    rest["entropies_nats"] = numbers(draft.entropies_nats);
+    rest["probabilities"] = numbers(draft.probabilities);
+    rest["draft_end"] = spec::to_string(draft.end);
+    rest["accepted"] = trace.verdict.accepted;
+    rest["next_token"] = trace.verdict.next_token;
+    rest["draft_passes"] = draft.passes;
+    rest["draft_ms"] = rounded(trace.draft_seconds * 1e3);
+    rest["target_ms"] = rounded(trace.target_seconds * 1e3);
+    if (request.plain) rest["plain"] = true;
     return std::string(kLineBegin) + request.id + "," + compact(rest).substr(1);
 }
 

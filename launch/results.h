@@ -4,6 +4,7 @@
 #pragma once
 
 #include "entrodraft/launch/requests.h"
+#include "entrodraft/spec/generate.h"
 #include "entrodraft/spec/request.h"
 
 #include <cstdint>
@@ -15,6 +16,8 @@ namespace entrodraft::launch {
 
 // The line of a served request, and of one that was not. No newline. Local.
 std::string result_line(const spec::Request& request, const spec::Completion& completion);
+// The line of a round, for --trace.
+std::string trace_line(const spec::Request& request, const spec::RoundTrace& trace);
 std::string error_line(const BadLine& bad);
 
 enum class Existing { refuse, resume };

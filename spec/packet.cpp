@@ -21,6 +21,26 @@ std::string wrong(const char* what, std::uint64_t found, std::uint64_t expected)
 
 } // namespace
 
+std::string to_string(DraftEnd end) {
+    switch (end) {
+    case DraftEnd::none:
+        return "none";
+    case DraftEnd::rule:
+        return "rule";
+    case DraftEnd::cap:
+        return "cap";
+    case DraftEnd::budget:
+        return "budget";
+    case DraftEnd::context:
+        return "context";
+    case DraftEnd::end_of_text:
+        return "end_of_text";
+    case DraftEnd::no_match:
+        return "no_match";
+    }
+    throw std::invalid_argument("draft end " + std::to_string(static_cast<int>(end)) + " is unknown");
+}
+
 Packet::Packet(int n_slots, int max_draft_tokens) : n_slots_(n_slots), max_draft_tokens_(max_draft_tokens) {
     if (n_slots < 1 || n_slots > kMostSlots)
         throw std::invalid_argument("a packet holds 1 to 256 slots, not " + std::to_string(n_slots));

@@ -28,6 +28,7 @@ enum class DraftEnd : std::uint8_t {
     no_match = 6
 };
 
+std::string to_string(DraftEnd end); // "rule", "cap", "budget", ...
 // Whether the draft ended for a reason that says nothing of draft and target.
 constexpr bool is_cut_short(DraftEnd end) {
     return end == DraftEnd::budget || end == DraftEnd::context || end == DraftEnd::end_of_text;

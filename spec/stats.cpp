@@ -235,14 +235,49 @@ Costs read_costs(const std::string& file) {
     return costs;
 }
 
-double predicted_speedup(const Stats& stats, const Costs& costs) {
-    double seconds = static_cast<double>(stats.drafting_rounds) * costs.first_draft_seconds() +
-                     static_cast<double>(stats.draft_passes - stats.drafting_rounds) * costs.t_draft;
-    for (std::size_t rows = 1; rows < stats.passes_of_rows.size(); ++rows) {
-        if (stats.passes_of_rows[rows] == 0) continue;
-        seconds += static_cast<double>(stats.passes_of_rows[rows]) * costs.target_seconds(static_cast<int>(rows));
-    }
-    return ratio(static_cast<double>(stats.new_tokens) * costs.target_seconds(1), seconds);
+namespace {
+
+// Of the passes of one level: of so many rows, and draft passes where no level below makes them.
+double level_seconds(const Stats& stats, const Costs& costs, bool is_last) {
+    double seconds = 0;
+    if (is_last)
+        seconds = static_cast<double>(stats.drafting_rounds) * costs.first_draft_seconds() +
+                  static_cast<double>(stats.draft_passes - stats.drafting_rounds) * costs.t_draft;
+    for (std::size_t rows = 1; rows < stats.passes_of_rows.size(); ++rows)
+        if (stats.passes_of_rows[rows] > 0)
+            seconds += static_cast<double>(stats.passes_of_rows[rows]) * costs.target_seconds(static_cast<int>(rows));
+    return seconds;
+}
+
+} // namespace
+
+double predicted_speedup(const Stats& stats, std::span<const Costs> costs) {
+    if (costs.size() <= stats.levels.size())
+        throw std::invalid_argument("a cascade of " + std::to_string(stats.levels.size() + 1) + " levels has costs of " +
+                                    std::to_string(costs.size()));
+    double seconds = level_seconds(stats, costs[0], stats.levels.empty());
+    for (std::size_t level = 0; level < stats.levels.size(); ++level)
+        seconds += level_seconds(stats.levels[level], costs[level + 1], level + 1 == stats.levels.size());
+    return ratio(static_cast<double>(stats.new_tokens) * costs[0].target_seconds(1), seconds);
+}
+
+TextbookFigures textbook_figures(const Stats& stats, const Costs& costs, double operations_ratio) {
+    if (!stats.alpha() || stats.rounds == 0) throw std::invalid_argument("the run's alpha is not known");
+    TextbookFigures figures;
+    figures.c = ratio(costs.t_draft, costs.target_seconds(1));
+    figures.mean_drafted = ratio(stats.drafted, stats.rounds);
+    // Between two whole numbers of drafted tokens, on the line between them.
+    const int k = static_cast<int>(figures.mean_drafted);
+    const double share = figures.mean_drafted - k, alpha = *stats.alpha();
+    figures.expected_tokens = std::lerp(expected_tokens(alpha, k), expected_tokens(alpha, k + 1), share);
+    figures.walltime_factor = figures.expected_tokens / (figures.mean_drafted * figures.c + 1);
+    if (operations_ratio <= 0) return figures;
+    figures.operations_factor =
+        (figures.mean_drafted * operations_ratio + figures.mean_drafted + 1) / figures.expected_tokens;
+    const double rows = static_cast<double>(stats.drafted + stats.rounds);
+    figures.measured_operations_factor = ratio(static_cast<double>(stats.draft_passes) * operations_ratio + rows,
+                                               static_cast<double>(stats.new_tokens));
+    return figures;
 }
 
 double expected_tokens(double alpha, int k) {

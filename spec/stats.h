@@ -90,14 +90,30 @@ std::string to_json(const Costs& costs);
 Costs read_costs(const std::string& file);
 
 // 0 where nothing was done: new tokens * t_target(1) / sum over rounds of (draft passes * t_draft + t_target(rows)),
-// where the first draft pass of a round costs t_first_draft if that is known. Local.
-double predicted_speedup(const Stats& stats, const Costs& costs);
+// where the first draft pass of a round costs t_first_draft if that is known. `costs` are those of each level; of a
+// cascade, passes of a draft model cost what they cost as the target of the level below. Throws std::invalid_argument
+// where a level has no costs. Local.
+double predicted_speedup(const Stats& stats, std::span<const Costs> costs);
 
 // Leviathan et al. 2023, Theorems 3.8 and 3.11, Corollary 3.9, i.i.d. acceptance alpha in [0, 1], k drafted tokens,
 // c the draft's cost of a pass over the target's (in operations: c'). Throw std::invalid_argument outside. Local.
 double expected_tokens(double alpha, int k);
 double walltime_factor(double alpha, int k, double c);
 double operations_factor(double alpha, int k, double c_operations);
+
+// The i.i.d. model at a run's alpha and mean draft length, beside what was measured. A ratio that is not known is 0.
+struct TextbookFigures {
+    double c = 0; // t_draft / t_target(1)
+    double mean_drafted = 0;
+    double expected_tokens = 0; // a pass
+    double walltime_factor = 0;
+    double operations_factor = 0;
+    double measured_operations_factor = 0;
+};
+
+// `operations_ratio` is c', a draft's row over a target's; 0: not known. Throws std::invalid_argument where the run's
+// alpha is not known or there were no rounds. Local.
+TextbookFigures textbook_figures(const Stats& stats, const Costs& costs, double operations_ratio);
 
 // Share of positions in `tokens` whose n-gram occurred before in it: how much a text repeats itself;
 // 0 for shorter texts. Local.

@@ -1,0 +1,237 @@
+// Running settings in turn: see comparison.h.
+#include "entrodraft/launch/comparison.h"
+
+#include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/report.h"
+#include "entrodraft/launch/requests.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace entrodraft::launch {
+
+namespace {
+
+constexpr volatile int kNoSignal = 0;
+
+// Settings that --tune tries: the best of each rule is shown.
+std::vector<spec::StopRuleOptions> tuning_grid(int max_tokens) {
+    std::vector<spec::StopRuleOptions> grid;
+    spec::StopRuleOptions rule;
+    rule.max_tokens = max_tokens;
+    const auto add = [&](spec::StopRuleKind kind) {
+        rule.kind = kind;
+        grid.push_back(rule);
+    };
+    for (double tau : {0.5, 1.0, 1.5, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0}) {
+        rule.threshold = tau;
+        add(spec::StopRuleKind::static_threshold);
+    }
+    for (double tau : {2.0, 5.0, 10.0, 15.0, 20.0, 30.0}) {
+        rule.threshold = tau;
+        add(spec::StopRuleKind::cumulative);
+    }
+    rule.threshold.reset();
+    for (int lambda = 4; lambda <= 12; ++lambda)
+        for (int window : {1, 3, 7}) {
+            rule.factor = lambda / 10.0;
+            rule.window = window;
+            add(spec::StopRuleKind::moving_average);
+        }
+    for (int k = 1; k <= std::min(8, max_tokens); ++k) {
+        rule.num_draft_tokens = k;
+        add(spec::StopRuleKind::constant);
+    }
+    rule.num_draft_tokens = std::min(5, max_tokens);
+    add(spec::StopRuleKind::heuristic);
+    rule.num_draft_tokens = std::min(3, max_tokens);
+    add(spec::StopRuleKind::adaptive);
+    for (double c : {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}) {
+        rule.confidence = c;
+        add(spec::StopRuleKind::confidence);
+    }
+    for (double h : {0.3, 0.4, 0.5, 0.6, 0.7, 0.8}) {
+        rule.svip_threshold = h;
+        add(spec::StopRuleKind::svip);
+    }
+    for (double gamma : {0.02, 0.05, 0.1, 0.2}) {
+        rule.adaedl_gamma = gamma;
+        add(spec::StopRuleKind::adaedl);
+    }
+    add(spec::StopRuleKind::expected_gain);
+    return grid;
+}
+
+spec::StopRuleOptions longest_rule(int max_tokens) {
+    spec::StopRuleOptions rule;
+    rule.kind = spec::StopRuleKind::constant;
+    rule.max_tokens = max_tokens;
+    rule.num_draft_tokens = max_tokens;
+    return rule;
+}
+
+} // namespace
+
+std::string Setting::name() const {
+    if (!drafts()) return acceptance == spec::Acceptance::gumbel ? "plain, gumbel" : "plain";
+    std::string text = describe(drafter) + ", ";
+    for (std::size_t level = 0; level < std::max<std::size_t>(1, drafter.drafts.size()); ++level)
+        if (level == 0 || drafter.has(DrafterKind::model))
+            text += (level > 0 ? " / " : "") + describe(rules.at(level), EntropyUnit::nats);
+    return acceptance == spec::Acceptance::rejection ? text : text + ", " + to_string(acceptance);
+}
+
+Comparison::Comparison(dist::Session& session, ModelPair& models, const Drafters& drafters,
+                       const CompareOptions& options, const std::vector<spec::Costs>& costs, bool costs_are_fixed)
+    : session_(session), models_(models), drafters_(drafters), options_(options), costs_(costs),
+      costs_are_fixed_(costs_are_fixed) {
+    add_settings();
+}
+
+void Comparison::add_settings() {
+    add(SettingKind::plain, {}, {spec::StopRuleOptions{}}, spec::Acceptance::rejection);
+    const std::size_t n_levels = std::max<std::size_t>(1, options_.models.drafts.size());
+    std::vector<std::vector<spec::StopRuleOptions>> rules = options_.rules;
+    if (options_.tune) {
+        rules.clear();
+        for (const spec::StopRuleOptions& rule : tuning_grid(options_.max_draft_tokens))
+            rules.emplace_back(n_levels, rule);
+    }
+    for (const spec::Acceptance acceptance : options_.acceptances) {
+        if (acceptance == spec::Acceptance::gumbel)
+            add(SettingKind::plain, {}, {spec::StopRuleOptions{}}, acceptance);
+        for (const DrafterChoice& drafter : options_.drafters) {
+            for (const auto& levels : rules)
+                add(SettingKind::speculative, drafter, levels, acceptance);
+            add(SettingKind::longest, drafter, {n_levels, longest_rule(options_.max_draft_tokens)}, acceptance);
+        }
+    }
+}
+
+void Comparison::add(SettingKind kind, const DrafterChoice& drafter, const std::vector<spec::StopRuleOptions>& rules,
+                     spec::Acceptance acceptance) {
+    Setting& setting = settings_.emplace_back();
+    setting.kind = kind;
+    setting.drafter = drafter;
+    setting.rules = rules;
+    setting.acceptance = acceptance;
+    std::vector<std::optional<spec::Costs>> fixed(rules.size());
+    if (costs_are_fixed_) {
+        const std::vector<spec::Costs> own = costs_of(drafter);
+        std::copy_n(own.begin(), std::min(own.size(), fixed.size()), fixed.begin());
+    }
+    setting.own_drafter = drafters_.make(drafter, rules, fixed);
+    spec::EngineOptions engine;
+    engine.acceptance.kind = acceptance;
+    engine.stop_rule = rules.front();
+    engine.costs = fixed.front();
+    engine.vocab_size = models_.vocab_size;
+    engine.timeout_seconds = options_.models.collective_timeout_seconds;
+    const bool coordinates = models_.layout.is_coordinator();
+    const spec::EngineParts parts = {&models_.layout,
+                                     models_.replica.get(),
+                                     &*models_.target,
+                                     setting.own_drafter.get(),
+                                     coordinates ? &*models_.tokenizer : nullptr,
+                                     &models_.clock};
+    setting.engine = std::make_unique<spec::Engine>(engine, parts);
+}
+
+// Level i of all drafts is drafts[i] drafting for what stands above it; a choice may take only some of them.
+std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) const {
+    std::vector<spec::Costs> levels;
+    if (costs_.empty()) return levels;
+    if (!drafter.has(DrafterKind::model)) {
+        levels.push_back(costs_.front());
+        levels.front().t_draft = 0;
+        levels.front().t_first_draft.reset();
+        return levels;
+    }
+    for (std::size_t level = 0; level < drafter.drafts.size(); ++level) {
+        const spec::Costs& own = costs_.at(drafter.drafts[level]);
+        const spec::Costs& above = level == 0 ? costs_.front() : costs_.at(drafter.drafts[level - 1] + 1);
+        levels.push_back({own.t_draft, above.t_target, own.t_first_draft});
+    }
+    return levels;
+}
+
+void Comparison::read_prompts() {
+    const double timeout = options_.models.collective_timeout_seconds;
+    in_agreement(session_, timeout, [&] {
+        if (!models_.layout.is_coordinator()) return;
+        RequestDefaults defaults;
+        defaults.max_new_tokens = options_.max_new_tokens;
+        defaults.sampling.seed = options_.seed;
+        RequestReader reader(options_.input, defaults, models_.prompt_limits());
+        while (auto item = reader.next()) {
+            if (const auto* bad = std::get_if<BadLine>(&*item))
+                throw std::runtime_error(options_.input + ": line of id " + bad->id + ": " + bad->error);
+            prompts.push_back(std::get<spec::Request>(std::move(*item)));
+            if (options_.most_prompts > 0 && static_cast<int>(prompts.size()) == options_.most_prompts) break;
+        }
+        if (prompts.empty()) throw std::runtime_error(options_.input + ": holds no prompts");
+    });
+    n_prompts_ = static_cast<std::size_t>(from_writer(session_, timeout, static_cast<std::int64_t>(prompts.size())));
+}
+
+spec::Completion Comparison::decode(Setting& setting, std::size_t prompt, double temperature, int max_new_tokens) {
+    spec::Completion result;
+    spec::EngineCallbacks callbacks;
+    bool handed_out = false;
+    if (models_.layout.is_coordinator()) {
+        callbacks.next_request = [&]() -> std::optional<spec::Request> {
+            if (std::exchange(handed_out, true)) return std::nullopt;
+            spec::Request request = prompts[prompt];
+            request.sampling.temperature = temperature;
+            request.max_new_tokens = std::min(request.max_new_tokens, max_new_tokens);
+            return request;
+        };
+        callbacks.on_complete = [&](const spec::Request&, spec::Completion completion) {
+            result = std::move(completion);
+        };
+    }
+    setting.engine->run(callbacks, kNoSignal);
+    return result;
+}
+
+// Greedy text is the same with every acceptance but typical: there the first acceptance serves for all.
+bool Comparison::runs_at(const Setting& setting, double temperature) const {
+    if (temperature > 0 || setting.acceptance == spec::Acceptance::typical) return true;
+    if (!setting.drafts()) return setting.acceptance == spec::Acceptance::rejection;
+    for (const spec::Acceptance acceptance : options_.acceptances)
+        if (acceptance != spec::Acceptance::typical) return setting.acceptance == acceptance;
+    return true;
+}
+
+void Comparison::run() {
+    constexpr int kWarmUpTokens = 16;
+    for (Setting& setting : settings_)
+        decode(setting, 0, options_.temperatures.front(), kWarmUpTokens);
+    Progress progress(options_.quiet || !models_.layout.is_writer());
+    std::int64_t new_tokens = 0;
+    for (double temperature : options_.temperatures) {
+        Temperature& result = results.emplace_back(Temperature{temperature, {}});
+        std::vector<Setting*> running;
+        for (Setting& setting : settings_)
+            if (runs_at(setting, temperature)) running.push_back(&setting);
+        result.outcomes.resize(running.size());
+        for (std::size_t prompt = 0; prompt < n_prompts_; ++prompt) {
+            for (std::size_t turn = 0; turn < running.size(); ++turn) {
+                const std::size_t i = (prompt + turn) % running.size();
+                spec::Completion completion = decode(*running[i], prompt, temperature, options_.max_new_tokens);
+                Outcome& outcome = result.outcomes[i];
+                outcome.setting = running[i];
+                outcome.stats += completion.stats;
+                outcome.stats_of_prompts.push_back(completion.stats);
+                outcome.texts.push_back(std::move(completion.tokens));
+                new_tokens += completion.stats.new_tokens;
+            }
+            const auto done = static_cast<double>((results.size() - 1) * n_prompts_ + prompt + 1);
+            progress.update(done / static_cast<double>(options_.temperatures.size() * n_prompts_),
+                            static_cast<std::int64_t>(done), new_tokens);
+        }
+    }
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,84 @@
+// From options to drafters: see drafters.h.
+#include "entrodraft/launch/drafters.h"
+
+#include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/text_tokens.h"
+
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds)
+    : models_(models), sources_(sources) {
+    in_agreement(session, timeout_seconds, [&] {
+        if (!models_.layout.is_coordinator()) return;
+        if (!sources.draft_table.empty())
+            table_.emplace(spec::TokenTable::open(sources.draft_table, models_.tokenizer->size(),
+                                                  models_.tokenizer->fingerprint()));
+        if (!sources.lookup_corpus.empty())
+            corpus_ = spec::index_corpus(tokenize_file(sources.lookup_corpus, *models_.tokenizer));
+    });
+}
+
+std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice,
+                                              std::span<const spec::StopRuleOptions> rules,
+                                              std::span<const std::optional<spec::Costs>> costs) const {
+    if (choice.kinds.empty() || !models_.layout.is_coordinator()) return nullptr;
+    std::vector<std::unique_ptr<spec::Drafter>> drafters;
+    for (const DrafterKind kind : choice.kinds)
+        drafters.push_back(make_one(kind, choice, rules, costs));
+    return drafters.size() == 1 ? std::move(drafters.front()) : spec::make_first_of_drafter(std::move(drafters));
+}
+
+std::unique_ptr<spec::Drafter> Drafters::make_one(DrafterKind kind, const DrafterChoice& choice,
+                                                  std::span<const spec::StopRuleOptions> rules,
+                                                  std::span<const std::optional<spec::Costs>> costs) const {
+    const spec::DraftLimits limits = models_.draft_limits();
+    const auto chain = [&](std::unique_ptr<spec::LogitSource> source) {
+        return spec::make_chain_drafter(std::move(source), limits, models_.clock);
+    };
+    switch (kind) {
+    case DrafterKind::model:
+        return make_cascade(choice.drafts, rules, costs);
+    case DrafterKind::ngram:
+        return spec::make_lookup_drafter("ngram", std::make_unique<spec::NgramIndex>(sources_.ngram), limits,
+                                         models_.clock);
+    case DrafterKind::suffix:
+        return spec::make_lookup_drafter(
+            "suffix",
+            std::make_unique<spec::SuffixIndex>(spec::SuffixOptions{sources_.ngram.shortest}, corpus_), limits,
+            models_.clock);
+    case DrafterKind::bigram:
+        return chain(spec::make_table_source(*table_, 2, limits.vocab_size));
+    case DrafterKind::unigram:
+        return chain(spec::make_table_source(*table_, 1, limits.vocab_size));
+    case DrafterKind::random:
+        return chain(spec::make_random_source(limits.vocab_size));
+    }
+    throw std::invalid_argument("make_drafter: no such drafter");
+}
+
+// The smallest model drafts for the one above it, and so on up to the first, which drafts for the target.
+std::unique_ptr<spec::Drafter> Drafters::make_cascade(const std::vector<std::size_t>& drafts,
+                                                      std::span<const spec::StopRuleOptions> rules,
+                                                      std::span<const std::optional<spec::Costs>> costs) const {
+    const spec::DraftLimits limits = models_.draft_limits();
+    const auto source = [&](std::size_t level) {
+        return spec::make_model_source(models_.drafts.at(drafts[level]), limits.vocab_size);
+    };
+    std::size_t level = drafts.size() - 1;
+    std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(source(level), limits, models_.clock);
+    for (; level > 0; --level)
+        drafter = spec::make_cascade_drafter({source(level - 1), std::move(drafter), rules[level], costs[level]},
+                                             limits, models_.clock);
+    return drafter;
+}
+
+std::vector<std::optional<spec::Costs>> read_costs_files(const std::vector<std::string>& files) {
+    std::vector<std::optional<spec::Costs>> costs;
+    for (const std::string& file : files)
+        costs.push_back(file.empty() ? std::nullopt : std::optional(spec::read_costs(file)));
+    return costs;
+}
+
+} // namespace entrodraft::launch

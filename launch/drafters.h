@@ -1,0 +1,48 @@
+// Drafters made from what the options name: the pair's draft models, and the tables and texts of drafters without one.
+//
+// Called by generate and the benches. How tokens are drafted is spec's affair.
+#pragma once
+
+#include "entrodraft/dist/session.h"
+#include "entrodraft/launch/model_pair.h"
+#include "entrodraft/launch/options.h"
+#include "entrodraft/spec/drafter.h"
+#include "entrodraft/spec/suffix_index.h"
+#include "entrodraft/spec/token_table.h"
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace entrodraft::launch {
+
+class Drafters {
+  public:
+    // Reads the files that `sources` names, on the coordinator; `models` outlives this. Throws OrderlyFailure.
+    // Collective over the world.
+    Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds);
+
+    // Null for none, and on ranks that do not draft. `rules` and `costs` are those of the levels of a cascade, of which
+    // the first is the engine's. This outlives the drafter, which no other may take turns with inside a sequence. Local.
+    std::unique_ptr<spec::Drafter> make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
+                                        std::span<const std::optional<spec::Costs>> costs) const;
+
+  private:
+    std::unique_ptr<spec::Drafter> make_one(DrafterKind kind, const DrafterChoice& choice,
+                                            std::span<const spec::StopRuleOptions> rules,
+                                            std::span<const std::optional<spec::Costs>> costs) const;
+    std::unique_ptr<spec::Drafter> make_cascade(const std::vector<std::size_t>& drafts,
+                                                std::span<const spec::StopRuleOptions> rules,
+                                                std::span<const std::optional<spec::Costs>> costs) const;
+
+    ModelPair& models_;
+    DrafterSources sources_;
+    std::shared_ptr<const spec::SuffixAutomaton> corpus_; // of suffix; may be null
+    std::optional<spec::TokenTable> table_;               // of bigram and unigram
+};
+
+// Costs files in the order of cascade levels; an empty name gives none. Throws std::runtime_error. Local.
+std::vector<std::optional<spec::Costs>> read_costs_files(const std::vector<std::string>& files);
+
+} // namespace entrodraft::launch
