@@ -47,8 +47,7 @@ void show(const CompareOptions& options, const ComparisonReport& report) {
         file << report.json.dump(2) << '\n';
         if (!file.flush()) throw std::runtime_error(options.output + ": cannot be written");
     }
-    if (report.different_texts > 0)
-        throw std::runtime_error("texts differ from plain decoding; no figure is shown");
+    if (report.different_texts > 0) throw std::runtime_error("texts differ from plain decoding; no figure is shown");
     ResultWriter("-", Existing::refuse).write_text(options.json ? report.json.dump(2) + "\n" : report.text);
 }
 

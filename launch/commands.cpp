@@ -18,6 +18,7 @@ const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraf
 
   generate         decode one --prompt, or a JSONL file of them
   tokenize         text to token ids and back
+  build-table      count a text's tokens and pairs, for --drafter bigram and unigram
   inspect          what a checkpoint is and what each rank would hold; reads no weights
   bench latency    time passes and collectives; write the costs file
   bench compare    stop rules side by side on a file of prompts
@@ -36,8 +37,9 @@ struct CommandName {
 };
 
 constexpr CommandName kCommands[] = {
-    {"generate", run_generate}, {"tokenize", run_tokenize}, {"bench", run_bench}, {"inspect", run_inspect},
-    {"record", nullptr},        {"simulate", nullptr},      {"tune", nullptr},
+    {"generate", run_generate}, {"tokenize", run_tokenize}, {"build-table", run_build_table},
+    {"bench", run_bench},       {"inspect", run_inspect},   {"record", nullptr},
+    {"simulate", nullptr},      {"tune", nullptr},
 };
 
 constexpr CommandName kBenches[] = {
@@ -53,7 +55,8 @@ constexpr CommandName kBenches[] = {
 // The command of this name. Throws BadOption, with a suggestion.
 template <std::size_t n>
 Command find(const CommandName (&commands)[n], const std::string& prefix, const Arguments& arguments) {
-    const std::string all = prefix.empty() ? "generate, tokenize, inspect or bench" : "latency, compare or load";
+    const std::string all =
+        prefix.empty() ? "generate, tokenize, build-table, inspect or bench" : "latency, compare or load";
     if (arguments.empty())
         throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all +
                         "; see entrodraft --help");

@@ -17,6 +17,7 @@ using Arguments = std::vector<std::string>;
 int run_command(dist::Session& session, const Arguments& arguments); // arguments[0] is the command
 int run_generate(dist::Session& session, const Arguments& arguments);
 int run_tokenize(dist::Session& session, const Arguments& arguments);
+int run_build_table(dist::Session& session, const Arguments& arguments);
 int run_inspect(dist::Session& session, const Arguments& arguments);
 int run_bench(dist::Session& session, const Arguments& arguments);
 int run_bench_latency(dist::Session& session, const Arguments& arguments);

@@ -99,8 +99,7 @@ void Comparison::add_settings() {
             rules.emplace_back(n_levels, rule);
     }
     for (const spec::Acceptance acceptance : options_.acceptances) {
-        if (acceptance == spec::Acceptance::gumbel)
-            add(SettingKind::plain, {}, {spec::StopRuleOptions{}}, acceptance);
+        if (acceptance == spec::Acceptance::gumbel) add(SettingKind::plain, {}, {spec::StopRuleOptions{}}, acceptance);
         for (const DrafterChoice& drafter : options_.drafters) {
             for (const auto& levels : rules)
                 add(SettingKind::speculative, drafter, levels, acceptance);

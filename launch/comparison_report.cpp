@@ -37,8 +37,8 @@ double repeated_share(const Outcome& outcome) {
 
 const Outcome& plain_of(const Temperature& result, spec::Acceptance acceptance) {
     const auto is_plain = [&](const Outcome& outcome) {
-        return !outcome.setting->drafts() && (outcome.setting->acceptance == spec::Acceptance::gumbel) ==
-                                                 (acceptance == spec::Acceptance::gumbel);
+        return !outcome.setting->drafts() &&
+               (outcome.setting->acceptance == spec::Acceptance::gumbel) == (acceptance == spec::Acceptance::gumbel);
     };
     const auto found = std::find_if(result.outcomes.begin(), result.outcomes.end(), is_plain);
     return found != result.outcomes.end() ? *found : result.outcomes.front();
@@ -205,21 +205,20 @@ std::string or_dash(double value, int decimals) {
 }
 
 std::string figures_table(const std::vector<Figures>& shown) {
-    std::vector<std::vector<std::string>> table = {
-        {"setting", "tokens/s", "ms/token", "speed-up", "predicted", "measured/pred.", "median speed-up",
-         "median meas./pred.", "share of oracle", "of its gain", "accepted/drafted", "tokens/pass", "mean length",
-         "repeated 8-grams"}};
+    std::vector<std::vector<std::string>> table = {{"setting", "tokens/s", "ms/token", "speed-up", "predicted",
+                                                    "measured/pred.", "median speed-up", "median meas./pred.",
+                                                    "share of oracle", "of its gain", "accepted/drafted", "tokens/pass",
+                                                    "mean length", "repeated 8-grams"}};
     for (const Figures& figures : shown) {
         const spec::Stats& stats = figures.outcome->stats;
-        table.push_back({figures.setting->name(), format_number(1e3 / stats.ms_per_token(), 1),
-                         format_number(stats.ms_per_token(), 4), format_number(figures.speedup, 3),
-                         format_number(figures.predicted, 3), format_number(figures.speedup / figures.predicted, 3),
-                         format_number(figures.median_speedup, 3), format_number(figures.median_over_predicted, 3),
-                         or_dash(figures.share_of_oracle(), 3), or_dash(figures.share_of_oracle_gain(), 3),
-                         format_number(stats.draft_acceptance_rate(), 3),
-                         format_number(stats.tokens_per_target_pass(), 2),
-                         format_number(stats.mean_acceptance_length(), 2),
-                         format_number(repeated_share(*figures.outcome), 3)});
+        table.push_back(
+            {figures.setting->name(), format_number(1e3 / stats.ms_per_token(), 1),
+             format_number(stats.ms_per_token(), 4), format_number(figures.speedup, 3),
+             format_number(figures.predicted, 3), format_number(figures.speedup / figures.predicted, 3),
+             format_number(figures.median_speedup, 3), format_number(figures.median_over_predicted, 3),
+             or_dash(figures.share_of_oracle(), 3), or_dash(figures.share_of_oracle_gain(), 3),
+             format_number(stats.draft_acceptance_rate(), 3), format_number(stats.tokens_per_target_pass(), 2),
+             format_number(stats.mean_acceptance_length(), 2), format_number(repeated_share(*figures.outcome), 3)});
     }
     return format_table(table);
 }
@@ -280,8 +279,8 @@ std::string to_text(const Comparison& comparison, const Temperature& result, con
                                         : ", every gumbel text equal to plain sampling with the same seed";
     for (const Figures& figures : all)
         if (figures.setting->kind == SettingKind::longest && figures.oracle > 0)
-            text += "\noracle of " + describe(figures.setting->drafter) + ", " + to_string(figures.setting->acceptance) +
-                    ": " + format_number(figures.oracle, 3);
+            text += "\noracle of " + describe(figures.setting->drafter) + ", " +
+                    to_string(figures.setting->acceptance) + ": " + format_number(figures.oracle, 3);
     return text + "\n" + figures_table(shown) + "\n" + times_table(shown) + "\n" +
            theory_table(comparison, shown, facts.operations_ratio) + levels_table(shown) + "\n";
 }

@@ -13,7 +13,8 @@ struct DraftOverhead {
 };
 
 // Drafts four tokens after a prompt with `constant`, which needs no entropy, and with a rule that does (static or
-// expected-gain, set so that it never fires), in turns, each after as much reading of memory as a target pass does. Local, on the draft owner.
+// expected-gain, set so that it never fires), in turns, each after as much reading of memory as a target pass does.
+// Local, on the draft owner.
 DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt, spec::StopRuleKind kind);
 
 } // namespace entrodraft::launch

@@ -20,8 +20,7 @@ Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSourc
     });
 }
 
-std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice,
-                                              std::span<const spec::StopRuleOptions> rules,
+std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
                                               std::span<const std::optional<spec::Costs>> costs) const {
     if (choice.kinds.empty() || !models_.layout.is_coordinator()) return nullptr;
     std::vector<std::unique_ptr<spec::Drafter>> drafters;
@@ -45,9 +44,8 @@ std::unique_ptr<spec::Drafter> Drafters::make_one(DrafterKind kind, const Drafte
                                          models_.clock);
     case DrafterKind::suffix:
         return spec::make_lookup_drafter(
-            "suffix",
-            std::make_unique<spec::SuffixIndex>(spec::SuffixOptions{sources_.ngram.shortest}, corpus_), limits,
-            models_.clock);
+            "suffix", std::make_unique<spec::SuffixIndex>(spec::SuffixOptions{sources_.ngram.shortest}, corpus_),
+            limits, models_.clock);
     case DrafterKind::bigram:
         return chain(spec::make_table_source(*table_, 2, limits.vocab_size));
     case DrafterKind::unigram:

@@ -24,7 +24,8 @@ class Drafters {
     Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds);
 
     // Null for none, and on ranks that do not draft. `rules` and `costs` are those of the levels of a cascade, of which
-    // the first is the engine's. This outlives the drafter, which no other may take turns with inside a sequence. Local.
+    // the first is the engine's. This outlives the drafter, which no other may take turns with inside a sequence.
+    // Local.
     std::unique_ptr<spec::Drafter> make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
                                         std::span<const std::optional<spec::Costs>> costs) const;
 

@@ -250,8 +250,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     }
     const SpeculationOptions& speculation = options->speculation;
     const Drafters drafters(session, *models, speculation.sources, timeout);
-    const std::unique_ptr<spec::Drafter> drafter =
-        drafters.make(speculation.drafter, speculation.stop_rules, costs);
+    const std::unique_ptr<spec::Drafter> drafter = drafters.make(speculation.drafter, speculation.stop_rules, costs);
     const spec::EngineParts parts = {&models->layout,
                                      models->replica.get(),
                                      &*models->target,

@@ -39,8 +39,8 @@ struct ModelPair {
     spec::DraftLimits draft_limits() const;
 };
 
-// Operations of a draft's row over those of the target's, all ranks together; 0 without a draft model, and on ranks that
-// do not draft. Local.
+// Operations of a draft's row over those of the target's, all ranks together; 0 without a draft model, and on ranks
+// that do not draft. Local.
 double operations_ratio(const ModelPair& models);
 
 struct Placement {

@@ -49,8 +49,7 @@ const OptionGroup kText = {"Text",
                             {"max-new-tokens", "N", "[128]"},
                             {"ignore-eos", "", "do not stop at the end-of-text token"},
                             {"stop", "STRING", "end the text before this string; repeatable", true},
-                            {"check", "",
-                             "decode every greedy or gumbel text again without drafting, and compare"},
+                            {"check", "", "decode every greedy or gumbel text again without drafting, and compare"},
                             {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what stood"},
                             {"quiet", "", "no progress and no summary"}}};
 
@@ -100,21 +99,21 @@ const OptionGroup kSpeculation = {
      {"typical-epsilon", "E", "of typical: most probability that is asked of a token [0.09]"},
      {"typical-delta", "D", "of typical: that share of exp(-entropy) [0.3]"}}};
 
-const OptionGroup kBenchModels = {"Models",
-                                  {{"target", "DIR", "checkpoint of the target"},
-                                   {"draft", "DIR", "checkpoint of the draft; bench compare takes several: a cascade",
-                                    true},
-                                   {"device", "auto|cpu|cuda", "[auto: cpu]"},
-                                   {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
-                                   {"draft-dtype", "TYPE", "[as --dtype]"},
-                                   {"threads", "N", "threads of each rank [cores / local ranks]"},
-                                   {"collective-timeout", "SECONDS", "[300]"}}};
+const OptionGroup kBenchModels = {
+    "Models",
+    {{"target", "DIR", "checkpoint of the target"},
+     {"draft", "DIR", "checkpoint of the draft; bench compare takes several: a cascade", true},
+     {"device", "auto|cpu|cuda", "[auto: cpu]"},
+     {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
+     {"draft-dtype", "TYPE", "[as --dtype]"},
+     {"threads", "N", "threads of each rank [cores / local ranks]"},
+     {"collective-timeout", "SECONDS", "[300]"}}};
 
 } // namespace
 
 const std::vector<OptionGroup>& generate_groups() {
-    static const std::vector<OptionGroup> groups = {kGeneral,   kModels,   kDrafters,    kText, kChat,
-                                                    kSampling, kSpeculation, kRanks};
+    static const std::vector<OptionGroup> groups = {kGeneral, kModels,   kDrafters,    kText,
+                                                    kChat,    kSampling, kSpeculation, kRanks};
     return groups;
 }
 
@@ -128,6 +127,17 @@ const std::vector<OptionGroup>& tokenize_groups() {
           {"decode", "", "from ids to text"},
           {"add-special-tokens", "", "apply the tokenizer's template when encoding"},
           {"skip-special-tokens", "", "leave special tokens out when decoding"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& build_table_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Build a table",
+         {{"model", "DIR", "directory with the tokenizer, or a name in the Hugging Face cache"},
+          {"input", "FILE|-", "UTF-8 text to count: the more it is like what will be generated, the better"},
+          {"output", "FILE", "the table; a file of that name is replaced once the new one is whole"},
+          {"quiet", "", "no progress and no summary"}}}};
     return groups;
 }
 

@@ -120,8 +120,7 @@ spec::SamplingOptions sampling_options(const ParsedOptions& given) {
 // "220:-1.5": a token and what is added to its logit.
 std::pair<spec::TokenId, float> logit_bias(const std::string& text) {
     const std::size_t colon = text.find(':');
-    if (colon == std::string::npos)
-        throw BadOption("--logit-bias " + text + ": must be TOKEN:BIAS, such as 220:-1.5");
+    if (colon == std::string::npos) throw BadOption("--logit-bias " + text + ": must be TOKEN:BIAS, such as 220:-1.5");
     ParsedOptions one;
     one.add("token", text.substr(0, colon), " (in --logit-bias " + text + ")");
     one.add("bias", text.substr(colon + 1), " (in --logit-bias " + text + ")");
@@ -261,6 +260,19 @@ TokenizeOptions tokenize_options(const ParsedOptions& given) {
         throw BadOption("--add-special-tokens has no effect with --decode; --skip-special-tokens does");
     if (!options.decode && options.skip_special_tokens)
         throw BadOption("--skip-special-tokens has no effect without --decode");
+    return options;
+}
+
+BuildTableOptions build_table_options(const ParsedOptions& given) {
+    BuildTableOptions options;
+    options.model = given.text("model", "");
+    if (options.model.empty()) throw BadOption("--model DIR is missing: the directory that holds tokenizer.json");
+    options.input = given.text("input", "");
+    if (options.input.empty()) throw BadOption("--input FILE is missing: the text to count, or - for stdin");
+    options.output = given.text("output", "");
+    if (options.output.empty()) throw BadOption("--output FILE is missing: where the table goes");
+    if (options.output == "-") throw BadOption("--output -: a table goes to a file; name one");
+    options.quiet = given.on("quiet");
     return options;
 }
 

@@ -100,6 +100,13 @@ struct TokenizeOptions {
     bool skip_special_tokens = false;
 };
 
+struct BuildTableOptions {
+    std::string model;
+    std::string input; // "-": stdin
+    std::string output;
+    bool quiet = false;
+};
+
 struct LatencyOptions {
     ModelOptions models;
     int rows = 16;
@@ -121,7 +128,7 @@ struct CompareOptions {
     int max_draft_tokens = 15;
     std::vector<spec::Acceptance> acceptances;
     std::vector<std::string> costs; // files, of each level; empty: measured first
-    std::string output;                       // results as JSON; empty: none
+    std::string output;             // results as JSON; empty: none
     bool tune = false;
     bool json = false;
     bool quiet = false;
@@ -153,6 +160,7 @@ struct InspectOptions {
 
 const std::vector<OptionGroup>& generate_groups();
 const std::vector<OptionGroup>& tokenize_groups();
+const std::vector<OptionGroup>& build_table_groups();
 const std::vector<OptionGroup>& latency_groups();
 const std::vector<OptionGroup>& compare_groups();
 const std::vector<OptionGroup>& load_groups();
@@ -161,6 +169,7 @@ const std::vector<OptionGroup>& inspect_groups();
 // Throw BadOption. Local.
 GenerateOptions generate_options(const ParsedOptions& given);
 TokenizeOptions tokenize_options(const ParsedOptions& given);
+BuildTableOptions build_table_options(const ParsedOptions& given);
 LatencyOptions latency_options(const ParsedOptions& given);
 CompareOptions compare_options(const ParsedOptions& given);
 LoadOptions load_options(const ParsedOptions& given);

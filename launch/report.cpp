@@ -44,6 +44,66 @@ std::string format_shares(const spec::StepSeconds& seconds) {
         share(seconds.gather), share(seconds.decide), share(decoding - named));
 }
 
+// "0.81 0.74 0.70": how many of the judged stood.
+std::string format_acceptances(const std::vector<spec::Acceptances>& all, std::size_t most) {
+    std::string text;
+    for (std::size_t i = 0; i < std::min(all.size(), most); ++i)
+        text += all[i].judged == 0
+                    ? " -"
+                    : format(" %.2f", static_cast<double>(all[i].accepted) / static_cast<double>(all[i].judged));
+    return text;
+}
+
+// Costs of passes that the run saw itself: mean times, whatever stood beside them.
+spec::Costs seen_costs(const spec::Stats& stats) {
+    spec::Costs costs;
+    if (stats.draft_passes > 0) costs.t_draft = stats.seconds.draft / static_cast<double>(stats.draft_passes);
+    costs.t_target = {stats.seconds.score / static_cast<double>(stats.target_passes)};
+    return costs;
+}
+
+std::string format_textbook(const RunSummary& summary) {
+    const spec::Stats& stats = summary.stats;
+    if (!stats.alpha() || stats.rounds == 0) return "";
+    const spec::TextbookFigures theory =
+        spec::textbook_figures(stats, summary.costs.value_or(seen_costs(stats)), summary.operations_ratio);
+    std::string text =
+        format("  textbook   alpha %.3f, c %.3f, %.2f drafted a round: %.2f tokens a pass (seen %.2f), walltime factor "
+               "%.2f",
+               *stats.alpha(), theory.c, theory.mean_drafted, theory.expected_tokens, stats.tokens_per_target_pass(),
+               theory.walltime_factor);
+    if (theory.operations_factor > 0)
+        text +=
+            format(", operations factor %.2f (seen %.2f)", theory.operations_factor, theory.measured_operations_factor);
+    return text + "\n";
+}
+
+std::string format_speculation(const RunSummary& summary) {
+    const spec::Stats& stats = summary.stats;
+    const SpeculationOptions& speculation = summary.speculation;
+    const auto count = [](std::int64_t number) { return std::to_string(number); };
+    std::string text = "  rule       ";
+    for (std::size_t level = 0; level < speculation.stop_rules.size(); ++level)
+        text += (level > 0 ? " / " : "") + describe(speculation.stop_rules[level], speculation.entropy_unit);
+    text += "; drafter " + describe(speculation.drafter) + ", acceptance " + to_string(speculation.acceptance.kind);
+    if (speculation.acceptance.lenience < 1) text += format(", lenience %g", speculation.acceptance.lenience);
+    if (speculation.acceptance.is_lossy()) text += ": LOSSY, not the target's own text";
+    text += "\n  drafting   " + count(stats.rounds) + " rounds, " + count(stats.drafted) + " drafted, " +
+            count(stats.accepted) + " accepted " +
+            format("(draft acceptance rate %.3f), mean acceptance length %.2f\n", stats.draft_acceptance_rate(),
+                   stats.mean_acceptance_length());
+    for (const spec::Stats& level : stats.levels)
+        text += "  level      " + count(level.rounds) + " rounds, " + count(level.drafted) + " drafted, " +
+                format("draft acceptance rate %.3f, mean acceptance length %.2f\n", level.draft_acceptance_rate(),
+                       level.mean_acceptance_length());
+    constexpr std::size_t kPositions = 8, kBins = 10;
+    if (!stats.by_position.empty())
+        text += "  stood      by position" + format_acceptances(stats.by_position, kPositions) + "\n";
+    if (!stats.by_entropy.empty())
+        text += "  stood      by entropy, bins of 0.5 nats" + format_acceptances(stats.by_entropy, kBins) + "\n";
+    return text + format_textbook(summary);
+}
+
 } // namespace
 
 void say(const std::string& line) {
@@ -65,20 +125,13 @@ std::string format_summary(const RunSummary& summary) {
     text += "  tokens     " + count(stats.prompt_tokens) + " prompt, " + count(stats.new_tokens) + " new; " +
             format("%.3f ms a new token (%.1f a second), prefill %.3f s\n", ms, ms > 0 ? 1000 / ms : 0,
                    stats.seconds.prefill);
-    if (summary.drafting) {
-        text += "  rule       " + describe(summary.rule, summary.entropy_unit);
-        if (summary.lenience < 1) text += format("; lenience %g: lossy, not the target's own text", summary.lenience);
-        text += "\n  drafting   " + count(stats.rounds) + " rounds, " + count(stats.drafted) + " drafted, " +
-                count(stats.accepted) + " accepted " +
-                format("(acceptance rate %.3f), mean accepted length %.2f\n", stats.acceptance_rate(),
-                       stats.mean_accepted_length());
-    }
+    if (!summary.speculation.drafter.kinds.empty()) text += format_speculation(summary);
     text += "  passes     " + count(stats.target_passes) + " target, " + count(stats.draft_passes) + " draft; " +
             format("%.2f tokens a target pass\n", stats.tokens_per_target_pass());
     text += format_shares(stats.seconds);
     if (summary.checked > 0) {
         text += "  check      " + count(summary.checked - summary.check_differs) + " of " + count(summary.checked) +
-                " greedy texts equal decoding without a draft\n";
+                " texts equal decoding without a draft\n";
     }
     return text;
 }

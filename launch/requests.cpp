@@ -42,9 +42,8 @@ std::uint64_t seed_field(const Json& value) {
 
 // Fields that ask for something a line cannot have. Anything else unknown is the user's own data.
 void refuse_options_of_the_run(const Json& object) {
-    for (const char* field :
-         {"ignore_eos", "stop_rule", "entropy_threshold", "entropy_factor", "entropy_window", "num_draft_tokens",
-          "max_draft_tokens", "min_draft_tokens", "acceptance", "lenience"}) {
+    for (const char* field : {"ignore_eos", "stop_rule", "entropy_threshold", "entropy_factor", "entropy_window",
+                              "num_draft_tokens", "max_draft_tokens", "min_draft_tokens", "acceptance", "lenience"}) {
         if (!object.contains(field)) continue;
         std::string option = field;
         std::replace(option.begin(), option.end(), '_', '-');

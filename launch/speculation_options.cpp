@@ -233,11 +233,10 @@ spec::AcceptanceOptions acceptance_options(const ParsedOptions& given) {
 
 // Gumbel's noise decides what is said without a draft as well; nothing else here does.
 void refuse_without_drafter(const ParsedOptions& given) {
-    for (const char* option :
-         {"stop-rule", "entropy-threshold", "entropy-factor", "entropy-window", "entropy-unit", "num-draft-tokens",
-          "max-draft-tokens", "min-draft-tokens", "drop-stop-token", "confidence-threshold", "svip-threshold",
-          "adaedl-gamma", "costs", "draft-dtype", "acceptance", "typical-epsilon", "typical-delta", "lenience",
-          "draft-placement"}) {
+    for (const char* option : {"stop-rule", "entropy-threshold", "entropy-factor", "entropy-window", "entropy-unit",
+                               "num-draft-tokens", "max-draft-tokens", "min-draft-tokens", "drop-stop-token",
+                               "confidence-threshold", "svip-threshold", "adaedl-gamma", "costs", "draft-dtype",
+                               "acceptance", "typical-epsilon", "typical-delta", "lenience", "draft-placement"}) {
         const bool decides_text = std::string(option) == "acceptance" && given.text(option, "") == "gumbel";
         // The widest pass of a run is also that of a run that it is compared with, so the cap may stand alone.
         const bool may_stand = decides_text || std::string(option) == "max-draft-tokens";

@@ -253,8 +253,8 @@ double level_seconds(const Stats& stats, const Costs& costs, bool is_last) {
 
 double predicted_speedup(const Stats& stats, std::span<const Costs> costs) {
     if (costs.size() <= stats.levels.size())
-        throw std::invalid_argument("a cascade of " + std::to_string(stats.levels.size() + 1) + " levels has costs of " +
-                                    std::to_string(costs.size()));
+        throw std::invalid_argument("a cascade of " + std::to_string(stats.levels.size() + 1) +
+                                    " levels has costs of " + std::to_string(costs.size()));
     double seconds = level_seconds(stats, costs[0], stats.levels.empty());
     for (std::size_t level = 0; level < stats.levels.size(); ++level)
         seconds += level_seconds(stats.levels[level], costs[level + 1], level + 1 == stats.levels.size());
@@ -275,8 +275,8 @@ TextbookFigures textbook_figures(const Stats& stats, const Costs& costs, double 
     figures.operations_factor =
         (figures.mean_drafted * operations_ratio + figures.mean_drafted + 1) / figures.expected_tokens;
     const double rows = static_cast<double>(stats.drafted + stats.rounds);
-    figures.measured_operations_factor = ratio(static_cast<double>(stats.draft_passes) * operations_ratio + rows,
-                                               static_cast<double>(stats.new_tokens));
+    figures.measured_operations_factor =
+        ratio(static_cast<double>(stats.draft_passes) * operations_ratio + rows, static_cast<double>(stats.new_tokens));
     return figures;
 }
 
