@@ -57,7 +57,9 @@ std::string format_acceptances(const std::vector<spec::Acceptances>& all, std::s
 // Costs of passes that the run saw itself: mean times, whatever stood beside them.
 spec::Costs seen_costs(const spec::Stats& stats) {
     spec::Costs costs;
-    if (stats.draft_passes > 0) costs.t_draft = stats.seconds.draft / static_cast<double>(stats.draft_passes);
+    // A pass of a cascade's middle model brings several tokens.
+    const std::int64_t drafting = stats.levels.empty() ? stats.draft_passes : stats.drafted;
+    if (drafting > 0) costs.t_draft = stats.seconds.draft / static_cast<double>(drafting);
     costs.t_target = {stats.seconds.score / static_cast<double>(stats.target_passes)};
     return costs;
 }
@@ -65,8 +67,9 @@ spec::Costs seen_costs(const spec::Stats& stats) {
 std::string format_textbook(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
     if (!stats.alpha() || stats.rounds == 0) return "";
-    const spec::TextbookFigures theory =
-        spec::textbook_figures(stats, summary.costs.value_or(seen_costs(stats)), summary.operations_ratio);
+    const spec::TextbookFigures theory = spec::textbook_figures(
+        stats, stats.levels.empty() ? summary.costs.value_or(seen_costs(stats)) : seen_costs(stats),
+        summary.operations_ratio);
     std::string text =
         format("  textbook   alpha %.3f, c %.3f, %.2f drafted a round: %.2f tokens a pass (seen %.2f), walltime factor "
                "%.2f",

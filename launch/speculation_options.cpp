@@ -57,7 +57,7 @@ DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t
             std::vector<std::string> names;
             for (const auto& entry : drafter_names())
                 names.push_back(entry.second);
-            throw BadOption(option + " " + text + ": '" + name + "' is none of " + joined(names) +
+            throw BadOption(option + " " + text + ": '" + name + "' must be one of " + joined(names) +
                             did_you_mean(name, names));
         }
         if (choice.has(known->first)) throw BadOption(option + " " + text + " names " + name + " twice");
@@ -118,7 +118,7 @@ Rule rule_kind(const std::string& name) {
     std::vector<std::string> names;
     for (const Rule rule : spec::all_stop_rules())
         names.push_back(to_string(rule));
-    throw BadOption("--stop-rule " + name + " is none of " + joined(names) + did_you_mean(name, names));
+    throw BadOption("--stop-rule " + name + ": must be one of " + joined(names) + did_you_mean(name, names));
 }
 
 // The rules of the levels: the last one given goes on to the levels after it.
@@ -212,7 +212,7 @@ void read_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOpt
 spec::Acceptance acceptance_of(const std::string& name, const char* option) {
     if (const auto acceptance = spec::parse_acceptance(name)) return *acceptance;
     const std::vector<std::string> names = {"rejection", "block", "gumbel", "typical"};
-    throw BadOption(std::string(option) + " " + name + " is none of " + joined(names) + did_you_mean(name, names));
+    throw BadOption(std::string(option) + " " + name + ": must be one of " + joined(names) + did_you_mean(name, names));
 }
 
 spec::AcceptanceOptions acceptance_options(const ParsedOptions& given) {

@@ -66,10 +66,10 @@ TEST(Options, DefaultsAreThoseOfTheDesign) {
     EXPECT_TRUE(options.requests.sampling.greedy());
     EXPECT_EQ(options.requests.sampling.top_k, 0);
     EXPECT_EQ(options.requests.sampling.top_p, 1);
-    EXPECT_EQ(options.speculation.stop_rule.kind, spec::StopRuleKind::moving_average);
-    EXPECT_EQ(options.speculation.stop_rule.max_tokens, 15);
-    EXPECT_EQ(options.speculation.stop_rule.min_tokens, 1);
-    EXPECT_EQ(options.speculation.lenience, 1);
+    EXPECT_EQ(options.speculation.stop_rules.at(0).kind, spec::StopRuleKind::moving_average);
+    EXPECT_EQ(options.speculation.stop_rules.at(0).max_tokens, 15);
+    EXPECT_EQ(options.speculation.stop_rules.at(0).min_tokens, 1);
+    EXPECT_EQ(options.speculation.acceptance.lenience, 1);
     EXPECT_EQ(options.models.collective_timeout_seconds, 300);
     EXPECT_FALSE(options.models.dtype.has_value());
     EXPECT_EQ(options.output, "-");
@@ -84,24 +84,13 @@ TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
 }
 
 TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
-    const std::vector<std::pair<std::string, std::string>> later = {{"drafter", "suffix"},
-                                                                    {"drafter", "unigram"},
-                                                                    {"drafter", "bigram"},
-                                                                    {"device", "cuda"},
-                                                                    {"dtype", "int4"},
-                                                                    {"draft-dtype", "fp8"},
-                                                                    {"replicas", "2"},
-                                                                    {"batch-size", "4"},
-                                                                    {"draft-placement", "dedicated"},
-                                                                    {"stop-rule", "oracle"},
-                                                                    {"draft-placement", "sharded"},
-                                                                    {"acceptance", "gumbel"},
-                                                                    {"acceptance", "block"},
-                                                                    {"acceptance", "typical"},
-                                                                    {"no-repeat-ngram-size", "6"}};
+    const std::vector<std::pair<std::string, std::string>> later = {
+        {"device", "cuda"},      {"dtype", "int4"},
+        {"draft-dtype", "fp8"},  {"replicas", "2"},
+        {"batch-size", "4"},     {"draft-placement", "dedicated"},
+        {"stop-rule", "oracle"}, {"draft-placement", "sharded"}};
     for (const auto& [name, value] : later)
         expect_refused({"--" + name, value}, "--" + name + " " + value + " is not supported yet: this version ");
-    expect_refused({"--draft", "e"}, "several --draft (a cascade) are not supported yet");
     EXPECT_EQ(refusal_of({"--replicas", "2"}), "--replicas 2 is not supported yet: this version runs one replica");
 }
 
@@ -118,9 +107,22 @@ TEST(Options, DraftersComeWithTheirOwnOptions) {
     };
     EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-max", "6", "--ngram-min", "2", "--ngram-match", "first"}),
               "accepted");
-    EXPECT_EQ(parse_more({"--drafter", "model"}).speculation.drafter.kind, DrafterKind::model);
+    EXPECT_EQ(parse_more({"--drafter", "model"}).speculation.drafter.kinds, std::vector{DrafterKind::model});
+    const SpeculationOptions both = parse_more({"--drafter", "ngram,model"}).speculation;
+    EXPECT_EQ(both.drafter.kinds, (std::vector{DrafterKind::ngram, DrafterKind::model}));
+    EXPECT_EQ(both.sources.ngram.shortest, kShortestOfCombination);
+    EXPECT_EQ(describe(both.drafter), "ngram+model");
+    EXPECT_EQ(refused({"--drafter", "suffix", "--lookup-corpus", "f", "--ngram-min", "2"}), "accepted");
+    EXPECT_EQ(refused({"--drafter", "bigram", "--draft-table", "f"}), "accepted");
+    EXPECT_NE(refused({"--drafter", "unigram"}).find("need --draft-table FILE"), std::string::npos);
+    EXPECT_NE(refused({"--drafter", "ngram", "--lookup-corpus", "f"}).find("without the drafter suffix"),
+              std::string::npos);
+    EXPECT_NE(refused({"--drafter", "suffix", "--ngram-max", "4"}).find("without the drafter ngram"),
+              std::string::npos);
+    EXPECT_NE(refused({"--drafter", "ngram,ngram"}).find("names ngram twice"), std::string::npos);
+    EXPECT_NE(refused({"--drafter", "ngrams"}).find("did you mean ngram?"), std::string::npos);
     EXPECT_EQ(refused({"--drafter", "model"}), "--drafter model needs --draft DIR");
-    EXPECT_EQ(refused({"--ngram-max", "3"}), "--ngram-max has no effect without --drafter ngram");
+    EXPECT_EQ(refused({"--ngram-max", "3"}), "--ngram-max has no effect without the drafter ngram");
     EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-min", "5", "--ngram-max", "4"}),
               "--ngram-max must be from --ngram-min (5) to 64, not 4");
     EXPECT_EQ(refused({"--stop-rule", "static"}), "--stop-rule has no effect without --draft DIR or --drafter NAME");
@@ -201,7 +203,7 @@ TEST(Options, ConflictsAreRefused) {
     expect_refused({"--input", "f"}, "--prompt and --input exclude each other");
     expect_refused({"--output", "f"}, "--output goes with --input");
     expect_refused({"--resume"}, "--resume needs --output FILE");
-    expect_refused({"--check", "--temperature", "1"}, "--check compares greedy texts");
+    expect_refused({"--check", "--temperature", "1"}, "--check compares texts that a draft must not change");
     expect_refused({"--min-draft-tokens", "9", "--max-draft-tokens", "4"},
                    "--min-draft-tokens 9 is above --max-draft-tokens 4");
     expect_refused({"--stop-rule", "constant", "--num-draft-tokens", "16"},
@@ -233,22 +235,82 @@ TEST(Options, ChatOptionsNeedWhatTheyActOn) {
               "chatml");
 }
 
+TEST(Options, LevelsOfACascadeTakeTheirOptionsInOrder) {
+    const auto two =
+        parse_more({"--draft", "e", "--stop-rule", "static", "--stop-rule", "constant", "--entropy-threshold", "3",
+                    "--num-draft-tokens", "2", "--max-draft-tokens", "9", "--max-draft-tokens", "4"})
+            .speculation;
+    EXPECT_EQ(two.drafter.drafts, (std::vector<std::size_t>{0, 1}));
+    ASSERT_EQ(two.stop_rules.size(), 2u);
+    EXPECT_EQ(two.stop_rules[0].kind, spec::StopRuleKind::static_threshold);
+    EXPECT_EQ(two.stop_rules[0].threshold, 3);
+    EXPECT_EQ(two.stop_rules[0].max_tokens, 9);
+    EXPECT_EQ(two.stop_rules[1].kind, spec::StopRuleKind::constant);
+    EXPECT_EQ(two.stop_rules[1].num_draft_tokens, 2);
+    EXPECT_EQ(two.stop_rules[1].max_tokens, 4);
+    const auto alike = parse_more({"--draft", "e", "--stop-rule", "static", "--entropy-threshold", "3"}).speculation;
+    EXPECT_EQ(alike.stop_rules[1].threshold, 3) << "the last value goes on to the levels after it";
+    expect_refused({"--stop-rule", "static", "--stop-rule", "static"},
+                   "--stop-rule is given 2 times, but there is 1 level of drafting");
+    expect_refused({"--draft", "e", "--stop-rule", "static", "--stop-rule", "constant", "--entropy-threshold", "1",
+                    "--entropy-threshold", "2"},
+                   "--entropy-threshold is given 2 times, but 1 level takes it");
+}
+
+TEST(Options, AcceptancesComeWithTheirOwnOptions) {
+    EXPECT_EQ(parse_more({"--acceptance", "block"}).speculation.acceptance.kind, spec::Acceptance::block);
+    EXPECT_EQ(parse_more({"--acceptance", "typical", "--typical-delta", "0.5"}).speculation.acceptance.typical.delta,
+              0.5);
+    expect_refused({"--acceptance", "gumble"}, "did you mean gumbel?");
+    expect_refused({"--acceptance", "block", "--lenience", "0.5"},
+                   "--lenience below 1 goes with --acceptance rejection");
+    expect_refused({"--typical-epsilon", "0.5"}, "--typical-epsilon has no effect without --acceptance typical");
+    EXPECT_EQ(refusal([] {
+                  parse({"--target", "t", "--prompt", "p", "--acceptance", "gumbel"});
+              }),
+              "accepted")
+        << "it decides sampled text without a draft too";
+    EXPECT_EQ(refusal_of({"--check", "--temperature", "1", "--acceptance", "gumbel"}), "accepted");
+}
+
+TEST(Options, LogitProcessingIsReadAndChecked) {
+    const spec::LogitProcessing processing =
+        parse_more({"--repetition-penalty", "1.2", "--presence-penalty", "-0.5", "--frequency-penalty", "0.25",
+                    "--no-repeat-ngram-size", "3", "--min-new-tokens", "7", "--logit-bias", "5:-1.5", "--logit-bias",
+                    "9:2", "--banned-tokens", "3,4"})
+            .requests.processing;
+    EXPECT_EQ(processing.repetition_penalty, 1.2);
+    EXPECT_EQ(processing.presence_penalty, -0.5);
+    EXPECT_EQ(processing.frequency_penalty, 0.25);
+    EXPECT_EQ(processing.no_repeat_ngram_size, 3);
+    EXPECT_EQ(processing.min_new_tokens, 7);
+    EXPECT_EQ(processing.logit_bias, (std::vector<std::pair<spec::TokenId, float>>{{5, -1.5F}, {9, 2.0F}}));
+    EXPECT_EQ(processing.banned_tokens, (std::vector<spec::TokenId>{3, 4}));
+    expect_refused({"--logit-bias", "5"}, "--logit-bias 5: must be TOKEN:BIAS");
+    expect_refused({"--logit-bias", "x:1"}, "(in --logit-bias x:1)");
+    expect_refused({"--banned-tokens", "1.5"}, "must be token ids separated by commas");
+    expect_refused({"--repetition-penalty", "0"}, "--repetition-penalty must be a number above 0");
+    expect_refused({"--presence-penalty", "3"}, "--presence-penalty must be a number from -2 to 2");
+}
+
 TEST(Options, ASmallCapHoldsTheDefaultLengthToo) {
-    EXPECT_EQ(parse_more({"--stop-rule", "constant", "--max-draft-tokens", "3"}).speculation.stop_rule.num_draft_tokens,
+    EXPECT_EQ(parse_more({"--stop-rule", "constant", "--max-draft-tokens", "3"})
+                  .speculation.stop_rules.at(0)
+                  .num_draft_tokens,
               3);
 }
 
 TEST(Options, BitsBecomeNatsAndSquaredNats) {
     const auto fixed =
         parse_more({"--stop-rule", "static", "--entropy-threshold", "3.25", "--entropy-unit", "bits"}).speculation;
-    EXPECT_NEAR(*fixed.stop_rule.threshold, 2.2527, 1e-4); // 2.25 nats = 3.25 bits
-    EXPECT_EQ(describe(fixed.stop_rule, fixed.entropy_unit), "static, threshold 3.25 bits");
+    EXPECT_NEAR(*fixed.stop_rules[0].threshold, 2.2527, 1e-4); // 2.25 nats = 3.25 bits
+    EXPECT_EQ(describe(fixed.stop_rules[0], fixed.entropy_unit), "static, threshold 3.25 bits");
     const auto sum =
         parse_more({"--stop-rule", "cumulative", "--entropy-threshold", "10", "--entropy-unit", "bits"}).speculation;
-    EXPECT_NEAR(*sum.stop_rule.threshold, 4.8045, 1e-4); // 10 ln(2)^2
-    EXPECT_EQ(describe(sum.stop_rule, sum.entropy_unit), "cumulative, threshold 10 bits^2, window 7");
+    EXPECT_NEAR(*sum.stop_rules[0].threshold, 4.8045, 1e-4); // 10 ln(2)^2
+    EXPECT_EQ(describe(sum.stop_rules[0], sum.entropy_unit), "cumulative, threshold 10 bits^2, window 7");
     const auto nats = parse_more({"--stop-rule", "static", "--entropy-threshold", "2.5"}).speculation;
-    EXPECT_EQ(*nats.stop_rule.threshold, 2.5);
+    EXPECT_EQ(*nats.stop_rules[0].threshold, 2.5);
 }
 
 TEST(Options, StopStringsAddUp) {
@@ -305,13 +367,27 @@ TEST(Options, CompareRulesAreParsedWithTheirSettings) {
     };
     const auto rules = parse_rules("none,static:2.5,moving-average:0.6:3,constant:4");
     ASSERT_EQ(rules.size(), 3u);
-    EXPECT_EQ(rules[0].threshold, 2.5);
-    EXPECT_EQ(rules[1].factor, 0.6);
-    EXPECT_EQ(rules[1].window, 3);
-    EXPECT_EQ(rules[2].num_draft_tokens, 4);
+    EXPECT_EQ(rules[0][0].threshold, 2.5);
+    EXPECT_EQ(rules[1][0].factor, 0.6);
+    EXPECT_EQ(rules[1][0].window, 3);
+    EXPECT_EQ(rules[2][0].num_draft_tokens, 4);
     EXPECT_EQ(parse_rules("all").size(), spec::all_stop_rules().size());
     EXPECT_NE(refusal([&] { parse_rules("statics:2"); }).find("--rules statics:2"), std::string::npos);
     EXPECT_NE(refusal([&] { parse_rules("constant:4:4"); }).find("too many numbers"), std::string::npos);
+    EXPECT_NE(refusal([&] { parse_rules("constant:4/static"); }).find("rules of 2 levels, but there is 1"),
+              std::string::npos);
+    const auto cascade =
+        compare_options(parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--draft", "e", "--input",
+                                                         "i", "--rules", "constant:4/static:1,heuristic", "--drafters",
+                                                         "model,draft2,ngram+model", "--acceptances", "block,gumbel"}));
+    ASSERT_EQ(cascade.rules.size(), 2u);
+    EXPECT_EQ(cascade.rules[0][1].threshold, 1);
+    EXPECT_EQ(cascade.rules[1][1].kind, spec::StopRuleKind::heuristic);
+    ASSERT_EQ(cascade.drafters.size(), 3u);
+    EXPECT_EQ(describe(cascade.drafters[0]), "draft1<draft2");
+    EXPECT_EQ(describe(cascade.drafters[1]), "draft2");
+    EXPECT_EQ(describe(cascade.drafters[2]), "ngram+draft1<draft2");
+    EXPECT_EQ(cascade.acceptances, (std::vector{spec::Acceptance::block, spec::Acceptance::gumbel}));
     EXPECT_NE(refusal([&] { parse_rules("constant:x"); }).find("in --rules constant:x"), std::string::npos);
 }
 

@@ -14,7 +14,9 @@ RunSummary summary_of_a_run() {
     summary.wall_seconds = 1.5;
     summary.ranks = 2;
     summary.threads = 1;
-    summary.drafting = true;
+    summary.speculation.drafter.kinds = {DrafterKind::model};
+    summary.speculation.drafter.drafts = {0};
+    summary.speculation.stop_rules.resize(1);
     summary.stats.prompt_tokens = 50;
     summary.stats.new_tokens = 100;
     summary.stats.rounds = summary.stats.target_passes = 40;
@@ -35,7 +37,8 @@ TEST(Report, SummaryHoldsTheFiguresOfTheDesign) {
     const std::string text = format_summary(summary_of_a_run());
     EXPECT_TRUE(holds(text, "2 prompts, in 1.50 s on 2 ranks of 1 thread\n")) << text;
     EXPECT_TRUE(holds(text, "50 prompt, 100 new; 10.000 ms a new token (100.0 a second)")) << text;
-    EXPECT_TRUE(holds(text, "40 rounds, 120 drafted, 60 accepted (acceptance rate 0.500), mean accepted length 2.50"))
+    EXPECT_TRUE(
+        holds(text, "40 rounds, 120 drafted, 60 accepted (draft acceptance rate 0.500), mean acceptance length 2.50"))
         << text;
     EXPECT_TRUE(holds(text, "40 target, 120 draft; 2.50 tokens a target pass")) << text;
     EXPECT_TRUE(holds(text, "drafting 30.0 %")) << text;
@@ -55,15 +58,17 @@ TEST(Report, AdvisesToResumeOnlyWhereThatWorks) {
 
 TEST(Report, PlainDecodingHasNoRule) {
     RunSummary summary = summary_of_a_run();
-    summary.drafting = false;
+    summary.speculation.drafter.kinds.clear();
     EXPECT_FALSE(holds(format_summary(summary), "rule"));
 }
 
 TEST(Report, LossyAcceptanceSaysSo) {
     RunSummary summary = summary_of_a_run();
-    EXPECT_FALSE(holds(format_summary(summary), "lossy"));
-    summary.lenience = 0.5;
-    EXPECT_TRUE(holds(format_summary(summary), "lossy"));
+    EXPECT_FALSE(holds(format_summary(summary), "LOSSY"));
+    summary.speculation.acceptance.lenience = 0.5;
+    EXPECT_TRUE(holds(format_summary(summary), "lenience 0.5: LOSSY, not the target's own text"));
+    summary.speculation.acceptance = {spec::Acceptance::typical, 1, {}};
+    EXPECT_TRUE(holds(format_summary(summary), "acceptance typical: LOSSY"));
 }
 
 TEST(Report, ErrorsResumedLinesAndChecksAreCounted) {
@@ -76,7 +81,7 @@ TEST(Report, ErrorsResumedLinesAndChecksAreCounted) {
     const std::string text = format_summary(summary);
     EXPECT_TRUE(holds(text, "3 not served"));
     EXPECT_TRUE(holds(text, "4 found in the output already"));
-    EXPECT_TRUE(holds(text, "1 of 2 greedy texts equal"));
+    EXPECT_TRUE(holds(text, "1 of 2 texts equal"));
     EXPECT_TRUE(holds(text, "run again with --resume"));
 }
 

@@ -73,7 +73,8 @@ TEST(Results, LineHoldsTheFieldsOfTheDesignInOrder) {
         stats.push_back(name);
     EXPECT_EQ(names, (std::vector<std::string>{"id", "text", "token_ids", "finish_reason", "stats"}));
     EXPECT_EQ(stats, (std::vector<std::string>{"prompt_tokens", "new_tokens", "rounds", "drafted", "accepted",
-                                               "target_passes", "draft_passes", "seconds", "ms_per_token"}));
+                                               "target_passes", "draft_passes", "draft_acceptance_rate",
+                                               "mean_acceptance_length", "seconds", "ms_per_token"}));
     EXPECT_EQ(json["text"], completion.text);
     EXPECT_EQ(json["id"]["k"], 1);
     EXPECT_EQ(json["finish_reason"], "stop");
