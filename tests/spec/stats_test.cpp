@@ -53,7 +53,7 @@ TEST(Stats, OfNothingAreZeroAndNotNan) {
     EXPECT_EQ(stats.mean_acceptance_length(), 0);
     EXPECT_EQ(stats.tokens_per_target_pass(), 0);
     EXPECT_EQ(stats.ms_per_token(), 0);
-    EXPECT_EQ(predicted_speedup(stats, {0.1, {1}}), 0);
+    EXPECT_EQ(predicted_speedup(stats, std::vector{Costs{0.1, {1}}}), 0);
 }
 
 TEST(Stats, AddUpFieldByField) {
@@ -91,7 +91,7 @@ TEST(Costs, AreLinearBetweenMeasuredRowsAndHeldAtTheEnds) {
 
 TEST(Stats, PredictTheSpeedupFromCountsAndCosts) {
     // 9 tokens at 1.0 over 9 passes at 0.1 and target passes of 1 and twice 5 rows: 9 / (0.9 + 1 + 2 * 1.3) = 2.
-    EXPECT_DOUBLE_EQ(predicted_speedup(example(), {0.1, {1, kNan, kNan, kNan, 1.3}}), 2.0);
+    EXPECT_DOUBLE_EQ(predicted_speedup(example(), std::vector{Costs{0.1, {1, kNan, kNan, kNan, 1.3}}}), 2.0);
 }
 
 TEST(Theory, FollowsLeviathan) {
@@ -174,9 +174,9 @@ TEST(Stats, PredictsWithTheFirstDraftPassOfARoundAtItsOwnCost) {
     stats.new_tokens = 5;
     EXPECT_EQ(stats.drafting_rounds, 2);
     Costs costs{1, {10, 11, 12}};
-    EXPECT_DOUBLE_EQ(predicted_speedup(stats, costs), 50.0 / (3 * 1 + 10 + 11 + 12));
+    EXPECT_DOUBLE_EQ(predicted_speedup(stats, std::vector{costs}), 50.0 / (3 * 1 + 10 + 11 + 12));
     costs.t_first_draft = 4;
-    EXPECT_DOUBLE_EQ(predicted_speedup(stats, costs), 50.0 / (2 * 4 + 1 + 10 + 11 + 12));
+    EXPECT_DOUBLE_EQ(predicted_speedup(stats, std::vector{costs}), 50.0 / (2 * 4 + 1 + 10 + 11 + 12));
 }
 
 TEST_F(CostsFile, IsReadInMillisecondsAndOtherFieldsAreIgnored) {
