@@ -94,6 +94,8 @@ Desk::Desk(const GenerateOptions& options)
 }
 
 void Desk::begin(const ModelPair& models) {
+    if (const std::string why = spec::why_invalid(options_->requests.processing, models.vocab_size); !why.empty())
+        throw BadOption(why);
     if (streams()) {
         const InputItem item = request_of_prompt(*options_->prompt, options_->requests, models.prompt_limits());
         if (const auto* bad = std::get_if<BadLine>(&item)) throw BadOption("--prompt: " + bad->error);

@@ -61,7 +61,7 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
     const Json result = Json::parse(compare.text());
     ASSERT_EQ(result["temperatures"].size(), 2u);
     const Json& greedy = result["temperatures"][0]["settings"];
-    ASSERT_EQ(greedy.size(), 3u);
+    ASSERT_EQ(greedy.size(), 4u); // the last one drafts to the cap, for the oracle
     EXPECT_EQ(greedy[0]["setting"], "plain");
     EXPECT_EQ(greedy[0]["target_passes"], greedy[0]["new_tokens"]);
     EXPECT_EQ(greedy[0]["predicted_speedup"], 1);
@@ -70,6 +70,31 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
         EXPECT_EQ(setting["new_tokens"], greedy[0]["new_tokens"]);
     }
     EXPECT_GT(greedy[2]["drafted"], 0);
+    EXPECT_GE(greedy[2]["oracle_speedup"].get<double>(), greedy[2]["predicted_speedup"].get<double>() * 0.999);
+}
+
+TEST(Bench, ComparesDraftersAndAcceptances) {
+    const ScratchFile prompts("{\"prompt\": \"The ferry left\"}\n{\"prompt\": \"Marta\"}\n"), compare("");
+    const std::string draft = kPair.substr(kPair.find(" --draft"));
+    ASSERT_EQ(run("compare" + kPair + draft +
+                      " --json --max-new-tokens 12 --temperatures 0,1 --rules static:1/constant:2,expected-gain"
+                      " --drafters model,draft2,ngram,ngram+model,random --acceptances block,gumbel,typical --input " +
+                      prompts.path(),
+                  compare.path()),
+              0);
+    const Json result = Json::parse(compare.text());
+    EXPECT_EQ(result["costs"].size(), 2u) << "of each level of the cascade";
+    std::size_t of_gumbel = 0, with_levels = 0;
+    for (const Json& setting : result["temperatures"][1]["settings"]) {
+        const std::string name = setting["setting"].get<std::string>();
+        if (name.find("gumbel") == std::string::npos) continue;
+        ++of_gumbel;
+        EXPECT_EQ(setting["texts_different_from_plain"], 0) << name;
+        with_levels += setting.contains("levels") ? 1 : 0;
+    }
+    EXPECT_EQ(of_gumbel, 1u + 5 * 3);
+    EXPECT_EQ(with_levels, 2u * 3); // model and ngram+model
+    EXPECT_EQ(result["temperatures"][0]["settings"].size(), 1u + 5 * 3 + 5 * 3) << "greedy: typical apart, else once";
 }
 
 } // namespace

@@ -235,6 +235,74 @@ TEST(Cli, ABadLineDoesNotStopTheOthers) {
     EXPECT_EQ(lines[5]["id"], 5); // its line number
 }
 
+// ---- ways of drafting ----
+
+TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {
+    const ScratchFile corpus("The ferry left the harbour, and the ferry left the harbour again.\n"), table("");
+    ASSERT_EQ(run({"build-table", "--model", kTarget, "--input", corpus.path(), "--output", table.path()}).code, 0);
+    const std::vector<Strings> drafters = {{"--draft", kDraft},
+                                           {"--draft", kDraft, "--draft", kDraft, "--stop-rule", "static",
+                                            "--stop-rule", "constant", "--num-draft-tokens", "2"},
+                                           {"--drafter", "ngram"},
+                                           {"--drafter", "suffix", "--lookup-corpus", corpus.path()},
+                                           {"--drafter", "bigram", "--draft-table", table.path()},
+                                           {"--drafter", "unigram", "--draft-table", table.path()},
+                                           {"--drafter", "random"},
+                                           {"--drafter", "ngram,model", "--draft", kDraft}};
+    const Strings target = {"generate", "--target",         kTarget, "--prompt", "The ferry left", "--seed",
+                            "4",        "--max-new-tokens", "24",    "--quiet"};
+    for (const Strings& sampling :
+         {Strings{}, Strings{"--temperature", "1", "--acceptance", "gumbel", "--top-k", "40"},
+          Strings{"--repetition-penalty", "1.2", "--no-repeat-ngram-size", "2", "--min-new-tokens", "20"}}) {
+        const Ended plain = run(target + sampling);
+        ASSERT_EQ(plain.code, 0) << plain.err;
+        for (const Strings& drafter : drafters) {
+            const Ended drafted = run(target + sampling + drafter + Strings{"--check"});
+            EXPECT_EQ(drafted.code, 0) << drafted.err;
+            EXPECT_EQ(drafted.out, plain.out) << drafter[1];
+        }
+    }
+}
+
+TEST(Cli, ATraceHoldsALineForEachRound) {
+    const ScratchFile input("{\"id\": \"a\", \"prompt\": \"The ferry left\"}\n{\"id\": 2, \"prompt\": \"One\"}\n");
+    const TemporaryDirectory directory;
+    const std::string trace = (directory.path() / "trace.jsonl").string();
+    const Ended ended = run(
+        kPair + Strings{"--input", input.path(), "--max-new-tokens", "24", "--stop-rule", "static", "--trace", trace});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    std::ifstream file(trace);
+    const std::vector<Json> rounds = lines_of({std::istreambuf_iterator<char>(file), {}});
+    std::size_t n_rounds = 0;
+    for (const Json& line : lines_of(ended.out)) {
+        std::vector<int> said;
+        for (const Json& round : rounds) {
+            if (round["id"] != line["id"]) continue;
+            ++n_rounds;
+            EXPECT_EQ(round["drafted"].size(), round["entropies_nats"].size());
+            for (int i = 0; i < round["accepted"].get<int>(); ++i)
+                said.push_back(round["drafted"][static_cast<std::size_t>(i)].get<int>());
+            said.push_back(round["next_token"].get<int>());
+        }
+        const auto text = line["token_ids"].get<std::vector<int>>();
+        ASSERT_GE(said.size(), text.size()); // a round may say more than the text has room for
+        said.resize(text.size());
+        EXPECT_EQ(said, text);
+    }
+    EXPECT_EQ(n_rounds, rounds.size());
+    EXPECT_EQ(run(kPair + Strings{"--prompt", "p", "--trace", trace}).code, 2) << "a trace is not overwritten";
+}
+
+TEST(Cli, FilesOfDraftersAreNamedWhenTheyAreBad) {
+    const ScratchFile empty(""), text("no table\n");
+    const Strings target = {"generate", "--target", kTarget, "--prompt", "p"};
+    expect_refusal(run(target + Strings{"--drafter", "suffix", "--lookup-corpus", "/nonexistent.txt"}), 1,
+                   {"/nonexistent.txt"});
+    expect_refusal(run(target + Strings{"--drafter", "suffix", "--lookup-corpus", empty.path()}), 1, {empty.path()});
+    expect_refusal(run(target + Strings{"--drafter", "bigram", "--draft-table", text.path()}), 1, {text.path()});
+    expect_refusal(run(target + Strings{"--banned-tokens", "99999"}), 2, {"99999"});
+}
+
 TEST(Cli, InputComesFromStdinToo) {
     const ScratchFile input("{\"id\": 1, \"prompt\": \"The ferry\"}\n");
     const Ended ended =

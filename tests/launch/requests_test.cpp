@@ -77,6 +77,20 @@ TEST(Requests, LinesOverrideOptions) {
     EXPECT_EQ(request.sampling.seed, UINT64_MAX);
 }
 
+TEST(Requests, LinesSayWhatIsDoneToTheirLogits) {
+    const auto request = served(R"({"prompt": "p", "min_p": 0.1, "repetition_penalty": 1.2, "presence_penalty": 0.5,
+                                    "frequency_penalty": -0.5, "no_repeat_ngram_size": 3, "min_new_tokens": 4,
+                                    "logit_bias": {"7": -2.5, "9": 1}, "banned_tokens": [3, 5]})");
+    EXPECT_EQ(request.sampling.min_p, 0.1);
+    EXPECT_EQ(request.processing.repetition_penalty, 1.2);
+    EXPECT_EQ(request.processing.presence_penalty, 0.5);
+    EXPECT_EQ(request.processing.frequency_penalty, -0.5);
+    EXPECT_EQ(request.processing.no_repeat_ngram_size, 3);
+    EXPECT_EQ(request.processing.min_new_tokens, 4);
+    EXPECT_EQ(request.processing.logit_bias, (std::vector<std::pair<spec::TokenId, float>>{{7, -2.5F}, {9, 1.0F}}));
+    EXPECT_EQ(request.processing.banned_tokens, (std::vector<spec::TokenId>{3, 5}));
+}
+
 TEST(Requests, FieldsOfTheUserAreLeftAlone) {
     EXPECT_EQ(error_of(R"({"prompt": "p", "task_id": "x", "target": 1, "input": [], "stop": "s"})"), "served");
 }
@@ -112,6 +126,15 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
         {R"({"prompt": "p", "top_k": -1})", "top_k"},
         {R"({"prompt": "p", "top_p": 2})", "top_p must be a number from 0 to 1"},
         {R"({"prompt": "p", "seed": -1})", "seed"},
+        {R"({"prompt": "p", "min_p": 2})", "min_p must be a number from 0"},
+        {R"({"prompt": "p", "repetition_penalty": 0})", "repetition_penalty must be a number above 0"},
+        {R"({"prompt": "p", "presence_penalty": 3})", "presence_penalty must be a number from -2 to 2"},
+        {R"({"prompt": "p", "logit_bias": [1]})", "logit_bias must be an object"},
+        {R"({"prompt": "p", "logit_bias": {"x": 1}})", "token id in logit_bias"},
+        {R"({"prompt": "p", "logit_bias": {"5": "x"}})", "logit_bias[\"5\"] must be a number"},
+        {R"({"prompt": "p", "logit_bias": {"128": 1}})", "logit_bias names token 128, which is outside"},
+        {R"({"prompt": "p", "banned_tokens": 5})", "banned_tokens must be an array"},
+        {R"({"prompt": "p", "banned_tokens": [128]})", "banned_tokens names token 128"},
         {R"({"prompt": "p", "stop_rule": "static"})", "cannot be set by line; use --stop-rule"},
         {R"({"prompt": "p", "max_tokens": 5})", "did you mean max_new_tokens?"},
     };
