@@ -75,7 +75,7 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
 
 TEST(Bench, ComparesDraftersAndAcceptances) {
     const ScratchFile prompts("{\"prompt\": \"The ferry left\"}\n{\"prompt\": \"Marta\"}\n"), compare("");
-    const std::string draft = kPair.substr(kPair.find(" --draft"));
+    const std::string draft = kPair.substr(kPair.find(" --draft"), kPair.find(" --threads") - kPair.find(" --draft"));
     ASSERT_EQ(run("compare" + kPair + draft +
                       " --json --max-new-tokens 12 --temperatures 0,1 --rules static:1/constant:2,expected-gain"
                       " --drafters model,draft2,ngram,ngram+model,random --acceptances block,gumbel,typical --input " +
