@@ -1,6 +1,5 @@
 // The engine over ranks: the same text everywhere, an orderly end, and a rank that is out of step says so.
-#include "dist/session_of_tests.h"
-#include "engine_support.h"
+#include "ranks.h"
 
 #include <gtest/gtest.h>
 
@@ -13,26 +12,6 @@ using spec::Completion;
 using spec::Request;
 
 constexpr double kShortSeconds = 2; // how long ranks wait for one that has failed
-
-// Ranks that serve together. 4 ranks divide the draft's 4 heads, not the target's 6: there the two change roles.
-struct Ranks {
-    std::unique_ptr<dist::Communicator> replica = session_of_tests().split(0);
-    std::unique_ptr<dist::Communicator> tp = session_of_tests().split(0);
-    std::filesystem::path target = golden_directory(replica->size() == 4 ? "llama-draft" : "llama-target");
-    std::filesystem::path draft = golden_directory(replica->size() == 4 ? "llama-target" : "llama-draft");
-
-    bool coordinates() const { return replica->rank() == 0; }
-    TestModelOptions options(double timeout_seconds = 60) {
-        TestModelOptions options;
-        options.tp = tp.get();
-        options.decoder.timeout_seconds = timeout_seconds;
-        return options;
-    }
-};
-
-std::vector<TokenId> golden_prompt(std::size_t i) {
-    return golden_expectations("llama-target").at(i).at("prompt").get<std::vector<TokenId>>();
-}
 
 RunOptions with_rule(const spec::StopRuleOptions& rule) {
     RunOptions options;
@@ -239,12 +218,7 @@ struct DemoCase {
 
 std::vector<DemoCase> demo_cases() {
     const auto golden = nlohmann::json::parse(std::ifstream(source_directory() / "tests/spec/demo_greedy.json"));
-    std::map<nlohmann::json, std::vector<TokenId>> prompts;
-    std::ifstream lines(source_directory() / "model/demo/prompts.jsonl");
-    for (std::string line; std::getline(lines, line);) {
-        const auto prompt = nlohmann::json::parse(line);
-        prompts[prompt.at("id")] = prompt.at("prompt_token_ids").get<std::vector<TokenId>>();
-    }
+    const auto prompts = demo_prompts();
     std::vector<DemoCase> cases;
     for (const auto& sequence : golden.at("sequences"))
         cases.push_back({prompts.at(sequence.at("id")), sequence.at("token_ids").get<std::vector<TokenId>>(),

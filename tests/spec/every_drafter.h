@@ -1,0 +1,92 @@
+// Every drafter there is, over the models of a test, for what must hold whoever drafts: each alone, cascades of two and
+// three levels over models, look-ups, tables and random numbers, and combinations. For tests only.
+#pragma once
+
+#include "engine_support.h"
+
+#include "entrodraft/spec/ngram_index.h"
+#include "entrodraft/spec/suffix_index.h"
+#include "entrodraft/spec/token_table.h"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace entrodraft {
+
+// What drafters draft with. All outlive them; decoders may be shared, since one drafter works at a time.
+struct DrafterSources {
+    spec::DraftLimits limits;
+    const dist::Clock& clock;
+    model::Decoder* draft = nullptr; // none: no drafter has a model
+    model::Decoder* other = nullptr; // beside it: of another size
+    const spec::TokenTable& table;
+    std::shared_ptr<const spec::SuffixAutomaton> corpus;
+};
+
+// A table over the vocabulary, of texts one after another.
+inline spec::TokenTable table_of(int vocab_size, std::span<const std::vector<TokenId>> texts) {
+    spec::TokenCounter counter(vocab_size, 0);
+    for (const std::vector<TokenId>& text : texts)
+        counter.add(text);
+    return spec::TokenTable(counter.take());
+}
+
+class EveryDrafter {
+  public:
+    explicit EveryDrafter(const DrafterSources& from) : from_(from) {}
+
+    std::vector<std::string> names() const { return names(from_.draft != nullptr, from_.other != nullptr); }
+    static std::vector<std::string> names(bool has_draft, bool has_other) {
+        std::vector<std::string> all = {
+            "ngram",         "suffix",       "suffix+corpus",         "bigram",      "unigram", "random",
+            "bigram<random", "bigram<ngram", "bigram<unigram<random", "ngram,bigram"};
+        if (has_draft)
+            all.insert(all.end(), {"model", "model<bigram", "model<ngram", "model<bigram<random", "ngram,model",
+                                   "suffix+corpus,model<bigram"});
+        if (has_draft && has_other)
+            all.insert(all.end(), {"other<model", "other<model<bigram", "model<other", "ngram,other<model<unigram"});
+        return all;
+    }
+
+    // "a,b" the first of a and b that drafts; "a<b" a verifies what b drafts, under the rule `inner`; "model",
+    // "bigram".
+    std::unique_ptr<spec::Drafter> make(const std::string& name, const spec::StopRuleOptions& inner) const {
+        if (const std::size_t comma = name.find(','); comma != std::string::npos) {
+            std::vector<std::unique_ptr<spec::Drafter>> drafters;
+            drafters.push_back(make(name.substr(0, comma), inner));
+            drafters.push_back(make(name.substr(comma + 1), inner));
+            return spec::make_first_of_drafter(std::move(drafters));
+        }
+        if (const std::size_t below = name.find('<'); below != std::string::npos)
+            return spec::make_cascade_drafter(
+                {source(name.substr(0, below)), make(name.substr(below + 1), inner), inner, {}}, from_.limits,
+                from_.clock);
+        if (std::unique_ptr<spec::LookupIndex> index = index_of(name))
+            return spec::make_lookup_drafter(name, std::move(index), from_.limits, from_.clock);
+        return spec::make_chain_drafter(source(name), from_.limits, from_.clock);
+    }
+
+  private:
+    std::unique_ptr<spec::LookupIndex> index_of(const std::string& name) const {
+        if (name == "ngram") return std::make_unique<spec::NgramIndex>(spec::NgramOptions{});
+        if (name == "suffix") return std::make_unique<spec::SuffixIndex>(spec::SuffixOptions{});
+        if (name == "suffix+corpus") return std::make_unique<spec::SuffixIndex>(spec::SuffixOptions{}, from_.corpus);
+        return nullptr;
+    }
+
+    std::unique_ptr<spec::LogitSource> source(const std::string& name) const {
+        const int vocab = from_.limits.vocab_size;
+        if (name == "model") return spec::make_model_source(*from_.draft, vocab);
+        if (name == "other") return spec::make_model_source(*from_.other, vocab);
+        if (name == "bigram") return spec::make_table_source(from_.table, 2, vocab);
+        if (name == "unigram") return spec::make_table_source(from_.table, 1, vocab);
+        if (name == "random") return spec::make_random_source(vocab);
+        throw std::invalid_argument("no source " + name);
+    }
+
+    DrafterSources from_;
+};
+
+} // namespace entrodraft

@@ -1,0 +1,46 @@
+// Ranks that serve together, and what they are asked: for the tests of engines over ranks only.
+#pragma once
+
+#include "dist/session_of_tests.h"
+#include "engine_support.h"
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace entrodraft {
+
+// 4 ranks divide the draft's 4 heads, not the target's 6: there the two change roles.
+struct Ranks {
+    std::unique_ptr<dist::Communicator> replica = session_of_tests().split(0);
+    std::unique_ptr<dist::Communicator> tp = session_of_tests().split(0);
+    std::filesystem::path target = golden_directory(replica->size() == 4 ? "llama-draft" : "llama-target");
+    std::filesystem::path draft = golden_directory(replica->size() == 4 ? "llama-target" : "llama-draft");
+
+    bool coordinates() const { return replica->rank() == 0; }
+    TestModelOptions options(double timeout_seconds = 60) {
+        TestModelOptions options;
+        options.tp = tp.get();
+        options.decoder.timeout_seconds = timeout_seconds;
+        return options;
+    }
+};
+
+inline std::vector<TokenId> golden_prompt(std::size_t i) {
+    return golden_expectations("llama-target").at(i).at("prompt").get<std::vector<TokenId>>();
+}
+
+// Prompts of the demo pair by id.
+inline std::map<nlohmann::json, std::vector<TokenId>> demo_prompts() {
+    std::map<nlohmann::json, std::vector<TokenId>> prompts;
+    std::ifstream lines(source_directory() / "model/demo/prompts.jsonl");
+    for (std::string line; std::getline(lines, line);) {
+        const auto prompt = nlohmann::json::parse(line);
+        prompts[prompt.at("id")] = prompt.at("prompt_token_ids").get<std::vector<TokenId>>();
+    }
+    return prompts;
+}
+
+} // namespace entrodraft
