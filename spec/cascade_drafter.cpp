@@ -2,8 +2,9 @@
 // proposes to it. What it says is what it would say alone, so the level above may verify that like any draft.
 //
 // Exact with every acceptance: a token it hands up was drawn from its own distribution q given the tokens before, and
-// whether another one follows never hangs on that token. Random numbers of the inner round are keyed by its level;
-// under `block`, which looks at tokens that fell, by where the round above began as well.
+// whether another one follows never hangs on that token. Random numbers of the inner round are keyed by its level and by
+// where the round above began: the inner rule learns from tokens that fell above, so that a number which had a say
+// in one round must have none in the next.
 #include "entrodraft/spec/drafter.h"
 #include "entrodraft/spec/philox.h"
 #include "entrodraft/spec/verify.h"
@@ -125,10 +126,8 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool who
     const std::size_t round_start = text_.size();
     ChoiceSetting choice = request.choice;
     ++choice.level;
-    if (choice.acceptance == Acceptance::block) {
-        const std::uint64_t above = request.tokens.size();
-        choice.random_key = hash_bytes(&above, sizeof above, choice.random_key);
-    }
+    const std::uint64_t above = request.tokens.size();
+    choice.random_key = hash_bytes(&above, sizeof above, choice.random_key);
     // The middle model says one token more than it verifies, and reads no further than its context.
     const std::size_t left = static_cast<std::size_t>(most) - draft.tokens.size() - 1;
     const std::size_t room = std::min({left, level_.source->context() - round_start, level_.source->most_rows() - 1});
