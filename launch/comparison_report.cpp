@@ -2,6 +2,7 @@
 #include "entrodraft/launch/comparison_report.h"
 
 #include "entrodraft/launch/environment.h"
+#include "entrodraft/launch/results.h"
 
 #include <algorithm>
 #include <cmath>
@@ -139,17 +140,10 @@ std::vector<Share> shares_of(const spec::StepSeconds& seconds) {
 }
 
 Json to_json(const spec::Stats& stats) {
-    Json json = {{"draft_acceptance_rate", stats.draft_acceptance_rate()},
-                 {"mean_acceptance_length", stats.mean_acceptance_length()},
-                 {"tokens_per_target_pass", stats.tokens_per_target_pass()},
-                 {"new_tokens", stats.new_tokens},
-                 {"rounds", stats.rounds},
-                 {"drafted", stats.drafted},
-                 {"accepted", stats.accepted},
-                 {"target_passes", stats.target_passes},
-                 {"draft_passes", stats.draft_passes},
-                 {"passes_of_rows", stats.passes_of_rows},
-                 {"rounds_of_accepted", stats.rounds_of_accepted}};
+    Json json = counts_json(stats);
+    json["tokens_per_target_pass"] = stats.tokens_per_target_pass();
+    json["passes_of_rows"] = stats.passes_of_rows;
+    json["rounds_of_accepted"] = stats.rounds_of_accepted;
     for (const spec::Acceptances& at : stats.by_position)
         json["by_position"].push_back({{"judged", at.judged}, {"accepted", at.accepted}});
     for (const spec::Acceptances& bin : stats.by_entropy)

@@ -2,7 +2,6 @@
 #include "entrodraft/launch/results.h"
 
 #include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/json_line.h"
 #include "entrodraft/spec/philox.h"
 
 #include <cerrno>
@@ -38,23 +37,27 @@ bool is_torn_result(const std::string& text) {
 
 } // namespace
 
+Json counts_json(const spec::Stats& stats) {
+    return {{"new_tokens", stats.new_tokens},
+            {"rounds", stats.rounds},
+            {"drafted", stats.drafted},
+            {"accepted", stats.accepted},
+            {"target_passes", stats.target_passes},
+            {"draft_passes", stats.draft_passes},
+            {"draft_acceptance_rate", rounded(stats.draft_acceptance_rate())},
+            {"mean_acceptance_length", rounded(stats.mean_acceptance_length())}};
+}
+
 std::string result_line(const spec::Request& request, const spec::Completion& completion) {
     const spec::Stats& stats = completion.stats;
     Json rest;
     rest["text"] = completion.text;
     rest["token_ids"] = completion.tokens;
     rest["finish_reason"] = spec::to_string(completion.finish_reason);
-    rest["stats"] = {{"prompt_tokens", stats.prompt_tokens},
-                     {"new_tokens", stats.new_tokens},
-                     {"rounds", stats.rounds},
-                     {"drafted", stats.drafted},
-                     {"accepted", stats.accepted},
-                     {"target_passes", stats.target_passes},
-                     {"draft_passes", stats.draft_passes},
-                     {"draft_acceptance_rate", rounded(stats.draft_acceptance_rate())},
-                     {"mean_acceptance_length", rounded(stats.mean_acceptance_length())},
-                     {"seconds", rounded(stats.seconds.total)},
-                     {"ms_per_token", rounded(stats.ms_per_token())}};
+    rest["stats"] = {{"prompt_tokens", stats.prompt_tokens}};
+    rest["stats"].update(counts_json(stats));
+    rest["stats"]["seconds"] = rounded(stats.seconds.total);
+    rest["stats"]["ms_per_token"] = rounded(stats.ms_per_token());
     return std::string(kLineBegin) + request.id + "," + compact(rest).substr(1);
 }
 

@@ -3,6 +3,7 @@
 // Called by generate on the coordinator.
 #pragma once
 
+#include "entrodraft/launch/json_line.h"
 #include "entrodraft/launch/requests.h"
 #include "entrodraft/spec/generate.h"
 #include "entrodraft/spec/request.h"
@@ -13,6 +14,9 @@
 #include <vector>
 
 namespace entrodraft::launch {
+
+// The counts of a run or a text and the figures made of them, by the names of the output format. Local.
+Json counts_json(const spec::Stats& stats);
 
 // The line of a served request, and of one that was not. No newline. Local.
 std::string result_line(const spec::Request& request, const spec::Completion& completion);
