@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace entrodraft::spec {
 
 namespace {
 
-constexpr double kPriorSeen = 4;  // observations that a bin's prior is worth
-constexpr double kRowCost = 0.03; // of a further row, in passes of one row, before anything is measured
-
-// Before anything is known: nearly certain where the draft is, falling with its entropy.
-double prior_acceptance(double entropy_nats) {
-    return std::clamp(0.95 - 0.2 * entropy_nats, 0.05, 0.95);
-}
+constexpr double kPriorSeen = 4; // observations that a bin's prior is worth
+constexpr double kPriorMean = 0.7, kPriorMatch = 0.5;
+constexpr double kWeightVariance = 0.5; // of a weight before anything is seen, and at most
+constexpr double kWander = 1e-5;        // variance that a weight gains a token
+constexpr double kRowCost = 0.03;       // of a further row, in passes of one row, before anything is measured
 
 } // namespace
 
@@ -23,30 +22,37 @@ void GainModel::Bin::decay(double prior_stood, double prior_seen) {
     seen = prior_seen + kDecay * (seen - prior_seen);
 }
 
-GainModel::GainModel(const GainModelOptions& options) : options_(options) {
-    for (int i = 0; i < kBins; ++i)
-        by_entropy_.push_back({kPriorSeen * prior_acceptance((i + 0.5) * kBinNats), kPriorSeen});
-    by_match_.assign(kBins, {kPriorSeen * 0.5, kPriorSeen});
-    all_ = {kPriorSeen * 0.7, kPriorSeen};
+// The first weights are between those that pairs come to under greedy decoding and at temperature 1.
+GainModel::GainModel(const GainModelOptions& options) : options_(options), weights_{0.7, 0.3, 0.8, 1} {
+    for (std::size_t i = 0; i < kFeatures; ++i)
+        covariance_[i][i] = kWeightVariance;
+    by_match_.assign(kBins, {kPriorSeen * kPriorMatch, kPriorSeen});
+    all_ = {kPriorSeen * kPriorMean, kPriorSeen};
     next_draft_seconds_ = first_draft_seconds_ = options.draft_to_target_cost;
     by_rows_.resize(static_cast<std::size_t>(options.max_tokens) + 1);
     refresh_target_seconds();
 }
 
-std::size_t GainModel::entropy_bin(double entropy_nats) {
-    return static_cast<std::size_t>(std::clamp(entropy_nats / kBinNats, 0.0, kBins - 1.0));
+// About 0 for a middling token: what the weights' first uncertainty is meant for.
+GainModel::Features GainModel::features_of(const DraftedToken& token, double luck) {
+    constexpr double kLeast = 1e-4;
+    return {1, std::sqrt(std::max(token.entropy_nats, 0.0)) - 1.5, std::log(std::max(token.probability, kLeast)) + 2,
+            luck};
 }
 
 std::size_t GainModel::match_bin(int length) {
     return static_cast<std::size_t>(std::clamp(length, 0, kBins - 1));
 }
 
-double GainModel::acceptance(double entropy_nats) const {
-    return by_entropy_[entropy_bin(entropy_nats)].probability();
+double GainModel::chance(const Features& features) const {
+    constexpr double kLeast = 0.005;
+    const double z = std::inner_product(features.begin(), features.end(), weights_.begin(), 0.0);
+    return std::clamp(1 / (1 + std::exp(-z)), kLeast, 1 - kLeast);
 }
 
-double GainModel::acceptance_of_match(int length) const {
-    return by_match_[match_bin(length)].probability();
+double GainModel::acceptance(const DraftedToken& token, double luck) const {
+    if (std::isnan(token.entropy_nats)) return by_match_[match_bin(token.match_length)].probability();
+    return chance(features_of(token, luck));
 }
 
 double GainModel::mean_acceptance() const {
@@ -68,38 +74,53 @@ double GainModel::tokens_per_second() const {
     return rounds_ < kFirstRounds || seconds_ <= 0 ? 0 : tokens_ / seconds_;
 }
 
-GainModel::Bin& GainModel::bin_of(double entropy_nats, int match_length) {
-    return std::isnan(entropy_nats) ? by_match_[match_bin(match_length)] : by_entropy_[entropy_bin(entropy_nats)];
-}
-
 void GainModel::learn(const RoundRecord& round) {
     ++rounds_;
-    for (int i = 0; i < kBins; ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        by_entropy_[at].decay(kPriorSeen * prior_acceptance((i + 0.5) * kBinNats), kPriorSeen);
-        by_match_[at].decay(kPriorSeen * 0.5, kPriorSeen);
-    }
-    all_.decay(kPriorSeen * 0.7, kPriorSeen);
+    for (Bin& bin : by_match_)
+        bin.decay(kPriorSeen * kPriorMatch, kPriorSeen);
+    all_.decay(kPriorSeen * kPriorMean, kPriorSeen);
     // Tokens behind the first that fell were not judged.
-    const auto drafted = static_cast<int>(round.entropies_nats.size());
-    for (int i = 0; i < std::min(drafted, round.accepted + 1); ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        const int match_length = round.match_lengths.empty() ? 0 : round.match_lengths[at];
-        const double stood = i < round.accepted ? 1 : 0;
-        for (Bin* bin : {&bin_of(round.entropies_nats[at], match_length), &all_}) {
-            bin->stood += stood;
-            bin->seen += 1;
-        }
-    }
+    const auto drafted = static_cast<int>(round.tokens.size());
+    for (int i = 0; i < std::min(drafted, round.accepted + 1); ++i)
+        learn_token(round.tokens[static_cast<std::size_t>(i)], round.luck, i < round.accepted);
     if (!options_.costs) learn_times(round);
     tokens_ = kDecay * tokens_ + round.accepted + 1;
     seconds_ = kDecay * seconds_ + draft_seconds(round.draft_passes) + target_seconds(drafted + 1);
 }
 
+void GainModel::learn_token(const DraftedToken& token, double luck, bool stood) {
+    const auto count = [&](Bin& bin) {
+        bin.stood += stood ? 1 : 0;
+        bin.seen += 1;
+    };
+    count(all_);
+    if (std::isnan(token.entropy_nats))
+        count(by_match_[match_bin(token.match_length)]);
+    else
+        learn_chance(features_of(token, luck), stood);
+}
+
+// A Newton's step on the logistic loss; weights are taken to wander, so that it never ceases to learn.
+void GainModel::learn_chance(const Features& features, bool stood) {
+    for (std::size_t i = 0; i < kFeatures; ++i)
+        if (covariance_[i][i] < kWeightVariance) covariance_[i][i] += kWander;
+    Features gain;
+    for (std::size_t i = 0; i < kFeatures; ++i)
+        gain[i] = std::inner_product(features.begin(), features.end(), covariance_[i].begin(), 0.0);
+    const double p = chance(features), curvature = std::max(p * (1 - p), 0.01);
+    const double spread = std::inner_product(features.begin(), features.end(), gain.begin(), 0.0);
+    const double scale = 1 / (1 + curvature * spread);
+    for (std::size_t i = 0; i < kFeatures; ++i) {
+        weights_[i] += scale * ((stood ? 1 : 0) - p) * gain[i];
+        for (std::size_t j = 0; j < kFeatures; ++j)
+            covariance_[i][j] -= scale * curvature * gain[i] * gain[j];
+    }
+}
+
 // Times come with outliers: a value counts for at most twice what is expected of it.
 void GainModel::learn_times(const RoundRecord& round) {
     constexpr double kMostWeight = 200; // rounds a mean looks back on
-    const std::size_t rows = round.entropies_nats.size();
+    const std::size_t rows = round.tokens.size();
     Timing& timing = by_rows_[std::min(rows, by_rows_.size() - 1)];
     const bool is_first = rounds_ == 1;
     if (is_first) { // until now only the ratio of the two was known

@@ -1,12 +1,17 @@
-// What a replica learns while it decodes, for the stop rule expected-gain: how likely a drafted token stands, given the
-// entropy it was drawn at, what passes cost, and how many tokens a second the run has made so far.
+// What a replica learns while it decodes, for the stop rule expected-gain: how likely a drafted token stands, given
+// what the draft says of it, what passes cost, and how many tokens a second the run has made so far.
 //
+// A token drawn from a distribution stands with probability 1 / (1 + exp(-w . f)), where f is made of its entropy, its
+// own probability and the text's luck so far; w is learnt by Newton's steps of an online logistic regression. Tokens
+// that were looked up are counted by the length of their match.
 // Decides nothing itself. Lives on the coordinator, across sequences, in the order in which they are served. With fixed
 // costs it depends on the counts alone, so that a run can be repeated exactly.
 #pragma once
 
 #include "entrodraft/spec/stats.h"
 
+#include <array>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,10 +24,17 @@ struct GainModelOptions {
     std::optional<Costs> costs;        // fixed costs instead of measured ones
 };
 
+// What is known of a drafted token. NaN: the drafter has no distribution, and no rule fires on it.
+struct DraftedToken {
+    double entropy_nats = std::numeric_limits<double>::quiet_NaN(); // of the distribution it was drawn from, unadjusted
+    double probability = std::numeric_limits<double>::quiet_NaN();  // its own in that distribution
+    int match_length = 0;                                           // tokens of the text that a look-up matched
+};
+
 // One round as it went.
 struct RoundRecord {
-    std::span<const double> entropies_nats; // of the drafted tokens; NaN: the drafter has none
-    std::span<const int> match_lengths;     // of the drafted tokens, where entropies are NaN; else empty
+    std::span<const DraftedToken> tokens; // the drafted ones
+    double luck = 0;                      // of their text, as it was when they were judged
     int accepted = 0;
     double draft_passes = 0;
     double draft_seconds = 0;  // of all of them
@@ -33,9 +45,9 @@ class GainModel {
   public:
     explicit GainModel(const GainModelOptions& options);
 
-    // Probability that a token drawn at this entropy stands. Local.
-    double acceptance(double entropy_nats) const;
-    double acceptance_of_match(int length) const;
+    // Probability that a token stands, in a text with this luck: the mean of (stood - probability that it stands) over
+    // its last tokens. Local.
+    double acceptance(const DraftedToken& token, double luck) const;
     // The same of a token of which nothing is known yet. Local.
     double mean_acceptance() const;
     // Seconds of `passes` draft passes of a round; of a cascade also parts of passes. Local.
@@ -51,8 +63,9 @@ class GainModel {
 
   private:
     static constexpr int kBins = 16;
-    static constexpr double kBinNats = 0.5;
     static constexpr double kDecay = 0.998; // of a round
+    static constexpr std::size_t kFeatures = 4;
+    using Features = std::array<double, kFeatures>;
 
     struct Bin {
         double stood = 0;
@@ -66,14 +79,17 @@ class GainModel {
         double weight = 0;
     };
 
-    static std::size_t entropy_bin(double entropy_nats);
+    static Features features_of(const DraftedToken& token, double luck);
     static std::size_t match_bin(int length);
-    Bin& bin_of(double entropy_nats, int match_length);
+    double chance(const Features& features) const;
+    void learn_token(const DraftedToken& token, double luck, bool stood);
+    void learn_chance(const Features& features, bool stood);
     void learn_times(const RoundRecord& round);
     void refresh_target_seconds();
 
     GainModelOptions options_;
-    std::vector<Bin> by_entropy_;
+    Features weights_;
+    std::array<Features, kFeatures> covariance_{}; // how uncertain the weights are
     std::vector<Bin> by_match_;
     Bin all_;
     double first_draft_seconds_ = 0; // of a round's first draft pass, and of another

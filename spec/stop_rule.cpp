@@ -118,13 +118,13 @@ void StopRule::begin_sequence() {
     k_ = std::min(options_.num_draft_tokens_or_default(), options_.max_tokens);
     lambda_ = kAdaedlLambda;
     acceptance_rate_ = 0;
+    luck_ = 0;
     begin_round();
 }
 
 void StopRule::begin_round() {
     squares_.clear();
-    entropies_.clear();
-    match_lengths_.clear();
+    tokens_.clear();
     acceptances_.clear();
     drafted_ = 0;
     passes_ = 0;
@@ -145,8 +145,7 @@ bool StopRule::wants_another(const PassCost& cost) {
 
 Judgement StopRule::judge(const DraftedToken& token) {
     ++drafted_;
-    entropies_.push_back(token.entropy_nats);
-    match_lengths_.push_back(token.match_length);
+    tokens_.push_back(token);
     const bool fired = fires(token);
     if (fired && drafted_ >= options_.min_tokens) {
         end_ = DraftEnd::rule;
@@ -162,9 +161,11 @@ bool StopRule::fires(const DraftedToken& token) {
     if (counts_tokens(options_.kind)) return drafted_ >= k_;
     const double x = token.entropy_nats;
     if (options_.kind == StopRuleKind::expected_gain) {
-        acceptances_.push_back(std::isnan(x) ? gain_->acceptance_of_match(token.match_length) : gain_->acceptance(x));
+        acceptances_.push_back(gain_->acceptance(token, luck_));
+        // A drawn token is never dropped: its acceptance looks at the token itself, and choosing by it would bias
+        // `rejection`.
         const bool is_probe = drafted_ == 1 && plain_rounds_ >= probe_after_;
-        return !is_probe && !last_pays();
+        return std::isnan(x) && !is_probe && !last_pays();
     }
     if (std::isnan(x)) return false;
     switch (options_.kind) {
@@ -237,13 +238,19 @@ bool StopRule::last_pays() const {
 
 // ---- learning ----
 
+// Follows how much more often than expected drawn tokens stood; those behind the first that fell were not judged.
+void StopRule::update_luck(std::size_t accepted, std::size_t drafted) {
+    constexpr double kStep = 0.1;
+    for (std::size_t i = 0; i < std::min(drafted, accepted + 1); ++i)
+        if (!std::isnan(tokens_[i].entropy_nats)) luck_ += kStep * ((i < accepted ? 1 : 0) - acceptances_[i]);
+}
+
 void StopRule::end_round(const RoundFeedback& feedback) {
     if (options_.kind == StopRuleKind::expected_gain) {
-        const auto drafted = static_cast<std::size_t>(feedback.drafted);
-        entropies_.resize(std::max(entropies_.size(), drafted), std::numeric_limits<double>::quiet_NaN());
-        match_lengths_.resize(entropies_.size());
-        gain_->learn({std::span(entropies_).first(drafted), std::span(match_lengths_).first(drafted), feedback.accepted,
-                      passes_, feedback.draft_seconds, feedback.target_seconds});
+        const auto drafted = std::min(tokens_.size(), static_cast<std::size_t>(feedback.drafted));
+        gain_->learn({std::span(tokens_).first(drafted), luck_, feedback.accepted, passes_, feedback.draft_seconds,
+                      feedback.target_seconds});
+        update_luck(static_cast<std::size_t>(feedback.accepted), drafted);
         const bool probed = plain_rounds_ >= probe_after_;
         plain_rounds_ = feedback.drafted > 0 ? 0 : plain_rounds_ + 1;
         if (probed) probe_after_ = std::min(2 * probe_after_, kLastProbe);

@@ -14,15 +14,14 @@
 //   adaedl          1 - sqrt(gamma x_t) < lambda (Agrawal et al. 2024), lambda learnt from the acceptance so far
 //   expected-gain   drafts while further tokens are expected to come faster than the run's own rate (gain_model.h):
 //                   another pass where for some k' up to the cap (expected further tokens) / (their draft and target
-//                   seconds) exceeds it; the token is dropped where S_t / (t_target(t + 1) - t_target(t)) does not,
-//                   S_t being the probability that all t stand
+//                   seconds) exceeds it. A token that was looked up, not drawn, is dropped where
+//                   S_t / (t_target(t + 1) - t_target(t)) does not, S_t being the probability that all t stand
 // The caps --max-draft-tokens and --min-draft-tokens hold for every rule; min_tokens makes a rule look later.
 #pragma once
 
 #include "entrodraft/spec/gain_model.h"
 #include "entrodraft/spec/packet.h"
 
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -66,13 +65,6 @@ struct StopRuleOptions {
 
 // Empty when usable with this rule; else what is wrong, naming the option. Local.
 std::string why_invalid(const StopRuleOptions& options);
-
-// What is known of a drafted token. NaN: the drafter has no distribution, and no rule fires on it.
-struct DraftedToken {
-    double entropy_nats = std::numeric_limits<double>::quiet_NaN(); // of the distribution it was drawn from, unadjusted
-    double probability = std::numeric_limits<double>::quiet_NaN();  // its own in that distribution
-    int match_length = 0;                                           // tokens of the text that a look-up matched
-};
 
 // What drafting on costs, in draft passes: none for a look-up; the pass of a cascade's middle model brings several
 // tokens.
@@ -123,20 +115,21 @@ class StopRule {
     double rate() const;
     bool another_pays(const PassCost& cost) const;
     bool last_pays() const;
+    void update_luck(std::size_t accepted, std::size_t drafted);
 
     StopRuleOptions options_;
     GainModel* gain_;
-    std::vector<double> squares_;     // x_t^2 of this drafting phase, where known
-    std::vector<double> entropies_;   // x_t of this drafting phase, NaN where there is none
-    std::vector<int> match_lengths_;  // [drafted]
-    std::vector<double> acceptances_; // expected-gain: a_t
-    int drafted_ = 0;                 // t
-    double passes_ = 0;               // draft passes of this drafting phase
-    int k_ = 0;                       // constant's length, heuristic's and adaptive's current one
-    double lambda_ = 0;               // adaedl
-    double acceptance_rate_ = 0;      // adaedl, smoothed
-    int plain_rounds_ = 0;            // expected-gain: rounds since anything was drafted
-    int probe_after_ = 0;             // expected-gain: as many of them, then one token is drafted to learn from
+    std::vector<double> squares_;      // x_t^2 of this drafting phase, where known
+    std::vector<DraftedToken> tokens_; // of this drafting phase
+    std::vector<double> acceptances_;  // expected-gain: a_t
+    double luck_ = 0;                  // expected-gain: how much better tokens stand in this text than expected
+    int drafted_ = 0;                  // t
+    double passes_ = 0;                // draft passes of this drafting phase
+    int k_ = 0;                        // constant's length, heuristic's and adaptive's current one
+    double lambda_ = 0;                // adaedl
+    double acceptance_rate_ = 0;       // adaedl, smoothed
+    int plain_rounds_ = 0;             // expected-gain: rounds since anything was drafted
+    int probe_after_ = 0;              // expected-gain: as many of them, then one token is drafted to learn from
     DraftEnd end_ = DraftEnd::none;
 };
 

@@ -363,19 +363,38 @@ TEST(ExpectedGain, StopsAtUncertainTokensAndGoesOnAtCertainOnes) {
     EXPECT_LE(gain.round(5, 0), 1);
 }
 
+TEST(ExpectedGain, KeepsEveryDrawnTokenAndDropsLookedUpOnesThatDoNotPay) {
+    GainRule gain(0.01, {1, 2, 3}); // rows cost as much as plain decoding, passes little
+    gain.rule.begin_round();
+    EXPECT_NE(gain.rule.judge({6, 0.001}), Judgement::drop);
+    gain.rule.begin_round();
+    EXPECT_EQ(gain.rule.judge({kNan, kNan, 1}), Judgement::drop);
+}
+
+// The same tokens, the same history of the run: the text in which more stood than expected is drafted further.
+TEST(ExpectedGain, DraftsFurtherInATextWhereMoreStandsThanExpected) {
+    const auto drafted_after = [](bool lucky_text) {
+        GainRule gain(0.1, {1, 1});
+        for (int i = 0; i < 300; ++i) { // texts of either kind in turn
+            const bool lucky = i % 2 == (lucky_text ? 1 : 0);
+            gain.rule.begin_sequence();
+            for (int round = 0; round < 10; ++round)
+                gain.round(3, lucky ? 1 : 0);
+        }
+        return gain.round(3, 1);
+    };
+    EXPECT_GT(drafted_after(true), drafted_after(false) + 1);
+}
+
 TEST(GainModel, LearnsTimesThroughOutliers) {
     GainModel model({.max_tokens = 7, .draft_to_target_cost = 0.5, .costs = {}});
     const auto target = [](int rows) { return 1.0 + 0.1 * (rows - 1); };
     for (int i = 0; i < 600; ++i) {
         const int drafted = i % 5, passes = drafted;
-        const std::vector<double> entropies(static_cast<std::size_t>(drafted), 1.0);
+        const std::vector<DraftedToken> tokens(static_cast<std::size_t>(drafted), DraftedToken{1.0, 0.5});
         const double spike = i % 37 == 5 ? 10 : 1; // now and then another process takes the core
-        model.learn({entropies,
-                     {},
-                     0,
-                     passes,
-                     spike * (passes > 0 ? 0.2 + 0.1 * (passes - 1) : 0),
-                     spike * target(drafted + 1)});
+        model.learn(
+            {tokens, 0, 0, passes, spike * (passes > 0 ? 0.2 + 0.1 * (passes - 1) : 0), spike * target(drafted + 1)});
     }
     for (int rows = 1; rows <= 5; ++rows)
         EXPECT_NEAR(model.target_seconds(rows), target(rows), 0.08) << rows;
@@ -384,27 +403,78 @@ TEST(GainModel, LearnsTimesThroughOutliers) {
     EXPECT_NEAR(model.draft_seconds(4), 0.5, 0.08);
 }
 
+const GainModelOptions kFixedCosts = {.max_tokens = 7, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}};
+
 TEST(GainModel, LearnsAcceptanceByEntropyAndForgetsSlowly) {
-    GainModel model({.max_tokens = 7, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}});
-    const std::vector<double> entropies = {0.2, 3.2};
+    GainModel model(kFixedCosts);
+    const std::vector<DraftedToken> tokens = {{0.2, 0.5}, {3.2, 0.5}};
     for (int i = 0; i < 1000; ++i)
-        model.learn({entropies, {}, 1, 2, 0, 0}); // the first stands, the second falls
-    EXPECT_GT(model.acceptance(0.2), 0.95);
-    EXPECT_LT(model.acceptance(3.2), 0.05);
+        model.learn({tokens, 0, 1, 2, 0, 0}); // the first stands, the second falls
+    EXPECT_GT(model.acceptance(tokens[0], 0), 0.95);
+    EXPECT_LT(model.acceptance(tokens[1], 0), 0.05);
     EXPECT_NEAR(model.mean_acceptance(), 0.5, 0.01);
     EXPECT_NEAR(model.tokens_per_second(), 2 / 1.2, 1e-9);
     for (int i = 0; i < 3000; ++i)
-        model.learn({entropies, {}, 0, 2, 0, 0});
-    EXPECT_LT(model.acceptance(0.2), 0.1);
+        model.learn({tokens, 0, 0, 2, 0, 0});
+    EXPECT_LT(model.acceptance(tokens[0], 0), 0.1);
+}
+
+TEST(GainModel, LearnsAcceptanceByTheTokensProbabilityWhereEntropySaysNothing) {
+    GainModel model(kFixedCosts);
+    const std::vector<DraftedToken> tokens = {{2, 0.9}, {2, 0.05}};
+    for (int i = 0; i < 300; ++i)
+        model.learn({tokens, 0, 1, 2, 0, 0});
+    EXPECT_GT(model.acceptance(tokens[0], 0), 0.95);
+    EXPECT_LT(model.acceptance(tokens[1], 0), 0.05);
+}
+
+TEST(GainModel, TrustsTheTextsLuckAsFarAsItHoldsTrue) {
+    GainModel telling(kFixedCosts), mute(kFixedCosts);
+    const std::vector<DraftedToken> token = {{2, 0.3}};
+    for (int i = 0; i < 600; ++i) {
+        const bool lucky = i % 2 == 0, stood = i % 4 < 2;
+        telling.learn({token, lucky ? 0.3 : -0.3, lucky ? 1 : 0, 1, 0, 0});
+        mute.learn({token, lucky ? 0.3 : -0.3, stood ? 1 : 0, 1, 0, 0});
+    }
+    EXPECT_GT(telling.acceptance(token[0], 0.3), 0.9);
+    EXPECT_LT(telling.acceptance(token[0], -0.3), 0.1);
+    EXPECT_NEAR(mute.acceptance(token[0], 0.3), 0.5, 0.1);
+    EXPECT_NEAR(mute.acceptance(token[0], -0.3), 0.5, 0.1);
+}
+
+TEST(GainModel, KeepsTokensThatWereLookedUpApart) {
+    GainModel model(kFixedCosts);
+    const DraftedToken drawn = {2, 0.3}, matched = {kNan, kNan, 3}, longer = {kNan, kNan, 5};
+    const double before = model.acceptance(drawn, 0), before_longer = model.acceptance(longer, 0);
+    for (int i = 0; i < 200; ++i)
+        model.learn({std::vector{matched}, 0, 1, 0, 0, 0});
+    EXPECT_GT(model.acceptance(matched, 0), 0.95);
+    EXPECT_EQ(model.acceptance(longer, 0), before_longer);
+    EXPECT_EQ(model.acceptance(drawn, 0), before);
 }
 
 TEST(GainModel, LearnsNothingFromTokensBehindTheFirstThatFell) {
-    GainModel model({.max_tokens = 7, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}});
-    const double before = model.acceptance(2.2);
-    const std::vector<double> entropies = {0.2, 2.2};
-    for (int i = 0; i < 50; ++i)
-        model.learn({entropies, {}, 0, 2, 0, 0});
-    EXPECT_EQ(model.acceptance(2.2), before);
+    GainModel whole(kFixedCosts), judged(kFixedCosts);
+    const std::vector<DraftedToken> tokens = {{0.2, 0.9}, {2.2, 0.1}};
+    for (int i = 0; i < 50; ++i) {
+        whole.learn({tokens, 0, 0, 2, 0, 0});
+        judged.learn({std::span(tokens).first(1), 0, 0, 2, 0, 0});
+    }
+    EXPECT_EQ(whole.acceptance(tokens[1], 0), judged.acceptance(tokens[1], 0));
+    EXPECT_EQ(whole.mean_acceptance(), judged.mean_acceptance());
+}
+
+TEST(GainModel, StaysFiniteWhateverItIsShown) {
+    GainModel model(kFixedCosts);
+    const std::vector<DraftedToken> odd = {{0, 1}, {12, 0}, {-1e-9, 1}, {0, 0}};
+    for (int i = 0; i < 20000; ++i) {
+        const auto n = static_cast<int>(odd.size());
+        model.learn({odd, i % 3 - 1.0, i / 5000 % 2 == 0 ? n : i % n, n, 0, 0});
+    }
+    for (const DraftedToken& token : odd) {
+        const double acceptance = model.acceptance(token, 0);
+        EXPECT_TRUE(acceptance > 0 && acceptance < 1) << acceptance;
+    }
 }
 
 TEST(StopRuleOptions, AreRefusedWithTheOptionsName) {
