@@ -33,11 +33,12 @@ GainModel::GainModel(const GainModelOptions& options) : options_(options), weigh
     refresh_target_seconds();
 }
 
-// About 0 for a middling token: what the weights' first uncertainty is meant for.
+// Each is about 0 for a middling token: the weights' first uncertainty is meant for that.
 GainModel::Features GainModel::features_of(const DraftedToken& token, double luck) {
     constexpr double kLeast = 1e-4;
-    return {1, std::sqrt(std::max(token.entropy_nats, 0.0)) - 1.5, std::log(std::max(token.probability, kLeast)) + 2,
-            luck};
+    const double entropy = std::sqrt(std::max(token.entropy_nats, 0.0)) - 1.5;
+    const double probability = std::isnan(token.probability) ? 0 : std::log(std::max(token.probability, kLeast)) + 2;
+    return {1, entropy, probability, luck};
 }
 
 std::size_t GainModel::match_bin(int length) {

@@ -22,6 +22,7 @@
 #include "entrodraft/spec/gain_model.h"
 #include "entrodraft/spec/packet.h"
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -390,7 +390,8 @@ TEST(GainModel, LearnsTimesThroughOutliers) {
     GainModel model({.max_tokens = 7, .draft_to_target_cost = 0.5, .costs = {}});
     const auto target = [](int rows) { return 1.0 + 0.1 * (rows - 1); };
     for (int i = 0; i < 600; ++i) {
-        const int drafted = i % 5, passes = drafted;
+        const int drafted = i % 5;
+        const double passes = drafted;
         const std::vector<DraftedToken> tokens(static_cast<std::size_t>(drafted), DraftedToken{1.0, 0.5});
         const double spike = i % 37 == 5 ? 10 : 1; // now and then another process takes the core
         model.learn(
@@ -469,7 +470,7 @@ TEST(GainModel, StaysFiniteWhateverItIsShown) {
     const std::vector<DraftedToken> odd = {{0, 1}, {12, 0}, {-1e-9, 1}, {0, 0}};
     for (int i = 0; i < 20000; ++i) {
         const auto n = static_cast<int>(odd.size());
-        model.learn({odd, i % 3 - 1.0, i / 5000 % 2 == 0 ? n : i % n, n, 0, 0});
+        model.learn({odd, i % 3 - 1.0, i / 5000 % 2 == 0 ? n : i % n, 4, 0, 0});
     }
     for (const DraftedToken& token : odd) {
         const double acceptance = model.acceptance(token, 0);

@@ -1,0 +1,146 @@
+"""Is `expected-gain`, untuned, as fast as the best tuned rule, and never slower than plain decoding?
+
+    python bench/stop_rules.py [--binary build/entrodraft] [--threads 2] [--dtype float32] [--pairs 5] [--work DIR]
+
+1. One costs file (bench latency), then every rule over a grid of settings (bench compare --tune --costs) at temperatures
+   0 and 1: counts times costs, the best setting of each rule.
+2. Wall time of expected-gain against the best of the others and against `heuristic`, in as many interleaved runs as
+   --pairs says: mean of the ratios and its 95 % interval (Student's t).
+3. The same against plain decoding with a useless draft (random weights) and with the target as its own draft.
+Everything is printed as it comes; the JSON of each run stays in --work. Needs numpy.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import shutil
+import struct
+import subprocess
+import tempfile
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DEMO = ROOT / "model/demo"
+STUDENT_T = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+
+
+def run(options, *arguments):
+    command = [str(options.binary), "bench", *map(str, arguments), "--threads", str(options.threads)]
+    if options.dtype:
+        command += ["--dtype", options.dtype]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+    return done.stdout
+
+
+def compare(options, name, draft, *arguments):
+    """Settings of each temperature by name."""
+    out = options.work / f"{name}.json"
+    run(options, "compare", "--target", DEMO / "target", "--draft", draft, "--input", DEMO / "prompts.jsonl",
+        "--prompts", options.prompts, "--quiet", "--output", out, *arguments)
+    return [(result["temperature"], {setting["setting"]: setting for setting in result["settings"]})
+            for result in json.loads(out.read_text())["temperatures"]]
+
+
+def random_draft(work):
+    """The demo's draft with random weights of the usual size."""
+    directory = work / "random-draft"
+    shutil.copytree(DEMO / "draft", directory, dirs_exist_ok=True)
+    file = directory / "model.safetensors"
+    data = file.read_bytes()
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    weights = np.random.default_rng(1).normal(0, 0.05, (len(data) - begin) // 2).astype(np.float16)
+    file.write_bytes(data[:begin] + weights.tobytes())
+    return directory
+
+
+def interval(ratios):
+    mean = sum(ratios) / len(ratios)
+    deviation = math.sqrt(sum((r - mean) ** 2 for r in ratios) / (len(ratios) - 1))
+    half = STUDENT_T[len(ratios)] * deviation / math.sqrt(len(ratios))
+    return f"{mean:.3f} ({mean - half:.3f} to {mean + half:.3f})"
+
+
+def rule_of(name):
+    """The --rules spelling of a setting's name: "model, static, threshold 2.25 nats" is static:2.25."""
+    parts = name.split(", ")[1:]
+    numbers = [word for part in parts[1:] for word in part.split() if word.replace(".", "", 1).isdigit()]
+    return ":".join([parts[0], *numbers])
+
+
+def tuned(options, costs):
+    best = {}
+    for temperature, settings in compare(options, "tuned", DEMO / "draft", "--tune", "--costs", costs):
+        rules = {}
+        for name, setting in settings.items():
+            if name.startswith("model") and not setting["kind"]:
+                kind = name.split(", ")[1]
+                if kind not in rules or setting["predicted_speedup"] > rules[kind]["predicted_speedup"]:
+                    rules[kind] = setting
+        print(f"\ntemperature {temperature}, counts times costs, the best setting of each rule")
+        print(f"{'setting':48} speed-up  share of oracle  of its gain  tokens/pass  measured")
+        for setting in sorted(rules.values(), key=lambda s: -s["predicted_speedup"]):
+            print(f"{setting['setting']:48} {setting['predicted_speedup']:8.3f}  "
+                  f"{setting['share_of_oracle_speedup']:15.3f}  {setting['share_of_oracle_gain']:11.3f}  "
+                  f"{setting['tokens_per_target_pass']:11.2f}  {setting['speedup']:8.3f}")
+        others = [s for kind, s in rules.items() if kind != "expected-gain"]
+        best[temperature] = max(others, key=lambda s: s["predicted_speedup"])["setting"]
+        gain, heuristic = rules["expected-gain"]["predicted_speedup"], rules["heuristic"]["predicted_speedup"]
+        print(f"expected-gain over the best other: {gain / max(s['predicted_speedup'] for s in others):.3f}, "
+              f"over heuristic: {gain / heuristic:.3f}")
+    return best
+
+
+def wall_time(options, best):
+    print("\nwall time, expected-gain (measuring its own costs) over another: mean and 95 % interval")
+    for temperature, name in best.items():
+        ratios = {"best": [], "heuristic": [], "plain": []}
+        rules = f"expected-gain,{rule_of(name)},heuristic"
+        for pair in range(options.pairs):
+            ((_, settings),) = compare(options, f"pair-{temperature}-{pair}", DEMO / "draft", "--rules", rules,
+                                       "--temperatures", temperature, "--seed", pair)
+            own = settings["model, expected-gain"]["speedup"]
+            ratios["plain"].append(own)
+            for key, other in (("best", name), ("heuristic", "model, heuristic, from 5 tokens")):
+                ratios[key].append(own / settings[other]["speedup"])
+        print(f"temperature {temperature}: {name}: {interval(ratios['best'])}; heuristic: "
+              f"{interval(ratios['heuristic'])}; plain decoding: {interval(ratios['plain'])}")
+
+
+def extremes(options):
+    for what, draft in (("a useless draft", random_draft(options.work)), ("the target as its own draft", DEMO / "target")):
+        for temperature in (0, 1):
+            ratios = []
+            for pair in range(options.pairs):
+                ((_, settings),) = compare(options, f"extreme-{draft.name}-{temperature}-{pair}", draft, "--rules",
+                                           "expected-gain", "--temperatures", temperature, "--seed", pair)
+                ratios.append(settings["model, expected-gain"]["speedup"])
+            print(f"{what}, temperature {temperature}: {interval(ratios)} times plain decoding")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "build/entrodraft")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtype", default="")
+    parser.add_argument("--pairs", type=int, default=5, choices=sorted(STUDENT_T))
+    parser.add_argument("--work", type=pathlib.Path, help="for costs and JSON; a temporary directory without it")
+    parser.add_argument("--prompts", type=int, default=64)
+    parser.add_argument("--costs", type=pathlib.Path, help="measured first without it")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        options.work = options.work or pathlib.Path(scratch)
+        options.work.mkdir(parents=True, exist_ok=True)
+        costs = options.costs or options.work / "costs.json"
+        if not options.costs:
+            print(run(options, "latency", "--target", DEMO / "target", "--draft", DEMO / "draft", "--output", costs))
+        best = tuned(options, costs)
+        wall_time(options, best)
+        extremes(options)
+
+
+if __name__ == "__main__":
+    main()
