@@ -75,13 +75,23 @@ double GainModel::tokens_per_second() const {
     return rounds_ < kFirstRounds || seconds_ <= 0 ? 0 : tokens_ / seconds_;
 }
 
+bool GainModel::knows_draft_cost() const {
+    return options_.costs.has_value() || draft_was_timed_;
+}
+
+void GainModel::drafted(bool as_probe) {
+    probe_gap_ = as_probe ? std::min(4 * probe_gap_, kLastGap) : kFirstGap;
+}
+
 void GainModel::learn(const RoundRecord& round) {
     ++rounds_;
-    for (Bin& bin : by_match_)
-        bin.decay(kPriorSeen * kPriorMatch, kPriorSeen);
-    all_.decay(kPriorSeen * kPriorMean, kPriorSeen);
-    // Tokens behind the first that fell were not judged.
     const auto drafted = static_cast<int>(round.tokens.size());
+    if (drafted > 0) { // nothing is forgotten while nothing is learnt
+        for (Bin& bin : by_match_)
+            bin.decay(kPriorSeen * kPriorMatch, kPriorSeen);
+        all_.decay(kPriorSeen * kPriorMean, kPriorSeen);
+    }
+    // Tokens behind the first that fell were not judged.
     for (int i = 0; i < std::min(drafted, round.accepted + 1); ++i)
         learn_token(round.tokens[static_cast<std::size_t>(i)], round.luck, i < round.accepted);
     if (!options_.costs) learn_times(round);
@@ -138,12 +148,14 @@ void GainModel::learn_times(const RoundRecord& round) {
     refresh_target_seconds();
 
     if (round.draft_passes <= 0) return;
+    draft_was_timed_ = true;
     // The first pass of a round costs its own: a step towards what was seen, shared out among the two costs.
     const double others = std::max(round.draft_passes - 1, 0.0), predicted = draft_seconds(round.draft_passes);
     const double error = std::min(round.draft_seconds, 2 * predicted) - predicted;
     const double step = std::max(1.0 / rounds_, 0.02) * error / (1 + others * others);
     first_draft_seconds_ = std::max(first_draft_seconds_ + step, 0.1 * first_draft_seconds_);
     next_draft_seconds_ = std::max(next_draft_seconds_ + step * others, 0.1 * next_draft_seconds_);
+    next_draft_seconds_ = std::min(next_draft_seconds_, first_draft_seconds_); // it finds its weights in the caches
 }
 
 // A line through what was measured carries the row counts that were seen little; no count costs less than a smaller.

@@ -57,13 +57,22 @@ class GainModel {
     // Tokens a second, in the run's own costs; 0 until kFirstRounds rounds are known. Local.
     double tokens_per_second() const;
 
+    // Whether a draft pass has been timed, or its cost is fixed. Local.
+    bool knows_draft_cost() const;
+
     void learn(const RoundRecord& round);
+
+    // Rounds without drafting after which a text is probed: more after each probe, few again once drafting pays.
+    int probe_gap() const { return probe_gap_; }
+    // A round had a draft, because that paid or as a probe. Local.
+    void drafted(bool as_probe);
 
     static constexpr int kFirstRounds = 20;
 
   private:
     static constexpr int kBins = 16;
     static constexpr double kDecay = 0.998; // of a round
+    static constexpr int kFirstGap = 8, kLastGap = 2048;
     static constexpr std::size_t kFeatures = 4;
     using Features = std::array<double, kFeatures>;
 
@@ -99,6 +108,8 @@ class GainModel {
     double tokens_ = 0;                  // decayed sums over rounds
     double seconds_ = 0;
     int rounds_ = 0;
+    bool draft_was_timed_ = false;
+    int probe_gap_ = kFirstGap;
 };
 
 } // namespace entrodraft::spec

@@ -15,7 +15,6 @@ constexpr double kStaticThreshold = 2.25;   // nats
 constexpr double kCumulativeThreshold = 10; // squared nats
 constexpr double kSvipFactor = 0.15;        // the paper's c: cross-entropy's share of the entropy
 constexpr double kAdaedlLambda = 0.6;       // first lambda
-constexpr int kFirstProbe = 8, kLastProbe = 128;
 
 bool takes_threshold(StopRuleKind kind) {
     return kind == StopRuleKind::static_threshold || kind == StopRuleKind::cumulative;
@@ -106,7 +105,6 @@ StopRule::StopRule(const StopRuleOptions& options, GainModel* gain) : options_(o
     if (!reason.empty()) throw std::invalid_argument(reason);
     if (options.kind == StopRuleKind::expected_gain && gain == nullptr)
         throw std::invalid_argument("the rule expected-gain needs a gain model");
-    probe_after_ = kFirstProbe;
     begin_sequence();
 }
 
@@ -119,6 +117,7 @@ void StopRule::begin_sequence() {
     lambda_ = kAdaedlLambda;
     acceptance_rate_ = 0;
     luck_ = 0;
+    plain_rounds_ = -1;
     begin_round();
 }
 
@@ -128,16 +127,19 @@ void StopRule::begin_round() {
     acceptances_.clear();
     drafted_ = 0;
     passes_ = 0;
+    probes_ = false;
     end_ = DraftEnd::none;
 }
 
 bool StopRule::wants_another(const PassCost& cost) {
     if (options_.kind == StopRuleKind::expected_gain && drafted_ + 1 >= options_.min_tokens) {
-        const bool probes = drafted_ == 0 && plain_rounds_ >= probe_after_;
-        if (!probes && !another_pays(cost)) {
+        const bool pays = another_pays(cost, gain_->mean_acceptance());
+        const bool probes = !pays && drafted_ == 0 && wants_probe(cost);
+        if (!pays && !probes) {
             end_ = DraftEnd::rule;
             return false;
         }
+        probes_ = probes_ || probes;
     }
     passes_ += cost.next;
     return true;
@@ -164,8 +166,7 @@ bool StopRule::fires(const DraftedToken& token) {
         acceptances_.push_back(gain_->acceptance(token, luck_));
         // A drawn token is never dropped: its acceptance looks at the token itself, and choosing by it would bias
         // `rejection`.
-        const bool is_probe = drafted_ == 1 && plain_rounds_ >= probe_after_;
-        return std::isnan(x) && !is_probe && !last_pays();
+        return std::isnan(x) && !probes_ && !last_pays();
     }
     if (std::isnan(x)) return false;
     switch (options_.kind) {
@@ -217,17 +218,26 @@ double StopRule::rate() const {
     return tokens / (gain_->draft_seconds(passes_) + gain_->target_seconds(drafted_ + 1));
 }
 
-bool StopRule::another_pays(const PassCost& cost) const {
-    const double needed = rate(), mean = gain_->mean_acceptance();
+// Whether another pass pays if each token to come stands with probability `acceptance`.
+bool StopRule::another_pays(const PassCost& cost, double acceptance) const {
+    const double needed = rate();
     double tokens = 0, product = probability_that_all_stand();
     for (int k = drafted_ + 1; k <= options_.max_tokens; ++k) {
-        tokens += product *= mean;
+        tokens += product *= acceptance;
         const double passes = passes_ + std::max(cost.next, (k - drafted_) * cost.each);
         const double seconds = gain_->draft_seconds(passes) - gain_->draft_seconds(passes_) +
                                gain_->target_seconds(k + 1) - gain_->target_seconds(drafted_ + 1);
         if (tokens > needed * seconds) return true;
     }
     return false;
+}
+
+// Where drafting does not pay as far as is known, a token is drafted now and then to learn whether that still holds:
+// when a text begins, for the draft has just read the prompt, and after more and more rounds within it, for the draft
+// first has to read all that was said meanwhile. Not where drafting could not pay if every token stood.
+bool StopRule::wants_probe(const PassCost& cost) const {
+    const bool is_due = plain_rounds_ < 0 || plain_rounds_ >= gain_->probe_gap();
+    return is_due && (!gain_->knows_draft_cost() || another_pays(cost, 1));
 }
 
 // Whether the token just drafted is worth its row in the target's pass.
@@ -251,10 +261,8 @@ void StopRule::end_round(const RoundFeedback& feedback) {
         gain_->learn({std::span(tokens_).first(drafted), luck_, feedback.accepted, passes_, feedback.draft_seconds,
                       feedback.target_seconds});
         update_luck(static_cast<std::size_t>(feedback.accepted), drafted);
-        const bool probed = plain_rounds_ >= probe_after_;
-        plain_rounds_ = feedback.drafted > 0 ? 0 : plain_rounds_ + 1;
-        if (probed) probe_after_ = std::min(2 * probe_after_, kLastProbe);
-        if (feedback.drafted > 0 && !probed) probe_after_ = kFirstProbe;
+        if (probes_ || feedback.drafted > 0) gain_->drafted(probes_);
+        plain_rounds_ = feedback.drafted > 0 ? 0 : std::max(plain_rounds_, 0) + 1;
         return;
     }
     if (feedback.cut_short || feedback.drafted == 0) return;

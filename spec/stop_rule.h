@@ -114,7 +114,8 @@ class StopRule {
     bool entropy_fires() const;
     double probability_that_all_stand() const;
     double rate() const;
-    bool another_pays(const PassCost& cost) const;
+    bool another_pays(const PassCost& cost, double acceptance) const;
+    bool wants_probe(const PassCost& cost) const;
     bool last_pays() const;
     void update_luck(std::size_t accepted, std::size_t drafted);
 
@@ -129,8 +130,8 @@ class StopRule {
     int k_ = 0;                        // constant's length, heuristic's and adaptive's current one
     double lambda_ = 0;                // adaedl
     double acceptance_rate_ = 0;       // adaedl, smoothed
-    int plain_rounds_ = 0;             // expected-gain: rounds since anything was drafted
-    int probe_after_ = 0;              // expected-gain: as many of them, then one token is drafted to learn from
+    int plain_rounds_ = -1;            // expected-gain: rounds of this text since anything was drafted; -1: none yet
+    bool probes_ = false;              // expected-gain: this round drafts one token to learn from
     DraftEnd end_ = DraftEnd::none;
 };
 

@@ -324,7 +324,7 @@ TEST(ExpectedGain, DraftsNothingWhereNothingStandsButNowAndThen) {
     for (int i = 0; i < 200; ++i)
         gain.round(0.1, 0);
     int drafted = 0, rounds_with = 0;
-    for (int i = 0; i < 400; ++i) {
+    for (int i = 0; i < 6000; ++i) {
         const int now = gain.round(0.1, 0);
         EXPECT_LE(now, 1);
         drafted += now;
@@ -332,6 +332,43 @@ TEST(ExpectedGain, DraftsNothingWhereNothingStandsButNowAndThen) {
     }
     EXPECT_GT(rounds_with, 0);
     EXPECT_LE(drafted, 20);
+}
+
+TEST(ExpectedGain, TriesATokenWhenATextBeginsAndLessAndLessWithinIt) {
+    GainRule gain(0.1, {1, 1.05});
+    for (int i = 0; i < 300; ++i)
+        gain.round(0.1, 0);
+    for (int text = 0; text < 5; ++text) {
+        gain.rule.begin_sequence();
+        EXPECT_EQ(gain.round(0.1, 0), 1) << "the draft has just read the prompt";
+        for (int i = 0; i < 100; ++i)
+            EXPECT_EQ(gain.round(0.1, 0), 0);
+    }
+}
+
+TEST(ExpectedGain, NeverTriesWhereEvenAPerfectDraftWouldNotPay) {
+    GainRule gain(1, {1, 1.02});
+    for (int i = 0; i < 100; ++i) {
+        gain.rule.begin_sequence();
+        EXPECT_EQ(gain.round(0.1, 1), 0);
+    }
+}
+
+TEST(ExpectedGain, TimesADraftPassBeforeItJudgesIt) {
+    GainModel model({.max_tokens = 15, .draft_to_target_cost = 5, .costs = {}}); // so its weights say; wrongly
+    StopRule rule(options_of(StopRuleKind::expected_gain), &model);
+    const auto round = [&] {
+        rule.begin_round();
+        int drafted = 0;
+        while (rule.end() == DraftEnd::none && rule.wants_another())
+            if (++drafted; rule.judge({0.1, 0.9}) != Judgement::go_on) break;
+        rule.end_round({drafted, drafted, false, drafted * 0.05, 1});
+        return drafted;
+    };
+    int drafted = 0;
+    for (int i = 0; i < 300; ++i)
+        drafted = round();
+    EXPECT_GT(drafted, 5);
 }
 
 TEST(ExpectedGain, ComesBackWhenTokensStandAgain) {
