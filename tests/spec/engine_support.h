@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct RunOptions {
     double lenience = 1;
     bool record_margins = false;
     double timeout_seconds = 60;
+    int vocab_size = 0;               // tokens that count; 0: all that both models know
+    std::optional<spec::Costs> costs; // for expected-gain; none: measured
 };
 
 inline std::unique_ptr<spec::Drafter> model_drafter_of(model::Decoder& decoder, const spec::DraftLimits& limits,
@@ -60,7 +63,8 @@ class TestPair {
         spec::EngineOptions engine_options;
         engine_options.acceptance = {options.acceptance, options.lenience, {}};
         engine_options.stop_rule = options.rule;
-        engine_options.vocab_size = vocab_size();
+        engine_options.vocab_size = options.vocab_size > 0 ? options.vocab_size : vocab_size();
+        engine_options.costs = options.costs;
         engine_options.record_margins = options.record_margins;
         engine_options.timeout_seconds = options.timeout_seconds;
         const bool coordinates = layout.is_coordinator();

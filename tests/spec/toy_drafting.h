@@ -1,0 +1,116 @@
+// Drafters over toy models, and whole texts made by drafting and verifying in rounds without an engine: quick enough
+// for millions of texts. For tests of exactness only.
+#pragma once
+
+#include "entrodraft/spec/drafter.h"
+#include "entrodraft/spec/philox.h"
+#include "entrodraft/spec/verify.h"
+#include "spec/verify_support.h"
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// A toy model as a source: its distribution after the text, from the first token that the toy knows of on.
+class ToySource final : public LogitSource {
+  public:
+    // The model outlives the source; the first `skipped` tokens of a text, such as a prompt, are none of its own.
+    explicit ToySource(const ToyModel& toy, std::size_t skipped = 0, std::size_t context = 1000,
+                       std::size_t most_rows = 16)
+        : toy_(toy), skipped_(skipped), context_(context), most_rows_(most_rows) {}
+
+    std::string name() const override { return "toy"; }
+    std::size_t weight_bytes() const override { return 1000 * toy_.vocab(); }
+    std::size_t context() const override { return context_; }
+    std::size_t most_rows() const override { return most_rows_; }
+    void begin_sequence() override {}
+    void prefill(std::span<const TokenId>) override {}
+    SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitSummary summary) override {
+        EXPECT_LE(tokens.size(), context_);
+        EXPECT_TRUE(n >= 1 && n <= most_rows_ && n <= tokens.size()) << n << " rows";
+        ++passes;
+        logits_.clear();
+        summaries_.clear();
+        for (std::size_t i = 0; i < n; ++i) {
+            const auto prefix = tokens.subspan(skipped_, tokens.size() - n + 1 + i - skipped_);
+            for (const float probability : toy_.after({prefix.begin(), prefix.end()}))
+                logits_.push_back(std::log(probability));
+            if (summary != model::LogitSummary::none)
+                summaries_.push_back(model::kernels::best_kernels().logit_stats(logits_.data() + i * toy_.vocab(),
+                                                                                static_cast<int>(toy_.vocab()), 0));
+        }
+        return {logits_, toy_.vocab(), toy_.vocab(), summaries_};
+    }
+
+    int passes = 0;
+
+  private:
+    const ToyModel& toy_;
+    std::size_t skipped_, context_, most_rows_;
+    std::vector<float> logits_; // [rows][vocab]
+    std::vector<model::kernels::LogitStats> summaries_;
+};
+
+// Texts of a toy target at temperature 1 with a drafter: what the engine does, for toys.
+class ToyRounds {
+  public:
+    // All outlive it. `prompt` is what texts go on from; the target knows nothing of it.
+    ToyRounds(const ToyModel& target, Drafter& drafter, const StopRuleOptions& rule, Acceptance acceptance,
+              GainModel* gain, Tokens prompt)
+        : target_(target), drafter_(drafter), rule_(rule, gain), acceptance_(acceptance), prompt_(std::move(prompt)) {
+        request_.sampling.temperature = 1;
+        request_.ignore_eos = true;
+        request_.prompt = prompt_;
+    }
+
+    Tokens text(std::size_t length, std::uint64_t key) {
+        request_.sequence_key = key;
+        drafter_.begin_sequence(request_);
+        rule_.begin_sequence();
+        Tokens tokens = prompt_;
+        while (tokens.size() < prompt_.size() + length)
+            round(tokens, static_cast<int>(prompt_.size() + length - tokens.size()) - 1);
+        return {tokens.begin() + static_cast<std::ptrdiff_t>(prompt_.size()), tokens.end()};
+    }
+
+    std::int64_t rounds = 0, drafted = 0, accepted = 0;
+
+  private:
+    void round(Tokens& tokens, int most) {
+        const ChoiceSetting choice = {acceptance_, request_.sampling.seed, request_.sequence_key};
+        drafter_.draft({tokens, most, &request_, choice, {}}, rule_, draft_);
+        Tokens prefix(tokens.begin() + static_cast<std::ptrdiff_t>(prompt_.size()), tokens.end());
+        std::vector<float> p;
+        for (std::size_t i = 0; i <= draft_.tokens.size(); ++i) {
+            p.insert(p.end(), target_.after(prefix).begin(), target_.after(prefix).end());
+            if (i < draft_.tokens.size()) prefix.push_back(draft_.tokens[i]);
+        }
+        const RandomStream acceptance(0, request_.sequence_key, Purpose::acceptance);
+        const RandomStream resample(0, request_.sequence_key, Purpose::resample);
+        const RejectionInput input = {draft_.tokens, p, draft_.q, tokens.size()};
+        const Verdict verdict = acceptance_ == Acceptance::block ? verify_block(input, acceptance, resample)
+                                                                 : verify_rejection(input, acceptance, resample);
+        rule_.end_round(
+            {static_cast<int>(draft_.tokens.size()), verdict.accepted, is_cut_short(draft_.end), 0.001, 0.01});
+        tokens.insert(tokens.end(), draft_.tokens.begin(), draft_.tokens.begin() + verdict.accepted);
+        tokens.push_back(verdict.next_token);
+        ++rounds;
+        drafted += static_cast<std::int64_t>(draft_.tokens.size());
+        accepted += verdict.accepted;
+    }
+
+    const ToyModel& target_;
+    Drafter& drafter_;
+    StopRule rule_;
+    Acceptance acceptance_;
+    Tokens prompt_;
+    Request request_;
+    Draft draft_;
+};
+
+} // namespace entrodraft::spec
