@@ -1,0 +1,58 @@
+// What an admission carries over, and that no part of one passes for a whole.
+#include "entrodraft/spec/admission.h"
+
+#include <gtest/gtest.h>
+
+namespace entrodraft::spec {
+namespace {
+
+Request full_request() {
+    Request request;
+    request.sequence_key = 0xFEDCBA9876543210;
+    request.prompt = {5, 0, 511, 7};
+    request.sampling = {0.7, 40, 0.9, 0.05, 0x123456789ABCDEF0};
+    request.processing.repetition_penalty = 1.25;
+    request.processing.presence_penalty = -0.5;
+    request.processing.frequency_penalty = 0.75;
+    request.processing.no_repeat_ngram_size = 3;
+    request.processing.min_new_tokens = 12;
+    request.processing.logit_bias = {{3, 1.5F}, {0, -2.25F}};
+    request.processing.banned_tokens = {9, 8, 7};
+    return request;
+}
+
+void expect_equal(const Request& found, const Request& wanted) {
+    EXPECT_EQ(found.sequence_key, wanted.sequence_key);
+    EXPECT_EQ(found.prompt, wanted.prompt);
+    EXPECT_EQ(found.sampling.temperature, wanted.sampling.temperature);
+    EXPECT_EQ(found.sampling.top_k, wanted.sampling.top_k);
+    EXPECT_EQ(found.sampling.top_p, wanted.sampling.top_p);
+    EXPECT_EQ(found.sampling.min_p, wanted.sampling.min_p);
+    EXPECT_EQ(found.sampling.seed, wanted.sampling.seed);
+    EXPECT_EQ(found.processing.repetition_penalty, wanted.processing.repetition_penalty);
+    EXPECT_EQ(found.processing.presence_penalty, wanted.processing.presence_penalty);
+    EXPECT_EQ(found.processing.frequency_penalty, wanted.processing.frequency_penalty);
+    EXPECT_EQ(found.processing.no_repeat_ngram_size, wanted.processing.no_repeat_ngram_size);
+    EXPECT_EQ(found.processing.min_new_tokens, wanted.processing.min_new_tokens);
+    EXPECT_EQ(found.processing.logit_bias, wanted.processing.logit_bias);
+    EXPECT_EQ(found.processing.banned_tokens, wanted.processing.banned_tokens);
+}
+
+TEST(Admission, CarriesAllThatRanksActOn) {
+    expect_equal(unpack_admission(pack_admission(full_request())), full_request());
+    expect_equal(unpack_admission(pack_admission(Request{})), Request{});
+    Request prompt_alone;
+    prompt_alone.prompt.assign(5000, 3);
+    expect_equal(unpack_admission(pack_admission(prompt_alone)), prompt_alone);
+}
+
+TEST(Admission, IsRefusedWhereAnythingIsMissingOrTooMuch) {
+    std::vector<std::byte> bytes = pack_admission(full_request());
+    for (std::size_t n = 0; n < bytes.size(); ++n)
+        EXPECT_THROW(unpack_admission(std::span(bytes).first(n)), std::runtime_error) << n << " of " << bytes.size();
+    bytes.push_back(std::byte{});
+    EXPECT_THROW(unpack_admission(bytes), std::runtime_error);
+}
+
+} // namespace
+} // namespace entrodraft::spec
