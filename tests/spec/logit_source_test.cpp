@@ -1,0 +1,122 @@
+// Sources of logits without a model: rows that hang on what they should, many at once as one by one.
+#include "entrodraft/spec/logit_source.h"
+
+#include "entrodraft/spec/philox.h"
+#include "entrodraft/spec/sampling.h"
+#include "entrodraft/spec/token_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace entrodraft::spec {
+namespace {
+
+constexpr int kVocab = 37;
+
+std::vector<TokenId> text_of(std::size_t n) {
+    const RandomStream chance(3, 0, Purpose::draft_sample);
+    std::vector<TokenId> text;
+    for (std::size_t i = 0; i < n; ++i)
+        text.push_back(static_cast<TokenId>(chance.uniform(i) * kVocab));
+    return text;
+}
+
+TokenTable table() {
+    TokenCounter counter(kVocab, 0);
+    counter.add(text_of(500));
+    return TokenTable(counter.take());
+}
+
+std::vector<float> copy(std::span<const float> row) {
+    return {row.begin(), row.end()};
+}
+
+// Of the last n tokens at once: what each prefix gives alone, with summaries that are those of the rows.
+void expect_rows_of_prefixes(LogitSource& source) {
+    const std::vector<TokenId> text = text_of(30);
+    for (const std::size_t n : {std::size_t{1}, std::size_t{4}, std::size_t{30}}) {
+        ASSERT_LE(n, source.most_rows());
+        const SourceRows rows = source.rows_after(text, n, model::LogitSummary::entropy);
+        std::vector<std::vector<float>> found;
+        std::vector<model::kernels::LogitStats> summaries;
+        for (std::size_t i = 0; i < n; ++i) {
+            found.push_back(copy(rows.row(i)));
+            summaries.push_back(rows.summary(i));
+        }
+        for (std::size_t i = 0; i < n; ++i) {
+            const auto prefix = std::span(text).first(text.size() - n + 1 + i);
+            const SourceRows alone = source.rows_after(prefix, 1, model::LogitSummary::none);
+            EXPECT_TRUE(alone.summaries.empty());
+            EXPECT_EQ(copy(alone.row(0)), found[i]) << n << " rows, row " << i;
+            EXPECT_EQ(summaries[i].arg_max, arg_max(found[i]));
+            std::vector<float> p(found[i].size());
+            SamplingOptions plain;
+            plain.temperature = 1;
+            adjust(found[i], plain, p);
+            EXPECT_NEAR(summaries[i].entropy_nats(), entropy_nats(p), 1e-4);
+        }
+    }
+}
+
+TEST(TableSource, GivesTheTablesRows) {
+    const TokenTable counts = table();
+    for (const int order : {1, 2}) {
+        const auto source = make_table_source(counts, order, kVocab);
+        expect_rows_of_prefixes(*source);
+        const std::vector<TokenId> text = text_of(9);
+        std::vector<float> row(kVocab);
+        counts.row(order, text.back(), row);
+        EXPECT_EQ(copy(source->rows_after(text, 1, model::LogitSummary::none).row(0)), row);
+        double sum = 0;
+        for (const float x : row)
+            sum += std::exp(static_cast<double>(x));
+        EXPECT_NEAR(sum, 1, 1e-5) << "log-probabilities";
+    }
+    EXPECT_EQ(make_table_source(counts, 1, kVocab)->name(), "unigram");
+    EXPECT_EQ(make_table_source(counts, 2, kVocab)->name(), "bigram");
+    EXPECT_THROW(make_table_source(counts, 3, kVocab), std::invalid_argument);
+    EXPECT_THROW(make_table_source(counts, 0, kVocab), std::invalid_argument);
+}
+
+TEST(TableSource, OfBigramsLooksAtTheLastTokenAlone) {
+    const TokenTable counts = table();
+    const auto bigram = make_table_source(counts, 2, kVocab), unigram = make_table_source(counts, 1, kVocab);
+    const std::vector<TokenId> a = {1, 2, 3}, b = {9, 3}, c = {1, 2, 4};
+    const auto of = [](LogitSource& source, const std::vector<TokenId>& text) {
+        return copy(source.rows_after(text, 1, model::LogitSummary::none).row(0));
+    };
+    EXPECT_EQ(of(*bigram, a), of(*bigram, b));
+    EXPECT_NE(of(*bigram, a), of(*bigram, c));
+    EXPECT_EQ(of(*unigram, a), of(*unigram, c));
+}
+
+TEST(RandomSource, GivesRowsOfPlaceAndLastToken) {
+    const auto source = make_random_source(kVocab);
+    expect_rows_of_prefixes(*source);
+    const auto of = [&](const std::vector<TokenId>& text) {
+        return copy(source->rows_after(text, 1, model::LogitSummary::none).row(0));
+    };
+    EXPECT_EQ(of({1, 2, 3}), of({7, 7, 3}));
+    EXPECT_NE(of({1, 2, 3}), of({1, 2, 4}));
+    EXPECT_NE(of({1, 2, 3}), of({1, 2, 3, 3}));
+    EXPECT_EQ(of({1, 2, 3}),
+              copy(make_random_source(kVocab)->rows_after(std::vector{1, 2, 3}, 1, model::LogitSummary::none).row(0)));
+}
+
+TEST(RandomSource, IsNowSureAndNowUnsure) {
+    const auto source = make_random_source(kVocab);
+    double least = 100, most = 0;
+    const std::vector<TokenId> text = text_of(40);
+    const SourceRows rows = source->rows_after(text, 40, model::LogitSummary::entropy);
+    for (std::size_t i = 0; i < 40; ++i) {
+        least = std::min(least, rows.summary(i).entropy_nats());
+        most = std::max(most, rows.summary(i).entropy_nats());
+    }
+    EXPECT_LT(least, 2);
+    EXPECT_GT(most, 3);
+}
+
+} // namespace
+} // namespace entrodraft::spec

@@ -1,0 +1,204 @@
+// What ranks hand over: the form that options ask for, the same rows however the vocabulary is cut, and one rank's
+// gather as a whole. Over ranks: processing_mpi.cpp and exactness_mpi.cpp.
+#include "entrodraft/spec/row_gather.h"
+
+#include "engine_support.h"
+
+#include <cmath>
+#include <limits>
+
+namespace {
+
+using namespace entrodraft;
+using spec::Acceptance;
+using spec::RowForm;
+
+spec::SamplingOptions sampling_of(double temperature, int top_k = 0, double top_p = 1, double min_p = 0) {
+    spec::SamplingOptions sampling;
+    sampling.temperature = temperature;
+    sampling.top_k = top_k;
+    sampling.top_p = top_p;
+    sampling.min_p = min_p;
+    return sampling;
+}
+
+spec::JudgingOptions judging(Acceptance acceptance, double lenience = 1) {
+    spec::JudgingOptions options;
+    options.acceptance.kind = acceptance;
+    options.acceptance.lenience = lenience;
+    return options;
+}
+
+TEST(RowForm, IsTheLeastThatOptionsNeed) {
+    for (const Acceptance kind : {Acceptance::rejection, Acceptance::block, Acceptance::gumbel})
+        EXPECT_EQ(row_form(judging(kind), sampling_of(0)), RowForm::best);
+    EXPECT_EQ(row_form(judging(Acceptance::rejection, 0.5), sampling_of(0)), RowForm::logits);
+    EXPECT_EQ(row_form(judging(Acceptance::typical), sampling_of(0)), RowForm::logits);
+    for (const Acceptance kind : {Acceptance::rejection, Acceptance::block, Acceptance::typical})
+        for (const auto& sampling : {sampling_of(1), sampling_of(1, 5), sampling_of(1, 0, 0.9)})
+            EXPECT_EQ(row_form(judging(kind), sampling), RowForm::logits);
+    EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1)), RowForm::noisy_best);
+    EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 5)), RowForm::shortlist);
+    EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 5, 0.5)), RowForm::shortlist);
+    EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 0, 1, 0.1)), RowForm::shortlist);
+    EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 0, 0.9)), RowForm::logits);
+}
+
+spec::LogitProcessing everything() {
+    spec::LogitProcessing processing;
+    processing.repetition_penalty = 1.3;
+    processing.presence_penalty = 0.5;
+    processing.frequency_penalty = -0.25;
+    processing.no_repeat_ngram_size = 2;
+    processing.min_new_tokens = 6;
+    processing.logit_bias = {{3, 1.5F}, {20, -2}};
+    processing.banned_tokens = {5, 21};
+    return processing;
+}
+
+// Ranks process their slices of every row, each row with its own prefix: together the whole rows processed.
+TEST(Rows, AreProcessedOnOneToFourSlicesAsOnTheWhole) {
+    constexpr std::size_t kVocab = 24, kRows = 6;
+    const std::vector<TokenId> prompt = varied_tokens(7, kVocab), drafted = varied_tokens(kRows - 1, kVocab, 3);
+    std::vector<float> rows;
+    for (std::size_t i = 0; i < kRows * kVocab; ++i)
+        rows.push_back(std::sin(static_cast<float>(3 * i)));
+    spec::LogitProcessor processor(everything(), prompt, std::vector<TokenId>{2, 23});
+    std::vector<float> whole = rows;
+    processor.apply_to_rows(drafted, whole);
+    EXPECT_FALSE(same_bits(whole, rows));
+    for (std::size_t ranks = 1; ranks <= 4; ++ranks) {
+        std::vector<float> together(rows.size());
+        const std::size_t local = kVocab / ranks;
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+            std::vector<float> mine;
+            for (std::size_t row = 0; row < kRows; ++row)
+                for (std::size_t i = 0; i < local; ++i)
+                    mine.push_back(rows[row * kVocab + rank * local + i]);
+            spec::LogitProcessor own(everything(), prompt, std::vector<TokenId>{2, 23});
+            own.apply_to_rows(drafted, mine, static_cast<TokenId>(rank * local));
+            for (std::size_t i = 0; i < mine.size(); ++i)
+                together[i / local * kVocab + rank * local + i % local] = mine[i];
+        }
+        EXPECT_TRUE(same_bits(together, whole)) << ranks << " ranks";
+    }
+}
+
+// One rank: what is gathered of a pass over a prompt's last token and two drafted ones.
+class OneRanksGather : public testing::Test {
+  protected:
+    OneRanksGather() : target_(golden_directory("llama-draft")), prompt_(varied_tokens(12, 512)) {
+        target_.read(std::span(prompt_).first(prompt_.size() - 1));
+    }
+
+    // The rows' logits, [3][512], before processing; `gather` has them.
+    std::vector<float> gather(spec::RowGather& gather, const spec::Request& request, std::uint64_t status = 0) {
+        gather.begin_sequence(request);
+        target_.decoder.cache().truncate(0, static_cast<int>(prompt_.size()) - 1);
+        const std::vector<TokenId> tokens = {prompt_.back(), drafted_[0], drafted_[1]};
+        const std::vector<model::Row> rows = target_.chain(tokens);
+        const std::vector<int> logit_rows = TestModel::all_of(rows.size());
+        const model::PassResult scores = target_.decoder.forward({.rows = rows,
+                                                                  .logit_rows = logit_rows,
+                                                                  .hidden_layers = {},
+                                                                  .mask = model::Mask::causal,
+                                                                  .summary = gather.summary(),
+                                                                  .summary_vocab = kKnown});
+        gather.gather(status, {&scores, prompt_, drafted_}, dist::Deadline::after_seconds(10));
+        std::vector<float> logits;
+        for (std::size_t row = 0; row < 3; ++row) {
+            const auto from = scores.logits.subspan(row * scores.logits_stride, 512);
+            logits.insert(logits.end(), from.begin(), from.end());
+        }
+        return logits;
+    }
+    spec::Request request(double temperature, const spec::LogitProcessing& processing = {}) const {
+        spec::Request made = request_of(prompt_, 10);
+        made.sampling.temperature = temperature;
+        made.sampling.seed = 4;
+        made.processing = processing;
+        return made;
+    }
+    spec::RowGather gather_of(Acceptance acceptance, bool record_margins = false) {
+        spec::JudgingOptions options = judging(acceptance);
+        options.vocab_size = kKnown;
+        options.record_margins = record_margins;
+        return {options, layout_, target_.self, target_.decoder};
+    }
+
+    static constexpr int kKnown = 500; // of 512: the others are padding
+    TestModel target_;
+    dist::RankLayout layout_ = dist::make_layout(0, 1, 1, dist::DraftPlacement::colocated);
+    std::vector<TokenId> prompt_, drafted_ = {7, 300};
+};
+
+TEST_F(OneRanksGather, FindsTheArgMaxOfTheTokensThatCount) {
+    spec::LogitProcessing processing;
+    processing.repetition_penalty = 1.5;
+    processing.logit_bias = {{490, 30.0F}, {300, 25.0F}};
+    processing.no_repeat_ngram_size = 1; // drafted tokens are banned behind themselves
+    for (const bool processes : {false, true}) {
+        spec::RowGather rows = gather_of(Acceptance::rejection, true);
+        const spec::Request asked = request(0, processes ? processing : spec::LogitProcessing{});
+        std::vector<float> logits = gather(rows, asked);
+        EXPECT_EQ(rows.form(), RowForm::best);
+        EXPECT_EQ(rows.summary(), processes ? model::LogitSummary::none : model::LogitSummary::max);
+        if (processes) spec::LogitProcessor(processing, prompt_, {}).apply_to_rows(drafted_, logits);
+        for (std::size_t row = 0; row < 3; ++row) {
+            const auto known = std::span(logits).subspan(row * 512, kKnown);
+            const spec::BestToken best = rows.best(row);
+            EXPECT_EQ(best.token, spec::arg_max(known)) << row;
+            EXPECT_EQ(best.value, static_cast<double>(known[static_cast<std::size_t>(best.token)]));
+            float second = -std::numeric_limits<float>::infinity();
+            for (std::size_t i = 0; i < known.size(); ++i)
+                if (static_cast<TokenId>(i) != best.token) second = std::max(second, known[i]);
+            EXPECT_EQ(best.runner_up, static_cast<double>(second)) << row;
+        }
+    }
+}
+
+TEST_F(OneRanksGather, HandsOverProcessedLogitsOfTheTokensThatCount) {
+    for (const bool processes : {false, true}) {
+        spec::RowGather rows = gather_of(Acceptance::rejection);
+        const spec::Request asked = request(1, processes ? everything() : spec::LogitProcessing{});
+        std::vector<float> logits = gather(rows, asked);
+        EXPECT_EQ(rows.form(), RowForm::logits);
+        if (processes)
+            spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0}).apply_to_rows(drafted_, logits);
+        for (std::size_t row = 0; row < 3; ++row)
+            EXPECT_TRUE(same_bits(rows.logits(row), std::span(logits).subspan(row * 512, kKnown))) << row;
+    }
+}
+
+TEST_F(OneRanksGather, FindsTheNoisyBestInEveryForm) {
+    for (const auto& sampling :
+         {sampling_of(1), sampling_of(0.7, 20), sampling_of(1, 0, 0.8), sampling_of(1, 0, 1, 0.1)})
+        for (const bool processes : {false, true}) {
+            spec::RowGather rows = gather_of(Acceptance::gumbel);
+            spec::Request asked = request(1, processes ? everything() : spec::LogitProcessing{});
+            asked.sampling = sampling;
+            asked.sampling.seed = 9;
+            asked.sequence_key = 77;
+            std::vector<float> logits = gather(rows, asked);
+            if (processes)
+                spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0}).apply_to_rows(drafted_, logits);
+            for (std::size_t row = 0; row < 3; ++row)
+                EXPECT_EQ(rows.best(row).token,
+                          noisy_best_adjusted({std::span(logits).subspan(row * 512, kKnown), 0, prompt_.size() + row},
+                                              asked.sampling, spec::GumbelNoise(9, 77))
+                              .token)
+                    << "row " << row << " top-k " << sampling.top_k << " top-p " << sampling.top_p;
+        }
+}
+
+TEST_F(OneRanksGather, CarriesStatusWordsWithRowsAndWithout) {
+    spec::RowGather rows = gather_of(Acceptance::rejection);
+    gather(rows, request(0), 3);
+    EXPECT_TRUE(rows.any_status(3));
+    EXPECT_FALSE(rows.any_status(1));
+    rows.gather(1, {}, dist::Deadline::after_seconds(10));
+    EXPECT_TRUE(rows.any_status(1));
+    EXPECT_FALSE(rows.any_status(3));
+}
+
+} // namespace

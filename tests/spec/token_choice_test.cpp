@@ -1,0 +1,121 @@
+// How a draft says its next token: what is done to its logits, what its entropy is taken of, and with which number.
+#include "entrodraft/spec/token_choice.h"
+
+#include "entrodraft/spec/gumbel.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace entrodraft::spec {
+namespace {
+
+using model::LogitSummary;
+
+const std::vector<float> kLogits = {1, 3, 2, 0, 2.5F};
+const std::vector<TokenId> kPrefix = {4, 4, 2};
+
+Request sampled(double temperature = 1) {
+    Request request;
+    request.prompt = {4, 4};
+    request.sampling.temperature = temperature;
+    request.sampling.seed = 6;
+    request.sequence_key = 8;
+    return request;
+}
+
+Request processed(double temperature) {
+    Request request = sampled(temperature);
+    request.processing.banned_tokens = {1};
+    request.processing.logit_bias = {{3, 5.0F}};
+    request.processing.repetition_penalty = 2;
+    return request;
+}
+
+TokenChooser chooser_of(const Request& request, std::vector<TokenId> eos_tokens = {}) {
+    TokenChooser chooser;
+    chooser.begin_sequence(request, eos_tokens);
+    return chooser;
+}
+
+model::kernels::LogitStats stats_of(const std::vector<float>& logits) {
+    return model::kernels::best_kernels().logit_stats(logits.data(), static_cast<int>(logits.size()), 0);
+}
+
+TEST(TokenChooser, AsksThePassForWhatItNeedsAndNoMore) {
+    const Request greedy = sampled(0), drawn = sampled(1), busy = processed(0);
+    EXPECT_EQ(chooser_of(greedy).summary(false, Acceptance::rejection), LogitSummary::max);
+    EXPECT_EQ(chooser_of(greedy).summary(true, Acceptance::rejection), LogitSummary::entropy);
+    EXPECT_EQ(chooser_of(drawn).summary(false, Acceptance::rejection), LogitSummary::none);
+    EXPECT_EQ(chooser_of(drawn).summary(true, Acceptance::block), LogitSummary::entropy);
+    EXPECT_EQ(chooser_of(busy).summary(true, Acceptance::rejection), LogitSummary::none) << "logits change after it";
+    EXPECT_TRUE(chooser_of(drawn).draws(Acceptance::rejection) && chooser_of(drawn).draws(Acceptance::block));
+    EXPECT_FALSE(chooser_of(drawn).draws(Acceptance::gumbel) || chooser_of(greedy).draws(Acceptance::rejection));
+}
+
+TEST(TokenChooser, LeavesRowsAloneThatNothingIsAskedFor) {
+    const Request request = sampled(0);
+    TokenChooser chooser = chooser_of(request);
+    const auto head = stats_of(kLogits);
+    const SeenRow row = chooser.see(kLogits, head, kPrefix, true);
+    EXPECT_EQ(row.logits.data(), kLogits.data());
+    EXPECT_EQ(row.stats.entropy_nats(), head.entropy_nats());
+    EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection), 1);
+}
+
+// DESIGN section 6: an unadjusted distribution is that after hard bans alone.
+TEST(TokenChooser, TakesEntropyAfterBansAndBeforePenalties) {
+    const Request request = processed(0);
+    TokenChooser chooser = chooser_of(request);
+    const SeenRow row = chooser.see(kLogits, {}, kPrefix, true);
+    std::vector<float> banned = kLogits;
+    banned[1] = -std::numeric_limits<float>::infinity();
+    EXPECT_NEAR(row.stats.entropy_nats(), stats_of(banned).entropy_nats(), 1e-6);
+    EXPECT_EQ(row.logits[1], banned[1]);
+    EXPECT_EQ(row.logits[2], 1) << "penalised: it is in the prefix";
+    EXPECT_EQ(row.logits[3], 5);
+    EXPECT_EQ(row.logits[4], 1.25F);
+    EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection), 3);
+    EXPECT_EQ(chooser.see(kLogits, {}, std::vector<TokenId>{4, 4}, false).logits[2], 2) << "not yet in the prefix";
+}
+
+TEST(TokenChooser, CountsTheEndOfTextAmongItsBans) {
+    Request request = sampled(0);
+    request.processing.min_new_tokens = 2;
+    TokenChooser chooser = chooser_of(request, {1});
+    const auto said_after = [&](const std::vector<TokenId>& prefix) {
+        return chooser.best(chooser.see(kLogits, {}, prefix, false), prefix.size(), Acceptance::rejection);
+    };
+    EXPECT_EQ(said_after({4, 4}), 4);
+    EXPECT_EQ(said_after({4, 4, 2}), 4);
+    EXPECT_EQ(said_after({4, 4, 2, 2}), 1);
+    EXPECT_EQ(said_after({4, 4, 0}), 4) << "those that fell count no longer";
+}
+
+TEST(TokenChooser, SamplesWithTheNumberOfPositionLevelAndForBlockTheRoundsStart) {
+    const Request request = sampled(1);
+    const TokenChooser chooser = chooser_of(request);
+    const std::vector<float> q(100, 0.01F);
+    for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::block})
+        for (const std::uint32_t level : {0U, 1U})
+            for (std::uint64_t position = 10; position < 30; ++position) {
+                const RandomStream random(6, 99, Purpose::draft_sample, level);
+                const std::uint32_t start = acceptance == Acceptance::block ? 7 : 0;
+                EXPECT_EQ(chooser.sample_of(q, position, 7, {acceptance, 6, 99, level}),
+                          sample(q, random.uniform(position, 0, start)));
+            }
+}
+
+TEST(TokenChooser, TakesTheNoiseOfTheSequenceWhateverItsLevel) {
+    Request request = sampled(0.8);
+    request.sampling.top_k = 3;
+    TokenChooser chooser = chooser_of(request);
+    for (std::uint64_t position = 0; position < 50; ++position) {
+        const SeenRow row = chooser.see(kLogits, {}, kPrefix, false);
+        EXPECT_EQ(chooser.best(row, position, Acceptance::gumbel),
+                  noisy_best_adjusted({kLogits, 0, position}, request.sampling, GumbelNoise(6, 8)).token);
+    }
+}
+
+} // namespace
+} // namespace entrodraft::spec
