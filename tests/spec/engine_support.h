@@ -24,8 +24,8 @@ struct RunOptions {
     double lenience = 1;
     bool record_margins = false;
     double timeout_seconds = 60;
-    int vocab_size = 0;               // tokens that count; 0: all that both models know
-    std::optional<spec::Costs> costs; // for expected-gain; none: measured
+    int vocab_size = 0;                              // tokens that count; 0: all that both models know
+    std::optional<spec::Costs> costs = std::nullopt; // for expected-gain; none: measured
 };
 
 inline std::unique_ptr<spec::Drafter> model_drafter_of(model::Decoder& decoder, const spec::DraftLimits& limits,

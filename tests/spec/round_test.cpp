@@ -3,6 +3,7 @@
 #include "model/temporary_directory.h"
 
 #include <limits>
+#include <utility>
 
 namespace {
 
@@ -62,6 +63,134 @@ TEST(Round, SaysThatLogitsAreNoNumbersInsteadOfDecodingThem) {
             }
         }
     }
+}
+
+// ---- what a round tells ----
+
+struct Told {
+    std::vector<spec::RoundTrace> traces;
+    std::vector<std::vector<TokenId>> drafts;
+    std::vector<std::vector<float>> entropies;
+    std::vector<std::vector<spec::Stats>> levels;
+    spec::Completion completion;
+};
+
+Told tell(TestPair& pair, const spec::Request& request, const RunOptions& options, spec::Drafter& drafter) {
+    Told told;
+    bool asked = false;
+    spec::EngineCallbacks callbacks;
+    callbacks.next_request = [&]() -> std::optional<spec::Request> {
+        if (std::exchange(asked, true)) return std::nullopt;
+        return request;
+    };
+    callbacks.on_round = [&](const spec::Request& of, const spec::RoundTrace& trace) {
+        EXPECT_EQ(of.id, request.id);
+        told.traces.push_back(trace);
+        told.drafts.push_back(trace.draft->tokens);
+        told.entropies.push_back(trace.draft->entropies_nats);
+        told.levels.push_back(trace.draft->levels);
+    };
+    callbacks.on_complete = [&](const spec::Request&, spec::Completion completion) {
+        told.completion = std::move(completion);
+    };
+    const volatile int no_signal = 0;
+    pair.engine(options, &drafter)->run(callbacks, no_signal);
+    return told;
+}
+
+// From the traces alone: the text, and the figures.
+TEST(RoundTrace, TellsEachRoundOnceAndAllThatBecameOfIt) {
+    TestPair pair(kTarget, kDraft);
+    spec::Request request = request_of(varied_tokens(20, 512), 60);
+    request.id = "\"a line\"";
+    RunOptions options;
+    options.rule = rule_of(spec::StopRuleKind::static_threshold);
+    options.rule.threshold = 2;
+    const auto drafter = pair.model_drafter();
+    const Told told = tell(pair, request, options, *drafter);
+    ASSERT_EQ(told.traces.size(), static_cast<std::size_t>(told.completion.stats.rounds));
+    std::vector<TokenId> text;
+    spec::Stats stats;
+    for (std::size_t i = 0; i < told.traces.size(); ++i) {
+        const spec::RoundTrace& trace = told.traces[i];
+        const auto& drafted = told.drafts[i];
+        EXPECT_EQ(trace.position, static_cast<int>(request.prompt.size() + text.size()))
+            << "of the first drafted token";
+        if (i > 0) {
+            EXPECT_EQ(trace.number, told.traces[i - 1].number + 1);
+        }
+        EXPECT_GE(trace.draft_seconds, 0);
+        EXPECT_GT(trace.target_seconds, 0);
+        EXPECT_EQ(told.entropies[i].size(), drafted.size());
+        ASSERT_LE(trace.verdict.accepted, static_cast<int>(drafted.size()));
+        text.insert(text.end(), drafted.begin(), drafted.begin() + trace.verdict.accepted);
+        text.push_back(trace.verdict.next_token);
+        stats.count_round(static_cast<int>(drafted.size()), trace.verdict.accepted, static_cast<int>(drafted.size()));
+        stats.count_entropies(told.entropies[i], trace.verdict.accepted);
+    }
+    EXPECT_EQ(text, told.completion.tokens);
+    const spec::Stats& counted = told.completion.stats;
+    EXPECT_EQ(counted.drafted, stats.drafted);
+    EXPECT_EQ(counted.accepted, stats.accepted);
+    EXPECT_EQ(counted.draft_passes, stats.draft_passes);
+    EXPECT_EQ(counted.passes_of_rows, stats.passes_of_rows);
+    EXPECT_EQ(counted.rounds_of_accepted, stats.rounds_of_accepted);
+    ASSERT_EQ(counted.by_entropy.size(), stats.by_entropy.size());
+    for (std::size_t i = 0; i < stats.by_entropy.size(); ++i) {
+        EXPECT_EQ(counted.by_entropy[i].judged, stats.by_entropy[i].judged);
+        EXPECT_EQ(counted.by_entropy[i].accepted, stats.by_entropy[i].accepted);
+    }
+    // Greedy p and q are one-hot: alpha is the share of the judged that stood.
+    std::int64_t judged = 0;
+    for (const spec::Acceptances& at : counted.by_position)
+        judged += at.judged;
+    EXPECT_DOUBLE_EQ(counted.alpha().value(), static_cast<double>(counted.accepted) / static_cast<double>(judged));
+}
+
+TEST(RoundTrace, HoldsTheLevelsOfACascadeWhichAddUpInItsFigures) {
+    TestPair pair(kTarget, kDraft);
+    const auto limits = pair.limits();
+    const auto cascade = spec::make_cascade_drafter(
+        {spec::make_model_source(pair.draft.decoder, limits.vocab_size),
+         spec::make_chain_drafter(spec::make_random_source(limits.vocab_size), limits, pair.clock),
+         constant_rule(2),
+         {}},
+        limits, pair.clock);
+    RunOptions options;
+    options.rule = constant_rule(4);
+    const Told told = tell(pair, request_of(varied_tokens(20, 512), 40), options, *cascade);
+    spec::Stats sum;
+    for (const auto& levels : told.levels) {
+        if (!levels.empty()) {
+            EXPECT_EQ(levels.size(), 1U);
+        }
+        add_levels(sum.levels, levels);
+    }
+    ASSERT_EQ(told.completion.stats.levels.size(), 1U);
+    EXPECT_EQ(told.completion.stats.levels[0].rounds, sum.levels[0].rounds);
+    EXPECT_EQ(told.completion.stats.levels[0].drafted, sum.levels[0].drafted);
+    EXPECT_EQ(told.completion.stats.levels[0].rounds, told.completion.stats.draft_passes);
+    EXPECT_GT(sum.levels[0].drafted, 0);
+}
+
+// Sampled: alpha is the mean of sum min(p, q) over what was judged.
+TEST(RoundTrace, OfASampledTextKnowsItsOverlapsAndOfGumbelNone) {
+    TestPair pair(kTarget, kDraft);
+    spec::Request request = request_of(varied_tokens(20, 512), 40);
+    request.sampling.temperature = 1;
+    const auto drafter = pair.model_drafter();
+    for (const spec::Acceptance acceptance : {spec::Acceptance::rejection, spec::Acceptance::block}) {
+        RunOptions options;
+        options.acceptance = acceptance;
+        options.rule = constant_rule(1); // both judge it alike
+        const spec::Stats stats = tell(pair, request, options, *drafter).completion.stats;
+        EXPECT_EQ(stats.overlaps, stats.drafted);
+        EXPECT_GT(stats.alpha().value(), 0.05);
+        EXPECT_LT(stats.alpha().value(), 0.95);
+    }
+    RunOptions options;
+    options.acceptance = spec::Acceptance::gumbel;
+    EXPECT_FALSE(tell(pair, request, options, *drafter).completion.stats.alpha().has_value());
 }
 
 } // namespace

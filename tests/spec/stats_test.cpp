@@ -212,5 +212,119 @@ TEST_F(CostsFile, IsRefusedWithFileAndField) {
     EXPECT_THROW(read_costs("/"), std::runtime_error);
 }
 
+// ---- by position, by entropy, alpha ----
+
+TEST(Stats, CountsWhatStoodByPlaceInTheDraftAndWhatWasNeverJudgedNotAtAll) {
+    const Stats stats = example(); // 4 of 4, 1 of 4, 0 of 0
+    const auto counts = [&](std::size_t i) {
+        return std::pair{stats.by_position[i].judged, stats.by_position[i].accepted};
+    };
+    ASSERT_EQ(stats.by_position.size(), 4u);
+    EXPECT_EQ(counts(0), (std::pair<std::int64_t, std::int64_t>{2, 2}));
+    EXPECT_EQ(counts(1), (std::pair<std::int64_t, std::int64_t>{2, 1}));
+    EXPECT_EQ(counts(2), (std::pair<std::int64_t, std::int64_t>{1, 1}));
+    EXPECT_EQ(counts(3), (std::pair<std::int64_t, std::int64_t>{1, 1}));
+    EXPECT_EQ(stats.rounds_of_accepted, (std::vector<std::int64_t>{1, 1, 0, 0, 1}));
+}
+
+TEST(Stats, CountsWhatStoodByEntropy) {
+    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+    Stats stats;
+    stats.count_entropies({}, 0);
+    EXPECT_TRUE(stats.by_entropy.empty());
+    stats.count_entropies(std::vector{kNone, kNone}, 2);
+    EXPECT_TRUE(stats.by_entropy.empty());
+    stats.count_entropies(std::vector{0.1F, 0.6F, kNone, 90.0F}, 4);
+    stats.count_entropies(std::vector{0.2F, 0.3F, 0.4F}, 1); // the last was not judged
+    stats.count_entropies(std::vector{0.5F}, 0);
+    ASSERT_EQ(stats.by_entropy.size(), kEntropyBins);
+    EXPECT_EQ(stats.by_entropy[0].judged, 3);
+    EXPECT_EQ(stats.by_entropy[0].accepted, 2);
+    EXPECT_EQ(stats.by_entropy[1].judged, 2);
+    EXPECT_EQ(stats.by_entropy[1].accepted, 1);
+    EXPECT_EQ(stats.by_entropy[kEntropyBins - 1].judged, 1);
+    EXPECT_EQ(stats.by_entropy[kEntropyBins - 1].accepted, 1);
+}
+
+TEST(Stats, AddUpTheirTablesAndLevels) {
+    Stats one = example();
+    one.count_entropies(std::vector{0.1F}, 1);
+    one.overlap = 1.5;
+    one.overlaps = 3;
+    one.levels = {example(), example()};
+    Stats sum;
+    sum.count_round(1, 0, 1);
+    sum.levels = {example()};
+    sum += one;
+    EXPECT_EQ(sum.by_position.size(), 4u);
+    EXPECT_EQ(sum.by_position[0].judged, 3);
+    EXPECT_EQ(sum.by_position[0].accepted, 2);
+    EXPECT_EQ(sum.by_entropy[0].judged, 1);
+    EXPECT_EQ(sum.rounds_of_accepted, (std::vector<std::int64_t>{2, 1, 0, 0, 1}));
+    EXPECT_EQ(sum.drafting_rounds, 3);
+    EXPECT_DOUBLE_EQ(sum.alpha().value(), 0.5);
+    ASSERT_EQ(sum.levels.size(), 2u);
+    EXPECT_EQ(sum.levels[0].drafted, 16);
+    EXPECT_EQ(sum.levels[1].drafted, 8);
+    add_levels(sum.levels, {example()}, 2);
+    ASSERT_EQ(sum.levels.size(), 3u);
+    EXPECT_EQ(sum.levels[2].drafted, 8);
+    EXPECT_EQ(sum.levels[1].drafted, 8);
+    EXPECT_FALSE(Stats().alpha().has_value());
+}
+
+// ---- a cascade's prediction, and the textbook ----
+
+TEST(Stats, PredictACascadeFromThePassesOfEveryLevel) {
+    Stats stats;
+    stats.count_round(2, 1, 2); // a target pass of 3 rows, after 2 passes of the middle
+    stats.count_round(1, 1, 1); // one of 2 rows
+    stats.new_tokens = 5;
+    Stats middle;
+    middle.count_round(1, 1, 1); // 2 rows, after a pass of the small one
+    middle.count_round(2, 0, 2); // 3 rows
+    middle.count_round(0, 0, 0); // 1 row, nothing drafted
+    stats.levels = {middle};
+    const Costs of_target{1000, {10, 11, 12}, std::nullopt}; // t_draft is not asked for: the level below says more
+    Costs of_middle{1, {2, 3, 4}, std::nullopt};
+    const auto predicted = [&] { return predicted_speedup(stats, std::vector{of_target, of_middle}); };
+    EXPECT_DOUBLE_EQ(predicted(), 50.0 / (12 + 11 + (3 + 4 + 2) + 3 * 1));
+    of_middle.t_first_draft = 1.5;
+    EXPECT_DOUBLE_EQ(predicted(), 50.0 / (12 + 11 + (3 + 4 + 2) + 2 * 1.5 + 1));
+    EXPECT_THROW(predicted_speedup(stats, std::vector{of_target}), std::invalid_argument);
+}
+
+TEST(Textbook, IsThatOfTheRunsAlphaAndMeanDraft) {
+    Stats stats;
+    stats.count_round(2, 1, 2);
+    stats.count_round(2, 2, 2);
+    stats.new_tokens = 5;
+    stats.overlap = 2;
+    stats.overlaps = 4;
+    const Costs costs{0.25, {1}, std::nullopt};
+    TextbookFigures figures = textbook_figures(stats, costs, 0.1);
+    EXPECT_DOUBLE_EQ(figures.c, 0.25);
+    EXPECT_DOUBLE_EQ(figures.mean_drafted, 2);
+    EXPECT_DOUBLE_EQ(figures.expected_tokens, 1.75);
+    EXPECT_DOUBLE_EQ(figures.walltime_factor, walltime_factor(0.5, 2, 0.25));
+    EXPECT_DOUBLE_EQ(figures.operations_factor, operations_factor(0.5, 2, 0.1));
+    EXPECT_DOUBLE_EQ(figures.measured_operations_factor, (4 * 0.1 + 6) / 5);
+    figures = textbook_figures(stats, costs, 0);
+    EXPECT_EQ(figures.operations_factor, 0);
+    EXPECT_EQ(figures.measured_operations_factor, 0);
+    stats.count_round(0, 0, 0);
+    stats.count_round(2, 0, 2); // 6 tokens in 4 rounds: between drafts of 1 and of 2
+    EXPECT_DOUBLE_EQ(textbook_figures(stats, costs, 0).expected_tokens, (1.5 + 1.75) / 2);
+}
+
+TEST(Textbook, IsSilentWhereAlphaIsNotKnown) {
+    Stats stats = example();
+    EXPECT_THROW(textbook_figures(stats, {0.1, {1}, std::nullopt}, 0), std::invalid_argument);
+    stats.overlaps = 2;
+    EXPECT_NO_THROW(textbook_figures(stats, {0.1, {1}, std::nullopt}, 0));
+    stats.rounds = 0;
+    EXPECT_THROW(textbook_figures(stats, {0.1, {1}, std::nullopt}, 0), std::invalid_argument);
+}
+
 } // namespace
 } // namespace entrodraft::spec
