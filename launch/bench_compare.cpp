@@ -26,6 +26,7 @@ std::vector<spec::Costs> costs_of(dist::Session& session, ModelPair& models, con
     const double timeout = options.models.collective_timeout_seconds;
     std::vector<spec::Costs> costs;
     in_agreement(session, timeout, [&] {
+        require_readable(options.sources);
         for (const std::string& file : options.costs)
             costs.push_back(spec::read_costs(file));
         if (!costs.empty()) require_costs_of(environment, options.costs.front());

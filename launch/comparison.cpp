@@ -85,12 +85,11 @@ std::string Setting::name() const {
 Comparison::Comparison(dist::Session& session, ModelPair& models, const Drafters& drafters,
                        const CompareOptions& options, const std::vector<spec::Costs>& costs, bool costs_are_fixed)
     : session_(session), models_(models), drafters_(drafters), options_(options), costs_(costs),
-      costs_are_fixed_(costs_are_fixed) {
-    add_settings();
-}
+      costs_are_fixed_(costs_are_fixed) {}
 
-void Comparison::add_settings() {
-    add(SettingKind::plain, {}, {spec::StopRuleOptions{}}, spec::Acceptance::rejection);
+std::vector<Setting> Comparison::make_settings() const {
+    std::vector<Setting> settings;
+    add(settings, SettingKind::plain, {}, {spec::StopRuleOptions{}}, spec::Acceptance::rejection);
     const std::size_t n_levels = std::max<std::size_t>(1, options_.models.drafts.size());
     std::vector<std::vector<spec::StopRuleOptions>> rules = options_.rules;
     if (options_.tune) {
@@ -99,18 +98,21 @@ void Comparison::add_settings() {
             rules.emplace_back(n_levels, rule);
     }
     for (const spec::Acceptance acceptance : options_.acceptances) {
-        if (acceptance == spec::Acceptance::gumbel) add(SettingKind::plain, {}, {spec::StopRuleOptions{}}, acceptance);
+        if (acceptance == spec::Acceptance::gumbel)
+            add(settings, SettingKind::plain, {}, {spec::StopRuleOptions{}}, acceptance);
         for (const DrafterChoice& drafter : options_.drafters) {
             for (const auto& levels : rules)
-                add(SettingKind::speculative, drafter, levels, acceptance);
-            add(SettingKind::longest, drafter, {n_levels, longest_rule(options_.max_draft_tokens)}, acceptance);
+                add(settings, SettingKind::speculative, drafter, levels, acceptance);
+            add(settings, SettingKind::longest, drafter, {n_levels, longest_rule(options_.max_draft_tokens)},
+                acceptance);
         }
     }
+    return settings;
 }
 
-void Comparison::add(SettingKind kind, const DrafterChoice& drafter, const std::vector<spec::StopRuleOptions>& rules,
-                     spec::Acceptance acceptance) {
-    Setting& setting = settings_.emplace_back();
+void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const DrafterChoice& drafter,
+                     const std::vector<spec::StopRuleOptions>& rules, spec::Acceptance acceptance) const {
+    Setting& setting = settings.emplace_back();
     setting.kind = kind;
     setting.drafter = drafter;
     setting.rules = rules;
@@ -203,16 +205,22 @@ bool Comparison::runs_at(const Setting& setting, double temperature) const {
     return true;
 }
 
+// With settings of its own, so that nothing is learnt before the clock runs.
+void Comparison::warm_up() {
+    constexpr int kTokens = 16;
+    std::vector<Setting> settings = make_settings();
+    for (Setting& setting : settings)
+        decode(setting, 0, options_.temperatures.front(), kTokens);
+}
+
 void Comparison::run() {
-    constexpr int kWarmUpTokens = 16;
-    for (Setting& setting : settings_)
-        decode(setting, 0, options_.temperatures.front(), kWarmUpTokens);
+    warm_up();
     Progress progress(options_.quiet || !models_.layout.is_writer());
     std::int64_t new_tokens = 0;
     for (double temperature : options_.temperatures) {
         Temperature& result = results.emplace_back(Temperature{temperature, {}});
         std::vector<Setting*> running;
-        for (Setting& setting : settings_)
+        for (Setting& setting : settings_.emplace_back(make_settings()))
             if (runs_at(setting, temperature)) running.push_back(&setting);
         result.outcomes.resize(running.size());
         for (std::size_t prompt = 0; prompt < n_prompts_; ++prompt) {

@@ -1,7 +1,7 @@
 // Ways to decode, side by side on the same prompts: what bench compare runs. comparison_report.h shows what came of it.
 //
 // Settings take turns on every prompt, in rotating order, so that noise meets all alike. Each keeps its engine over all
-// prompts, so that what learns, learns.
+// prompts of a temperature, so that what learns, learns; the next temperature begins with new ones.
 #pragma once
 
 #include "entrodraft/launch/drafters.h"
@@ -9,6 +9,7 @@
 #include "entrodraft/launch/options.h"
 #include "entrodraft/spec/generate.h"
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,9 +66,10 @@ class Comparison {
     std::vector<spec::Request> prompts; // on the coordinator
 
   private:
-    void add_settings();
-    void add(SettingKind kind, const DrafterChoice& drafter, const std::vector<spec::StopRuleOptions>& rules,
-             spec::Acceptance acceptance);
+    std::vector<Setting> make_settings() const;
+    void add(std::vector<Setting>& settings, SettingKind kind, const DrafterChoice& drafter,
+             const std::vector<spec::StopRuleOptions>& rules, spec::Acceptance acceptance) const;
+    void warm_up();
     bool runs_at(const Setting& setting, double temperature) const;
     spec::Completion decode(Setting& setting, std::size_t prompt, double temperature, int max_new_tokens);
 
@@ -77,8 +79,8 @@ class Comparison {
     const CompareOptions& options_;
     const std::vector<spec::Costs>& costs_;
     bool costs_are_fixed_;
-    std::vector<Setting> settings_;
-    std::size_t n_prompts_ = 0; // known to all ranks
+    std::deque<std::vector<Setting>> settings_; // of each temperature
+    std::size_t n_prompts_ = 0;                 // known to all ranks
 };
 
 } // namespace entrodraft::launch

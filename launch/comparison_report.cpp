@@ -79,6 +79,19 @@ std::vector<spec::Costs> costs_of(const Comparison& comparison, const Outcome& o
     return levels;
 }
 
+// The textbook knows one drafter that makes a token a pass: of a cascade c is what a drafted token took, and operations
+// are counted for a single model alone.
+spec::TextbookFigures textbook_of(const Comparison& comparison, const Outcome& outcome, double operations_ratio) {
+    spec::Costs costs = costs_of(comparison, outcome).front();
+    const spec::Stats& stats = outcome.stats;
+    if (!stats.levels.empty() && stats.drafted > 0)
+        costs.t_draft = stats.seconds.draft / static_cast<double>(stats.drafted);
+    const DrafterChoice& drafter = outcome.setting->drafter;
+    const bool is_first_draft =
+        drafter.kinds == std::vector{DrafterKind::model} && drafter.drafts == std::vector<std::size_t>{0};
+    return spec::textbook_figures(stats, costs, is_first_draft ? operations_ratio : 0);
+}
+
 Figures figures_of(const Comparison& comparison, const Temperature& result, const Outcome& outcome) {
     Figures figures;
     figures.outcome = &outcome;
@@ -154,10 +167,10 @@ Json to_json(const spec::Stats& stats) {
 }
 
 // The textbook's i.i.d. model at this outcome's alpha and mean draft length, beside what was measured.
-Json theory_json(const spec::Stats& stats, const spec::Costs& costs, double operations_ratio) {
-    const auto alpha = stats.alpha();
-    if (!alpha || stats.rounds == 0) return {};
-    const spec::TextbookFigures theory = spec::textbook_figures(stats, costs, operations_ratio);
+Json theory_json(const Comparison& comparison, const Outcome& outcome, double operations_ratio) {
+    const auto alpha = outcome.stats.alpha();
+    if (!alpha || outcome.stats.rounds == 0) return {};
+    const spec::TextbookFigures theory = textbook_of(comparison, outcome, operations_ratio);
     return {{"alpha", *alpha},
             {"c", theory.c},
             {"mean_drafted", theory.mean_drafted},
@@ -186,8 +199,7 @@ Json to_json(const Comparison& comparison, const Figures& figures, double operat
         json["share_of_oracle_gain"] = figures.share_of_oracle_gain();
     }
     if (figures.must_be_plain) json["texts_different_from_plain"] = figures.different_texts;
-    if (figures.setting->drafts())
-        json["textbook"] = theory_json(outcome.stats, costs_of(comparison, outcome).front(), operations_ratio);
+    if (figures.setting->drafts()) json["textbook"] = theory_json(comparison, outcome, operations_ratio);
     const double decoding = outcome.stats.seconds.total - outcome.stats.seconds.prefill;
     for (const Share& share : shares_of(outcome.stats.seconds))
         json["time_share"][share.name] = share.seconds / decoding;
@@ -237,8 +249,7 @@ std::string theory_table(const Comparison& comparison, const std::vector<Figures
     for (const Figures& figures : shown) {
         const spec::Stats& stats = figures.outcome->stats;
         if (!figures.setting->drafts() || !stats.alpha()) continue;
-        const spec::TextbookFigures theory =
-            spec::textbook_figures(stats, costs_of(comparison, *figures.outcome).front(), operations_ratio);
+        const spec::TextbookFigures theory = textbook_of(comparison, *figures.outcome, operations_ratio);
         table.push_back({figures.setting->name(), format_number(*stats.alpha(), 3), format_number(theory.c, 3),
                          format_number(theory.mean_drafted, 2), format_number(theory.expected_tokens, 2),
                          format_number(stats.tokens_per_target_pass(), 2), format_number(theory.walltime_factor, 3),

@@ -1,9 +1,11 @@
 // From options to drafters: see drafters.h.
 #include "entrodraft/launch/drafters.h"
 
+#include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/phase.h"
 #include "entrodraft/launch/text_tokens.h"
 
+#include <fstream>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -72,11 +74,27 @@ std::unique_ptr<spec::Drafter> Drafters::make_cascade(const std::vector<std::siz
     return drafter;
 }
 
-std::vector<std::optional<spec::Costs>> read_costs_files(const std::vector<std::string>& files) {
-    std::vector<std::optional<spec::Costs>> costs;
-    for (const std::string& file : files)
-        costs.push_back(file.empty() ? std::nullopt : std::optional(spec::read_costs(file)));
-    return costs;
+std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOptions& speculation) {
+    std::vector<std::optional<spec::Costs>> levels;
+    for (std::size_t level = 0; level < speculation.costs.size(); ++level) {
+        std::optional<spec::Costs>& costs = levels.emplace_back();
+        const std::string& file = speculation.costs[level];
+        if (file.empty()) continue;
+        costs = spec::read_costs(file);
+        const auto rows = static_cast<std::size_t>(speculation.stop_rules.at(level).max_tokens) + 1;
+        if (costs->t_target.size() < rows)
+            throw BadOption("--costs " + file + " times passes of up to " + std::to_string(costs->t_target.size()) +
+                            " rows, and --max-draft-tokens " + std::to_string(rows - 1) + " makes " +
+                            std::to_string(rows) + ": measure with bench latency --rows " + std::to_string(rows));
+        if (!speculation.drafter.has(DrafterKind::model)) *costs = {0, costs->t_target, std::nullopt};
+    }
+    return levels;
+}
+
+void require_readable(const DrafterSources& sources) {
+    for (const std::string& file : {sources.lookup_corpus, sources.draft_table})
+        if (!file.empty() && file != "-" && !std::ifstream(file))
+            throw std::runtime_error(file + ": cannot be opened for reading");
 }
 
 } // namespace entrodraft::launch

@@ -43,7 +43,11 @@ class Drafters {
     std::optional<spec::TokenTable> table_;               // of bigram and unigram
 };
 
-// Costs files in the order of cascade levels; an empty name gives none. Throws std::runtime_error. Local.
-std::vector<std::optional<spec::Costs>> read_costs_files(const std::vector<std::string>& files);
+// The costs files of the levels; an empty name gives none. Drafters without a model draft for nothing. Throws BadOption
+// where a file times no pass as wide as the level's cap needs, std::runtime_error. Local.
+std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOptions& speculation);
+
+// Before models are loaded, so that a mistake there does not cost the loading. Throws std::runtime_error. Local.
+void require_readable(const DrafterSources& sources);
 
 } // namespace entrodraft::launch

@@ -59,6 +59,7 @@ class Desk {
     // Whether sampled text is the same whatever is drafted.
     bool follows_noise() const { return options_->speculation.acceptance.kind == spec::Acceptance::gumbel; }
     void write_bad_line(const BadLine& bad);
+    void give_up(const spec::Request& request, const std::string& why);
     void compare(const spec::Request& request, const spec::Completion& plain);
 
     const GenerateOptions* options_;
@@ -90,7 +91,7 @@ Desk::Desk(const GenerateOptions& options)
     : options_(&options), writer_(output_beside_input(options), options.resume ? Existing::resume : Existing::refuse),
       progress_(options.quiet || options.prompt.has_value()) {
     if (!streams()) lines_ = std::make_unique<LineReader>(options.input);
-    if (!options.trace.empty()) trace_.emplace(options.trace, Existing::refuse);
+    if (!options.trace.empty()) trace_.emplace(options.trace, Existing::refuse, "--trace");
 }
 
 void Desk::begin(const ModelPair& models) {
@@ -143,6 +144,7 @@ void Desk::on_round(const spec::Request& request, const spec::RoundTrace& trace)
 
 void Desk::on_complete(const spec::Request& request, spec::Completion completion) {
     if (request.plain) return compare(request, completion);
+    if (!completion.failure.empty()) return give_up(request, completion.failure);
     counts_.stats += completion.stats;
     ++counts_.served;
     if (streams()) {
@@ -162,6 +164,19 @@ void Desk::on_complete(const spec::Request& request, spec::Completion completion
         to_check_ = request;
         drafted_ = std::move(completion);
     }
+}
+
+// A text that could not go on.
+void Desk::give_up(const spec::Request& request, const std::string& why) {
+    ++counts_.with_error;
+    progress_.clear();
+    if (streams()) {
+        writer_.write_text("\n");
+        return say("--prompt: " + why);
+    }
+    const auto order = order_.find(request.id);
+    writer_.put(order->second, error_line({request.id, std::nullopt, why}));
+    order_.erase(order);
 }
 
 void Desk::compare(const spec::Request& request, const spec::Completion& plain) {
@@ -231,7 +246,10 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         if (layout_of(session, placement).is_coordinator()) desk.emplace(*options);
     });
     std::vector<std::optional<spec::Costs>> costs;
-    in_agreement(session, timeout, [&] { costs = read_costs_files(options->speculation.costs); });
+    in_agreement(session, timeout, [&] {
+        costs = read_costs_files(options->speculation);
+        require_readable(options->speculation.sources);
+    });
     const auto models = open_models(session, options->models, placement);
     const bool coordinates = models->layout.is_coordinator();
     in_agreement(session, timeout, [&] {
@@ -271,7 +289,8 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     summary.threads = models->team->size();
     summary.speculation = speculation;
     summary.costs = costs.front();
-    summary.operations_ratio = operations_ratio(*models);
+    if (speculation.drafter.kinds == std::vector{DrafterKind::model} && speculation.drafter.drafts.size() == 1)
+        summary.operations_ratio = operations_ratio(*models);
     desk->finish(summary);
     return static_cast<int>(from_writer(session, timeout, desk->exit_code()));
 }

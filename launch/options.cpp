@@ -8,14 +8,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
-#include <numbers>
 #include <sstream>
 
 namespace entrodraft::launch {
 
 namespace {
-
-using Rule = spec::StopRuleKind;
 
 constexpr double kNoLimit = 1e300;
 
@@ -164,6 +161,8 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
     if (options.check && !options.requests.sampling.greedy() && acceptance.kind != spec::Acceptance::gumbel)
         throw BadOption("--check compares texts that a draft must not change; it needs --temperature 0 or "
                         "--acceptance gumbel");
+    if (options.check && acceptance.is_lossy())
+        throw BadOption("--check compares with the target's own text, which a lossy acceptance is not after");
     if (options.trace == "-") throw BadOption("--trace writes a file; stdout is for text");
     if (given.given("trace") && options.trace.empty()) throw BadOption("--trace is empty; name a file");
     if (!options.trace.empty() && options.trace == options.output)

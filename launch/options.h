@@ -190,7 +190,7 @@ std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::si
 std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptions& given, std::size_t n_levels);
 std::vector<spec::Acceptance> compared_acceptances(const ParsedOptions& given);
 
-// The drafter in a few words: "ngram,model". Local.
+// The drafter in a few words: "ngram+model", "draft1<draft2". Local.
 std::string describe(const DrafterChoice& drafter);
 // The rule and its setting in a few words: "static, threshold 2.25 nats". Local.
 std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit);

@@ -42,8 +42,10 @@ std::uint64_t seed_field(const Json& value) {
 
 // Fields that ask for something a line cannot have. Anything else unknown is the user's own data.
 void refuse_options_of_the_run(const Json& object) {
-    for (const char* field : {"ignore_eos", "stop_rule", "entropy_threshold", "entropy_factor", "entropy_window",
-                              "num_draft_tokens", "max_draft_tokens", "min_draft_tokens", "acceptance", "lenience"}) {
+    for (const char* field :
+         {"ignore_eos", "stop_rule", "entropy_threshold", "entropy_factor", "entropy_window", "num_draft_tokens",
+          "max_draft_tokens", "min_draft_tokens", "drop_stop_token", "confidence_threshold", "svip_threshold",
+          "adaedl_gamma", "acceptance", "lenience", "typical_epsilon", "typical_delta", "drafter"}) {
         if (!object.contains(field)) continue;
         std::string option = field;
         std::replace(option.begin(), option.end(), '_', '-');
@@ -56,9 +58,13 @@ void refuse_options_of_the_run(const Json& object) {
 
 // "--top-p must be ..." in terms of a line: "top_p must be ...".
 std::string as_field(std::string why) {
-    if (why.rfind("--", 0) != 0) return why;
-    why.erase(0, 2);
-    std::replace(why.begin(), std::find(why.begin(), why.end(), ' '), '-', '_');
+    for (std::size_t at = why.find("--"); at != std::string::npos; at = why.find("--", at)) {
+        why.erase(at, 2);
+        const std::size_t end = std::min(why.find_first_of(" ,.;:", at), why.size());
+        std::replace(why.begin() + static_cast<std::ptrdiff_t>(at), why.begin() + static_cast<std::ptrdiff_t>(end), '-',
+                     '_');
+        at = end;
+    }
     return why;
 }
 

@@ -92,7 +92,8 @@ std::string error_line(const BadLine& bad) {
     return std::string(kLineBegin) + bad.id + "," + compact(rest).substr(1);
 }
 
-ResultWriter::ResultWriter(const std::string& file, Existing existing) : file_(file == "-" ? "stdout" : file) {
+ResultWriter::ResultWriter(const std::string& file, Existing existing, const std::string& option)
+    : file_(file == "-" ? "stdout" : file) {
     if (file == "-") {
         descriptor_ = STDOUT_FILENO;
         return;
@@ -110,7 +111,9 @@ ResultWriter::ResultWriter(const std::string& file, Existing existing) : file_(f
             throw BadOption("--resume needs --output to be a plain file, and " + file_ + " is not");
         if (existing == Existing::resume) read_existing();
         if (existing == Existing::refuse && regular && info.st_size > 0)
-            throw BadOption("--output " + file_ + " holds results already: go on with --resume, or remove it");
+            throw BadOption(option + " " + file_ + " holds " +
+                            (option == "--output" ? "results already: go on with --resume, or remove it"
+                                                  : "something already: remove it or name another file"));
     } catch (...) {
         close(descriptor_);
         throw;

@@ -30,7 +30,8 @@ class ResultWriter {
   public:
     // "-" is stdout. A file that holds something is refused (BadOption), or resumed: a torn last line is cut off and
     // the whole ones are counted. Throws std::runtime_error naming file and reason. Local.
-    ResultWriter(const std::string& file, Existing existing);
+    // `option` is the one that names the file.
+    ResultWriter(const std::string& file, Existing existing, const std::string& option = "--output");
     ~ResultWriter();
     ResultWriter(const ResultWriter&) = delete;
     ResultWriter& operator=(const ResultWriter&) = delete;

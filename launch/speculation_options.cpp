@@ -46,7 +46,7 @@ std::vector<std::size_t> all_drafts(std::size_t n_drafts) {
     return drafts;
 }
 
-// "ngram,model"; with `one_draft` also "draft2": the second --draft alone. `option` is named in errors.
+// "ngram,model". `option` is named in errors.
 DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option) {
     DrafterChoice choice;
     choice.drafts = all_drafts(n_drafts);
@@ -343,6 +343,7 @@ SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n
     speculation.drafter = drafter_choice(given, n_drafts);
     speculation.sources = drafter_sources(given, {speculation.drafter});
     if (speculation.drafter.kinds.empty()) refuse_without_drafter(given);
+    if (given.given("draft-dtype") && n_drafts == 0) throw BadOption("--draft-dtype has no effect without --draft DIR");
     const bool drafts_with_models = speculation.drafter.has(DrafterKind::model);
     read_rules(given, drafts_with_models ? n_drafts : 1, speculation);
     speculation.acceptance = acceptance_options(given);
@@ -383,6 +384,8 @@ std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptio
         for (const Rule rule : spec::all_stop_rules())
             add(to_string(rule));
     }
+    if (settings.empty() && given.text("rules", "") != "none")
+        throw BadOption("--rules is empty; name some, or none for plain decoding alone");
     return settings;
 }
 

@@ -2,8 +2,8 @@
 // proposes to it. What it says is what it would say alone, so the level above may verify that like any draft.
 //
 // Exact with every acceptance: a token it hands up was drawn from its own distribution q given the tokens before, and
-// whether another one follows never hangs on that token. Random numbers of the inner round are keyed by its level and by
-// where the round above began: the inner rule learns from tokens that fell above, so that a number which had a say
+// whether another one follows never hangs on that token. Random numbers of the inner round are keyed by its level and
+// by where the round above began: the inner rule learns from tokens that fell above, so that a number which had a say
 // in one round must have none in the next.
 #include "entrodraft/spec/drafter.h"
 #include "entrodraft/spec/philox.h"
@@ -65,8 +65,9 @@ class CascadeDrafter final : public Drafter {
         return {level.inner_rule.max_tokens, of_middle > 0 ? of_inner / of_middle : 1, level.inner_costs};
     }
     void inner_round(const DraftRequest& request, int most, bool whole, Draft& draft);
-    void read_rows(const SourceRows& rows, std::size_t n_inner, bool whole, const ChoiceSetting& choice);
-    Verdict verify(const ChoiceSetting& choice) const;
+    bool read_rows(const SourceRows& rows, std::size_t n_inner, bool whole, const ChoiceSetting& choice);
+    void cut_inner_draft(std::size_t length, std::size_t vocab);
+    Verdict verify(const ChoiceSetting& choice, std::size_t round_start) const;
     void count(const Verdict& verdict, double pass_seconds, Draft& draft);
 
     CascadeLevel level_;
@@ -102,6 +103,10 @@ void CascadeDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& d
                 break;
             }
             inner_round(request, most, rule.needs_distribution(), draft);
+            if (ready_.empty()) {
+                draft.end = DraftEnd::no_match; // every token is banned
+                break;
+            }
         }
         const Ready next = ready_.front();
         ready_.pop_front();
@@ -121,7 +126,7 @@ void CascadeDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& d
     draft.seconds = clock_.now_seconds() - began;
 }
 
-// One round of the middle model over the inner drafter: at least one token becomes ready.
+// One round of the middle model over the inner drafter: at least one token becomes ready, unless all are banned.
 void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool whole, Draft& draft) {
     const std::size_t round_start = text_.size();
     ChoiceSetting choice = request.choice;
@@ -137,9 +142,10 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool who
     text_.insert(text_.end(), inner_draft_.tokens.begin(), inner_draft_.tokens.end());
     const std::size_t n_inner = inner_draft_.tokens.size();
     const SourceRows rows = level_.source->rows_after(text_, n_inner + 1, chooser_.summary(whole, choice.acceptance));
-    read_rows(rows, n_inner, whole, choice);
-    const Verdict verdict = verify(choice);
+    const bool says_something = read_rows(rows, n_inner, whole, choice);
     text_.resize(round_start);
+    if (!says_something) return;
+    const Verdict verdict = verify(choice, round_start);
     for (std::size_t i = 0; i <= static_cast<std::size_t>(verdict.accepted); ++i) {
         const bool stands = i < static_cast<std::size_t>(verdict.accepted);
         const TokenId token = stands ? inner_draft_.tokens[i] : verdict.next_token;
@@ -151,8 +157,9 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool who
     count(verdict, clock_.now_seconds() - began, draft);
 }
 
-// What the middle model makes of each row: its distribution, or the token that it would say.
-void CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, bool whole, const ChoiceSetting& choice) {
+// What the middle model makes of each row: its distribution, or the token that it would say. The inner draft is cut
+// before a row in which every token is banned; false where that is the first.
+bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, bool whole, const ChoiceSetting& choice) {
     const std::size_t round_start = text_.size() - n_inner;
     const bool draws = chooser_.draws(choice.acceptance);
     stats_.clear();
@@ -162,19 +169,31 @@ void CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, bool
         const std::size_t position = round_start + i;
         const SeenRow row =
             chooser_.see(rows.row(i), rows.summary(i), std::span<const TokenId>(text_).first(position), whole);
+        if (row.is_dead) {
+            if (i == 0) return false;
+            cut_inner_draft(i - 1, rows.vocab);
+            return true;
+        }
         stats_.push_back(row.stats);
         if (draws)
             chooser_.distribution(row, std::span<float>(p_).subspan(i * rows.vocab, rows.vocab));
         else
             best_.push_back(chooser_.best(row, position, choice.acceptance));
     }
+    return true;
 }
 
-Verdict CascadeDrafter::verify(const ChoiceSetting& choice) const {
+void CascadeDrafter::cut_inner_draft(std::size_t length, std::size_t vocab) {
+    inner_draft_.tokens.resize(length);
+    if (p_.empty()) return;
+    p_.resize((length + 1) * vocab);
+    inner_draft_.q = inner_draft_.q.first(length * vocab);
+}
+
+Verdict CascadeDrafter::verify(const ChoiceSetting& choice, std::size_t round_start) const {
     if (p_.empty()) return verify_greedy(inner_draft_.tokens, best_);
     const RandomStream acceptance(choice.seed, choice.random_key, Purpose::acceptance, choice.level);
     const RandomStream resample(choice.seed, choice.random_key, Purpose::resample, choice.level);
-    const std::size_t round_start = text_.size() - inner_draft_.tokens.size();
     const RejectionInput input = {inner_draft_.tokens, p_, inner_draft_.q, round_start};
     return choice.acceptance == Acceptance::block ? verify_block(input, acceptance, resample)
                                                   : verify_rejection(input, acceptance, resample);

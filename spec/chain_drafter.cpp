@@ -54,6 +54,10 @@ void ChainDrafter::draft_up_to(int most, const DraftRequest& request, StopRule& 
         const SourceRows rows = source_->rows_after(text_, 1, chooser_.summary(whole, acceptance));
         ++draft.passes;
         const SeenRow row = chooser_.see(rows.row(0), rows.summary(0), text_, whole);
+        if (row.is_dead) {
+            draft.end = DraftEnd::no_match;
+            break;
+        }
         const TokenId token = choose(row, request, draft.tokens.size());
         const double before = clock_.now_seconds();
         DraftedToken seen;

@@ -13,6 +13,7 @@
 #include "entrodraft/spec/token_choice.h"
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,7 +34,7 @@ struct Draft {
     std::vector<Stats> levels;  // of a cascade: what its models did among themselves, the largest first
 
     void clear();
-    // Its index among the tokens.
+    // One more token, behind those there are.
     void add(TokenId token, const DraftedToken& seen);
 };
 

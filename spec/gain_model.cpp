@@ -67,7 +67,6 @@ double GainModel::draft_seconds(double passes) const {
 }
 
 double GainModel::target_seconds(int rows) const {
-    if (options_.costs) return options_.costs->target_seconds(rows);
     return target_seconds_[static_cast<std::size_t>(std::clamp(rows, 1, options_.max_tokens + 1)) - 1];
 }
 
@@ -151,7 +150,8 @@ void GainModel::learn_times(const RoundRecord& round) {
     draft_was_timed_ = true;
     // The first pass of a round costs its own: a step towards what was seen, shared out among the two costs.
     const double others = std::max(round.draft_passes - 1, 0.0), predicted = draft_seconds(round.draft_passes);
-    const double error = std::min(round.draft_seconds, 2 * predicted) - predicted;
+    const double most = predicted > 0 ? 2 * predicted : round.draft_seconds;
+    const double error = std::min(round.draft_seconds, most) - predicted;
     const double step = std::max(1.0 / rounds_, 0.02) * error / (1 + others * others);
     first_draft_seconds_ = std::max(first_draft_seconds_ + step, 0.1 * first_draft_seconds_);
     next_draft_seconds_ = std::max(next_draft_seconds_ + step * others, 0.1 * next_draft_seconds_);
@@ -160,6 +160,13 @@ void GainModel::learn_times(const RoundRecord& round) {
 
 // A line through what was measured carries the row counts that were seen little; no count costs less than a smaller.
 void GainModel::refresh_target_seconds() {
+    target_seconds_.resize(by_rows_.size());
+    if (options_.costs) {
+        for (std::size_t i = 0; i < target_seconds_.size(); ++i)
+            target_seconds_[i] =
+                std::max(i > 0 ? target_seconds_[i - 1] : 0, options_.costs->target_seconds(static_cast<int>(i) + 1));
+        return;
+    }
     double weight = 0, rows = 0, seconds = 0, rows_rows = 0, rows_seconds = 0;
     for (std::size_t i = 0; i < by_rows_.size(); ++i) {
         const auto r = static_cast<double>(i + 1);
@@ -180,7 +187,6 @@ void GainModel::refresh_target_seconds() {
         slope = std::max(slope, 0.0);
         base = mean_seconds - slope * mean_rows;
     }
-    target_seconds_.resize(by_rows_.size());
     for (std::size_t i = 0; i < by_rows_.size(); ++i) {
         constexpr double kLineWeight = 3;
         const double line = base + slope * static_cast<double>(i + 1), w = by_rows_[i].weight;

@@ -45,8 +45,9 @@ class GainModel {
   public:
     explicit GainModel(const GainModelOptions& options);
 
-    // Probability that a token stands, in a text with this luck: the mean of (stood - probability that it stands) over
-    // its last tokens. Local.
+    // Probability that a token stands in a text with this luck: 0.1 times the sum of (stood - probability that it
+    // stands) over the text's judged tokens. Luck is part of that probability, so it settles where the two agree.
+    // Local.
     double acceptance(const DraftedToken& token, double luck) const;
     // The same of a token of which nothing is known yet. Local.
     double mean_acceptance() const;

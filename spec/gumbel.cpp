@@ -344,7 +344,7 @@ BestToken best_of_shortlists(std::span<const std::byte> shortlists, const Sampli
         for (const Record& record : lists[i].records)
             if (record.place < left[i] && record.logit >= least_logit)
                 best = better(best, {record.value, record.token, -kInfinity});
-    if (best.token < 0) throw std::runtime_error("the largest logit is infinite");
+    if (best.token < 0) throw NothingToSay();
     best.runner_up = std::numeric_limits<double>::quiet_NaN();
     return best;
 }

@@ -76,7 +76,7 @@ void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, con
                     std::span<std::byte> shortlist);
 
 // The best of the whole row from the shortlists of its slices, in the order of the slices, one after another without
-// gaps. Its runner_up is NaN. Throws std::runtime_error where no token is left, std::invalid_argument on a size that is
+// gaps. Its runner_up is NaN. Throws NothingToSay where no token is left, std::invalid_argument on a size that is
 // no multiple of shortlist_bytes(options). Local.
 BestToken best_of_shortlists(std::span<const std::byte> shortlists, const SamplingOptions& options);
 

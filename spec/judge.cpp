@@ -8,6 +8,21 @@
 
 namespace entrodraft::spec {
 
+namespace {
+
+// A row in which every token is banned becomes zeros: it only matters if the text gets there.
+bool adjust_if_alive(std::span<const float> logits, const SamplingOptions& sampling, std::span<float> p) {
+    try {
+        adjust(logits, sampling, p);
+        return true;
+    } catch (const NothingToSay&) {
+        std::fill(p.begin(), p.end(), 0.0F);
+        return false;
+    }
+}
+
+} // namespace
+
 Judged Judge::judge(const RowGather& rows, const Draft& draft, const Request& request, std::uint64_t position) {
     const std::span<const TokenId> drafted(draft.tokens);
     const SamplingOptions& sampling = request.sampling;
@@ -21,6 +36,7 @@ Judged Judge::judge(const RowGather& rows, const Draft& draft, const Request& re
     if (options_.acceptance.kind == Acceptance::typical) {
         const TypicalInput input = {drafted, p_, position, options_.acceptance.typical};
         judged.verdict = sampling.greedy() ? verify_typical(input) : verify_typical(input, resample);
+        if (static_cast<std::size_t>(judged.verdict.accepted) == dead_row_) throw NothingToSay();
     } else if (sampling.greedy()) {
         judged.verdict = verify_greedy_lenient(drafted, p_, options_.acceptance.lenience);
     } else {
@@ -34,19 +50,17 @@ Judged Judge::judge(const RowGather& rows, const Draft& draft, const Request& re
 
 // Greedy and gumbel: a drafted token stands while the target would have said it.
 Judged Judge::judge_best(const RowGather& rows, std::span<const TokenId> drafted) const {
-    std::vector<TokenId> tokens;
     Judged judged;
-    for (std::size_t row = 0; row <= drafted.size(); ++row) {
+    std::size_t row = 0;
+    for (;; ++row) { // rows behind the first difference follow tokens that nobody says
         const BestToken best = rows.best(row);
-        tokens.push_back(best.token);
+        judged.verdict = {static_cast<int>(row), best.token};
         if (options_.record_margins) judged.margins.push_back(best.value - best.runner_up);
+        if (row == drafted.size() || drafted[row] != best.token) break;
     }
-    judged.verdict = verify_greedy(drafted, tokens);
-    const auto said = static_cast<std::size_t>(judged.verdict.accepted) + 1;
-    judged.margins.resize(std::min(judged.margins.size(), said));
     if (rows.form() == RowForm::best) { // p and q are one-hot
         judged.overlap = judged.verdict.accepted;
-        judged.overlaps = static_cast<int>(std::min(drafted.size(), said));
+        judged.overlaps = static_cast<int>(std::min(drafted.size(), row + 1));
     }
     return judged;
 }
@@ -61,13 +75,14 @@ void Judge::read_rows(const RowGather& rows, std::size_t n_rows, const Request& 
         sampling.temperature = 1;
     }
     p_.resize(n_rows * vocab);
+    dead_row_ = n_rows;
     for (std::size_t row = 0; row < n_rows; ++row) {
         const std::span<const float> logits = rows.logits(row);
         const std::span<float> to(p_.data() + row * vocab, vocab);
         if (sampling.greedy())
             std::copy(logits.begin(), logits.end(), to.begin());
-        else
-            adjust(logits, sampling, to);
+        else if (!adjust_if_alive(logits, sampling, to))
+            dead_row_ = std::min(dead_row_, row);
     }
 }
 

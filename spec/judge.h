@@ -24,7 +24,8 @@ class Judge {
     explicit Judge(const JudgingOptions& options) : options_(options) {}
 
     // Of the drafted tokens and their rows, the first of which decides what stands at `position`. Throws
-    // std::runtime_error on values that are no numbers. Local, on the coordinator.
+    // std::runtime_error on values that are no numbers, NothingToSay where the text has come to a row in which every
+    // token is banned. Local, on the coordinator.
     Judged judge(const RowGather& rows, const Draft& draft, const Request& request, std::uint64_t position);
 
   private:
@@ -33,7 +34,8 @@ class Judge {
     void add_overlaps(const Draft& draft, Judged& judged) const;
 
     JudgingOptions options_;
-    std::vector<float> p_; // [rows][vocab_size]
+    std::vector<float> p_;     // [rows][vocab_size]
+    std::size_t dead_row_ = 0; // the first in which every token is banned
 };
 
 } // namespace entrodraft::spec

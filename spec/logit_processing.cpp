@@ -28,8 +28,8 @@ void ban_token(std::span<float> logits, TokenId first_token, TokenId token) {
 // What is wrong whatever the vocabulary.
 std::string why_never_valid(const LogitProcessing& options) {
     const auto is_penalty = [](double value) { return value >= -2 && value <= 2; };
-    if (!(options.repetition_penalty > 0 && options.repetition_penalty <= 1000))
-        return "--repetition-penalty must be a number above 0 and at most 1000, not " +
+    if (!(options.repetition_penalty >= 0.001 && options.repetition_penalty <= 1000))
+        return "--repetition-penalty must be a number from 0.001 to 1000, not " +
                std::to_string(options.repetition_penalty);
     if (!is_penalty(options.presence_penalty)) return "--presence-penalty must be a number from -2 to 2";
     if (!is_penalty(options.frequency_penalty)) return "--frequency-penalty must be a number from -2 to 2";

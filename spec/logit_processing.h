@@ -3,12 +3,11 @@
 //
 // Same results as transformers' processors, in their order:
 //   logit_bias            SequenceBiasLogitsProcessor for single tokens: logit + bias
-//   repetition_penalty r  RepetitionPenaltyLogitsProcessor: logit > 0 ? logit / r : logit * r for tokens of prompt or
-//   text frequency_penalty f, presence_penalty a   as vLLM has them: logit - f * (times in the text) - a * (is in the
-//   text) no_repeat_ngram_size n  NoRepeatNGramLogitsProcessor: no token that would complete n tokens which prompt and
-//   text
-//                         hold already
-//   banned_tokens         SuppressTokensLogitsProcessor; NoBadWordsLogitsProcessor for words of one token, but that
+//   repetition_penalty r  RepetitionPenaltyLogitsProcessor: logit > 0 ? logit / r : logit * r, tokens of prompt and
+//   text frequency_penalty f   as vLLM has it: logit - f * (how often the token stands in the text) presence_penalty a
+//   as vLLM has it: logit - a * (whether it stands in the text) no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: no
+//   token that completes n tokens which stand there already banned_tokens         SuppressTokensLogitsProcessor;
+//   NoBadWordsLogitsProcessor for words of one token, but that
 //                         an end of text can be banned as well
 //   min_new_tokens        MinNewTokensLengthLogitsProcessor: no end of text before the text has that many tokens
 // Then come temperature, top-k, top-p and min-p (sampling.h). Bans may come first: -inf stays what it is.

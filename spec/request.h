@@ -30,6 +30,7 @@ struct Completion {
     std::vector<TokenId> tokens; // with the EOS that ended the text, and the token that completed a stop string
     std::string text;            // without special tokens, and without the stop string and what follows it
     FinishReason finish_reason = FinishReason::length;
+    std::string failure; // why the text could not go on; empty: it ended
     std::vector<double>
         logit_margins; // best less second-best target logit (gumbel: noisy) of each token, where recorded
     Stats stats;

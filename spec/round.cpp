@@ -233,7 +233,13 @@ void Round::gather(const model::PassResult* scores, const volatile int& stop_sig
 // ---- 4. decide ----
 
 void Round::decide(Sequence& sequence) {
-    const Judged judged = judge_.judge(row_gather_, draft_, sequence.request(), sequence.tokens().size());
+    Judged judged;
+    try {
+        judged = judge_.judge(row_gather_, draft_, sequence.request(), sequence.tokens().size());
+    } catch (const NothingToSay& nothing) { // of this text alone: the others go on
+        sequence.verdict = {};
+        return sequence.fail(nothing.what());
+    }
     const int drafted = static_cast<int>(draft_.tokens.size()), accepted = judged.verdict.accepted;
     sequence.verdict = judged.verdict;
     sequence.logit_margins.insert(sequence.logit_margins.end(), judged.margins.begin(), judged.margins.end());
@@ -243,8 +249,9 @@ void Round::decide(Sequence& sequence) {
     stats.overlap += judged.overlap;
     stats.overlaps += judged.overlaps;
     add_levels(stats.levels, draft_.levels);
-    sequence.rule.end_round({drafted, accepted, is_cut_short(draft_.end), draft_.seconds + draft_.entropy_seconds,
-                             parts_.clock->now_seconds() - drafted_at_});
+    if (!sequence.request().plain) // a replay teaches nothing of drafting
+        sequence.rule.end_round({drafted, accepted, is_cut_short(draft_.end), draft_.seconds + draft_.entropy_seconds,
+                                 parts_.clock->now_seconds() - drafted_at_});
     std::vector<TokenId> said(draft_.tokens.begin(), draft_.tokens.begin() + accepted);
     said.push_back(judged.verdict.next_token);
     sequence.say(said, parts_.target->config().eos_token_ids, parts_.target->config().max_positions);

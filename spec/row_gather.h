@@ -61,7 +61,7 @@ class RowGather {
     bool any_status(std::uint64_t status) const;
     RowForm form() const { return form_; }
     // Arg max or noisy best of a row; its runner_up where margins are recorded, else no number. Throws
-    // std::runtime_error where no token is left.
+    // NothingToSay where no token is left.
     BestToken best(std::size_t row) const;
     // [vocab_size], of form logits.
     std::span<const float> logits(std::size_t row) const;

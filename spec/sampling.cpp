@@ -251,6 +251,7 @@ void adjust(std::span<const float> logits, const SamplingOptions& options, std::
     if (logits.size() != probabilities.size() || logits.empty())
         throw std::invalid_argument("adjust needs as many probabilities as logits, and at least one");
     const RowScan scan = row_kernels().scan(logits.data(), logits.size());
+    if (!scan.has_nan && scan.max == -kInfinity) throw NothingToSay();
     if (scan.has_nan || !std::isfinite(scan.max))
         throw std::runtime_error(scan.has_nan ? "a logit is not a number" : "the largest logit is infinite");
     const auto top_k = static_cast<std::size_t>(options.top_k);
@@ -281,14 +282,15 @@ TokenId arg_max(std::span<const float> values) {
         best = max;
         best_first = first;
     }
-    for (std::size_t i = best_first; i < values.size(); ++i)
+    for (std::size_t i = best_first; i < values.size() && best > -kInfinity; ++i)
         if (values[i] == best) return static_cast<TokenId>(i);
+    if (std::find(values.begin(), values.end(), -kInfinity) != values.end()) throw NothingToSay();
     throw std::runtime_error("no arg max: none of " + std::to_string(values.size()) + " values is a number");
 }
 
 TokenId sample(std::span<const float> probabilities, double u) {
     const TokenId token = sample_weights(probabilities, {}, 1, u);
-    if (token < 0) throw std::runtime_error("a distribution to sample from is 0 everywhere");
+    if (token < 0) throw NothingToSay();
     return token;
 }
 

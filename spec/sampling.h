@@ -6,11 +6,18 @@
 
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 namespace entrodraft::spec {
 
 using TokenId = std::int32_t;
+
+// No token has any probability: bans have left none.
+class NothingToSay final : public std::runtime_error {
+  public:
+    NothingToSay() : std::runtime_error("every token is banned here: nothing can be said") {}
+};
 
 struct SamplingOptions {
     double temperature = 0; // 0: greedy
@@ -33,15 +40,16 @@ const char* why_invalid(const SamplingOptions& options);
 // temperature > 0, top-k, top-p and min-p. Ties at the top-k border are all kept, as in transformers; of ties at the
 // top-p border the lowest ids are kept (transformers leaves their order to an unstable sort); min-p keeps what has at
 // least that share of the greatest probability, up to rounding. Probabilities below 2^-100 of the greatest become 0;
-// -inf bans a token. Throws std::invalid_argument on options that are greedy or invalid, std::runtime_error on NaN,
-// +inf or only -inf. Local.
+// -inf bans a token. Throws std::invalid_argument on options that are greedy or invalid, std::runtime_error on NaN and
+// +inf, NothingToSay where there is only -inf. Local.
 void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities);
 
-// The lowest id of the largest value. NaN never wins; throws std::runtime_error where there is nothing else. Local.
+// The lowest id of the largest value. NaN never wins; throws std::runtime_error where there is nothing else,
+// NothingToSay where there is only -inf. Local.
 TokenId arg_max(std::span<const float> values);
 
 // The token at quantile u in [0, 1) of a distribution whose sum may differ from 1 by rounding. Never a token
-// of probability 0. Throws std::runtime_error where the sum is 0 or not a number. Local.
+// of probability 0. Throws NothingToSay where the sum is 0, std::runtime_error where it is not a number. Local.
 TokenId sample(std::span<const float> probabilities, double u);
 
 // The token at quantile u of norm(max(0, factor * p - q)), without a row to hold it; -1 where that is 0 everywhere.

@@ -73,8 +73,14 @@ void Sequence::end(FinishReason reason) {
     handed_out_ = text_.size();
 }
 
+void Sequence::fail(const std::string& why) {
+    failure_ = why + " (at new token " + std::to_string(stats.new_tokens) + ", from 0)";
+    end(FinishReason::length);
+}
+
 Completion Sequence::finish() {
     Completion completion;
+    completion.failure = std::move(failure_);
     completion.tokens.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(request_.prompt.size()), tokens_.end());
     completion.text = std::move(text_);
     completion.finish_reason = reason_;

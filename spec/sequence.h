@@ -32,6 +32,8 @@ class Sequence {
     // Adds tokens to the text until one ends it: an EOS in `eos_tokens`, a stop string, the budget, or the
     // model's context of `max_positions`.
     void say(std::span<const TokenId> tokens, std::span<const std::int64_t> eos_tokens, int max_positions);
+    // The text cannot go on.
+    void fail(const std::string& why);
     // The finished text; the sequence is spent.
     Completion finish();
 
@@ -52,6 +54,7 @@ class Sequence {
     std::string text_;
     std::size_t handed_out_ = 0; // of text_
     bool ended_ = false;
+    std::string failure_;
     FinishReason reason_ = FinishReason::length;
 };
 

@@ -128,11 +128,14 @@ void StopRule::begin_round() {
     drafted_ = 0;
     passes_ = 0;
     probes_ = false;
+    asked_ = false;
     end_ = DraftEnd::none;
 }
 
 bool StopRule::wants_another(const PassCost& cost) {
-    if (options_.kind == StopRuleKind::expected_gain && drafted_ + 1 >= options_.min_tokens) {
+    asked_ = true;
+    const bool may_stop = drafted_ >= options_.min_tokens || options_.min_tokens == 1;
+    if (options_.kind == StopRuleKind::expected_gain && may_stop) {
         const bool pays = another_pays(cost, gain_->mean_acceptance());
         const bool probes = !pays && drafted_ == 0 && wants_probe(cost);
         if (!pays && !probes) {
@@ -262,7 +265,10 @@ void StopRule::end_round(const RoundFeedback& feedback) {
                       feedback.target_seconds});
         update_luck(static_cast<std::size_t>(feedback.accepted), drafted);
         if (probes_ || feedback.drafted > 0) gain_->drafted(probes_);
-        plain_rounds_ = feedback.drafted > 0 ? 0 : std::max(plain_rounds_, 0) + 1;
+        if (feedback.drafted > 0)
+            plain_rounds_ = 0;
+        else if (asked_)
+            plain_rounds_ = std::max(plain_rounds_, 0) + 1;
         return;
     }
     if (feedback.cut_short || feedback.drafted == 0) return;

@@ -131,6 +131,7 @@ class StopRule {
     double lambda_ = 0;                // adaedl
     double acceptance_rate_ = 0;       // adaedl, smoothed
     int plain_rounds_ = -1;            // expected-gain: rounds of this text since anything was drafted; -1: none yet
+    bool asked_ = false;               // whether there was anything to draft in this round
     bool probes_ = false;              // expected-gain: this round drafts one token to learn from
     DraftEnd end_ = DraftEnd::none;
 };

@@ -4,6 +4,8 @@
 #include "entrodraft/spec/gumbel.h"
 #include "entrodraft/spec/philox.h"
 
+#include <limits>
+
 namespace entrodraft::spec {
 
 using model::kernels::LogitStats;
@@ -22,15 +24,15 @@ model::LogitSummary TokenChooser::summary(bool whole_distribution, Acceptance ac
 
 SeenRow TokenChooser::see(std::span<const float> logits, const LogitStats& head, std::span<const TokenId> prefix,
                           bool whole_distribution) {
-    if (!processor_) return {logits, head};
+    if (!processor_) return {logits, head, false};
     processor_->follow(prefix);
     processed_.assign(logits.begin(), logits.end());
     processor_->ban(processed_);
-    LogitStats stats;
-    if (whole_distribution)
-        stats = model::kernels::best_kernels().logit_stats(processed_.data(), static_cast<int>(processed_.size()), 0);
+    const model::kernels::Kernels& kernels = model::kernels::best_kernels();
+    const auto summarise = whole_distribution ? kernels.logit_stats : kernels.logit_max;
+    const LogitStats stats = summarise(processed_.data(), static_cast<int>(processed_.size()), 0);
     processor_->weigh(processed_);
-    return {processed_, stats};
+    return {processed_, stats, stats.max == -std::numeric_limits<float>::infinity()};
 }
 
 TokenId TokenChooser::best(const SeenRow& row, std::uint64_t position, Acceptance acceptance) const {
@@ -49,11 +51,7 @@ void TokenChooser::distribution(const SeenRow& row, std::span<float> q) const {
 TokenId TokenChooser::sample_of(std::span<const float> q, std::uint64_t position, std::uint64_t round_start,
                                 const ChoiceSetting& setting) const {
     const RandomStream random(setting.seed, setting.random_key, Purpose::draft_sample, setting.level);
-    return sample(q, random.uniform(position, 0, counted_round_start(setting.acceptance, round_start)));
-}
-
-std::uint32_t counted_round_start(Acceptance acceptance, std::uint64_t round_start) {
-    return acceptance == Acceptance::block ? static_cast<std::uint32_t>(round_start) : 0;
+    return sample(q, random.uniform(position, 0, static_cast<std::uint32_t>(round_start)));
 }
 
 } // namespace entrodraft::spec

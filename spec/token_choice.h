@@ -28,6 +28,7 @@ struct ChoiceSetting {
 struct SeenRow {
     std::span<const float> logits;    // [vocab], penalties and bans applied
     model::kernels::LogitStats stats; // of the row with bans alone; what was asked for of it
+    bool is_dead = false;             // every token is banned
 };
 
 class TokenChooser {
@@ -44,7 +45,9 @@ class TokenChooser {
                 bool whole_distribution);
     // The token said at `position` (the prefix's length): arg max or noisy best. Local.
     TokenId best(const SeenRow& row, std::uint64_t position, Acceptance acceptance) const;
-    // The adjusted distribution of a row, and a sample of it with the draft's number at this position. Local.
+    // The adjusted distribution of a row, and a sample of it with the draft's number at this position in the round that
+    // began at `round_start`: tokens that fell have a say in how much is drafted next, so their numbers are not drawn
+    // again. Local.
     void distribution(const SeenRow& row, std::span<float> q) const;
     TokenId sample_of(std::span<const float> q, std::uint64_t position, std::uint64_t round_start,
                       const ChoiceSetting& setting) const;
@@ -54,8 +57,5 @@ class TokenChooser {
     std::optional<LogitProcessor> processor_; // none where the request asks for nothing
     std::vector<float> processed_;
 };
-
-// The part of a random number's counter that says where the round began: only `block` looks at tokens that fell. Local.
-std::uint32_t counted_round_start(Acceptance acceptance, std::uint64_t round_start);
 
 } // namespace entrodraft::spec

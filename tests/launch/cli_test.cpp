@@ -290,7 +290,7 @@ TEST(Cli, ATraceHoldsALineForEachRound) {
         EXPECT_EQ(said, text);
     }
     EXPECT_EQ(n_rounds, rounds.size());
-    EXPECT_EQ(run(kPair + Strings{"--prompt", "p", "--trace", trace}).code, 2) << "a trace is not overwritten";
+    expect_refusal(run(kPair + Strings{"--prompt", "p", "--trace", trace}), 2, {"--trace " + trace, "remove it"});
 }
 
 TEST(Cli, FilesOfDraftersAreNamedWhenTheyAreBad) {

@@ -289,7 +289,7 @@ TEST(Options, LogitProcessingIsReadAndChecked) {
     expect_refused({"--logit-bias", "5"}, "--logit-bias 5: must be TOKEN:BIAS");
     expect_refused({"--logit-bias", "x:1"}, "(in --logit-bias x:1)");
     expect_refused({"--banned-tokens", "1.5"}, "must be token ids separated by commas");
-    expect_refused({"--repetition-penalty", "0"}, "--repetition-penalty must be a number above 0");
+    expect_refused({"--repetition-penalty", "0"}, "--repetition-penalty must be a number from 0.001");
     expect_refused({"--presence-penalty", "3"}, "--presence-penalty must be a number from -2 to 2");
 }
 

@@ -127,7 +127,7 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
         {R"({"prompt": "p", "top_p": 2})", "top_p must be a number from 0 to 1"},
         {R"({"prompt": "p", "seed": -1})", "seed"},
         {R"({"prompt": "p", "min_p": 2})", "min_p must be a number from 0"},
-        {R"({"prompt": "p", "repetition_penalty": 0})", "repetition_penalty must be a number above 0"},
+        {R"({"prompt": "p", "repetition_penalty": 0})", "repetition_penalty must be a number from 0.001"},
         {R"({"prompt": "p", "presence_penalty": 3})", "presence_penalty must be a number from -2 to 2"},
         {R"({"prompt": "p", "logit_bias": [1]})", "logit_bias must be an object"},
         {R"({"prompt": "p", "logit_bias": {"x": 1}})", "token id in logit_bias"},

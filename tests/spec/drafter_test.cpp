@@ -231,6 +231,7 @@ TEST(ModelDrafter, SamplesFromTheAdjustedDistributionsThatItReports) {
     bench.request.sampling = {.temperature = 1.3, .top_k = 40, .top_p = 0.95, .seed = 12};
     bench.request.sequence_key = 99;
     std::vector<TokenId> text = golden_prompt();
+    const auto round_start = static_cast<std::uint32_t>(text.size());
     const Draft draft = bench.draft(text, constant_rule(10));
     ASSERT_EQ(draft.tokens.size(), 10U);
     ASSERT_EQ(draft.q.size(), 10U * 512U);
@@ -239,7 +240,7 @@ TEST(ModelDrafter, SamplesFromTheAdjustedDistributionsThatItReports) {
     for (std::size_t i = 0; i < 10; ++i) {
         spec::adjust(bench.logits_after(text), bench.request.sampling, p);
         EXPECT_TRUE(same_bits(draft.q.subspan(i * 512, 512), p)) << i;
-        EXPECT_EQ(draft.tokens[i], spec::sample(p, random.uniform(text.size()))) << i;
+        EXPECT_EQ(draft.tokens[i], spec::sample(p, random.uniform(text.size(), 0, round_start))) << i;
         text.push_back(draft.tokens[i]);
     }
 }
