@@ -228,6 +228,15 @@ TEST(ToyExactness, WhatAnInnerRuleLearntFromTokensThatFellBendsNothing) {
     }
 }
 
+// Block verification looks at tokens that fall, so that the next round must draw its own anew (Sun et al.'s first
+// example, where that shows best).
+TEST(ToyExactness, WhatBlockVerificationSawOfTokensThatFellBendsNothing) {
+    const ToyModel target({1.0F / 3, 2.0F / 3}), draft({2.0F / 3, 1.0F / 3});
+    dist::ManualClock clock;
+    const auto drafter = spec::make_chain_drafter(std::make_unique<spec::ToySource>(draft, 1), {2, {}}, clock);
+    EXPECT_LT(toy_z(*drafter, constant_rule(3), Acceptance::block, 6, 200000, target, {0}), kMostZ);
+}
+
 // One number for drafting and for saying something else, as if purposes were one: chi-square must see that.
 TEST(ToyExactness, ChiSquareSeesADrafterThatKnowsTheVerdictsNumbers) {
     class Cheat final : public spec::Drafter {

@@ -7,6 +7,8 @@
 #include "entrodraft/spec/verify.h"
 #include "spec/verify_support.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -56,7 +58,8 @@ class ToySource final : public LogitSource {
     std::vector<model::kernels::LogitStats> summaries_;
 };
 
-// Texts of a toy target at temperature 1 with a drafter: what the engine does, for toys.
+// Texts of a toy target at temperature 1 with a drafter: what the engine does, for toys. An end of text ends drafts, as
+// there, but not the text.
 class ToyRounds {
   public:
     // All outlive it. `prompt` is what texts go on from; the target knows nothing of it.
@@ -64,7 +67,6 @@ class ToyRounds {
               GainModel* gain, Tokens prompt)
         : target_(target), drafter_(drafter), rule_(rule, gain), acceptance_(acceptance), prompt_(std::move(prompt)) {
         request_.sampling.temperature = 1;
-        request_.ignore_eos = true;
         request_.prompt = prompt_;
     }
 
