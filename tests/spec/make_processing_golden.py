@@ -1,5 +1,5 @@
-"""Writes processing_golden.json: greedy texts of transformers' generate() for the golden Llamas, with its processors for
-repetition penalty, n-grams, biases, banned tokens and a least length. Read by processing_mpi.cpp.
+"""Writes processing_golden.json: greedy texts of transformers' generate() for the golden Llamas, with its processors
+for repetition penalty, n-grams, biases, banned tokens and a least length. Read by processing_mpi.cpp.
 
     python tests/spec/make_processing_golden.py        (torch, transformers)
 
@@ -29,7 +29,8 @@ OPTIONS = [
     {"min_new_tokens": 36},
     {"logit_bias": [[262, 4.0], [17, 3.0], [11, -6.0]]},
     {"banned": 3},
-    {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "min_new_tokens": 36, "logit_bias": [[262, 2.0]], "banned": 2},
+    {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "min_new_tokens": 36, "logit_bias": [[262, 2.0]],
+     "banned": 2},
 ]
 
 
