@@ -5,6 +5,7 @@
 #include "entrodraft/spec/sampling.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace entrodraft::spec {
 
@@ -36,7 +37,6 @@ Judged Judge::judge(const RowGather& rows, const Draft& draft, const Request& re
     if (options_.acceptance.kind == Acceptance::typical) {
         const TypicalInput input = {drafted, p_, position, options_.acceptance.typical};
         judged.verdict = sampling.greedy() ? verify_typical(input) : verify_typical(input, resample);
-        if (static_cast<std::size_t>(judged.verdict.accepted) == dead_row_) throw NothingToSay();
     } else if (sampling.greedy()) {
         judged.verdict = verify_greedy_lenient(drafted, p_, options_.acceptance.lenience);
     } else {
@@ -45,6 +45,7 @@ Judged Judge::judge(const RowGather& rows, const Draft& draft, const Request& re
                                                                        : verify_rejection(input, acceptance, resample);
         add_overlaps(draft, judged);
     }
+    if (static_cast<std::size_t>(judged.verdict.accepted) == dead_row_) throw NothingToSay();
     return judged;
 }
 
@@ -79,10 +80,14 @@ void Judge::read_rows(const RowGather& rows, std::size_t n_rows, const Request& 
     for (std::size_t row = 0; row < n_rows; ++row) {
         const std::span<const float> logits = rows.logits(row);
         const std::span<float> to(p_.data() + row * vocab, vocab);
-        if (sampling.greedy())
+        bool is_alive = true;
+        if (sampling.greedy()) {
             std::copy(logits.begin(), logits.end(), to.begin());
-        else if (!adjust_if_alive(logits, sampling, to))
-            dead_row_ = std::min(dead_row_, row);
+            is_alive = std::isfinite(logits[static_cast<std::size_t>(arg_max(logits))]);
+        } else {
+            is_alive = adjust_if_alive(logits, sampling, to);
+        }
+        if (!is_alive) dead_row_ = std::min(dead_row_, row);
     }
 }
 

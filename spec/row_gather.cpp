@@ -185,7 +185,7 @@ BestToken RowGather::best(std::size_t row) const {
         std::memcpy(&of_rank, gathered_row(rank, row).data(), sizeof of_rank);
         best = better(best, of_rank);
     }
-    if (best.value == kNone) throw NothingToSay();
+    if (best.value == kNone && processor_) throw NothingToSay();
     if (!std::isfinite(best.value))
         throw std::runtime_error("the largest logit of row " + std::to_string(row) + " is infinite or no number");
     return best;

@@ -282,9 +282,8 @@ TokenId arg_max(std::span<const float> values) {
         best = max;
         best_first = first;
     }
-    for (std::size_t i = best_first; i < values.size() && best > -kInfinity; ++i)
+    for (std::size_t i = best_first; i < values.size(); ++i)
         if (values[i] == best) return static_cast<TokenId>(i);
-    if (std::find(values.begin(), values.end(), -kInfinity) != values.end()) throw NothingToSay();
     throw std::runtime_error("no arg max: none of " + std::to_string(values.size()) + " values is a number");
 }
 

@@ -44,8 +44,7 @@ const char* why_invalid(const SamplingOptions& options);
 // +inf, NothingToSay where there is only -inf. Local.
 void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities);
 
-// The lowest id of the largest value. NaN never wins; throws std::runtime_error where there is nothing else,
-// NothingToSay where there is only -inf. Local.
+// The lowest id of the largest value. NaN never wins; throws std::runtime_error where there is nothing else. Local.
 TokenId arg_max(std::span<const float> values);
 
 // The token at quantile u in [0, 1) of a distribution whose sum may differ from 1 by rounding. Never a token

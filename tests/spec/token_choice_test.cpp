@@ -92,7 +92,7 @@ TEST(TokenChooser, CountsTheEndOfTextAmongItsBans) {
     EXPECT_EQ(said_after({4, 4, 0}), 4) << "those that fell count no longer";
 }
 
-TEST(TokenChooser, SamplesWithTheNumberOfPositionLevelAndForBlockTheRoundsStart) {
+TEST(TokenChooser, SamplesWithTheNumberOfPositionLevelAndTheRoundsStart) {
     const Request request = sampled(1);
     const TokenChooser chooser = chooser_of(request);
     const std::vector<float> q(100, 0.01F);
@@ -100,9 +100,8 @@ TEST(TokenChooser, SamplesWithTheNumberOfPositionLevelAndForBlockTheRoundsStart)
         for (const std::uint32_t level : {0U, 1U})
             for (std::uint64_t position = 10; position < 30; ++position) {
                 const RandomStream random(6, 99, Purpose::draft_sample, level);
-                const std::uint32_t start = acceptance == Acceptance::block ? 7 : 0;
                 EXPECT_EQ(chooser.sample_of(q, position, 7, {acceptance, 6, 99, level}),
-                          sample(q, random.uniform(position, 0, start)));
+                          sample(q, random.uniform(position, 0, 7)));
             }
 }
 
