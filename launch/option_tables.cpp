@@ -59,25 +59,27 @@ const OptionGroup kChat = {"Chat",
                             {"chat-template", "NAME", "a named template in place of the target's own"},
                             {"chat-date", "TEXT", "today's date in templates that write one [26 Jul 2024]"}}};
 
-const OptionGroup kSampling = {"Sampling",
-                               {{"temperature", "T", "0 is greedy [0]"},
-                                {"top-k", "K", "only the K likeliest tokens [0: off]"},
-                                {"top-p", "P", "only the likeliest tokens that hold P of the probability [1: off]"},
-                                {"min-p", "P", "only tokens with P of the likeliest one's probability [0: off]"},
-                                {"seed", "N", "[0]"},
-                                {"repetition-penalty", "R", "of tokens of prompt and text [1: off]"},
-                                {"presence-penalty", "A", "of tokens of the text, from -2 to 2 [0: off]"},
-                                {"frequency-penalty", "F", "the same for each time they stand there [0: off]"},
-                                {"no-repeat-ngram-size", "N", "no N tokens twice [0: off]"},
-                                {"logit-bias", "TOKEN:BIAS", "added to a token's logit; repeatable", true},
-                                {"banned-tokens", "ID,ID", "tokens that are never said"},
-                                {"min-new-tokens", "N", "no end of text before so many tokens [0]"}}};
+const OptionGroup kSampling = {
+    "Sampling",
+    {{"temperature", "T", "0 is greedy [0]"},
+     {"top-k", "K", "only the K likeliest tokens [0: off]"},
+     {"top-p", "P", "only the likeliest tokens that hold P of the probability [1: off]"},
+     {"min-p", "P", "only tokens with P of the likeliest one's probability [0: off]"},
+     {"seed", "N",
+      "of sampled text; with rejection or block and expected-gain also what was measured counts, see --costs [0]"},
+     {"repetition-penalty", "R", "of tokens of prompt and text [1: off]"},
+     {"presence-penalty", "A", "of tokens of the text, from -2 to 2 [0: off]"},
+     {"frequency-penalty", "F", "the same for each time they stand there [0: off]"},
+     {"no-repeat-ngram-size", "N", "no N tokens twice [0: off]"},
+     {"logit-bias", "TOKEN:BIAS", "added to a token's logit; repeatable", true},
+     {"banned-tokens", "ID,ID", "tokens that are never said"},
+     {"min-new-tokens", "N", "no end of text before so many tokens [0]"}}};
 
 const OptionGroup kSpeculation = {
     "Speculation",
     {{"stop-rule", "RULE",
       "when drafting stops: static, moving-average, cumulative, constant, heuristic, adaptive, confidence, svip, "
-      "adaedl, expected-gain; repeated, as its options below: of each level of a cascade [moving-average]",
+      "adaedl, expected-gain; repeated, as its options below: of each level of a cascade [expected-gain]",
       true},
      {"entropy-threshold", "TAU", "of static [2.25] and cumulative [10]", true},
      {"entropy-factor", "LAMBDA", "of moving-average [0.5]", true},

@@ -179,6 +179,9 @@ InspectOptions inspect_options(const ParsedOptions& given);
 double threshold_in_nats(double threshold, spec::StopRuleKind kind, EntropyUnit unit);
 double threshold_in_unit(double threshold_nats, spec::StopRuleKind kind, EntropyUnit unit);
 
+// Nothing to tune: it was no slower than the best tuned threshold wherever that was measured (bench/NOTES.md).
+constexpr spec::StopRuleKind kDefaultStopRule = spec::StopRuleKind::expected_gain;
+
 // Matches of fewer tokens leave the round to the next drafter of a combination.
 constexpr int kShortestOfCombination = 3;
 

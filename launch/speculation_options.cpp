@@ -129,8 +129,7 @@ std::vector<Rule> rules_of_levels(const ParsedOptions& given, std::size_t n_leve
                         (n_levels == 1 ? "is 1 level of drafting" : "are " + std::to_string(n_levels) + " levels"));
     std::vector<Rule> kinds;
     for (std::size_t level = 0; level < n_levels; ++level)
-        kinds.push_back(names.empty() ? spec::StopRuleOptions{}.kind
-                                      : rule_kind(names[std::min(level, names.size() - 1)]));
+        kinds.push_back(names.empty() ? kDefaultStopRule : rule_kind(names[std::min(level, names.size() - 1)]));
     return kinds;
 }
 

@@ -16,7 +16,7 @@ using TokenId = std::int32_t;
 // No token has any probability: bans have left none.
 class NothingToSay final : public std::runtime_error {
   public:
-    NothingToSay() : std::runtime_error("every token is banned here: nothing can be said") {}
+    NothingToSay() : std::runtime_error("the text comes to a place where every token is banned") {}
 };
 
 struct SamplingOptions {

@@ -74,7 +74,7 @@ void Sequence::end(FinishReason reason) {
 }
 
 void Sequence::fail(const std::string& why) {
-    failure_ = why + " (at new token " + std::to_string(stats.new_tokens) + ", from 0)";
+    failure_ = why;
     end(FinishReason::length);
 }
 

@@ -293,6 +293,39 @@ TEST(Cli, ATraceHoldsALineForEachRound) {
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--trace", trace}), 2, {"--trace " + trace, "remove it"});
 }
 
+// All but three tokens banned and none twice: after these nothing can be said. That is the end of this text alone.
+TEST(Cli, ATextThatComesToNothingToSayIsAnErrorLine) {
+    std::string banned;
+    for (int token = 0; token < 512; ++token)
+        if (token < 10 || token > 12) banned += (banned.empty() ? "" : ",") + std::to_string(token);
+    const std::string doomed = "\"prompt_token_ids\": [10, 10, 12, 10, 11, 10, 11], \"no_repeat_ngram_size\": 2, "
+                               "\"banned_tokens\": [" +
+                               banned + "], \"max_new_tokens\": ";
+    const ScratchFile input("{\"id\": 1, " + doomed + "2}\n{\"id\": 2, " + doomed +
+                            "200}\n{\"id\": 3, \"prompt\": \"on\"}\n");
+    const Strings target = {"generate", "--target",         kTarget, "--input", input.path(),
+                            "--quiet",  "--max-new-tokens", "5"};
+    for (const Strings& sampling : {Strings{}, Strings{"--temperature", "1", "--acceptance", "gumbel"}}) {
+        const Ended plain = run(target + sampling);
+        EXPECT_EQ(plain.code, 3) << plain.err;
+        const std::vector<Json> want = without_stats(plain.out);
+        ASSERT_EQ(want.size(), 3u);
+        EXPECT_TRUE(want[0].contains("text"));
+        EXPECT_NE(want[1].value("error", "").find("every token is banned"), std::string::npos) << want[1];
+        EXPECT_TRUE(want[2].contains("text"));
+        for (const Strings& drafter : {Strings{"--drafter", "ngram"}, Strings{"--draft", kDraft},
+                                       Strings{"--draft", kDraft, "--draft", kDraft}, Strings{"--drafter", "random"}})
+            EXPECT_EQ(without_stats(run(target + sampling + drafter).out), want) << drafter.back();
+    }
+    for (const std::string acceptance : {"rejection", "block", "typical"}) {
+        const Ended sampled =
+            run(target + Strings{"--drafter", "ngram", "--temperature", "1", "--acceptance", acceptance});
+        EXPECT_EQ(sampled.code, 3) << sampled.err;
+        ASSERT_EQ(lines_of(sampled.out).size(), 3u);
+        EXPECT_TRUE(lines_of(sampled.out)[1].contains("error"));
+    }
+}
+
 TEST(Cli, FilesOfDraftersAreNamedWhenTheyAreBad) {
     const ScratchFile empty(""), text("no table\n");
     const Strings target = {"generate", "--target", kTarget, "--prompt", "p"};
@@ -315,7 +348,9 @@ TEST(Cli, ResumedOutputEqualsAnUninterruptedRuns) {
     const ScratchFile input(kMixedInput);
     const ScratchFile whole(""), half("");
     const auto arguments = [&](const ScratchFile& output) {
-        return kPair + Strings{"--input", input.path(), "--output", output.path(), "--max-new-tokens", "8", "--quiet"};
+        // Sampled text that no draft changes: with another acceptance it depends on what the rule measured.
+        return kPair + Strings{"--input", input.path(), "--output",     output.path(), "--max-new-tokens",
+                               "8",       "--quiet",    "--acceptance", "gumbel"};
     };
     EXPECT_EQ(run(arguments(whole)).code, 3);
     const std::string text = whole.text();

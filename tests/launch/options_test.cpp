@@ -66,7 +66,7 @@ TEST(Options, DefaultsAreThoseOfTheDesign) {
     EXPECT_TRUE(options.requests.sampling.greedy());
     EXPECT_EQ(options.requests.sampling.top_k, 0);
     EXPECT_EQ(options.requests.sampling.top_p, 1);
-    EXPECT_EQ(options.speculation.stop_rules.at(0).kind, spec::StopRuleKind::moving_average);
+    EXPECT_EQ(options.speculation.stop_rules.at(0).kind, spec::StopRuleKind::expected_gain);
     EXPECT_EQ(options.speculation.stop_rules.at(0).max_tokens, 15);
     EXPECT_EQ(options.speculation.stop_rules.at(0).min_tokens, 1);
     EXPECT_EQ(options.speculation.acceptance.lenience, 1);
@@ -164,7 +164,7 @@ TEST(Options, BadValuesNameTheirOption) {
     expect_refused({"--entropy-unit", "hartleys", "--stop-rule", "static"}, "--entropy-unit hartleys");
     expect_refused({"--stop", ""}, "--stop is empty");
     expect_refused({"--stop-rule", "static", "--entropy-threshold", "-2"}, "--entropy-threshold -2");
-    expect_refused({"--entropy-window", "0"}, "--entropy-window 0");
+    expect_refused({"--stop-rule", "cumulative", "--entropy-window", "0"}, "--entropy-window 0");
 }
 
 TEST(Options, MissingValuesAndStrayArgumentsAreNamed) {
@@ -181,7 +181,7 @@ TEST(Options, MissingValuesAndStrayArgumentsAreNamed) {
 TEST(Options, WhatWouldHaveNoEffectIsRefused) {
     expect_refused({"--stop-rule", "constant", "--entropy-threshold", "2"},
                    "--entropy-threshold has no effect with --stop-rule constant; it belongs to static, cumulative");
-    expect_refused({"--entropy-threshold", "2"}, "no effect with --stop-rule moving-average");
+    expect_refused({"--entropy-threshold", "2"}, "no effect with --stop-rule expected-gain");
     expect_refused({"--stop-rule", "static", "--entropy-factor", "1"}, "--entropy-factor has no effect");
     expect_refused({"--stop-rule", "static", "--entropy-window", "3"}, "--entropy-window has no effect");
     expect_refused({"--stop-rule", "static", "--num-draft-tokens", "3"}, "--num-draft-tokens has no effect");
