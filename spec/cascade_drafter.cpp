@@ -16,6 +16,8 @@ namespace entrodraft::spec {
 
 namespace {
 
+constexpr TokenId kNothing = -1; // said after a draft that leads to where every token is banned
+
 // Passes of the middle model for each token that comes of them, as they went lately.
 class RunningCost {
   public:
@@ -66,7 +68,7 @@ class CascadeDrafter final : public Drafter {
     }
     void inner_round(const DraftRequest& request, int most, bool whole, Draft& draft);
     bool read_rows(const SourceRows& rows, std::size_t n_inner, bool whole, const ChoiceSetting& choice);
-    void cut_inner_draft(std::size_t length, std::size_t vocab);
+    void end_at_dead_row(std::size_t row, std::size_t vocab);
     Verdict verify(const ChoiceSetting& choice, std::size_t round_start) const;
     void count(const Verdict& verdict, double pass_seconds, Draft& draft);
 
@@ -148,6 +150,7 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool who
     const Verdict verdict = verify(choice, round_start);
     for (std::size_t i = 0; i <= static_cast<std::size_t>(verdict.accepted); ++i) {
         const bool stands = i < static_cast<std::size_t>(verdict.accepted);
+        if (!stands && verdict.next_token == kNothing) break;
         const TokenId token = stands ? inner_draft_.tokens[i] : verdict.next_token;
         DraftedToken seen;
         if (whole)
@@ -157,8 +160,9 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool who
     count(verdict, clock_.now_seconds() - began, draft);
 }
 
-// What the middle model makes of each row: its distribution, or the token that it would say. The inner draft is cut
-// before a row in which every token is banned; false where that is the first.
+// What the middle model makes of each row: its distribution, or the token that it would say. The inner draft ends with
+// the token that leads to a row in which every token is banned, and nothing is said after it; false where that row is
+// the first.
 bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, bool whole, const ChoiceSetting& choice) {
     const std::size_t round_start = text_.size() - n_inner;
     const bool draws = chooser_.draws(choice.acceptance);
@@ -171,7 +175,7 @@ bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, bool
             chooser_.see(rows.row(i), rows.summary(i), std::span<const TokenId>(text_).first(position), whole);
         if (row.is_dead) {
             if (i == 0) return false;
-            cut_inner_draft(i - 1, rows.vocab);
+            end_at_dead_row(i, rows.vocab);
             return true;
         }
         stats_.push_back(row.stats);
@@ -183,11 +187,17 @@ bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, bool
     return true;
 }
 
-void CascadeDrafter::cut_inner_draft(std::size_t length, std::size_t vocab) {
-    inner_draft_.tokens.resize(length);
-    if (p_.empty()) return;
-    p_.resize((length + 1) * vocab);
-    inner_draft_.q = inner_draft_.q.first(length * vocab);
+// A row of zeros, or kNothing, stands for the dead one: nothing can be sampled from it.
+void CascadeDrafter::end_at_dead_row(std::size_t row, std::size_t vocab) {
+    inner_draft_.tokens.resize(row);
+    stats_.emplace_back();
+    if (p_.empty()) {
+        best_.push_back(kNothing);
+    } else {
+        p_.resize(row * vocab);
+        p_.resize((row + 1) * vocab, 0.0F);
+        inner_draft_.q = inner_draft_.q.first(row * vocab);
+    }
 }
 
 Verdict CascadeDrafter::verify(const ChoiceSetting& choice, std::size_t round_start) const {
@@ -195,8 +205,12 @@ Verdict CascadeDrafter::verify(const ChoiceSetting& choice, std::size_t round_st
     const RandomStream acceptance(choice.seed, choice.random_key, Purpose::acceptance, choice.level);
     const RandomStream resample(choice.seed, choice.random_key, Purpose::resample, choice.level);
     const RejectionInput input = {inner_draft_.tokens, p_, inner_draft_.q, round_start};
-    return choice.acceptance == Acceptance::block ? verify_block(input, acceptance, resample)
-                                                  : verify_rejection(input, acceptance, resample);
+    try {
+        return choice.acceptance == Acceptance::block ? verify_block(input, acceptance, resample)
+                                                      : verify_rejection(input, acceptance, resample);
+    } catch (const NothingToSay&) { // all stand, and lead to a dead row
+        return {static_cast<int>(inner_draft_.tokens.size()), kNothing};
+    }
 }
 
 void CascadeDrafter::count(const Verdict& verdict, double pass_seconds, Draft& draft) {
