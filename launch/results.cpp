@@ -45,7 +45,8 @@ Json counts_json(const spec::Stats& stats) {
             {"target_passes", stats.target_passes},
             {"draft_passes", stats.draft_passes},
             {"draft_acceptance_rate", rounded(stats.draft_acceptance_rate())},
-            {"mean_acceptance_length", rounded(stats.mean_acceptance_length())}};
+            {"mean_acceptance_length", rounded(stats.mean_acceptance_length())},
+            {"alpha", stats.alpha() ? Json(rounded(*stats.alpha())) : Json()}};
 }
 
 std::string result_line(const spec::Request& request, const spec::Completion& completion) {

@@ -74,7 +74,7 @@ TEST(Results, LineHoldsTheFieldsOfTheDesignInOrder) {
     EXPECT_EQ(names, (std::vector<std::string>{"id", "text", "token_ids", "finish_reason", "stats"}));
     EXPECT_EQ(stats, (std::vector<std::string>{"prompt_tokens", "new_tokens", "rounds", "drafted", "accepted",
                                                "target_passes", "draft_passes", "draft_acceptance_rate",
-                                               "mean_acceptance_length", "seconds", "ms_per_token"}));
+                                               "mean_acceptance_length", "alpha", "seconds", "ms_per_token"}));
     EXPECT_EQ(json["text"], completion.text);
     EXPECT_EQ(json["id"]["k"], 1);
     EXPECT_EQ(json["finish_reason"], "stop");
