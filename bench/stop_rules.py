@@ -116,7 +116,8 @@ def extremes(options):
             ratios = []
             for pair in range(options.pairs):
                 ((_, settings),) = compare(options, f"extreme-{draft.name}-{temperature}-{pair}", draft, "--rules",
-                                           "expected-gain", "--temperatures", temperature, "--seed", pair)
+                                           "expected-gain", "--temperatures", temperature, "--seed", pair,
+                                           "--max-draft-tokens", 5)
                 ratios.append(settings["model, expected-gain"]["speedup"])
             print(f"{what}, temperature {temperature}: {interval(ratios)} times plain decoding")
 
