@@ -35,6 +35,9 @@ class Communicator {
     // Ends the collective in flight. Throws Timeout when the deadline passes first, Error when the
     // transport fails; the communicator is unusable after either. Local wait on a collective.
     virtual void wait(Deadline deadline) = 0;
+    // Whether wait() would end at once, as far as this rank can tell without waiting; true where the transport cannot
+    // tell. Local.
+    virtual bool is_ready() { return true; }
 
     // Start and wait in one. Collective over the group.
     void all_reduce_sum(float* data, std::size_t count, Deadline deadline);

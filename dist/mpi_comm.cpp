@@ -53,6 +53,11 @@ class MpiComm final : public HostComm {
     }
 
     std::string name() const override { return "mpi"; }
+    bool is_ready() override {
+        int done = 0;
+        check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        return done != 0;
+    }
 
   private:
     void begin() override { post(); }

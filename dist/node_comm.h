@@ -32,6 +32,9 @@ class NodeComm final : public HostComm {
     explicit NodeComm(Group group);
 
     std::string name() const override { return "node"; }
+    bool is_ready() override {
+        return posted_ && first_rank_before(step_) < 0;
+    } // of its first chunk, if it has several
 
   private:
     void begin() override;

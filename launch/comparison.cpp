@@ -127,16 +127,10 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
     engine.acceptance.kind = acceptance;
     engine.stop_rule = rules.front();
     engine.costs = fixed.front();
+    engine.n_slots = models_.batch_size;
     engine.vocab_size = models_.vocab_size;
     engine.timeout_seconds = options_.models.collective_timeout_seconds;
-    const bool coordinates = models_.layout.is_coordinator();
-    const spec::EngineParts parts = {&models_.layout,
-                                     models_.replica.get(),
-                                     &*models_.target,
-                                     setting.own_drafter.get(),
-                                     coordinates ? &*models_.tokenizer : nullptr,
-                                     &models_.clock};
-    setting.engine = std::make_unique<spec::Engine>(engine, parts);
+    setting.engine = std::make_unique<spec::Engine>(engine, models_.engine_parts(setting.own_drafter.get()));
 }
 
 // Level i of all drafts is drafts[i] drafting for what stands above it; a choice may take only some of them.

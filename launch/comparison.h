@@ -29,7 +29,7 @@ struct Setting {
     DrafterChoice drafter;
     std::vector<spec::StopRuleOptions> rules; // of each level
     spec::Acceptance acceptance = spec::Acceptance::rejection;
-    std::unique_ptr<spec::Drafter> own_drafter; // on the coordinator
+    std::unique_ptr<spec::BatchDrafter> own_drafter; // on the coordinator
     std::unique_ptr<spec::Engine> engine;
 
     std::string name() const; // "model, static, threshold 2.25 nats"

@@ -12,6 +12,8 @@ namespace entrodraft::launch {
 
 Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds)
     : models_(models), sources_(sources) {
+    for (model::Decoder& draft : models_.drafts)
+        draft_models_.push_back(std::make_unique<spec::LocalDraftModel>(draft));
     in_agreement(session, timeout_seconds, [&] {
         if (!models_.layout.is_coordinator()) return;
         if (!sources.draft_table.empty())
@@ -22,16 +24,29 @@ Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSourc
     });
 }
 
-std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
-                                              std::span<const std::optional<spec::Costs>> costs) const {
+std::unique_ptr<spec::BatchDrafter> Drafters::make(const DrafterChoice& choice,
+                                                   std::span<const spec::StopRuleOptions> rules,
+                                                   std::span<const std::optional<spec::Costs>> costs) const {
     if (choice.kinds.empty() || !models_.layout.is_coordinator()) return nullptr;
+    if (choice.kinds == std::vector{DrafterKind::model} && choice.drafts.size() == 1)
+        return spec::make_shared_passes_drafter(*draft_models_.at(choice.drafts.front()), models_.batch_size,
+                                                models_.draft_limits(), models_.clock);
+    std::vector<std::unique_ptr<spec::Drafter>> slots;
+    for (int slot = 0; slot < models_.batch_size; ++slot)
+        slots.push_back(make_alone(slot, choice, rules, costs));
+    return spec::make_turns_drafter(std::move(slots));
+}
+
+std::unique_ptr<spec::Drafter> Drafters::make_alone(int slot, const DrafterChoice& choice,
+                                                    std::span<const spec::StopRuleOptions> rules,
+                                                    std::span<const std::optional<spec::Costs>> costs) const {
     std::vector<std::unique_ptr<spec::Drafter>> drafters;
     for (const DrafterKind kind : choice.kinds)
-        drafters.push_back(make_one(kind, choice, rules, costs));
+        drafters.push_back(make_one(slot, kind, choice, rules, costs));
     return drafters.size() == 1 ? std::move(drafters.front()) : spec::make_first_of_drafter(std::move(drafters));
 }
 
-std::unique_ptr<spec::Drafter> Drafters::make_one(DrafterKind kind, const DrafterChoice& choice,
+std::unique_ptr<spec::Drafter> Drafters::make_one(int slot, DrafterKind kind, const DrafterChoice& choice,
                                                   std::span<const spec::StopRuleOptions> rules,
                                                   std::span<const std::optional<spec::Costs>> costs) const {
     const spec::DraftLimits limits = models_.draft_limits();
@@ -40,7 +55,7 @@ std::unique_ptr<spec::Drafter> Drafters::make_one(DrafterKind kind, const Drafte
     };
     switch (kind) {
     case DrafterKind::model:
-        return make_cascade(choice.drafts, rules, costs);
+        return make_cascade(slot, choice.drafts, rules, costs);
     case DrafterKind::ngram:
         return spec::make_lookup_drafter("ngram", std::make_unique<spec::NgramIndex>(sources_.ngram), limits,
                                          models_.clock);
@@ -59,12 +74,12 @@ std::unique_ptr<spec::Drafter> Drafters::make_one(DrafterKind kind, const Drafte
 }
 
 // The smallest model drafts for the one above it, and so on up to the first, which drafts for the target.
-std::unique_ptr<spec::Drafter> Drafters::make_cascade(const std::vector<std::size_t>& drafts,
+std::unique_ptr<spec::Drafter> Drafters::make_cascade(int slot, const std::vector<std::size_t>& drafts,
                                                       std::span<const spec::StopRuleOptions> rules,
                                                       std::span<const std::optional<spec::Costs>> costs) const {
     const spec::DraftLimits limits = models_.draft_limits();
     const auto source = [&](std::size_t level) {
-        return spec::make_model_source(models_.drafts.at(drafts[level]), limits.vocab_size);
+        return spec::make_model_source(models_.drafts.at(drafts[level]), limits.vocab_size, slot);
     };
     std::size_t level = drafts.size() - 1;
     std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(source(level), limits, models_.clock);

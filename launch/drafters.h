@@ -6,7 +6,8 @@
 #include "entrodraft/dist/session.h"
 #include "entrodraft/launch/model_pair.h"
 #include "entrodraft/launch/options.h"
-#include "entrodraft/spec/drafter.h"
+#include "entrodraft/spec/batch_drafter.h"
+#include "entrodraft/spec/draft_model.h"
 #include "entrodraft/spec/suffix_index.h"
 #include "entrodraft/spec/token_table.h"
 
@@ -26,18 +27,23 @@ class Drafters {
     // Null for none, and on ranks that do not draft. `rules` and `costs` are those of the levels of a cascade, of which
     // the first is the engine's. This outlives the drafter, which no other may take turns with inside a sequence.
     // Local.
-    std::unique_ptr<spec::Drafter> make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
-                                        std::span<const std::optional<spec::Costs>> costs) const;
+    std::unique_ptr<spec::BatchDrafter> make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
+                                             std::span<const std::optional<spec::Costs>> costs) const;
 
   private:
-    std::unique_ptr<spec::Drafter> make_one(DrafterKind kind, const DrafterChoice& choice,
+    // Of one sequence, in its slot.
+    std::unique_ptr<spec::Drafter> make_alone(int slot, const DrafterChoice& choice,
+                                              std::span<const spec::StopRuleOptions> rules,
+                                              std::span<const std::optional<spec::Costs>> costs) const;
+    std::unique_ptr<spec::Drafter> make_one(int slot, DrafterKind kind, const DrafterChoice& choice,
                                             std::span<const spec::StopRuleOptions> rules,
                                             std::span<const std::optional<spec::Costs>> costs) const;
-    std::unique_ptr<spec::Drafter> make_cascade(const std::vector<std::size_t>& drafts,
+    std::unique_ptr<spec::Drafter> make_cascade(int slot, const std::vector<std::size_t>& drafts,
                                                 std::span<const spec::StopRuleOptions> rules,
                                                 std::span<const std::optional<spec::Costs>> costs) const;
 
     ModelPair& models_;
+    std::vector<std::unique_ptr<spec::DraftModel>> draft_models_; // of the pair's drafts
     DrafterSources sources_;
     std::shared_ptr<const spec::SuffixAutomaton> corpus_; // of suffix; may be null
     std::optional<spec::TokenTable> table_;               // of bigram and unigram

@@ -227,6 +227,7 @@ spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPa
     engine.acceptance = options.speculation.acceptance;
     engine.stop_rule = options.speculation.stop_rules.front();
     engine.costs = costs;
+    engine.n_slots = models.batch_size;
     engine.vocab_size = models.vocab_size;
     engine.record_margins = options.check;
     engine.timeout_seconds = options.models.collective_timeout_seconds;
@@ -240,7 +241,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
     const double timeout = options->models.collective_timeout_seconds;
-    const Placement placement = {options->replicas, options->placement};
+    const Placement placement = {options->replicas, options->placement, options->batch_size};
     std::optional<Desk> desk;
     in_agreement(session, timeout, [&] {
         if (layout_of(session, placement).is_coordinator()) desk.emplace(*options);
@@ -270,14 +271,9 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     }
     const SpeculationOptions& speculation = options->speculation;
     const Drafters drafters(session, *models, speculation.sources, timeout);
-    const std::unique_ptr<spec::Drafter> drafter = drafters.make(speculation.drafter, speculation.stop_rules, costs);
-    const spec::EngineParts parts = {&models->layout,
-                                     models->replica.get(),
-                                     &*models->target,
-                                     drafter.get(),
-                                     coordinates ? &*models->tokenizer : nullptr,
-                                     &models->clock};
-    spec::Engine engine(engine_options(*options, *models, costs.front()), parts);
+    const std::unique_ptr<spec::BatchDrafter> drafter =
+        drafters.make(speculation.drafter, speculation.stop_rules, costs);
+    spec::Engine engine(engine_options(*options, *models, costs.front()), models->engine_parts(drafter.get()));
     RunSummary summary;
     const double start = models->clock.now_seconds();
     summary.interrupted = engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;

@@ -72,20 +72,32 @@ PromptLimits ModelPair::prompt_limits() const {
         return tokenizer->encode(chat.render(messages), false);
     };
     limits.vocab_size = vocab_size;
-    limits.max_positions = target->config().max_positions;
+    limits.max_positions = target_config.max_positions;
     return limits;
 }
 
 spec::DraftLimits ModelPair::draft_limits() const {
     spec::DraftLimits limits;
     limits.vocab_size = vocab_size;
-    for (std::int64_t token : target->config().eos_token_ids)
+    for (std::int64_t token : target_config.eos_token_ids)
         limits.eos_tokens.push_back(static_cast<spec::TokenId>(token));
     return limits;
 }
 
+spec::EngineParts ModelPair::engine_parts(spec::BatchDrafter* drafter) {
+    const bool coordinates = layout.is_coordinator();
+    return {&layout,
+            replica.get(),
+            target ? &*target : nullptr,
+            coordinates ? drafter : nullptr,
+            coordinates ? &*tokenizer : nullptr,
+            &clock,
+            &target_config,
+            target_pass_bytes};
+}
+
 double operations_ratio(const ModelPair& models) {
-    if (models.drafts.empty()) return 0;
+    if (models.drafts.empty() || !models.target) return 0;
     return models.drafts.front().operations_per_row() / (models.target->operations_per_row() * models.layout.tp_size);
 }
 
@@ -101,6 +113,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     std::vector<OpenedModel> drafts;
     in_agreement(session, timeout, [&] {
         pair->layout = layout_of(session, placement);
+        pair->batch_size = placement.batch_size;
         target = open_model(options.target, "--target");
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
         for (const std::string& name : options.drafts) {
@@ -130,6 +143,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
             model::DecoderOptions decoder;
             decoder.timeout_seconds = timeout;
             decoder.weight_type = type;
+            decoder.n_slots = placement.batch_size;
             decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
             return model::Decoder::load(*opened.checkpoint, opened.config, decoder, ranks, *pair->team);
         };
@@ -139,6 +153,9 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                 pair->drafts.push_back(
                     load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type), pair->self));
         pair->tokenizer = std::move(target.tokenizer);
+        pair->target_config = target.config;
+        pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / layout.tp_size;
+        if (pair->target) pair->target_pass_bytes = static_cast<double>(pair->target->weight_bytes());
     });
     return pair;
 }

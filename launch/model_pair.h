@@ -11,7 +11,7 @@
 #include "entrodraft/model/decoder.h"
 #include "entrodraft/model/kernels/thread_team.h"
 #include "entrodraft/model/tokenizer.h"
-#include "entrodraft/spec/drafter.h"
+#include "entrodraft/spec/generate.h"
 
 #include <memory>
 #include <optional>
@@ -21,6 +21,7 @@ namespace entrodraft::launch {
 
 struct ModelPair {
     dist::RankLayout layout;
+    int batch_size = 1;                          // sequences that target and drafts hold at once
     std::unique_ptr<dist::Communicator> replica; // all ranks of the replica
     std::unique_ptr<dist::Communicator> tp;      // those that hold the target; null elsewhere
     dist::SelfComm self;
@@ -28,8 +29,10 @@ struct ModelPair {
     std::unique_ptr<model::ThreadTeam> team;
     std::optional<model::Tokenizer> tokenizer;
     Chat chat; // the target's
-    std::optional<model::Decoder> target;
-    std::vector<model::Decoder> drafts; // on the draft owner: one for each --draft, the largest first
+    model::ModelConfig target_config;
+    double target_pass_bytes = 0;         // of weights that a pass reads, of a rank with a shard
+    std::optional<model::Decoder> target; // on ranks with a shard
+    std::vector<model::Decoder> drafts;   // on the draft owner: one for each --draft, the largest first
     model::WeightType target_type{};
     model::WeightType draft_type{};
     int vocab_size = 0; // tokens that target and tokenizer know, and so does the draft
@@ -37,6 +40,8 @@ struct ModelPair {
     PromptLimits prompt_limits() const;
     // What bounds every draft of this pair.
     spec::DraftLimits draft_limits() const;
+    // Of an engine over this pair. `drafter` counts on the coordinator.
+    spec::EngineParts engine_parts(spec::BatchDrafter* drafter);
 };
 
 // Operations of a draft's row over those of the target's, all ranks together; 0 without a draft model, and on ranks
@@ -46,6 +51,7 @@ double operations_ratio(const ModelPair& models);
 struct Placement {
     int replicas = 1;
     dist::DraftPlacement draft = dist::DraftPlacement::colocated;
+    int batch_size = 1;
 };
 
 // Throws std::invalid_argument where the ranks do not fit it. Local.

@@ -30,7 +30,6 @@ constexpr NotYet kNotYet[] = {
     {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-placement", "dedicated|sharded", "drafts on the first rank: --draft-placement colocated"},
     {"replicas", ">1", "runs one replica"},
-    {"batch-size", ">1", "decodes one sequence at a time"},
     {"stop-rule", "oracle", "replays no recordings"},
 };
 
@@ -233,7 +232,7 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.check = given.on("check");
     options.quiet = given.on("quiet");
     options.replicas = given.integer("replicas", 1, 1, INT_MAX);
-    given.integer("batch-size", 1, 1, INT_MAX);
+    options.batch_size = given.integer("batch-size", 1, 1, spec::kMostSlots);
     given.choice("draft-placement", 0, {"colocated"});
     check_generate(given, options);
     read_chat(given, options);

@@ -88,6 +88,7 @@ struct GenerateOptions {
     bool check = false;
     bool quiet = false;
     int replicas = 1;
+    int batch_size = 1; // sequences decoded together, by each replica
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
 };
 

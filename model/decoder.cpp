@@ -147,9 +147,6 @@ std::size_t Decoder::weight_bytes() const {
 double Decoder::operations_per_row() const {
     return impl_->weights.operations_per_row();
 }
-int Decoder::most_rows() const {
-    return kMostRows;
-}
 
 // ---- the pass ----
 

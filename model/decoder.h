@@ -95,7 +95,8 @@ class Decoder {
     dist::Slice local_vocab() const;
     std::size_t weight_bytes() const;  // read by a pass of one row on this rank
     double operations_per_row() const; // multiply-adds times two of a row on this rank, attention not counted
-    int most_rows() const;             // rows a pass may have: longer prompts go in chunks
+    static constexpr int kMostRows = 128; // of a pass: longer prompts go in chunks
+    int most_rows() const { return kMostRows; }
 
     // Computes the rows, writes their keys and values at the end of their slots and appends them to the cache.
     // Throws std::invalid_argument on rows that break the contract above. Collective over tp.

@@ -9,7 +9,7 @@
 
 namespace entrodraft::model {
 
-constexpr int kMostRows = 128; // of a pass; a chunk of a long prompt
+constexpr int kMostRows = Decoder::kMostRows;
 
 // Rows that extend one slot: [begin, end) of the pass, behind `cached` positions.
 struct Segment {

@@ -64,7 +64,7 @@ class CascadeDrafter final : public Drafter {
     static GainModelOptions gain_options(const CascadeLevel& level) {
         const auto of_middle = static_cast<double>(level.source->weight_bytes());
         const auto of_inner = static_cast<double>(level.inner->weight_bytes());
-        return {level.inner_rule.max_tokens, of_middle > 0 ? of_inner / of_middle : 1, level.inner_costs};
+        return {level.inner_rule.max_tokens + 1, of_middle > 0 ? of_inner / of_middle : 1, level.inner_costs};
     }
     void inner_round(const DraftRequest& request, int most, bool whole, Draft& draft);
     bool read_rows(const SourceRows& rows, std::size_t n_inner, bool whole, const ChoiceSetting& choice);

@@ -12,6 +12,7 @@ constexpr double kPriorSeen = 4; // observations that a bin's prior is worth
 constexpr double kPriorMean = 0.7, kPriorMatch = 0.5;
 constexpr double kWeightVariance = 0.5; // of a weight before anything is seen, and at most
 constexpr double kWander = 1e-5;        // variance that a weight gains a token
+constexpr std::size_t kNarrow = 16;     // rows up to which each row count has its own mean
 constexpr double kRowCost = 0.03;       // of a further row, in passes of one row, before anything is measured
 
 } // namespace
@@ -29,7 +30,7 @@ GainModel::GainModel(const GainModelOptions& options) : options_(options), weigh
     by_match_.assign(kBins, {kPriorSeen * kPriorMatch, kPriorSeen});
     all_ = {kPriorSeen * kPriorMean, kPriorSeen};
     next_draft_seconds_ = first_draft_seconds_ = options.draft_to_target_cost;
-    by_rows_.resize(static_cast<std::size_t>(options.max_tokens) + 1);
+    by_rows_.resize(static_cast<std::size_t>(options.most_rows));
     refresh_target_seconds();
 }
 
@@ -67,7 +68,7 @@ double GainModel::draft_seconds(double passes) const {
 }
 
 double GainModel::target_seconds(int rows) const {
-    return target_seconds_[static_cast<std::size_t>(std::clamp(rows, 1, options_.max_tokens + 1)) - 1];
+    return target_seconds_[static_cast<std::size_t>(std::clamp(rows, 1, options_.most_rows)) - 1];
 }
 
 double GainModel::tokens_per_second() const {
@@ -95,7 +96,8 @@ void GainModel::learn(const RoundRecord& round) {
         learn_token(round.tokens[static_cast<std::size_t>(i)], round.luck, i < round.accepted);
     if (!options_.costs) learn_times(round);
     tokens_ = kDecay * tokens_ + round.accepted + 1;
-    seconds_ = kDecay * seconds_ + draft_seconds(round.draft_passes) + target_seconds(drafted + 1);
+    const double pass = target_seconds(drafted + 1 + round.company.rows_beside);
+    seconds_ = kDecay * seconds_ + draft_seconds(round.draft_passes) + pass / round.company.sequences;
 }
 
 void GainModel::learn_token(const DraftedToken& token, double luck, bool stood) {
@@ -130,7 +132,7 @@ void GainModel::learn_chance(const Features& features, bool stood) {
 // Times come with outliers: a value counts for at most twice what is expected of it.
 void GainModel::learn_times(const RoundRecord& round) {
     constexpr double kMostWeight = 200; // rounds a mean looks back on
-    const std::size_t rows = round.tokens.size();
+    const std::size_t rows = round.tokens.size() + static_cast<std::size_t>(round.company.rows_beside);
     Timing& timing = by_rows_[std::min(rows, by_rows_.size() - 1)];
     const bool is_first = rounds_ == 1;
     if (is_first) { // until now only the ratio of the two was known
@@ -158,17 +160,11 @@ void GainModel::learn_times(const RoundRecord& round) {
     next_draft_seconds_ = std::min(next_draft_seconds_, first_draft_seconds_); // it finds its weights in the caches
 }
 
-// A line through what was measured carries the row counts that were seen little; no count costs less than a smaller.
-void GainModel::refresh_target_seconds() {
-    target_seconds_.resize(by_rows_.size());
-    if (options_.costs) {
-        for (std::size_t i = 0; i < target_seconds_.size(); ++i)
-            target_seconds_[i] =
-                std::max(i > 0 ? target_seconds_[i - 1] : 0, options_.costs->target_seconds(static_cast<int>(i) + 1));
-        return;
-    }
+// Weighted least squares of seconds on rows over by_rows_[begin, end). The prior's slope stands in while all rounds
+// were alike, and where nothing was measured there all that was measured has to do.
+GainModel::Line GainModel::line_through(std::size_t begin, std::size_t end) const {
     double weight = 0, rows = 0, seconds = 0, rows_rows = 0, rows_seconds = 0;
-    for (std::size_t i = 0; i < by_rows_.size(); ++i) {
+    for (std::size_t i = begin; i < end; ++i) {
         const auto r = static_cast<double>(i + 1);
         const double w = by_rows_[i].weight, t = by_rows_[i].seconds;
         weight += w;
@@ -177,22 +173,44 @@ void GainModel::refresh_target_seconds() {
         rows_rows += w * r * r;
         rows_seconds += w * r * t;
     }
-    double base = 1, slope = kRowCost;
-    if (weight > 0) {
-        const double mean_rows = rows / weight, mean_seconds = seconds / weight;
-        // The prior's slope stands in while all rounds were alike.
-        const double prior = kRowCost * mean_seconds, strength = 4;
-        const double spread = rows_rows - weight * mean_rows * mean_rows;
-        slope = (rows_seconds - weight * mean_rows * mean_seconds + strength * prior) / (spread + strength);
-        slope = std::max(slope, 0.0);
-        base = mean_seconds - slope * mean_rows;
+    if (weight == 0) return end - begin < by_rows_.size() ? line_through(0, by_rows_.size()) : Line{1, kRowCost};
+    const double mean_rows = rows / weight, mean_seconds = seconds / weight;
+    const double prior = kRowCost * mean_seconds, strength = 4;
+    const double spread = rows_rows - weight * mean_rows * mean_rows;
+    double slope = (rows_seconds - weight * mean_rows * mean_seconds + strength * prior) / (spread + strength);
+    slope = std::max(slope, 0.0);
+    return {mean_seconds - slope * mean_rows, slope};
+}
+
+// A line through what was measured carries the row counts that were seen little; no count costs less than a smaller.
+// Wide passes come in so many row counts that each is seen little: theirs is a line alone.
+void GainModel::refresh_target_seconds() {
+    target_seconds_.resize(by_rows_.size());
+    if (options_.costs) {
+        // Wider passes than any measured go on as the measured ones grew.
+        const std::size_t measured = options_.costs->t_target.size();
+        const double first = options_.costs->target_seconds(1);
+        const double last = options_.costs->target_seconds(static_cast<int>(measured));
+        const double slope = measured > 1 ? (last - first) / static_cast<double>(measured - 1) : 0;
+        for (std::size_t i = 0; i < target_seconds_.size(); ++i) {
+            const double beyond = i < measured ? 0 : slope * static_cast<double>(i + 1 - measured);
+            const double seconds = options_.costs->target_seconds(static_cast<int>(i) + 1) + beyond;
+            target_seconds_[i] = std::max(i > 0 ? target_seconds_[i - 1] : 0, seconds);
+        }
+        return;
     }
-    for (std::size_t i = 0; i < by_rows_.size(); ++i) {
+    const std::size_t n = by_rows_.size(), n_narrow = std::min(n, kNarrow);
+    const Line narrow = line_through(0, n_narrow);
+    for (std::size_t i = 0; i < n_narrow; ++i) {
         constexpr double kLineWeight = 3;
-        const double line = base + slope * static_cast<double>(i + 1), w = by_rows_[i].weight;
+        const double line = narrow.at(i), w = by_rows_[i].weight;
         target_seconds_[i] = (w * by_rows_[i].seconds + kLineWeight * line) / (w + kLineWeight);
         if (i > 0) target_seconds_[i] = std::max(target_seconds_[i], target_seconds_[i - 1]);
     }
+    if (n == n_narrow) return;
+    const Line wide = line_through(n_narrow / 2, n);
+    for (std::size_t i = n_narrow; i < n; ++i)
+        target_seconds_[i] = std::max(target_seconds_[i - 1], wide.at(i));
 }
 
 } // namespace entrodraft::spec

@@ -19,7 +19,7 @@
 namespace entrodraft::spec {
 
 struct GainModelOptions {
-    int max_tokens = 15;               // most drafted tokens of a round
+    int most_rows = 16;                // most rows of a target pass
     double draft_to_target_cost = 0.1; // of a pass, before anything is measured: the ratio of their weights' bytes
     std::optional<Costs> costs;        // fixed costs instead of measured ones
 };
@@ -31,14 +31,21 @@ struct DraftedToken {
     int match_length = 0;                                           // tokens of the text that a look-up matched
 };
 
-// One round as it went.
+// The other sequences of a target pass. One alone has none.
+struct Company {
+    int rows_beside = 0; // theirs
+    int sequences = 1;   // with this one: they share what the pass costs
+};
+
+// One round of a sequence as it went.
 struct RoundRecord {
     std::span<const DraftedToken> tokens; // the drafted ones
     double luck = 0;                      // of their text, as it was when they were judged
     int accepted = 0;
     double draft_passes = 0;
     double draft_seconds = 0;  // of all of them
-    double target_seconds = 0; // of the pass over drafted + 1 rows and everything around it
+    double target_seconds = 0; // of the pass over drafted + 1 rows and its company's, and everything around it
+    Company company = {};
 };
 
 class GainModel {
@@ -89,12 +96,19 @@ class GainModel {
         double weight = 0;
     };
 
+    struct Line {
+        double base = 0;
+        double slope = 0;
+        double at(std::size_t index) const { return base + slope * static_cast<double>(index + 1); }
+    };
+
     static Features features_of(const DraftedToken& token, double luck);
     static std::size_t match_bin(int length);
     double chance(const Features& features) const;
     void learn_token(const DraftedToken& token, double luck, bool stood);
     void learn_chance(const Features& features, bool stood);
     void learn_times(const RoundRecord& round);
+    Line line_through(std::size_t begin, std::size_t end) const;
     void refresh_target_seconds();
 
     GainModelOptions options_;

@@ -9,7 +9,7 @@
 #include "entrodraft/dist/layout.h"
 #include "entrodraft/model/decoder.h"
 #include "entrodraft/model/tokenizer.h"
-#include "entrodraft/spec/drafter.h"
+#include "entrodraft/spec/batch_drafter.h"
 #include "entrodraft/spec/request.h"
 #include "entrodraft/spec/stop_rule.h"
 #include "entrodraft/spec/verify.h"
@@ -27,20 +27,26 @@ struct EngineOptions {
     AcceptanceOptions acceptance;
     StopRuleOptions stop_rule;
     std::optional<Costs> costs;   // of passes, for expected-gain; none: measured as the run goes
+    int n_slots = 1;              // sequences decoded together, 1 to kMostSlots
     int vocab_size = 0;           // tokens that both models and the tokenizer know
     bool record_margins = false;  // Completion::logit_margins, of greedy and gumbel text
     double timeout_seconds = 300; // of every collective
 };
 
-// What an engine works with. All outlive it. drafter and tokenizer are null on ranks that do not coordinate;
-// a null drafter on the coordinator means plain decoding.
+// Sequences that an engine decodes together at most: each has at least a row of a pass.
+constexpr int kMostSlots = model::Decoder::kMostRows;
+
+// What an engine works with. All outlive it. target is null on a rank that holds no shard; drafter and tokenizer are
+// null on ranks that do not coordinate; a null drafter on the coordinator means plain decoding.
 struct EngineParts {
     const dist::RankLayout* layout = nullptr;
     dist::Communicator* replica = nullptr; // all ranks of the replica
     model::Decoder* target = nullptr;
-    Drafter* drafter = nullptr;
+    BatchDrafter* drafter = nullptr;
     const model::Tokenizer* tokenizer = nullptr;
     const dist::Clock* clock = nullptr;
+    const model::ModelConfig* target_config = nullptr;
+    double target_pass_bytes = 0; // of weights that a pass reads on each rank with a shard
 };
 
 // A round as it went.
@@ -55,11 +61,13 @@ struct RoundTrace {
 
 // What the coordinator asks for and hands out. Unused on the other ranks.
 struct EngineCallbacks {
-    std::function<std::optional<Request>()> next_request; // empty: no more, or none yet (well before the timeout)
+    // Asked while a slot is empty, whether or not others decode; empty: no more, or none yet. It may wait, well under
+    // the timeout, but only while nothing that it handed out is under way.
+    std::function<std::optional<Request>()> next_request;
     std::function<bool()> waiting; // whether empty meant none yet, so that it is asked again; may be unset
     std::function<void(const Request&, std::string_view)> on_text;   // a piece of text; may be unset
     std::function<void(const Request&, const RoundTrace&)> on_round; // after each round; may be unset
-    std::function<void(const Request&, Completion)> on_complete;
+    std::function<void(const Request&, Completion)> on_complete;     // as texts end, in any order
 };
 
 // Something failed inside a round: what() is the reason, the rest is where. The other ranks may be waiting, so
@@ -84,7 +92,7 @@ class Engine {
     ~Engine();
 
     // Serves requests until there are none, or until `stop_signal` (set by a signal handler on any rank) is
-    // seen in a status word: then all ranks stop after the same round, and the unfinished sequence is dropped.
+    // seen in a status word: then all ranks stop after the same round, and unfinished sequences are dropped.
     // Throws RoundError, and on the coordinator whatever a callback throws. Collective over the replica.
     RunEnd run(const EngineCallbacks& callbacks, const volatile int& stop_signal);
 

@@ -24,7 +24,7 @@ bool adjust_if_alive(std::span<const float> logits, const SamplingOptions& sampl
 
 } // namespace
 
-Judged Judge::judge(const RowGather& rows, const Draft& draft, const Request& request, std::uint64_t position) {
+Judged Judge::judge(const SequenceRows& rows, const Draft& draft, const Request& request, std::uint64_t position) {
     const std::span<const TokenId> drafted(draft.tokens);
     const SamplingOptions& sampling = request.sampling;
     const bool noisy = options_.acceptance.kind == Acceptance::gumbel && !sampling.greedy();
@@ -50,7 +50,7 @@ Judged Judge::judge(const RowGather& rows, const Draft& draft, const Request& re
 }
 
 // Greedy and gumbel: a drafted token stands while the target would have said it.
-Judged Judge::judge_best(const RowGather& rows, std::span<const TokenId> drafted) const {
+Judged Judge::judge_best(const SequenceRows& rows, std::span<const TokenId> drafted) const {
     Judged judged;
     std::size_t row = 0;
     for (;; ++row) { // rows behind the first difference follow tokens that nobody says
@@ -68,7 +68,7 @@ Judged Judge::judge_best(const RowGather& rows, std::span<const TokenId> drafted
 
 // What the target's rows are to the rule: adjusted distributions; logits for greedy text, and there the plain softmax
 // for `typical`.
-void Judge::read_rows(const RowGather& rows, std::size_t n_rows, const Request& request) {
+void Judge::read_rows(const SequenceRows& rows, std::size_t n_rows, const Request& request) {
     const auto vocab = static_cast<std::size_t>(options_.vocab_size);
     SamplingOptions sampling = request.sampling;
     if (sampling.greedy() && options_.acceptance.kind == Acceptance::typical) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "entrodraft/spec/drafter.h"
-#include "entrodraft/spec/row_gather.h"
+#include "entrodraft/spec/sequence_rows.h"
 #include "entrodraft/spec/verify.h"
 
 #include <span>
@@ -26,11 +26,11 @@ class Judge {
     // Of the drafted tokens and their rows, the first of which decides what stands at `position`. Throws
     // std::runtime_error on values that are no numbers, NothingToSay where the text has come to a row in which every
     // token is banned. Local, on the coordinator.
-    Judged judge(const RowGather& rows, const Draft& draft, const Request& request, std::uint64_t position);
+    Judged judge(const SequenceRows& rows, const Draft& draft, const Request& request, std::uint64_t position);
 
   private:
-    Judged judge_best(const RowGather& rows, std::span<const TokenId> drafted) const;
-    void read_rows(const RowGather& rows, std::size_t n_rows, const Request& request);
+    Judged judge_best(const SequenceRows& rows, std::span<const TokenId> drafted) const;
+    void read_rows(const SequenceRows& rows, std::size_t n_rows, const Request& request);
     void add_overlaps(const Draft& draft, Judged& judged) const;
 
     JudgingOptions options_;

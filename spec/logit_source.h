@@ -45,8 +45,9 @@ class LogitSource {
     virtual SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitSummary summary) = 0;
 };
 
-// A model on this rank alone; `decoder` is the caller's and outlives the source. `vocab` is how many tokens count.
-std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab);
+// A model on this rank alone, its text in `slot`; `decoder` is the caller's and outlives the source. `vocab` is how
+// many tokens count.
+std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int slot = 0);
 // Log-probabilities of the table, which outlives the source: order 1 unigrams, 2 bigrams.
 std::unique_ptr<LogitSource> make_table_source(const TokenTable& table, int order, int vocab);
 // Logits that depend on position and last token alone and mean nothing, some rows sharp, some flat. For tests.

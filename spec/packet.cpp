@@ -127,7 +127,7 @@ std::string Packet::why_unexpected_slot(int index) const {
         return std::to_string(head.n_drafted) + " drafted tokens exceed " + std::to_string(max_draft_tokens_);
     if (head.n_committed > max_draft_tokens_)
         return std::to_string(head.n_committed) + " committed tokens exceed " + std::to_string(max_draft_tokens_);
-    if (header().command != Command::round || head.state == SlotState::empty) return {}; // not looked at
+    if (header().command != Command::round || head.state != SlotState::decoding) return {}; // not looked at
     if (head.next_token < 0) return "next token " + std::to_string(head.next_token) + " is negative";
     for (std::size_t i = 0; i < head.n_drafted; ++i) {
         if (tokens(index)[i] < 0)

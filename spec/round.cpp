@@ -5,23 +5,32 @@
 #include "entrodraft/spec/philox.h"
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 
 namespace entrodraft::spec {
 
 namespace {
 
-constexpr int kSlot = 0;                 // one sequence at a time, for now
 constexpr std::uint64_t kSignalSeen = 1; // status word
 
-JudgingOptions judging(const EngineOptions& options) {
-    return {options.acceptance, options.vocab_size, options.record_margins};
+RowSetting row_setting(const EngineOptions& options, const EngineParts& parts) {
+    const int tp_size = parts.layout->tp_size;
+    return {{options.acceptance, options.vocab_size, options.record_margins},
+            parts.target_config,
+            parts.target,
+            tp_size,
+            parts.replica->size() - tp_size,
+            static_cast<std::size_t>(model::vocab_slice(*parts.target_config, 0, tp_size).size())};
 }
 
 } // namespace
 
 Round::Round(const EngineOptions& options, const EngineParts& parts)
-    : options_(options), parts_(parts), row_gather_(judging(options), *parts.layout, *parts.replica, *parts.target),
-      judge_(judging(options)), packet_(1, options.stop_rule.max_tokens) {
+    : options_(options), parts_(parts), row_setting_(row_setting(options, parts)),
+      row_gather_(row_setting_, *parts.replica, options.n_slots), judge_(row_setting_.options),
+      packet_(options.n_slots, options.stop_rule.max_tokens), slots_(static_cast<std::size_t>(options.n_slots)),
+      desks_(static_cast<std::size_t>(options.n_slots)) {
     if (parts.drafter) hidden_layers_ = parts.drafter->hidden_layers();
 }
 
@@ -39,18 +48,17 @@ Command Round::step(const Plan& plan, const volatile int& stop_signal) {
 void Round::walk(const Plan& plan, const volatile int& stop_signal) {
     lap();
     step_began_ = lap_began_;
-    const bool coordinates = parts_.layout->is_coordinator();
 
-    // 1. draft (local, draft owner): until the stop rule fires or the budget ends.
+    // 1. draft (local, draft owner): until the stop rules fire or the budgets end.
     enter("draft");
-    draft_.clear();
-    if (coordinates && plan.command == Command::round) draft(*plan.sequence);
+    sequences_.clear();
+    if (is_coordinator() && plan.command == Command::round) draft(plan);
 
     // 2. announce (collective over the replica): one broadcast says what every rank does next.
     enter("announce");
     announce(plan);
-    commit(); // of the round before: its verdict rode in this packet
-    if (coordinates && plan.sequence) plan.sequence->stats.seconds.announce += lap();
+    commit(); // of the round before: its verdicts rode in this packet
+    share_out(plan, &StepSeconds::announce);
 
     switch (packet_.header().command) {
     case Command::round:
@@ -59,96 +67,135 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
         return admit(plan);
     case Command::prefill:
         prefill();
-        gather(nullptr, stop_signal);
-        if (coordinates) plan.sequence->stats.seconds.prefill += lap();
-        return;
+        gather(stop_signal);
+        return share_out(plan, &StepSeconds::prefill);
     case Command::idle:
-        return gather(nullptr, stop_signal); // a signal ends the wait, a dead rank is missed
+        return gather(stop_signal); // a signal ends the wait, a dead rank is missed
     case Command::retire:
+        return retire();
     case Command::stop:
     case Command::interrupt:
-        slot_ = {};
         return;
     }
 
-    // 3. score (collective over the TP group, then the replica): one pass over next token and draft, one gather.
+    // 3. score (collective over the TP group, then the replica): one pass over next tokens and drafts, one gather.
     enter("score");
     score();
-    const model::PassResult scores = parts_.target->forward({.rows = rows_,
-                                                             .logit_rows = logit_rows_,
-                                                             .hidden_layers = hidden_layers_,
-                                                             .mask = model::Mask::causal,
-                                                             .summary = row_gather_.summary(),
-                                                             .summary_vocab = options_.vocab_size});
-    if (coordinates) plan.sequence->stats.seconds.score += lap();
+    share_out(plan, &StepSeconds::score);
     enter("gather");
-    gather(&scores, stop_signal);
-    if (coordinates) plan.sequence->stats.seconds.gather += lap();
+    gather(stop_signal);
+    share_out(plan, &StepSeconds::gather);
 
     // 4. decide (local, coordinator): how many drafted tokens stand, and what is said after them.
     enter("decide");
-    if (coordinates) {
-        decide(*plan.sequence);
-        keep_hidden(scores.hidden, plan.sequence->verdict.accepted);
-        plan.sequence->stats.seconds.decide += lap();
-    }
+    if (is_coordinator()) decide(plan);
+    share_out(plan, &StepSeconds::decide);
 
     // 5. commit: rides in the next announce.
 }
 
 // ---- 1. draft ----
 
-void Round::draft(Sequence& sequence) {
-    const int context_left = parts_.target->config().max_positions - static_cast<int>(sequence.tokens().size());
-    // One token is said after the drafted ones: the last that budget and context leave is never drafted.
-    const int left = std::min(sequence.remaining_tokens(), context_left) - 1;
-    const int most = std::min(options_.stop_rule.max_tokens, left);
-    const Request& request = sequence.request();
-    const ChoiceSetting choice = {options_.acceptance.kind, request.sampling.seed, request.sequence_key};
-    if (parts_.drafter && !request.plain)
-        parts_.drafter->draft({sequence.tokens(), most, &request, choice, target_hidden_}, sequence.rule, draft_);
+void Round::draft(const Plan& plan) {
+    const auto takes_part = [&](int i) { return plan.sequences[static_cast<std::size_t>(i)] && is_read(i); };
+    int n_sequences = 0;
+    for (int i = 0; i < n_slots(); ++i)
+        n_sequences += takes_part(i) ? 1 : 0;
+    tasks_.clear();
+    for (int i = 0; i < n_slots(); ++i) {
+        desk(i).draft.clear();
+        if (!takes_part(i)) continue;
+        Sequence& sequence = *plan.sequences[static_cast<std::size_t>(i)];
+        const Request& request = sequence.request();
+        sequence.rule.set_company({n_sequences - 1, n_sequences});
+        if (!parts_.drafter || request.plain) continue;
+        tasks_.push_back({i,
+                          {sequence.tokens(),
+                           most_drafted(sequence, n_sequences),
+                           &request,
+                           {options_.acceptance.kind, request.sampling.seed, request.sequence_key},
+                           desk(i).target_hidden},
+                          &sequence.rule,
+                          &desk(i).draft});
+    }
+    if (!tasks_.empty()) parts_.drafter->draft(tasks_);
     const double seconds = lap();
     drafted_at_ = lap_began_;
-    sequence.stats.seconds.entropy += draft_.entropy_seconds;
-    sequence.stats.seconds.draft += seconds - draft_.entropy_seconds;
+    for (int i = 0; i < n_slots(); ++i) {
+        if (!takes_part(i)) continue;
+        StepSeconds& steps = plan.sequences[static_cast<std::size_t>(i)]->stats.seconds;
+        steps.entropy += desk(i).draft.entropy_seconds;
+        steps.draft += seconds / n_sequences - desk(i).draft.entropy_seconds;
+    }
+}
+
+// One token is said after the drafted ones: the last that budget and context leave is never drafted. The rows of a
+// pass are shared out among its sequences.
+int Round::most_drafted(const Sequence& sequence, int n_sequences) const {
+    const int context_left = config().max_positions - static_cast<int>(sequence.tokens().size());
+    const int left = std::min(sequence.remaining_tokens(), context_left) - 1;
+    return std::min({options_.stop_rule.max_tokens, left, model::Decoder::kMostRows / n_sequences - 1});
 }
 
 // ---- 2. announce ----
 
 void Round::announce(const Plan& plan) {
-    if (parts_.layout->is_coordinator()) {
+    if (is_coordinator()) {
         packet_.clear();
         PacketHeader& header = packet_.header();
         header.command = plan.command;
+        header.slot = static_cast<std::uint8_t>(plan.slot);
         header.round = round_;
-        header.checksum = slot_.checksum;
-        SlotHeader& slot = packet_.slot(kSlot);
-        slot.state = slot_.state;
+        header.checksum = checksum();
+        for (int i = 0; i < n_slots(); ++i)
+            packet_.slot(i).state = slot(i).state;
         if (plan.command == Command::admit)
-            header.admission_bytes = static_cast<std::uint32_t>(pack_admission(plan.sequence->request()).size());
+            header.admission_bytes = static_cast<std::uint32_t>(
+                pack_admission(plan.sequences[static_cast<std::size_t>(plan.slot)]->request()).size());
         if (plan.command == Command::prefill)
-            header.prefill_rows = static_cast<std::uint32_t>(std::min(prefill_left(), parts_.target->most_rows()));
-        if (plan.command == Command::round) {
-            slot.n_committed = static_cast<std::uint8_t>(plan.sequence->verdict.accepted);
-            slot.next_token = plan.sequence->tokens().back();
-            slot.n_drafted = static_cast<std::uint8_t>(draft_.tokens.size());
-            slot.draft_end = draft_.end;
-            std::copy(draft_.tokens.begin(), draft_.tokens.end(), packet_.tokens(kSlot).begin());
-            std::copy(draft_.parents.begin(), draft_.parents.end(), packet_.parents(kSlot).begin());
-        }
+            header.prefill_rows =
+                static_cast<std::uint32_t>(std::min(prefill_left(plan.slot), model::Decoder::kMostRows));
+        for (int i = 0; i < n_slots() && plan.command == Command::round; ++i)
+            if (is_read(i)) announce_slot(i, *plan.sequences[static_cast<std::size_t>(i)]);
     }
     parts_.replica->broadcast(packet_.bytes().data(), packet_.bytes().size(), dist::RankLayout::kCoordinatorReplicaRank,
-                              dist::Deadline::after_seconds(options_.timeout_seconds));
+                              deadline());
     check_packet();
     ++round_;
 }
 
+void Round::announce_slot(int index, const Sequence& sequence) {
+    const Draft& draft = desk(index).draft;
+    SlotHeader& header = packet_.slot(index);
+    header.state = SlotState::decoding;
+    header.n_committed = static_cast<std::uint8_t>(sequence.verdict.accepted);
+    header.next_token = sequence.tokens().back();
+    header.n_drafted = static_cast<std::uint8_t>(draft.tokens.size());
+    header.draft_end = draft.end;
+    std::copy(draft.tokens.begin(), draft.tokens.end(), packet_.tokens(index).begin());
+    std::copy(draft.parents.begin(), draft.parents.end(), packet_.parents(index).begin());
+}
+
 // A rank that holds something else than the coordinator must not go on: its text would be another.
 void Round::check_packet() const {
-    const std::string reason = packet_.why_unexpected(round_, slot_.checksum);
+    const std::string reason = packet_.why_unexpected(round_, checksum());
     if (!reason.empty()) throw RoundError(reason + "; this rank is out of step with the coordinator", round_, step_);
-    if (packet_.slot(kSlot).n_committed > slot_.announced.size())
-        throw RoundError("the announced commit is longer than the draft before it", round_, step_);
+    const PacketHeader& header = packet_.header();
+    if (header.command == Command::prefill && static_cast<int>(header.prefill_rows) > prefill_left(header.slot))
+        throw RoundError("more is to be read than the prompt has left", round_, step_);
+    for (int i = 0; i < n_slots() && header.command == Command::round; ++i) {
+        if (packet_.slot(i).state != SlotState::decoding) continue;
+        if (!is_read(i)) throw RoundError("a sequence is to be decoded that is not yet read", round_, step_);
+        if (packet_.slot(i).n_committed > slot(i).announced.size())
+            throw RoundError("the announced commit is longer than the draft before it", round_, step_);
+    }
+}
+
+std::uint64_t Round::checksum() const {
+    std::uint64_t sum = 0;
+    for (const Slot& each : slots_)
+        sum = hash_bytes(&each.checksum, sizeof each.checksum, sum);
+    return sum;
 }
 
 // ---- 5. commit, as the next announce brings it ----
@@ -156,120 +203,167 @@ void Round::check_packet() const {
 // Drafted tokens that stood become text, then the token said after them; the caches forget the others.
 void Round::commit() {
     if (packet_.header().command != Command::round) return;
-    const SlotHeader& header = packet_.slot(kSlot);
-    const bool first_round = slot_.state == SlotState::prefilling;
-    slot_.state = SlotState::decoding;
-    if (first_round) return; // the next token is the prompt's last
-    for (int i = 0; i < header.n_committed; ++i)
-        append(slot_, slot_.announced[static_cast<std::size_t>(i)]);
-    append(slot_, header.next_token);
-    parts_.target->cache().truncate(kSlot, static_cast<int>(slot_.tokens.size()) - 1);
+    for (int i = 0; i < n_slots(); ++i) {
+        const SlotHeader& header = packet_.slot(i);
+        if (header.state != SlotState::decoding) continue;
+        Slot& own = slot(i);
+        const bool first_round = own.state == SlotState::prefilling;
+        own.state = SlotState::decoding;
+        if (first_round) continue; // the next token is the prompt's last
+        for (int k = 0; k < header.n_committed; ++k)
+            append(own, own.announced[static_cast<std::size_t>(k)]);
+        append(own, header.next_token);
+        own.cached = static_cast<int>(own.tokens.size()) - 1;
+        if (parts_.target) parts_.target->cache().truncate(i, own.cached);
+    }
 }
 
-void Round::append(Slot& slot, TokenId token) const {
-    slot.tokens.push_back(token);
-    slot.checksum = hash_bytes(&token, sizeof token, slot.checksum);
+void Round::append(Slot& to, TokenId token) const {
+    to.tokens.push_back(token);
+    to.checksum = hash_bytes(&token, sizeof token, to.checksum);
 }
 
-// ---- around the rounds: admission and prefill ----
+// ---- around the rounds: admission, prefill, retirement ----
 
 // One further broadcast of the length the packet states: prompt and the options that ranks act on.
 void Round::admit(const Plan& plan) {
     enter("admit");
+    const int index = packet_.header().slot;
     std::vector<std::byte> bytes(packet_.header().admission_bytes);
-    if (parts_.layout->is_coordinator()) bytes = pack_admission(plan.sequence->request());
-    parts_.replica->broadcast(bytes.data(), bytes.size(), dist::RankLayout::kCoordinatorReplicaRank,
-                              dist::Deadline::after_seconds(options_.timeout_seconds));
+    if (is_coordinator()) bytes = pack_admission(plan.sequences[static_cast<std::size_t>(index)]->request());
+    parts_.replica->broadcast(bytes.data(), bytes.size(), dist::RankLayout::kCoordinatorReplicaRank, deadline());
     const Request request = unpack_admission(bytes);
-    row_gather_.begin_sequence(request);
-    target_hidden_.clear();
-    slot_ = {};
-    slot_.state = SlotState::prefilling;
-    slot_.checksum = request.sequence_key;
+    row_gather_.slot(index).begin_sequence(request);
+    desk(index) = {};
+    Slot& own = slot(index) = {};
+    own.state = SlotState::prefilling;
+    own.checksum = request.sequence_key;
     for (const TokenId token : request.prompt)
-        append(slot_, token);
-    parts_.target->cache().truncate(kSlot, 0);
+        append(own, token);
+    if (parts_.target) parts_.target->cache().truncate(index, 0);
 }
 
-int Round::prefill_left() const {
-    if (slot_.state != SlotState::prefilling) return 0;
-    return static_cast<int>(slot_.tokens.size()) - 1 - parts_.target->cache().length(kSlot);
+int Round::prefill_left(int index) const {
+    if (slot(index).state != SlotState::prefilling) return 0;
+    return static_cast<int>(slot(index).tokens.size()) - 1 - slot(index).cached;
 }
 
 void Round::prefill() {
     enter("prefill");
-    const int cached = parts_.target->cache().length(kSlot);
+    const int index = packet_.header().slot;
+    Slot& own = slot(index);
     rows_.clear();
     for (int i = 0; i < static_cast<int>(packet_.header().prefill_rows); ++i)
-        rows_.push_back({slot_.tokens[static_cast<std::size_t>(cached + i)], kSlot, cached + i, i - 1});
-    parts_.target->forward({.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
+        rows_.push_back({own.tokens[static_cast<std::size_t>(own.cached + i)], index, own.cached + i, i - 1});
+    own.cached += static_cast<int>(rows_.size());
+    if (parts_.target)
+        parts_.target->forward({.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
+}
+
+void Round::retire() {
+    slot(packet_.header().slot) = {};
 }
 
 // ---- 3. score ----
 
-// Rows of the pass: the next token, then the drafted ones.
+// Rows of the pass, sequence by sequence: the next token, then the drafted ones.
 void Round::score() {
-    const SlotHeader& header = packet_.slot(kSlot);
-    const auto drafted = packet_.tokens(kSlot).first(header.n_drafted);
-    slot_.announced.assign(drafted.begin(), drafted.end());
-    const int base = static_cast<int>(slot_.tokens.size()) - 1;
-    rows_.assign(1, {slot_.tokens.back(), kSlot, base, -1});
-    logit_rows_.assign(1, 0);
-    for (int i = 0; i < header.n_drafted; ++i) {
-        rows_.push_back({drafted[static_cast<std::size_t>(i)], kSlot, base + 1 + i,
-                         packet_.parents(kSlot)[static_cast<std::size_t>(i)] + 1});
-        logit_rows_.push_back(i + 1);
+    rows_.clear();
+    for (int i = 0; i < n_slots(); ++i) {
+        const SlotHeader& header = packet_.slot(i);
+        if (header.state != SlotState::decoding) continue;
+        Slot& own = slot(i);
+        const auto drafted = packet_.tokens(i).first(header.n_drafted);
+        own.announced.assign(drafted.begin(), drafted.end());
+        const int base = static_cast<int>(own.tokens.size()) - 1, first = static_cast<int>(rows_.size());
+        sequences_.push_back({i, &scores_, rows_.size(), own.tokens, own.announced});
+        rows_.push_back({own.tokens.back(), i, base, -1});
+        for (int k = 0; k < header.n_drafted; ++k)
+            rows_.push_back({drafted[static_cast<std::size_t>(k)], i, base + 1 + k,
+                             first + packet_.parents(i)[static_cast<std::size_t>(k)] + 1});
     }
+    if (!parts_.target) return;
+    logit_rows_.resize(rows_.size());
+    std::iota(logit_rows_.begin(), logit_rows_.end(), 0);
+    scores_ = parts_.target->forward({.rows = rows_,
+                                      .logit_rows = logit_rows_,
+                                      .hidden_layers = hidden_layers_,
+                                      .mask = model::Mask::causal,
+                                      .summary = row_gather_.summary(sequences_),
+                                      .summary_vocab = options_.vocab_size});
 }
 
-// Between rounds a status word alone.
-void Round::gather(const model::PassResult* scores, const volatile int& stop_signal) {
-    const std::uint64_t status = stop_signal != 0 ? kSignalSeen : 0;
-    row_gather_.gather(status, {scores, slot_.tokens, slot_.announced},
-                       dist::Deadline::after_seconds(options_.timeout_seconds));
-    if (parts_.layout->is_coordinator()) signal_seen_ = signal_seen_ || row_gather_.any_status(kSignalSeen);
+// Between rounds a status word alone. A drafter that holds no target drafts ahead until the others have scored.
+void Round::gather(const volatile int& stop_signal) {
+    row_gather_.start(stop_signal != 0 ? kSignalSeen : 0, sequences_);
+    if (is_coordinator() && !parts_.target) draft_ahead();
+    row_gather_.finish(deadline());
+    if (is_coordinator()) signal_seen_ = signal_seen_ || row_gather_.any_status(kSignalSeen);
+}
+
+void Round::draft_ahead() {
+    if (sequences_.size() != 1 || tasks_.size() != 1) return;
+    parts_.drafter->draft_ahead(tasks_.front(), [this] { return row_gather_.has_arrived(); });
 }
 
 // ---- 4. decide ----
 
-void Round::decide(Sequence& sequence) {
+void Round::decide(const Plan& plan) {
+    for (const RankRows& rows : sequences_) {
+        Sequence& sequence = *plan.sequences[static_cast<std::size_t>(rows.slot)];
+        decide(sequence, rows);
+        keep_hidden(rows, sequence.verdict.accepted);
+    }
+}
+
+void Round::decide(Sequence& sequence, const RankRows& rows) {
+    const Draft& draft = desk(rows.slot).draft;
     Judged judged;
     try {
-        judged = judge_.judge(row_gather_, draft_, sequence.request(), sequence.tokens().size());
+        judged = judge_.judge(row_gather_.slot(rows.slot), draft, sequence.request(), sequence.tokens().size());
     } catch (const NothingToSay& nothing) { // of this text alone: the others go on
         sequence.verdict = {};
         return sequence.fail(nothing.what());
     }
-    const int drafted = static_cast<int>(draft_.tokens.size()), accepted = judged.verdict.accepted;
+    const int drafted = static_cast<int>(draft.tokens.size()), accepted = judged.verdict.accepted;
     sequence.verdict = judged.verdict;
     sequence.logit_margins.insert(sequence.logit_margins.end(), judged.margins.begin(), judged.margins.end());
     Stats& stats = sequence.stats;
-    stats.count_round(drafted, accepted, draft_.passes);
-    stats.count_entropies(draft_.entropies_nats, accepted);
+    stats.count_round(drafted, accepted, draft.passes);
+    stats.count_entropies(draft.entropies_nats, accepted);
     stats.overlap += judged.overlap;
     stats.overlaps += judged.overlaps;
-    add_levels(stats.levels, draft_.levels);
+    add_levels(stats.levels, draft.levels);
     if (!sequence.request().plain) // a replay teaches nothing of drafting
-        sequence.rule.end_round({drafted, accepted, is_cut_short(draft_.end), draft_.seconds + draft_.entropy_seconds,
-                                 parts_.clock->now_seconds() - drafted_at_});
-    std::vector<TokenId> said(draft_.tokens.begin(), draft_.tokens.begin() + accepted);
+        sequence.rule.end_round({drafted, accepted, is_cut_short(draft.end), draft.seconds + draft.entropy_seconds,
+                                 parts_.clock->now_seconds() - drafted_at_, company_of(rows)});
+    std::vector<TokenId> said(draft.tokens.begin(), draft.tokens.begin() + accepted);
     said.push_back(judged.verdict.next_token);
-    sequence.say(said, parts_.target->config().eos_token_ids, parts_.target->config().max_positions);
+    sequence.say(said, config().eos_token_ids, config().max_positions);
 }
 
-RoundTrace Round::trace(const Sequence& sequence) const {
-    return {round_ - 1,       rows_.front().position + 1, &draft_,
-            sequence.verdict, drafted_at_ - step_began_,  lap_began_ - drafted_at_};
+Company Round::company_of(const RankRows& rows) const {
+    return {static_cast<int>(rows_.size() - rows.count()), static_cast<int>(sequences_.size())};
+}
+
+RoundTrace Round::trace(int index, const Sequence& sequence) const {
+    return {round_ - 1,
+            static_cast<int>(slot(index).tokens.size()),
+            &desks_[static_cast<std::size_t>(index)].draft,
+            sequence.verdict,
+            drafted_at_ - step_began_,
+            lap_began_ - drafted_at_};
 }
 
 // Of every layer that the drafter asked for, the target's state at the last row that stands: for the next draft.
-void Round::keep_hidden(std::span<const float> hidden, int accepted) {
-    const auto width = static_cast<std::size_t>(parts_.target->config().hidden_size);
-    target_hidden_.clear();
+void Round::keep_hidden(const RankRows& rows, int accepted) {
+    const auto width = static_cast<std::size_t>(config().hidden_size);
+    std::vector<float>& kept = desk(rows.slot).target_hidden;
+    kept.clear();
     for (std::size_t layer = 0; layer < hidden_layers_.size(); ++layer) {
-        const std::span<const float> row =
-            hidden.subspan((layer * rows_.size() + static_cast<std::size_t>(accepted)) * width, width);
-        target_hidden_.insert(target_hidden_.end(), row.begin(), row.end());
+        const std::size_t row = layer * rows_.size() + rows.first + static_cast<std::size_t>(accepted);
+        const std::span<const float> from = scores_.hidden.subspan(row * width, width);
+        kept.insert(kept.end(), from.begin(), from.end());
     }
 }
 
@@ -278,6 +372,24 @@ double Round::lap() {
     const double seconds = now - lap_began_;
     lap_began_ = now;
     return seconds;
+}
+
+// Among the sequences of the round, or to the one that the command concerns.
+void Round::share_out(const Plan& plan, double StepSeconds::*step) {
+    if (!is_coordinator()) return;
+    const double seconds = lap();
+    const auto add = [&](int index, double part) {
+        if (Sequence* sequence = plan.sequences[static_cast<std::size_t>(index)]) sequence->stats.seconds.*step += part;
+    };
+    if (packet_.header().command != Command::round) {
+        if (!plan.sequences.empty()) add(plan.slot, seconds);
+        return;
+    }
+    int n_sequences = 0;
+    for (int i = 0; i < n_slots(); ++i)
+        n_sequences += packet_.slot(i).state == SlotState::decoding ? 1 : 0;
+    for (int i = 0; i < n_slots(); ++i)
+        if (packet_.slot(i).state == SlotState::decoding) add(i, seconds / n_sequences);
 }
 
 } // namespace entrodraft::spec

@@ -4,6 +4,7 @@
 // No collective stands behind anything but that packet. Called by the engine (generate.cpp) only.
 #pragma once
 
+#include "entrodraft/spec/batch_drafter.h"
 #include "entrodraft/spec/generate.h"
 #include "entrodraft/spec/judge.h"
 #include "entrodraft/spec/packet.h"
@@ -17,27 +18,28 @@
 
 namespace entrodraft::spec {
 
-// What the coordinator wants done next. `sequence` is the one concerned; null for idle, stop and interrupt.
+// What the coordinator wants done next.
 struct Plan {
     Command command = Command::stop;
-    Sequence* sequence = nullptr;
+    int slot = 0;                         // of admit, prefill, retire
+    std::span<Sequence* const> sequences; // [n_slots]; null: the slot is empty
 };
 
 class Round {
   public:
     Round(const EngineOptions& options, const EngineParts& parts);
 
-    // One command of the protocol, on every rank: a round, or one of the steps around it (admit, prefill, retire,
-    // idle, stop, interrupt). `plan` counts on the coordinator only. Returns what was announced. Throws RoundError.
-    // Collective over the replica.
+    // One command of the protocol, on every rank: a round of all sequences that are read, or one of the steps around it
+    // (admit, prefill, retire, idle, stop, interrupt). `plan` counts on the coordinator only. Returns what was
+    // announced. Throws RoundError. Collective over the replica.
     Command step(const Plan& plan, const volatile int& stop_signal);
 
     // Whether a rank reported a signal in the last gather. Coordinator only.
     bool signal_seen() const { return signal_seen_; }
-    // Prompt tokens the target has yet to read before the first round. The same on every rank.
-    int prefill_left() const;
-    // The last round, as it went. Coordinator only, until the next step.
-    RoundTrace trace(const Sequence& sequence) const;
+    // Prompt tokens that the target has yet to read before the slot's first round. The same on every rank.
+    int prefill_left(int slot) const;
+    // The last round of the sequence in the slot, as it went. Coordinator only, until the next step.
+    RoundTrace trace(int slot, const Sequence& sequence) const;
 
   private:
     // What every rank holds of a sequence: enough to check the next packet and to score.
@@ -46,31 +48,55 @@ class Round {
         std::vector<TokenId> tokens;    // committed; the last one is the next token
         std::vector<TokenId> announced; // drafted tokens of the round before, of which some stand
         std::uint64_t checksum = 0;     // of tokens
+        int cached = 0;                 // tokens that the target has read
+    };
+    // What the coordinator alone has of it.
+    struct Desk {
+        Draft draft;
+        std::vector<float> target_hidden; // [hidden_layers][hidden_size] at the last row that stood; empty at first
     };
 
     void walk(const Plan& plan, const volatile int& stop_signal);
-    void draft(Sequence& sequence);
+    void draft(const Plan& plan);
     void announce(const Plan& plan);
     void score();
-    void decide(Sequence& sequence);
+    void decide(const Plan& plan);
     void commit();
 
     void admit(const Plan& plan);
     void prefill();
-    void gather(const model::PassResult* scores, const volatile int& stop_signal);
+    void retire();
+    void gather(const volatile int& stop_signal);
+    void draft_ahead();
+
+    bool is_coordinator() const { return parts_.layout->is_coordinator(); }
+    const model::ModelConfig& config() const { return *parts_.target_config; }
+    int n_slots() const { return static_cast<int>(slots_.size()); }
+    Slot& slot(int index) { return slots_[static_cast<std::size_t>(index)]; }
+    const Slot& slot(int index) const { return slots_[static_cast<std::size_t>(index)]; }
+    Desk& desk(int index) { return desks_[static_cast<std::size_t>(index)]; }
+    dist::Deadline deadline() const { return dist::Deadline::after_seconds(options_.timeout_seconds); }
+    bool is_read(int index) const { return slot(index).state != SlotState::empty && prefill_left(index) == 0; }
+    int most_drafted(const Sequence& sequence, int n_sequences) const;
+    std::uint64_t checksum() const;
+    void announce_slot(int index, const Sequence& sequence);
     void check_packet() const;
-    void keep_hidden(std::span<const float> hidden, int accepted);
+    void decide(Sequence& sequence, const RankRows& rows);
+    Company company_of(const RankRows& rows) const;
+    void keep_hidden(const RankRows& rows, int accepted);
     void append(Slot& slot, TokenId token) const;
-    double lap(); // seconds since the last lap
+    double lap();                                                // seconds since the last lap
+    void share_out(const Plan& plan, double StepSeconds::*step); // the last lap, among the round's sequences
     void enter(const char* step) { step_ = step; }
 
     EngineOptions options_;
     EngineParts parts_;
+    RowSetting row_setting_;
     RowGather row_gather_;
     Judge judge_;
     Packet packet_;
-    Draft draft_;
-    Slot slot_;
+    std::vector<Slot> slots_;
+    std::vector<Desk> desks_;
     std::uint64_t round_ = 0; // number of the next packet
     const char* step_ = "start";
     double lap_began_ = 0;
@@ -78,10 +104,12 @@ class Round {
     double drafted_at_ = 0; // when this round's drafting ended
     bool signal_seen_ = false;
 
-    std::vector<model::Row> rows_;
-    std::vector<int> logit_rows_;
-    std::vector<int> hidden_layers_;   // that the drafter wants of the target
-    std::vector<float> target_hidden_; // [hidden_layers][hidden_size] at the last row that stood; empty before a round
+    std::vector<DraftTask> tasks_;    // of this round, by slot
+    std::vector<model::Row> rows_;    // of this pass
+    std::vector<int> logit_rows_;     // of this pass
+    std::vector<RankRows> sequences_; // of this round: those scored, by slot
+    model::PassResult scores_;        // of this pass
+    std::vector<int> hidden_layers_;  // that the drafter wants of the target
 };
 
 } // namespace entrodraft::spec

@@ -218,7 +218,11 @@ double StopRule::rate() const {
     double tokens = 1, product = 1;
     for (const double acceptance : acceptances_)
         tokens += product *= acceptance;
-    return tokens / (gain_->draft_seconds(passes_) + gain_->target_seconds(drafted_ + 1));
+    return tokens / (gain_->draft_seconds(passes_) + target_seconds(drafted_ + 1) / company_.sequences);
+}
+
+double StopRule::target_seconds(int rows) const {
+    return gain_->target_seconds(rows + company_.rows_beside);
 }
 
 // Whether another pass pays if each token to come stands with probability `acceptance`.
@@ -228,8 +232,8 @@ bool StopRule::another_pays(const PassCost& cost, double acceptance) const {
     for (int k = drafted_ + 1; k <= options_.max_tokens; ++k) {
         tokens += product *= acceptance;
         const double passes = passes_ + std::max(cost.next, (k - drafted_) * cost.each);
-        const double seconds = gain_->draft_seconds(passes) - gain_->draft_seconds(passes_) +
-                               gain_->target_seconds(k + 1) - gain_->target_seconds(drafted_ + 1);
+        const double seconds = gain_->draft_seconds(passes) - gain_->draft_seconds(passes_) + target_seconds(k + 1) -
+                               target_seconds(drafted_ + 1);
         if (tokens > needed * seconds) return true;
     }
     return false;
@@ -245,7 +249,7 @@ bool StopRule::wants_probe(const PassCost& cost) const {
 
 // Whether the token just drafted is worth its row in the target's pass.
 bool StopRule::last_pays() const {
-    const double seconds = gain_->target_seconds(drafted_ + 1) - gain_->target_seconds(drafted_);
+    const double seconds = target_seconds(drafted_ + 1) - target_seconds(drafted_);
     return probability_that_all_stand() > rate() * seconds;
 }
 
@@ -262,7 +266,7 @@ void StopRule::end_round(const RoundFeedback& feedback) {
     if (options_.kind == StopRuleKind::expected_gain) {
         const auto drafted = std::min(tokens_.size(), static_cast<std::size_t>(feedback.drafted));
         gain_->learn({std::span(tokens_).first(drafted), luck_, feedback.accepted, passes_, feedback.draft_seconds,
-                      feedback.target_seconds});
+                      feedback.target_seconds, feedback.company});
         update_luck(static_cast<std::size_t>(feedback.accepted), drafted);
         if (probes_ || feedback.drafted > 0) gain_->drafted(probes_);
         if (feedback.drafted > 0)

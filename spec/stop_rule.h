@@ -81,6 +81,7 @@ struct RoundFeedback {
     bool cut_short = false; // by budget, context or end of text: k and lambda stay as they are
     double draft_seconds = 0;
     double target_seconds = 0; // of everything in the round but drafting
+    Company company = {};           // of the target's pass
 };
 
 enum class Judgement {
@@ -100,6 +101,8 @@ class StopRule {
     bool needs_distribution() const;
     void begin_sequence(); // per-sequence state starts afresh
     void begin_round();
+    // Of the pass to come, as far as is known; it stands until it is set again. Local.
+    void set_company(const Company& company) { company_ = company; }
     // Whether another draft pass is worth its time; to be asked before each. Only expected-gain ever says no. Local.
     bool wants_another(const PassCost& cost = {});
     // To be asked once after each drafted token. Local.
@@ -114,6 +117,7 @@ class StopRule {
     bool entropy_fires() const;
     double probability_that_all_stand() const;
     double rate() const;
+    double target_seconds(int rows) const; // of a pass with so many rows of this sequence
     bool another_pays(const PassCost& cost, double acceptance) const;
     bool wants_probe(const PassCost& cost) const;
     bool last_pays() const;
@@ -125,6 +129,7 @@ class StopRule {
     std::vector<DraftedToken> tokens_; // of this drafting phase
     std::vector<double> acceptances_;  // expected-gain: a_t
     double luck_ = 0;                  // expected-gain: how much better tokens stand in this text than expected
+    Company company_;                  // of the pass to come
     int drafted_ = 0;                  // t
     double passes_ = 0;                // draft passes of this drafting phase
     int k_ = 0;                        // constant's length, heuristic's and adaptive's current one

@@ -25,6 +25,7 @@ struct RunOptions {
     bool record_margins = false;
     double timeout_seconds = 60;
     int vocab_size = 0;                              // tokens that count; 0: all that both models know
+    int n_slots = 1;                                 // sequences decoded together
     std::optional<spec::Costs> costs = std::nullopt; // for expected-gain; none: measured
 };
 
@@ -38,15 +39,39 @@ inline spec::ChoiceSetting choice_of(const spec::Request& request,
     return {acceptance, request.sampling.seed, request.sequence_key};
 }
 
-// Target cut over `tp`, draft on this rank alone; `replica` and `tp` null: this rank alone.
+// A drafter that somebody else owns.
+class BorrowedDrafter final : public spec::Drafter {
+  public:
+    explicit BorrowedDrafter(spec::Drafter& inner) : inner_(inner) {}
+    std::string name() const override { return inner_.name(); }
+    std::vector<int> hidden_layers() const override { return inner_.hidden_layers(); }
+    std::size_t weight_bytes() const override { return inner_.weight_bytes(); }
+    void begin_sequence(const spec::Request& request) override { inner_.begin_sequence(request); }
+    void prefill(std::span<const TokenId> prompt) override { inner_.prefill(prompt); }
+    void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
+        inner_.draft(request, rule, draft);
+    }
+
+  private:
+    spec::Drafter& inner_;
+};
+
+inline std::unique_ptr<spec::BatchDrafter> alone(spec::Drafter& drafter) {
+    std::vector<std::unique_ptr<spec::Drafter>> drafters;
+    drafters.push_back(std::make_unique<BorrowedDrafter>(drafter));
+    return spec::make_turns_drafter(std::move(drafters));
+}
+
+// Target cut over `tp`, draft on this rank alone; `replica` and `tp` null: this rank alone. Both hold as many sequences
+// as target_options.decoder.n_slots says. A dedicated drafter has the target too, but its engine does not know.
 class TestPair {
   public:
     TestPair(const std::filesystem::path& target_directory, const std::filesystem::path& draft_directory,
-             const TestModelOptions& target_options = {}, dist::Communicator* replica_ranks = nullptr)
-        : target(target_directory, target_options),
-          draft(draft_directory, {.threads = 1, .max_positions = target_options.max_positions}),
+             const TestModelOptions& target_options = {}, dist::Communicator* replica_ranks = nullptr,
+             dist::DraftPlacement placement = dist::DraftPlacement::colocated)
+        : target(target_directory, target_options), draft(draft_directory, draft_options(target_options)),
           tokenizer(model::Tokenizer::open(target_directory)), replica(replica_ranks ? replica_ranks : &target.self),
-          layout(dist::make_layout(replica->rank(), replica->size(), 1, dist::DraftPlacement::colocated)) {}
+          layout(dist::make_layout(replica->rank(), replica->size(), 1, placement)) {}
 
     int vocab_size() const { return std::min(target.config.vocab_size, tokenizer.size()); }
 
@@ -59,42 +84,55 @@ class TestPair {
         return limits;
     }
 
+    // The engine's drafter is `drafter`, which outlives it; null: plain decoding.
     std::unique_ptr<spec::Engine> engine(const RunOptions& options, spec::Drafter* drafter) {
+        drafting_ = drafter ? alone(*drafter) : nullptr;
+        return engine(options, drafting_.get());
+    }
+    std::unique_ptr<spec::Engine> engine(const RunOptions& options, spec::BatchDrafter* drafter) {
         spec::EngineOptions engine_options;
         engine_options.acceptance = {options.acceptance, options.lenience, {}};
         engine_options.stop_rule = options.rule;
+        engine_options.n_slots = options.n_slots;
         engine_options.vocab_size = options.vocab_size > 0 ? options.vocab_size : vocab_size();
         engine_options.costs = options.costs;
         engine_options.record_margins = options.record_margins;
         engine_options.timeout_seconds = options.timeout_seconds;
         const bool coordinates = layout.is_coordinator();
         return std::make_unique<spec::Engine>(
-            engine_options, spec::EngineParts{&layout, replica, &target.decoder, coordinates ? drafter : nullptr,
-                                              coordinates ? &tokenizer : nullptr, &clock});
+            engine_options,
+            spec::EngineParts{&layout, replica, layout.holds_target() ? &target.decoder : nullptr,
+                              coordinates ? drafter : nullptr, coordinates ? &tokenizer : nullptr, &clock,
+                              &target.config, static_cast<double>(target.decoder.weight_bytes())});
     }
 
-    // Serves the requests; their completions in order, on the coordinator. Checks that what was streamed is the text.
+    // Serves the requests; completions in the order of their requests, on the coordinator. Checks that what was
+    // streamed is the text.
     std::vector<spec::Completion> serve(spec::Engine& engine, std::vector<spec::Request> requests,
                                         const volatile int& stop_signal, spec::RunEnd* end = nullptr) {
-        std::deque<spec::Request> waiting(requests.begin(), requests.end());
-        std::vector<spec::Completion> completions;
-        std::string streamed;
+        std::size_t next = 0;
+        std::map<std::size_t, spec::Completion> completions;
+        std::map<std::size_t, std::string> streamed;
+        const auto number_of = [](const spec::Request& request) { return std::stoul(request.id); };
         spec::EngineCallbacks callbacks;
         callbacks.next_request = [&]() -> std::optional<spec::Request> {
-            if (waiting.empty()) return std::nullopt;
-            spec::Request next = waiting.front();
-            waiting.pop_front();
-            streamed.clear();
-            return next;
+            if (next == requests.size()) return std::nullopt;
+            requests[next].id = std::to_string(next);
+            return requests[next++];
         };
-        callbacks.on_text = [&](const spec::Request&, std::string_view piece) { streamed += piece; };
-        callbacks.on_complete = [&](const spec::Request&, spec::Completion completion) {
-            EXPECT_EQ(streamed, completion.text) << "what was shown is not the text";
-            completions.push_back(std::move(completion));
+        callbacks.on_text = [&](const spec::Request& request, std::string_view piece) {
+            streamed[number_of(request)] += piece;
+        };
+        callbacks.on_complete = [&](const spec::Request& request, spec::Completion completion) {
+            EXPECT_EQ(streamed[number_of(request)], completion.text) << "what was shown is not the text";
+            EXPECT_TRUE(completions.emplace(number_of(request), std::move(completion)).second) << "served twice";
         };
         const spec::RunEnd how = engine.run(callbacks, stop_signal);
         if (end) *end = how;
-        return completions;
+        std::vector<spec::Completion> in_order;
+        for (auto& [number, completion] : completions)
+            in_order.push_back(std::move(completion));
+        return in_order;
     }
 
     // With the model drafter, or another one.
@@ -104,6 +142,11 @@ class TestPair {
         const volatile int no_signal = 0;
         return serve(*engine(options, drafter ? drafter : own.get()), std::move(requests), no_signal);
     }
+    std::vector<spec::Completion> run(std::vector<spec::Request> requests, const RunOptions& options,
+                                      spec::BatchDrafter* drafter) {
+        const volatile int no_signal = 0;
+        return serve(*engine(options, drafter), std::move(requests), no_signal);
+    }
 
     TestModel target;
     TestModel draft;
@@ -111,6 +154,16 @@ class TestPair {
     dist::SteadyClock clock;
     dist::Communicator* replica;
     dist::RankLayout layout;
+
+  private:
+    static TestModelOptions draft_options(const TestModelOptions& target_options) {
+        TestModelOptions options;
+        options.max_positions = target_options.max_positions;
+        options.decoder.n_slots = target_options.decoder.n_slots;
+        return options;
+    }
+
+    std::unique_ptr<spec::BatchDrafter> drafting_; // of the last engine
 };
 
 inline spec::Request request_of(std::vector<TokenId> prompt, int max_new_tokens, bool plain = false) {

@@ -339,7 +339,7 @@ TEST(Engine, IdlesWhileRequestsAreStillToCome) {
 
 TEST(Engine, ASignalEndsTheIdling) {
     TestPair pair(kTarget, kDraft);
-    const auto engine = pair.engine({}, nullptr);
+    const auto engine = pair.engine({}, static_cast<spec::Drafter*>(nullptr));
     volatile int signal = 0;
     int asked = 0;
     spec::EngineCallbacks callbacks;
@@ -354,7 +354,7 @@ TEST(Engine, ASignalEndsTheIdling) {
 
 TEST(Engine, ATextThatIsFinishedInTheRoundOfASignalIsStillHandedOut) {
     TestPair pair(kTarget, kDraft);
-    const auto engine = pair.engine({}, nullptr);
+    const auto engine = pair.engine({}, static_cast<spec::Drafter*>(nullptr));
     volatile int signal = 0;
     spec::RunEnd end{};
     Request request = request_of({7}, 1); // one token: no prefill, one round

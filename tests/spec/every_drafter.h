@@ -4,11 +4,13 @@
 
 #include "engine_support.h"
 
+#include "entrodraft/spec/draft_model.h"
 #include "entrodraft/spec/ngram_index.h"
 #include "entrodraft/spec/suffix_index.h"
 #include "entrodraft/spec/token_table.h"
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,29 +45,43 @@ class EveryDrafter {
             "ngram",         "suffix",       "suffix+corpus",         "bigram",      "unigram", "random",
             "bigram<random", "bigram<ngram", "bigram<unigram<random", "ngram,bigram"};
         if (has_draft)
-            all.insert(all.end(), {"model", "model<bigram", "model<ngram", "model<bigram<random", "ngram,model",
-                                   "suffix+corpus,model<bigram"});
+            all.insert(all.end(), {"model", "model together", "model<bigram", "model<ngram", "model<bigram<random",
+                                   "ngram,model", "suffix+corpus,model<bigram"});
         if (has_draft && has_other)
             all.insert(all.end(), {"other<model", "other<model<bigram", "model<other", "ngram,other<model<unigram"});
         return all;
     }
 
+    // For `n_slots` sequences: "model together" in passes that these share, any other for each of them.
+    std::unique_ptr<spec::BatchDrafter> make_batch(const std::string& name, const spec::StopRuleOptions& inner,
+                                                   int n_slots) {
+        if (name == "model together") {
+            together_.emplace(*from_.draft);
+            return spec::make_shared_passes_drafter(*together_, n_slots, from_.limits, from_.clock);
+        }
+        std::vector<std::unique_ptr<spec::Drafter>> drafters;
+        for (int slot = 0; slot < n_slots; ++slot)
+            drafters.push_back(make(name, inner, slot));
+        return spec::make_turns_drafter(std::move(drafters));
+    }
+
     // "a,b" the first of a and b that drafts; "a<b" a verifies what b drafts, under the rule `inner`; "model",
     // "bigram".
-    std::unique_ptr<spec::Drafter> make(const std::string& name, const spec::StopRuleOptions& inner) const {
+    std::unique_ptr<spec::Drafter> make(const std::string& name, const spec::StopRuleOptions& inner,
+                                        int slot = 0) const {
         if (const std::size_t comma = name.find(','); comma != std::string::npos) {
             std::vector<std::unique_ptr<spec::Drafter>> drafters;
-            drafters.push_back(make(name.substr(0, comma), inner));
-            drafters.push_back(make(name.substr(comma + 1), inner));
+            drafters.push_back(make(name.substr(0, comma), inner, slot));
+            drafters.push_back(make(name.substr(comma + 1), inner, slot));
             return spec::make_first_of_drafter(std::move(drafters));
         }
         if (const std::size_t below = name.find('<'); below != std::string::npos)
             return spec::make_cascade_drafter(
-                {source(name.substr(0, below)), make(name.substr(below + 1), inner), inner, {}}, from_.limits,
-                from_.clock);
+                {source(name.substr(0, below), slot), make(name.substr(below + 1), inner, slot), inner, {}},
+                from_.limits, from_.clock);
         if (std::unique_ptr<spec::LookupIndex> index = index_of(name))
             return spec::make_lookup_drafter(name, std::move(index), from_.limits, from_.clock);
-        return spec::make_chain_drafter(source(name), from_.limits, from_.clock);
+        return spec::make_chain_drafter(source(name, slot), from_.limits, from_.clock);
     }
 
   private:
@@ -76,10 +92,10 @@ class EveryDrafter {
         return nullptr;
     }
 
-    std::unique_ptr<spec::LogitSource> source(const std::string& name) const {
+    std::unique_ptr<spec::LogitSource> source(const std::string& name, int slot) const {
         const int vocab = from_.limits.vocab_size;
-        if (name == "model") return spec::make_model_source(*from_.draft, vocab);
-        if (name == "other") return spec::make_model_source(*from_.other, vocab);
+        if (name == "model") return spec::make_model_source(*from_.draft, vocab, slot);
+        if (name == "other") return spec::make_model_source(*from_.other, vocab, slot);
         if (name == "bigram") return spec::make_table_source(from_.table, 2, vocab);
         if (name == "unigram") return spec::make_table_source(from_.table, 1, vocab);
         if (name == "random") return spec::make_random_source(vocab);
@@ -87,6 +103,7 @@ class EveryDrafter {
     }
 
     DrafterSources from_;
+    std::optional<spec::LocalDraftModel> together_;
 };
 
 } // namespace entrodraft

@@ -89,6 +89,7 @@ struct Scale {
     int new_tokens = 0;
     std::vector<spec::StopRuleKind> rules = spec::all_stop_rules();
     bool rules_in_turn = false; // one for each request, instead of all
+    int n_slots = 1;            // sequences decoded together
 };
 
 // A pair of models over the ranks, and their plain texts of a scale.
@@ -97,7 +98,10 @@ class Exactness {
     // `third`: another draft model, beside the pair's.
     Exactness(TestPair& pair, const std::filesystem::path& third, const Scale& scale, bool gumbel)
         : pair_(pair), scale_(scale), gumbel_(gumbel), requests_(requests_of(scale.prompts, scale.new_tokens, gumbel)) {
-        if (!third.empty()) third_.emplace(third, TestModelOptions{.max_positions = pair.target.config.max_positions});
+        TestModelOptions third_options;
+        third_options.max_positions = pair.target.config.max_positions;
+        third_options.decoder.n_slots = scale.n_slots;
+        if (!third.empty()) third_.emplace(third, third_options);
         std::vector<Request> plain = requests_;
         for (Request& request : plain)
             request.plain = true;
@@ -115,14 +119,14 @@ class Exactness {
         for (const std::vector<TokenId>& text : known)
             joined.insert(joined.end(), text.begin(), text.end());
         const spec::TokenTable table = table_of(pair_.vocab_size(), known);
-        const EveryDrafter drafters({pair_.limits(), pair_.clock, &pair_.draft.decoder,
-                                     third_ ? &third_->decoder : nullptr, table, spec::index_corpus(joined)});
+        EveryDrafter drafters({pair_.limits(), pair_.clock, &pair_.draft.decoder, third_ ? &third_->decoder : nullptr,
+                               table, spec::index_corpus(joined)});
         for (const std::string& name : drafters.names())
             if (only.empty() || name == only) check(drafters, name);
     }
 
   private:
-    void check(const EveryDrafter& drafters, const std::string& name) {
+    void check(EveryDrafter& drafters, const std::string& name) {
         Outcome outcome;
         const std::size_t n_rules = scale_.rules.size();
         for (std::size_t rule = 0; rule < n_rules; ++rule) {
@@ -131,7 +135,8 @@ class Exactness {
             for (std::size_t i = 0; i < requests_.size(); ++i)
                 if (!scale_.rules_in_turn || i % n_rules == rule) served.push_back(i);
             // Inner levels by the rules in turn too, beginning with another.
-            const auto drafter = drafters.make(name, rule_of(scale_.rules[(rule + 3) % n_rules], 3, 7));
+            const auto drafter =
+                drafters.make_batch(name, rule_of(scale_.rules[(rule + 3) % n_rules], 3, 7), scale_.n_slots);
             compare(run(served, scale_.rules[rule], rule % 2 == 0, *drafter), served, outcome);
         }
         if (plain_.empty()) return; // on the other ranks
@@ -146,12 +151,13 @@ class Exactness {
     }
 
     std::vector<Completion> run(const std::vector<std::size_t>& served, spec::StopRuleKind rule, bool rejection,
-                                spec::Drafter& drafter) {
+                                spec::BatchDrafter& drafter) {
         std::vector<Request> requests;
         for (const std::size_t i : served)
             requests.push_back(requests_[i]);
         RunOptions options;
         options.rule = rule_of(rule);
+        options.n_slots = scale_.n_slots;
         options.acceptance = gumbel_ ? Acceptance::gumbel : rejection ? Acceptance::rejection : Acceptance::block;
         return pair_.run(requests, options, &drafter);
     }
@@ -184,13 +190,25 @@ class Exactness {
 
 class ExactnessOnRanks : public testing::TestWithParam<bool> {}; // whether by gumbel noise
 
-TEST_P(ExactnessOnRanks, GoldenModelsSayThePlainTextWithEveryDrafterAndRule) {
+// The target's twin serves as a middle model. Plain texts are those of sequences alone.
+void check_golden_pair(int n_slots, bool gumbel) {
     Ranks ranks;
-    TestPair pair(ranks.target, ranks.draft, ranks.options(), ranks.replica.get());
+    TestModelOptions options = ranks.options();
+    options.decoder.n_slots = n_slots;
+    TestPair pair(ranks.target, ranks.draft, options, ranks.replica.get());
     Scale scale{{}, 24};
+    scale.n_slots = n_slots;
     for (const std::size_t i : {0U, 1U, 2U, 3U, 4U, 3U})
         scale.prompts.push_back(golden_prompt(i));
-    Exactness(pair, ranks.target, scale, GetParam()).check(); // the target's twin as a middle model
+    Exactness(pair, ranks.target, scale, gumbel).check();
+}
+
+TEST_P(ExactnessOnRanks, GoldenModelsSayThePlainTextWithEveryDrafterAndRule) {
+    check_golden_pair(1, GetParam());
+}
+
+TEST_P(ExactnessOnRanks, SequencesOfABatchSayTheirPlainTextsWithEveryDrafterAndRule) {
+    check_golden_pair(4, GetParam());
 }
 
 std::filesystem::path smallest_of_demo() {
@@ -208,7 +226,9 @@ Scale demo_scale(std::size_t n_prompts, int new_tokens) {
 void check_demo_pair(const Scale& scale, bool gumbel, const std::string& only = {}) {
     Ranks ranks;
     const std::filesystem::path demo = source_directory() / "model/demo";
-    TestPair pair(demo / "target", demo / "draft", ranks.options(600), ranks.replica.get());
+    TestModelOptions options = ranks.options(600);
+    options.decoder.n_slots = scale.n_slots;
+    TestPair pair(demo / "target", demo / "draft", options, ranks.replica.get());
     EXPECT_FALSE(scale.prompts.empty());
     Exactness(pair, smallest_of_demo(), scale, gumbel).check(only);
 }

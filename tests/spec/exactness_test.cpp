@@ -185,7 +185,7 @@ TEST_F(EngineExactness, ChiSquareSeesThatTypicalAcceptanceIsLossy) {
 
 double toy_z(spec::Drafter& drafter, const spec::StopRuleOptions& rule, Acceptance acceptance, std::size_t length,
              int texts, const ToyModel& target, const Tokens& prompt = kPrompt) {
-    spec::GainModel gain({rule.max_tokens, 0.1, kCosts});
+    spec::GainModel gain({rule.max_tokens + 1, 0.1, kCosts});
     spec::ToyRounds rounds(target, drafter, rule, acceptance, &gain, prompt);
     const double z =
         spec::chi_square_z(target, length, texts, [&](std::uint64_t key) { return rounds.text(length, key); });

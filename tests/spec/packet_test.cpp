@@ -119,14 +119,15 @@ TEST(Packet, SaysWhichFieldIsUnexpected) {
     says("parent -2", [](Packet& p) { p.parents(1)[0] = -2; });
 }
 
-TEST(Packet, ChecksTheFirstRoundOfASequenceToo) {
+TEST(Packet, ChecksTheTokensOfSequencesThatAreDecodedOnly) {
     Packet packet = example();
-    packet.slot(1).state = SlotState::prefilling; // until this packet's commit
     EXPECT_EQ(packet.why_unexpected(9, 77), "");
     packet.tokens(1)[2] = -5;
     EXPECT_NE(packet.why_unexpected(9, 77), "");
-    packet.slot(1).state = SlotState::empty;
-    EXPECT_EQ(packet.why_unexpected(9, 77), "");
+    for (const SlotState state : {SlotState::empty, SlotState::prefilling}) {
+        packet.slot(1).state = state;
+        EXPECT_EQ(packet.why_unexpected(9, 77), "");
+    }
 }
 
 TEST(Packet, AcceptsWhatItDoesNotUse) {

@@ -93,18 +93,21 @@ class OneRanksGather : public testing::Test {
 
     // The rows' logits, [3][512], before processing; `gather` has them.
     std::vector<float> gather(spec::RowGather& gather, const spec::Request& request, std::uint64_t status = 0) {
-        gather.begin_sequence(request);
+        gather.slot(0).begin_sequence(request);
         target_.decoder.cache().truncate(0, static_cast<int>(prompt_.size()) - 1);
         const std::vector<TokenId> tokens = {prompt_.back(), drafted_[0], drafted_[1]};
         const std::vector<model::Row> rows = target_.chain(tokens);
         const std::vector<int> logit_rows = TestModel::all_of(rows.size());
+        spec::RankRows handed = {0, nullptr, 0, prompt_, drafted_};
         const model::PassResult scores = target_.decoder.forward({.rows = rows,
                                                                   .logit_rows = logit_rows,
                                                                   .hidden_layers = {},
                                                                   .mask = model::Mask::causal,
-                                                                  .summary = gather.summary(),
+                                                                  .summary = gather.summary(std::span(&handed, 1)),
                                                                   .summary_vocab = kKnown});
-        gather.gather(status, {&scores, prompt_, drafted_}, dist::Deadline::after_seconds(10));
+        handed.scores = &scores;
+        gather.start(status, std::span(&handed, 1));
+        gather.finish(dist::Deadline::after_seconds(10));
         std::vector<float> logits;
         for (std::size_t row = 0; row < 3; ++row) {
             const auto from = scores.logits.subspan(row * scores.logits_stride, 512);
@@ -120,15 +123,15 @@ class OneRanksGather : public testing::Test {
         return made;
     }
     spec::RowGather gather_of(Acceptance acceptance, bool record_margins = false) {
-        spec::JudgingOptions options = judging(acceptance);
-        options.vocab_size = kKnown;
-        options.record_margins = record_margins;
-        return {options, layout_, target_.self, target_.decoder};
+        setting_ = {judging(acceptance), &target_.config, &target_.decoder, 1, 0, 512};
+        setting_.options.vocab_size = kKnown;
+        setting_.options.record_margins = record_margins;
+        return {setting_, target_.self, 1};
     }
 
     static constexpr int kKnown = 500; // of 512: the others are padding
     TestModel target_;
-    dist::RankLayout layout_ = dist::make_layout(0, 1, 1, dist::DraftPlacement::colocated);
+    spec::RowSetting setting_;
     std::vector<TokenId> prompt_, drafted_ = {7, 300};
 };
 
@@ -141,12 +144,12 @@ TEST_F(OneRanksGather, FindsTheArgMaxOfTheTokensThatCount) {
         spec::RowGather rows = gather_of(Acceptance::rejection, true);
         const spec::Request asked = request(0, processes ? processing : spec::LogitProcessing{});
         std::vector<float> logits = gather(rows, asked);
-        EXPECT_EQ(rows.form(), RowForm::best);
-        EXPECT_EQ(rows.summary(), processes ? model::LogitSummary::none : model::LogitSummary::max);
+        EXPECT_EQ(rows.slot(0).form(), RowForm::best);
+        EXPECT_EQ(rows.slot(0).summary(), processes ? model::LogitSummary::none : model::LogitSummary::max);
         if (processes) spec::LogitProcessor(processing, prompt_, {}).apply_to_rows(drafted_, logits);
         for (std::size_t row = 0; row < 3; ++row) {
             const auto known = std::span(logits).subspan(row * 512, kKnown);
-            const spec::BestToken best = rows.best(row);
+            const spec::BestToken best = rows.slot(0).best(row);
             EXPECT_EQ(best.token, spec::arg_max(known)) << row;
             EXPECT_EQ(best.value, static_cast<double>(known[static_cast<std::size_t>(best.token)]));
             float second = -std::numeric_limits<float>::infinity();
@@ -162,11 +165,11 @@ TEST_F(OneRanksGather, HandsOverProcessedLogitsOfTheTokensThatCount) {
         spec::RowGather rows = gather_of(Acceptance::rejection);
         const spec::Request asked = request(1, processes ? everything() : spec::LogitProcessing{});
         std::vector<float> logits = gather(rows, asked);
-        EXPECT_EQ(rows.form(), RowForm::logits);
+        EXPECT_EQ(rows.slot(0).form(), RowForm::logits);
         if (processes)
             spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0}).apply_to_rows(drafted_, logits);
         for (std::size_t row = 0; row < 3; ++row)
-            EXPECT_TRUE(same_bits(rows.logits(row), std::span(logits).subspan(row * 512, kKnown))) << row;
+            EXPECT_TRUE(same_bits(rows.slot(0).logits(row), std::span(logits).subspan(row * 512, kKnown))) << row;
     }
 }
 
@@ -183,7 +186,7 @@ TEST_F(OneRanksGather, FindsTheNoisyBestInEveryForm) {
             if (processes)
                 spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0}).apply_to_rows(drafted_, logits);
             for (std::size_t row = 0; row < 3; ++row)
-                EXPECT_EQ(rows.best(row).token,
+                EXPECT_EQ(rows.slot(0).best(row).token,
                           noisy_best_adjusted({std::span(logits).subspan(row * 512, kKnown), 0, prompt_.size() + row},
                                               asked.sampling, spec::GumbelNoise(9, 77))
                               .token)
@@ -196,7 +199,8 @@ TEST_F(OneRanksGather, CarriesStatusWordsWithRowsAndWithout) {
     gather(rows, request(0), 3);
     EXPECT_TRUE(rows.any_status(3));
     EXPECT_FALSE(rows.any_status(1));
-    rows.gather(1, {}, dist::Deadline::after_seconds(10));
+    rows.start(1, {});
+    rows.finish(dist::Deadline::after_seconds(10));
     EXPECT_TRUE(rows.any_status(1));
     EXPECT_FALSE(rows.any_status(3));
 }

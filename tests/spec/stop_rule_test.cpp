@@ -27,7 +27,7 @@ int stop_of(StopRule& rule, const std::vector<double>& entropies) {
 
 // A fresh gain model in which drafting costs next to nothing.
 GainModel cheap_drafts() {
-    return GainModel({.max_tokens = 15, .draft_to_target_cost = 0.001, .costs = Costs{0.001, {1, 1}}});
+    return GainModel({.most_rows = 16, .draft_to_target_cost = 0.001, .costs = Costs{0.001, {1, 1}}});
 }
 
 int stop_of(const StopRuleOptions& options, const std::vector<double>& entropies) {
@@ -294,7 +294,7 @@ struct GainRule {
     GainModel model;
     StopRule rule;
     GainRule(double t_draft, std::vector<double> t_target)
-        : model({.max_tokens = 15, .draft_to_target_cost = 0.1, .costs = Costs{t_draft, std::move(t_target)}}),
+        : model({.most_rows = 16, .draft_to_target_cost = 0.1, .costs = Costs{t_draft, std::move(t_target)}}),
           rule(options_of(StopRuleKind::expected_gain), &model) {}
 
     // Drafts at `entropy` until the rule ends it; returns how many tokens are proposed, of which `share` stand.
@@ -355,7 +355,7 @@ TEST(ExpectedGain, NeverTriesWhereEvenAPerfectDraftWouldNotPay) {
 }
 
 TEST(ExpectedGain, TimesADraftPassBeforeItJudgesIt) {
-    GainModel model({.max_tokens = 15, .draft_to_target_cost = 5, .costs = {}}); // so its weights say; wrongly
+    GainModel model({.most_rows = 16, .draft_to_target_cost = 5, .costs = {}}); // so its weights say; wrongly
     StopRule rule(options_of(StopRuleKind::expected_gain), &model);
     const auto round = [&] {
         rule.begin_round();
@@ -424,7 +424,7 @@ TEST(ExpectedGain, DraftsFurtherInATextWhereMoreStandsThanExpected) {
 }
 
 TEST(GainModel, LearnsTimesThroughOutliers) {
-    GainModel model({.max_tokens = 7, .draft_to_target_cost = 0.5, .costs = {}});
+    GainModel model({.most_rows = 8, .draft_to_target_cost = 0.5, .costs = {}});
     const auto target = [](int rows) { return 1.0 + 0.1 * (rows - 1); };
     for (int i = 0; i < 600; ++i) {
         const int drafted = i % 5;
@@ -441,7 +441,7 @@ TEST(GainModel, LearnsTimesThroughOutliers) {
     EXPECT_NEAR(model.draft_seconds(4), 0.5, 0.08);
 }
 
-const GainModelOptions kFixedCosts = {.max_tokens = 7, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}};
+const GainModelOptions kFixedCosts = {.most_rows = 8, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}};
 
 TEST(GainModel, LearnsAcceptanceByEntropyAndForgetsSlowly) {
     GainModel model(kFixedCosts);

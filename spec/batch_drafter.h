@@ -1,0 +1,51 @@
+// Drafting for all sequences of a replica, each in its slot.
+//
+// Either every sequence has a drafter of its own and these take turns, or one model drafts for all of them in passes
+// that they share. Called by the round, on the draft owner only.
+#pragma once
+
+#include "entrodraft/spec/drafter.h"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+class DraftModel;
+
+// What one sequence of a round wants drafted, and where that goes. All of it outlives the round.
+struct DraftTask {
+    int slot = 0;
+    DraftRequest request;
+    StopRule* rule = nullptr;
+    Draft* draft = nullptr;
+};
+
+class BatchDrafter {
+  public:
+    virtual ~BatchDrafter() = default;
+    virtual std::string name() const = 0;
+    virtual std::vector<int> hidden_layers() const { return {}; }
+    virtual std::size_t weight_bytes() const = 0; // see drafter.h
+    // A new sequence begins in the slot; `request` stays where it is until the next.
+    virtual void begin_sequence(int slot, const Request& request) = 0;
+    virtual void prefill(int slot, std::span<const TokenId> prompt) = 0;
+    // Drafts for each task until its rule fires or its budget ends. Tasks are of slots that increase. Local.
+    virtual void draft(std::span<const DraftTask> tasks) = 0;
+
+    // While the target scores what `announced` drafted, prepares what comes next for its likeliest outcomes, until
+    // `enough` says so; the next draft() then begins with what was prepared, if the outcome was among them. Nothing by
+    // default. Local.
+    virtual void draft_ahead(const DraftTask& announced, const std::function<bool()>& enough);
+};
+
+// A drafter for each slot, one after another. Throws std::invalid_argument where there is none.
+std::unique_ptr<BatchDrafter> make_turns_drafter(std::vector<std::unique_ptr<Drafter>> drafters);
+
+// One model for `n_slots` sequences, a row of each in every pass. `model` outlives it.
+std::unique_ptr<BatchDrafter> make_shared_passes_drafter(DraftModel& model, int n_slots, const DraftLimits& limits,
+                                                         const dist::Clock& clock);
+
+} // namespace entrodraft::spec

@@ -1,0 +1,67 @@
+// The draft loop's body: see chain_phase.h.
+#include "entrodraft/spec/chain_phase.h"
+
+namespace entrodraft::spec {
+
+void ChainPhase::begin(const DraftRequest& request, std::size_t context, const DraftLimits& limits,
+                       TokenChooser& chooser, StopRule& rule, Draft& draft) {
+    request_ = request;
+    limits_ = &limits;
+    chooser_ = &chooser;
+    rule_ = &rule;
+    draft_ = &draft;
+    draft.clear();
+    rule.begin_round();
+    most_ = most_drafted(request, rule, context, draft.end);
+    whole_ = rule.needs_distribution();
+    draws_ = chooser.draws(request.choice.acceptance);
+    if (draws_) q_.resize(static_cast<std::size_t>(most_) * static_cast<std::size_t>(limits.vocab_size));
+    text_.assign(request.tokens.begin(), request.tokens.end());
+}
+
+bool ChainPhase::wants_row(const PassCost& cost) {
+    if (draft_->end != DraftEnd::none) return false;
+    if (rule_->wants_another(cost)) return true;
+    draft_->end = rule_->end();
+    return false;
+}
+
+void ChainPhase::take(std::span<const float> logits, const model::kernels::LogitStats& summary,
+                      const dist::Clock& clock) {
+    ++draft_->passes;
+    const SeenRow row = chooser_->see(logits, summary, text_, whole_);
+    if (row.is_dead) {
+        draft_->end = DraftEnd::no_match;
+        return;
+    }
+    const TokenId token = choose(row);
+    const double before = clock.now_seconds();
+    DraftedToken seen;
+    if (whole_) seen = {row.stats.entropy_nats(), row.stats.probability(logits[static_cast<std::size_t>(token)])};
+    const Judgement judgement = rule_->judge(seen);
+    draft_->entropy_seconds += clock.now_seconds() - before;
+    if (judgement == Judgement::drop) {
+        draft_->end = rule_->end();
+        return;
+    }
+    text_.push_back(token);
+    draft_->add(token, seen);
+    draft_->end = limits_->why_end(request_, *draft_, most_, rule_->end());
+}
+
+TokenId ChainPhase::choose(const SeenRow& row) {
+    const std::size_t step = draft_->tokens.size();
+    const std::uint64_t position = request_.tokens.size() + step;
+    if (!draws_) return chooser_->best(row, position, request_.choice.acceptance);
+    const std::span<float> q(q_.data() + step * row.logits.size(), row.logits.size());
+    chooser_->distribution(row, q);
+    return chooser_->sample_of(q, position, request_.tokens.size(), request_.choice);
+}
+
+void ChainPhase::finish() {
+    if (draws_)
+        draft_->q =
+            std::span<const float>(q_).first(draft_->tokens.size() * static_cast<std::size_t>(limits_->vocab_size));
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,45 @@
+// One drafting phase of one text, a row of logits at a time: whoever makes the rows asks whether another is wanted and
+// hands it in, so that phases of several texts can share the passes of one model.
+//
+// Called by the chain drafter (one text) and by the drafter of shared passes.
+#pragma once
+
+#include "entrodraft/spec/drafter.h"
+
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+class ChainPhase {
+  public:
+    // Begins a round of `rule` and clears `draft`. `context` is the most tokens that the model reads. What is handed
+    // over outlives the phase. Local.
+    void begin(const DraftRequest& request, std::size_t context, const DraftLimits& limits, TokenChooser& chooser,
+               StopRule& rule, Draft& draft);
+    // Whether it goes on; to be asked before each row. Where not, draft.end says why. Local.
+    bool wants_row(const PassCost& cost = {});
+    // The text with what is drafted so far: what the next row follows.
+    std::span<const TokenId> text() const { return text_; }
+    model::LogitSummary summary() const { return chooser_->summary(whole_, request_.choice.acceptance); }
+    // The row that was wanted. Local.
+    void take(std::span<const float> logits, const model::kernels::LogitStats& summary, const dist::Clock& clock);
+    // Draft::q stands.
+    void finish();
+
+  private:
+    TokenId choose(const SeenRow& row);
+
+    DraftRequest request_;
+    const DraftLimits* limits_ = nullptr;
+    TokenChooser* chooser_ = nullptr;
+    StopRule* rule_ = nullptr;
+    Draft* draft_ = nullptr;
+    int most_ = 0;
+    bool whole_ = false; // whether the rule looks at distributions
+    bool draws_ = false;
+    std::vector<TokenId> text_;
+    std::vector<float> q_; // [drafted][vocab]
+};
+
+} // namespace entrodraft::spec

@@ -1,0 +1,37 @@
+// A decoder that drafts, as drafters see it: passes over rows of several texts, with logits of the whole vocabulary,
+// whether it stands on this rank alone or is cut over ranks that follow this one.
+//
+// Knows nothing of what is drafted. Called by model_texts.
+#pragma once
+
+#include "entrodraft/model/decoder.h"
+
+namespace entrodraft::spec {
+
+class DraftModel {
+  public:
+    virtual ~DraftModel() = default;
+    virtual const model::ModelConfig& config() const = 0;
+    virtual std::size_t weight_bytes() const = 0; // that a pass of one row reads, of one rank
+    virtual int most_rows() const = 0;
+    // As Decoder::forward, with logits of all tokens and summaries of the first pass.summary_vocab.
+    virtual model::PassResult forward(const model::Pass& pass) = 0;
+    // As KvCache::truncate.
+    virtual void truncate(int slot, int length) = 0;
+};
+
+// On this rank alone; `decoder` is the caller's and outlives it.
+class LocalDraftModel final : public DraftModel {
+  public:
+    explicit LocalDraftModel(model::Decoder& decoder) : decoder_(decoder) {}
+    const model::ModelConfig& config() const override { return decoder_.config(); }
+    std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
+    int most_rows() const override { return decoder_.most_rows(); }
+    model::PassResult forward(const model::Pass& pass) override { return decoder_.forward(pass); }
+    void truncate(int slot, int length) override { decoder_.cache().truncate(slot, length); }
+
+  private:
+    model::Decoder& decoder_;
+};
+
+} // namespace entrodraft::spec

@@ -1,0 +1,51 @@
+// The texts that a draft model follows, one a slot, forwards and back: which of their tokens its cache holds, and
+// passes over what it does not hold yet.
+//
+// Called by the drafters that have a model.
+#pragma once
+
+#include "entrodraft/spec/draft_model.h"
+#include "entrodraft/spec/logit_source.h"
+
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// A text, and how many of its last tokens are asked about.
+struct TextEnd {
+    int slot = 0;
+    std::span<const TokenId> tokens;
+    std::size_t n = 1;
+};
+
+class ModelTexts {
+  public:
+    // Slots [0, n_slots) of `model`, which outlives this; `vocab` is how many tokens count.
+    ModelTexts(DraftModel& model, int n_slots, int vocab);
+
+    const DraftModel& model() const { return model_; }
+    std::size_t context() const { return static_cast<std::size_t>(model_.config().max_positions); }
+    // Nothing of the text before stands.
+    void begin_sequence(int slot);
+    // Reads all but the last token, so that the first pass does not pay for it.
+    void prefill(int slot, std::span<const TokenId> prompt);
+    // What follows each of the last tokens asked about, one text after another: one pass. Slots increase; at most
+    // context() tokens each and most_rows() rows together.
+    SourceRows rows_after(std::span<const TextEnd> texts, model::LogitSummary summary);
+
+  private:
+    std::vector<TokenId>& cached(int slot) { return cached_[static_cast<std::size_t>(slot)]; }
+    void forget(const TextEnd& text);
+    void read(int slot, std::span<const TokenId> tokens);
+    void make_room(std::span<const TextEnd> texts);
+    void add_rows(int slot, std::span<const TokenId> tokens);
+
+    DraftModel& model_;
+    int vocab_;
+    std::vector<std::vector<TokenId>> cached_; // [slot]: tokens whose keys and values the cache holds
+    std::vector<model::Row> rows_;
+    std::vector<int> logit_rows_;
+};
+
+} // namespace entrodraft::spec

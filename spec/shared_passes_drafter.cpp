@@ -1,0 +1,92 @@
+// One model that drafts for several sequences in step: a pass has a row of each that goes on, so that its weights are
+// read once for all of them. Each sequence has its own rule, and drops out of the passes when that fires.
+#include "entrodraft/spec/batch_drafter.h"
+#include "entrodraft/spec/chain_phase.h"
+#include "entrodraft/spec/model_texts.h"
+
+#include <algorithm>
+
+namespace entrodraft::spec {
+
+namespace {
+
+class SharedPassesDrafter final : public BatchDrafter {
+  public:
+    SharedPassesDrafter(DraftModel& model, int n_slots, const DraftLimits& limits, const dist::Clock& clock)
+        : texts_(model, n_slots, limits.vocab_size), limits_(limits), clock_(clock),
+          choosers_(static_cast<std::size_t>(n_slots)), phases_(static_cast<std::size_t>(n_slots)) {}
+
+    std::string name() const override { return "model"; }
+    std::size_t weight_bytes() const override { return texts_.model().weight_bytes(); }
+    void begin_sequence(int slot, const Request& request) override {
+        texts_.begin_sequence(slot);
+        choosers_[static_cast<std::size_t>(slot)].begin_sequence(request, limits_.eos_tokens);
+    }
+    void prefill(int slot, std::span<const TokenId> prompt) override { texts_.prefill(slot, prompt); }
+    void draft(std::span<const DraftTask> tasks) override;
+
+  private:
+    ChainPhase& phase(const DraftTask& task) { return phases_[static_cast<std::size_t>(task.slot)]; }
+    void ask_rules(std::span<const DraftTask> tasks);
+    void pass();
+
+    ModelTexts texts_;
+    DraftLimits limits_;
+    const dist::Clock& clock_;
+    std::vector<TokenChooser> choosers_;  // [slot]
+    std::vector<ChainPhase> phases_;      // [slot]
+    std::vector<const DraftTask*> going_; // those that want another row
+    std::vector<TextEnd> ends_;
+};
+
+void SharedPassesDrafter::draft(std::span<const DraftTask> tasks) {
+    const double began = clock_.now_seconds();
+    going_.clear();
+    for (const DraftTask& task : tasks) {
+        phase(task).begin(task.request, texts_.context(), limits_, choosers_[static_cast<std::size_t>(task.slot)],
+                          *task.rule, *task.draft);
+        going_.push_back(&task);
+    }
+    for (ask_rules(tasks); !going_.empty(); ask_rules(tasks))
+        pass();
+    const double seconds = (clock_.now_seconds() - began) / static_cast<double>(tasks.size());
+    for (const DraftTask& task : tasks) {
+        phase(task).finish();
+        task.draft->seconds = seconds - task.draft->entropy_seconds;
+    }
+}
+
+// Keeps those in going_ whose rules want another row, given what the others have drafted so far.
+void SharedPassesDrafter::ask_rules(std::span<const DraftTask> tasks) {
+    int rows = 0; // of the target's pass
+    for (const DraftTask& task : tasks)
+        rows += static_cast<int>(task.draft->tokens.size()) + 1;
+    const double share = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
+    std::erase_if(going_, [&](const DraftTask* task) {
+        const int own = static_cast<int>(task->draft->tokens.size()) + 1;
+        task->rule->set_company({rows - own, static_cast<int>(tasks.size())});
+        return !phase(*task).wants_row({share, share});
+    });
+}
+
+// A row of every phase that goes on.
+void SharedPassesDrafter::pass() {
+    ends_.clear();
+    model::LogitSummary summary = model::LogitSummary::none;
+    for (const DraftTask* task : going_) {
+        ends_.push_back({task->slot, phase(*task).text(), 1});
+        summary = std::max(summary, phase(*task).summary());
+    }
+    const SourceRows rows = texts_.rows_after(ends_, summary);
+    for (std::size_t i = 0; i < going_.size(); ++i)
+        phase(*going_[i]).take(rows.row(i), rows.summary(i), clock_);
+}
+
+} // namespace
+
+std::unique_ptr<BatchDrafter> make_shared_passes_drafter(DraftModel& model, int n_slots, const DraftLimits& limits,
+                                                         const dist::Clock& clock) {
+    return std::make_unique<SharedPassesDrafter>(model, n_slots, limits, clock);
+}
+
+} // namespace entrodraft::spec
