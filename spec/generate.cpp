@@ -41,13 +41,14 @@ struct Engine::Impl {
 // Texts that ended leave first, so that a signal does not lose them; then free slots are filled; then prompts are read
 // and texts decoded, in turn where there is both to do. Coordinator only.
 Plan Engine::Impl::next_plan(const EngineCallbacks& callbacks) {
+    const bool goes_on = !callbacks.on_step || callbacks.on_step();
     int empty = -1, unread = -1, read = -1; // a slot of each kind
     for (int slot = static_cast<int>(present.size()) - 1; slot >= 0; --slot) {
         const Sequence* sequence = present[static_cast<std::size_t>(slot)];
         if (sequence && sequence->ended()) return plan(Command::retire, slot);
         (!sequence ? empty : round.prefill_left(slot) > 0 ? unread : read) = slot;
     }
-    if (round.signal_seen()) return plan(Command::interrupt);
+    if (round.signal_seen() || !goes_on) return plan(Command::interrupt);
     if (empty >= 0 && admits_another(callbacks, empty)) return plan(Command::admit, empty);
     if (unread >= 0 && (read < 0 || !prefilled)) return plan(Command::prefill, unread);
     if (read >= 0) return plan(Command::round);
@@ -77,6 +78,7 @@ void Engine::Impl::follow_up(const Plan& plan, Command done, const EngineCallbac
 
 void Engine::Impl::start_drafter(int slot) {
     Sequence& sequence = *present[static_cast<std::size_t>(slot)];
+    round.enter("draft");
     const double began = parts.clock->now_seconds();
     parts.drafter->begin_sequence(slot, sequence.request());
     if (!sequence.request().plain) parts.drafter->prefill(slot, sequence.tokens());
@@ -104,7 +106,9 @@ RunEnd Engine::run(const EngineCallbacks& callbacks, const volatile int& stop_si
         const Command done = impl_->round.step(plan, stop_signal);
         if (done == Command::stop) return RunEnd::finished;
         if (done == Command::interrupt) return RunEnd::interrupted;
-        if (coordinates) impl_->follow_up(plan, done, callbacks);
+        if (!coordinates) continue;
+        impl_->round.enter(dist::kOutputStep);
+        impl_->follow_up(plan, done, callbacks);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "entrodraft/dist/clock.h"
 #include "entrodraft/dist/communicator.h"
 #include "entrodraft/dist/layout.h"
+#include "entrodraft/dist/step_watch.h"
 #include "entrodraft/model/decoder.h"
 #include "entrodraft/model/tokenizer.h"
 #include "entrodraft/spec/batch_drafter.h"
@@ -37,7 +38,8 @@ struct EngineOptions {
 constexpr int kMostSlots = model::Decoder::kMostRows;
 
 // What an engine works with. All outlive it. target is null on a rank that holds no shard; drafter and tokenizer are
-// null on ranks that do not coordinate; a null drafter on the coordinator means plain decoding.
+// null on ranks that do not coordinate; a null drafter on the coordinator means plain decoding. A null watch: nobody is
+// told of steps.
 struct EngineParts {
     const dist::RankLayout* layout = nullptr;
     dist::Communicator* replica = nullptr; // all ranks of the replica
@@ -47,6 +49,7 @@ struct EngineParts {
     const dist::Clock* clock = nullptr;
     const model::ModelConfig* target_config = nullptr;
     double target_pass_bytes = 0; // of weights that a pass reads on each rank with a shard
+    dist::StepWatch* watch = nullptr;
 };
 
 // A round as it went.
@@ -68,6 +71,8 @@ struct EngineCallbacks {
     std::function<void(const Request&, std::string_view)> on_text;   // a piece of text; may be unset
     std::function<void(const Request&, const RoundTrace&)> on_round; // after each round; may be unset
     std::function<void(const Request&, Completion)> on_complete;     // as texts end, in any order
+    // Before each step of the protocol; returns at once. False ends the run as a signal does. May be unset.
+    std::function<bool()> on_step;
 };
 
 // Something failed inside a round: what() is the reason, the rest is where. The other ranks may be waiting, so

@@ -37,12 +37,18 @@ Round::Round(const EngineOptions& options, const EngineParts& parts)
 Command Round::step(const Plan& plan, const volatile int& stop_signal) {
     try {
         walk(plan, stop_signal);
+        ++round_;
         return packet_.header().command;
     } catch (const RoundError&) {
         throw;
     } catch (const std::exception& error) {
         throw RoundError(error.what(), round_, step_);
     }
+}
+
+void Round::enter(const char* step) {
+    step_ = step;
+    if (parts_.watch) parts_.watch->enter(round_, step);
 }
 
 void Round::walk(const Plan& plan, const volatile int& stop_signal) {
@@ -161,7 +167,6 @@ void Round::announce(const Plan& plan) {
     parts_.replica->broadcast(packet_.bytes().data(), packet_.bytes().size(), dist::RankLayout::kCoordinatorReplicaRank,
                               deadline());
     check_packet();
-    ++round_;
 }
 
 void Round::announce_slot(int index, const Sequence& sequence) {

@@ -38,6 +38,8 @@ class Round {
     bool signal_seen() const { return signal_seen_; }
     // Prompt tokens that the target has yet to read before the slot's first round. The same on every rank.
     int prefill_left(int slot) const;
+    // This rank begins `step`: for messages, and for those who watch. Local.
+    void enter(const char* step);
     // The last round of the sequence in the slot, as it went. Coordinator only, until the next step.
     RoundTrace trace(int slot, const Sequence& sequence) const;
 
@@ -87,7 +89,6 @@ class Round {
     void append(Slot& slot, TokenId token) const;
     double lap();                                                // seconds since the last lap
     void share_out(const Plan& plan, double StepSeconds::*step); // the last lap, among the round's sequences
-    void enter(const char* step) { step_ = step; }
 
     EngineOptions options_;
     EngineParts parts_;

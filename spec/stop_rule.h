@@ -81,7 +81,7 @@ struct RoundFeedback {
     bool cut_short = false; // by budget, context or end of text: k and lambda stay as they are
     double draft_seconds = 0;
     double target_seconds = 0; // of everything in the round but drafting
-    Company company = {};           // of the target's pass
+    Company company = {};      // of the target's pass
 };
 
 enum class Judgement {

@@ -352,6 +352,27 @@ TEST(Engine, ASignalEndsTheIdling) {
     EXPECT_EQ(asked, 3);
 }
 
+TEST(Engine, IsAskedBeforeEachStepWhetherToGoOn) {
+    TestPair pair(kTarget, kDraft);
+    const auto engine = pair.engine({}, static_cast<spec::Drafter*>(nullptr));
+    const volatile int signal = 0;
+    int steps = 0, completed = 0;
+    bool goes_on = true;
+    spec::EngineCallbacks callbacks;
+    callbacks.next_request = [&]() -> std::optional<Request> { return request_of({7}, 3); };
+    callbacks.on_complete = [&](const Request&, Completion) { ++completed; };
+    callbacks.on_round = [&](const Request&, const spec::RoundTrace&) {
+        if (steps == 9) goes_on = false; // in the round that ends the second text
+    };
+    callbacks.on_step = [&] {
+        ++steps;
+        return goes_on;
+    };
+    EXPECT_EQ(engine->run(callbacks, signal), spec::RunEnd::interrupted);
+    EXPECT_EQ(completed, 2); // what was finished is handed out
+    EXPECT_EQ(steps, 11);    // twice: admit, three rounds, retire; and the one that is told to end
+}
+
 TEST(Engine, ATextThatIsFinishedInTheRoundOfASignalIsStillHandedOut) {
     TestPair pair(kTarget, kDraft);
     const auto engine = pair.engine({}, static_cast<spec::Drafter*>(nullptr));
