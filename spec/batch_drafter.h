@@ -48,4 +48,15 @@ std::unique_ptr<BatchDrafter> make_turns_drafter(std::vector<std::unique_ptr<Dra
 std::unique_ptr<BatchDrafter> make_shared_passes_drafter(DraftModel& model, int n_slots, const DraftLimits& limits,
                                                          const dist::Clock& clock);
 
+struct AheadOptions {
+    static constexpr int kMostOutcomes = 16;
+    int outcomes = 0; // prepared a round, 1 to kMostOutcomes; 0: as many as the target's passes leave time for
+    int passes = 0;   // exactly so many hidden passes a round, however long the target takes: to study; 0: as they fit
+};
+
+// One model for one sequence that drafts ahead while the target scores (see draft_ahead.cpp). `model` has
+// 1 + kMostOutcomes slots and outlives it.
+std::unique_ptr<BatchDrafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options,
+                                                 const DraftLimits& limits, const dist::Clock& clock);
+
 } // namespace entrodraft::spec

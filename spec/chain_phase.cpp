@@ -13,7 +13,7 @@ void ChainPhase::begin(const DraftRequest& request, std::size_t context, const D
     draft.clear();
     rule.begin_round();
     most_ = most_drafted(request, rule, context, draft.end);
-    whole_ = rule.needs_distribution();
+    whole_ = looks_at_all_ || rule.needs_distribution();
     draws_ = chooser.draws(request.choice.acceptance);
     if (draws_) q_.resize(static_cast<std::size_t>(most_) * static_cast<std::size_t>(limits.vocab_size));
     text_.assign(request.tokens.begin(), request.tokens.end());

@@ -17,6 +17,8 @@ class ChainPhase {
     // over outlives the phase. Local.
     void begin(const DraftRequest& request, std::size_t context, const DraftLimits& limits, TokenChooser& chooser,
                StopRule& rule, Draft& draft);
+    // Whether every row's distribution is looked at, as a rule would; before begin().
+    void look_at_all(bool looks) { looks_at_all_ = looks; }
     // Whether it goes on; to be asked before each row. Where not, draft.end says why. Local.
     bool wants_row(const PassCost& cost = {});
     // The text with what is drafted so far: what the next row follows.
@@ -36,7 +38,8 @@ class ChainPhase {
     StopRule* rule_ = nullptr;
     Draft* draft_ = nullptr;
     int most_ = 0;
-    bool whole_ = false; // whether the rule looks at distributions
+    bool looks_at_all_ = false;
+    bool whole_ = false; // whether distributions are looked at
     bool draws_ = false;
     std::vector<TokenId> text_;
     std::vector<float> q_; // [drafted][vocab]

@@ -18,6 +18,8 @@ class DraftModel {
     virtual model::PassResult forward(const model::Pass& pass) = 0;
     // As KvCache::truncate.
     virtual void truncate(int slot, int length) = 0;
+    // As KvCache::share.
+    virtual void share(int from, int to, int length) = 0;
 };
 
 // On this rank alone; `decoder` is the caller's and outlives it.
@@ -29,6 +31,7 @@ class LocalDraftModel final : public DraftModel {
     int most_rows() const override { return decoder_.most_rows(); }
     model::PassResult forward(const model::Pass& pass) override { return decoder_.forward(pass); }
     void truncate(int slot, int length) override { decoder_.cache().truncate(slot, length); }
+    void share(int from, int to, int length) override { decoder_.cache().share(from, to, length); }
 
   private:
     model::Decoder& decoder_;

@@ -15,6 +15,7 @@ void Draft::clear() {
     passes = 0;
     seconds = 0;
     entropy_seconds = 0;
+    ahead = {};
     levels.clear();
 }
 

@@ -28,7 +28,8 @@ struct Draft {
     std::vector<float> probabilities;  // of each token in the unadjusted distribution; NaN where not computed
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
     DraftEnd end = DraftEnd::none;
-    int passes = 0;             // of the model that drafts for the target
+    int passes = 0;             // of the model that drafts for the target, but for those hidden behind its passes
+    DraftedAhead ahead;         // for this phase
     double seconds = 0;         // of the phase, but for entropy_seconds
     double entropy_seconds = 0; // on entropy and stop decision, beyond the sums that the head's pass keeps
     std::vector<Stats> levels;  // of a cascade: what its models did among themselves, the largest first
@@ -40,12 +41,13 @@ struct Draft {
 
 struct DraftRequest {
     std::span<const TokenId> tokens; // prompt and text so far; the last one is the round's next token
-    int most_tokens = 0;             // what budget and target context leave
+    int most_tokens = 0;             // at most: what budget, target context and the cap leave
     const Request* request = nullptr;
     ChoiceSetting choice;
     // [hidden_layers()][hidden_size of the target]: its states at the last row that stood, whose token stands before
     // the next token; empty in a sequence's first round.
     std::span<const float> target_hidden;
+    int left_tokens = 0; // what budget and target context leave, the cap apart
 };
 
 class Drafter {

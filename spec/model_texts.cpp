@@ -17,6 +17,12 @@ void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
     if (!prompt.empty()) read(slot, prompt.first(std::min(prompt.size() - 1, context())));
 }
 
+void ModelTexts::share(int from, int to, std::size_t length) {
+    model_.share(from, to, static_cast<int>(length));
+    const std::vector<TokenId>& source = cached(from);
+    cached(to).assign(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(length));
+}
+
 // Cuts the cache back to where it agrees with the text, leaving at least the last n tokens to be read.
 void ModelTexts::forget(const TextEnd& text) {
     std::vector<TokenId>& held = cached(text.slot);

@@ -120,7 +120,8 @@ void Round::draft(const Plan& plan) {
                            most_drafted(sequence, n_sequences),
                            &request,
                            {options_.acceptance.kind, request.sampling.seed, request.sequence_key},
-                           desk(i).target_hidden},
+                           desk(i).target_hidden,
+                           left_tokens(sequence)},
                           &sequence.rule,
                           &desk(i).draft});
     }
@@ -135,12 +136,16 @@ void Round::draft(const Plan& plan) {
     }
 }
 
-// One token is said after the drafted ones: the last that budget and context leave is never drafted. The rows of a
-// pass are shared out among its sequences.
+// The rows of a pass are shared out among its sequences.
 int Round::most_drafted(const Sequence& sequence, int n_sequences) const {
+    const int room = model::Decoder::kMostRows / n_sequences - 1;
+    return std::min({options_.stop_rule.max_tokens, left_tokens(sequence), room});
+}
+
+// One token is said after the drafted ones: the last that budget and context leave is never drafted.
+int Round::left_tokens(const Sequence& sequence) const {
     const int context_left = config().max_positions - static_cast<int>(sequence.tokens().size());
-    const int left = std::min(sequence.remaining_tokens(), context_left) - 1;
-    return std::min({options_.stop_rule.max_tokens, left, model::Decoder::kMostRows / n_sequences - 1});
+    return std::min(sequence.remaining_tokens(), context_left) - 1;
 }
 
 // ---- 2. announce ----
@@ -336,6 +341,7 @@ void Round::decide(Sequence& sequence, const RankRows& rows) {
     Stats& stats = sequence.stats;
     stats.count_round(drafted, accepted, draft.passes);
     stats.count_entropies(draft.entropies_nats, accepted);
+    stats.ahead += draft.ahead;
     stats.overlap += judged.overlap;
     stats.overlaps += judged.overlaps;
     add_levels(stats.levels, draft.levels);

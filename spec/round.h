@@ -80,6 +80,7 @@ class Round {
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(options_.timeout_seconds); }
     bool is_read(int index) const { return slot(index).state != SlotState::empty && prefill_left(index) == 0; }
     int most_drafted(const Sequence& sequence, int n_sequences) const;
+    int left_tokens(const Sequence& sequence) const;
     std::uint64_t checksum() const;
     void announce_slot(int index, const Sequence& sequence);
     void check_packet() const;

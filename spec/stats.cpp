@@ -98,6 +98,17 @@ Acceptances& Acceptances::operator+=(const Acceptances& other) {
     return *this;
 }
 
+DraftedAhead& DraftedAhead::operator+=(const DraftedAhead& other) {
+    rounds += other.rounds;
+    hits += other.hits;
+    outcomes += other.outcomes;
+    passes += other.passes;
+    tokens += other.tokens;
+    used += other.used;
+    seconds += other.seconds;
+    return *this;
+}
+
 StepSeconds& StepSeconds::operator+=(const StepSeconds& other) {
     draft += other.draft;
     entropy += other.entropy;
@@ -153,6 +164,7 @@ Stats& Stats::operator+=(const Stats& other) {
     add_each(rounds_of_accepted, other.rounds_of_accepted);
     add_each(by_position, other.by_position);
     add_each(by_entropy, other.by_entropy);
+    ahead += other.ahead;
     overlap += other.overlap;
     overlaps += other.overlaps;
     seconds += other.seconds;

@@ -35,6 +35,19 @@ struct Acceptances {
     Acceptances& operator+=(const Acceptances& other);
 };
 
+// What was drafted ahead of its round, while the target scored the round before.
+struct DraftedAhead {
+    std::int64_t rounds = 0;   // that could have been drafted ahead for
+    std::int64_t hits = 0;     // whose outcome was among the prepared ones
+    std::int64_t outcomes = 0; // prepared
+    std::int64_t passes = 0;   // of the draft, hidden behind the target's
+    std::int64_t tokens = 0;   // drafted in them
+    std::int64_t used = 0;     // of these, announced
+    double seconds = 0;        // spent on it
+
+    DraftedAhead& operator+=(const DraftedAhead& other);
+};
+
 struct Stats {
     std::int64_t sequences = 0;
     std::int64_t prompt_tokens = 0;
@@ -51,6 +64,7 @@ struct Stats {
     std::vector<Acceptances> by_entropy;          // [bin], where the drafter has one
     double overlap = 0;                           // sum over judged tokens of sum min(p, q), greedy 1 or 0
     std::int64_t overlaps = 0;                    // how many that are; gumbel knows none
+    DraftedAhead ahead;
     StepSeconds seconds;
     std::vector<Stats> levels; // of a cascade: its models among themselves, the largest as the target first
 

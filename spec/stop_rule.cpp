@@ -267,8 +267,15 @@ void StopRule::end_round(const RoundFeedback& feedback) {
         const auto drafted = std::min(tokens_.size(), static_cast<std::size_t>(feedback.drafted));
         gain_->learn({std::span(tokens_).first(drafted), luck_, feedback.accepted, passes_, feedback.draft_seconds,
                       feedback.target_seconds, feedback.company});
-        update_luck(static_cast<std::size_t>(feedback.accepted), drafted);
         if (probes_ || feedback.drafted > 0) gain_->drafted(probes_);
+    }
+    settle(feedback);
+}
+
+void StopRule::settle(const RoundFeedback& feedback) {
+    if (options_.kind == StopRuleKind::expected_gain) {
+        const auto drafted = std::min(tokens_.size(), static_cast<std::size_t>(feedback.drafted));
+        update_luck(static_cast<std::size_t>(feedback.accepted), drafted);
         if (feedback.drafted > 0)
             plain_rounds_ = 0;
         else if (asked_)

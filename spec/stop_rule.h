@@ -110,7 +110,10 @@ class StopRule {
     // Why the last answer was to stop: rule or cap; none while it was not. A rule that fires on the cap's
     // token counts as rule.
     DraftEnd end() const { return end_; }
+    // Learns from the round, for this sequence and, with expected-gain, for all of the replica. Local.
     void end_round(const RoundFeedback& feedback);
+    // What end_round does to this sequence's own state, teaching nothing else: for rounds that are only foreseen. Local.
+    void settle(const RoundFeedback& feedback);
 
   private:
     bool fires(const DraftedToken& token);

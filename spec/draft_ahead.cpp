@@ -1,0 +1,300 @@
+// A draft model on a rank of its own that does not wait for the verdict: while the target scores a draft, it drafts what
+// would come next for the likeliest ends of the round, all of them in the same passes, each on a slot of the cache that
+// shares the text's own. If the round ends in one of them its draft is ready, and drafting has cost nothing.
+//
+// What is announced is what would have been drafted after the verdict: the same tokens from the same random numbers, as
+// long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts longer then.)
+#include "entrodraft/spec/batch_drafter.h"
+#include "entrodraft/spec/chain_phase.h"
+#include "entrodraft/spec/gumbel.h"
+#include "entrodraft/spec/model_texts.h"
+#include "entrodraft/spec/outcome_model.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr int kTextSlot = 0;
+constexpr int kMostCandidates = AheadOptions::kMostOutcomes + 1; // of a place
+
+// A draft in the making, of the round at hand or of one that is foreseen.
+struct Branch {
+    int slot = kTextSlot;
+    std::vector<TokenId> tokens; // the text that it follows
+    DraftRequest request;
+    TokenChooser chooser;
+    std::optional<StopRule> rule;
+    Draft draft;
+    ChainPhase phase;
+    std::vector<Place> places; // of each drafted token
+};
+
+class AheadDrafter final : public BatchDrafter {
+  public:
+    AheadDrafter(DraftModel& model, const AheadOptions& options, const DraftLimits& limits, const dist::Clock& clock)
+        : options_(options), texts_(model, 1 + AheadOptions::kMostOutcomes, limits.vocab_size), limits_(limits),
+          clock_(clock), outcomes_(kMostCandidates), branches_(1 + AheadOptions::kMostOutcomes) {
+        if (options.outcomes < 0 || options.outcomes > AheadOptions::kMostOutcomes)
+            throw std::invalid_argument("drafts ahead for 1 to " + std::to_string(AheadOptions::kMostOutcomes) +
+                                        " outcomes, not " + std::to_string(options.outcomes));
+        for (Branch& branch : branches_)
+            branch.phase.look_at_all(true);
+    }
+
+    std::string name() const override { return "model"; }
+    std::size_t weight_bytes() const override { return texts_.model().weight_bytes(); }
+    void begin_sequence(int slot, const Request& request) override;
+    void prefill(int slot, std::span<const TokenId> prompt) override { texts_.prefill(slot, prompt); }
+    void draft(std::span<const DraftTask> tasks) override;
+    void draft_ahead(const DraftTask& announced, const std::function<bool()>& enough) override;
+
+  private:
+    Branch& current() { return branches_[current_]; }
+    Branch& branch_for_next() { return branches_[(current_ + 1 + n_prepared_++) % branches_.size()]; }
+    void learn(std::span<const TokenId> tokens);
+    bool take_prepared(const DraftTask& task);
+    void release(const Branch* but);
+    void pass(std::span<Branch* const> going);
+    Place place_of(const Branch& branch, std::span<const float> row, const model::kernels::LogitStats& stats,
+                   std::optional<TokenId> drafted) const;
+    Place place_behind(const Branch& announced);
+    void prepare(const Branch& announced, const Outcome& outcome);
+    void adapt(bool all_done);
+
+    AheadOptions options_;
+    ModelTexts texts_;
+    DraftLimits limits_;
+    const dist::Clock& clock_;
+    OutcomeModel outcomes_;
+    std::vector<Branch> branches_;
+    std::size_t current_ = 0;     // of branches_: the round at hand
+    std::size_t n_prepared_ = 0;  // branches behind it
+    std::vector<Place> places_;   // of the round at hand, where it was drafted ahead of
+    DraftedAhead ahead_;          // for the next round
+    int fitting_ = 8;             // outcomes that fit into the target's passes
+    std::vector<Branch*> going_;
+    std::vector<TextEnd> ends_;
+};
+
+void AheadDrafter::begin_sequence(int slot, const Request& request) {
+    if (slot != kTextSlot) throw std::invalid_argument("drafting ahead is for one sequence at a time");
+    release(nullptr);
+    n_prepared_ = 0;
+    places_.clear();
+    ahead_ = {};
+    texts_.begin_sequence(kTextSlot);
+    for (Branch& branch : branches_)
+        branch.chooser.begin_sequence(request, limits_.eos_tokens);
+}
+
+// ---- the round at hand ----
+
+void AheadDrafter::draft(std::span<const DraftTask> tasks) {
+    const DraftTask& task = tasks.front();
+    const double began = clock_.now_seconds();
+    if (!places_.empty()) learn(task.request.tokens);
+    const bool is_ready = take_prepared(task);
+    Branch& branch = current();
+    if (!is_ready) {
+        release(nullptr);
+        branch.slot = kTextSlot;
+        branch.tokens.assign(task.request.tokens.begin(), task.request.tokens.end());
+        branch.request = task.request;
+        branch.request.tokens = branch.tokens;
+        branch.rule = *task.rule;
+        branch.places.clear();
+        branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
+    }
+    n_prepared_ = 0;
+    const int hidden = branch.draft.passes;
+    const double hidden_entropy = branch.draft.entropy_seconds;
+    ahead_.used = is_ready ? static_cast<std::int64_t>(branch.draft.tokens.size()) : 0;
+    Branch* only = &branch;
+    while (branch.phase.wants_row())
+        pass(std::span(&only, 1));
+    branch.phase.finish();
+    *task.rule = *branch.rule;
+    *task.draft = branch.draft;
+    task.draft->passes -= hidden;
+    task.draft->entropy_seconds -= hidden_entropy;
+    task.draft->ahead = std::exchange(ahead_, {});
+    task.draft->seconds = clock_.now_seconds() - began - task.draft->entropy_seconds;
+}
+
+// The branch whose text this is goes on in the text's own slot. False: none was prepared for it.
+bool AheadDrafter::take_prepared(const DraftTask& task) {
+    const std::span<const TokenId> text = task.request.tokens;
+    for (std::size_t i = 1; i <= n_prepared_; ++i) {
+        const std::size_t index = (current_ + i) % branches_.size();
+        Branch& branch = branches_[index];
+        if (!std::equal(text.begin(), text.end(), branch.tokens.begin(), branch.tokens.end())) continue;
+        if (branch.request.most_tokens != task.request.most_tokens) return false; // another budget: drafted anew
+        release(&branch);
+        texts_.share(branch.slot, kTextSlot, texts_.length(branch.slot));
+        texts_.begin_sequence(branch.slot);
+        branch.slot = kTextSlot;
+        current_ = index;
+        ++ahead_.hits;
+        return true;
+    }
+    return false;
+}
+
+// Branches but one give up what they share, so that the text's own slot may be cut.
+void AheadDrafter::release(const Branch* but) {
+    for (std::size_t i = 1; i <= n_prepared_; ++i) {
+        Branch& branch = branches_[(current_ + i) % branches_.size()];
+        if (&branch != but && branch.slot != kTextSlot) texts_.begin_sequence(branch.slot);
+    }
+}
+
+// A row of each, at least one; what each may say instead is kept.
+void AheadDrafter::pass(std::span<Branch* const> going) {
+    ends_.clear();
+    for (Branch* branch : going)
+        ends_.push_back({branch->slot, branch->phase.text(), 1});
+    const SourceRows rows = texts_.rows_after(ends_, model::LogitSummary::entropy);
+    for (std::size_t i = 0; i < going.size(); ++i) {
+        Branch& branch = *going[i];
+        const std::size_t before = branch.draft.tokens.size();
+        branch.phase.take(rows.row(i), rows.summary(i), clock_);
+        if (branch.draft.tokens.size() == before) continue;
+        branch.places.push_back(place_of(branch, rows.row(i), rows.summary(i), branch.draft.tokens.back()));
+        branch.places.back().first = {branch.draft.entropies_nats.back(), branch.draft.probabilities.back()};
+    }
+}
+
+// ---- the rounds to come ----
+
+void AheadDrafter::draft_ahead(const DraftTask& task, const std::function<bool()>& enough) {
+    const double began = clock_.now_seconds();
+    Branch& announced = current();
+    announced.rule = *task.rule;
+    ahead_ = {};
+    ahead_.rounds = 1;
+    if (task.request.left_tokens - static_cast<int>(announced.draft.tokens.size()) <= 0) return; // the text ends here
+    places_ = announced.places;
+    places_.push_back(place_behind(announced));
+    ahead_.passes = 1;
+    for (const Outcome& outcome : outcomes_.likeliest(places_, options_.outcomes > 0 ? options_.outcomes : fitting_))
+        prepare(announced, outcome);
+    const auto is_over = [&] { return options_.passes > 0 ? ahead_.passes >= options_.passes : enough(); };
+    bool all_done = false;
+    while (!is_over()) {
+        going_.clear();
+        for (std::size_t i = 1; i <= n_prepared_; ++i) {
+            Branch& branch = branches_[(current_ + i) % branches_.size()];
+            if (branch.phase.wants_row({0, 0})) going_.push_back(&branch);
+        }
+        all_done = going_.empty();
+        if (all_done) break;
+        pass(going_);
+        ++ahead_.passes;
+    }
+    for (std::size_t i = 1; i <= n_prepared_; ++i)
+        ahead_.tokens += static_cast<std::int64_t>(branches_[(current_ + i) % branches_.size()].draft.tokens.size());
+    ahead_.seconds = clock_.now_seconds() - began;
+    adapt(all_done);
+}
+
+// Behind the last drafted token: read it, and see what the draft would say.
+Place AheadDrafter::place_behind(const Branch& announced) {
+    const TextEnd end = {kTextSlot, announced.phase.text(), 1};
+    const SourceRows rows = texts_.rows_after(std::span(&end, 1), model::LogitSummary::entropy);
+    return place_of(announced, rows.row(0), rows.summary(0), std::nullopt);
+}
+
+// The draft's candidates for a place, ranked as it would choose: by logit, or with the noise that the target will add.
+Place AheadDrafter::place_of(const Branch& branch, std::span<const float> row, const model::kernels::LogitStats& stats,
+                             std::optional<TokenId> drafted) const {
+    struct Candidate {
+        double value;
+        TokenId token;
+        bool operator<(const Candidate& other) const { return value > other.value; }
+    };
+    const Request& request = *branch.request.request;
+    const bool is_noisy = branch.request.choice.acceptance == Acceptance::gumbel && !request.sampling.greedy();
+    const std::size_t most = is_noisy ? 4 * kMostCandidates : kMostCandidates;
+    std::vector<Candidate> best; // a heap, its least first
+    for (std::size_t token = 0; token < row.size(); ++token) {
+        const auto value = static_cast<double>(row[token]);
+        if (best.size() == most && value <= best.front().value) continue;
+        if (drafted && static_cast<TokenId>(token) == *drafted) continue;
+        if (best.size() == most) {
+            std::pop_heap(best.begin(), best.end());
+            best.pop_back();
+        }
+        best.push_back({value, static_cast<TokenId>(token)});
+        std::push_heap(best.begin(), best.end());
+    }
+    if (is_noisy) {
+        const GumbelNoise noise(request.sampling.seed, request.sequence_key);
+        const std::uint64_t position = branch.phase.text().size() - (drafted ? 1 : 0);
+        for (Candidate& each : best)
+            each.value = each.value / request.sampling.temperature + noise.at(position, each.token);
+    }
+    std::sort(best.begin(), best.end());
+    best.resize(std::min(best.size(), static_cast<std::size_t>(kMostCandidates)));
+    Place place;
+    for (const Candidate& each : best)
+        place.candidates.push_back(each.token);
+    if (!drafted && !best.empty()) {
+        const auto first = static_cast<std::size_t>(best.front().token);
+        place.first = {stats.entropy_nats(), stats.probability(row[first])};
+    }
+    return place;
+}
+
+// A branch that follows the announced draft where it ends so.
+void AheadDrafter::prepare(const Branch& announced, const Outcome& outcome) {
+    const std::vector<TokenId>& eos = limits_.eos_tokens;
+    const bool ends = std::find(eos.begin(), eos.end(), outcome.next) != eos.end();
+    const int left = announced.request.left_tokens - outcome.accepted - 1;
+    if (left < 0 || (ends && !announced.request.request->ignore_eos)) return; // nothing comes after it
+    const std::size_t stands = announced.tokens.size() + static_cast<std::size_t>(outcome.accepted);
+    const std::span<const TokenId> text = announced.phase.text().first(stands);
+    Branch& branch = branch_for_next();
+    branch.slot = static_cast<int>(n_prepared_);
+    branch.tokens.assign(text.begin(), text.end());
+    branch.tokens.push_back(outcome.next);
+    branch.request = announced.request;
+    branch.request.tokens = branch.tokens;
+    branch.request.left_tokens = left;
+    branch.request.most_tokens = std::min(announced.rule->options().max_tokens, left);
+    branch.rule = announced.rule;
+    const int drafted = static_cast<int>(announced.draft.tokens.size());
+    branch.rule->settle({drafted, outcome.accepted, is_cut_short(announced.draft.end)});
+    branch.places.clear();
+    texts_.share(kTextSlot, branch.slot, stands);
+    branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
+    ++ahead_.outcomes;
+}
+
+// How the round ended that was drafted ahead of.
+void AheadDrafter::learn(std::span<const TokenId> tokens) {
+    const Branch& announced = current();
+    Outcome outcome;
+    outcome.accepted = static_cast<int>(tokens.size() - announced.tokens.size()) - 1;
+    outcome.next = tokens.back();
+    if (outcome.accepted >= 0 && outcome.accepted < static_cast<int>(places_.size()))
+        outcomes_.learn(places_, outcome);
+    places_.clear();
+}
+
+// One more where all drafts were ready in time, one fewer where they were not.
+void AheadDrafter::adapt(bool all_done) {
+    fitting_ = std::clamp(fitting_ + (all_done ? 1 : -1), 2, AheadOptions::kMostOutcomes);
+}
+
+} // namespace
+
+std::unique_ptr<BatchDrafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options,
+                                                 const DraftLimits& limits, const dist::Clock& clock) {
+    return std::make_unique<AheadDrafter>(model, options, limits, clock);
+}
+
+} // namespace entrodraft::spec
