@@ -140,6 +140,11 @@ void Attention::attend_some(const PassContext& context, const Task& task, const 
     args.soft_cap = config_->attention_soft_cap;
     args.keys = cache_->keys(task.layer, segment.slot, kv_head);
     args.values = cache_->values(task.layer, segment.slot, kv_head);
+    if (const KvCache::Prefix prefix = cache_->prefix(segment.slot); prefix.length > 0) {
+        args.prefix_keys = cache_->keys(task.layer, prefix.slot, kv_head);
+        args.prefix_values = cache_->values(task.layer, prefix.slot, kv_head);
+        args.n_prefix = prefix.length;
+    }
     args.scratch_stride = index(cache_->shape().capacity);
     args.scratch = scores_.as<float>() + index(context.thread) * kernels::kMostQueries * args.scratch_stride;
     args.mask_begin = segment.cached;

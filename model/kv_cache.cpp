@@ -1,6 +1,7 @@
 // Cache bookkeeping; the forward pass itself writes keys and values.
 #include "entrodraft/model/kv_cache.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -14,19 +15,21 @@ std::size_t index(int value) {
     return static_cast<std::size_t>(value);
 }
 
-int padded_capacity(int capacity) {
-    return (capacity + KvCache::kBlock - 1) / KvCache::kBlock * KvCache::kBlock;
+int whole_blocks(int positions) {
+    return (positions + KvCache::kBlock - 1) / KvCache::kBlock * KvCache::kBlock;
 }
 
 } // namespace
 
 KvCache::KvCache(const Shape& shape) : shape_(shape), lengths_(index(shape.n_slots), 0) {
-    shape_.capacity = padded_capacity(shape.capacity);
+    shape_.capacity = whole_blocks(shape.capacity);
     std::size_t bytes = sizeof(float);
     for (const int factor : {shape_.n_layers, shape_.n_slots, shape_.n_kv_heads, shape_.capacity, shape_.head_dim})
         if (__builtin_mul_overflow(bytes, index(factor), &bytes)) throw std::bad_alloc();
     keys_ = Buffer(bytes);
     values_ = Buffer(bytes);
+    for (int slot = 0; slot < shape_.n_slots; ++slot)
+        prefixes_.push_back({slot, 0});
 }
 
 std::size_t KvCache::head_floats() const {
@@ -61,20 +64,70 @@ void KvCache::truncate(int slot, int length) {
     if (length < 0 || length > lengths_[index(slot)])
         throw std::out_of_range("cannot cut a cache of " + std::to_string(lengths_[index(slot)]) + " positions to " +
                                 std::to_string(length));
+    check_unread(slot, length);
+    own_from(slot, length, length);
     lengths_[index(slot)] = length;
 }
 
 void KvCache::fork(int from, int to) {
     if (from == to) return;
-    // Whole key blocks: the last one may be partly filled.
-    const std::size_t floats = index(padded_capacity(lengths_[index(from)])) * index(shape_.head_dim);
+    const Prefix source = prefix(from);
+    become(from, to, source.slot == to ? source : Prefix{to, 0}, lengths_[index(from)]);
+}
+
+void KvCache::share(int from, int to, int length) {
+    if (length < 0 || length > lengths_[index(from)])
+        throw std::out_of_range("cannot share " + std::to_string(length) + " positions of a cache of " +
+                                std::to_string(lengths_[index(from)]));
+    if (from == to) return truncate(to, length);
+    const Prefix source = prefix(from);
+    const int whole = length / kBlock * kBlock;
+    become(from, to, source.length > 0 ? Prefix{source.slot, std::min(source.length, whole)} : Prefix{from, whole},
+           length);
+}
+
+// Throws where another slot reads positions of `slot` from `position` on.
+void KvCache::check_unread(int slot, int position) const {
+    for (int reader = 0; reader < shape_.n_slots; ++reader)
+        if (reader != slot && prefix(reader).slot == slot && prefix(reader).length > position)
+            throw std::logic_error("slot " + std::to_string(reader) + " of the cache reads " +
+                                   std::to_string(prefix(reader).length) + " positions of slot " +
+                                   std::to_string(slot) + ", which was to change from position " +
+                                   std::to_string(position) + " on");
+}
+
+// `to` reads `in_place` (which may be its own) where it lies, and holds copies of the other positions of `from`.
+void KvCache::become(int from, int to, Prefix in_place, int length) {
+    check_unread(to, in_place.slot == to ? in_place.length : 0);
+    const Prefix source = prefix(from);
+    copy_range(source.slot, to, in_place.length, std::min(source.length, length));
+    copy_range(from, to, std::max(source.length, in_place.length), length);
+    prefixes_[index(to)] = in_place.slot == to || in_place.length == 0 ? Prefix{to, 0} : in_place;
+    lengths_[index(to)] = length;
+}
+
+// Puts the prefix's positions from the block of `position` on, up to `end`, into the slot itself.
+void KvCache::own_from(int slot, int position, int end) {
+    Prefix& shared = prefixes_[index(slot)];
+    if (position >= shared.length) return;
+    const int begin = position / kBlock * kBlock;
+    copy_range(shared.slot, slot, begin, end);
+    shared = begin > 0 ? Prefix{shared.slot, begin} : Prefix{slot, 0};
+}
+
+// Copies own positions [begin, end) of a slot into another; `begin` stands on a block's border. The last block of keys
+// goes whole.
+void KvCache::copy_range(int from, int to, int begin, int end) {
+    if (begin >= end) return;
+    const std::size_t dim = index(shape_.head_dim), first = index(begin) * dim;
+    const std::size_t key_bytes = (index(whole_blocks(end)) * dim - first) * sizeof(float),
+                      value_bytes = index(end - begin) * dim * sizeof(float);
     for (int layer = 0; layer < shape_.n_layers; ++layer) {
         for (int head = 0; head < shape_.n_kv_heads; ++head) {
-            std::memcpy(keys(layer, to, head), keys(layer, from, head), floats * sizeof(float));
-            std::memcpy(values(layer, to, head), values(layer, from, head), floats * sizeof(float));
+            std::memcpy(keys(layer, to, head) + first, keys(layer, from, head) + first, key_bytes);
+            std::memcpy(values(layer, to, head) + first, values(layer, from, head) + first, value_bytes);
         }
     }
-    lengths_[index(to)] = lengths_[index(from)];
 }
 
 void KvCache::copy_position(int slot, int from, int to) {
@@ -101,8 +154,13 @@ void KvCache::keep(int slot, int length, std::span<const int> path) {
             throw std::out_of_range("a path to keep must increase and lie within the cached rows");
         previous = step;
     }
-    for (std::size_t i = 0; i < path.size(); ++i)
-        if (path[i] != static_cast<int>(i)) copy_position(slot, length + path[i], length + static_cast<int>(i));
+    int stays = 0; // at the beginning of the path
+    while (stays < static_cast<int>(path.size()) && path[index(stays)] == stays)
+        ++stays;
+    check_unread(slot, length + stays);
+    if (stays < static_cast<int>(path.size())) own_from(slot, length + stays, prefix(slot).length);
+    for (int i = stays; i < static_cast<int>(path.size()); ++i)
+        copy_position(slot, length + path[index(i)], length + i);
     truncate(slot, length + static_cast<int>(path.size()));
 }
 

@@ -1,6 +1,7 @@
-// Keys and values of every sequence a rank holds, layer by layer: append, truncate, fork, keep.
+// Keys and values of every sequence a rank holds, layer by layer: append, truncate, fork, share, keep.
 //
-// A sequence owns one slot of fixed capacity; physical memory is taken as positions are first written.
+// A sequence owns one slot of fixed capacity; physical memory is taken as positions are first written. Whole blocks at
+// its beginning may be those of another slot, read where they lie (share): continuations of one text cost next to none.
 // Keys lie transposed in blocks of 16 positions, [kv_head][position / 16][head_dim][16], so that a block's
 // scores need no horizontal sums; values lie [kv_head][position][head_dim]. float32 on CPU.
 #pragma once
@@ -33,15 +34,29 @@ class KvCache {
 
     // The slot grew by `rows` positions that the forward pass has written. Throws std::out_of_range past capacity.
     void append(int slot, int rows);
-    // Only the first `length` positions stand. Throws std::out_of_range when the slot holds fewer.
+    // Only the first `length` positions stand. Throws std::out_of_range when the slot holds fewer, std::logic_error
+    // where another slot reads some of the rest.
     void truncate(int slot, int length);
-    // Slot `to` becomes a copy of slot `from`.
+    // Slot `to` becomes a copy of slot `from`. Throws std::logic_error where another slot reads what `to` held.
     void fork(int from, int to);
+    // Slot `to` becomes the first `length` positions of slot `from`. Whole blocks stay where they lie: in `from`, or,
+    // if `from` shares them itself, in the slot that it has them from; what lies behind them is copied. Until `to` is
+    // cut, forked or shared into anew, its source can be neither cut below those blocks nor replaced. Where `from` has
+    // its beginning from `to`, that stays in place, so a continuation goes back into its source at the cost of its own
+    // rows. Throws std::out_of_range when `from` holds fewer, std::logic_error where another slot reads what `to` held.
+    void share(int from, int to, int length);
     // Of the positions from `length` on, those at length + path[i] stand, in that order, and no others:
-    // what keeps one branch of a token tree. `path` is increasing.
+    // what keeps one branch of a token tree. `path` is increasing. Throws as truncate does.
     void keep(int slot, int length, std::span<const int> path);
 
-    // First element of a head's keys or values in a layer. Shapes above.
+    // The positions of a slot that lie in another: [0, length), whole blocks. length 0: none, and slot is itself.
+    struct Prefix {
+        int slot = 0;
+        int length = 0;
+    };
+    Prefix prefix(int slot) const { return prefixes_[static_cast<std::size_t>(slot)]; }
+
+    // First element of a head's own keys or values in a layer, those of its prefix left out. Shapes above.
     float* keys(int layer, int slot, int kv_head);
     float* values(int layer, int slot, int kv_head);
 
@@ -51,11 +66,16 @@ class KvCache {
     std::size_t head_floats() const;
     std::size_t head_index(int layer, int slot, int kv_head) const;
     void copy_position(int slot, int from, int to);
+    void copy_range(int from, int to, int begin, int end);
+    void become(int from, int to, Prefix in_place, int length);
+    void own_from(int slot, int position, int end);
+    void check_unread(int slot, int position) const;
 
     Shape shape_;
     Buffer keys_;
     Buffer values_;
     std::vector<int> lengths_;
+    std::vector<Prefix> prefixes_; // what `slot` names has no prefix itself, and holds `length` positions at least
 };
 
 } // namespace entrodraft::model

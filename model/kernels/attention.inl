@@ -4,7 +4,9 @@ namespace {
 
 // Scores of one block of 16 keys for all queries.
 template <int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, int block) {
-    const float* block_keys = a.keys + static_cast<std::size_t>(block) * static_cast<std::size_t>(a.head_dim) * kLanes;
+    const float* all_keys = block * kLanes < a.n_prefix ? a.prefix_keys : a.keys;
+    const float* block_keys =
+        all_keys + static_cast<std::size_t>(block) * static_cast<std::size_t>(a.head_dim) * kLanes;
     for (int lane = 0; lane < kLanes; lane += kWidth) {
         const float* keys = block_keys + lane;
         Vec sums[kQueries] = {};
@@ -26,7 +28,17 @@ struct KeyRange {
     int begin = 0;
     int end = 0;
     int padded = 0;
+
+    // Where the stretch of values that holds j, in the prefix or behind it, ends.
+    ALWAYS_INLINE int stretch_end(const AttentionArgs& a, int j) const {
+        return j < a.n_prefix && a.n_prefix < end ? a.n_prefix : end;
+    }
 };
+
+ALWAYS_INLINE const float* value_of(const AttentionArgs& a, int j) {
+    const float* values = j < a.n_prefix ? a.prefix_values : a.values;
+    return values + static_cast<std::size_t>(j) * static_cast<std::size_t>(a.head_dim);
+}
 
 ALWAYS_INLINE void add_bias(float* scores, const float* bias, const KeyRange& keys) {
     for (int j = keys.begin; j < keys.padded; j += kWidth)
@@ -69,19 +81,22 @@ float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
 template <int kQueries, int kVectors>
 ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int first, const KeyRange& keys) {
     Vec sums[kQueries][kVectors] = {};
-    const float* value = a.values + static_cast<std::size_t>(keys.begin) * static_cast<std::size_t>(a.head_dim) + first;
-    for (int j = keys.begin; j < keys.end; ++j, value += a.head_dim) {
-        Vec v[kVectors];
-#pragma GCC unroll 4
-        for (int c = 0; c < kVectors; ++c)
-            v[c] = *reinterpret_cast<const Vec*>(value + c * kWidth);
-#pragma GCC unroll 8
-        for (int i = 0; i < kQueries; ++i) {
-            const Vec weight =
-                splat(a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)]);
+    for (int j = keys.begin; j < keys.end;) {
+        const int end = keys.stretch_end(a, j);
+        const float* value = value_of(a, j) + first;
+        for (; j < end; ++j, value += a.head_dim) {
+            Vec v[kVectors];
 #pragma GCC unroll 4
             for (int c = 0; c < kVectors; ++c)
-                sums[i][c] += weight * v[c];
+                v[c] = *reinterpret_cast<const Vec*>(value + c * kWidth);
+#pragma GCC unroll 8
+            for (int i = 0; i < kQueries; ++i) {
+                const Vec weight =
+                    splat(a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)]);
+#pragma GCC unroll 4
+                for (int c = 0; c < kVectors; ++c)
+                    sums[i][c] += weight * v[c];
+            }
         }
     }
 #pragma GCC unroll 8
@@ -119,9 +134,7 @@ template <int kQueries> void attention_exact(const AttentionArgs& a) {
             for (int j = keys.begin; j < keys.end; ++j)
                 sum = __builtin_fmaf(
                     a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)],
-                    a.values[static_cast<std::size_t>(j) * static_cast<std::size_t>(a.head_dim) +
-                             static_cast<std::size_t>(column)],
-                    sum);
+                    value_of(a, j)[column], sum);
             a.out[i][column] = sum * scales[i];
         }
     }

@@ -75,7 +75,11 @@ struct AttentionArgs {
     const float* bias[kMostQueries] = {};
     const float* keys = nullptr;   // [n_keys / 16][head_dim][16]
     const float* values = nullptr; // [n_keys][head_dim]
-    float* scratch = nullptr;      // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
+    // The first n_prefix keys and values, a multiple of 16 and at most n_keys, lie here instead, in the same places.
+    const float* prefix_keys = nullptr;
+    const float* prefix_values = nullptr;
+    int n_prefix = 0;
+    float* scratch = nullptr; // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
     std::size_t scratch_stride = 0;
 };
 
