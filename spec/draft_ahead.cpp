@@ -1,6 +1,6 @@
-// A draft model on a rank of its own that does not wait for the verdict: while the target scores a draft, it drafts what
-// would come next for the likeliest ends of the round, all of them in the same passes, each on a slot of the cache that
-// shares the text's own. If the round ends in one of them its draft is ready, and drafting has cost nothing.
+// A draft model on a rank of its own that does not wait for the verdict: while the target scores a draft, it drafts
+// what would come next for the likeliest ends of the round, all of them in the same passes, each on a slot of the cache
+// that shares the text's own. If the round ends in one of them its draft is ready, and drafting has cost nothing.
 //
 // What is announced is what would have been drafted after the verdict: the same tokens from the same random numbers, as
 // long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts longer then.)
@@ -71,11 +71,11 @@ class AheadDrafter final : public BatchDrafter {
     const dist::Clock& clock_;
     OutcomeModel outcomes_;
     std::vector<Branch> branches_;
-    std::size_t current_ = 0;     // of branches_: the round at hand
-    std::size_t n_prepared_ = 0;  // branches behind it
-    std::vector<Place> places_;   // of the round at hand, where it was drafted ahead of
-    DraftedAhead ahead_;          // for the next round
-    int fitting_ = 8;             // outcomes that fit into the target's passes
+    std::size_t current_ = 0;    // of branches_: the round at hand
+    std::size_t n_prepared_ = 0; // branches behind it
+    std::vector<Place> places_;  // of the round at hand, where it was drafted ahead of
+    DraftedAhead ahead_;         // for the next round
+    int fitting_ = 8;            // outcomes that fit into the target's passes
     std::vector<Branch*> going_;
     std::vector<TextEnd> ends_;
 };
@@ -134,8 +134,7 @@ bool AheadDrafter::take_prepared(const DraftTask& task) {
         if (!std::equal(text.begin(), text.end(), branch.tokens.begin(), branch.tokens.end())) continue;
         if (branch.request.most_tokens != task.request.most_tokens) return false; // another budget: drafted anew
         release(&branch);
-        texts_.share(branch.slot, kTextSlot, texts_.length(branch.slot));
-        texts_.begin_sequence(branch.slot);
+        texts_.move(branch.slot, kTextSlot);
         branch.slot = kTextSlot;
         current_ = index;
         ++ahead_.hits;
@@ -170,13 +169,11 @@ void AheadDrafter::pass(std::span<Branch* const> going) {
 
 // ---- the rounds to come ----
 
-void AheadDrafter::draft_ahead(const DraftTask& task, const std::function<bool()>& enough) {
+void AheadDrafter::draft_ahead(const DraftTask&, const std::function<bool()>& enough) {
     const double began = clock_.now_seconds();
-    Branch& announced = current();
-    announced.rule = *task.rule;
-    ahead_ = {};
+    const Branch& announced = current();
+    if (announced.phase.text().size() > texts_.context()) return; // more than the draft can read
     ahead_.rounds = 1;
-    if (task.request.left_tokens - static_cast<int>(announced.draft.tokens.size()) <= 0) return; // the text ends here
     places_ = announced.places;
     places_.push_back(place_behind(announced));
     ahead_.passes = 1;
@@ -254,7 +251,9 @@ void AheadDrafter::prepare(const Branch& announced, const Outcome& outcome) {
     const std::vector<TokenId>& eos = limits_.eos_tokens;
     const bool ends = std::find(eos.begin(), eos.end(), outcome.next) != eos.end();
     const int left = announced.request.left_tokens - outcome.accepted - 1;
-    if (left < 0 || (ends && !announced.request.request->ignore_eos)) return; // nothing comes after it
+    const int drafted = static_cast<int>(announced.draft.tokens.size());
+    const bool has_ended = announced.draft.end == DraftEnd::end_of_text && outcome.accepted == drafted;
+    if (left < 0 || has_ended || (ends && !announced.request.request->ignore_eos)) return; // nothing comes after it
     const std::size_t stands = announced.tokens.size() + static_cast<std::size_t>(outcome.accepted);
     const std::span<const TokenId> text = announced.phase.text().first(stands);
     Branch& branch = branch_for_next();
@@ -266,7 +265,6 @@ void AheadDrafter::prepare(const Branch& announced, const Outcome& outcome) {
     branch.request.left_tokens = left;
     branch.request.most_tokens = std::min(announced.rule->options().max_tokens, left);
     branch.rule = announced.rule;
-    const int drafted = static_cast<int>(announced.draft.tokens.size());
     branch.rule->settle({drafted, outcome.accepted, is_cut_short(announced.draft.end)});
     branch.places.clear();
     texts_.share(kTextSlot, branch.slot, stands);
@@ -280,8 +278,7 @@ void AheadDrafter::learn(std::span<const TokenId> tokens) {
     Outcome outcome;
     outcome.accepted = static_cast<int>(tokens.size() - announced.tokens.size()) - 1;
     outcome.next = tokens.back();
-    if (outcome.accepted >= 0 && outcome.accepted < static_cast<int>(places_.size()))
-        outcomes_.learn(places_, outcome);
+    if (outcome.accepted >= 0 && outcome.accepted < static_cast<int>(places_.size())) outcomes_.learn(places_, outcome);
     places_.clear();
 }
 

@@ -18,8 +18,9 @@ class DraftModel {
     virtual model::PassResult forward(const model::Pass& pass) = 0;
     // As KvCache::truncate.
     virtual void truncate(int slot, int length) = 0;
-    // As KvCache::share.
+    // As KvCache::share and fork.
     virtual void share(int from, int to, int length) = 0;
+    virtual void fork(int from, int to) = 0;
 };
 
 // On this rank alone; `decoder` is the caller's and outlives it.
@@ -32,6 +33,7 @@ class LocalDraftModel final : public DraftModel {
     model::PassResult forward(const model::Pass& pass) override { return decoder_.forward(pass); }
     void truncate(int slot, int length) override { decoder_.cache().truncate(slot, length); }
     void share(int from, int to, int length) override { decoder_.cache().share(from, to, length); }
+    void fork(int from, int to) override { decoder_.cache().fork(from, to); }
 
   private:
     model::Decoder& decoder_;

@@ -23,6 +23,12 @@ void ModelTexts::share(int from, int to, std::size_t length) {
     cached(to).assign(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(length));
 }
 
+void ModelTexts::move(int from, int to) {
+    model_.fork(from, to);
+    cached(to) = cached(from);
+    begin_sequence(from);
+}
+
 // Cuts the cache back to where it agrees with the text, leaving at least the last n tokens to be read.
 void ModelTexts::forget(const TextEnd& text) {
     std::vector<TokenId>& held = cached(text.slot);

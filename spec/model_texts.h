@@ -32,6 +32,8 @@ class ModelTexts {
     void prefill(int slot, std::span<const TokenId> prompt);
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
     void share(int from, int to, std::size_t length);
+    // What stands in slot `from` moves to slot `to`, at the cost of what `from` does not share with it.
+    void move(int from, int to);
     // What follows each of the last tokens asked about, one text after another: one pass. Slots increase; at most
     // context() tokens each and most_rows() rows together.
     SourceRows rows_after(std::span<const TextEnd> texts, model::LogitSummary summary);

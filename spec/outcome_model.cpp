@@ -7,9 +7,10 @@ namespace entrodraft::spec {
 
 namespace {
 
-constexpr double kDecay = 0.998;   // of a round
-constexpr double kPriorSeen = 20;  // falls that the prior is worth
-constexpr double kPriorFirst = 0.4; // of them said the first candidate, and each further one this share of the one before
+constexpr double kDecay = 0.998;  // of a round
+constexpr double kPriorSeen = 20; // falls that the prior is worth
+constexpr double kPriorFirst =
+    0.4; // of them said the first candidate, and each further one this share of the one before
 constexpr double kPriorRatio = 0.55;
 
 } // namespace
@@ -45,8 +46,8 @@ void OutcomeModel::learn(std::span<const Place> places, const Outcome& outcome) 
     const auto accepted = static_cast<std::size_t>(outcome.accepted);
     const bool is_last = accepted + 1 == places.size();
     const std::vector<TokenId>& candidates = places[accepted].candidates;
-    const auto rank = static_cast<std::size_t>(std::find(candidates.begin(), candidates.end(), outcome.next) -
-                                               candidates.begin());
+    const auto rank =
+        static_cast<std::size_t>(std::find(candidates.begin(), candidates.end(), outcome.next) - candidates.begin());
     // Behind the last token the first candidate stands in for a drafted one.
     std::vector<DraftedToken> tokens;
     for (const Place& place : places)

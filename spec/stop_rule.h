@@ -112,7 +112,8 @@ class StopRule {
     DraftEnd end() const { return end_; }
     // Learns from the round, for this sequence and, with expected-gain, for all of the replica. Local.
     void end_round(const RoundFeedback& feedback);
-    // What end_round does to this sequence's own state, teaching nothing else: for rounds that are only foreseen. Local.
+    // What end_round does to this sequence's own state, teaching nothing else: for rounds that are only foreseen.
+    // Local.
     void settle(const RoundFeedback& feedback);
 
   private:

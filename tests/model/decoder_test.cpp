@@ -2,6 +2,8 @@
 #include "model/golden_models.h"
 
 #include <array>
+#include <numeric>
+#include <random>
 #include <stdexcept>
 #include <tuple>
 
@@ -209,6 +211,161 @@ TEST_P(DecoderBits, OfAForkAreThoseOfTheSequenceItWasForkedFrom) {
     model.decoder.cache().fork(0, 2);
     model.read(others, 128, 0); // the first goes another way
     EXPECT_TRUE(same_bits(model.read(std::span(tokens).subspan(21), 128, 2), std::span(whole).subspan(21 * 512)));
+}
+
+// Texts in slots, continued in ragged passes of many, against the same texts read alone.
+class ManySlots {
+  public:
+    ManySlots(const std::filesystem::path& directory, const TestModelOptions& options, unsigned seed)
+        : generator_(seed), together_(directory, options), alone_(directory, same_type(options)), texts_(slots()) {
+        for (int slot = 0; slot < 4; ++slot) {
+            texts_[at(slot)] = varied_tokens(25 + 6 * slot, 512, slot);
+            together_.read(texts_[at(slot)], 128, slot);
+        }
+    }
+
+    void share_some() {
+        for (int i = 0; i < 8; ++i) {
+            const std::size_t from = at(random(kSlots)), to = at(random(kSlots));
+            const int size = static_cast<int>(texts_[from].size()), length = size - random(size / 3 + 1);
+            try {
+                cache().share(static_cast<int>(from), static_cast<int>(to), length);
+            } catch (const std::logic_error&) {
+                continue; // another slot reads what would go
+            }
+            texts_[to] = {texts_[from].begin(), texts_[from].begin() + length};
+            shares_ += length >= model::KvCache::kBlock && from != to;
+        }
+    }
+
+    // A pass of up to `most` rows, few of each slot.
+    void continue_some(int most) {
+        std::vector<int> order(slots());
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), generator_);
+        std::vector<Row> rows;
+        for (const int slot : order) {
+            const int room =
+                std::min(kLongest - static_cast<int>(texts_[at(slot)].size()), most - static_cast<int>(rows.size()));
+            for (int i = std::min(random(12), room), first = static_cast<int>(rows.size()); i > 0; --i) {
+                const int index = static_cast<int>(rows.size()), position = static_cast<int>(texts_[at(slot)].size());
+                rows.push_back({random(512), slot, position, index > first ? index - 1 : -1});
+                texts_[at(slot)].push_back(rows.back().token);
+            }
+        }
+        if (rows.empty()) return;
+        const std::vector<float> logits = together_.forward(rows, TestModel::all_of(rows.size()));
+        for (std::size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+            while (end < rows.size() && rows[end].slot == rows[begin].slot)
+                ++end;
+            expect_same(std::span(logits).subspan(begin * 512, (end - begin) * 512), rows[begin].slot);
+        }
+        widest_ = std::max(widest_, rows.size());
+    }
+
+    void cut_some() {
+        for (int slot = 0; slot < kSlots; ++slot) {
+            if (random(6) != 0 && static_cast<int>(texts_[at(slot)].size()) < kLongest) continue;
+            const int length = random(static_cast<int>(texts_[at(slot)].size()) + 1);
+            try {
+                cache().truncate(slot, length);
+                texts_[at(slot)].resize(at(length));
+            } catch (const std::logic_error&) { // it is read
+            }
+        }
+    }
+
+    int shares() const { return shares_; }
+    std::size_t widest() const { return widest_; }
+
+    static constexpr int kSlots = 16;
+
+  private:
+    static constexpr int kLongest = 70;
+
+    static std::size_t at(int value) { return static_cast<std::size_t>(value); }
+    static std::size_t slots() { return at(kSlots); }
+    static TestModelOptions same_type(const TestModelOptions& options) {
+        TestModelOptions alone;
+        alone.decoder.weight_type = options.decoder.weight_type;
+        return alone;
+    }
+    model::KvCache& cache() { return together_.decoder.cache(); }
+    int random(int n) { return std::uniform_int_distribution<int>(0, n - 1)(generator_); }
+
+    void expect_same(std::span<const float> logits, int slot) {
+        alone_.forget();
+        const std::vector<float> whole = alone_.read(texts_[at(slot)]);
+        EXPECT_TRUE(same_bits(logits, std::span(whole).last(logits.size())))
+            << "slot " << slot << ", " << logits.size() / 512 << " rows up to " << texts_[at(slot)].size() << ", "
+            << cache().prefix(slot).length << " of them in slot " << cache().prefix(slot).slot;
+    }
+
+    std::mt19937 generator_;
+    TestModel together_, alone_;
+    std::vector<std::vector<TokenId>> texts_;
+    int shares_ = 0;
+    std::size_t widest_ = 0;
+};
+
+TEST_P(DecoderBits, OfManySequencesInRaggedPassesSharingBeginningsAreThoseOfEachAlone) {
+    TestModelOptions many = options();
+    many.decoder.n_slots = ManySlots::kSlots;
+    ManySlots slots(directory(), many, 7);
+    for (const int most : {128, 16, 128, 5, 64, 32, 100, 128}) {
+        slots.continue_some(most);
+        slots.cut_some();
+        slots.share_some();
+    }
+    EXPECT_GT(slots.shares(), 4);
+    EXPECT_GT(slots.widest(), 60u);
+}
+
+// Draft-ahead: one text, and continuations that differ, all in one pass with the text's own next rows.
+TEST_P(DecoderBits, OfContinuationsBesideTheTextThatTheyShareAreThoseOfEachAlone) {
+    TestModel model(directory(), options());
+    const std::vector<TokenId> text = varied_tokens(90, 512);
+    const std::vector<float> alone = model.read(text, 1);
+    for (const int shared : {32, 45, 63}) {
+        const auto begin = static_cast<std::size_t>(shared);
+        const auto own = std::span(text).subspan(begin + 3, 4);
+        std::vector<TokenId> other(text.begin(), text.begin() + shared);
+        other.insert(other.end(), {7, 300, 11});
+        model.forget(0);
+        const std::vector<float> alone_other = model.read(other, 1);
+        model.forget(0);
+        model.read(std::span(text).first(begin + 3));
+        model.decoder.cache().share(0, 1, shared);
+        model.decoder.cache().share(1, 2, shared);
+        std::vector<Row> rows;
+        const auto add = [&](std::span<const TokenId> tokens, int slot) {
+            const int base = static_cast<int>(rows.size());
+            for (Row row : model.chain(tokens, slot)) {
+                if (row.parent >= 0) row.parent += base;
+                rows.push_back(row);
+            }
+        };
+        add(std::span(other).last(3), 1);
+        add(own, 0);
+        add(std::span(text).subspan(begin, 5), 2);
+        for (const Mask mask : {Mask::causal, Mask::by_parent}) {
+            const std::vector<float> logits = model.forward(rows, TestModel::all_of(rows.size()), mask);
+            EXPECT_TRUE(same_bits(std::span(logits).first(3 * 512), std::span(alone_other).last(3 * 512)));
+            EXPECT_TRUE(same_bits(std::span(logits).subspan(3 * 512, 4 * 512),
+                                  std::span(alone).subspan((begin + 3) * 512, 4 * 512)));
+            EXPECT_TRUE(same_bits(std::span(logits).subspan(7 * 512), std::span(alone).subspan(begin * 512, 5 * 512)));
+            for (const int slot : {1, 2})
+                model.decoder.cache().truncate(slot, shared);
+            model.decoder.cache().truncate(0, shared + 3);
+        }
+        // The right one goes back into the text's slot.
+        model.forward(rows, {});
+        model.decoder.cache().share(2, 0, shared + 5);
+        EXPECT_TRUE(same_bits(model.read(std::span(text).subspan(begin + 5, 6)),
+                              std::span(alone).subspan((begin + 5) * 512, 6 * 512)));
+        model.forget(1);
+        model.forget(2);
+    }
 }
 
 // ---- trees ----

@@ -99,6 +99,26 @@ TEST_P(Families, BitsOfARowDoNotDependOnTheRowsOfItsPass) {
     }
 }
 
+TEST_P(Families, BitsBehindASharedBeginningAreThoseOfASlotThatHoldsItAll) {
+    for (const int threads : {1, 2}) {
+        TestModelOptions options{.threads = threads};
+        options.decoder.n_slots = 2;
+        TestModel model(golden().directory, options);
+        const auto vocab = static_cast<std::size_t>(model.config.vocab_size);
+        const int length = std::min(60, model.config.max_positions);
+        const std::vector<TokenId> tokens = varied_tokens(length, golden().known);
+        const std::vector<float> alone = model.read(tokens);
+        for (const int shared : {16, 21, 37, 48}) {
+            if (shared >= length) continue;
+            model.decoder.cache().share(0, 1, shared);
+            const auto begin = static_cast<std::size_t>(shared);
+            EXPECT_TRUE(
+                same_bits(model.read(std::span(tokens).subspan(begin), 3, 1), std::span(alone).subspan(begin * vocab)))
+                << shared << " shared, threads: " << threads;
+        }
+    }
+}
+
 // ---- other types of weights ----
 
 struct TypeBound {

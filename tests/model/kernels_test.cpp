@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -352,8 +353,24 @@ struct Head {
     }
 };
 
+// The same keys and values in two places: the first n_prefix, and the rest; none where the other has them.
+struct SplitHead {
+    std::vector<float> prefix_keys, prefix_values, keys, values;
+
+    SplitHead(const Head& head, int n_prefix) : prefix_values(head.values), values(head.values) {
+        const auto border = static_cast<std::ptrdiff_t>(n_prefix) * head.head_dim;
+        keys.assign(head.packed.as<float>(), head.packed.as<float>() + head.packed.bytes() / sizeof(float));
+        prefix_keys = keys;
+        for (std::vector<float>* all : {&prefix_keys, &prefix_values})
+            std::fill(all->begin() + border, all->end(), std::numeric_limits<float>::quiet_NaN());
+        for (std::vector<float>* all : {&keys, &values})
+            std::fill(all->begin(), all->begin() + border, std::numeric_limits<float>::quiet_NaN());
+    }
+};
+
 struct Query {
     int n_keys = 0;
+    int first_key = 0;
     bool masked = false;
     std::vector<std::uint64_t> mask;
     std::vector<float> bias; // of every key
@@ -361,7 +378,7 @@ struct Query {
 
 std::vector<float> run_attention(const Kernels& table, const Head& head, const std::vector<float>& q,
                                  const std::vector<Query>& queries, int mask_begin, std::size_t first,
-                                 std::size_t count, float soft_cap) {
+                                 std::size_t count, float soft_cap, int n_prefix = 0) {
     const auto dim = static_cast<std::size_t>(head.head_dim);
     const std::size_t stride = static_cast<std::size_t>(head.n_keys + 15) / 16 * 16;
     std::vector<float> out(count * dim, -7.0F), scratch(count * stride, std::numeric_limits<float>::quiet_NaN());
@@ -373,6 +390,15 @@ std::vector<float> run_attention(const Kernels& table, const Head& head, const s
     args.values = head.values.data();
     args.scratch = scratch.data();
     args.scratch_stride = stride;
+    std::optional<SplitHead> split;
+    if (n_prefix > 0) {
+        split.emplace(head, n_prefix);
+        args.keys = split->keys.data();
+        args.values = split->values.data();
+        args.prefix_keys = split->prefix_keys.data();
+        args.prefix_values = split->prefix_values.data();
+        args.n_prefix = n_prefix;
+    }
     args.mask_begin = mask_begin;
     args.soft_cap = soft_cap;
     for (std::size_t i = 0; i < count; ++i) {
@@ -380,6 +406,7 @@ std::vector<float> run_attention(const Kernels& table, const Head& head, const s
         args.q[i] = q.data() + (first + i) * dim;
         args.out[i] = out.data() + i * dim;
         args.n_keys[i] = queries[first + i].n_keys;
+        args.first_key[i] = queries[first + i].first_key;
         if (queries[first + i].masked) args.mask[i] = queries[first + i].mask.data();
     }
     table.attention(args);
@@ -477,6 +504,35 @@ TEST_P(KernelTable, AttentionCapsScoresAndThenAddsEachKeysBias) {
                     check_attention(table(), 40, keys, masked, soft_cap, biased);
                     if (HasFatalFailure()) return;
                 }
+}
+
+TEST_P(KernelTable, AttentionGivesTheSameBitsWhereverTheFirstKeysLie) {
+    for (const int dim : {2, 8, 20, 40, 64, 80, 128}) {
+        for (const int keys : {17, 33, 48, 100, 257}) {
+            const Head head(dim, keys);
+            for (int count = 1; count <= kMostQueries; ++count) {
+                const bool masked = keys % 2 == 0;
+                int mask_begin = 0;
+                std::vector<Query> queries = make_queries(count, keys, masked, mask_begin);
+                for (std::size_t i = 0; i < queries.size(); ++i) {
+                    if (count == 5) queries[i].first_key = std::min(queries[i].n_keys, mask_begin) / 2 + (i == 0);
+                    if (count % 2 == 0) queries[i].bias = random_floats(272, 25U + static_cast<unsigned>(i));
+                }
+                const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(dim);
+                const std::vector<float> q = random_floats(n * width, 26, 2.0F);
+                const float soft_cap = count == 3 ? 5.0F : 0.0F;
+                const auto attended = [&](int n_prefix) {
+                    return run_attention(table(), head, q, queries, mask_begin, 0, n, soft_cap, n_prefix);
+                };
+                const std::vector<float> whole = attended(0);
+                for (const int n_prefix : {16, 32, 48, 96, 240, 256}) {
+                    if (n_prefix > keys - 3) continue; // below the shortest query
+                    ASSERT_TRUE(same_bits(attended(n_prefix).data(), whole.data(), n * width))
+                        << count << " queries of " << dim << " over " << keys << " keys, of them shared " << n_prefix;
+                }
+            }
+        }
+    }
 }
 
 // ---- elementwise ----

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace {
 
@@ -20,8 +24,9 @@ float mark(int layer, int slot, int head, int position, int d) {
     return static_cast<float>(layer * 100000 + slot * 10000 + head * 1000 + position * 10 + d);
 }
 
-// Calls visit(layer, head, d, key, value) for all that a slot holds at a position.
+// Calls visit(layer, head, d, key, value) for all that a slot holds at a position, in another slot or itself.
 template <typename Visit> void for_each(KvCache& cache, int slot, int position, Visit visit) {
+    if (position < cache.prefix(slot).length) slot = cache.prefix(slot).slot;
     for (int layer = 0; layer < kShape.n_layers; ++layer)
         for (int head = 0; head < kShape.n_kv_heads; ++head)
             for (int d = 0; d < kShape.head_dim; ++d)
@@ -29,11 +34,13 @@ template <typename Visit> void for_each(KvCache& cache, int slot, int position, 
                       cache.values(layer, slot, head)[position * kShape.head_dim + d]);
 }
 
-void fill(KvCache& cache, int slot, int n_positions) {
+// Marks the next positions as those of `as`, or of the slot itself.
+void fill(KvCache& cache, int slot, int n_positions, int as = -1) {
+    const int marked = as < 0 ? slot : as;
     for (int position = cache.length(slot), end = position + n_positions; position < end; ++position)
         for_each(cache, slot, position, [&](int layer, int head, int d, float& key, float& value) {
-            key = mark(layer, slot, head, position, d);
-            value = -mark(layer, slot, head, position, d);
+            key = mark(layer, marked, head, position, d);
+            value = -mark(layer, marked, head, position, d);
         });
     cache.append(slot, n_positions);
 }
@@ -137,6 +144,221 @@ TEST(KvCache, RefusesAPathThatDoesNotIncreaseOrLeavesTheCachedRows) {
     EXPECT_EQ(cache.length(0), 20);
     for (int position = 0; position < 20; ++position)
         expect_holds(cache, 0, position, 0, position);
+}
+
+// ---- shared beginnings ----
+
+void expect_holds_all(KvCache& cache, int slot, int begin, int end, int from_slot) {
+    for (int position = begin; position < end; ++position)
+        expect_holds(cache, slot, position, from_slot, position);
+}
+
+TEST(KvCache, AShareReadsWholeBlocksWhereTheyLieAndGoesItsOwnWay) {
+    for (const int length : {0, 1, 15, 16, 17, 40, 48, 50}) {
+        SCOPED_TRACE(length);
+        KvCache cache(kShape);
+        fill(cache, 0, 50);
+        fill(cache, 2, 60); // what the slot held before is forgotten
+        cache.share(0, 2, length);
+        EXPECT_EQ(cache.length(2), length);
+        EXPECT_EQ(cache.prefix(2).length, length / 16 * 16);
+        EXPECT_EQ(cache.prefix(2).slot, length < 16 ? 2 : 0);
+        EXPECT_EQ(cache.prefix(0).length, 0);
+        fill(cache, 2, 10);
+        cache.truncate(0, length / 16 * 16); // the source too goes another way
+        fill(cache, 0, 12, 1);
+        expect_holds_all(cache, 2, 0, length, 0);
+        expect_holds_all(cache, 2, length, length + 10, 2);
+    }
+}
+
+TEST(KvCache, AShareCopiesNoWholeBlock) {
+    KvCache cache(kShape);
+    fill(cache, 0, 40);
+    cache.share(0, 1, 37);
+    EXPECT_EQ(cache.keys(1, 1, 2)[key_offset(31, 0)], 0.0F);
+    EXPECT_EQ(cache.keys(1, 1, 2)[key_offset(32, 0)], mark(1, 0, 2, 32, 0));
+    EXPECT_EQ(cache.values(1, 1, 2)[31 * kShape.head_dim], 0.0F);
+    EXPECT_EQ(cache.values(1, 1, 2)[32 * kShape.head_dim], -mark(1, 0, 2, 32, 0));
+}
+
+TEST(KvCache, AShareOfAShareReadsTheSlotThatHoldsTheBlocks) {
+    for (const int length : {12, 20, 32, 36, 44, 50}) {
+        SCOPED_TRACE(length);
+        KvCache cache(kShape);
+        fill(cache, 0, 40);
+        cache.share(0, 1, 36);
+        fill(cache, 1, 14);
+        cache.share(1, 2, length);
+        EXPECT_EQ(cache.prefix(2).length, std::min(length / 16 * 16, 32));
+        if (length >= 16) {
+            EXPECT_EQ(cache.prefix(2).slot, 0);
+        }
+        cache.truncate(1, 0); // the one between may go
+        fill(cache, 1, 60, 2);
+        expect_holds_all(cache, 2, 0, std::min(length, 36), 0);
+        expect_holds_all(cache, 2, 36, length, 1);
+        EXPECT_THROW(cache.truncate(0, cache.prefix(2).length - 1), std::logic_error);
+    }
+}
+
+TEST(KvCache, AContinuationGoesBackIntoItsSource) {
+    KvCache cache(kShape);
+    fill(cache, 0, 40);
+    cache.share(0, 1, 37);
+    cache.share(0, 2, 35);
+    fill(cache, 1, 9);
+    cache.share(1, 0, 46);
+    EXPECT_EQ(cache.length(0), 46);
+    EXPECT_EQ(cache.prefix(0).length, 0);
+    expect_holds_all(cache, 0, 0, 37, 0);
+    expect_holds_all(cache, 0, 37, 46, 1);
+    expect_holds_all(cache, 2, 0, 35, 0);
+    EXPECT_THROW(cache.share(1, 0, 31), std::logic_error) << "two slots read 32 positions of it";
+    cache.fork(1, 0);
+    EXPECT_EQ(cache.prefix(0).length, 0);
+    expect_holds_all(cache, 0, 37, 46, 1);
+}
+
+TEST(KvCache, RefusesToChangeWhatAnotherSlotReads) {
+    KvCache cache(kShape);
+    fill(cache, 0, 50);
+    fill(cache, 2, 20);
+    cache.share(0, 1, 40);
+    const int other_branch[] = {1};
+    EXPECT_THROW(cache.truncate(0, 31), std::logic_error);
+    EXPECT_THROW(cache.keep(0, 31, {}), std::logic_error);
+    EXPECT_THROW(cache.keep(0, 30, other_branch), std::logic_error);
+    EXPECT_THROW(cache.fork(2, 0), std::logic_error);
+    EXPECT_THROW(cache.share(2, 0, 0), std::logic_error);
+    EXPECT_THROW(cache.share(0, 0, 31), std::logic_error);
+    EXPECT_THROW(cache.share(0, 2, 51), std::out_of_range);
+    EXPECT_THROW(cache.share(0, 2, -1), std::out_of_range);
+    EXPECT_EQ(cache.length(0), 50);
+    EXPECT_EQ(cache.length(2), 20);
+    expect_holds_all(cache, 0, 0, 50, 0);
+    expect_holds_all(cache, 1, 0, 40, 0);
+    expect_holds_all(cache, 2, 0, 20, 2);
+    cache.keep(0, 32, other_branch); // behind what is read
+    cache.truncate(0, 32);
+    cache.truncate(1, 0); // lets go
+    EXPECT_NO_THROW(cache.fork(2, 0));
+}
+
+TEST(KvCache, ASlotCutInsideItsPrefixHoldsTheRestItself) {
+    KvCache cache(kShape);
+    fill(cache, 0, 50);
+    cache.share(0, 1, 45);
+    cache.truncate(1, 20);
+    EXPECT_EQ(cache.prefix(1).length, 16);
+    cache.truncate(0, 16);
+    fill(cache, 0, 20, 2);
+    expect_holds_all(cache, 1, 0, 20, 0);
+    KvCache again(kShape);
+    fill(again, 0, 50);
+    again.share(0, 1, 48);
+    const int branch[] = {0, 2, 9}; // of positions 13 to 47, the first stays
+    again.keep(1, 13, branch);
+    EXPECT_EQ(again.prefix(1).length, 0);
+    again.truncate(0, 0);
+    fill(again, 0, 50, 2);
+    expect_holds_all(again, 1, 0, 14, 0);
+    expect_holds(again, 1, 14, 0, 15);
+    expect_holds(again, 1, 15, 0, 22);
+}
+
+// Slots as plain lists of numbers, each drawn once, beside the cache.
+class CacheAgainstLists {
+  public:
+    explicit CacheAgainstLists(unsigned seed) : generator_(seed), cache_(kMany), lists_(kSlots) {}
+
+    void step() {
+        const int slot = random(kSlots), other = random(kSlots), length = random(size(slot) + 1);
+        switch (random(6)) {
+        case 0:
+        case 1:
+            return grow(slot, std::min(random(20), 64 - size(slot)));
+        case 2:
+            return change([&] { cache_.truncate(slot, length); }, slot, first(slot, length));
+        case 3:
+            return change([&] { cache_.fork(slot, other); }, other, lists_[at(slot)]);
+        case 4:
+            return change([&] { cache_.share(slot, other, length); }, other, first(slot, length));
+        default:
+            return keep(slot, length);
+        }
+    }
+
+    void check() {
+        for (int slot = 0; slot < kSlots; ++slot) {
+            ASSERT_EQ(cache_.length(slot), size(slot));
+            for (int position = 0; position < size(slot); ++position)
+                ASSERT_EQ(number(slot, position), lists_[at(slot)][at(position)]) << slot << ", " << position;
+        }
+    }
+
+    int refused() const { return refused_; }
+
+  private:
+    static constexpr int kSlots = 5;
+    static constexpr KvCache::Shape kMany = {
+        .n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .n_slots = kSlots, .capacity = 64};
+
+    static std::size_t at(int value) { return static_cast<std::size_t>(value); }
+    int random(int n) { return std::uniform_int_distribution<int>(0, n - 1)(generator_); }
+    int size(int slot) const { return static_cast<int>(lists_[at(slot)].size()); }
+    std::vector<float> first(int slot, int n) const { return {lists_[at(slot)].begin(), lists_[at(slot)].begin() + n}; }
+    float number(int slot, int position) {
+        if (position < cache_.prefix(slot).length) slot = cache_.prefix(slot).slot;
+        EXPECT_EQ(cache_.keys(0, slot, 0)[position], -cache_.values(0, slot, 0)[position]);
+        return cache_.keys(0, slot, 0)[position];
+    }
+    void grow(int slot, int n) {
+        for (int i = 0; i < n; ++i) {
+            cache_.keys(0, slot, 0)[size(slot)] = ++drawn_;
+            cache_.values(0, slot, 0)[size(slot)] = -drawn_;
+            lists_[at(slot)].push_back(drawn_);
+        }
+        cache_.append(slot, n);
+    }
+    template <typename Change> void change(Change make, int slot, std::vector<float> after) {
+        try {
+            make();
+            lists_[at(slot)] = std::move(after);
+        } catch (const std::logic_error&) {
+            ++refused_; // check() sees that nothing has changed
+        }
+    }
+    void keep(int slot, int length) {
+        std::vector<int> path;
+        std::vector<float> after = first(slot, length);
+        for (int step = 0; step < size(slot) - length; ++step) {
+            if (random(4) == 0) continue;
+            path.push_back(step);
+            after.push_back(lists_[at(slot)][at(length + step)]);
+        }
+        change([&] { cache_.keep(slot, length, path); }, slot, after);
+    }
+
+    std::mt19937 generator_;
+    KvCache cache_;
+    std::vector<std::vector<float>> lists_;
+    float drawn_ = 0;
+    int refused_ = 0;
+};
+
+TEST(KvCache, HoldsWhatPlainListsHoldAfterAnyOrderOfChanges) {
+    constexpr int kSteps = 4000;
+    for (unsigned seed = 0; seed < 10; ++seed) {
+        CacheAgainstLists both(seed);
+        for (int i = 0; i < kSteps; ++i) {
+            both.step();
+            both.check();
+            if (testing::Test::HasFatalFailure()) return;
+        }
+        EXPECT_GT(both.refused(), kSteps / 100);
+        EXPECT_LT(both.refused(), kSteps / 2);
+    }
 }
 
 TEST(KvCache, RefusesASizeBeyondAllAddresses) {

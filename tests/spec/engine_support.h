@@ -159,7 +159,7 @@ class TestPair {
     static TestModelOptions draft_options(const TestModelOptions& target_options) {
         TestModelOptions options;
         options.max_positions = target_options.max_positions;
-        options.decoder.n_slots = target_options.decoder.n_slots;
+        options.decoder.n_slots = std::max(target_options.decoder.n_slots, 1 + spec::AheadOptions::kMostOutcomes);
         return options;
     }
 

@@ -39,7 +39,12 @@ class EveryDrafter {
   public:
     explicit EveryDrafter(const DrafterSources& from) : from_(from) {}
 
-    std::vector<std::string> names() const { return names(from_.draft != nullptr, from_.other != nullptr); }
+    // Those for a rank without the target as well: "model ahead", for one sequence.
+    std::vector<std::string> names(bool has_time_ahead = false) const {
+        std::vector<std::string> all = names(from_.draft != nullptr, from_.other != nullptr);
+        if (has_time_ahead) all.push_back("model ahead");
+        return all;
+    }
     static std::vector<std::string> names(bool has_draft, bool has_other) {
         std::vector<std::string> all = {
             "ngram",         "suffix",       "suffix+corpus",         "bigram",      "unigram", "random",
@@ -58,6 +63,10 @@ class EveryDrafter {
         if (name == "model together") {
             together_.emplace(*from_.draft);
             return spec::make_shared_passes_drafter(*together_, n_slots, from_.limits, from_.clock);
+        }
+        if (name == "model ahead") { // the same hidden passes however long the target takes
+            together_.emplace(*from_.draft);
+            return spec::make_ahead_drafter(*together_, {.outcomes = 6, .passes = 4}, from_.limits, from_.clock);
         }
         std::vector<std::unique_ptr<spec::Drafter>> drafters;
         for (int slot = 0; slot < n_slots; ++slot)

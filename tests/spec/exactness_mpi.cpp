@@ -121,7 +121,7 @@ class Exactness {
         const spec::TokenTable table = table_of(pair_.vocab_size(), known);
         EveryDrafter drafters({pair_.limits(), pair_.clock, &pair_.draft.decoder, third_ ? &third_->decoder : nullptr,
                                table, spec::index_corpus(joined)});
-        for (const std::string& name : drafters.names())
+        for (const std::string& name : drafters.names(pair_.layout.placement == dist::DraftPlacement::dedicated))
             if (only.empty() || name == only) check(drafters, name);
     }
 
@@ -191,12 +191,13 @@ class Exactness {
 class ExactnessOnRanks : public testing::TestWithParam<bool> {}; // whether by gumbel noise
 
 // The target's twin serves as a middle model. Plain texts are those of sequences alone.
-void check_golden_pair(const Scale& scale, bool gumbel) {
-    Ranks ranks;
+void check_golden_pair(const Scale& scale, bool gumbel,
+                       dist::DraftPlacement placement = dist::DraftPlacement::colocated) {
+    Ranks ranks{placement};
     TestModelOptions options = ranks.options();
     options.decoder.n_slots = scale.n_slots;
     options.max_positions = 512;
-    TestPair pair(ranks.target, ranks.draft, options, ranks.replica.get());
+    TestPair pair(ranks.target, ranks.draft, options, ranks.replica.get(), placement);
     Exactness(pair, ranks.target, scale, gumbel).check();
 }
 
@@ -214,6 +215,11 @@ TEST_P(ExactnessOnRanks, GoldenModelsSayThePlainTextWithEveryDrafterAndRule) {
 
 TEST_P(ExactnessOnRanks, SequencesOfABatchSayTheirPlainTextsWithEveryDrafterAndRule) {
     check_golden_pair(golden_scale(4), GetParam());
+}
+
+TEST_P(ExactnessOnRanks, ADedicatedDrafterChangesNothingWithEveryDrafterAndRule) {
+    if (session_of_tests().world_size() == 1) GTEST_SKIP() << "needs a rank for the target beside the drafter's";
+    check_golden_pair(golden_scale(1), GetParam(), dist::DraftPlacement::dedicated);
 }
 
 std::filesystem::path smallest_of_demo() {

@@ -14,11 +14,13 @@ namespace entrodraft {
 
 // 4 ranks divide the draft's 4 heads, not the target's 6: there the two change roles.
 struct Ranks {
+    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
     std::unique_ptr<dist::Communicator> replica = session_of_tests().split(0);
-    std::unique_ptr<dist::Communicator> tp = session_of_tests().split(0);
+    std::unique_ptr<dist::Communicator> tp = session_of_tests().split(holds_target() ? 0 : -1); // or null
     std::filesystem::path target = golden_directory(replica->size() == 4 ? "llama-draft" : "llama-target");
     std::filesystem::path draft = golden_directory(replica->size() == 4 ? "llama-target" : "llama-draft");
 
+    bool holds_target() const { return placement != dist::DraftPlacement::dedicated || replica->rank() > 0; }
     bool coordinates() const { return replica->rank() == 0; }
     TestModelOptions options(double timeout_seconds = 60) {
         TestModelOptions options;
