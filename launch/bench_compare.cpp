@@ -58,7 +58,7 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options(session, arguments, kUsage, compare_groups(), compare_options);
     if (!options) return kAllServed;
     const double timeout = options->models.collective_timeout_seconds;
-    const auto models = open_models(session, options->models, {});
+    const auto models = open_models(session, options->models, {.draft = options->placement});
     const bool coordinates = models->layout.is_coordinator();
     const Drafters drafters(session, *models, options->sources, timeout);
     ComparisonFacts facts;
@@ -70,6 +70,7 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     in_agreement(session, timeout, [&] {
         if (!coordinates || models->drafts.empty()) return;
         facts.operations_ratio = operations_ratio(*models);
+        if (!models->target) return; // a draft step of a dedicated drafter comes after nothing that it has to hide in
         for (const auto rule : {spec::StopRuleKind::static_threshold, spec::StopRuleKind::expected_gain})
             facts.overheads.push_back(measure_draft_overhead(*models, comparison.prompts.front(), rule));
     });

@@ -73,16 +73,16 @@ Quantiles largest_over_ranks(dist::Session& session, const Quantiles& mine, doub
 void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
     std::vector<std::vector<double>> target_samples(static_cast<std::size_t>(plan.rows));
     std::vector<double> draft_samples, first_draft_samples;
-    PassTimer target(*models.target, models.clock, plan.context);
-    std::optional<PassTimer> draft;
+    std::optional<PassTimer> target, draft;
+    if (models.target) target.emplace(*models.target, models.clock, plan.context);
     if (!models.drafts.empty()) draft.emplace(models.drafts.front(), models.clock, plan.context);
-    for (int i = 0; i < kWarmUps; ++i)
-        target.time(1 + i % plan.rows);
+    for (int i = 0; i < kWarmUps && target; ++i)
+        target->time(1 + i % plan.rows);
     for (int i = 0; i < plan.repetitions; ++i) {
         for (int rows = 1; rows <= plan.rows; ++rows) {
             // The ranks start together: nobody's wait for a drafting rank counts as target time.
             models.replica->barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
-            target_samples[static_cast<std::size_t>(rows - 1)].push_back(target.time(rows));
+            target_samples[static_cast<std::size_t>(rows - 1)].push_back(target ? target->time(rows) : 0);
             for (int step = 0; draft && step < kDraftRun; ++step)
                 (step == 0 ? first_draft_samples : draft_samples).push_back(draft->time(1));
         }
@@ -92,21 +92,24 @@ void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& p
     latency.draft = largest_over_ranks(session, quantiles_of(std::move(draft_samples)), plan.timeout_seconds);
     latency.first_draft =
         largest_over_ranks(session, quantiles_of(std::move(first_draft_samples)), plan.timeout_seconds);
-    models.target->cache().truncate(kSlot, 0);
+    if (models.target) models.target->cache().truncate(kSlot, 0);
     if (!models.drafts.empty()) models.drafts.front().cache().truncate(kSlot, 0);
 }
 
 void time_collectives(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
-    const auto hidden = static_cast<std::size_t>(models.target->config().hidden_size);
+    const auto hidden = static_cast<std::size_t>(models.target_config.hidden_size);
     const auto rows = static_cast<std::size_t>(plan.rows);
-    // Every rank gathers as much as the writer's slice of the vocabulary, which is a widest one, needs.
-    const auto row_bytes = static_cast<std::size_t>(from_writer(
-        session, plan.timeout_seconds, models.target->local_vocab().size() * static_cast<std::int64_t>(sizeof(float))));
+    // Every rank gathers as much as the first slice of the vocabulary, which is a widest one, needs.
+    const dist::Slice slice = model::vocab_slice(models.target_config, 0, models.layout.tp_size);
+    const std::size_t row_bytes = static_cast<std::size_t>(slice.size()) * sizeof(float);
     std::vector<float> buffer(std::max(hidden * rows, row_bytes * rows / sizeof(float)) + 64);
     std::vector<std::byte> gathered(buffer.size() * sizeof(float) * static_cast<std::size_t>(session.world_size()));
     const auto deadline = [&] { return dist::Deadline::after_seconds(plan.timeout_seconds); };
     const auto gather = [&](std::size_t bytes) {
         models.replica->gather(buffer.data(), gathered.data(), bytes, 0, deadline());
+    };
+    const auto all_reduce = [&](std::size_t floats) {
+        if (models.tp) models.tp->all_reduce_sum(buffer.data(), floats, deadline());
     };
     const std::string all_rows = std::to_string(plan.rows);
     const std::vector<std::pair<std::string, std::function<void()>>> collectives = {
@@ -114,9 +117,8 @@ void time_collectives(dist::Session& session, ModelPair& models, const LatencyPl
         {"announce: broadcast of 256 bytes", [&] { models.replica->broadcast(buffer.data(), 256, 0, deadline()); }},
         {"gather of candidates, " + all_rows + " rows", [&] { gather(rows * 8 + 8); }},
         {"gather of distributions, " + all_rows + " rows", [&] { gather(row_bytes * rows); }},
-        {"all-reduce of hidden, 1 row", [&] { models.tp->all_reduce_sum(buffer.data(), hidden, deadline()); }},
-        {"all-reduce of hidden, " + all_rows + " rows",
-         [&] { models.tp->all_reduce_sum(buffer.data(), hidden * rows, deadline()); }},
+        {"all-reduce of hidden, 1 row", [&] { all_reduce(hidden); }},
+        {"all-reduce of hidden, " + all_rows + " rows", [&] { all_reduce(hidden * rows); }},
     };
     for (const auto& [name, collective] : collectives) {
         std::vector<double> samples;
@@ -130,18 +132,22 @@ void time_collectives(dist::Session& session, ModelPair& models, const LatencyPl
 }
 
 void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
-    const std::size_t bytes = models.target->weight_bytes();
+    // A rank without a shard reads its draft beside the others, and sets no limit.
+    const bool counts = models.target.has_value();
+    const std::size_t bytes = counts ? models.target->weight_bytes() : std::size_t{1} << 20;
+    const double operations = counts ? models.target->operations_per_row() : 0;
     session.world().barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
     const double rate = model::read_rate(*models.team, bytes);
     session.world().barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
     const double peak = model::arithmetic_peak(*models.team);
     std::vector<double> limits;
     for (int rows = 1; rows <= plan.rows; ++rows)
-        limits.push_back(
-            std::max(static_cast<double>(bytes) / rate, rows * models.target->operations_per_row() / peak));
+        limits.push_back(counts ? std::max(static_cast<double>(bytes) / rate, rows * operations / peak) : 0);
     latency.limit = launch::largest_over_ranks(session, limits, plan.timeout_seconds);
-    const auto slowest =
-        launch::largest_over_ranks(session, {static_cast<double>(bytes), -rate, -peak}, plan.timeout_seconds);
+    constexpr double kNoLimit = 1e300;
+    const auto slowest = launch::largest_over_ranks(
+        session, {counts ? static_cast<double>(bytes) : 0, counts ? -rate : -kNoLimit, counts ? -peak : -kNoLimit},
+        plan.timeout_seconds);
     latency.weight_bytes = slowest[0];
     latency.read_rate = -slowest[1];
     latency.peak = -slowest[2];
@@ -217,10 +223,10 @@ spec::Costs Latency::costs() const {
 
 Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan) {
     in_agreement(session, plan.timeout_seconds, [&] {
-        if (plan.rows > models.target->most_rows())
+        if (plan.rows > model::Decoder::kMostRows)
             throw BadOption("--rows " + std::to_string(plan.rows) + ": a pass has at most " +
-                            std::to_string(models.target->most_rows()) + " rows");
-        int positions = models.target->config().max_positions;
+                            std::to_string(model::Decoder::kMostRows) + " rows");
+        int positions = models.target_config.max_positions;
         for (const model::Decoder& draft : models.drafts)
             positions = std::min(positions, draft.config().max_positions);
         if (plan.context > positions - plan.rows)
@@ -264,7 +270,7 @@ std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, 
 int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options(session, arguments, kUsage, latency_groups(), latency_options);
     if (!options) return kAllServed;
-    const auto models = open_models(session, options->models, {});
+    const auto models = open_models(session, options->models, {.draft = options->placement});
     const LatencyPlan plan = {options->rows, options->context, options->repetitions,
                               options->models.collective_timeout_seconds};
     const Latency latency = measure_latency(session, *models, plan);

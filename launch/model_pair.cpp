@@ -34,6 +34,9 @@ struct OpenedModel {
     }
 };
 
+// For continuations of one text; memory is taken as they are used.
+constexpr int kAheadSlots = spec::AheadOptions::kMostOutcomes;
+
 OpenedModel open_model(const std::string& name, const char* option) {
     const std::string directory = resolve_model_directory(name, option);
     OpenedModel opened;
@@ -137,21 +140,22 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);
     in_agreement(session, timeout, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
-        const auto load = [&](const OpenedModel& opened, const char* what, model::WeightType type,
+        const auto load = [&](const OpenedModel& opened, const char* what, model::WeightType type, int n_slots,
                               dist::Communicator& ranks) {
             LoadingBar bar(what, options.quiet || !layout.is_writer());
             model::DecoderOptions decoder;
             decoder.timeout_seconds = timeout;
             decoder.weight_type = type;
-            decoder.n_slots = placement.batch_size;
+            decoder.n_slots = n_slots;
             decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
             return model::Decoder::load(*opened.checkpoint, opened.config, decoder, ranks, *pair->team);
         };
-        if (layout.holds_target()) pair->target.emplace(load(target, "target", pair->target_type, *pair->tp));
+        if (layout.holds_target())
+            pair->target.emplace(load(target, "target", pair->target_type, placement.batch_size, *pair->tp));
         for (const OpenedModel& draft : drafts)
             if (layout.is_coordinator())
-                pair->drafts.push_back(
-                    load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type), pair->self));
+                pair->drafts.push_back(load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type),
+                                            placement.batch_size + kAheadSlots, pair->self));
         pair->tokenizer = std::move(target.tokenizer);
         pair->target_config = target.config;
         pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / layout.tp_size;

@@ -37,6 +37,9 @@ const OptionGroup kDrafters = {
 const OptionGroup kRanks = {
     "Ranks",
     {{"draft-placement", "WHERE", "colocated, dedicated, sharded [colocated]"},
+     {"draft-ahead", "F",
+      "with dedicated, ends of a round that are drafted for while the target scores it; 0: none [as many as fit]"},
+     {"draft-ahead-passes", "N", "of the draft, exactly, however long the target takes: to study [as many as fit]"},
      {"replicas", "R", "groups of ranks that share the prompts [1]"},
      {"batch-size", "N", "sequences decoded together [1]"},
      {"collective-timeout", "SECONDS", "how long a rank waits for the others before the job ends [300]"}}};
@@ -108,6 +111,7 @@ const OptionGroup kBenchModels = {
      {"device", "auto|cpu|cuda", "[auto: cpu]"},
      {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
      {"draft-dtype", "TYPE", "[as --dtype]"},
+     {"draft-placement", "WHERE", "colocated, dedicated [colocated]"},
      {"threads", "N", "threads of each rank [cores / local ranks]"},
      {"collective-timeout", "SECONDS", "[300]"}}};
 
@@ -173,6 +177,8 @@ const std::vector<OptionGroup>& compare_groups() {
            "svip:H, adaedl:GAMMA, expected-gain; of a cascade RULE/RULE; plain decoding always runs [all]"},
           {"acceptances", "LIST", "rejection, block, gumbel, typical; greedy text knows no difference [rejection]"},
           {"max-draft-tokens", "N", "[15]"},
+          {"draft-ahead", "F,F", "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]"},
+          {"draft-ahead-passes", "N", "with dedicated: hidden draft passes a round, exactly [as many as fit]"},
           {"tune", "", "try a grid of settings of every rule and show the best of each"},
           {"costs", "FILE", "costs of passes, as bench latency writes them; of each level [measured first]", true},
           {"ngram-max", "N", "[4]"},

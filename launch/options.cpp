@@ -28,7 +28,7 @@ constexpr NotYet kNotYet[] = {
     {"device", "cuda|gpu", "decodes on the CPU: --device cpu"},
     {"dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
-    {"draft-placement", "dedicated|sharded", "drafts on the first rank: --draft-placement colocated"},
+    {"draft-placement", "sharded", "drafts on one rank: --draft-placement colocated or dedicated"},
     {"replicas", ">1", "runs one replica"},
     {"stop-rule", "oracle", "replays no recordings"},
 };
@@ -143,6 +143,61 @@ spec::LogitProcessing processing_options(const ParsedOptions& given) {
     return processing;
 }
 
+using Placement = dist::DraftPlacement;
+
+Placement draft_placement(const ParsedOptions& given) {
+    constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated};
+    return kPlacements[given.choice("draft-placement", 0, {"colocated", "dedicated"})];
+}
+
+// One draft model on a rank of its own, for one sequence at a time.
+bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batch_size) {
+    return placement == Placement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
+           drafter.kinds == std::vector{DrafterKind::model};
+}
+
+// Where it can be done it is done, unless --draft-ahead is 0.
+void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
+    DrafterChoice& drafter = options.speculation.drafter;
+    const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
+    const bool is_wanted = !given.given("draft-ahead") || outcomes > 0;
+    const bool may = may_draft_ahead(drafter, options.placement, options.batch_size);
+    for (const char* option : {"draft-ahead", "draft-ahead-passes"})
+        if (given.given(option) && is_wanted && !may)
+            throw BadOption(std::string("--") + option +
+                            " needs --draft-placement dedicated, --batch-size 1 and one --draft, alone");
+    if (given.given("draft-ahead-passes") && !is_wanted)
+        throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
+    if (may && is_wanted) drafter.ahead = {outcomes, given.integer("draft-ahead-passes", 0, 1, INT_MAX)};
+}
+
+// Each with every number of outcomes that --draft-ahead lists.
+std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
+                                      Placement placement) {
+    if (placement != Placement::dedicated) {
+        for (const char* option : {"draft-ahead", "draft-ahead-passes"})
+            if (given.given(option)) throw BadOption(std::string("--") + option + " needs --draft-placement dedicated");
+        return drafters;
+    }
+    const int passes = given.integer("draft-ahead-passes", 0, 1, INT_MAX);
+    std::vector<DrafterChoice> choices;
+    for (const DrafterChoice& drafter : drafters) {
+        if (!may_draft_ahead(drafter, placement, 1)) {
+            choices.push_back(drafter);
+            continue;
+        }
+        const std::vector<double> listed = number_list(given, "draft-ahead", {-1});
+        for (const double outcomes : listed) {
+            if (outcomes != std::floor(outcomes) || outcomes < -1 || outcomes > spec::AheadOptions::kMostOutcomes)
+                throw BadOption("--draft-ahead must list numbers from 0 to " +
+                                std::to_string(spec::AheadOptions::kMostOutcomes));
+            choices.push_back(drafter);
+            if (outcomes != 0) choices.back().ahead = {static_cast<int>(std::max(outcomes, 0.0)), passes};
+        }
+    }
+    return choices;
+}
+
 void check_generate(const ParsedOptions& given, const GenerateOptions& options) {
     if (given.given("prompt") == given.given("input"))
         throw BadOption(given.given("prompt") ? "--prompt and --input exclude each other; give one"
@@ -233,7 +288,9 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.quiet = given.on("quiet");
     options.replicas = given.integer("replicas", 1, 1, INT_MAX);
     options.batch_size = given.integer("batch-size", 1, 1, spec::kMostSlots);
-    given.choice("draft-placement", 0, {"colocated"});
+    options.placement = draft_placement(given);
+    if (given.given("draft-ahead") || given.given("draft-ahead-passes") || options.placement != Placement::colocated)
+        read_ahead(given, options);
     check_generate(given, options);
     read_chat(given, options);
     return options;
@@ -278,6 +335,7 @@ LatencyOptions latency_options(const ParsedOptions& given) {
     refuse_later_work(given);
     LatencyOptions options;
     options.models = model_options(given);
+    options.placement = draft_placement(given);
     options.rows = given.integer("rows", 16, 1, 128);
     options.context = given.integer("context", 64, 1, INT_MAX);
     options.repetitions = given.integer("repetitions", 200, 1, 1000000);
@@ -298,7 +356,9 @@ CompareOptions compare_options(const ParsedOptions& given) {
     }
     CompareOptions options;
     options.models = model_options(given);
+    options.placement = draft_placement(given);
     options.drafters = compared_drafters(given, options.models.drafts.size());
+    options.drafters = with_ahead(options.drafters, given, options.placement);
     options.sources = drafter_sources(given, options.drafters);
     options.input = given.text("input", "");
     if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to compare on");

@@ -54,7 +54,8 @@ struct RequestDefaults {
 enum class DrafterKind { model, ngram, suffix, bigram, unigram, random };
 struct DrafterChoice {
     std::vector<DrafterKind> kinds;
-    std::vector<std::size_t> drafts; // of `model`: places in ModelOptions::drafts, a cascade of them
+    std::vector<std::size_t> drafts;         // of `model`: places in ModelOptions::drafts, a cascade of them
+    std::optional<spec::AheadOptions> ahead; // none: nothing is drafted ahead
 
     bool has(DrafterKind kind) const;
 };
@@ -110,6 +111,7 @@ struct BuildTableOptions {
 
 struct LatencyOptions {
     ModelOptions models;
+    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
     int rows = 16;
     int context = 64;
     int repetitions = 200;
@@ -119,6 +121,7 @@ struct LatencyOptions {
 
 struct CompareOptions {
     ModelOptions models;
+    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
     std::string input;
     int most_prompts = 0; // 0: all
     int max_new_tokens = 128;

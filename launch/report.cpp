@@ -81,6 +81,19 @@ std::string format_textbook(const RunSummary& summary) {
     return text + "\n";
 }
 
+std::string format_ahead(const spec::DraftedAhead& ahead) {
+    if (ahead.rounds == 0) return "";
+    const auto share = [](std::int64_t part, std::int64_t whole) {
+        return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+    };
+    return format("  ahead      %lld rounds, hit rate %.3f; a round %.1f outcomes in %.1f hidden passes, %.3f ms; %lld "
+                  "tokens drafted, %.1f %% of them used\n",
+                  static_cast<long long>(ahead.rounds), share(ahead.hits, ahead.rounds),
+                  share(ahead.outcomes, ahead.rounds), share(ahead.passes, ahead.rounds),
+                  1000 * ahead.seconds / static_cast<double>(ahead.rounds), static_cast<long long>(ahead.tokens),
+                  100 * share(ahead.used, ahead.tokens));
+}
+
 std::string format_speculation(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
     const SpeculationOptions& speculation = summary.speculation;
@@ -99,6 +112,7 @@ std::string format_speculation(const RunSummary& summary) {
         text += "  level      " + count(level.rounds) + " rounds, " + count(level.drafted) + " drafted, " +
                 format("draft acceptance rate %.3f, mean acceptance length %.2f\n", level.draft_acceptance_rate(),
                        level.mean_acceptance_length());
+    text += format_ahead(stats.ahead);
     constexpr std::size_t kPositions = 8, kBins = 10;
     if (!stats.by_position.empty())
         text += "  stood      by position" + format_acceptances(stats.by_position, kPositions) + "\n";

@@ -37,16 +37,26 @@ bool is_torn_result(const std::string& text) {
 
 } // namespace
 
+Json ahead_json(const spec::DraftedAhead& ahead) {
+    const double hit_rate = ahead.rounds > 0 ? static_cast<double>(ahead.hits) / static_cast<double>(ahead.rounds) : 0;
+    return {{"rounds", ahead.rounds},        {"hits", ahead.hits},
+            {"hit_rate", rounded(hit_rate)}, {"outcomes", ahead.outcomes},
+            {"hidden_passes", ahead.passes}, {"hidden_seconds", rounded(ahead.seconds)},
+            {"drafted", ahead.tokens},       {"used", ahead.used}};
+}
+
 Json counts_json(const spec::Stats& stats) {
-    return {{"new_tokens", stats.new_tokens},
-            {"rounds", stats.rounds},
-            {"drafted", stats.drafted},
-            {"accepted", stats.accepted},
-            {"target_passes", stats.target_passes},
-            {"draft_passes", stats.draft_passes},
-            {"draft_acceptance_rate", rounded(stats.draft_acceptance_rate())},
-            {"mean_acceptance_length", rounded(stats.mean_acceptance_length())},
-            {"alpha", stats.alpha() ? Json(rounded(*stats.alpha())) : Json()}};
+    Json counts = {{"new_tokens", stats.new_tokens},
+                   {"rounds", stats.rounds},
+                   {"drafted", stats.drafted},
+                   {"accepted", stats.accepted},
+                   {"target_passes", stats.target_passes},
+                   {"draft_passes", stats.draft_passes},
+                   {"draft_acceptance_rate", rounded(stats.draft_acceptance_rate())},
+                   {"mean_acceptance_length", rounded(stats.mean_acceptance_length())},
+                   {"alpha", stats.alpha() ? Json(rounded(*stats.alpha())) : Json()}};
+    if (stats.ahead.rounds > 0) counts["ahead"] = ahead_json(stats.ahead);
+    return counts;
 }
 
 std::string result_line(const spec::Request& request, const spec::Completion& completion) {
@@ -80,6 +90,7 @@ std::string trace_line(const spec::Request& request, const spec::RoundTrace& tra
     rest["accepted"] = trace.verdict.accepted;
     rest["next_token"] = trace.verdict.next_token;
     rest["draft_passes"] = draft.passes;
+    if (draft.ahead.rounds > 0) rest["ahead_hit"] = draft.ahead.hits > 0;
     rest["draft_ms"] = rounded(trace.draft_seconds * 1e3);
     rest["target_ms"] = rounded(trace.target_seconds * 1e3);
     if (request.plain) rest["plain"] = true;

@@ -418,6 +418,8 @@ std::string describe(const DrafterChoice& drafter) {
             models += (models.empty() ? "draft" : "<draft") + std::to_string(draft + 1);
         text += drafter.drafts.size() == 1 && drafter.drafts[0] == 0 ? "model" : models;
     }
+    if (drafter.ahead) text += " ahead";
+    if (drafter.ahead && drafter.ahead->outcomes > 0) text += " of " + std::to_string(drafter.ahead->outcomes);
     return text;
 }
 

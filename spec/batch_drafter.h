@@ -35,6 +35,9 @@ class BatchDrafter {
     // Drafts for each task until its rule fires or its budget ends. Tasks are of slots that increase. Local.
     virtual void draft(std::span<const DraftTask> tasks) = 0;
 
+    // The sequence in the slot has ended. Nothing by default.
+    virtual void end_sequence(int slot);
+
     // While the target scores what `announced` drafted, prepares what comes next for its likeliest outcomes, until
     // `enough` says so; the next draft() then begins with what was prepared, if the outcome was among them. Nothing by
     // default. Local.

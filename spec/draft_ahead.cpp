@@ -48,6 +48,7 @@ class AheadDrafter final : public BatchDrafter {
     std::string name() const override { return "model"; }
     std::size_t weight_bytes() const override { return texts_.model().weight_bytes(); }
     void begin_sequence(int slot, const Request& request) override;
+    void end_sequence(int) override { forget(); }
     void prefill(int slot, std::span<const TokenId> prompt) override { texts_.prefill(slot, prompt); }
     void draft(std::span<const DraftTask> tasks) override;
     void draft_ahead(const DraftTask& announced, const std::function<bool()>& enough) override;
@@ -55,6 +56,7 @@ class AheadDrafter final : public BatchDrafter {
   private:
     Branch& current() { return branches_[current_]; }
     Branch& branch_for_next() { return branches_[(current_ + 1 + n_prepared_++) % branches_.size()]; }
+    void forget();
     void learn(std::span<const TokenId> tokens);
     bool take_prepared(const DraftTask& task);
     void release(const Branch* but);
@@ -82,13 +84,17 @@ class AheadDrafter final : public BatchDrafter {
 
 void AheadDrafter::begin_sequence(int slot, const Request& request) {
     if (slot != kTextSlot) throw std::invalid_argument("drafting ahead is for one sequence at a time");
+    forget();
+    texts_.begin_sequence(kTextSlot);
+    for (Branch& branch : branches_)
+        branch.chooser.begin_sequence(request, limits_.eos_tokens);
+}
+
+void AheadDrafter::forget() {
     release(nullptr);
     n_prepared_ = 0;
     places_.clear();
     ahead_ = {};
-    texts_.begin_sequence(kTextSlot);
-    for (Branch& branch : branches_)
-        branch.chooser.begin_sequence(request, limits_.eos_tokens);
 }
 
 // ---- the round at hand ----

@@ -88,6 +88,7 @@ void Engine::Impl::start_drafter(int slot) {
 void Engine::Impl::hand_out(int slot, const EngineCallbacks& callbacks) {
     Sequence& sequence = *present[static_cast<std::size_t>(slot)];
     sequence.stats.seconds.total = parts.clock->now_seconds() - sequence.admitted_at;
+    if (parts.drafter) parts.drafter->end_sequence(slot);
     const Request request = sequence.request();
     Completion completion = sequence.finish();
     present[static_cast<std::size_t>(slot)] = nullptr;

@@ -90,7 +90,7 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
     share_out(plan, &StepSeconds::score);
     enter("gather");
     gather(stop_signal);
-    share_out(plan, &StepSeconds::gather);
+    share_out(plan, parts_.target ? &StepSeconds::gather : &StepSeconds::score); // who holds no shard waits for scores
 
     // 4. decide (local, coordinator): how many drafted tokens stand, and what is said after them.
     enter("decide");

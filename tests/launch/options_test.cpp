@@ -84,16 +84,29 @@ TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
 }
 
 TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
-    const std::vector<std::pair<std::string, std::string>> later = {{"device", "cuda"},
-                                                                    {"dtype", "int4"},
-                                                                    {"draft-dtype", "fp8"},
-                                                                    {"replicas", "2"},
-                                                                    {"stop-rule", "oracle"},
-                                                                    {"draft-placement", "dedicated"},
-                                                                    {"draft-placement", "sharded"}};
+    const std::vector<std::pair<std::string, std::string>> later = {
+        {"device", "cuda"}, {"dtype", "int4"},       {"draft-dtype", "fp8"},
+        {"replicas", "2"},  {"stop-rule", "oracle"}, {"draft-placement", "sharded"}};
     for (const auto& [name, value] : later)
         expect_refused({"--" + name, value}, "--" + name + " " + value + " is not supported yet: this version ");
     EXPECT_EQ(refusal_of({"--replicas", "2"}), "--replicas 2 is not supported yet: this version runs one replica");
+}
+
+TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {
+    const auto ahead_of = [](const Strings& more) { return parse_more(more).speculation.drafter.ahead; };
+    EXPECT_FALSE(ahead_of({}).has_value());
+    ASSERT_TRUE(ahead_of({"--draft-placement", "dedicated"}).has_value());
+    EXPECT_EQ(ahead_of({"--draft-placement", "dedicated"})->outcomes, 0); // as many as fit
+    EXPECT_EQ(ahead_of({"--draft-placement", "dedicated", "--draft-ahead", "5"})->outcomes, 5);
+    EXPECT_FALSE(ahead_of({"--draft-placement", "dedicated", "--draft-ahead", "0"}).has_value());
+    EXPECT_FALSE(ahead_of({"--draft-placement", "dedicated", "--batch-size", "2"}).has_value());
+    EXPECT_EQ(ahead_of({"--draft-placement", "dedicated", "--draft-ahead-passes", "7"})->passes, 7);
+    const std::string needs = "--draft-ahead needs --draft-placement dedicated, --batch-size 1 and one --draft, alone";
+    EXPECT_EQ(refusal_of({"--draft-ahead", "4"}), needs);
+    EXPECT_EQ(refusal_of({"--draft-placement", "dedicated", "--batch-size", "2", "--draft-ahead", "4"}), needs);
+    EXPECT_EQ(refusal_of({"--draft-placement", "dedicated", "--draft-ahead", "0", "--draft-ahead-passes", "3"}),
+              "--draft-ahead-passes has no effect with --draft-ahead 0");
+    expect_refused({"--draft-placement", "dedicated", "--draft-ahead", "17"}, "--draft-ahead ");
 }
 
 TEST(Options, ValuesOfLaterOptionsThatThisVersionHonoursAreTaken) {
