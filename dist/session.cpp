@@ -266,6 +266,12 @@ std::unique_ptr<Communicator> Session::split_over_mpi(int color) {
     return state_->make_group(color, true);
 }
 
+std::unique_ptr<Mailbox> Session::mailbox(int color) {
+    if (!state_->uses_mpi) return color < 0 ? nullptr : std::make_unique<SelfMailbox>();
+    MPI_Comm comm = split_comm(MPI_COMM_WORLD, color, state_->world_rank);
+    return comm == MPI_COMM_NULL ? nullptr : make_mpi_mailbox(&comm);
+}
+
 void Session::abort(int exit_code) {
     if (state_->uses_mpi) {
         exit_after(kLeaveSeconds, exit_code);

@@ -5,6 +5,7 @@
 
 #include "entrodraft/dist/communicator.h"
 #include "entrodraft/dist/layout.h"
+#include "entrodraft/dist/mailbox.h"
 
 #include <memory>
 #include <string>
@@ -35,6 +36,8 @@ class Session {
     // The same, but over MPI even where shared memory would do: for tests, and to measure what a group across
     // hosts would run. Collective over the world.
     std::unique_ptr<Communicator> split_over_mpi(int color);
+    // A mailbox of the ranks that pass the same color, as split() has it. Collective over the world.
+    std::unique_ptr<Mailbox> mailbox(int color);
 
     // Tears the whole job down at once, for errors inside a round: unwinding alone while others wait would
     // hang. Prints nothing. Does not return. Local.
