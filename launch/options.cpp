@@ -29,7 +29,6 @@ constexpr NotYet kNotYet[] = {
     {"dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-placement", "sharded", "drafts on one rank: --draft-placement colocated or dedicated"},
-    {"replicas", ">1", "runs one replica"},
     {"stop-rule", "oracle", "replays no recordings"},
 };
 
@@ -205,6 +204,8 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
     if (options.prompt && options.prompt->empty()) throw BadOption("--prompt is empty; give some text");
     if (options.prompt && given.given("output"))
         throw BadOption("--output goes with --input; a --prompt streams to stdout");
+    if (options.prompt && options.replicas > 1)
+        throw BadOption("--replicas shares out the prompts of --input; one --prompt needs one replica");
     if (given.given("output") && options.output.empty()) throw BadOption("--output is empty; name a file or -");
     if (given.given("input") && options.input.empty()) throw BadOption("--input is empty; name a file or -");
     if (options.resume && (options.output == "-" || options.prompt))

@@ -30,6 +30,17 @@ void write_to_stderr(const std::string& text) {
     }
 }
 
+// "replicas   2, together 812.0 new tokens a second; busy 99 %, 97 % of the time".
+std::string format_replicas(const RunSummary& summary) {
+    const std::vector<double>& busy = summary.replicas_busy_seconds;
+    if (busy.size() < 2 || summary.wall_seconds <= 0) return "";
+    std::string text = format("  replicas   %zu, together %.1f new tokens a second; busy", busy.size(),
+                              static_cast<double>(summary.stats.new_tokens) / summary.wall_seconds);
+    for (std::size_t replica = 0; replica < busy.size(); ++replica)
+        text += format("%s %.0f %%", replica > 0 ? "," : "", 100 * busy[replica] / summary.wall_seconds);
+    return text + " of the time\n";
+}
+
 // "drafting 21.3 %, entropy 0.2 %, ...": shares of decoding time.
 std::string format_shares(const spec::StepSeconds& seconds) {
     const double decoding = seconds.total - seconds.prefill;
@@ -123,6 +134,16 @@ std::string format_speculation(const RunSummary& summary) {
 
 } // namespace
 
+Tally& Tally::operator+=(const Tally& other) {
+    stats += other.stats;
+    served += other.served;
+    with_error += other.with_error;
+    checked += other.checked;
+    check_differs += other.check_differs;
+    busy_seconds += other.busy_seconds;
+    return *this;
+}
+
 void say(const std::string& line) {
     write_to_stderr(line + "\n");
 }
@@ -142,6 +163,7 @@ std::string format_summary(const RunSummary& summary) {
     text += "  tokens     " + count(stats.prompt_tokens) + " prompt, " + count(stats.new_tokens) + " new; " +
             format("%.3f ms a new token (%.1f a second), prefill %.3f s\n", ms, ms > 0 ? 1000 / ms : 0,
                    stats.seconds.prefill);
+    text += format_replicas(summary);
     if (!summary.speculation.drafter.kinds.empty()) text += format_speculation(summary);
     text += "  passes     " + count(stats.target_passes) + " target, " + count(stats.draft_passes) + " draft; " +
             format("%.2f tokens a target pass\n", stats.tokens_per_target_pass());

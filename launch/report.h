@@ -8,19 +8,28 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace entrodraft::launch {
 
 // One line to stderr, in one write.
 void say(const std::string& line);
 
-struct RunSummary {
+// What a replica has done.
+struct Tally {
     spec::Stats stats;
     std::int64_t served = 0;
     std::int64_t with_error = 0;
-    std::int64_t resumed = 0; // lines that an earlier run had served
     std::int64_t checked = 0;
     std::int64_t check_differs = 0;
+    double busy_seconds = 0; // in which it had a text under way
+
+    Tally& operator+=(const Tally& other);
+};
+
+struct RunSummary : Tally {                    // of all replicas
+    std::int64_t resumed = 0;                  // lines that an earlier run had served
+    std::vector<double> replicas_busy_seconds; // of each; empty: there is one
     double wall_seconds = 0;
     int ranks = 1;
     int threads = 1;

@@ -231,11 +231,12 @@ RequestReader::RequestReader(std::unique_ptr<LineReader> lines, const RequestDef
 
 std::optional<InputItem> RequestReader::next() {
     for (;;) {
-        const std::optional<Line> line = lines_->next();
+        std::optional<Line> line = lines_->next();
         if (!line) return std::nullopt;
+        line_ = std::move(*line);
         const std::int64_t number = number_++;
-        if (!line->too_long && line->text.find_first_not_of(" \t\r") == std::string::npos) continue;
-        InputItem item = parse_request(*line, number, defaults_, limits_);
+        if (!line_.too_long && line_.text.find_first_not_of(" \t\r") == std::string::npos) continue;
+        InputItem item = parse_request(line_, number, defaults_, limits_);
         const auto* bad = std::get_if<BadLine>(&item);
         if (bad != nullptr && bad->line) return item; // it has no id that could be a repeated one
         const std::string& id = id_of(item);

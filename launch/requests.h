@@ -59,12 +59,17 @@ class RequestReader {
     // Nothing where LineReader::next() has nothing. Throws std::runtime_error when the file cannot be read.
     std::optional<InputItem> next();
     LineReader& lines() { return *lines_; }
+    const LineReader& lines() const { return *lines_; }
+    // The line of the last item, and its number: parse_request() makes the same of them anywhere.
+    const Line& last_line() const { return line_; }
+    std::int64_t last_number() const { return number_ - 1; }
 
   private:
     std::unique_ptr<LineReader> lines_;
     RequestDefaults defaults_;
     PromptLimits limits_;
-    std::int64_t number_ = 0;
+    std::int64_t number_ = 0; // of the next line
+    Line line_;
     std::set<std::pair<std::uint64_t, std::uint64_t>> seen_; // two hashes of each id: 16 bytes, however long the id
 };
 

@@ -40,6 +40,8 @@ class ResultWriter {
     const std::vector<std::uint64_t>& served() const { return served_; }
     std::int64_t served_with_error() const { return served_with_error_; }
     static std::uint64_t hash_of_id(const std::string& id);
+    // How many items of the output are written, those of a resumed file too.
+    std::int64_t written() const { return next_; }
 
     // Writes `line` once all items before number `order` (from 0) are written. Throws std::runtime_error. Local.
     void put(std::int64_t order, const std::string& line);

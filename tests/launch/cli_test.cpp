@@ -127,7 +127,8 @@ TEST(Cli, UnknownCommandsAndOptionsExitTwoWithASuggestion) {
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--max-new-token", "5"}), 2,
                    {"did you mean --max-new-tokens?"});
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--stop-rule", "nonsense"}), 2, {"--stop-rule nonsense"});
-    expect_refusal(run(kPair + Strings{"--prompt", "p", "--replicas", "2"}), 2, {"--replicas 2 is not supported yet"});
+    expect_refusal(run(kPair + Strings{"--prompt", "p", "--device", "cuda"}), 2,
+                   {"--device cuda is not supported yet"});
 }
 
 TEST(Cli, BadCheckpointsAreNamed) {

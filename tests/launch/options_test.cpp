@@ -84,12 +84,18 @@ TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
 }
 
 TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
-    const std::vector<std::pair<std::string, std::string>> later = {
-        {"device", "cuda"}, {"dtype", "int4"},       {"draft-dtype", "fp8"},
-        {"replicas", "2"},  {"stop-rule", "oracle"}, {"draft-placement", "sharded"}};
+    const std::vector<std::pair<std::string, std::string>> later = {{"device", "cuda"},
+                                                                    {"dtype", "int4"},
+                                                                    {"draft-dtype", "fp8"},
+                                                                    {"stop-rule", "oracle"},
+                                                                    {"draft-placement", "sharded"}};
     for (const auto& [name, value] : later)
         expect_refused({"--" + name, value}, "--" + name + " " + value + " is not supported yet: this version ");
-    EXPECT_EQ(refusal_of({"--replicas", "2"}), "--replicas 2 is not supported yet: this version runs one replica");
+}
+
+TEST(Options, ReplicasShareOutPromptsOfAFile) {
+    EXPECT_NE(refusal_of({"--replicas", "2"}).find("one --prompt needs one replica"), std::string::npos);
+    EXPECT_EQ(parse({"--target", "t", "--input", "prompts", "--replicas", "2"}).replicas, 2);
 }
 
 TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {
@@ -355,7 +361,7 @@ TEST(Options, ConfigFileErrorsNameFileAndLine) {
     EXPECT_NE(message("quiet = maybe\n").find("it takes true or false"), std::string::npos);
     EXPECT_NE(message("stop = \"open\n").find("must be a JSON string"), std::string::npos);
     EXPECT_NE(message("\n\nmax-new-tokens = x\n").find("line 3): must be a whole number"), std::string::npos);
-    EXPECT_NE(message("replicas = 2\n").find("--replicas 2 is not supported yet"), std::string::npos);
+    EXPECT_NE(message("device = cuda\n").find("--device cuda is not supported yet"), std::string::npos);
     EXPECT_NE(message("seed = 1\nseed = 2\n").find("--seed is given 2 times"), std::string::npos);
     EXPECT_NE(message("config = other\n").find("line 1: config belongs on the command line"), std::string::npos);
     EXPECT_NE(message("\xef\xbb\xbfseed = x\r\n").find("--seed x ("), std::string::npos); // as some editors write
