@@ -25,12 +25,16 @@ template <Is<spec::StepSeconds> T> void with_members(T& value, auto use) {
     auto& [draft, entropy, announce, score, gather, decide, prefill, total] = value;
     use(draft, entropy, announce, score, gather, decide, prefill, total);
 }
+template <Is<spec::DraftedAhead> T> void with_members(T& value, auto use) {
+    auto& [rounds, hits, outcomes, passes, tokens, used, seconds] = value;
+    use(rounds, hits, outcomes, passes, tokens, used, seconds);
+}
 template <Is<spec::Stats> T> void with_members(T& value, auto use) {
     auto& [sequences, prompt_tokens, new_tokens, rounds, drafted, accepted, target_passes, draft_passes,
-           drafting_rounds, passes_of_rows, rounds_of_accepted, by_position, by_entropy, overlap, overlaps, seconds,
-           levels] = value;
+           drafting_rounds, passes_of_rows, rounds_of_accepted, by_position, by_entropy, overlap, overlaps, ahead,
+           seconds, levels] = value;
     use(sequences, prompt_tokens, new_tokens, rounds, drafted, accepted, target_passes, draft_passes, drafting_rounds,
-        passes_of_rows, rounds_of_accepted, by_position, by_entropy, overlap, overlaps, seconds, levels);
+        passes_of_rows, rounds_of_accepted, by_position, by_entropy, overlap, overlaps, ahead, seconds, levels);
 }
 template <Is<Tally> T> void with_members(T& value, auto use) {
     auto& [stats, served, with_error, checked, check_differs, busy_seconds] = value;

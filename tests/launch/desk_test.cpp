@@ -45,6 +45,10 @@ std::string numbered_lines(int count) {
     return text;
 }
 
+std::int64_t count_lines(const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n');
+}
+
 // What an engine would do with callbacks: `slots` texts at once, each some steps long. A replay of an id that ends in 3
 // says something else.
 class FakeEngine {
@@ -150,7 +154,7 @@ TEST(Desk, WritesTheSameFileHoweverManyReplicasShareTheWork) {
     const ScratchFile input(numbered_lines(90)), one("");
     const Ran alone = run(options_of(input.path(), one.path()), 1, 1, 1);
     EXPECT_EQ(alone.bad_lines, 8);
-    ASSERT_EQ(std::count(one.text().begin(), one.text().end(), '\n'), 90);
+    ASSERT_EQ(count_lines(one.text()), 90);
     for (const int replicas : {1, 2, 3, 5})
         for (const int slots : {1, 4}) {
             const ScratchFile output("");
@@ -172,7 +176,7 @@ TEST(Desk, FewerPromptsThanReplicasEndToo) {
     for (const int lines : {0, 1, 2}) {
         const ScratchFile input(numbered_lines(lines)), output("");
         run(options_of(input.path(), output.path()), 4, 2, 3);
-        EXPECT_EQ(std::count(output.text().begin(), output.text().end(), '\n'), lines);
+        EXPECT_EQ(count_lines(output.text()), lines);
     }
 }
 
