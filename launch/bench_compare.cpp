@@ -70,7 +70,8 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     in_agreement(session, timeout, [&] {
         if (!coordinates || models->drafts.empty()) return;
         facts.operations_ratio = operations_ratio(*models);
-        if (!models->target) return; // a draft step of a dedicated drafter comes after nothing that it has to hide in
+        // A step of the draft alone is timed, after a pass of the target on the same cores.
+        if (models->layout.placement != dist::DraftPlacement::colocated) return;
         for (const auto rule : {spec::StopRuleKind::static_threshold, spec::StopRuleKind::expected_gain})
             facts.overheads.push_back(measure_draft_overhead(*models, comparison.prompts.front(), rule));
     });

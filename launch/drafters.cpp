@@ -29,15 +29,19 @@ std::unique_ptr<spec::BatchDrafter> Drafters::make(const DrafterChoice& choice,
                                                    std::span<const std::optional<spec::Costs>> costs) const {
     if (choice.kinds.empty() || !models_.layout.is_coordinator()) return nullptr;
     if (choice.ahead)
-        return spec::make_ahead_drafter(*draft_models_.at(choice.drafts.front()), *choice.ahead, models_.draft_limits(),
+        return spec::make_ahead_drafter(draft_model(choice.drafts.front()), *choice.ahead, models_.draft_limits(),
                                         models_.clock);
     if (choice.kinds == std::vector{DrafterKind::model} && choice.drafts.size() == 1)
-        return spec::make_shared_passes_drafter(*draft_models_.at(choice.drafts.front()), models_.batch_size,
+        return spec::make_shared_passes_drafter(draft_model(choice.drafts.front()), models_.batch_size,
                                                 models_.draft_limits(), models_.clock);
     std::vector<std::unique_ptr<spec::Drafter>> slots;
     for (int slot = 0; slot < models_.batch_size; ++slot)
         slots.push_back(make_alone(slot, choice, rules, costs));
     return spec::make_turns_drafter(std::move(slots));
+}
+
+spec::DraftModel& Drafters::draft_model(std::size_t draft) const {
+    return models_.sharded_draft ? *models_.sharded_draft : *draft_models_.at(draft);
 }
 
 std::unique_ptr<spec::Drafter> Drafters::make_alone(int slot, const DrafterChoice& choice,

@@ -42,8 +42,10 @@ class Drafters {
                                                 std::span<const spec::StopRuleOptions> rules,
                                                 std::span<const std::optional<spec::Costs>> costs) const;
 
+    spec::DraftModel& draft_model(std::size_t draft) const;
+
     ModelPair& models_;
-    std::vector<std::unique_ptr<spec::DraftModel>> draft_models_; // of the pair's drafts
+    std::vector<std::unique_ptr<spec::DraftModel>> draft_models_; // of the pair's drafts, on this rank alone
     DrafterSources sources_;
     std::shared_ptr<const spec::SuffixAutomaton> corpus_; // of suffix; may be null
     std::optional<spec::TokenTable> table_;               // of bigram and unigram

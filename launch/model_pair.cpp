@@ -96,7 +96,9 @@ spec::EngineParts ModelPair::engine_parts(spec::BatchDrafter* drafter) {
             coordinates ? &*tokenizer : nullptr,
             &clock,
             &target_config,
-            target_pass_bytes};
+            target_pass_bytes,
+            nullptr,
+            sharded_draft.get()};
 }
 
 double operations_ratio(const ModelPair& models) {
@@ -138,6 +140,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->target_type = options.dtype.value_or(target.config.stored_type);
     pair->draft_type =
         drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);
+    const bool is_sharded = layout.placement == dist::DraftPlacement::sharded && !drafts.empty();
     in_agreement(session, timeout, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
         const auto load = [&](const OpenedModel& opened, const char* what, model::WeightType type, int n_slots,
@@ -153,9 +156,12 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         if (layout.holds_target())
             pair->target.emplace(load(target, "target", pair->target_type, placement.batch_size, *pair->tp));
         for (const OpenedModel& draft : drafts)
-            if (layout.is_coordinator())
+            if (layout.owns_draft())
                 pair->drafts.push_back(load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type),
-                                            placement.batch_size + kAheadSlots, pair->self));
+                                            placement.batch_size + kAheadSlots, is_sharded ? *pair->tp : pair->self));
+        if (is_sharded)
+            pair->sharded_draft =
+                std::make_unique<spec::ShardedDraftModel>(pair->drafts.front(), *pair->replica, timeout);
         pair->tokenizer = std::move(target.tokenizer);
         pair->target_config = target.config;
         pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / layout.tp_size;

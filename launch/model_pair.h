@@ -12,6 +12,7 @@
 #include "entrodraft/model/kernels/thread_team.h"
 #include "entrodraft/model/tokenizer.h"
 #include "entrodraft/spec/generate.h"
+#include "entrodraft/spec/sharded_draft_model.h"
 
 #include <memory>
 #include <optional>
@@ -30,9 +31,10 @@ struct ModelPair {
     std::optional<model::Tokenizer> tokenizer;
     Chat chat; // the target's
     model::ModelConfig target_config;
-    double target_pass_bytes = 0;         // of weights that a pass reads, of a rank with a shard
-    std::optional<model::Decoder> target; // on ranks with a shard
-    std::vector<model::Decoder> drafts;   // on the draft owner: one for each --draft, the largest first
+    double target_pass_bytes = 0;                           // of weights that a pass reads, of a rank with a shard
+    std::optional<model::Decoder> target;                   // on ranks with a shard
+    std::vector<model::Decoder> drafts;                     // on draft owners: one for each --draft, the largest first
+    std::unique_ptr<spec::ShardedDraftModel> sharded_draft; // on all ranks, where the draft is cut over them
     model::WeightType target_type{};
     model::WeightType draft_type{};
     int vocab_size = 0; // tokens that target and tokenizer know, and so does the draft

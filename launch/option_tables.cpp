@@ -111,7 +111,7 @@ const OptionGroup kBenchModels = {
      {"device", "auto|cpu|cuda", "[auto: cpu]"},
      {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
      {"draft-dtype", "TYPE", "[as --dtype]"},
-     {"draft-placement", "WHERE", "colocated, dedicated [colocated]"},
+     {"draft-placement", "WHERE", "colocated, dedicated, sharded [colocated]"},
      {"threads", "N", "threads of each rank [cores / local ranks]"},
      {"collective-timeout", "SECONDS", "[300]"}}};
 

@@ -28,7 +28,6 @@ constexpr NotYet kNotYet[] = {
     {"device", "cuda|gpu", "decodes on the CPU: --device cpu"},
     {"dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
-    {"draft-placement", "sharded", "drafts on one rank: --draft-placement colocated or dedicated"},
     {"stop-rule", "oracle", "replays no recordings"},
 };
 
@@ -145,19 +144,28 @@ spec::LogitProcessing processing_options(const ParsedOptions& given) {
 using Placement = dist::DraftPlacement;
 
 Placement draft_placement(const ParsedOptions& given) {
-    constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated};
-    return kPlacements[given.choice("draft-placement", 0, {"colocated", "dedicated"})];
+    constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated, Placement::sharded};
+    return kPlacements[given.choice("draft-placement", 0, {"colocated", "dedicated", "sharded"})];
+}
+
+bool is_one_model(const DrafterChoice& drafter) {
+    return drafter.drafts.size() == 1 && drafter.kinds == std::vector{DrafterKind::model};
+}
+
+void require_one_model(const DrafterChoice& drafter, Placement placement) {
+    if (placement == Placement::sharded && !is_one_model(drafter))
+        throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
 }
 
 // One draft model on a rank of its own, for one sequence at a time.
 bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batch_size) {
-    return placement == Placement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
-           drafter.kinds == std::vector{DrafterKind::model};
+    return placement == Placement::dedicated && batch_size == 1 && is_one_model(drafter);
 }
 
 // Where it can be done it is done, unless --draft-ahead is 0.
 void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
     DrafterChoice& drafter = options.speculation.drafter;
+    require_one_model(drafter, options.placement);
     const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
     const bool is_wanted = !given.given("draft-ahead") || outcomes > 0;
     const bool may = may_draft_ahead(drafter, options.placement, options.batch_size);
@@ -173,6 +181,8 @@ void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
 // Each with every number of outcomes that --draft-ahead lists.
 std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
                                       Placement placement) {
+    for (const DrafterChoice& drafter : drafters)
+        require_one_model(drafter, placement);
     if (placement != Placement::dedicated) {
         for (const char* option : {"draft-ahead", "draft-ahead-passes"})
             if (given.given(option)) throw BadOption(std::string("--") + option + " needs --draft-placement dedicated");

@@ -34,6 +34,8 @@ struct EngineOptions {
     double timeout_seconds = 300; // of every collective
 };
 
+class ShardedDraftModel;
+
 // Sequences that an engine decodes together at most: each has at least a row of a pass.
 constexpr int kMostSlots = model::Decoder::kMostRows;
 
@@ -50,6 +52,7 @@ struct EngineParts {
     const model::ModelConfig* target_config = nullptr;
     double target_pass_bytes = 0; // of weights that a pass reads on each rank with a shard
     dist::StepWatch* watch = nullptr;
+    ShardedDraftModel* sharded_draft = nullptr; // on all ranks of the replica, or on none
 };
 
 // A round as it went.

@@ -3,6 +3,7 @@
 
 #include "entrodraft/spec/admission.h"
 #include "entrodraft/spec/philox.h"
+#include "entrodraft/spec/sharded_draft_model.h"
 
 #include <algorithm>
 #include <cstring>
@@ -55,10 +56,11 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
     lap();
     step_began_ = lap_began_;
 
-    // 1. draft (local, draft owner): until the stop rules fire or the budgets end.
+    // 1. draft (local, draft owner; collective where the draft is cut too): until the stop rules fire or budgets end.
     enter("draft");
     sequences_.clear();
     if (is_coordinator() && plan.command == Command::round) draft(plan);
+    if (parts_.sharded_draft) is_coordinator() ? parts_.sharded_draft->end_of_step() : parts_.sharded_draft->follow();
 
     // 2. announce (collective over the replica): one broadcast says what every rank does next.
     enter("announce");
