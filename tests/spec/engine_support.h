@@ -4,6 +4,7 @@
 
 #include "entrodraft/model/tokenizer.h"
 #include "entrodraft/spec/generate.h"
+#include "entrodraft/spec/sharded_draft_model.h"
 #include "model/golden_models.h"
 
 #include <deque>
@@ -69,9 +70,11 @@ class TestPair {
     TestPair(const std::filesystem::path& target_directory, const std::filesystem::path& draft_directory,
              const TestModelOptions& target_options = {}, dist::Communicator* replica_ranks = nullptr,
              dist::DraftPlacement placement = dist::DraftPlacement::colocated)
-        : target(target_directory, target_options), draft(draft_directory, draft_options(target_options)),
+        : target(target_directory, target_options), draft(draft_directory, draft_options(target_options, placement)),
           tokenizer(model::Tokenizer::open(target_directory)), replica(replica_ranks ? replica_ranks : &target.self),
-          layout(dist::make_layout(replica->rank(), replica->size(), 1, placement)) {}
+          layout(dist::make_layout(replica->rank(), replica->size(), 1, placement)) {
+        if (placement == dist::DraftPlacement::sharded) sharded_draft.emplace(draft.decoder, *replica, 60);
+    }
 
     int vocab_size() const { return std::min(target.config.vocab_size, tokenizer.size()); }
 
@@ -103,7 +106,8 @@ class TestPair {
             engine_options,
             spec::EngineParts{&layout, replica, layout.holds_target() ? &target.decoder : nullptr,
                               coordinates ? drafter : nullptr, coordinates ? &tokenizer : nullptr, &clock,
-                              &target.config, static_cast<double>(target.decoder.weight_bytes())});
+                              &target.config, static_cast<double>(target.decoder.weight_bytes()), nullptr,
+                              sharded_draft ? &*sharded_draft : nullptr});
     }
 
     // Serves the requests; completions in the order of their requests, on the coordinator. Checks that what was
@@ -150,14 +154,16 @@ class TestPair {
 
     TestModel target;
     TestModel draft;
+    std::optional<spec::ShardedDraftModel> sharded_draft; // where the draft is cut over the ranks too
     model::Tokenizer tokenizer;
     dist::SteadyClock clock;
     dist::Communicator* replica;
     dist::RankLayout layout;
 
   private:
-    static TestModelOptions draft_options(const TestModelOptions& target_options) {
+    static TestModelOptions draft_options(const TestModelOptions& target_options, dist::DraftPlacement placement) {
         TestModelOptions options;
+        if (placement == dist::DraftPlacement::sharded) options.tp = target_options.tp;
         options.max_positions = target_options.max_positions;
         options.decoder.n_slots = std::max(target_options.decoder.n_slots, 1 + spec::AheadOptions::kMostOutcomes);
         return options;

@@ -225,6 +225,37 @@ TEST_P(ExactnessOnRanks, ADedicatedDrafterChangesNothingWithEveryDrafterAndRule)
     check_golden_pair(golden_scale(1), GetParam(), dist::DraftPlacement::dedicated);
 }
 
+TEST_P(ExactnessOnRanks, ADraftThatIsCutOverTheRanksChangesNothing) {
+    Ranks ranks;
+    for (const int n_slots : {1, 3}) {
+        TestModelOptions options = ranks.options();
+        options.decoder.n_slots = n_slots;
+        TestPair pair(ranks.target, ranks.draft, options, ranks.replica.get(), dist::DraftPlacement::sharded);
+        const auto drafter = spec::make_shared_passes_drafter(*pair.sharded_draft, n_slots, pair.limits(), pair.clock);
+        const std::vector<Request> requests = requests_of(golden_scale(1).prompts, 24, GetParam());
+        std::vector<Request> plain = requests;
+        for (Request& request : plain)
+            request.plain = true;
+        RunOptions run;
+        run.n_slots = n_slots;
+        run.acceptance = GetParam() ? Acceptance::gumbel : Acceptance::rejection;
+        const std::vector<Completion> alone = pair.run(plain, run, drafter.get());
+        std::int64_t accepted = 0;
+        for (const spec::StopRuleKind rule : spec::all_stop_rules()) {
+            run.rule = rule_of(rule);
+            const std::vector<Completion> texts = pair.run(requests, run, drafter.get());
+            EXPECT_EQ(texts.size(), alone.size());
+            for (std::size_t i = 0; i < texts.size(); ++i) {
+                EXPECT_EQ(texts[i].tokens, alone[i].tokens) << to_string(rule) << ", text " << i;
+                accepted += texts[i].stats.accepted;
+            }
+        }
+        if (ranks.coordinates()) {
+            EXPECT_GT(accepted, 0);
+        }
+    }
+}
+
 std::filesystem::path smallest_of_demo() {
     const std::filesystem::path smallest = source_directory() / "model/demo/smallest";
     return std::filesystem::exists(smallest / "model.safetensors") ? smallest : std::filesystem::path();
