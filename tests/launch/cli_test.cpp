@@ -1,5 +1,6 @@
 // The binary from outside: what it answers, writes and exits with, on the golden pair. Mostly on one rank; a few
 // cases through mpirun, where every rank must end with the same message, once.
+#include "launch/command_line.h"
 #include "launch/scratch_file.h"
 #include "model/temporary_directory.h"
 
@@ -16,60 +17,11 @@
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-using Strings = std::vector<std::string>;
+using namespace test;
 using entrodraft::TemporaryDirectory;
-using test::ScratchFile;
 namespace fs = std::filesystem;
 
-const std::string kGolden = ENTRODRAFT_SOURCE_DIR "/tests/model/golden";
-const std::string kTarget = kGolden + "/llama-target";
-const std::string kDraft = kGolden + "/llama-draft";
 const Strings kPair = {"generate", "--target", kTarget, "--draft", kDraft};
-
-struct Ended {
-    int code = -1;
-    std::string out;
-    std::string err;
-};
-
-std::string quoted(const std::string& text) {
-    std::string result = "'";
-    for (char c : text)
-        result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return result + "'";
-}
-
-// Runs the binary to its end. `before` goes in front of it ("mpirun -n 2"), `after` behind ("< file"); `out_file`
-// takes stdout in place of the result.
-Ended run(const Strings& arguments, const std::string& before = "", const std::string& after = "",
-          const std::string& out_file = "") {
-    const ScratchFile out(""), err("");
-    std::string command = "timeout 60 " + before + " " + quoted(ENTRODRAFT_BINARY);
-    for (const std::string& argument : arguments)
-        command.append(" ").append(quoted(argument));
-    command += " " + after + " > " + (out_file.empty() ? out.path() : out_file) + " 2> " + err.path();
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out.text(), err.text()};
-}
-
-Ended run_ranks(int ranks, const Strings& arguments) {
-    const std::string root = geteuid() == 0 ? " --allow-run-as-root" : "";
-    return run(arguments, "mpirun --oversubscribe --bind-to none" + root + " -n " + std::to_string(ranks));
-}
-
-Strings operator+(Strings first, const Strings& second) {
-    first.insert(first.end(), second.begin(), second.end());
-    return first;
-}
-
-std::vector<Json> lines_of(const std::string& text) {
-    std::vector<Json> lines;
-    std::istringstream stream(text);
-    for (std::string line; std::getline(stream, line);)
-        lines.push_back(Json::parse(line));
-    return lines;
-}
 
 // One line on stderr that holds all `parts`, nothing on stdout, and this code.
 void expect_refusal(const Ended& ended, int code, const Strings& parts) {
@@ -212,14 +164,6 @@ const std::string kMixedInput = "{\"id\": \"a\", \"prompt\": \"The ferry left\"}
                                 "{\"id\": 6, \"prompt\": 7}\n"
                                 "this is no JSON\n"
                                 "{\"id\": 8, \"prompt\": \"last\"}\n";
-
-// What a run promises to repeat: everything but the times.
-std::vector<Json> without_stats(const std::string& text) {
-    std::vector<Json> lines = lines_of(text);
-    for (Json& line : lines)
-        line.erase("stats");
-    return lines;
-}
 
 TEST(Cli, ABadLineDoesNotStopTheOthers) {
     const ScratchFile input(kMixedInput);

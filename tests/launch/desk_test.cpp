@@ -181,7 +181,7 @@ TEST(Desk, FewerPromptsThanReplicasEndToo) {
 }
 
 TEST(Desk, ASignalToAnyReplicaStopsAllAndWhatIsWrittenIsABeginning) {
-    const ScratchFile input(numbered_lines(2000)), whole("");
+    const ScratchFile input(numbered_lines(900)), whole("");
     run(options_of(input.path(), whole.path()), 1, 1, 1);
     for (const int replica : {0, 1, 2}) {
         const ScratchFile output("");
