@@ -47,6 +47,8 @@ class Backoff {
         return true;
     }
 
+    bool sleeps() const { return sleeps_; } // it has lasted: more than a millisecond
+
     double waited_seconds() const {
         if (slow_steps_ == 0) return 0;
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();

@@ -27,11 +27,32 @@ void Communicator::barrier(Deadline deadline) {
     all_reduce_sum(&nothing, 1, deadline);
 }
 
-void SelfComm::start_all_reduce_sum(void*, std::size_t, ElementType type) {
+void Communicator::count_all_reduce(std::size_t bytes) {
+    ++traffic_.all_reduces;
+    traffic_.all_reduce_bytes += bytes;
+}
+
+void Communicator::count_broadcast(std::size_t bytes) {
+    ++traffic_.broadcasts;
+    traffic_.broadcast_bytes += bytes;
+}
+
+void Communicator::count_gather(std::size_t bytes) {
+    ++traffic_.gathers;
+    traffic_.gather_bytes += bytes;
+}
+
+void SelfComm::start_all_reduce_sum(void*, std::size_t count, ElementType type) {
     if (type != ElementType::float32) throw Error("all-reduce on the host takes float32 only");
+    count_all_reduce(count * sizeof(float));
+}
+
+void SelfComm::start_broadcast(void*, std::size_t bytes, int) {
+    count_broadcast(bytes);
 }
 
 void SelfComm::start_gather(const void* mine, void* all, std::size_t bytes, int) {
+    count_gather(bytes);
     if (bytes > 0) std::memmove(all, mine, bytes);
 }
 

@@ -10,10 +10,19 @@
 #include "entrodraft/dist/clock.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 namespace entrodraft::dist {
+
+// What went over a communicator since it was made, as this rank saw it: its own part of each collective, in bytes.
+struct Traffic {
+    std::uint64_t broadcasts = 0, broadcast_bytes = 0;
+    std::uint64_t gathers = 0, gather_bytes = 0;
+    std::uint64_t all_reduces = 0, all_reduce_bytes = 0;
+    double waited_seconds = 0; // for other ranks
+};
 
 enum class ElementType { float32, bfloat16, float16 };
 
@@ -24,6 +33,7 @@ class Communicator {
     virtual int rank() const = 0;
     virtual int size() const = 0;
     virtual std::string name() const = 0; // "self", "node", "mpi", "nccl": for reports
+    const Traffic& traffic() const { return traffic_; }
 
     // data[0..count) becomes the sum over all ranks, added in rank order, the same bits on every rank.
     // Host communicators take float32 only (throws Error otherwise). Collective over the group.
@@ -45,6 +55,13 @@ class Communicator {
     void gather(const void* mine, void* all, std::size_t bytes, int root, Deadline deadline);
     // Returns once all ranks have come. Collective over the group.
     virtual void barrier(Deadline deadline);
+
+  protected:
+    void count_all_reduce(std::size_t bytes);
+    void count_broadcast(std::size_t bytes);
+    void count_gather(std::size_t bytes);
+
+    Traffic traffic_;
 };
 
 // A group of one: every collective is a copy or nothing.
@@ -53,8 +70,8 @@ class SelfComm final : public Communicator {
     int rank() const override { return 0; }
     int size() const override { return 1; }
     std::string name() const override { return "self"; }
-    void start_all_reduce_sum(void*, std::size_t, ElementType) override;
-    void start_broadcast(void*, std::size_t, int) override {}
+    void start_all_reduce_sum(void* data, std::size_t count, ElementType type) override;
+    void start_broadcast(void* data, std::size_t bytes, int root) override;
     void start_gather(const void* mine, void* all, std::size_t bytes, int root) override;
     void wait(Deadline) override {}
 };

@@ -3,7 +3,9 @@
 // A transport posts what it can in begin() and ends the collective in finish(). Used by NodeComm and MpiComm.
 #pragma once
 
+#include "entrodraft/dist/backoff.h"
 #include "entrodraft/dist/communicator.h"
+#include "entrodraft/dist/rank_board.h"
 
 #include <vector>
 
@@ -15,8 +17,9 @@ const char* name_of(Collective kind); // as people say it: "all-reduce"
 
 class HostComm : public Communicator {
   public:
-    // `world_ranks`: the members in rank order, for messages.
-    HostComm(int rank, std::vector<int> world_ranks);
+    // `world_ranks`: the members in rank order, for messages. `board`, which may be null, knows more of them, and is
+    // told of waits that last.
+    HostComm(int rank, std::vector<int> world_ranks, RankBoard* board);
 
     int rank() const final { return rank_; }
     int size() const final { return static_cast<int>(world_ranks_.size()); }
@@ -35,6 +38,27 @@ class HostComm : public Communicator {
         int root = 0;
     };
 
+    // A wait for one other rank, or for kEverybody: counted in the traffic, shown on the board while it lasts.
+    class Wait {
+      public:
+        Wait(HostComm& comm, int rank, int spins, Deadline deadline);
+        ~Wait();
+        Wait(const Wait&) = delete;
+        Wait& operator=(const Wait&) = delete;
+
+        bool step();                  // as Backoff's
+        [[noreturn]] void time_out(); // throws Timeout with all that is known
+
+      private:
+        double seconds() const;
+
+        HostComm& comm_;
+        int rank_;
+        std::chrono::steady_clock::time_point began_;
+        Backoff backoff_;
+        bool is_shown_ = false;
+    };
+
     virtual void begin() = 0;
     virtual void finish(Deadline deadline) = 0;
 
@@ -46,9 +70,11 @@ class HostComm : public Communicator {
 
   private:
     void start(const InFlight& collective);
+    std::string what_is_known_of(int rank) const;
 
     int rank_;
     std::vector<int> world_ranks_;
+    RankBoard* board_;
     bool broken_ = false;
 };
 

@@ -10,16 +10,13 @@
 // are then left alone for ever.
 #include "entrodraft/dist/mpi_comm.h"
 
-#include "entrodraft/dist/backoff.h"
 #include "entrodraft/dist/check.h"
-#include "entrodraft/dist/error.h"
 #include "entrodraft/dist/host_comm.h"
 #include "entrodraft/dist/rank_order_sum.h"
 
 #include <mpi.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -40,8 +37,8 @@ float* floats_of(std::vector<std::byte>& bytes) {
 
 class MpiComm final : public HostComm {
   public:
-    MpiComm(MPI_Comm comm, int rank, std::vector<int> world_ranks)
-        : HostComm(rank, std::move(world_ranks)), comm_(comm), buffers_(std::make_unique<Buffers>()),
+    MpiComm(MPI_Comm comm, int rank, std::vector<int> world_ranks, RankBoard* board)
+        : HostComm(rank, std::move(world_ranks), board), comm_(comm), buffers_(std::make_unique<Buffers>()),
           parts_(n_ranks(), nullptr) {}
 
     MpiComm(const MpiComm&) = delete;
@@ -122,17 +119,12 @@ void MpiComm::post() {
 }
 
 void MpiComm::await_request(Deadline deadline) {
-    Backoff backoff(deadline, Backoff::kCrowdedSpins); // MPI_Test polls by itself
+    Wait wait(*this, RankBoard::kEverybody, Backoff::kCrowdedSpins, deadline); // MPI_Test polls by itself
     for (;;) {
         int done = 0;
         check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
         if (done != 0) return;
-        if (backoff.step()) continue;
-        char text[160];
-        std::snprintf(text, sizeof text,
-                      "rank %d waited %.1f s for the other %d ranks in %s over MPI: one is dead, stopped or stuck",
-                      world_rank_of(rank()), backoff.waited_seconds(), size() - 1, name_of(in_flight_.kind));
-        throw Timeout(text);
+        if (!wait.step()) wait.time_out();
     }
 }
 
@@ -171,11 +163,11 @@ void MpiComm::take_result() {
 
 } // namespace
 
-std::unique_ptr<Communicator> make_mpi_comm(const void* mpi_comm, std::vector<int> world_ranks) {
+std::unique_ptr<Communicator> make_mpi_comm(const void* mpi_comm, std::vector<int> world_ranks, RankBoard* board) {
     const MPI_Comm comm = *static_cast<const MPI_Comm*>(mpi_comm);
     int rank = 0;
     check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
-    return std::make_unique<MpiComm>(comm, rank, std::move(world_ranks));
+    return std::make_unique<MpiComm>(comm, rank, std::move(world_ranks), board);
 }
 
 } // namespace entrodraft::dist

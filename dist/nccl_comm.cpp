@@ -101,16 +101,19 @@ void NcclComm::connect(const ncclUniqueId& id, Deadline deadline) {
 void NcclComm::start_all_reduce_sum(void* data, std::size_t count, ElementType type) {
     const ncclDataType_t element = nccl_type(type);
     begin("all-reduce");
+    count_all_reduce(count * (type == ElementType::float32 ? sizeof(float) : sizeof(std::uint16_t)));
     check_nccl(ncclAllReduce(data, data, count, element, ncclSum, comm_, stream_), "ncclAllReduce");
 }
 
 void NcclComm::start_broadcast(void* data, std::size_t bytes, int root) {
     begin("broadcast");
+    count_broadcast(bytes);
     check_nccl(ncclBroadcast(data, data, bytes, ncclInt8, root, comm_, stream_), "ncclBroadcast");
 }
 
 void NcclComm::start_gather(const void* mine, void* all, std::size_t bytes, int root) {
     begin("gather");
+    count_gather(bytes);
     auto* places = static_cast<std::byte*>(all);
     if (rank_ == root) {
         std::byte* own = places + static_cast<std::size_t>(rank_) * bytes;

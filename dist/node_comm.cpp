@@ -3,13 +3,10 @@
 // The counters carry all ordering: a release store after the slot is written, an acquire load before it is read.
 #include "entrodraft/dist/node_comm.h"
 
-#include "entrodraft/dist/backoff.h"
-#include "entrodraft/dist/error.h"
 #include "entrodraft/dist/rank_order_sum.h"
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -22,17 +19,10 @@ std::atomic_ref<std::uint64_t> counter_in(std::byte* segment) {
     return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(segment));
 }
 
-[[noreturn]] void throw_timeout(int waiting, int missing, double seconds, Collective kind) {
-    char text[160];
-    std::snprintf(text, sizeof text, "rank %d waited %.1f s for rank %d in %s: rank %d is dead, stopped or stuck",
-                  waiting, seconds, missing, name_of(kind), missing);
-    throw Timeout(text);
-}
-
 } // namespace
 
 NodeComm::NodeComm(Group group)
-    : HostComm(group.rank, std::move(group.world_ranks)), segments_(std::move(group.segments)),
+    : HostComm(group.rank, std::move(group.world_ranks), group.board), segments_(std::move(group.segments)),
       reached_(segments_.size(), 0), parts_(segments_.size(), nullptr),
       spins_(group.crowded ? Backoff::kCrowdedSpins : Backoff::kSpins) {}
 
@@ -139,11 +129,11 @@ void NodeComm::await_all(std::uint64_t step, Deadline deadline) {
 
 void NodeComm::await_rank(int rank, std::uint64_t step, Deadline deadline) {
     if (has_reached(rank, step)) return;
-    Backoff backoff(deadline, spins_);
+    Wait wait(*this, rank, spins_, deadline);
     while (!has_reached(rank, step)) {
-        if (backoff.step()) continue;
+        if (wait.step()) continue;
         if (has_reached(rank, step)) return;
-        throw_timeout(world_rank_of(this->rank()), world_rank_of(rank), backoff.waited_seconds(), in_flight_.kind);
+        wait.time_out();
     }
 }
 

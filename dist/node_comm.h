@@ -26,6 +26,7 @@ class NodeComm final : public HostComm {
         std::vector<int> world_ranks;     // in rank order, for messages
         std::vector<std::byte*> segments; // one a rank: kSegmentBytes, aligned to kAlignment, zeroed before first use
         bool crowded = false;             // ranks outnumber cores: give the core away sooner
+        RankBoard* board = nullptr;       // of the world; null: nothing is known of ranks that do not come
     };
 
     // Local; the segments outlive it.

@@ -7,16 +7,21 @@
 #include "entrodraft/dist/backoff.h"
 #include "entrodraft/dist/check.h"
 #include "entrodraft/dist/error.h"
+#include "entrodraft/dist/launch_environment.h"
 #include "entrodraft/dist/mpi_comm.h"
 #include "entrodraft/dist/node_comm.h"
+#include "entrodraft/dist/rank_board.h"
+#include "entrodraft/dist/watchdog.h"
 
 #include <mpi.h>
 
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,28 +34,6 @@ namespace {
 
 constexpr double kLastBarrierSeconds = 5;
 constexpr double kLeaveSeconds = 8; // barrier, windows and MPI_Finalize together
-
-int number_in_environment(const char* name) {
-    const char* text = std::getenv(name);
-    return text == nullptr ? 0 : std::atoi(text);
-}
-
-// Throws when srun started several tasks in a way that MPI does not understand (--mpi=none, or pmi2 with an Open
-// MPI built without it): each would take itself for a world of one, and all would do the same work.
-void refuse_lone_slurm_tasks() {
-    if (std::getenv("SLURM_PROCID") == nullptr || std::getenv("SLURM_STEP_ID") == nullptr) return;
-    const int tasks = number_in_environment("SLURM_STEP_NUM_TASKS");
-    if (tasks < 2) return;
-    throw Error("srun started " + std::to_string(tasks) +
-                " tasks that cannot find each other: start them with srun --mpi=pmix");
-}
-
-bool started_by_mpi_launcher() {
-    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
-        if (std::getenv(name) != nullptr) return true;
-    }
-    return false;
-}
 
 int size_of(MPI_Comm comm) {
     int size = 0;
@@ -104,13 +87,13 @@ std::byte* align_up(void* address, std::size_t alignment) {
     return reinterpret_cast<std::byte*>((value + alignment - 1) / alignment * alignment);
 }
 
-// A window with one zeroed NodeComm segment a rank, each touched first by its own rank. MPI maps it at page
-// boundaries, so aligning up gives all ranks the same place. Collective over `comm`, whose ranks share a host.
-std::pair<MPI_Win, std::vector<std::byte*>> make_segments(MPI_Comm comm) {
+// A window with one zeroed segment a rank, each touched first by its own rank. MPI maps it at page boundaries, so
+// aligning up gives all ranks the same place. Collective over `comm`, whose ranks share a host.
+std::pair<MPI_Win, std::vector<std::byte*>> make_segments(MPI_Comm comm, std::size_t segment_bytes) {
     MPI_Info info = MPI_INFO_NULL;
     check_mpi(MPI_Info_create(&info), "MPI_Info_create");
     check_mpi(MPI_Info_set(info, "alloc_shared_noncontig", "true"), "MPI_Info_set");
-    const MPI_Aint bytes = NodeComm::kSegmentBytes + NodeComm::kAlignment;
+    const auto bytes = static_cast<MPI_Aint>(segment_bytes + NodeComm::kAlignment);
     void* mine = nullptr;
     MPI_Win window = MPI_WIN_NULL;
     check_mpi(MPI_Win_allocate_shared(bytes, 1, info, comm, &mine, &window), "MPI_Win_allocate_shared");
@@ -147,7 +130,7 @@ bool last_barrier() {
 void ignore_stop_signals() {
     struct sigaction ignore = {};
     ignore.sa_handler = SIG_IGN;
-    for (const int signal : {SIGTERM, SIGINT, SIGUSR1})
+    for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGALRM})
         sigaction(signal, &ignore, nullptr);
 }
 
@@ -156,6 +139,67 @@ void flush_streams() {
     std::clog.flush();
     std::fflush(nullptr);
 }
+
+// The host of every rank of the world. Collective over the world.
+std::vector<std::string> all_hosts(const std::string& mine, int world_size) {
+    constexpr std::size_t kBytes = 64;
+    std::string padded = mine.substr(0, kBytes - 1);
+    padded.resize(kBytes, '\0');
+    std::string all(kBytes * static_cast<std::size_t>(world_size), '\0');
+    check_mpi(MPI_Allgather(padded.data(), kBytes, MPI_CHAR, all.data(), kBytes, MPI_CHAR, MPI_COMM_WORLD),
+              "MPI_Allgather");
+    std::vector<std::string> hosts;
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(world_size); ++rank)
+        hosts.emplace_back(all.data() + rank * kBytes);
+    return hosts;
+}
+
+// Tells the board, then whoever else wants to know.
+class Watches final : public StepWatch {
+  public:
+    Watches(RankBoard& board, StepWatch* observer) : board_(board), observer_(observer) {}
+    void enter(std::uint64_t round, const char* step) override {
+        board_.enter(round, step);
+        if (observer_) observer_->enter(round, step);
+    }
+
+  private:
+    RankBoard& board_;
+    StepWatch* observer_;
+};
+
+// Ends the start when it takes too long: MPI's own calls have no deadline.
+class StartDeadline {
+  public:
+    StartDeadline(const StartOptions& options, const std::string& place) {
+        if (!options.on_stuck) return;
+        thread_ = std::thread([this, options, place] {
+            std::unique_lock lock(mutex_);
+            if (told_.wait_for(lock, std::chrono::duration<double>(options.timeout_seconds), [this] { return ends_; }))
+                return;
+            options.on_stuck(place,
+                             "the ranks have not found each other: one is dead or stopped, or the network between "
+                             "their hosts does not work");
+        });
+    }
+    ~StartDeadline() {
+        if (!thread_.joinable()) return;
+        {
+            const std::lock_guard lock(mutex_);
+            ends_ = true;
+        }
+        told_.notify_one();
+        thread_.join();
+    }
+    StartDeadline(const StartDeadline&) = delete;
+    StartDeadline& operator=(const StartDeadline&) = delete;
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable told_;
+    bool ends_ = false;
+    std::thread thread_;
+};
 
 // Ends the process when the orderly end takes too long.
 void exit_after(double seconds, int exit_code) {
@@ -174,15 +218,22 @@ struct Session::State {
     int node_local_rank = 0;
     int node_local_size = 1;
     bool crowded = false;
+    double start_seconds = 0;
     std::string host_name;
-    std::vector<MPI_Win> windows; // in order of creation, the same on all their ranks
+    std::vector<MPI_Win> windows;     // in order of creation, the same on all their ranks
+    std::vector<std::byte> own_place; // of the board, without MPI
+    std::optional<RankBoard> board;
+    std::optional<Watches> watches;
+    std::optional<Watchdog> watchdog;
     std::unique_ptr<Communicator> world;
 
-    void start_mpi();
+    void start_mpi(const Environment& environment);
+    void start_watching(const StartOptions& options);
+    std::vector<RankBoard::Member> board_members();
     std::unique_ptr<Communicator> make_group(int color, bool over_mpi);
 };
 
-void Session::State::start_mpi() {
+void Session::State::start_mpi(const Environment& environment) {
     int provided = MPI_THREAD_SINGLE;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); // communicators made from it inherit this
@@ -192,12 +243,42 @@ void Session::State::start_mpi() {
     }
     world_rank = rank_in(MPI_COMM_WORLD);
     world_size = size_of(MPI_COMM_WORLD);
-    if (world_size == 1 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) refuse_lone_slurm_tasks();
+    if (const std::string why = why_not_alone(environment); world_size == 1 && !why.empty()) throw Error(why);
+    if (const std::string why = why_unreachable(environment, network_interfaces()); !why.empty())
+        throw Error("host " + host_name + ": " + why);
     MPI_Comm node = split_by_host(MPI_COMM_WORLD);
     node_local_rank = rank_in(node);
     node_local_size = size_of(node);
     crowded = is_crowded(node);
     MPI_Comm_free(&node);
+}
+
+// A place for each rank of this host in memory that all of them map. Collective over the world.
+std::vector<RankBoard::Member> Session::State::board_members() {
+    if (!uses_mpi) {
+        own_place.resize(2 * RankBoard::kPlaceBytes);
+        return {{host_name, align_up(own_place.data(), RankBoard::kPlaceBytes)}};
+    }
+    std::vector<RankBoard::Member> members;
+    for (std::string& host : all_hosts(host_name, world_size))
+        members.push_back({std::move(host), nullptr});
+    MPI_Comm node = split_by_host(MPI_COMM_WORLD);
+    const std::vector<int> neighbours = world_ranks_of(node, world_rank);
+    const auto [window, places] = make_segments(node, RankBoard::kPlaceBytes);
+    MPI_Comm_free(&node);
+    windows.push_back(window);
+    for (std::size_t i = 0; i < neighbours.size(); ++i)
+        members[static_cast<std::size_t>(neighbours[i])].place = places[i];
+    return members;
+}
+
+void Session::State::start_watching(const StartOptions& options) {
+    board.emplace(world_rank, board_members());
+    watches.emplace(*board, options.observer);
+    Watchdog::OnStuck on_stuck;
+    if (options.on_stuck)
+        on_stuck = [this, tell = options.on_stuck](const std::string& reason) { tell(board->position(), reason); };
+    watchdog.emplace(*board, std::move(on_stuck));
 }
 
 std::unique_ptr<Communicator> Session::State::make_group(int color, bool over_mpi) {
@@ -213,13 +294,14 @@ std::unique_ptr<Communicator> Session::State::make_group(int color, bool over_mp
     MPI_Comm node = split_by_host(comm);
     const bool on_one_host = size_of(node) == size; // the same answer on all its ranks
     MPI_Comm_free(&node);
-    if (over_mpi || !on_one_host) return make_mpi_comm(&comm, std::move(world_ranks));
-    auto [window, segments] = make_segments(comm);
+    if (over_mpi || !on_one_host) return make_mpi_comm(&comm, std::move(world_ranks), &*board);
+    auto [window, segments] = make_segments(comm, NodeComm::kSegmentBytes);
     windows.push_back(window);
     return std::make_unique<NodeComm>(NodeComm::Group{.rank = rank_in(comm),
                                                       .world_ranks = std::move(world_ranks),
                                                       .segments = std::move(segments),
-                                                      .crowded = crowded});
+                                                      .crowded = crowded,
+                                                      .board = &*board});
 }
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -227,17 +309,22 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-Session Session::start(int* /*argc*/, char*** /*argv*/) {
+Session Session::start(int* /*argc*/, char*** /*argv*/, const StartOptions& options) {
     auto state = std::make_unique<State>();
     char host[256] = {};
     gethostname(host, sizeof host - 1);
     state->host_name = host;
-    if (started_by_mpi_launcher()) {
-        state->start_mpi();
-    } else {
-        refuse_lone_slurm_tasks();
+    state->start_seconds = options.timeout_seconds;
+    const Environment environment = process_environment();
+    const StartDeadline deadline(options, starting_place(environment));
+    if (started_by_launcher(environment)) {
+        state->start_mpi(environment);
+    } else if (const std::string why = why_not_alone(environment); !why.empty()) {
+        throw Error(why);
     }
+    state->start_watching(options);
     state->world = state->make_group(0, false);
+    state->watches->enter(kNoRound, "start");
     return Session(std::move(state));
 }
 
@@ -256,6 +343,9 @@ int Session::node_local_size() const {
 const std::string& Session::host_name() const {
     return state_->host_name;
 }
+double Session::start_seconds() const {
+    return state_->start_seconds;
+}
 Communicator& Session::world() {
     return *state_->world;
 }
@@ -270,6 +360,27 @@ std::unique_ptr<Mailbox> Session::mailbox(int color) {
     if (!state_->uses_mpi) return color < 0 ? nullptr : std::make_unique<SelfMailbox>();
     MPI_Comm comm = split_comm(MPI_COMM_WORLD, color, state_->world_rank);
     return comm == MPI_COMM_NULL ? nullptr : make_mpi_mailbox(&comm);
+}
+
+StepWatch& Session::watch() {
+    return *state_->watches;
+}
+std::string Session::position() const {
+    return state_->board->position();
+}
+bool Session::claim_failure(int exit_code) {
+    return state_->board->claim_failure(exit_code);
+}
+const std::atomic<int>& Session::failure() const {
+    return state_->board->failure();
+}
+
+Session::BoundedSteps::BoundedSteps(Session& session, double seconds) : session_(session) {
+    session_.state_->watchdog->bound_steps(seconds);
+}
+
+Session::BoundedSteps::~BoundedSteps() {
+    session_.state_->watchdog->bound_steps(0);
 }
 
 void Session::abort(int exit_code) {
@@ -287,6 +398,7 @@ void Session::leave(int exit_code) {
         const int code_when_alone = exit_code == 0 ? 1 : exit_code;
         exit_after(kLeaveSeconds, code_when_alone);
         if (!last_barrier()) _exit(code_when_alone);
+        state_->watchdog.reset(); // its memory goes now
         for (MPI_Win& window : state_->windows) {
             MPI_Win_unlock_all(window);
             MPI_Win_free(&window);

@@ -1,22 +1,36 @@
 // The process among its peers: MPI from start to end, the communicators of its layout, and how it leaves.
 //
-// One Session per process, made first in main and destroyed last. It hides MPI from everything else.
+// One Session per process, made first in main and destroyed last. It hides MPI from everything else. While it lives,
+// every rank shows the others of its host where it is (rank_board.h), and a watchdog ends what does not end itself.
 #pragma once
 
 #include "entrodraft/dist/communicator.h"
 #include "entrodraft/dist/layout.h"
 #include "entrodraft/dist/mailbox.h"
+#include "entrodraft/dist/step_watch.h"
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 
 namespace entrodraft::dist {
 
+struct StartOptions {
+    // How long MPI may take to start, and how long ranks wait for each other before they have read their options.
+    double timeout_seconds = 300;
+    // Called on a thread of its own when that, or a bounded step, takes too long: "rank 2, host n1, round 17, score"
+    // and the reason. It is to say so and to end the process. Empty: nothing is bounded.
+    std::function<void(const std::string& place, const std::string& reason)> on_stuck;
+    StepWatch* observer = nullptr; // told of every step; outlives the session
+};
+
 class Session {
   public:
     // Starts MPI where a launcher (mpirun, srun) started this process; else a world of one, without MPI. Leaves
-    // argv as it is. Throws Error when MPI does not give what is needed. Collective over the world.
-    static Session start(int* argc, char*** argv);
+    // argv as it is. Throws Error when MPI does not give what is needed, or when this rank could not reach the others.
+    // Collective over the world.
+    static Session start(int* argc, char*** argv, const StartOptions& options = {});
     Session(Session&&) noexcept;
     Session& operator=(Session&&) noexcept;
     // Frees nothing that needs the other ranks: a process that ends without leave() ends the whole job. Local.
@@ -28,6 +42,9 @@ class Session {
     int node_local_size() const;
     const std::string& host_name() const;
 
+    // How long ranks wait for each other until they have read how long they should.
+    double start_seconds() const;
+
     // All ranks of the launch. Shared memory where all of them are on one host, MPI otherwise.
     Communicator& world();
     // A communicator of the ranks that pass the same color, ordered by world rank. Ranks with a negative
@@ -38,6 +55,28 @@ class Session {
     std::unique_ptr<Communicator> split_over_mpi(int color);
     // A mailbox of the ranks that pass the same color, as split() has it. Collective over the world.
     std::unique_ptr<Mailbox> mailbox(int color);
+
+    // Whom to tell of each step: the board, then the observer. As long as the session.
+    StepWatch& watch();
+    // "rank 2, host n1, round 17, score": this rank, where it is.
+    std::string position() const;
+
+    // While it lives, a step of this rank that takes longer ends the job by on_stuck. One at a time.
+    class BoundedSteps {
+      public:
+        explicit BoundedSteps(Session& session, double seconds);
+        ~BoundedSteps();
+        BoundedSteps(const BoundedSteps&) = delete;
+        BoundedSteps& operator=(const BoundedSteps&) = delete;
+
+      private:
+        Session& session_;
+    };
+
+    // Whether this rank is the first of its host to report a failure that ends the job; the others then keep silent,
+    // and leave with its code, which failure() tells even to a signal handler. Local.
+    bool claim_failure(int exit_code);
+    const std::atomic<int>& failure() const;
 
     // Tears the whole job down at once, for errors inside a round: unwinding alone while others wait would
     // hang. Prints nothing. Does not return. Local.
