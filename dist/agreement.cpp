@@ -9,6 +9,7 @@ namespace entrodraft::dist {
 namespace {
 
 constexpr std::size_t kMessageBytes = 1000;
+constexpr std::size_t kPlaceBytes = 120;
 constexpr int kDeciderRank = 0;
 
 struct StatusRecord {
@@ -16,6 +17,7 @@ struct StatusRecord {
     std::int32_t failing_rank = -1; // set in the verdict only; -1 when the failure is common to all ranks
     std::uint32_t length = 0;
     char message[kMessageBytes] = {};
+    char place[kPlaceBytes] = {}; // zero-terminated
 };
 
 // The longest prefix of at most kMessageBytes that does not cut a UTF-8 character.
@@ -49,6 +51,8 @@ Status agree(Communicator& comm, const Status& mine, Deadline deadline) {
     record.exit_code = mine.exit_code;
     record.length = static_cast<std::uint32_t>(length_to_send(mine.message));
     std::memcpy(record.message, mine.message.data(), record.length);
+    const std::string place = mine.place.empty() ? "rank " + std::to_string(comm.rank()) : mine.place;
+    std::memcpy(record.place, place.data(), std::min(place.size(), kPlaceBytes - 1));
 
     const bool decides = comm.rank() == kDeciderRank;
     std::vector<StatusRecord> records(decides ? static_cast<std::size_t>(comm.size()) : 0);
@@ -59,7 +63,7 @@ Status agree(Communicator& comm, const Status& mine, Deadline deadline) {
     if (verdict.exit_code == 0) return {};
     std::string message(verdict.message, verdict.length);
     if (message.empty()) message = "failed without a message";
-    if (verdict.failing_rank >= 0) message = "[rank " + std::to_string(verdict.failing_rank) + "] " + message;
+    if (verdict.failing_rank >= 0) message = std::string("[").append(verdict.place) + "] " + message;
     return {message, verdict.exit_code};
 }
 

@@ -13,11 +13,12 @@ namespace entrodraft::dist {
 struct Status {
     std::string message;
     int exit_code = 0;
+    std::string place = ""; // of the rank, as in "[place] message": "rank 2, host n1, load"; empty: the rank alone
 
     bool ok() const { return exit_code == 0; }
 };
 
-// The status of the lowest failing rank, as "[rank r] message" when more than one rank takes part and the
+// The status of the lowest failing rank, as "[place] message" when more than one rank takes part and the
 // failure is not common to all ranks; ok when all went well. The same on every rank. Messages are cut at
 // 1,000 bytes. Collective over `comm`.
 Status agree(Communicator& comm, const Status& mine, Deadline deadline);

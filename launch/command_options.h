@@ -14,15 +14,15 @@ namespace entrodraft::launch {
 template <typename Options>
 std::optional<Options> read_options(dist::Session& session, const Arguments& arguments, const std::string& usage,
                                     const std::vector<OptionGroup>& groups, Options (*make)(const ParsedOptions&)) {
-    constexpr double kStartSeconds = 300; // the options that say how long to wait are not known yet
+    session.watch().enter(dist::kNoRound, "options");
     std::optional<Options> options;
     std::string canonical;
-    in_agreement(session, kStartSeconds, [&] {
+    in_agreement(session, session.start_seconds(), [&] {
         const ParsedOptions given = parse_options(groups, arguments);
         canonical = given.canonical_text();
         if (!given.given("help")) options = make(given);
     });
-    require_same(session, kStartSeconds, "the command line", canonical);
+    require_same(session, session.start_seconds(), "the command line", canonical);
     if (!options) print(session, help_text(usage, groups));
     return options;
 }

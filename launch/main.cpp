@@ -1,17 +1,8 @@
-// The program: starts the session, runs a command, and turns whatever it throws into a message and an exit code.
-//
-// The only place that does so. A failure that all ranks know of is printed once and all leave; any other is one
-// rank's own, and the job is torn down, since the other ranks may be waiting for it.
-#include "entrodraft/dist/session.h"
-#include "entrodraft/launch/commands.h"
+// The program's entry. What it does is in program.cpp, which the tests of failures run as well.
 #include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/report.h"
-#include "entrodraft/spec/generate.h"
+#include "entrodraft/launch/program.h"
 
-#include <exception>
 #include <fcntl.h>
-#include <optional>
-#include <string>
 #include <unistd.h>
 
 using namespace entrodraft;
@@ -31,25 +22,5 @@ void occupy_closed_descriptors() {
 
 int main(int argc, char** argv) {
     occupy_closed_descriptors();
-    const launch::Arguments arguments(argv + 1, argv + argc);
-    std::optional<dist::Session> session;
-    try {
-        session.emplace(dist::Session::start(&argc, &argv));
-        int exit_code = launch::kFailure;
-        try {
-            exit_code = launch::run_command(*session, arguments);
-        } catch (const launch::OrderlyFailure& failure) {
-            if (session->world_rank() == 0) launch::say(std::string("entrodraft: ") + failure.what());
-            exit_code = failure.exit_code();
-        }
-        session->leave(exit_code);
-    } catch (const spec::RoundError& error) {
-        launch::say("entrodraft: [rank " + std::to_string(session->world_rank()) + ", round " +
-                    std::to_string(error.round()) + ", " + error.step() + "] " + error.what());
-        session->abort(launch::kFailure);
-    } catch (const std::exception& error) {
-        launch::say(std::string("entrodraft: ") + error.what());
-        if (session) session->abort(launch::kFailure);
-        return launch::kFailure;
-    }
+    return launch::run_program(argc, argv, nullptr);
 }

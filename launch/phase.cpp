@@ -34,7 +34,8 @@ dist::Status status_of(const std::function<void()>& work) {
 } // namespace
 
 void in_agreement(dist::Session& session, double timeout_seconds, const std::function<void()>& work) {
-    const dist::Status mine = status_of(work);
+    dist::Status mine = status_of(work);
+    mine.place = session.position();
     const auto all = dist::agree(session.world(), mine, dist::Deadline::after_seconds(timeout_seconds));
     if (!all.ok()) throw OrderlyFailure(all.exit_code, all.message);
 }

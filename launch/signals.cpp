@@ -19,6 +19,8 @@ volatile int first_signal = 0;
 timer_t abandonment_timer;
 volatile sig_atomic_t timer_made = 0;
 volatile sig_atomic_t says_so = 0;
+const std::atomic<int>* volatile failure_of_job = nullptr;
+static_assert(std::atomic<int>::is_always_lock_free, "it is read in signal handlers");
 
 void set_timer(long nanoseconds) {
     itimerspec when{};
@@ -26,8 +28,16 @@ void set_timer(long nanoseconds) {
     timer_settime(abandonment_timer, 0, &when, nullptr);
 }
 
+void leave_with_the_failed() {
+    if (failure_of_job == nullptr) return;
+    if (const int code = failure_of_job->load(); code != 0) _exit(code);
+}
+
 extern "C" void on_stop(int signal) {
-    if (first_signal != 0) _exit(signal == SIGINT ? kInterrupted : kStopped);
+    if (first_signal != 0) {
+        leave_with_the_failed();
+        _exit(signal == SIGINT ? kInterrupted : kStopped);
+    }
     first_signal = signal;
     if (signal == SIGTERM && timer_made != 0) set_timer(kPatienceNanoseconds);
 }
@@ -35,6 +45,7 @@ extern "C" void on_stop(int signal) {
 extern "C" void on_abandonment(int) {
     constexpr char kMessage[] =
         "entrodraft: stopped by SIGTERM; what was under way did not end in time and is dropped\n";
+    leave_with_the_failed();
     if (says_so != 0 && write(STDERR_FILENO, kMessage, sizeof kMessage - 1) < 0) _exit(kStopped);
     _exit(kStopped);
 }
@@ -56,12 +67,17 @@ void install_signal_handlers(bool speaks) {
     event.sigev_signo = SIGALRM;
     if (timer_create(CLOCK_MONOTONIC, &event, &abandonment_timer) == 0) timer_made = 1;
     handle(SIGPIPE, SIG_IGN);
+    handle(SIGXFSZ, SIG_IGN); // a file at its size limit is a failed write
     for (int signal : {SIGTERM, SIGUSR1, SIGINT})
         handle(signal, on_stop);
 }
 
 const volatile int& stop_signal() {
     return first_signal;
+}
+
+void heed_failure(const std::atomic<int>& failure) {
+    failure_of_job = &failure;
 }
 
 void disarm_abandonment() {

@@ -4,11 +4,17 @@
 // The only process-wide state of this room, because signal handlers can reach no other.
 #pragma once
 
+#include <atomic>
+
 namespace entrodraft::launch {
 
-// Installs the handlers, and ignores SIGPIPE so that a closed pipe is a write error. `speaks`: this rank says on
-// stderr that it abandons a round. Once, early. Local.
+// Installs the handlers, and ignores SIGPIPE and SIGXFSZ so that a closed pipe, or a file at its limit, is a write
+// error. `speaks`: this rank says on stderr that it abandons a round. Once, early. Local.
 void install_signal_handlers(bool speaks);
+
+// Where another rank leaves the exit code of its failure (0: none): a SIGTERM that comes because the launcher ends the
+// job after it is no reason for another code or a message. The place outlives the handlers. Local.
+void heed_failure(const std::atomic<int>& failure);
 
 // 0, or the first signal seen.
 const volatile int& stop_signal();

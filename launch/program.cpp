@@ -1,0 +1,75 @@
+// Messages and exit codes of the program: see program.h.
+#include "entrodraft/launch/program.h"
+
+#include "entrodraft/dist/launch_environment.h"
+#include "entrodraft/dist/session.h"
+#include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/report.h"
+#include "entrodraft/launch/signals.h"
+
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <string>
+#include <unistd.h>
+
+namespace entrodraft::launch {
+
+namespace {
+
+// How long MPI may take to start: as long as the ranks may wait for each other, whose option is yet to be read.
+double start_seconds(const Arguments& arguments) {
+    constexpr double kOtherwise = 300;
+    const std::string option = "--collective-timeout";
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        std::string value;
+        if (arguments[i].rfind(option + "=", 0) == 0) value = arguments[i].substr(option.size() + 1);
+        if (arguments[i] == option && i + 1 < arguments.size()) value = arguments[i + 1];
+        if (const double seconds = std::atof(value.c_str()); seconds > 0) return seconds;
+    }
+    return kOtherwise;
+}
+
+void report_failure(dist::Session& session, const std::string& reason) {
+    if (session.claim_failure(kFailure)) say("entrodraft: [" + session.position() + "] " + reason);
+}
+
+} // namespace
+
+int run_program(int argc, char** argv, dist::StepWatch* observer) {
+    const Arguments arguments(argv + 1, argv + argc);
+    std::optional<dist::Session> session;
+    dist::StartOptions start;
+    start.timeout_seconds = start_seconds(arguments);
+    start.observer = observer;
+    // The rank's own thread is stuck: nothing can be unwound, and what was written was written in whole lines.
+    start.on_stuck = [&](const std::string& place, const std::string& reason) {
+        if (!session || session->claim_failure(kFailure)) say("entrodraft: [" + place + "] " + reason);
+        _exit(kFailure);
+    };
+    try {
+        session.emplace(dist::Session::start(&argc, &argv, start));
+        heed_failure(session->failure());
+        int exit_code = kFailure;
+        try {
+            exit_code = run_command(*session, arguments);
+        } catch (const OrderlyFailure& failure) {
+            if (session->world_rank() == 0) say(std::string("entrodraft: ") + failure.what());
+            exit_code = failure.exit_code();
+        }
+        session->leave(exit_code);
+    } catch (const std::exception& error) {
+        if (!session) {
+            const dist::Environment environment = dist::process_environment();
+            const std::string place =
+                dist::started_by_launcher(environment) ? "[" + dist::starting_place(environment) + "] " : "";
+            say("entrodraft: " + place + error.what());
+            return kFailure;
+        }
+        report_failure(*session, error.what());
+        session->abort(kFailure);
+    }
+}
+
+} // namespace entrodraft::launch
