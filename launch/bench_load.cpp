@@ -5,6 +5,7 @@
 #include "entrodraft/launch/cores.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/launch_check.h"
 #include "entrodraft/launch/memory_watch.h"
 #include "entrodraft/launch/model_directory.h"
 #include "entrodraft/launch/options.h"
@@ -232,6 +233,7 @@ int run_bench_load(dist::Session& session, const Arguments& arguments) {
     require_same(session, timeout, "the checkpoint", subject.directory + " " + std::to_string(subject.file_bytes));
     const auto tp = session.split(0);
     model::ThreadTeam team(options->threads > 0 ? options->threads : default_threads(session, timeout));
+    check_launch(session, timeout, team.size(), options->json);
     const LoadFigures mine = measure(session, subject, *options, *tp, team);
     std::vector<LoadFigures> ranks(static_cast<std::size_t>(session.world_size()));
     session.world().gather(&mine, ranks.data(), sizeof mine, 0, dist::Deadline::after_seconds(timeout));

@@ -12,14 +12,13 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr double kStartSeconds = 300; // how long ranks wait for each other before options are known
-
 const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraft COMMAND --help
 
   generate         decode one --prompt, or a JSONL file of them
   tokenize         text to token ids and back
   build-table      count a text's tokens and pairs, for --drafter bigram and unigram
   inspect          what a checkpoint is and what each rank would hold; reads no weights
+  doctor           whether the ranks find each other, their cores and their files; times every collective
   bench latency    time passes and collectives; write the costs file
   bench compare    stop rules side by side on a file of prompts
   bench load       time loading and watch its memory
@@ -38,8 +37,8 @@ struct CommandName {
 
 constexpr CommandName kCommands[] = {
     {"generate", run_generate}, {"tokenize", run_tokenize}, {"build-table", run_build_table},
-    {"bench", run_bench},       {"inspect", run_inspect},   {"record", nullptr},
-    {"simulate", nullptr},      {"tune", nullptr},
+    {"bench", run_bench},       {"inspect", run_inspect},   {"doctor", run_doctor},
+    {"record", nullptr},        {"simulate", nullptr},      {"tune", nullptr},
 };
 
 constexpr CommandName kBenches[] = {
@@ -56,7 +55,7 @@ constexpr CommandName kBenches[] = {
 template <std::size_t n>
 Command find(const CommandName (&commands)[n], const std::string& prefix, const Arguments& arguments) {
     const std::string all =
-        prefix.empty() ? "generate, tokenize, build-table, inspect or bench" : "latency, compare or load";
+        prefix.empty() ? "generate, tokenize, build-table, inspect, doctor or bench" : "latency, compare or load";
     if (arguments.empty())
         throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all +
                         "; see entrodraft --help");
@@ -88,7 +87,7 @@ int run_command(dist::Session& session, const Arguments& arguments) {
         print(session, arguments[0] == "--help" ? kUsage : version_text() + "\n");
         return kAllServed;
     }
-    in_agreement(session, kStartSeconds, [&] { command = find(kCommands, "", arguments); });
+    in_agreement(session, session.start_seconds(), [&] { command = find(kCommands, "", arguments); });
     return command(session, {arguments.begin() + 1, arguments.end()});
 }
 
@@ -98,7 +97,7 @@ int run_bench(dist::Session& session, const Arguments& arguments) {
         print(session, kUsage);
         return kAllServed;
     }
-    in_agreement(session, kStartSeconds, [&] { command = find(kBenches, "bench ", arguments); });
+    in_agreement(session, session.start_seconds(), [&] { command = find(kBenches, "bench ", arguments); });
     return command(session, {arguments.begin() + 1, arguments.end()});
 }
 

@@ -18,6 +18,7 @@ int run_command(dist::Session& session, const Arguments& arguments); // argument
 int run_generate(dist::Session& session, const Arguments& arguments);
 int run_tokenize(dist::Session& session, const Arguments& arguments);
 int run_build_table(dist::Session& session, const Arguments& arguments);
+int run_doctor(dist::Session& session, const Arguments& arguments);
 int run_inspect(dist::Session& session, const Arguments& arguments);
 int run_bench(dist::Session& session, const Arguments& arguments);
 int run_bench_latency(dist::Session& session, const Arguments& arguments);

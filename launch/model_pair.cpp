@@ -4,6 +4,7 @@
 #include "entrodraft/dist/shard.h"
 #include "entrodraft/launch/cores.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/launch_check.h"
 #include "entrodraft/launch/model_directory.h"
 #include "entrodraft/launch/pairing.h"
 #include "entrodraft/launch/phase.h"
@@ -114,6 +115,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                                        const Placement& placement) {
     const double timeout = options.collective_timeout_seconds;
     auto pair = std::make_unique<ModelPair>();
+    session.watch().enter(dist::kNoRound, "load");
     OpenedModel target;
     std::vector<OpenedModel> drafts;
     in_agreement(session, timeout, [&] {
@@ -137,6 +139,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->replica = session.split(layout.replica);
     pair->tp = session.split(layout.holds_target() ? layout.replica : -1);
     const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
+    check_launch(session, timeout, threads, options.quiet);
     pair->target_type = options.dtype.value_or(target.config.stored_type);
     pair->draft_type =
         drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);

@@ -205,6 +205,18 @@ const std::vector<OptionGroup>& load_groups() {
     return groups;
 }
 
+const std::vector<OptionGroup>& doctor_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Doctor",
+         {{"target", "DIR", "checkpoint that the ranks are to be cut over: its files and heads are looked at too"},
+          {"draft", "DIR", "checkpoint that is to draft for it", true},
+          {"threads", "N", "threads that each rank is to have [cores / local ranks]"},
+          {"repetitions", "N", "of every collective [1000]"},
+          {"collective-timeout", "SECONDS", "how long a rank waits for the others [300]"}}}};
+    return groups;
+}
+
 const std::vector<OptionGroup>& inspect_groups() {
     static const std::vector<OptionGroup> groups = {
         kGeneral,

@@ -407,6 +407,18 @@ LoadOptions load_options(const ParsedOptions& given) {
     return options;
 }
 
+DoctorOptions doctor_options(const ParsedOptions& given) {
+    DoctorOptions options;
+    options.target = given.text("target", "");
+    options.drafts = given.texts("draft");
+    if (options.target.empty() && !options.drafts.empty())
+        throw BadOption("--draft has no effect without --target DIR");
+    options.threads = given.integer("threads", 0, 1, 1024);
+    options.repetitions = given.integer("repetitions", 1000, 1, 1'000'000);
+    options.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
+    return options;
+}
+
 InspectOptions inspect_options(const ParsedOptions& given) {
     InspectOptions options;
     options.model = model_of(given);

@@ -148,6 +148,14 @@ struct LoadOptions {
     bool json = false;
 };
 
+struct DoctorOptions {
+    std::string target; // empty: none
+    std::vector<std::string> drafts;
+    int threads = 0; // 0: cores / local ranks
+    int repetitions = 1000;
+    double collective_timeout_seconds = 300;
+};
+
 // How the model would be run: what each rank then holds is reckoned, not tried.
 struct InspectOptions {
     std::string model;
@@ -168,6 +176,7 @@ const std::vector<OptionGroup>& build_table_groups();
 const std::vector<OptionGroup>& latency_groups();
 const std::vector<OptionGroup>& compare_groups();
 const std::vector<OptionGroup>& load_groups();
+const std::vector<OptionGroup>& doctor_groups();
 const std::vector<OptionGroup>& inspect_groups();
 
 // Throw BadOption. Local.
@@ -177,6 +186,7 @@ BuildTableOptions build_table_options(const ParsedOptions& given);
 LatencyOptions latency_options(const ParsedOptions& given);
 CompareOptions compare_options(const ParsedOptions& given);
 LoadOptions load_options(const ParsedOptions& given);
+DoctorOptions doctor_options(const ParsedOptions& given);
 InspectOptions inspect_options(const ParsedOptions& given);
 
 // A threshold given in bits, in nats: tau of static by ln 2, of cumulative (squared entropies) by its square. Local.
