@@ -12,6 +12,7 @@
 #include "entrodraft/launch/remote_desk.h"
 #include "entrodraft/launch/report.h"
 #include "entrodraft/launch/signals.h"
+#include "entrodraft/launch/slowest_rank.h"
 #include "entrodraft/spec/generate.h"
 
 #include <memory>
@@ -108,15 +109,24 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         clerk.emplace(&*remote_desk, *options, models->clock);
     }
     const double start = models->clock.now_seconds();
-    const spec::RunEnd end = engine.run(clerk ? clerk->callbacks() : spec::EngineCallbacks{}, stop_signal());
+    bool interrupted = false;
+    {
+        const dist::Session::BoundedSteps bounded(session, timeout);
+        const spec::EngineCallbacks callbacks = clerk ? clerk->callbacks() : spec::EngineCallbacks{};
+        interrupted = engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;
+    }
+    session.watch().enter(dist::kNoRound, "end");
     disarm_abandonment();
-    const bool interrupted = end == spec::RunEnd::interrupted;
+    std::vector<Tally> tallies; // of all replicas, on the writer
+    if (desk) tallies = desk->close(clerk->tally(), interrupted);
     if (remote_desk) remote_desk->close(clerk->tally(), interrupted);
+    const double seconds = models->clock.now_seconds() - start;
+    const auto waits = gather_waits(session, models->layout, models->tp.get(), seconds, timeout);
     if (!desk) return static_cast<int>(from_writer(session, timeout, 0));
 
-    const std::vector<Tally> tallies = desk->close(clerk->tally(), interrupted);
     RunSummary summary = summary_of(*options, *models, tallies, *desk);
-    summary.wall_seconds = models->clock.now_seconds() - start;
+    summary.wall_seconds = seconds;
+    summary.slowest_rank = describe_slowest(waits);
     summary.costs = costs.front();
     if (!options->quiet) {
         std::string text = format_summary(summary);

@@ -98,7 +98,7 @@ spec::EngineParts ModelPair::engine_parts(spec::BatchDrafter* drafter) {
             &clock,
             &target_config,
             target_pass_bytes,
-            nullptr,
+            watch,
             sharded_draft.get()};
 }
 
@@ -115,7 +115,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                                        const Placement& placement) {
     const double timeout = options.collective_timeout_seconds;
     auto pair = std::make_unique<ModelPair>();
-    session.watch().enter(dist::kNoRound, "load");
+    pair->watch = &session.watch();
+    pair->watch->enter(dist::kNoRound, "load");
     OpenedModel target;
     std::vector<OpenedModel> drafts;
     in_agreement(session, timeout, [&] {

@@ -27,6 +27,7 @@ struct ModelPair {
     std::unique_ptr<dist::Communicator> tp;      // those that hold the target; null elsewhere
     dist::SelfComm self;
     dist::SteadyClock clock;
+    dist::StepWatch* watch = nullptr; // the session's
     std::unique_ptr<model::ThreadTeam> team;
     std::optional<model::Tokenizer> tokenizer;
     Chat chat; // the target's

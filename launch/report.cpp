@@ -168,6 +168,7 @@ std::string format_summary(const RunSummary& summary) {
     text += "  passes     " + count(stats.target_passes) + " target, " + count(stats.draft_passes) + " draft; " +
             format("%.2f tokens a target pass\n", stats.tokens_per_target_pass());
     text += format_shares(stats.seconds);
+    if (!summary.slowest_rank.empty()) text += "  slowest    " + summary.slowest_rank + "\n";
     if (summary.checked > 0) {
         text += "  check      " + count(summary.checked - summary.check_differs) + " of " + count(summary.checked) +
                 " texts equal decoding without a draft\n";

@@ -33,6 +33,7 @@ struct RunSummary : Tally {                    // of all replicas
     double wall_seconds = 0;
     int ranks = 1;
     int threads = 1;
+    std::string slowest_rank; // and how long the others waited for it; empty: nobody to speak of
     SpeculationOptions speculation;
     std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself stands in
     double operations_ratio = 0;      // of a draft's row over a target's; 0: no draft model
