@@ -87,8 +87,7 @@ TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
     const std::vector<std::pair<std::string, std::string>> later = {{"device", "cuda"},
                                                                     {"dtype", "int4"},
                                                                     {"draft-dtype", "fp8"},
-                                                                    {"stop-rule", "oracle"},
-                                                                    {"draft-placement", "sharded"}};
+                                                                    {"stop-rule", "oracle"}};
     for (const auto& [name, value] : later)
         expect_refused({"--" + name, value}, "--" + name + " " + value + " is not supported yet: this version ");
 }
@@ -96,6 +95,12 @@ TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
 TEST(Options, ReplicasShareOutPromptsOfAFile) {
     EXPECT_NE(refusal_of({"--replicas", "2"}).find("one --prompt needs one replica"), std::string::npos);
     EXPECT_EQ(parse({"--target", "t", "--input", "prompts", "--replicas", "2"}).replicas, 2);
+}
+
+TEST(Options, AShardedDraftIsOneModelAlone) {
+    EXPECT_EQ(refusal_of({"--draft-placement", "sharded"}), "accepted");
+    EXPECT_EQ(refusal_of({"--draft-placement", "sharded", "--drafter", "ngram,model"}),
+              "--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
 }
 
 TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {
