@@ -52,6 +52,7 @@ void Desk::begin(const PromptLimits& limits) {
         return;
     }
     reader_.emplace(std::move(lines_), options_->requests, limits);
+    if (options_->share) reader_->keep(*options_->share);
     skip_served(*reader_, writer_, options_->output);
     next_order_ = resumed();
 }
@@ -134,11 +135,7 @@ void Desk::write(const Result& result, int replica) {
     progress_.clear();
     writer_.put(result.order, result.line);
     new_tokens_ += result.new_tokens;
-    const LineReader& lines = reader_->lines();
-    const double fraction = lines.file_bytes() == 0
-                                ? -1
-                                : static_cast<double>(lines.bytes_read()) / static_cast<double>(lines.file_bytes());
-    progress_.update(fraction, next_order_, new_tokens_);
+    progress_.update(reader_->fraction(), next_order_, new_tokens_);
 }
 
 void Desk::put_trace(std::string_view line) {

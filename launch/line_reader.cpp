@@ -25,7 +25,8 @@ LineReader::LineReader(const std::string& file, std::size_t longest_line)
             close(descriptor_);
             throw std::runtime_error(file_ + ": is a directory; name a file");
         }
-        if (S_ISREG(info.st_mode)) file_bytes_ = static_cast<std::uint64_t>(info.st_size);
+        plain_file_ = S_ISREG(info.st_mode);
+        if (plain_file_) file_bytes_ = static_cast<std::uint64_t>(info.st_size);
     }
 }
 

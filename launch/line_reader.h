@@ -34,6 +34,7 @@ class LineReader {
     const std::string& file() const { return file_; }
     std::uint64_t bytes_read() const { return bytes_read_; } // of whole lines handed out
     std::uint64_t file_bytes() const { return file_bytes_; } // 0: not a regular file
+    bool is_plain_file() const { return plain_file_; }
 
   private:
     using Time = std::chrono::steady_clock::time_point;
@@ -47,6 +48,7 @@ class LineReader {
     bool at_end_ = false;
     bool interrupted_ = false;
     bool waiting_ = false;
+    bool plain_file_ = false;
     bool skipping_ = false; // within a line that is too long
     std::optional<std::chrono::milliseconds> patience_;
     std::string buffer_;

@@ -77,6 +77,12 @@ struct SpeculationOptions {
     spec::AcceptanceOptions acceptance;
 };
 
+// One of `of` contiguous pieces of a file, cut between lines: number `index`, from 0.
+struct Share {
+    std::int64_t index = 0;
+    std::int64_t of = 1;
+};
+
 struct GenerateOptions {
     ModelOptions models;
     RequestDefaults requests;
@@ -84,7 +90,8 @@ struct GenerateOptions {
     std::optional<std::string> prompt;
     std::string input; // "-": stdin; empty: the prompt
     std::string output = "-";
-    std::string trace; // file of rounds; empty: none
+    std::string trace;          // file of rounds; empty: none
+    std::optional<Share> share; // of the input; empty: all of it
     bool resume = false;
     bool check = false;
     bool quiet = false;

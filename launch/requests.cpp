@@ -178,6 +178,39 @@ spec::Request request_like(const RequestDefaults& defaults) {
     return request;
 }
 
+std::string id_in(const Json& object, std::int64_t number) {
+    return object.contains("id") ? compact(object["id"]) : std::to_string(number);
+}
+
+bool is_blank(const Line& line) {
+    return !line.too_long && line.text.find_first_not_of(" \t\r") == std::string::npos;
+}
+
+// The id that parse_request() would give the line; nothing where it finds none.
+std::optional<std::string> id_of_line(const Line& line, std::int64_t number) {
+    if (line.too_long || is_blank(line)) return std::nullopt;
+    try {
+        return id_in(parse_json_line(line.text), number);
+    } catch (const std::exception&) {
+        return std::nullopt;
+    }
+}
+
+// The first line of a piece. Pieces differ by a line at most.
+std::int64_t piece_begin(std::int64_t lines, std::int64_t index, std::int64_t of) {
+    return lines / of * index + lines % of * index / of;
+}
+
+std::int64_t count_lines(const LineReader& of) {
+    if (of.file_bytes() == 0) return 0;
+    LineReader lines(of.file());
+    std::int64_t count = 0;
+    while (lines.next())
+        ++count;
+    if (lines.interrupted()) throw std::runtime_error(of.file() + ": reading was interrupted");
+    return count;
+}
+
 } // namespace
 
 const std::string& id_of(const InputItem& item) {
@@ -197,7 +230,7 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
         return BadLine{"null", number, error.what()};
     }
     spec::Request request = request_like(defaults);
-    request.id = object.contains("id") ? compact(object["id"]) : std::to_string(number);
+    request.id = id_in(object, number);
     request.sequence_key = hash_of(request.id);
     try {
         refuse_options_of_the_run(object);
@@ -230,20 +263,47 @@ RequestReader::RequestReader(std::unique_ptr<LineReader> lines, const RequestDef
     : lines_(std::move(lines)), defaults_(defaults), limits_(std::move(limits)) {}
 
 std::optional<InputItem> RequestReader::next() {
-    for (;;) {
+    while (!end_ || number_ < *end_) {
         std::optional<Line> line = lines_->next();
         if (!line) return std::nullopt;
         line_ = std::move(*line);
         const std::int64_t number = number_++;
-        if (!line_.too_long && line_.text.find_first_not_of(" \t\r") == std::string::npos) continue;
+        if (is_blank(line_)) continue;
         InputItem item = parse_request(line_, number, defaults_, limits_);
         const auto* bad = std::get_if<BadLine>(&item);
         if (bad != nullptr && bad->line) return item; // it has no id that could be a repeated one
         const std::string& id = id_of(item);
-        if (!seen_.emplace(hash_of(id), hash_of(id, 1)).second)
-            return BadLine{id, std::nullopt, "id " + id.substr(0, 200) + " was used by an earlier line"};
+        if (!note_id(id)) return BadLine{id, std::nullopt, "id " + id.substr(0, 200) + " was used by an earlier line"};
         return item;
     }
+    return std::nullopt;
+}
+
+// Whether the id is a new one.
+bool RequestReader::note_id(const std::string& id) {
+    return seen_.emplace(hash_of(id), hash_of(id, 1)).second;
+}
+
+void RequestReader::keep(const Share& share) {
+    if (!lines_->is_plain_file())
+        throw std::runtime_error(lines_->file() + ": --share needs a plain file, which can be read twice");
+    const std::int64_t lines = count_lines(*lines_);
+    first_ = piece_begin(lines, share.index, share.of);
+    end_ = piece_begin(lines, share.index + 1, share.of);
+    while (number_ < first_) {
+        const std::optional<Line> line = lines_->next();
+        if (!line) throw std::runtime_error(lines_->file() + ": became shorter, or reading was interrupted");
+        if (const auto id = id_of_line(*line, number_)) note_id(*id);
+        ++number_;
+    }
+}
+
+double RequestReader::fraction() const {
+    const auto share_of = [](auto part, auto whole) {
+        return whole == 0 ? -1.0 : static_cast<double>(part) / static_cast<double>(whole);
+    };
+    if (end_) return share_of(number_ - first_, *end_ - first_);
+    return share_of(lines_->bytes_read(), lines_->file_bytes());
 }
 
 } // namespace entrodraft::launch

@@ -58,6 +58,12 @@ class RequestReader {
     RequestReader(std::unique_ptr<LineReader> lines, const RequestDefaults& defaults, PromptLimits limits);
     // Nothing where LineReader::next() has nothing. Throws std::runtime_error when the file cannot be read.
     std::optional<InputItem> next();
+    // Before the first next(): from here on the file seems to be the share's lines alone. They keep their numbers, and
+    // the ids of the lines before them count as used, so that the pieces' items, put together, are those of the whole
+    // file. Reads all of it once. Throws std::runtime_error when it is not a plain file or cannot be read. Local.
+    void keep(const Share& share);
+    // How much has been read, from 0 to 1; -1 where that cannot be known. Local.
+    double fraction() const;
     LineReader& lines() { return *lines_; }
     const LineReader& lines() const { return *lines_; }
     // The line of the last item, and its number: parse_request() makes the same of them anywhere.
@@ -65,11 +71,15 @@ class RequestReader {
     std::int64_t last_number() const { return number_ - 1; }
 
   private:
+    bool note_id(const std::string& id);
+
     std::unique_ptr<LineReader> lines_;
     RequestDefaults defaults_;
     PromptLimits limits_;
-    std::int64_t number_ = 0; // of the next line
-    Line line_;
+    std::int64_t number_ = 0;                                // of the next line
+    std::int64_t first_ = 0;                                 // line of the share
+    std::optional<std::int64_t> end_;                        // the line after the share's last
+    Line line_;                                              // of the last item
     std::set<std::pair<std::uint64_t, std::uint64_t>> seen_; // two hashes of each id: 16 bytes, however long the id
 };
 

@@ -339,6 +339,26 @@ TEST(Options, BitsBecomeNatsAndSquaredNats) {
     EXPECT_EQ(*nats.stop_rules[0].threshold, 2.5);
 }
 
+TEST(Options, AShareIsAPieceOfAFile) {
+    const Strings file = {"--target", "t", "--input", "f"};
+    const auto with = [&](const std::string& share, Strings more = {}) {
+        more.insert(more.begin(), file.begin(), file.end());
+        more.insert(more.end(), {"--share", share});
+        return parse(more);
+    };
+    EXPECT_FALSE(parse(file).share.has_value());
+    EXPECT_EQ(with("3/16").share->index, 3);
+    EXPECT_EQ(with("3/16").share->of, 16);
+    for (const char* bad : {"3", "/4", "3/", "-1/4", "1/0", "1.5/4", "a/b", "1/2/3"})
+        EXPECT_NE(refusal([&] { with(bad); }).find("--share " + std::string(bad)), std::string::npos) << bad;
+    EXPECT_NE(refusal([&] { with("4/4"); }).find("the last of 4 is 3/4"), std::string::npos);
+    expect_refused({"--share", "0/2"}, "--share needs --input FILE");
+    EXPECT_NE(refusal([] {
+                  parse({"--target", "t", "--input", "-", "--share", "0/2"});
+              }).find("--input FILE"),
+              std::string::npos);
+}
+
 TEST(Options, StopStringsAddUp) {
     EXPECT_EQ(parse_more({"--stop", "a", "--stop=--b"}).requests.stop_strings, (Strings{"a", "--b"}));
 }

@@ -176,6 +176,51 @@ TEST(Requests, ARepeatedIdIsABadLineAlsoAfterABadOne) {
     EXPECT_NE(std::get<BadLine>(items[5]).error.find("id 5 was used"), std::string::npos); // its line number
 }
 
+// What is said of each item of a piece: its id, and the error if it is a bad line.
+std::vector<std::string> words_of_share(const std::string& file, const Share& share) {
+    RequestReader reader(file, RequestDefaults{}, limits());
+    reader.keep(share);
+    std::vector<std::string> words;
+    while (auto item = reader.next()) {
+        const auto* bad = std::get_if<BadLine>(&*item);
+        const std::string line = bad != nullptr && bad->line ? std::to_string(*bad->line) : "";
+        words.push_back(id_of(*item) + " " + line + " " + (bad == nullptr ? "" : bad->error));
+    }
+    if (reader.lines().file_bytes() > 0 && reader.fraction() >= 0) EXPECT_EQ(reader.fraction(), 1.0);
+    return words;
+}
+
+TEST(Requests, PiecesPutTogetherAreTheWholeFile) {
+    const test::ScratchFile file(
+        "{\"prompt\":\"a\"}\n{\"id\":\"x\",\"prompt\":\"b\"}\n\nnonsense\n"
+        "{\"id\":\"x\",\"prompt\":\"c\"}\n{\"id\":\"y\"}\n{\"prompt\":\"d\"}\n"
+        "{\"id\":\"y\",\"prompt\":\"e\"}\n{\"id\":0,\"prompt\":\"f\"}"); // no newline at the end
+    const auto whole = words_of_share(file.path(), {0, 1});
+    ASSERT_EQ(whole.size(), 8u);
+    EXPECT_EQ(whole[2].rfind("null 3 not JSON", 0), 0u) << whole[2];
+    for (std::int64_t of : {2, 3, 4, 8, 9, 20}) {
+        std::vector<std::string> together;
+        std::size_t longest = 0;
+        for (std::int64_t i = 0; i < of; ++i) {
+            const auto words = words_of_share(file.path(), {i, of});
+            longest = std::max(longest, words.size());
+            together.insert(together.end(), words.begin(), words.end());
+        }
+        EXPECT_EQ(together, whole) << of << " pieces";
+        EXPECT_LE(longest, static_cast<std::size_t>(9 / of + 1)) << of << " pieces";
+    }
+}
+
+TEST(Requests, APieceOfNothingIsNothing) {
+    const test::ScratchFile empty("");
+    EXPECT_TRUE(words_of_share(empty.path(), {1, 3}).empty());
+}
+
+TEST(Requests, APieceOfAPipeIsRefused) {
+    RequestReader reader("/dev/null", RequestDefaults{}, limits());
+    EXPECT_THROW(reader.keep({0, 2}), std::runtime_error);
+}
+
 TEST(Requests, PromptOfTheCommandLineHasSequenceKeyZero) {
     const auto request = std::get<spec::Request>(request_of_prompt("ab", RequestDefaults{}, limits()));
     EXPECT_EQ(request.sequence_key, 0u);
