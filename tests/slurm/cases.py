@@ -1,0 +1,365 @@
+"""What is done to the scripts of slurm/ on a real Slurm, and what must come of it. Called by run.py.
+
+A case submits a script, lets something happen to the job, and holds the results to those of an uninterrupted run:
+the same ids in the same order, each once, with the same text, token_ids and finish_reason.
+"""
+
+import json
+import os
+import subprocess
+import time
+
+from cluster import Failure, kill, wait_for
+
+COMPARED = ("id", "text", "token_ids", "finish_reason", "error", "line")
+
+
+def read_results(file):
+    with open(file, encoding="utf-8") as lines:
+        text = lines.read()
+    if text and not text.endswith("\n"):
+        raise Failure(f"{file} ends within a line")
+    return [{field: line[field] for field in COMPARED if field in line} for line in map(json.loads, text.splitlines())]
+
+
+def count_lines(file):
+    try:
+        with open(file, "rb") as lines:
+            return lines.read().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def require_equal(results, reference, what):
+    for number, (result, expected) in enumerate(zip(results, reference)):
+        if result != expected:
+            raise Failure(f"{what} line {number + 1} is {json.dumps(result)[:200]}, not {json.dumps(expected)[:200]}")
+    if len(results) != len(reference):
+        raise Failure(f"{what} has {len(results)} lines, not {len(reference)}")
+
+
+class Bench:
+    """What the cases share: the cluster, the program, prompts, and results of runs that nothing happens to."""
+
+    def __init__(self, cluster, source, binary, directory):
+        self.cluster = cluster
+        self.source = source
+        self.binary = binary
+        self.directory = directory
+        self.models = ["--target", f"{source}/model/demo/target", "--draft", f"{source}/model/demo/draft"]
+        self.environment = {"ENTRODRAFT": binary}
+        self._references = {}
+
+    def script(self, name):
+        return f"{self.source}/slurm/{name}.sbatch"
+
+    def case_directory(self, name):
+        path = f"{self.directory}/{name}"
+        os.makedirs(path)
+        return path
+
+    def prompts(self, count):
+        """A file of so many prompts."""
+        file = f"{self.directory}/prompts-{count}.jsonl"
+        if not os.path.exists(file):
+            with open(f"{self.source}/model/demo/prompts.jsonl", encoding="utf-8") as all_of_them:
+                lines = all_of_them.readlines()
+            with open(file, "w", encoding="utf-8") as some:
+                some.writelines(lines[:count])
+        return file
+
+    def awkward_prompts(self):
+        """Without ids, with blank lines, a line that is none, an id that comes twice in different pieces."""
+        with open(f"{self.source}/model/demo/prompts.jsonl", encoding="utf-8") as lines:
+            texts = [json.dumps({"prompt_token_ids": json.loads(line)["prompt_token_ids"]}) for line in lines]
+        texts[1] = texts[1].replace("{", '{"id": "twice", ', 1)
+        texts[21] = texts[21].replace("{", '{"id": "twice", ', 1)
+        texts[7:7] = ["", "no JSON"]
+        file = f"{self.directory}/awkward.jsonl"
+        with open(file, "w", encoding="utf-8") as some:
+            some.write("\n".join(texts[:26]))
+        return file
+
+    def reference(self, ranks, prompts, options):
+        """Results of one run by mpirun that nothing happens to."""
+        key = (ranks, prompts, tuple(options))
+        if key not in self._references:
+            output = f"{self.directory}/reference-{len(self._references)}.jsonl"
+            root = ["--allow-run-as-root"] if os.getuid() == 0 else []
+            done = subprocess.run(
+                ["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-n", str(ranks), self.binary, "generate",
+                 *self.models, "--input", prompts, "--output", output, "--quiet", *options],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                start_new_session=True)
+            if done.returncode not in (0, 3):
+                raise Failure(f"the run to compare with gave {done.returncode}: {done.stdout}")
+            self._references[key] = read_results(output)
+        return self._references[key]
+
+
+class Job:
+    """A script submitted with prompts, and what is to be seen of it."""
+
+    def __init__(self, bench, name, *, script="entrodraft", prompts=64, options=("--max-new-tokens", "600"),
+                 sbatch=(), ranks=2):
+        self.bench = bench
+        self.cluster = bench.cluster
+        self.directory = bench.case_directory(name)
+        self.output = f"{self.directory}/results.jsonl"
+        self.prompts = bench.prompts(prompts) if isinstance(prompts, int) else prompts
+        self.options = list(options)
+        self.ranks = ranks
+        nodes = () if script == "multi-node" else ("--ntasks-per-node=2",)
+        self.command = [*nodes, "--cpus-per-task=1", "--time=30", *sbatch, bench.script(script), self.prompts,
+                        self.output, *bench.models, *self.options, "--quiet"]
+        self.id = None
+        self.submit()
+
+    def submit(self):
+        self.id = self.cluster.submit(*self.command, cwd=self.directory, environment=self.bench.environment)
+
+    def await_lines(self, count=2, seconds=240):
+        """Waits until so many more lines are written; what follows finds the job at work."""
+        before = count_lines(self.output)
+        wait_for(lambda: count_lines(self.output) >= before + count, seconds, f"no {count} lines from job {self.id}")
+        if self.cluster.state(self.id) != "RUNNING":
+            raise Failure(f"job {self.id} was too quick for this case: {self.cluster.state(self.id)}")
+
+    def await_restart(self, seconds=120):
+        wait_for(lambda: int(self.cluster.job(self.id).get("Restarts", 0)) >= 1, seconds,
+                 f"job {self.id} is not requeued")
+        lines = count_lines(self.output)
+        if lines == 0:
+            raise Failure("nothing was served before the requeue")
+        return lines
+
+    def log(self):
+        text = ""
+        for name in sorted(os.listdir(self.directory)):
+            if name.endswith(".log"):
+                with open(f"{self.directory}/{name}", encoding="utf-8", errors="replace") as file:
+                    text += file.read()
+        return text
+
+    def require_results(self):
+        require_equal(read_results(self.output), self.bench.reference(self.ranks, self.prompts, self.options),
+                      self.output)
+
+    def finish(self, seconds=600):
+        self.cluster.wait_end(self.id, seconds)
+        self.require_results()
+
+
+def entrodraft_script(bench):
+    Job(bench, "entrodraft", prompts=16, options=("--max-new-tokens", "64")).finish()
+    return "16 lines"
+
+
+def multi_node_script(bench):
+    job = Job(bench, "multi-node", script="multi-node", prompts=16, options=("--max-new-tokens", "64"),
+              sbatch=("--nodes=2", "--ntasks-per-node=1"))
+    job.finish()
+    nodes = bench.cluster.job(job.id)["NodeList"]
+    return f"16 lines on {nodes}"
+
+
+def four_ranks_on_two_nodes(bench):
+    job = Job(bench, "four-ranks", script="multi-node", prompts=16, options=("--max-new-tokens", "64"), ranks=4,
+              sbatch=("--nodes=2", "--ntasks-per-node=2"))
+    job.finish()
+    return "16 lines"
+
+
+def array_script(bench):
+    """Pieces, put together, are the output of one run over the whole file, errors included."""
+    cluster, directory, prompts = bench.cluster, bench.case_directory("array"), bench.awkward_prompts()
+    options = ["--max-new-tokens", "64"]
+    job = cluster.submit("--array=0-2", "--ntasks-per-node=2", "--cpus-per-task=1", "--time=30",
+                         bench.script("array"), prompts, f"{directory}/pieces", *bench.models, *options, "--quiet",
+                         cwd=directory, environment=bench.environment)
+    for task in range(3):
+        cluster.wait_end(f"{job}_{task}", 300, ("COMPLETED", "FAILED"))
+    pieces = sorted(os.listdir(f"{directory}/pieces"))
+    together = [result for piece in pieces for result in read_results(f"{directory}/pieces/{piece}")]
+    require_equal(together, bench.reference(2, prompts, options), "the pieces together")
+    errors = sum("error" in result for result in together)
+    if pieces != [f"{i}-of-3.jsonl" for i in range(3)] or errors != 2:
+        raise Failure(f"{errors} error lines in {pieces}, not 2 in three pieces")
+    return f"{len(together)} lines in {len(pieces)} pieces, {errors} of them errors"
+
+
+def array_task_requeued(bench):
+    """One task of an array is told to stop: it alone starts again, with its own piece."""
+    cluster, directory = bench.cluster, bench.case_directory("array-requeued")
+    options = ["--max-new-tokens", "400"]
+    job = cluster.submit("--array=0-1", "--ntasks-per-node=2", "--cpus-per-task=1", "--time=30",
+                         bench.script("array"), bench.prompts(64), f"{directory}/pieces", *bench.models, *options,
+                         "--quiet", cwd=directory, environment=bench.environment)
+    for task in (1, 0):  # one of them is the record of the array itself
+        wait_for(lambda: count_lines(f"{directory}/pieces/{task}-of-2.jsonl") >= 2, 240, f"no lines from task {task}")
+        cluster.command("scancel", "--signal=USR1", f"{job}_{task}")
+        wait_for(lambda: int(cluster.job(f"{job}_{task}").get("Restarts", 0)) == 1, 60, f"task {task} is not requeued")
+    for task in range(2):
+        cluster.wait_end(f"{job}_{task}", 600)
+    together = [result for task in range(2) for result in read_results(f"{directory}/pieces/{task}-of-2.jsonl")]
+    require_equal(together, bench.reference(2, bench.prompts(64), options), "the pieces together")
+    restarts = [cluster.job(f"{job}_{task}").get("Restarts") for task in range(2)]
+    if restarts != ["1", "1"]:
+        raise Failure(f"restarts of the tasks: {restarts}, not 1 and 1")
+    return "both tasks, once each"
+
+
+def scaling_script(bench):
+    directory = bench.case_directory("scaling")
+    job = bench.cluster.submit("--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=30",
+                               bench.script("scaling"), bench.prompts(16), f"{directory}/scaling", *bench.models,
+                               cwd=directory, environment={**bench.environment, "PROMPTS": "4"})
+    bench.cluster.wait_end(job, 600)
+    with open(f"{directory}/scaling/report.txt", encoding="utf-8") as report:
+        lines = report.read().splitlines()
+    rows = [line.split() for line in lines[2:]]
+    if [row[0] for row in rows] != ["1", "2"] or not all(float(cell) > 0 for row in rows for cell in row):
+        raise Failure("report.txt is not a table of 1 and 2 ranks: " + "\n".join(lines))
+    with open(f"{directory}/scaling/latency-2.txt", encoding="utf-8") as latency:
+        if "2 ranks of 1 thread over mpi" not in latency.read():
+            raise Failure("two nodes were taken for one: latency-2.txt does not say 'over mpi'")
+    return "1 and 2 ranks; two nodes talk over mpi"
+
+
+def told_to_stop(bench):
+    """USR1, as --signal sends it: flushed, requeued by the script, resumed."""
+    job = Job(bench, "told-to-stop", prompts=24)
+    job.await_lines()
+    bench.cluster.command("scancel", "--signal=USR1", job.id)
+    lines = job.await_restart()
+    job.finish()
+    return f"{lines} lines, then the rest"
+
+
+def requeued_by_operator(bench):
+    job = Job(bench, "requeued")
+    job.await_lines()
+    bench.cluster.command("scontrol", "requeue", job.id)
+    lines = job.await_restart()
+    job.finish()
+    return f"{lines} lines, then the rest"
+
+
+def preempted(bench, partition):
+    job = Job(bench, f"preempted-{partition}",
+              sbatch=(f"--partition={partition}", "--nodelist=n1", "--exclusive"))
+    job.await_lines()
+    other = bench.cluster.submit("--partition=urgent", "--nodelist=n1", "--exclusive", "--time=5", "--output=/dev/null",
+                                 "--wrap=sleep 2", cwd=job.directory)
+    lines = job.await_restart()
+    bench.cluster.wait_end(other, 120)
+    job.finish()
+    return f"{lines} lines, then the rest"
+
+
+def preempted_at_once(bench):
+    return preempted(bench, "work")
+
+
+def preempted_with_grace(bench):
+    return preempted(bench, "graceful")
+
+
+PLAIN = ("--max-new-tokens", "2500")
+
+
+def time_limit(bench):
+    """The signal before the limit comes; the script requeues itself, as often as it takes."""
+    job = Job(bench, "time-limit", options=PLAIN, sbatch=("--time=1", "--signal=USR1@50"))
+    lines = job.await_restart()
+    bench.cluster.command("scontrol", "update", f"JobId={job.id}", "TimeLimit=30")  # enough for the rest
+    job.finish(900)
+    return f"{lines} lines, then the rest"
+
+
+def time_limit_without_signal(bench):
+    """SIGTERM at the limit itself ends the job; submitting it again completes it."""
+    job = Job(bench, "time-limit-itself", options=PLAIN, sbatch=("--signal=USR1@0",))
+    job.await_lines()
+    soon = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 3))
+    bench.cluster.command("scontrol", "update", f"JobId={job.id}", f"EndTime={soon}")
+    bench.cluster.wait_end(job.id, 120, ("TIMEOUT",))
+    lines = count_lines(job.output)
+    job.submit()
+    job.finish(900)
+    return f"{lines} lines; submitted again, the rest"
+
+
+def cancelled(bench):
+    """scancel is the user's word: the job does not come back by itself."""
+    job = Job(bench, "cancelled")
+    job.await_lines()
+    bench.cluster.command("scancel", job.id)
+    bench.cluster.wait_end(job.id, 60, ("CANCELLED",))
+    time.sleep(8)
+    if bench.cluster.state(job.id) != "CANCELLED":
+        raise Failure(f"the cancelled job is {bench.cluster.state(job.id)}")
+    lines = count_lines(job.output)
+    job.submit()
+    job.finish()
+    return f"{lines} lines; submitted again, the rest"
+
+
+def rank_killed(bench):
+    job = Job(bench, "rank-killed")
+    job.await_lines()
+    kill(bench.cluster.ranks_of(job.id, bench.binary)[1])
+    bench.cluster.wait_end(job.id, 60, ("FAILED",))
+    code = bench.cluster.job(job.id)["ExitCode"]
+    if code != "137:0":
+        raise Failure(f"the job's exit code is {code}, not 137:0")
+    lines = count_lines(job.output)
+    job.submit()
+    job.finish()
+    return f"exit code 137, {lines} lines; submitted again, the rest"
+
+
+def node_lost(bench):
+    """The node of the script and all ranks is gone: Slurm starts the job elsewhere."""
+    job = Job(bench, "node-lost", sbatch=("--exclude=n3,n4",))
+    job.await_lines()
+    node = bench.cluster.job(job.id)["NodeList"]
+    bench.cluster.cut_power(node)
+    lines = job.await_restart(180)
+    job.finish()
+    bench.cluster.start_node(node)
+    return f"{lines} lines on {node}, the rest on {bench.cluster.job(job.id)['NodeList']}"
+
+
+def other_node_lost(bench):
+    """The second node of two is gone."""
+    job = Job(bench, "other-node-lost", script="multi-node", sbatch=("--nodes=2", "--ntasks-per-node=1"))
+    job.await_lines()
+    node = job_nodes(bench.cluster, job.id)[1]
+    bench.cluster.cut_power(node)
+    lines = job.await_restart(180)
+    job.finish()
+    bench.cluster.start_node(node)
+    return f"{lines} lines, then without {node} the rest"
+
+
+def slurmd_killed(bench):
+    """Slurm loses sight of a node whose ranks live on: the second start waits until they have ended."""
+    job = Job(bench, "slurmd-killed")
+    job.await_lines()
+    node = bench.cluster.job(job.id)["NodeList"]
+    bench.cluster.kill_node_daemon(node)
+    lines = job.await_restart(180)
+    job.finish()
+    bench.cluster.start_node(node)
+    return f"{lines} lines until {node} was given up"
+
+
+def job_nodes(cluster, job):
+    return cluster.command("scontrol", "show", "hostnames", cluster.job(job)["NodeList"]).split()
+
+
+SMOKE = (entrodraft_script, told_to_stop)
+ALL = (entrodraft_script, multi_node_script, four_ranks_on_two_nodes, array_script, scaling_script, told_to_stop,
+       array_task_requeued, requeued_by_operator, preempted_at_once, preempted_with_grace, time_limit,
+       time_limit_without_signal, cancelled, rank_killed, node_lost, other_node_lost, slurmd_killed)
