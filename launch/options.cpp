@@ -158,142 +158,142 @@ std::optional<Share> share(const ParsedOptions& given) {
     if (!given.given("input") || given.text("input", "") == "-")
         throw BadOption("--share needs --input FILE: what to take a piece of");
     return share;
+}
 
-    using Placement = dist::DraftPlacement;
+using Placement = dist::DraftPlacement;
 
-    Placement draft_placement(const ParsedOptions& given) {
-        constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated, Placement::sharded};
-        return kPlacements[given.choice("draft-placement", 0, {"colocated", "dedicated", "sharded"})];
-    }
+Placement draft_placement(const ParsedOptions& given) {
+    constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated, Placement::sharded};
+    return kPlacements[given.choice("draft-placement", 0, {"colocated", "dedicated", "sharded"})];
+}
 
-    bool is_one_model(const DrafterChoice& drafter) {
-        return drafter.drafts.size() == 1 && drafter.kinds == std::vector{DrafterKind::model};
-    }
+bool is_one_model(const DrafterChoice& drafter) {
+    return drafter.drafts.size() == 1 && drafter.kinds == std::vector{DrafterKind::model};
+}
 
-    void require_one_model(const DrafterChoice& drafter, Placement placement) {
-        if (placement == Placement::sharded && !is_one_model(drafter))
-            throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
-    }
+void require_one_model(const DrafterChoice& drafter, Placement placement) {
+    if (placement == Placement::sharded && !is_one_model(drafter))
+        throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
+}
 
-    // One draft model on a rank of its own, for one sequence at a time.
-    bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batch_size) {
-        return placement == Placement::dedicated && batch_size == 1 && is_one_model(drafter);
-    }
+// One draft model on a rank of its own, for one sequence at a time.
+bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batch_size) {
+    return placement == Placement::dedicated && batch_size == 1 && is_one_model(drafter);
+}
 
-    // Where it can be done it is done, unless --draft-ahead is 0.
-    void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
-        DrafterChoice& drafter = options.speculation.drafter;
-        require_one_model(drafter, options.placement);
-        const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
-        const bool is_wanted = !given.given("draft-ahead") || outcomes > 0;
-        const bool may = may_draft_ahead(drafter, options.placement, options.batch_size);
+// Where it can be done it is done, unless --draft-ahead is 0.
+void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
+    DrafterChoice& drafter = options.speculation.drafter;
+    require_one_model(drafter, options.placement);
+    const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
+    const bool is_wanted = !given.given("draft-ahead") || outcomes > 0;
+    const bool may = may_draft_ahead(drafter, options.placement, options.batch_size);
+    for (const char* option : {"draft-ahead", "draft-ahead-passes"})
+        if (given.given(option) && is_wanted && !may)
+            throw BadOption(std::string("--") + option +
+                            " needs --draft-placement dedicated, --batch-size 1 and one --draft, alone");
+    if (given.given("draft-ahead-passes") && !is_wanted)
+        throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
+    if (may && is_wanted) drafter.ahead = {outcomes, given.integer("draft-ahead-passes", 0, 1, INT_MAX)};
+}
+
+// Each with every number of outcomes that --draft-ahead lists.
+std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
+                                      Placement placement) {
+    for (const DrafterChoice& drafter : drafters)
+        require_one_model(drafter, placement);
+    if (placement != Placement::dedicated) {
         for (const char* option : {"draft-ahead", "draft-ahead-passes"})
-            if (given.given(option) && is_wanted && !may)
-                throw BadOption(std::string("--") + option +
-                                " needs --draft-placement dedicated, --batch-size 1 and one --draft, alone");
-        if (given.given("draft-ahead-passes") && !is_wanted)
-            throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
-        if (may && is_wanted) drafter.ahead = {outcomes, given.integer("draft-ahead-passes", 0, 1, INT_MAX)};
+            if (given.given(option)) throw BadOption(std::string("--") + option + " needs --draft-placement dedicated");
+        return drafters;
     }
-
-    // Each with every number of outcomes that --draft-ahead lists.
-    std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
-                                          Placement placement) {
-        for (const DrafterChoice& drafter : drafters)
-            require_one_model(drafter, placement);
-        if (placement != Placement::dedicated) {
-            for (const char* option : {"draft-ahead", "draft-ahead-passes"})
-                if (given.given(option))
-                    throw BadOption(std::string("--") + option + " needs --draft-placement dedicated");
-            return drafters;
+    const int passes = given.integer("draft-ahead-passes", 0, 1, INT_MAX);
+    std::vector<DrafterChoice> choices;
+    for (const DrafterChoice& drafter : drafters) {
+        if (!may_draft_ahead(drafter, placement, 1)) {
+            choices.push_back(drafter);
+            continue;
         }
-        const int passes = given.integer("draft-ahead-passes", 0, 1, INT_MAX);
-        std::vector<DrafterChoice> choices;
-        for (const DrafterChoice& drafter : drafters) {
-            if (!may_draft_ahead(drafter, placement, 1)) {
-                choices.push_back(drafter);
-                continue;
-            }
-            const std::vector<double> listed = number_list(given, "draft-ahead", {-1});
-            for (const double outcomes : listed) {
-                if (outcomes != std::floor(outcomes) || outcomes < -1 || outcomes > spec::AheadOptions::kMostOutcomes)
-                    throw BadOption("--draft-ahead must list numbers from 0 to " +
-                                    std::to_string(spec::AheadOptions::kMostOutcomes));
-                choices.push_back(drafter);
-                if (outcomes != 0) choices.back().ahead = {static_cast<int>(std::max(outcomes, 0.0)), passes};
-            }
+        const std::vector<double> listed = number_list(given, "draft-ahead", {-1});
+        for (const double outcomes : listed) {
+            if (outcomes != std::floor(outcomes) || outcomes < -1 || outcomes > spec::AheadOptions::kMostOutcomes)
+                throw BadOption("--draft-ahead must list numbers from 0 to " +
+                                std::to_string(spec::AheadOptions::kMostOutcomes));
+            choices.push_back(drafter);
+            if (outcomes != 0) choices.back().ahead = {static_cast<int>(std::max(outcomes, 0.0)), passes};
         }
-        return choices;
     }
+    return choices;
+}
 
-    void check_generate(const ParsedOptions& given, const GenerateOptions& options) {
-        if (given.given("prompt") == given.given("input"))
-            throw BadOption(given.given("prompt") ? "--prompt and --input exclude each other; give one"
-                                                  : "nothing to decode: give --prompt TEXT or --input FILE");
-        if (options.prompt && options.prompt->empty()) throw BadOption("--prompt is empty; give some text");
-        if (options.prompt && given.given("output"))
-            throw BadOption("--output goes with --input; a --prompt streams to stdout");
-        if (options.prompt && options.replicas > 1)
-            throw BadOption("--replicas shares out the prompts of --input; one --prompt needs one replica");
-        if (given.given("output") && options.output.empty()) throw BadOption("--output is empty; name a file or -");
-        if (given.given("input") && options.input.empty()) throw BadOption("--input is empty; name a file or -");
-        if (options.resume && (options.output == "-" || options.prompt))
-            throw BadOption("--resume needs --output FILE: what to go on with");
-        const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
-        if (options.check && options.speculation.drafter.kinds.empty())
-            throw BadOption("--check compares with decoding without a draft; it needs --draft DIR or --drafter NAME");
-        if (options.check && !options.requests.sampling.greedy() && acceptance.kind != spec::Acceptance::gumbel)
-            throw BadOption("--check compares texts that a draft must not change; it needs --temperature 0 or "
-                            "--acceptance gumbel");
-        if (options.check && acceptance.is_lossy())
-            throw BadOption("--check compares with the target's own text, which a lossy acceptance is not after");
-        if (options.trace == "-") throw BadOption("--trace writes a file; stdout is for text");
-        if (given.given("trace") && options.trace.empty()) throw BadOption("--trace is empty; name a file");
-        if (!options.trace.empty() && options.trace == options.output)
-            throw BadOption("--trace and --output are the same file: " + options.trace);
-    }
+void check_generate(const ParsedOptions& given, const GenerateOptions& options) {
+    if (given.given("prompt") == given.given("input"))
+        throw BadOption(given.given("prompt") ? "--prompt and --input exclude each other; give one"
+                                              : "nothing to decode: give --prompt TEXT or --input FILE");
+    if (options.prompt && options.prompt->empty()) throw BadOption("--prompt is empty; give some text");
+    if (options.prompt && given.given("output"))
+        throw BadOption("--output goes with --input; a --prompt streams to stdout");
+    if (options.prompt && options.replicas > 1)
+        throw BadOption("--replicas shares out the prompts of --input; one --prompt needs one replica");
+    if (given.given("output") && options.output.empty()) throw BadOption("--output is empty; name a file or -");
+    if (given.given("input") && options.input.empty()) throw BadOption("--input is empty; name a file or -");
+    if (options.resume && (options.output == "-" || options.prompt))
+        throw BadOption("--resume needs --output FILE: what to go on with");
+    const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
+    if (options.check && options.speculation.drafter.kinds.empty())
+        throw BadOption("--check compares with decoding without a draft; it needs --draft DIR or --drafter NAME");
+    if (options.check && !options.requests.sampling.greedy() && acceptance.kind != spec::Acceptance::gumbel)
+        throw BadOption("--check compares texts that a draft must not change; it needs --temperature 0 or "
+                        "--acceptance gumbel");
+    if (options.check && acceptance.is_lossy())
+        throw BadOption("--check compares with the target's own text, which a lossy acceptance is not after");
+    if (options.trace == "-") throw BadOption("--trace writes a file; stdout is for text");
+    if (given.given("trace") && options.trace.empty()) throw BadOption("--trace is empty; name a file");
+    if (!options.trace.empty() && options.trace == options.output)
+        throw BadOption("--trace and --output are the same file: " + options.trace);
+}
 
-    // Lines with messages are conversations without --chat too, so that a template may be named without it.
-    void read_chat(const ParsedOptions& given, GenerateOptions& options) {
-        options.requests.chat = options.models.chat_template.is_needed = given.on("chat");
-        if (given.given("system")) options.requests.system = given.text("system", "");
-        if (options.requests.system && !options.requests.chat) throw BadOption("--system has no effect without --chat");
-        for (const char* option : {"chat-template", "chat-date"}) {
-            if (given.given(option) && given.text(option, "").empty())
-                throw BadOption(std::string("--") + option + " is empty; give some text or leave it out");
-            if (given.given(option) && options.prompt && !options.requests.chat)
-                throw BadOption(std::string("--") + option + " has no effect on a --prompt without --chat");
-        }
-        options.models.chat_template.name = given.text("chat-template", "");
-        options.models.chat_template.date = given.text("chat-date", "");
+// Lines with messages are conversations without --chat too, so that a template may be named without it.
+void read_chat(const ParsedOptions& given, GenerateOptions& options) {
+    options.requests.chat = options.models.chat_template.is_needed = given.on("chat");
+    if (given.given("system")) options.requests.system = given.text("system", "");
+    if (options.requests.system && !options.requests.chat) throw BadOption("--system has no effect without --chat");
+    for (const char* option : {"chat-template", "chat-date"}) {
+        if (given.given(option) && given.text(option, "").empty())
+            throw BadOption(std::string("--") + option + " is empty; give some text or leave it out");
+        if (given.given(option) && options.prompt && !options.requests.chat)
+            throw BadOption(std::string("--") + option + " has no effect on a --prompt without --chat");
     }
+    options.models.chat_template.name = given.text("chat-template", "");
+    options.models.chat_template.date = given.text("chat-date", "");
+}
 
-    std::string model_of(const ParsedOptions& given) {
-        const std::string model = given.text("model", "");
-        if (model.empty()) throw BadOption("--model DIR is missing: the directory of the checkpoint");
-        return model;
-    }
+std::string model_of(const ParsedOptions& given) {
+    const std::string model = given.text("model", "");
+    if (model.empty()) throw BadOption("--model DIR is missing: the directory of the checkpoint");
+    return model;
+}
 
-    // "80GiB", "24GB", "512MiB", "1000000"; K, M, G and T alone are powers of 1024, as in Slurm.
-    std::uint64_t byte_size(const ParsedOptions& given, const std::string& name) {
-        static const std::map<std::string, double> units = {
-            {"", 1},         {"b", 1},        {"kb", 1e3},     {"mb", 1e6},    {"gb", 1e9},
-            {"tb", 1e12},    {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},  {"t", 0x1p40},
-            {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}};
-        const std::string text = given.text(name, "");
-        const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-        std::string unit = text.substr(std::min(text.find_first_not_of(' ', digits), text.size()));
-        for (char& c : unit)
-            c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-        const auto found = units.find(unit);
-        char* end = nullptr;
-        const double number = std::strtod(text.c_str(), &end);
-        const bool is_whole = digits > 0 && end == text.c_str() + digits;
-        const double bytes = is_whole && found != units.end() ? number * found->second : 0;
-        if (!(bytes >= 1 && bytes <= 0x1p62))
-            throw BadOption("--" + name + " " + text + ": must be a size such as 80GiB, 24GB or 512MiB");
-        return static_cast<std::uint64_t>(bytes);
-    }
+// "80GiB", "24GB", "512MiB", "1000000"; K, M, G and T alone are powers of 1024, as in Slurm.
+std::uint64_t byte_size(const ParsedOptions& given, const std::string& name) {
+    static const std::map<std::string, double> units = {
+        {"", 1},         {"b", 1},        {"kb", 1e3},     {"mb", 1e6},    {"gb", 1e9},
+        {"tb", 1e12},    {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},  {"t", 0x1p40},
+        {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}};
+    const std::string text = given.text(name, "");
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+    std::string unit = text.substr(std::min(text.find_first_not_of(' ', digits), text.size()));
+    for (char& c : unit)
+        c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    const auto found = units.find(unit);
+    char* end = nullptr;
+    const double number = std::strtod(text.c_str(), &end);
+    const bool is_whole = digits > 0 && end == text.c_str() + digits;
+    const double bytes = is_whole && found != units.end() ? number * found->second : 0;
+    if (!(bytes >= 1 && bytes <= 0x1p62))
+        throw BadOption("--" + name + " " + text + ": must be a size such as 80GiB, 24GB or 512MiB");
+    return static_cast<std::uint64_t>(bytes);
+}
 
 } // namespace
 

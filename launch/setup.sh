@@ -23,6 +23,9 @@ cmake_is_new_enough() {
     [ -n "$version" ] && printf '%s\n' 3.25 "$version" | sort -V -C
 }
 
+# on_path PROGRAM: also where administrators' programs lie.
+on_path() { PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null; }
+
 # has PACKAGE: whether what this Debian package brings is here, from wherever.
 has() {
     case $1 in
@@ -41,6 +44,10 @@ has() {
     libutf8proc-dev) pkg-config --exists libutf8proc ;;
     libgtest-dev) links '#include <gtest/gtest.h>
                          int main(int n, char** v) { testing::InitGoogleTest(&n, v); }' -lgtest -pthread ;;
+    slurm-wlm) on_path slurmctld && on_path slurmd && on_path sbatch ;;
+    munge) on_path munged ;;
+    libpmix-dev) compgen -G '/usr/lib/*/pmix*/lib/libpmix.so' || links 'int main() {}' -lpmix ;;
+    iproute2) on_path ip ;;
     python3-venv) python3 -c 'import venv, ensurepip' ;;
     esac >/dev/null 2>&1
 }
@@ -124,6 +131,23 @@ prepare() {
     rm -f build/entrodraft-setup
     cmake --preset release -DENTRODRAFT_TESTS="$tests" -DENTRODRAFT_CUDA=$cuda ${nvcc:+-DCMAKE_CUDA_COMPILER="$nvcc"} >&2
     echo "tests $tests nvcc $nvcc" >build/entrodraft-setup
+}
+
+kSlurmPackages=(slurm-wlm munge libpmix-dev iproute2)
+
+# What tests/slurm and tests/hosts need: installed where that may be done. Without it they skip, and this says why.
+prepare_slurm() {
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then (ensure "${kSlurmPackages[@]}") || true; fi
+    report_slurm
+}
+
+# Says which tests will skip, if any.
+report_slurm() {
+    local package missing=()
+    for package in "${kSlurmPackages[@]}"; do
+        has "$package" || missing+=("$package")
+    done
+    [ ${#missing[@]} = 0 ] || say "tests of Slurm or of several hosts are skipped: ${missing[*]} missing"
 }
 
 # build TARGET...: silent where it can be.

@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything into build/ and runs the tests.
-#   tests/run.sh              labels unit and mpi: under ten minutes on two cores
-#   tests/run.sh --all        every label: fault, slurm, slow and gpu as well
+#   tests/run.sh              labels unit, mpi, hosts and smoke: under fifteen minutes on two cores
+#   tests/run.sh --slurm      the same; installs Slurm first where it may, without which smoke skips
+#   tests/run.sh --all        every label: fault, slurm, slow and gpu as well; installs Slurm too
 # Further arguments are passed on to ctest, for instance -R layering.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=launch/setup.sh
 . launch/setup.sh
 
-labels=(-L '^(unit|mpi)$')
-if [ "${1:-}" = --all ]; then
-    labels=()
-    shift
-fi
+labels=(-L '^(unit|mpi|hosts|smoke)$')
+slurm=report_slurm
+case ${1:-} in
+--all) labels=() ;;&
+--all | --slurm) slurm=prepare_slurm && shift ;;
+esac
 
 prepare ON
+$slurm
 build all
 exec ctest --test-dir build --output-on-failure --no-tests=error -j "$(nproc)" "${labels[@]}" "$@"
