@@ -1,6 +1,9 @@
 // The bytes of a control packet: where what lies, and whether a received one can be followed. See packet.h.
 #include "entrodraft/spec/packet.h"
 
+#include "entrodraft/spec/philox.h"
+
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -8,7 +11,7 @@
 
 namespace entrodraft::spec {
 
-static_assert(std::is_trivially_copyable_v<PacketHeader> && sizeof(PacketHeader) == 32);
+static_assert(std::is_trivially_copyable_v<PacketHeader> && sizeof(PacketHeader) == 40);
 static_assert(std::is_trivially_copyable_v<SlotHeader> && sizeof(SlotHeader) == 8);
 
 namespace {
@@ -95,6 +98,20 @@ std::span<const std::int8_t> Packet::parents(int index) const {
     const auto capacity = static_cast<std::size_t>(max_draft_tokens_);
     const auto* first = bytes_.data() + slot_offset(index) + sizeof(SlotHeader) + capacity * sizeof(TokenId);
     return {reinterpret_cast<const std::int8_t*>(first), capacity};
+}
+
+std::uint64_t Packet::digest() const {
+    constexpr std::size_t kBegin = offsetof(PacketHeader, digest), kEnd = kBegin + sizeof(PacketHeader::digest);
+    const std::uint64_t before = hash_bytes(bytes_.data(), kBegin);
+    return hash_bytes(bytes_.data() + kEnd, bytes_.size() - kEnd, before);
+}
+
+void Packet::seal() {
+    header().digest = digest();
+}
+
+bool Packet::is_intact() const {
+    return header().digest == digest();
 }
 
 std::string Packet::why_unexpected(std::uint64_t round, std::uint64_t checksum) const {

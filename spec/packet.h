@@ -45,6 +45,7 @@ struct PacketHeader {
     std::uint32_t prefill_rows = 0;    // of prefill
     std::uint64_t round = 0;           // number of this packet, from 0
     std::uint64_t checksum = 0;        // of the sequences a rank must hold before this packet
+    std::uint64_t digest = 0;          // of all other bytes of the packet
 };
 
 struct SlotHeader {
@@ -78,12 +79,17 @@ class Packet {
     int max_draft_tokens() const { return max_draft_tokens_; }
     void clear();
 
+    // To be called when every field stands. Local.
+    void seal();
+    // Whether these are the bytes that were sealed. Local.
+    bool is_intact() const;
     // Empty for packet number `round` over sequences of `checksum` whose fields can all be followed (token ids are
     // only known not to be negative); else what is wrong. Local.
     std::string why_unexpected(std::uint64_t round, std::uint64_t checksum) const;
 
   private:
     std::size_t slot_offset(int index) const;
+    std::uint64_t digest() const;
     std::string why_unexpected_slot(int index) const;
 
     int n_slots_;

@@ -170,6 +170,7 @@ void Round::announce(const Plan& plan) {
                 static_cast<std::uint32_t>(std::min(prefill_left(plan.slot), model::Decoder::kMostRows));
         for (int i = 0; i < n_slots() && plan.command == Command::round; ++i)
             if (is_read(i)) announce_slot(i, *plan.sequences[static_cast<std::size_t>(i)]);
+        packet_.seal();
     }
     parts_.replica->broadcast(packet_.bytes().data(), packet_.bytes().size(), dist::RankLayout::kCoordinatorReplicaRank,
                               deadline());
@@ -192,6 +193,7 @@ void Round::announce_slot(int index, const Sequence& sequence) {
 void Round::check_packet() const {
     const std::string reason = packet_.why_unexpected(round_, checksum());
     if (!reason.empty()) throw RoundError(reason + "; this rank is out of step with the coordinator", round_, step_);
+    if (!packet_.is_intact()) throw RoundError("the packet is not as the coordinator sent it", round_, step_);
     const PacketHeader& header = packet_.header();
     if (header.command == Command::prefill && static_cast<int>(header.prefill_rows) > prefill_left(header.slot))
         throw RoundError("more is to be read than the prompt has left", round_, step_);
@@ -249,9 +251,8 @@ void Round::admit(const Plan& plan) {
     desk(index) = {};
     Slot& own = slot(index) = {};
     own.state = SlotState::prefilling;
-    own.checksum = request.sequence_key;
-    for (const TokenId token : request.prompt)
-        append(own, token);
+    own.checksum = hash_bytes(bytes.data(), bytes.size()); // of all that ranks act on
+    own.tokens = request.prompt;
     if (parts_.target) parts_.target->cache().truncate(index, 0);
 }
 

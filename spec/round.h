@@ -49,7 +49,7 @@ class Round {
         SlotState state = SlotState::empty;
         std::vector<TokenId> tokens;    // committed; the last one is the next token
         std::vector<TokenId> announced; // drafted tokens of the round before, of which some stand
-        std::uint64_t checksum = 0;     // of tokens
+        std::uint64_t checksum = 0;     // of the admission and the tokens since
         int cached = 0;                 // tokens that the target has read
     };
     // What the coordinator alone has of it.

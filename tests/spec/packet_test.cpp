@@ -28,10 +28,10 @@ TEST(Packet, OfOneSlotStaysUnder256Bytes) {
 }
 
 TEST(Packet, HasASizeFixedByItsTwoNumbers) {
-    EXPECT_EQ(Packet(1, 15).bytes().size(), 32u + 84u);
-    EXPECT_EQ(Packet(4, 15).bytes().size(), 32u + 4 * 84u);
-    EXPECT_EQ(Packet(1, 127).bytes().size(), 32u + 644u);
-    EXPECT_EQ(Packet(1, 0).bytes().size(), 32u + 8u);
+    EXPECT_EQ(Packet(1, 15).bytes().size(), 40u + 84u);
+    EXPECT_EQ(Packet(4, 15).bytes().size(), 40u + 4 * 84u);
+    EXPECT_EQ(Packet(1, 127).bytes().size(), 40u + 644u);
+    EXPECT_EQ(Packet(1, 0).bytes().size(), 40u + 8u);
 }
 
 TEST(Packet, RefusesSizesThatItsFieldsCannotHold) {
@@ -117,6 +117,19 @@ TEST(Packet, SaysWhichFieldIsUnexpected) {
     says("drafted token 2", [](Packet& p) { p.tokens(1)[2] = -5; });
     says("parent 1", [](Packet& p) { p.parents(1)[1] = 1; });
     says("parent -2", [](Packet& p) { p.parents(1)[0] = -2; });
+}
+
+TEST(Packet, IsNotIntactWhereAnyBitIsAnother) {
+    Packet packet = example();
+    EXPECT_FALSE(packet.is_intact()) << "not yet sealed";
+    packet.seal();
+    for (std::size_t bit = 0; bit < 8 * packet.bytes().size(); ++bit) {
+        const auto flip = static_cast<std::byte>(1U << (bit % 8));
+        packet.bytes()[bit / 8] ^= flip;
+        EXPECT_FALSE(packet.is_intact()) << "bit " << bit;
+        packet.bytes()[bit / 8] ^= flip;
+    }
+    EXPECT_TRUE(packet.is_intact());
 }
 
 TEST(Packet, ChecksTheTokensOfSequencesThatAreDecodedOnly) {
