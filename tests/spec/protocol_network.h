@@ -117,7 +117,8 @@ class SimGroup {
 // A rank's end of a group.
 class SimComm final : public dist::HostComm {
   public:
-    SimComm(SimGroup& group, int rank) : HostComm(rank, group.members), group_(group), network_(group.network) {}
+    SimComm(SimGroup& group, int rank)
+        : HostComm(rank, group.members, nullptr), group_(group), network_(group.network) {}
     std::string name() const override { return "simulated"; }
     bool is_ready() override {
         pause(kLookSeconds); // so that what others do goes on
