@@ -21,8 +21,6 @@ SKIPPED = 77
 HOSTS = ("alpha", "beta", "gamma", "delta")
 UNSHARE = ("unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 COMPARED = ("id", "text", "token_ids", "finish_reason")
-NOTICE_LOST_HOSTS = ("--mca", "oob_tcp_keepalive_time", "10", "--mca", "oob_tcp_keepalive_intvl", "1",
-                     "--mca", "oob_tcp_keepalive_probes", "2")  # mpirun's own default is minutes
 GREEDY = ("--max-new-tokens", "48")
 NOISY = (*GREEDY, "--temperature", "0.8", "--acceptance", "gumbel", "--seed", "3")
 
@@ -95,14 +93,18 @@ class Hosts:
         for command in (f"ip address add {address} dev eth0", "ip link set eth0 up", "ip link set lo up"):
             make(self.agent, name, command)
 
-    def mpirun(self, places, *command, seconds=300, settings=()):
-        """Code and output of a command on the ranks of places, {host: ranks}; mpirun runs on the first host."""
+    def launch(self, places, *command):
+        """The command line that runs one on the ranks of places, {host: ranks}; mpirun runs on the first host."""
         first = next(iter(places))
         hosts = ",".join(f"{name}:{ranks}" for name, ranks in places.items())
-        return run("nsenter", "--target", str(self.pids[first]), "--net", "--uts", "--ipc", "--mount",
-                   "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--host", hosts,
-                   "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", self.agent, "--mca", "mpi_yield_when_idle", "1",
-                   *settings, "-n", str(sum(places.values())), *command, seconds=seconds)
+        return ["nsenter", "--target", str(self.pids[first]), "--net", "--uts", "--ipc", "--mount",
+                "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--host", hosts,
+                "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", self.agent, "--mca", "mpi_yield_when_idle", "1",
+                "-n", str(sum(places.values())), *command]
+
+    def mpirun(self, places, *command):
+        """Code and output of a command on the ranks of places."""
+        return run(*self.launch(places, *command))
 
 
 class Checks:
@@ -150,31 +152,58 @@ class Checks:
 
     def require_distinct_hosts(self, places):
         """That ranks see as many names and networks as there are hosts: else the rest would show nothing."""
-        code, said = self.hosts.mpirun(places, "sh", "-c", "echo $(hostname) $(readlink /proc/self/ns/net)")
-        seen = [line.split() for line in said.splitlines()]
-        if code != 0 or any(len({row[i] for row in seen}) != len(places) for i in (0, 1)):
+        code, said = self.hosts.mpirun(places, "sh", "-c", "echo host $(hostname) $(readlink /proc/self/ns/net)")
+        seen = [line.split() for line in said.splitlines() if line.startswith("host ")]
+        if code != 0 or any(len({row[i] for row in seen}) != len(places) for i in (1, 2)):
             raise Failure(f"{places} are not so many hosts: {said.strip()}")
 
-    def require_end_when_unplugged(self, places, seconds):
-        """A host whose cable is pulled: the job ends with a message, and what is written is whole."""
-        output = f"{self.directory}/unplugged.jsonl"
-        last = list(places)[-1]
-        subprocess.Popen(["sh", "-c", f"while ! [ -s {output} ]; do sleep 0.02; done; ip link set {last} down"])
-        began = time.monotonic()
-        code, said = self.hosts.mpirun(places, self.binary, "generate", *self.models, "--input", self.prompts, "--output",
-                                       output, "--quiet", "--collective-timeout", str(seconds), "--max-new-tokens",
-                                       "2000", "--ignore-eos", seconds=120, settings=NOTICE_LOST_HOSTS)
-        took = time.monotonic() - began
-        make("ip", "link", "set", last, "up")
-        if code == 0 or "entrodraft: [rank 0" not in said:
-            raise Failure(f"unplugged it gave {code} after {took:.0f} s: {said.strip()}")
-        with open(output, encoding="utf-8") as lines:
-            whole = [json.loads(line)["id"] for line in lines]
-        return f"code {code}, {len(whole)} whole lines: {first_line_of_ours(said)}"
+    def require_end_when_unplugged(self, places, timeout):
+        """A host whose cable is pulled: its ranks and the others end by themselves, with a message, and what is written
+        is whole. mpirun itself waits on for its daemon over there, as long as TCP tries: it is ended here."""
+        output, said = f"{self.directory}/unplugged.jsonl", f"{self.directory}/unplugged.txt"
+        prompts = f"{self.directory}/first-is-short.jsonl"
+        with open(self.prompts, encoding="utf-8") as lines, open(prompts, "w", encoding="utf-8") as file:
+            file.write(next(lines).replace("{", '{"max_new_tokens": 8, ', 1) + lines.read())
+        command = self.hosts.launch(places, self.binary, "generate", *self.models, "--input", prompts, "--output", output,
+                                    "--quiet", "--collective-timeout", str(timeout), "--max-new-tokens", "2000",
+                                    "--ignore-eos")
+        with open(said, "w", encoding="utf-8") as file:
+            launcher = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        cable = list(places)[-1]
+        try:
+            await_that(lambda: os.path.exists(output) and os.path.getsize(output) > 0, 120, "the first line")
+            make("ip", "link", "set", cable, "down")
+            began = time.monotonic()
+            await_that(lambda: not is_running(self.binary), timeout + 10, "the end of all ranks")
+            took = time.monotonic() - began
+        finally:
+            launcher.kill()
+            make("ip", "link", "set", cable, "up")
+        with open(said, encoding="utf-8") as text, open(output, encoding="utf-8") as lines:
+            message = next((line.strip() for line in text if line.startswith("entrodraft: [rank ")), None)
+            served = [json.loads(line)["id"] for line in lines]
+        if not message:
+            raise Failure("no rank said why it ended")
+        return f"{took:.0f} s later, {len(served)} lines written: {message}"
 
 
-def first_line_of_ours(text):
-    return next(line for line in text.splitlines() if line.startswith("entrodraft:"))
+def await_that(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise Failure(f"waited {seconds} s in vain for {what}")
+        time.sleep(0.02)
+
+
+def is_running(binary):
+    """Whether a process of this program lives in the process namespace."""
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.path.samefile(f"/proc/{name}/exe", binary):
+                return True
+        except OSError:
+            pass
+    return False
 
 
 def cases(checks):

@@ -48,6 +48,7 @@ class Bench:
         self.directory = directory
         self.models = ["--target", f"{source}/model/demo/target", "--draft", f"{source}/model/demo/draft"]
         self.environment = {"ENTRODRAFT": binary}
+        self.seconds = {}  # that the runs to compare with took
         self._references = {}
 
     def script(self, name):
@@ -86,6 +87,7 @@ class Bench:
         if key not in self._references:
             output = f"{self.directory}/reference-{len(self._references)}.jsonl"
             root = ["--allow-run-as-root"] if os.getuid() == 0 else []
+            began = time.monotonic()
             done = subprocess.run(
                 ["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-n", str(ranks), self.binary, "generate",
                  *self.models, "--input", prompts, "--output", output, "--quiet", *options],
@@ -94,13 +96,22 @@ class Bench:
             if done.returncode not in (0, 3):
                 raise Failure(f"the run to compare with gave {done.returncode}: {done.stdout}")
             self._references[key] = read_results(output)
+            self.seconds[key] = time.monotonic() - began
         return self._references[key]
+
+
+    def options_lasting(self, seconds):
+        """Options with which all prompts take about so long, or longer."""
+        options = ("--max-new-tokens", "400")
+        self.reference(2, self.prompts(64), options)
+        factor = max(1.0, seconds / self.seconds[(2, self.prompts(64), options)])
+        return ("--max-new-tokens", str(min(3900, int(400 * factor))))
 
 
 class Job:
     """A script submitted with prompts, and what is to be seen of it."""
 
-    def __init__(self, bench, name, *, script="entrodraft", prompts=64, options=("--max-new-tokens", "600"),
+    def __init__(self, bench, name, *, script="entrodraft", prompts=64, options=("--max-new-tokens", "400"),
                  sbatch=(), ranks=2):
         self.bench = bench
         self.cluster = bench.cluster
@@ -125,12 +136,12 @@ class Job:
         if self.cluster.state(self.id) != "RUNNING":
             raise Failure(f"job {self.id} was too quick for this case: {self.cluster.state(self.id)}")
 
-    def await_restart(self, seconds=120):
+    def await_restart(self, seconds=120, least=1):
         wait_for(lambda: int(self.cluster.job(self.id).get("Restarts", 0)) >= 1, seconds,
                  f"job {self.id} is not requeued")
         lines = count_lines(self.output)
-        if lines == 0:
-            raise Failure("nothing was served before the requeue")
+        if lines < least:
+            raise Failure(f"{lines} lines were served before the requeue, not {least}")
         return lines
 
     def log(self):
@@ -214,7 +225,7 @@ def scaling_script(bench):
     job = bench.cluster.submit("--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=30",
                                bench.script("scaling"), bench.prompts(16), f"{directory}/scaling", *bench.models,
                                cwd=directory, environment={**bench.environment, "PROMPTS": "4"})
-    bench.cluster.wait_end(job, 600)
+    bench.cluster.wait_end(job, 900)
     with open(f"{directory}/scaling/report.txt", encoding="utf-8") as report:
         lines = report.read().splitlines()
     rows = [line.split() for line in lines[2:]]
@@ -224,6 +235,24 @@ def scaling_script(bench):
         if "2 ranks of 1 thread over mpi" not in latency.read():
             raise Failure("two nodes were taken for one: latency-2.txt does not say 'over mpi'")
     return "1 and 2 ranks; two nodes talk over mpi"
+
+
+def scaling_requeued(bench):
+    """Told to stop in the second bench: the first one's results stand, the others are made after the requeue."""
+    directory, cluster = bench.case_directory("scaling-requeued"), bench.cluster
+    first = f"{directory}/scaling/latency-1.txt"
+    job = cluster.submit("--ntasks-per-node=2", "--cpus-per-task=1", "--time=30", bench.script("scaling"),
+                         bench.prompts(16), f"{directory}/scaling", *bench.models, cwd=directory,
+                         environment={**bench.environment, "PROMPTS": "8"})
+    wait_for(lambda: os.path.exists(first), 300, "no latency-1.txt")
+    made = os.stat(first).st_mtime_ns
+    wait_for(lambda: cluster.ranks_of(job, bench.binary), 60, "no second bench")
+    cluster.command("scancel", "--signal=USR1", job)
+    wait_for(lambda: int(cluster.job(job).get("Restarts", 0)) == 1, 60, "the job is not requeued")
+    cluster.wait_end(job, 900)
+    if os.stat(first).st_mtime_ns != made or not os.path.exists(f"{directory}/scaling/report.txt"):
+        raise Failure("latency-1.txt was made twice, or there is no report.txt")
+    return "the first bench once, the others after it"
 
 
 def told_to_stop(bench):
@@ -265,13 +294,10 @@ def preempted_with_grace(bench):
     return preempted(bench, "graceful")
 
 
-PLAIN = ("--max-new-tokens", "2500")
-
-
 def time_limit(bench):
-    """The signal before the limit comes; the script requeues itself, as often as it takes."""
-    job = Job(bench, "time-limit", options=PLAIN, sbatch=("--time=1", "--signal=USR1@50"))
-    lines = job.await_restart()
+    """The signal before the limit comes; the script requeues itself."""
+    job = Job(bench, "time-limit", options=bench.options_lasting(70), sbatch=("--time=1", "--signal=USR1@50"))
+    lines = job.await_restart(least=0)  # the signal may come at once
     bench.cluster.command("scontrol", "update", f"JobId={job.id}", "TimeLimit=30")  # enough for the rest
     job.finish(900)
     return f"{lines} lines, then the rest"
@@ -279,7 +305,7 @@ def time_limit(bench):
 
 def time_limit_without_signal(bench):
     """SIGTERM at the limit itself ends the job; submitting it again completes it."""
-    job = Job(bench, "time-limit-itself", options=PLAIN, sbatch=("--signal=USR1@0",))
+    job = Job(bench, "time-limit-itself", options=bench.options_lasting(70), sbatch=("--signal=USR1@0",))
     job.await_lines()
     soon = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 3))
     bench.cluster.command("scontrol", "update", f"JobId={job.id}", f"EndTime={soon}")
@@ -360,6 +386,6 @@ def job_nodes(cluster, job):
 
 
 SMOKE = (entrodraft_script, told_to_stop)
-ALL = (entrodraft_script, multi_node_script, four_ranks_on_two_nodes, array_script, scaling_script, told_to_stop,
-       array_task_requeued, requeued_by_operator, preempted_at_once, preempted_with_grace, time_limit,
+ALL = (entrodraft_script, multi_node_script, four_ranks_on_two_nodes, array_script, scaling_script, scaling_requeued,
+       told_to_stop, array_task_requeued, requeued_by_operator, preempted_at_once, preempted_with_grace, time_limit,
        time_limit_without_signal, cancelled, rank_killed, node_lost, other_node_lost, slurmd_killed)

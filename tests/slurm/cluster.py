@@ -14,7 +14,9 @@ import tempfile
 import time
 
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 CONFIGURATION = """
 ClusterName=entrodraft
@@ -158,7 +160,7 @@ def reap():
 
 class Cluster:
     def __init__(self, directory, nodes, cpus=4, node_timeout=60):
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.directory = directory
         self.names = [f"n{i + 1}" for i in range(nodes)]
         self.cpus = cpus
@@ -212,9 +214,13 @@ class Cluster:
                                     node_timeout=self.node_timeout, nodes=nodes)
 
     def _start(self, name, *arguments):
+        def end_with_parent():
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
         with open(f"{self.directory}/{name}.out", "ab") as out:
             self.daemons[name] = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                                  env=self.environment, start_new_session=True)
+                                                  env=self.environment, start_new_session=True,
+                                                  preexec_fn=end_with_parent)
 
     def start_node(self, name):
         self._start(f"slurmd-{name}", "slurmd", "-D", "-N", name)

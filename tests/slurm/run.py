@@ -24,7 +24,8 @@ from cluster import Cluster, Failure, missing_tools  # noqa: E402
 
 SKIPPED = 77
 LOG_LINES = 30
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
+LIMIT_SECONDS = {"smoke": 540, "all": 5100}  # a little less than ctest's, which would leave the cluster running
 
 
 def parse_arguments():
@@ -107,6 +108,7 @@ def main():
         return 2
     for number in SIGNALS:
         signal.signal(number, on_signal)
+    signal.alarm(LIMIT_SECONDS["smoke" if arguments.smoke else "all"])
     directory = tempfile.mkdtemp(prefix="entrodraft-slurm-")
     try:
         os.makedirs(f"{directory}/cases")
