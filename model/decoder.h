@@ -93,8 +93,8 @@ class Decoder {
     KvCache& cache();
     // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i.
     dist::Slice local_vocab() const;
-    std::size_t weight_bytes() const;  // read by a pass of one row on this rank
-    double operations_per_row() const; // multiply-adds times two of a row on this rank, attention not counted
+    std::size_t weight_bytes() const;     // read by a pass of one row on this rank
+    double operations_per_row() const;    // multiply-adds times two of a row on this rank, attention not counted
     static constexpr int kMostRows = 128; // of a pass: longer prompts go in chunks
     int most_rows() const { return kMostRows; }
 

@@ -84,10 +84,8 @@ TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
 }
 
 TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
-    const std::vector<std::pair<std::string, std::string>> later = {{"device", "cuda"},
-                                                                    {"dtype", "int4"},
-                                                                    {"draft-dtype", "fp8"},
-                                                                    {"stop-rule", "oracle"}};
+    const std::vector<std::pair<std::string, std::string>> later = {
+        {"device", "cuda"}, {"dtype", "int4"}, {"draft-dtype", "fp8"}, {"stop-rule", "oracle"}};
     for (const auto& [name, value] : later)
         expect_refused({"--" + name, value}, "--" + name + " " + value + " is not supported yet: this version ");
 }
