@@ -42,6 +42,18 @@ void check_sizes(int world_rank, int world_size, int replicas, DraftPlacement pl
 
 } // namespace
 
+std::string to_string(DraftPlacement placement) {
+    switch (placement) {
+    case DraftPlacement::colocated:
+        return "colocated";
+    case DraftPlacement::dedicated:
+        return "dedicated";
+    case DraftPlacement::sharded:
+        return "sharded";
+    }
+    throw std::invalid_argument("to_string: no such placement");
+}
+
 RankLayout make_layout(int world_rank, int world_size, int replicas, DraftPlacement placement) {
     check_sizes(world_rank, world_size, replicas, placement);
     RankLayout layout;

@@ -14,6 +14,8 @@ enum class DraftPlacement {
     sharded,   // the draft is cut over the TP ranks like the target
 };
 
+std::string to_string(DraftPlacement placement); // "colocated", ...
+
 struct RankLayout {
     int world_rank = 0;
     int world_size = 1;

@@ -48,7 +48,8 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
     Json environment = machine_of(session, models.team->size());
     environment["dtype"] = model::to_string(models.target_type);
     environment["draft_dtype"] = model::to_string(models.draft_type);
-    environment["communicator"] = models.tp->name();
+    environment["communicator"] = models.replica->name();
+    environment["draft_placement"] = dist::to_string(models.layout.placement);
     return environment;
 }
 
@@ -59,14 +60,15 @@ std::string environment_line(const Json& environment) {
         return std::to_string(number) + " " + thing + (number == 1 ? "" : "s");
     };
     return text("cpu") + ", " + count("cores", "core") + "; " + count("ranks", "rank") + " of " +
-           count("threads_per_rank", "thread") + " over " + text("communicator") + "; target " + text("dtype") +
-           ", draft " + text("draft_dtype") + "; " + text("version") + ", " + text("compiler");
+           count("threads_per_rank", "thread") + " over " + text("communicator") + ", draft " +
+           text("draft_placement") + "; target " + text("dtype") + ", draft " + text("draft_dtype") + "; " +
+           text("version") + ", " + text("compiler");
 }
 
 void require_costs_of(const Json& environment, const std::string& costs_file) {
     const Json costs = Json::parse(std::ifstream(costs_file), nullptr, false);
     if (!costs.is_object() || !costs.contains("environment")) return; // written by hand: it says nothing of this
-    for (const char* field : {"ranks", "threads_per_rank", "dtype", "draft_dtype"}) {
+    for (const char* field : {"ranks", "threads_per_rank", "draft_placement", "dtype", "draft_dtype"}) {
         const Json measured = costs["environment"].value(field, Json());
         if (measured != environment[field])
             throw BadOption("--costs " + costs_file + " was measured with " + field + " " + compact(measured) +

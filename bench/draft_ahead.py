@@ -1,0 +1,110 @@
+"""What drafting ahead brings: a drafter on a rank of its own that prepares the next round while the target scores.
+
+    python bench/draft_ahead.py [--binary build/entrodraft] [--pairs 5] [--work DIR]
+
+1. Simulated costs, real counts: bench compare with exactly as many hidden passes a round as a target pass has time for
+   (t_target = 10 and 20 t_draft, rows free: a GPU's case). A round costs t_target and its unhidden draft passes; each
+   side has its own best number of drafted tokens.
+2. Two ranks, drafter and target on a core each: hit rate, ms a round against t_target(k + 1) and the messages of a round
+   as bench latency measures them, and ahead against not ahead in interleaved runs (mean ratio, 95 % interval).
+Everything is printed as it comes.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from stop_rules import DEMO, ROOT, interval
+
+AS_ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+
+
+def run(options, binding, *arguments):
+    command = ["mpirun", *AS_ROOT, "-n", "2", *binding, str(options.binary), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+    return done.stdout
+
+
+def compare(options, binding, *arguments):
+    out = options.work / "compare.json"
+    run(options, binding, "bench", "compare", "--target", DEMO / "target", "--draft", DEMO / "draft", "--input",
+        DEMO / "prompts.jsonl", "--draft-placement", "dedicated", "--threads", 1, "--quiet", "--output", out,
+        "--prompts", options.prompts, *arguments)
+    return [(result["temperature"],
+             {setting["setting"]: setting for setting in result["settings"] if "constant" in setting["setting"]})
+            for result in json.loads(out.read_text())["temperatures"]]
+
+
+def simulated(options):
+    lengths = ",".join(f"constant:{k}" for k in range(1, 9))
+    print("simulated: real counts, t_draft = 1, rows free; tokens a unit of time at the best of 1 to 8 drafted tokens")
+    print("t_target  temperature  outcomes  hit rate  k ahead  k not ahead  ahead / not ahead")
+    for t_target in (10, 20):
+        results = compare(options, ["--oversubscribe", "--bind-to", "none"], "--rules", lengths, "--draft-ahead",
+                          "0,8,16", "--draft-ahead-passes", t_target, "--acceptances", "gumbel", "--costs",
+                          options.costs)
+        for temperature, settings in results:
+            best = {}
+            for name, setting in settings.items():
+                outcomes = int(name.split("ahead of ")[1].split(",")[0]) if "ahead of" in name else 0
+                k = int(name.split("constant, ")[1].split()[0])
+                time = setting["target_passes"] * t_target + setting["draft_passes"]
+                speed = setting["new_tokens"] / time
+                if outcomes not in best or speed > best[outcomes][0]:
+                    best[outcomes] = (speed, k, setting.get("ahead", {}).get("hit_rate", 0))
+            for outcomes in (8, 16):
+                speed, k, hit_rate = best[outcomes]
+                print(f"{t_target:8}  {temperature:11}  {outcomes:8}  {hit_rate:8.3f}  {k:7}  {best[0][1]:11}  "
+                      f"{speed / best[0][0]:17.3f}")
+
+
+def measured(options):
+    rule = "constant:3"
+    latency = json.loads(run(options, ["--bind-to", "core"], "bench", "latency", "--target", DEMO / "target", "--draft",
+                             DEMO / "draft", "--draft-placement", "dedicated", "--threads", 1, "--json"))
+    t_target = latency["target"][3]["median_ms"]
+    messages = sum(row["median_ms"] for row in latency["collectives"]
+                   if row["name"].startswith(("announce", "gather of candidates")))
+    print(f"\ntwo ranks of a core each: t_target(4) {t_target:.4f} ms, announce and gather {messages:.4f} ms")
+    for temperature in (0, 1):
+        ratios, rounds, hits = [], [], []
+        for pair in range(options.pairs):
+            ((_, settings),) = compare(options, ["--bind-to", "core"], "--rules", rule, "--draft-ahead", "0,8",
+                                       "--temperatures", temperature, "--acceptances", "gumbel", "--costs",
+                                       options.costs, "--seed", pair)
+            without = next(s for name, s in settings.items() if "ahead" not in name)
+            ahead = next(s for name, s in settings.items() if "ahead" in name)
+            ratios.append(without["ms_per_token"] / ahead["ms_per_token"])
+            rounds.append(ahead["ms_per_token"] * ahead["new_tokens"] / ahead["target_passes"])
+            hits.append(ahead["ahead"]["hit_rate"])
+        print(f"temperature {temperature}: hit rate {sum(hits) / len(hits):.3f} with 8 outcomes, 3 drafted; "
+              f"{sum(rounds) / len(rounds):.4f} ms a round, {sum(rounds) / len(rounds) / (t_target + messages):.3f} of "
+              f"t_target and messages; over not ahead {interval(ratios)}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "build/entrodraft")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--prompts", type=int, default=64)
+    parser.add_argument("--work", type=pathlib.Path, help="for JSON; a temporary directory without it")
+    parser.add_argument("--only", choices=["simulated", "measured"])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        options.work = options.work or pathlib.Path(scratch)
+        options.work.mkdir(parents=True, exist_ok=True)
+        options.costs = options.work / "costs.json" # the rules here do not look at costs: any file spares measuring
+        options.costs.write_text(json.dumps({"schema_version": 1, "t_draft_ms": 0.05, "t_target_ms": [0.5] * 16}))
+        if options.only != "measured":
+            simulated(options)
+        if options.only != "simulated":
+            measured(options)
+
+
+if __name__ == "__main__":
+    main()
