@@ -21,7 +21,7 @@ Correspondence::Correspondence(dist::Mailbox& mailbox, const dist::RankLayout& l
       listened_at_(beat_at_), peers_(static_cast<std::size_t>(mailbox.size())) {
     for (int replica = 0; replica < mailbox.size(); ++replica)
         if (replica != mailbox.rank() && (mailbox.rank() == kDeskReplica || replica == kDeskReplica))
-            peers_[static_cast<std::size_t>(replica)].awaited = true;
+            peers_[static_cast<std::size_t>(replica)] = {true, true, 0};
 }
 
 void Correspondence::send(int replica, LetterKind kind, std::span<const std::byte> bytes) {
@@ -64,8 +64,8 @@ void Correspondence::keep_alive() {
     if (is_due) beat_at_ = now;
     for (int replica = 0; replica < mailbox_.size(); ++replica) {
         Peer& peer = peers_[static_cast<std::size_t>(replica)];
+        if (peer.writes && is_due) send(replica, LetterKind::beat);
         if (!peer.awaited) continue;
-        if (is_due) send(replica, LetterKind::beat);
         peer.silent_seconds += listened;
         if (peer.silent_seconds > longest_silence)
             throw dist::Timeout("replica " + std::to_string(replica) + " (rank " +

@@ -33,14 +33,15 @@ class Correspondence {
     // Lets the peers know that this replica lives, where that is due; to be called at least once a step, after poll()
     // has nothing left. Throws dist::Timeout that names a peer that has been silent for too long. Local.
     void keep_alive();
-    // Nothing more will be heard of it. Local.
+    // Nothing more will be heard of it; it still hears of this replica. Local.
     void dismiss(int replica) { peers_[static_cast<std::size_t>(replica)].awaited = false; }
     // Returns once all letters have left. Throws dist::Timeout. Local.
     void flush();
 
   private:
     struct Peer {
-        bool awaited = false;
+        bool writes = false;       // with this replica
+        bool awaited = false;      // a sign of its life
         double silent_seconds = 0; // while this rank listened
     };
 

@@ -140,12 +140,14 @@ TEST(Correspondence, APauseOfOnesOwnIsNotHeldAgainstTheOther) {
     EXPECT_NO_THROW(both.desk.keep_alive());
 }
 
-TEST(Correspondence, NobodyWaitsForWhoHasSaidFarewell) {
+TEST(Correspondence, WhoHasSaidFarewellIsNotAwaitedButStillHearsOfTheOther) {
     TwoReplicas both;
     both.desk.dismiss(1);
     for (int i = 0; i < 100; ++i) {
         both.clock.advance(1);
         EXPECT_NO_THROW(both.desk.keep_alive());
+        EXPECT_FALSE(both.other.poll());
+        EXPECT_NO_THROW(both.other.keep_alive());
     }
 }
 
