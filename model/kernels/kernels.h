@@ -25,8 +25,8 @@ constexpr std::size_t linear_scratch_floats(int rows, int k) {
            kLinearPieceStride;
 }
 
-// Running sums over logits, lane by lane, each against its own lane's maximum so far: what a multiplication can keep
-// up while it waits for weights. finish_stats makes LogitStats of them.
+// Running sums over logits, lane by lane, each against the largest so far of its lane and those beside it: what a
+// multiplication can keep up while it waits for weights. finish_stats makes LogitStats of them.
 struct LaneStats {
     alignas(64) float max[kLanes];
     alignas(64) float sum_exp[kLanes];         // of exp(x - max)

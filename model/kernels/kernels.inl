@@ -43,6 +43,18 @@ ALWAYS_INLINE Vec larger(Vec a, Vec b) {
 #endif
 }
 
+ALWAYS_INLINE bool any_greater(Vec a, Vec b) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask(__builtin_bit_cast(__m512, a), __builtin_bit_cast(__m512, b), _CMP_GT_OQ) != 0;
+#elif defined(__AVX2__)
+    return _mm256_movemask_ps(
+               _mm256_cmp_ps(__builtin_bit_cast(__m256, a), __builtin_bit_cast(__m256, b), _CMP_GT_OQ)) != 0;
+#else
+    const IntVec greater = a > b;
+    return (greater[0] | greater[1] | greater[2] | greater[3]) != 0;
+#endif
+}
+
 // ---- exponential ----
 
 constexpr float kMasked = -3.0e38f;       // a score or logit that does not count

@@ -89,33 +89,72 @@ void lay_out(const LinearArgs& a) {
     }
 }
 
-// Takes the outputs x of a unit, or a part of it from `lane` on, into a row's running sums.
-ALWAYS_INLINE void take_logits(LaneStats& stats, int lane, Vec x) {
-    Vec* max = reinterpret_cast<Vec*>(stats.max + lane);
-    Vec* sum = reinterpret_cast<Vec*>(stats.sum_exp + lane);
-    Vec* shifted = reinterpret_cast<Vec*>(stats.sum_shifted_exp + lane);
-    const Vec top = larger(x, *max);
-    const Vec lowest = splat(kLowestExponent);
-    const Vec fall = larger(*max - top, lowest), d = larger(x - top, lowest);
-    const Vec keep = exp_in_range(fall), e = exp_in_range(d);
-    *shifted = (*shifted + fall * *sum) * keep + d * e;
-    *sum = *sum * keep + e;
-    *max = top;
+// A vector's worth of LaneStats. All lanes count against one maximum, which seldom rises, so that an exponential a
+// logit is all there is to do.
+struct RunningSums {
+    Vec top, sum, shifted;
+
+    ALWAYS_INLINE void raise(Vec x) {
+        const Vec largest = larger(x, top);
+        if (!any_greater(largest, top)) return;
+        const Vec risen = splat(max_lanes(largest));
+        const Vec fall = larger(top - risen, splat(kLowestExponent)), keep = exp_in_range(fall);
+        shifted = (shifted + fall * sum) * keep;
+        sum *= keep;
+        top = risen;
+    }
+    ALWAYS_INLINE void add(Vec x) {
+        const Vec d = larger(x - top, splat(kLowestExponent)), e = exp_in_range(d);
+        sum += e;
+        shifted += d * e;
+    }
+};
+
+// Takes the first `counted` of some units' outputs, those from `lane` on in each unit, into a row's running sums:
+// vector by vector, whatever number of units comes at once.
+ALWAYS_INLINE void take_lanes(LaneStats& stats, int lane, const float* x, int counted) {
+    RunningSums sums = {*reinterpret_cast<const Vec*>(stats.max + lane),
+                        *reinterpret_cast<const Vec*>(stats.sum_exp + lane),
+                        *reinterpret_cast<const Vec*>(stats.sum_shifted_exp + lane)};
+    Vec largest = sums.top;
+    for (int i = lane; i + kWidth <= counted; i += kLanes)
+        largest = larger(*reinterpret_cast<const Vec*>(x + i), largest);
+    const bool rises = any_greater(largest, sums.top);
+    int i = lane;
+    for (; i + kWidth <= counted; i += kLanes) {
+        const Vec whole = *reinterpret_cast<const Vec*>(x + i);
+        if (rises) sums.raise(whole);
+        sums.add(whole);
+    }
+    if (i < counted) {
+        Vec rest = splat(kMasked);
+        for (int j = 0; j < counted - i; ++j)
+            rest[j] = x[i + j];
+        sums.raise(rest);
+        sums.add(rest);
+    }
+    *reinterpret_cast<Vec*>(stats.max + lane) = sums.top;
+    *reinterpret_cast<Vec*>(stats.sum_exp + lane) = sums.sum;
+    *reinterpret_cast<Vec*>(stats.sum_shifted_exp + lane) = sums.shifted;
 }
 
-// The same for a whole block; outputs from stats_outputs on do not count.
-template <int kRows, int kVectors>
-ALWAYS_INLINE void take_outputs(const LinearArgs& a, int unit, int first_row, const Vec (&sums)[kRows][kVectors]) {
-    for (int v = 0; v < kVectors; ++v) {
-        const int output = unit * kLanes + v * kWidth, counted = a.stats_outputs - output;
-        if (counted <= 0) return;
-        for (int r = 0; r < kRows; ++r) {
-            Vec x = sums[r][v];
-            for (int lane = counted; lane < kWidth; ++lane)
-                x[lane] = kMasked;
-            take_logits(a.stats[first_row + r], v * kWidth % kLanes, x);
-        }
+// The same for all rows of a block that has been written; outputs from stats_outputs on do not count. Kept out of the
+// blocks, so that their sums need not outlive the writing.
+__attribute__((noinline)) void take_outputs(const LinearArgs& a, int unit, int units, int first_row, int rows) {
+    const int left = a.stats_outputs - unit * kLanes, counted = left < units * kLanes ? left : units * kLanes;
+    for (int row = first_row; row < first_row + rows; ++row) {
+        const float* x = a.y + static_cast<std::size_t>(row) * a.y_stride + unit * kLanes;
+        for (int lane = 0; lane < kLanes; lane += kWidth)
+            take_lanes(a.stats[row], lane, x, counted);
     }
+}
+
+// A product that is rounded by itself, and not in one block as half of a multiply-add, in another not.
+ALWAYS_INLINE Vec rounded(Vec product) {
+#if defined(__x86_64__)
+    __asm__("" : "+v"(product));
+#endif
+    return product;
 }
 
 // Writes one block's sums where they belong.
@@ -127,11 +166,11 @@ ALWAYS_INLINE void put_outputs(const LinearArgs& a, int unit, int first_row, Vec
         for (int v = 0; v < kVectors; ++v) {
             const int output = unit * kLanes + v * kWidth;
             Vec* out = reinterpret_cast<Vec*>(a.y + static_cast<std::size_t>(first_row + r) * a.y_stride + output);
-            if constexpr (kScaled) sums[r][v] *= *reinterpret_cast<const Vec*>(a.scales + output);
+            if constexpr (kScaled) sums[r][v] = rounded(sums[r][v] * *reinterpret_cast<const Vec*>(a.scales + output));
             *out = a.add ? *out + sums[r][v] : sums[r][v];
         }
     }
-    if (a.stats) take_outputs<kRows, kVectors>(a, unit, first_row, sums);
+    if (a.stats) take_outputs(a, unit, kVectors * kWidth / kLanes, first_row, kRows);
 }
 
 // Rows [first_row, first_row + kRows) of units [unit, unit + kUnits): sums held in registers while the lines run over

@@ -262,6 +262,44 @@ TEST_P(KernelTable, TheSumsThatAMultiplicationKeepsDoNotDependOnTheRowsBesideThe
     }
 }
 
+// A sum that were scaled anew with every unit would gather that scale's rounding.
+TEST_P(KernelTable, TheSumsThatAMultiplicationKeepsAreThoseOfDoublesHoweverManyTheLogits) {
+    constexpr int kInputs = 4, kUnits = 2048, kLogits = kUnits * kLanes;
+    for (const float spread : {0.01F, 1.0F, 3.0F}) {
+        const std::vector<float> weights = random_floats(static_cast<std::size_t>(kLogits) * kInputs, 12, spread);
+        Buffer memory(weights.size() * sizeof(float));
+        std::copy(weights.begin(), weights.end(), memory.as<float>());
+        const float x[kInputs] = {0.5F, 0.5F, -0.5F, 0.5F};
+        std::vector<float> y(kLogits), scratch(linear_scratch_floats(1, kInputs));
+        LaneStats sums;
+        sums.clear();
+        LinearArgs args;
+        args.w = memory.data();
+        args.k = kInputs;
+        args.units = kUnits;
+        args.x = x;
+        args.x_stride = kInputs;
+        args.rows = 1;
+        args.y = y.data();
+        args.y_stride = kLogits;
+        args.scratch = scratch.data();
+        args.stats = &sums;
+        args.stats_outputs = kLogits;
+        table().linear(args);
+        double sum = 0, shifted = 0;
+        const double top = static_cast<double>(*std::max_element(y.begin(), y.end()));
+        for (const float logit : y) {
+            const double d = static_cast<double>(logit) - top;
+            sum += std::exp(d);
+            shifted += d * std::exp(d);
+        }
+        const LogitStats stats = table().finish_stats(sums, y.data(), kLogits, 0);
+        const double entropy = std::log(sum) - shifted / sum;
+        EXPECT_NEAR(stats.entropy_nats(), entropy, 5e-6 * entropy) << "spread " << spread;
+        EXPECT_NEAR(stats.log_sum_exp(), top + std::log(sum), 5e-6) << "spread " << spread;
+    }
+}
+
 TEST(Kernels, EightBitSumsAreTheSameInTilesAndInVectors) {
     const Kernels *tiles = kernels_named("amx"), *vectors = kernels_named("avx512vnni");
     if (tiles == nullptr) GTEST_SKIP() << "this processor or system has no tiles";
