@@ -78,8 +78,8 @@ void Attention::run(const PassContext& context, const Task& task) {
         }
     }
     if (!own_heads()) context.barrier();
-    for (const Segment& segment : layout.segments)
-        attend(context, task, segment);
+    for (const Bundle& bundle : layout.bundles)
+        attend(context, task, bundle);
 }
 
 // Norms and turns the key head and its query heads of one row, and puts key and value into the cache.
@@ -108,8 +108,8 @@ void Attention::place(const PassContext& context, const Task& task, const Segmen
 }
 
 // Shares out (key head, chunk of queries) over the threads.
-void Attention::attend(const PassContext& context, const Task& task, const Segment& segment) {
-    const int n_kv_heads = static_cast<int>(groups_.size()), rows = segment.end - segment.begin;
+void Attention::attend(const PassContext& context, const Task& task, const Bundle& bundle) {
+    const int n_kv_heads = static_cast<int>(groups_.size()), rows = bundle.end - bundle.begin;
     const int share = (rows * n_query_heads_ + n_threads_ - 1) / n_threads_;
     const int chunk = own_heads() ? kernels::kMostQueries : std::clamp(share, 1, kernels::kMostQueries);
     const auto chunks_of = [&](int h) { return (rows * groups_[index(h)].n_queries + chunk - 1) / chunk; };
@@ -122,48 +122,54 @@ void Attention::attend(const PassContext& context, const Task& task, const Segme
         const int queries = rows * groups_[index(h)].n_queries;
         for (int first = 0; first < queries; first += chunk, ++counted)
             if (own_heads() ? my_heads.contains(h) : my_chunks.contains(counted))
-                attend_some(context, task, segment, h, first, std::min(chunk, queries - first));
+                attend_some(context, task, bundle, h, first, std::min(chunk, queries - first));
     }
 }
 
-void Attention::attend_some(const PassContext& context, const Task& task, const Segment& segment, int kv_head,
-                            int first, int count) {
-    const Pass& pass = task.layout->pass;
+void Attention::attend_some(const PassContext& context, const Task& task, const Bundle& bundle, int kv_head, int first,
+                            int count) {
+    const PassLayout& layout = *task.layout;
     const Group& group = groups_[index(kv_head)];
+    kernels::AttentionArgs args;
+    args.n_queries = count;
+    args.head_dim = config_->head_dim;
+    args.scale = config_->attention_scale;
+    args.soft_cap = config_->attention_soft_cap;
+    args.scratch_stride = index(cache_->shape().capacity);
+    args.scratch = scores_.as<float>() + index(context.thread) * kernels::kMostQueries * args.scratch_stride;
+    args.n_prefix = bundle.prefix.length;
+    args.prefix_keys = cache_->keys(task.layer, bundle.prefix.slot, kv_head);
+    args.prefix_values = cache_->values(task.layer, bundle.prefix.slot, kv_head);
+    for (int i = 0; i < count; ++i) {
+        const int row = layout.bundled[index(bundle.begin + (first + i) / group.n_queries)];
+        const int slot = layout.pass.rows[index(row)].slot;
+        args.keys[i] = cache_->keys(task.layer, slot, kv_head);
+        args.values[i] = cache_->values(task.layer, slot, kv_head);
+        args.apart = args.apart || args.keys[i] != args.keys[0];
+        set_query(args, i, task, row, group.first_query + (first + i) % group.n_queries);
+    }
+    context.kernels->attention(args);
+}
+
+void Attention::set_query(kernels::AttentionArgs& args, int i, const Task& task, int row, int query_head) {
+    const PassLayout& layout = *task.layout;
+    const Pass& pass = layout.pass;
+    const Segment& segment = layout.segments[index(layout.segment_of[index(row)])];
     const int dim = config_->head_dim, length = segment.end - segment.begin;
     int window = config_->window(task.layer);
     if (pass.mask == Mask::window) window = window > 0 ? std::min(window, pass.window) : pass.window;
-    kernels::AttentionArgs args;
-    args.n_queries = count;
-    args.head_dim = dim;
-    args.scale = config_->attention_scale;
-    args.soft_cap = config_->attention_soft_cap;
-    args.keys = cache_->keys(task.layer, segment.slot, kv_head);
-    args.values = cache_->values(task.layer, segment.slot, kv_head);
-    if (const KvCache::Prefix prefix = cache_->prefix(segment.slot); prefix.length > 0) {
-        args.prefix_keys = cache_->keys(task.layer, prefix.slot, kv_head);
-        args.prefix_values = cache_->values(task.layer, prefix.slot, kv_head);
-        args.n_prefix = prefix.length;
+    args.q[i] = task.qkv + index(row) * task.qkv_stride + query_head * dim;
+    args.out[i] = task.attended + (index(row) * index(n_query_heads_) + index(query_head)) * index(dim);
+    args.n_keys[i] = segment.cached + (pass.mask == Mask::full ? length : row - segment.begin + 1);
+    // In a tree, the cached keys within reach; the tree itself is narrower than any window.
+    const int end = pass.mask == Mask::by_parent ? pass.rows[index(row)].position + 1 : args.n_keys[i];
+    if (window > 0) args.first_key[i] = std::max(0, end - window);
+    if (pass.mask == Mask::by_parent) {
+        args.first_key[i] = std::min(args.first_key[i], segment.cached);
+        args.mask[i] = &layout.ancestors[index(row) * PassLayout::kAncestorWords];
+        args.mask_begin[i] = segment.cached;
     }
-    args.scratch_stride = index(cache_->shape().capacity);
-    args.scratch = scores_.as<float>() + index(context.thread) * kernels::kMostQueries * args.scratch_stride;
-    args.mask_begin = segment.cached;
-    for (int i = 0; i < count; ++i) {
-        const int row = segment.begin + (first + i) / group.n_queries;
-        const int query_head = group.first_query + (first + i) % group.n_queries;
-        args.q[i] = task.qkv + index(row) * task.qkv_stride + query_head * dim;
-        args.out[i] = task.attended + (index(row) * index(n_query_heads_) + index(query_head)) * index(dim);
-        args.n_keys[i] = segment.cached + (pass.mask == Mask::full ? length : row - segment.begin + 1);
-        // In a tree, the cached keys within reach; the tree itself is narrower than any window.
-        const int end = pass.mask == Mask::by_parent ? pass.rows[index(row)].position + 1 : args.n_keys[i];
-        if (window > 0) args.first_key[i] = std::max(0, end - window);
-        if (pass.mask == Mask::by_parent) {
-            args.first_key[i] = std::min(args.first_key[i], segment.cached);
-            args.mask[i] = &task.layout->ancestors[index(row) * PassLayout::kAncestorWords];
-        }
-        if (!slopes_.empty()) args.bias[i] = biases_.as<float>() + index(query_head) * args.scratch_stride;
-    }
-    context.kernels->attention(args);
+    if (!slopes_.empty()) args.bias[i] = biases_.as<float>() + index(query_head) * args.scratch_stride;
 }
 
 } // namespace entrodraft::model

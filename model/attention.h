@@ -46,10 +46,12 @@ class Attention {
     };
 
     void place(const PassContext& context, const Task& task, const Segment& segment, int row, int kv_head);
-    void attend(const PassContext& context, const Task& task, const Segment& segment);
-    // Queries [first, first + count) of a segment's (row, query head of the group) pairs.
-    void attend_some(const PassContext& context, const Task& task, const Segment& segment, int kv_head, int first,
+    void attend(const PassContext& context, const Task& task, const Bundle& bundle);
+    // Queries [first, first + count) of a bundle's (row, query head of the group) pairs.
+    void attend_some(const PassContext& context, const Task& task, const Bundle& bundle, int kv_head, int first,
                      int count);
+    // Puts query `i` of a call, this row's and head's, into its arguments.
+    void set_query(kernels::AttentionArgs& args, int i, const Task& task, int row, int query_head);
     bool own_heads() const { return static_cast<int>(groups_.size()) % n_threads_ == 0; }
 
     const ModelConfig* config_;

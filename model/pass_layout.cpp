@@ -12,6 +12,7 @@ void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache&
         throw std::invalid_argument("a pass takes 1 to " + std::to_string(kMostRows) + " rows, not " +
                                     std::to_string(rows()));
     segments.clear();
+    segment_of.clear();
     tokens.clear();
     last_position = 0;
     for (int r = 0; r < rows(); ++r)
@@ -20,6 +21,7 @@ void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache&
         if (segment.cached + segment.end - segment.begin > cache.shape().capacity)
             throw std::invalid_argument("the cache holds " + std::to_string(cache.shape().capacity) + " positions");
     check_wishes(config);
+    bundle_segments(cache);
     if (pass.mask == Mask::by_parent) trace_ancestors();
 }
 
@@ -41,8 +43,45 @@ void PassLayout::add_row(int index, const ModelConfig& config, const KvCache& ca
         segments.push_back({row.slot, index, index, cache.length(row.slot)});
     }
     segments.back().end = index + 1;
+    segment_of.push_back(static_cast<int>(segments.size()) - 1);
     last_position = std::max(last_position, row.position);
     tokens.push_back(row.token);
+}
+
+namespace {
+
+// What a segment's slot begins with: another slot's blocks, or its own where other segments of the pass read them.
+KvCache::Prefix beginning_of(const Segment& segment, const std::vector<Segment>& segments, const KvCache& cache) {
+    const KvCache::Prefix prefix = cache.prefix(segment.slot);
+    if (prefix.length > 0) return prefix;
+    for (const Segment& other : segments)
+        if (cache.prefix(other.slot).slot == segment.slot && other.slot != segment.slot)
+            return cache.prefix(other.slot);
+    return prefix;
+}
+
+bool same(const KvCache::Prefix& a, const KvCache::Prefix& b) {
+    return a.slot == b.slot && a.length == b.length;
+}
+
+} // namespace
+
+void PassLayout::bundle_segments(const KvCache& cache) {
+    bundles.clear();
+    bundled.clear();
+    beginnings.clear();
+    for (const Segment& segment : segments)
+        beginnings.push_back(beginning_of(segment, segments, cache));
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        const auto is_bundled = [&](const Bundle& bundle) { return same(bundle.prefix, beginnings[i]); };
+        if (std::any_of(bundles.begin(), bundles.end(), is_bundled)) continue;
+        const int begin = static_cast<int>(bundled.size());
+        for (std::size_t member = i; member < segments.size(); ++member)
+            for (int r = segments[member].begin; r < segments[member].end && same(beginnings[member], beginnings[i]);
+                 ++r)
+                bundled.push_back(r);
+        bundles.push_back({beginnings[i], begin, static_cast<int>(bundled.size())});
+    }
 }
 
 void PassLayout::check_wishes(const ModelConfig& config) const {

@@ -19,11 +19,22 @@ struct Segment {
     int cached = 0;
 };
 
+// Rows of segments whose slots begin with the same blocks, or of one segment: attention takes them together.
+struct Bundle {
+    KvCache::Prefix prefix; // length 0: one segment's slot, which begins with its own
+    int begin = 0;          // of PassLayout::bundled
+    int end = 0;
+};
+
 struct PassLayout {
     static constexpr std::size_t kAncestorWords = kMostRows / 64;
 
     Pass pass;
     std::vector<Segment> segments;
+    std::vector<int> segment_of;             // [rows]
+    std::vector<KvCache::Prefix> beginnings; // [segments], what each slot begins with
+    std::vector<Bundle> bundles;
+    std::vector<int> bundled; // rows, bundle after bundle
     std::vector<TokenId> tokens;
     std::vector<std::uint64_t> ancestors; // [rows][kAncestorWords], of Mask::by_parent; bits count within the segment
     int last_position = 0;
@@ -34,6 +45,7 @@ struct PassLayout {
 
   private:
     void add_row(int index, const ModelConfig& config, const KvCache& cache);
+    void bundle_segments(const KvCache& cache);
     void check_wishes(const ModelConfig& config) const;
     void trace_ancestors();
 };

@@ -2,11 +2,12 @@
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
 
-// Scores of one block of 16 keys for all queries.
-template <int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, int block) {
-    const float* all_keys = block * kLanes < a.n_prefix ? a.prefix_keys : a.keys;
+// Scores of one block of 16 keys for queries [query, query + kQueries).
+template <int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, int query, int block) {
+    const float* all_keys = block * kLanes < a.n_prefix ? a.prefix_keys : a.keys[query];
     const float* block_keys =
         all_keys + static_cast<std::size_t>(block) * static_cast<std::size_t>(a.head_dim) * kLanes;
+    float* scores = a.scratch + static_cast<std::size_t>(query) * a.scratch_stride + block * kLanes;
     for (int lane = 0; lane < kLanes; lane += kWidth) {
         const float* keys = block_keys + lane;
         Vec sums[kQueries] = {};
@@ -14,12 +15,11 @@ template <int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, i
             const Vec key = *reinterpret_cast<const Vec*>(keys + d * kLanes);
 #pragma GCC unroll 8
             for (int i = 0; i < kQueries; ++i)
-                sums[i] += splat(a.q[i][d]) * key;
+                sums[i] += splat(a.q[query + i][d]) * key;
         }
 #pragma GCC unroll 8
         for (int i = 0; i < kQueries; ++i)
-            *reinterpret_cast<Vec*>(a.scratch + static_cast<std::size_t>(i) * a.scratch_stride + block * kLanes +
-                                    lane) = sums[i] * a.scale;
+            *reinterpret_cast<Vec*>(scores + static_cast<std::size_t>(i) * a.scratch_stride + lane) = sums[i] * a.scale;
     }
 }
 
@@ -28,16 +28,33 @@ struct KeyRange {
     int begin = 0;
     int end = 0;
     int padded = 0;
+    int joint_end = 0; // up to here all queries read the same memory
 
-    // Where the stretch of values that holds j, in the prefix or behind it, ends.
+    // Where the stretch of joint values that holds j, in the prefix or behind it, ends.
     ALWAYS_INLINE int stretch_end(const AttentionArgs& a, int j) const {
-        return j < a.n_prefix && a.n_prefix < end ? a.n_prefix : end;
+        return j < a.n_prefix && a.n_prefix < joint_end ? a.n_prefix : joint_end;
     }
 };
 
-ALWAYS_INLINE const float* value_of(const AttentionArgs& a, int j) {
-    const float* values = j < a.n_prefix ? a.prefix_values : a.values;
+template <int kQueries> KeyRange range_of(const AttentionArgs& a) {
+    KeyRange keys = {a.first_key[0], 0, 0, 0};
+    for (int i = 0; i < kQueries; ++i) {
+        keys.begin = a.first_key[i] < keys.begin ? a.first_key[i] : keys.begin;
+        keys.end = a.n_keys[i] > keys.end ? a.n_keys[i] : keys.end;
+    }
+    keys.begin = keys.begin / kLanes * kLanes;
+    keys.padded = (keys.end + kLanes - 1) / kLanes * kLanes;
+    keys.joint_end = !a.apart ? keys.end : a.n_prefix > keys.begin ? a.n_prefix : keys.begin;
+    return keys;
+}
+
+ALWAYS_INLINE const float* value_of(const AttentionArgs& a, int query, int j) {
+    const float* values = j < a.n_prefix ? a.prefix_values : a.values[query];
     return values + static_cast<std::size_t>(j) * static_cast<std::size_t>(a.head_dim);
+}
+
+ALWAYS_INLINE const float* weights_of(const AttentionArgs& a, int query) {
+    return a.scratch + static_cast<std::size_t>(query) * a.scratch_stride;
 }
 
 ALWAYS_INLINE void add_bias(float* scores, const float* bias, const KeyRange& keys) {
@@ -55,8 +72,8 @@ float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
     for (int j = a.n_keys[query]; j < keys.padded; ++j)
         scores[j] = kMasked;
     if (a.mask[query]) {
-        for (int j = a.mask_begin; j < a.n_keys[query]; ++j) {
-            const int bit = j - a.mask_begin;
+        for (int j = a.mask_begin[query]; j < a.n_keys[query]; ++j) {
+            const int bit = j - a.mask_begin[query];
             if (!(a.mask[query][bit / 64] >> (bit % 64) & 1)) scores[j] = kMasked;
         }
     }
@@ -77,13 +94,31 @@ float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
     return 1.0f / sum_lanes(sum);
 }
 
+// What mix_columns has summed up so far goes on over the values that are a query's own.
+template <int kVectors> void mix_own(const AttentionArgs& a, int query, float scale, int first, int begin) {
+    Vec sums[kVectors];
+#pragma GCC unroll 4
+    for (int c = 0; c < kVectors; ++c)
+        sums[c] = *reinterpret_cast<const Vec*>(a.out[query] + first + c * kWidth);
+    const float* value = value_of(a, query, begin) + first;
+    for (int j = begin; j < a.n_keys[query]; ++j, value += a.head_dim) {
+        const Vec weight = splat(weights_of(a, query)[j]);
+#pragma GCC unroll 4
+        for (int c = 0; c < kVectors; ++c)
+            sums[c] += weight * *reinterpret_cast<const Vec*>(value + c * kWidth);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < kVectors; ++c)
+        *reinterpret_cast<Vec*>(a.out[query] + first + c * kWidth) = sums[c] * scale;
+}
+
 // Weighted sum of values over columns [first, first + kWidth * kVectors).
 template <int kQueries, int kVectors>
 ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int first, const KeyRange& keys) {
     Vec sums[kQueries][kVectors] = {};
-    for (int j = keys.begin; j < keys.end;) {
+    for (int j = keys.begin; j < keys.joint_end;) {
         const int end = keys.stretch_end(a, j);
-        const float* value = value_of(a, j) + first;
+        const float* value = value_of(a, 0, j) + first;
         for (; j < end; ++j, value += a.head_dim) {
             Vec v[kVectors];
 #pragma GCC unroll 4
@@ -91,8 +126,7 @@ ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int 
                 v[c] = *reinterpret_cast<const Vec*>(value + c * kWidth);
 #pragma GCC unroll 8
             for (int i = 0; i < kQueries; ++i) {
-                const Vec weight =
-                    splat(a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)]);
+                const Vec weight = splat(weights_of(a, i)[j]);
 #pragma GCC unroll 4
                 for (int c = 0; c < kVectors; ++c)
                     sums[i][c] += weight * v[c];
@@ -103,19 +137,23 @@ ALWAYS_INLINE void mix_columns(const AttentionArgs& a, const float* scales, int 
     for (int i = 0; i < kQueries; ++i)
 #pragma GCC unroll 4
         for (int c = 0; c < kVectors; ++c)
-            *reinterpret_cast<Vec*>(a.out[i] + first + c * kWidth) = sums[i][c] * scales[i];
+            *reinterpret_cast<Vec*>(a.out[i] + first + c * kWidth) = a.apart ? sums[i][c] : sums[i][c] * scales[i];
+    for (int i = 0; a.apart && i < kQueries; ++i)
+        mix_own<kVectors>(a, i, scales[i], first, keys.joint_end);
+}
+
+template <int kQueries> void score(const AttentionArgs& a, const KeyRange& keys) {
+    const int joint_blocks = (keys.joint_end + kLanes - 1) / kLanes;
+    for (int block = keys.begin / kLanes; block < joint_blocks; ++block)
+        score_block<kQueries>(a, 0, block);
+    for (int i = 0; a.apart && i < kQueries; ++i)
+        for (int block = joint_blocks; block * kLanes < a.n_keys[i]; ++block)
+            score_block<1>(a, i, block);
 }
 
 template <int kQueries> void attention_exact(const AttentionArgs& a) {
-    KeyRange keys = {a.first_key[0], 0, 0};
-    for (int i = 0; i < kQueries; ++i) {
-        keys.begin = a.first_key[i] < keys.begin ? a.first_key[i] : keys.begin;
-        keys.end = a.n_keys[i] > keys.end ? a.n_keys[i] : keys.end;
-    }
-    keys.begin = keys.begin / kLanes * kLanes;
-    keys.padded = (keys.end + kLanes - 1) / kLanes * kLanes;
-    for (int block = keys.begin / kLanes; block < keys.padded / kLanes; ++block)
-        score_block<kQueries>(a, block);
+    const KeyRange keys = range_of<kQueries>(a);
+    score<kQueries>(a, keys);
     float scales[kQueries];
     for (int i = 0; i < kQueries; ++i)
         scales[i] = soften(a, i, keys);
@@ -131,10 +169,8 @@ template <int kQueries> void attention_exact(const AttentionArgs& a) {
     for (; column < a.head_dim; ++column) {
         for (int i = 0; i < kQueries; ++i) {
             float sum = 0;
-            for (int j = keys.begin; j < keys.end; ++j)
-                sum = __builtin_fmaf(
-                    a.scratch[static_cast<std::size_t>(i) * a.scratch_stride + static_cast<std::size_t>(j)],
-                    value_of(a, j)[column], sum);
+            for (int j = keys.begin; j < a.n_keys[i]; ++j)
+                sum = __builtin_fmaf(weights_of(a, i)[j], value_of(a, i, j)[column], sum);
             a.out[i][column] = sum * scales[i];
         }
     }

@@ -58,24 +58,26 @@ struct LinearArgs {
 };
 
 // out[i][d] = sum over keys first_key[i] <= j < n_keys[i] of softmax_j(scale q[i] . key[j]) * value[j][d], keys in
-// order. With `mask` (by_parent), key j >= mask_begin counts for query i only where bit j - mask_begin of mask[i] is
-// set.
+// order. With `mask` (by_parent), key j >= mask_begin[i] counts for query i only where bit j - mask_begin[i] of
+// mask[i] is set. Queries of several sequences may go together where these begin with the same keys.
 struct AttentionArgs {
     const float* q[kMostQueries] = {}; // [head_dim] each
     float* out[kMostQueries] = {};     // [head_dim] each
     int first_key[kMostQueries] = {};  // of a sliding window; 0: all from the first
     int n_keys[kMostQueries] = {};
     const std::uint64_t* mask[kMostQueries] = {}; // nullptr: all of n_keys
-    int mask_begin = 0;
+    int mask_begin[kMostQueries] = {};
     int n_queries = 0;
     int head_dim = 0;
     float scale = 1;
     float soft_cap = 0; // a scaled score s becomes soft_cap tanh(s / soft_cap); 0: it stays
     // ALiBi: then the score of key j gains bias[i][j], [n_keys rounded up to 16]; nullptr: it stays.
     const float* bias[kMostQueries] = {};
-    const float* keys = nullptr;   // [n_keys / 16][head_dim][16]
-    const float* values = nullptr; // [n_keys][head_dim]
-    // The first n_prefix keys and values, a multiple of 16 and at most n_keys, lie here instead, in the same places.
+    const float* keys[kMostQueries] = {};   // [n_keys / 16][head_dim][16]
+    const float* values[kMostQueries] = {}; // [n_keys][head_dim]
+    bool apart = false;                     // they are not the same for all queries
+    // The first n_prefix keys and values of all queries, a multiple of 16 and at most n_keys, lie here instead, in the
+    // same places.
     const float* prefix_keys = nullptr;
     const float* prefix_values = nullptr;
     int n_prefix = 0;

@@ -379,9 +379,14 @@ struct Head {
     std::vector<float> values;   // [n_keys][head_dim]
     Buffer packed;               // [n_keys / 16][head_dim][16]
 
-    Head(int dim, int keys)
-        : head_dim(dim), n_keys(keys), key_rows(random_floats(static_cast<std::size_t>(dim * keys), 21)),
-          values(random_floats(static_cast<std::size_t>(dim * keys), 22)) {
+    // The first n_beginning keys and values are those of another, if there is one.
+    Head(int dim, int keys, unsigned seed = 21, const Head* beginning = nullptr, int n_beginning = 0)
+        : head_dim(dim), n_keys(keys), key_rows(random_floats(static_cast<std::size_t>(dim * keys), seed)),
+          values(random_floats(static_cast<std::size_t>(dim * keys), seed + 1)) {
+        if (beginning) {
+            std::copy_n(beginning->key_rows.begin(), n_beginning * dim, key_rows.begin());
+            std::copy_n(beginning->values.begin(), n_beginning * dim, values.begin());
+        }
         const auto d_count = static_cast<std::size_t>(dim), padded = static_cast<std::size_t>((keys + 15) / 16 * 16);
         packed = Buffer(padded * d_count * sizeof(float));
         std::fill_n(packed.as<float>(), padded * d_count, 1e9F);
@@ -424,23 +429,21 @@ std::vector<float> run_attention(const Kernels& table, const Head& head, const s
     args.n_queries = static_cast<int>(count);
     args.head_dim = head.head_dim;
     args.scale = 1.0F / std::sqrt(static_cast<float>(head.head_dim));
-    args.keys = head.packed.as<float>();
-    args.values = head.values.data();
     args.scratch = scratch.data();
     args.scratch_stride = stride;
     std::optional<SplitHead> split;
     if (n_prefix > 0) {
         split.emplace(head, n_prefix);
-        args.keys = split->keys.data();
-        args.values = split->values.data();
         args.prefix_keys = split->prefix_keys.data();
         args.prefix_values = split->prefix_values.data();
         args.n_prefix = n_prefix;
     }
-    args.mask_begin = mask_begin;
     args.soft_cap = soft_cap;
     for (std::size_t i = 0; i < count; ++i) {
         if (!queries[first + i].bias.empty()) args.bias[i] = queries[first + i].bias.data();
+        args.keys[i] = split ? split->keys.data() : head.packed.as<float>();
+        args.values[i] = split ? split->values.data() : head.values.data();
+        args.mask_begin[i] = mask_begin;
         args.q[i] = q.data() + (first + i) * dim;
         args.out[i] = out.data() + i * dim;
         args.n_keys[i] = queries[first + i].n_keys;
@@ -542,6 +545,68 @@ TEST_P(KernelTable, AttentionCapsScoresAndThenAddsEachKeysBias) {
                     check_attention(table(), 40, keys, masked, soft_cap, biased);
                     if (HasFatalFailure()) return;
                 }
+}
+
+// Queries of three sequences that begin alike, in one call, against each alone.
+void check_attention_apart(const Kernels& table, int dim, int n_prefix, int count) {
+    const Head longest(dim, n_prefix + 20);
+    const Head heads[] = {Head(dim, n_prefix + 1, 31, &longest, n_prefix),
+                          Head(dim, n_prefix + 7, 33, &longest, n_prefix),
+                          Head(dim, n_prefix + 20, 35, &longest, n_prefix)};
+    const SplitHead split[] = {SplitHead(heads[0], n_prefix), SplitHead(heads[1], n_prefix),
+                               SplitHead(heads[2], n_prefix)};
+    const auto width = static_cast<std::size_t>(dim), stride = static_cast<std::size_t>(n_prefix + 32);
+    const std::vector<float> q = random_floats(static_cast<std::size_t>(count) * width, 37, 2.0F),
+                             bias = random_floats(stride, 38);
+    const std::uint64_t mask = 0b101;
+    std::vector<float> out(q.size()), alone(q.size()),
+        scratch(kMostQueries * stride, std::numeric_limits<float>::quiet_NaN());
+    AttentionArgs args;
+    args.head_dim = dim;
+    args.scale = 0.3F;
+    args.scratch_stride = stride;
+    args.scratch = scratch.data();
+    AttentionArgs together = args;
+    together.apart = count > 1;
+    together.n_queries = count;
+    together.n_prefix = n_prefix;
+    together.prefix_keys = split[1].prefix_keys.data();
+    together.prefix_values = split[1].prefix_values.data();
+    const auto fill = [&](AttentionArgs& to, std::size_t at, std::size_t query, const Head& head) {
+        to.q[at] = q.data() + query * width;
+        to.n_keys[at] = head.n_keys;
+        if (count == 5) to.first_key[at] = std::min(n_prefix, 10 + static_cast<int>(query) * 9);
+        if (count % 2 == 0 && head.n_keys > n_prefix + 3) {
+            to.mask[at] = &mask;
+            to.mask_begin[at] = head.n_keys - 3;
+        }
+        if (count == 3) to.bias[at] = bias.data();
+    };
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+        fill(together, i, i, heads[i % 3]);
+        together.out[i] = out.data() + i * width;
+        together.keys[i] = split[i % 3].keys.data();
+        together.values[i] = split[i % 3].values.data();
+        AttentionArgs one = args;
+        fill(one, 0, i, heads[i % 3]);
+        one.n_queries = 1;
+        one.out[0] = alone.data() + i * width;
+        one.keys[0] = heads[i % 3].packed.as<float>();
+        one.values[0] = heads[i % 3].values.data();
+        table.attention(one);
+    }
+    table.attention(together);
+    ASSERT_TRUE(same_bits(out.data(), alone.data(), out.size()))
+        << count << " queries of " << dim << " behind " << n_prefix << " keys";
+}
+
+TEST_P(KernelTable, AttentionGivesQueriesOfSequencesThatBeginAlikeTheBitsOfEachAlone) {
+    for (const int dim : {2, 8, 20, 40, 64, 80, 128})
+        for (const int n_prefix : {16, 48, 240})
+            for (int count = 1; count <= kMostQueries; ++count) {
+                check_attention_apart(table(), dim, n_prefix, count);
+                if (HasFatalFailure()) return;
+            }
 }
 
 TEST_P(KernelTable, AttentionGivesTheSameBitsWhereverTheFirstKeysLie) {
