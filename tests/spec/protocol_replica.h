@@ -64,11 +64,13 @@ class Fleet {
     };
     Target& target(int rank, int size) { return *targets_[static_cast<std::size_t>(size * (size - 1) / 2 + rank)]; }
 
-    EveryDrafter drafters(const dist::Clock& clock) {
+    DrafterSources drafting(const dist::Clock& clock) {
         spec::DraftLimits limits{kVocab, {}};
         for (const std::int64_t token : eos_tokens())
             limits.eos_tokens.push_back(static_cast<TokenId>(token));
-        return EveryDrafter({limits, clock, &draft.decoder, nullptr, *table_, nullptr});
+        for (int slot = spec::AheadOptions::kMostOutcomes; slot >= 0; --slot) // what a rank that died has left
+            draft.decoder.cache().truncate(slot, 0);
+        return {limits, clock, &draft.decoder, nullptr, *table_, nullptr};
     }
     // The checkpoint's own, and one that the golden texts come to.
     std::vector<std::int64_t> eos_tokens() const { return {0, texts_[0][10]}; }
@@ -82,13 +84,26 @@ class Fleet {
   private:
     static TestModelOptions draft_options() {
         TestModelOptions options;
-        options.decoder.n_slots = kMostSlotsOfSchedules;
+        options.decoder.n_slots = 1 + spec::AheadOptions::kMostOutcomes;
         return options;
     }
 
     std::vector<std::vector<TokenId>> texts_;
     std::optional<spec::TokenTable> table_;
     std::vector<std::unique_ptr<Target>> targets_;
+};
+
+// The drafter of a schedule and what it stands on.
+struct Drafting {
+    Drafting(Fleet& fleet, const Schedule& schedule, const dist::Clock& clock)
+        : model(fleet.draft.decoder), every(fleet.drafting(clock)) {
+        drafter = schedule.drafter == kAheadInTime
+                      ? spec::make_ahead_drafter(model, {}, fleet.drafting(clock).limits, clock)
+                      : every.make_batch(schedule.drafter, rule_with(spec::StopRuleKind::constant, 3), schedule.slots);
+    }
+    spec::LocalDraftModel model;
+    EveryDrafter every;
+    std::unique_ptr<spec::BatchDrafter> drafter;
 };
 
 struct RankEnd {
@@ -197,6 +212,7 @@ class Replica::SlowDrafter final : public spec::BatchDrafter {
     std::size_t weight_bytes() const override { return inner_.weight_bytes(); }
     void begin_sequence(int slot, const spec::Request& request) override { inner_.begin_sequence(slot, request); }
     void prefill(int slot, std::span<const TokenId> prompt) override { inner_.prefill(slot, prompt); }
+    void end_sequence(int slot) override { inner_.end_sequence(slot); }
     void draft(std::span<const spec::DraftTask> tasks) override {
         replica_.step_of_coordinator();
         inner_.draft(tasks);
@@ -298,12 +314,10 @@ inline spec::RunEnd Replica::serve(int rank) {
         for (int slot = 0; slot < kMostSlotsOfSchedules; ++slot)
             parts.target->cache().truncate(slot, 0);
     }
-    EveryDrafter every = fleet_.drafters(clock_);
-    std::unique_ptr<spec::BatchDrafter> drafter;
-    if (coordinates && !schedule_.drafter.empty())
-        drafter = every.make_batch(schedule_.drafter, rule_with(spec::StopRuleKind::constant, 3), schedule_.slots);
+    std::optional<Drafting> drafting;
+    if (coordinates && !schedule_.drafter.empty()) drafting.emplace(fleet_, schedule_, clock_);
     std::optional<SlowDrafter> slow_drafter;
-    if (drafter) slow_drafter.emplace(*this, *drafter);
+    if (drafting) slow_drafter.emplace(*this, *drafting->drafter);
     Steps steps(*this, rank);
     parts.layout = &layout;
     parts.replica = &replica;

@@ -22,6 +22,9 @@ struct RaisedSignal {
     int call = 0;
 };
 
+// The model that drafts ahead until the scores have come; "model ahead" does so for a fixed number of passes.
+constexpr const char* kAheadInTime = "model ahead in time";
+
 struct Schedule {
     std::uint64_t seed = 0;
     int ranks = 1;
@@ -106,6 +109,10 @@ inline Schedule draw_schedule(std::uint64_t seed, std::size_t n_templates) {
     schedule.acceptance = dice.one_of(std::vector{spec::Acceptance::gumbel, spec::Acceptance::gumbel,
                                                   spec::Acceptance::rejection, spec::Acceptance::block});
     schedule.drafter = dice.one_of(drafters);
+    if (schedule.placement == dist::DraftPlacement::dedicated && dice.chance(0.7)) {
+        schedule.slots = 1;
+        schedule.drafter = dice.chance(0.5) ? "model ahead" : kAheadInTime;
+    }
     schedule.rule = dice.one_of(rules);
     const int n_requests = dice.chance(0.05) ? 0 : dice.between(1, schedule.slots > 1 ? 6 : 3);
     for (int i = 0; i < n_requests; ++i)

@@ -107,9 +107,10 @@ const spec::Completion* Simulation::reference(const Schedule& schedule, std::siz
     if (is_sampled && schedule.acceptance != spec::Acceptance::gumbel) {
         if (schedule.rule.kind == spec::StopRuleKind::expected_gain) return nullptr;
         calm.rule = schedule.rule;
-        calm.drafter = schedule.drafter;
+        const bool is_ahead = schedule.drafter.starts_with("model ahead"); // says what it would say without
+        calm.drafter = is_ahead ? "model" : schedule.drafter;
         calm.is_plain = schedule.is_plain;
-        key += " " + to_string(schedule.acceptance) + " " + schedule.drafter + " " + describe(schedule.rule);
+        key += " " + to_string(schedule.acceptance) + " " + calm.drafter + " " + describe(schedule.rule);
     }
     return &completion_of(calm, key);
 }
