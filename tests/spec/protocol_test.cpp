@@ -67,6 +67,12 @@ std::vector<Request> make_templates() {
 
 // ---- schedules, run and judged ----
 
+std::string shown(const RankEnd& end) {
+    const char* const names[] = {"finished", "interrupted", "failed", "died", "hung"};
+    return std::string(names[static_cast<int>(end.how)]) + (end.message.empty() ? "" : " at " + end.step) +
+           (end.message.empty() ? "" : ": " + end.message);
+}
+
 class Simulation {
   public:
     Outcome run(const Schedule& schedule);
@@ -119,7 +125,8 @@ const spec::Completion& Simulation::completion_of(const Schedule& schedule, cons
     if (const auto known = references_.find(key); known != references_.end()) return known->second;
     Outcome outcome = run_requests(schedule);
     EXPECT_TRUE(outcome.violations.empty()) << describe(schedule) << ": " << outcome.violations.front();
-    if (outcome.served != 1) throw std::logic_error("no reference for " + describe(schedule));
+    if (outcome.served != 1)
+        throw std::logic_error("no reference by " + describe(schedule) + ": " + shown(outcome.ends[0]));
     return references_[key] = std::move(outcome.taken[0].completion);
 }
 
@@ -159,12 +166,6 @@ void Simulation::judge_texts(const Schedule& schedule, Outcome& outcome) {
         if (want && !is_same(got, *want))
             complain("has the text" + shown(got.tokens) + ", not" + shown(want->tokens) + " " + got.failure);
     }
-}
-
-std::string shown(const RankEnd& end) {
-    const char* const names[] = {"finished", "interrupted", "failed", "died", "hung"};
-    return std::string(names[static_cast<int>(end.how)]) + (end.message.empty() ? "" : " at " + end.step) +
-           (end.message.empty() ? "" : ": " + end.message);
 }
 
 // Whether some rank did not come to an orderly end.
@@ -226,6 +227,7 @@ Outcome Simulation::run(const Schedule& schedule) {
 struct Tally {
     int schedules = 0, struck = 0, misled = 0, failed = 0, interrupted = 0, served = 0;
     std::uint64_t rounds = 0, accepted = 0;
+    std::int64_t ahead = 0; // rounds whose draft had been prepared
     std::map<FaultKind, int> by_fault;
 };
 
@@ -239,6 +241,8 @@ void count(const Schedule& schedule, const Outcome& outcome, Tally& tally) {
     tally.served += static_cast<int>(outcome.served);
     tally.rounds += outcome.rounds;
     tally.accepted += outcome.accepted;
+    for (const Taken& taken : outcome.taken)
+        tally.ahead += taken.completion.stats.ahead.hits;
 }
 
 // Runs the seeds; how many failed, of which the first few are shown.
@@ -262,12 +266,14 @@ constexpr std::uint64_t kSchedules = 10'000;
 TEST(Protocol, HoldsOverTenThousandSchedules) {
     const Tally tally = sweep(1, kSchedules);
     std::cout << tally.schedules << " schedules: " << tally.rounds << " rounds, " << tally.accepted
-              << " drafted tokens stood, " << tally.served << " texts, " << tally.interrupted << " interrupted, "
-              << tally.failed << " failed, " << tally.misled << " ranks misled; faults";
+              << " drafted tokens stood, " << tally.ahead << " rounds foreseen, " << tally.served << " texts, "
+              << tally.interrupted << " interrupted, " << tally.failed << " failed, " << tally.misled
+              << " ranks misled; faults";
     for (const auto& [kind, times] : tally.by_fault)
         std::cout << " " << describe({.kind = kind}).substr(0, describe({.kind = kind}).find(',')) << " " << times;
     std::cout << "\n";
     EXPECT_EQ(tally.by_fault.size(), 10U) << "every kind of fault has struck";
+    EXPECT_GT(tally.ahead, 0);
 }
 
 TEST(Protocol, ASeedIsASchedule) {
