@@ -46,7 +46,7 @@ def simulated(options):
     print("t_target  temperature  outcomes  hit rate  k ahead  k not ahead  ahead / not ahead")
     for t_target in (10, 20):
         results = compare(options, ["--oversubscribe", "--bind-to", "none"], "--rules", lengths, "--draft-ahead",
-                          "0,8,16", "--draft-ahead-passes", t_target, "--acceptances", "gumbel", "--costs",
+                          "0,8,16,32", "--draft-ahead-passes", t_target, "--acceptances", "gumbel", "--costs",
                           options.costs)
         for temperature, settings in results:
             best = {}
@@ -57,7 +57,7 @@ def simulated(options):
                 speed = setting["new_tokens"] / time
                 if outcomes not in best or speed > best[outcomes][0]:
                     best[outcomes] = (speed, k, setting.get("ahead", {}).get("hit_rate", 0))
-            for outcomes in (8, 16):
+            for outcomes in (8, 16, 32):
                 speed, k, hit_rate = best[outcomes]
                 print(f"{t_target:8}  {temperature:11}  {outcomes:8}  {hit_rate:8.3f}  {k:7}  {best[0][1]:11}  "
                       f"{speed / best[0][0]:17.3f}")

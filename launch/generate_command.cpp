@@ -54,6 +54,7 @@ RunSummary summary_of(const GenerateOptions& options, const ModelPair& models, c
     summary.resumed = desk.resumed();
     summary.interrupted = desk.was_interrupted();
     summary.resumable = !options.prompt && options.output != "-";
+    summary.batch_size = models.batch_size;
     summary.ranks = models.layout.world_size;
     summary.threads = models.team->size();
     summary.speculation = options.speculation;

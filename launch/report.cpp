@@ -30,6 +30,13 @@ void write_to_stderr(const std::string& text) {
     }
 }
 
+// "batch      16 sequences at once, together 1600.0 new tokens a second".
+std::string format_batch(const RunSummary& summary) {
+    if (summary.batch_size < 2 || summary.wall_seconds <= 0) return "";
+    return format("  batch      %d sequences at once, together %.1f new tokens a second\n", summary.batch_size,
+                  static_cast<double>(summary.stats.new_tokens) / summary.wall_seconds);
+}
+
 // "replicas   2, together 812.0 new tokens a second; busy 99 %, 97 % of the time".
 std::string format_replicas(const RunSummary& summary) {
     const std::vector<double>& busy = summary.replicas_busy_seconds;
@@ -161,9 +168,11 @@ std::string format_summary(const RunSummary& summary) {
     if (stats.new_tokens == 0) return text;
     const double ms = stats.ms_per_token();
     text += "  tokens     " + count(stats.prompt_tokens) + " prompt, " + count(stats.new_tokens) + " new; " +
-            format("%.3f ms a new token (%.1f a second), prefill %.3f s\n", ms, ms > 0 ? 1000 / ms : 0,
-                   stats.seconds.prefill);
-    text += format_replicas(summary);
+            (summary.batch_size > 1
+                 ? format("%.3f ms a new token of a sequence, prefill %.3f s\n", ms, stats.seconds.prefill)
+                 : format("%.3f ms a new token (%.1f a second), prefill %.3f s\n", ms, ms > 0 ? 1000 / ms : 0,
+                          stats.seconds.prefill));
+    text += format_batch(summary) + format_replicas(summary);
     if (!summary.speculation.drafter.kinds.empty()) text += format_speculation(summary);
     text += "  passes     " + count(stats.target_passes) + " target, " + count(stats.draft_passes) + " draft; " +
             format("%.2f tokens a target pass\n", stats.tokens_per_target_pass());

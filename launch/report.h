@@ -31,6 +31,7 @@ struct RunSummary : Tally {                    // of all replicas
     std::int64_t resumed = 0;                  // lines that an earlier run had served
     std::vector<double> replicas_busy_seconds; // of each; empty: there is one
     double wall_seconds = 0;
+    int batch_size = 1;
     int ranks = 1;
     int threads = 1;
     std::string slowest_rank; // and how long the others waited for it; empty: nobody to speak of

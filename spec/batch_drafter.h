@@ -52,7 +52,7 @@ std::unique_ptr<BatchDrafter> make_shared_passes_drafter(DraftModel& model, int 
                                                          const dist::Clock& clock);
 
 struct AheadOptions {
-    static constexpr int kMostOutcomes = 16;
+    static constexpr int kMostOutcomes = 32;
     int outcomes = 0; // prepared a round, 1 to kMostOutcomes; 0: as many as the target's passes leave time for
     int passes = 0;   // exactly so many hidden passes a round, however long the target takes: to study; 0: as they fit
 };

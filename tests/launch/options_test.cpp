@@ -115,7 +115,7 @@ TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {
     EXPECT_EQ(refusal_of({"--draft-placement", "dedicated", "--batch-size", "2", "--draft-ahead", "4"}), needs);
     EXPECT_EQ(refusal_of({"--draft-placement", "dedicated", "--draft-ahead", "0", "--draft-ahead-passes", "3"}),
               "--draft-ahead-passes has no effect with --draft-ahead 0");
-    expect_refused({"--draft-placement", "dedicated", "--draft-ahead", "17"}, "--draft-ahead ");
+    expect_refused({"--draft-placement", "dedicated", "--draft-ahead", "33"}, "--draft-ahead ");
 }
 
 TEST(Options, ValuesOfLaterOptionsThatThisVersionHonoursAreTaken) {
