@@ -100,7 +100,7 @@ class Hosts:
         return ["nsenter", "--target", str(self.pids[first]), "--net", "--uts", "--ipc", "--mount",
                 "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--host", hosts,
                 "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", self.agent, "--mca", "mpi_yield_when_idle", "1",
-                "-n", str(sum(places.values())), *command]
+                "--mca", "orte_tmpdir_base", self.directory, "-n", str(sum(places.values())), *command]
 
     def mpirun(self, places, *command):
         """Code and output of a command on the ranks of places."""
