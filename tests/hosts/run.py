@@ -22,6 +22,8 @@ HOSTS = ("alpha", "beta", "gamma", "delta")
 UNSHARE = ("unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 COMPARED = ("id", "text", "token_ids", "finish_reason")
 GREEDY = ("--max-new-tokens", "48")
+DRAFTS_APART = (*GREEDY, "--draft-placement", "dedicated")
+REPLICAS = (*GREEDY, "--replicas", "2")
 NOISY = (*GREEDY, "--temperature", "0.8", "--acceptance", "gumbel", "--seed", "3")
 
 AGENT = """#!/bin/sh
@@ -219,6 +221,8 @@ def cases(checks):
         ("4 ranks on 2 hosts, greedy", lambda: checks.require_same_text(two_each, GREEDY)),
         ("4 ranks on 2 hosts, gumbel", lambda: checks.require_same_text(two_each, NOISY)),
         ("4 ranks on 4 hosts, greedy", lambda: checks.require_same_text(four, GREEDY)),
+        ("a drafter on its own host", lambda: checks.require_same_text({"alpha": 1, "beta": 2}, DRAFTS_APART)),
+        ("a replica on each of 2 hosts", lambda: checks.require_same_text(two_each, REPLICAS)),
         ("a host unplugged", lambda: checks.require_end_when_unplugged(two, 5)),
     ]
 
