@@ -18,15 +18,16 @@ namespace entrodraft::launch {
 
 namespace {
 
-// How long MPI may take to start: as long as the ranks may wait for each other, whose option is yet to be read.
+// How long MPI may take to start: a little longer than the ranks may wait for each other, whose option is yet to be
+// read.
 double start_seconds(const Arguments& arguments) {
-    constexpr double kOtherwise = 300;
+    constexpr double kOtherwise = 300, kMore = 5;
     const std::string option = "--collective-timeout";
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         std::string value;
         if (arguments[i].rfind(option + "=", 0) == 0) value = arguments[i].substr(option.size() + 1);
         if (arguments[i] == option && i + 1 < arguments.size()) value = arguments[i + 1];
-        if (const double seconds = std::atof(value.c_str()); seconds > 0) return seconds;
+        if (const double seconds = std::atof(value.c_str()); seconds > 0) return seconds + kMore;
     }
     return kOtherwise;
 }
