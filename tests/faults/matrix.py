@@ -138,7 +138,7 @@ class Bench:
         arguments = ["generate", "--target", target, "--draft", os.path.join(GOLDEN, self.models(case.ranks)[1]),
                      "--input", self.input, "--output", output, "--max-new-tokens", str(NEW_TOKENS), "--ignore-eos",
                      "--stop-rule", "constant", "--num-draft-tokens", "2", "--threads", "1", "--collective-timeout",
-                     str(TIMEOUT)]
+                     str(60 if case.kind in ("slow", "none") else TIMEOUT)]
         if case.placement != "colocated":
             arguments += ["--draft-placement", case.placement]
         return arguments
@@ -246,7 +246,7 @@ def run(bench, case):
         if case.message() and not re.search(case.message(), stderr):
             problems.append("no message like %s" % case.message())
         own = [line for line in stderr.splitlines() if line.startswith("entrodraft: ")]
-        if len(own) > 1:
+        if len(own) > 1 and case.point not in ("init", "start"):  # before ranks can see each other
             problems.append("%d messages" % len(own))
         left = remaining(bench)
         if left:
