@@ -128,22 +128,22 @@ std::string RankBoard::what_is_known_of(int world_rank) const {
     // Whoever waits is not to blame; the one at the end of the chain is. A circle has at most all of them.
     for (std::size_t hops = 0; hops <= members_.size(); ++hops) {
         const Place* place = place_of(world_rank);
-        text += name_of(world_rank);
-        if (!place) return text + " is on another host, where this rank cannot see it";
-        if (place->beaten.load() == 0) return text + " has not come so far as to be seen";
+        text += name_of(world_rank) + (hops == 0 ? " " : ", which ");
+        if (!place) return text + "is on another host, where this rank cannot see it";
+        if (place->beaten.load() == 0) return text + "has not come so far as to be seen";
         const double silent = static_cast<double>(now() - place->beaten.load()) * 1e-9;
         const double still = static_cast<double>(now() - place->moved.load()) * 1e-9;
         if (silent > kSilentSeconds)
-            return text + " has not moved since " + place->text() + ", and given no sign of life for " +
+            return text + "has not moved since " + place->text() + ", and given no sign of life for " +
                    text_of(silent) + ": stopped or dead";
         const int awaited = place->waits_for.load();
-        if (awaited == 0) return text + " is alive but still in " + place->text() + ", for " + text_of(still);
-        if (awaited == kEverybody) return text + " waits for others too, in " + place->text();
-        if (awaited - 1 == world_rank_) return text + " waits for this rank, in " + place->text();
-        text += " waits in " + place->text() + " for ";
+        if (awaited == 0) return text + "is alive but still in " + place->text() + ", for " + text_of(still);
+        if (awaited == kEverybody) return text + "waits for others too, in " + place->text();
+        if (awaited - 1 == world_rank_) return text + "waits for this rank, in " + place->text();
+        text += "waits in " + place->text() + " for ";
         world_rank = awaited - 1;
     }
-    return text + "..: all of them wait for each other";
+    return text + ".., and all of them wait for each other";
 }
 
 bool RankBoard::claim_failure(int exit_code) {

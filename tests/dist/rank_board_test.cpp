@@ -82,8 +82,9 @@ TEST(RankBoard, BlamesTheEndOfAChainOfWaitingRanks) {
     host.boards[1]->begin_wait(2);
     EXPECT_TRUE(host.boards[0]->waits(1));
     const std::string chain = host.boards[0]->what_is_known_of(1);
-    EXPECT_TRUE(contains(chain, "rank 1 (host n1) waits in round 4, score for rank 2 (host n1) is alive but still in "
-                                "round 4, draft"))
+    EXPECT_TRUE(contains(chain,
+                         "rank 1 (host n1) waits in round 4, score for rank 2 (host n1), which is alive but still in "
+                         "round 4, draft"))
         << chain;
     host.boards[1]->end_wait();
     EXPECT_FALSE(host.boards[0]->waits(1));
