@@ -5,6 +5,7 @@
 #include "entrodraft/launch/cores.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/launch_check.h"
+#include "entrodraft/launch/memory_plan.h"
 #include "entrodraft/launch/model_directory.h"
 #include "entrodraft/launch/pairing.h"
 #include "entrodraft/launch/phase.h"
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <sstream>
 #include <stdexcept>
+#include <vector>
 
 namespace entrodraft::launch {
 
@@ -55,6 +57,21 @@ void require_one_vocabulary(const OpenedModel& target, const OpenedModel& draft)
     };
     if (const auto why = why_no_pair(vocabulary("--target", target), vocabulary("--draft", draft)))
         throw BadOption(*why);
+}
+
+// What this rank holds of them. Places where a draft goes on ahead take no more than a block or two of their own.
+std::vector<HeldModel> held_models(const OpenedModel& target, const std::vector<OpenedModel>& drafts,
+                                   const ModelOptions& options, const dist::RankLayout& layout) {
+    std::vector<HeldModel> held;
+    if (layout.holds_target())
+        held.push_back(
+            {&target.config, options.dtype.value_or(target.config.stored_type), layout.tp_size, layout.tp_rank});
+    const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
+    for (const OpenedModel& draft : drafts)
+        if (layout.owns_draft())
+            held.push_back({&draft.config, options.draft_dtype.value_or(draft.config.stored_type),
+                            is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0});
+    return held;
 }
 
 // Says which option to change when there are more ranks than heads.
@@ -145,6 +162,10 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->draft_type =
         drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded && !drafts.empty();
+    const int context = options.max_context > 0 ? std::min(options.max_context, target.config.max_positions)
+                                                : target.config.max_positions;
+    require_memory(session, timeout, held_models(target, drafts, options, layout), threads,
+                   {placement.batch_size, context});
     in_agreement(session, timeout, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
         const auto load = [&](const OpenedModel& opened, const char* what, model::WeightType type, int n_slots,
@@ -153,6 +174,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
             model::DecoderOptions decoder;
             decoder.timeout_seconds = timeout;
             decoder.weight_type = type;
+            decoder.capacity = std::min(context, opened.config.max_positions);
             decoder.n_slots = n_slots;
             decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
             return model::Decoder::load(*opened.checkpoint, opened.config, decoder, ranks, *pair->team);
@@ -168,6 +190,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                 std::make_unique<spec::ShardedDraftModel>(pair->drafts.front(), *pair->replica, timeout);
         pair->tokenizer = std::move(target.tokenizer);
         pair->target_config = target.config;
+        pair->target_config.max_positions = context;
         pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / layout.tp_size;
         if (pair->target) pair->target_pass_bytes = static_cast<double>(pair->target->weight_bytes());
     });

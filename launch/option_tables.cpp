@@ -42,6 +42,7 @@ const OptionGroup kRanks = {
      {"draft-ahead-passes", "N", "of the draft, exactly, however long the target takes: to study [as many as fit]"},
      {"replicas", "R", "groups of ranks that share the prompts [1]"},
      {"batch-size", "N", "sequences decoded together [1]"},
+     {"max-context", "N", "positions kept for a sequence, prompt and text [all that the target has]"},
      {"collective-timeout", "SECONDS", "how long a rank waits for the others before the job ends [300]"}}};
 
 const OptionGroup kText = {"Text",
@@ -114,6 +115,7 @@ const OptionGroup kBenchModels = {
      {"draft-dtype", "TYPE", "[as --dtype]"},
      {"draft-placement", "WHERE", "colocated, dedicated, sharded [colocated]"},
      {"threads", "N", "threads of each rank [cores / local ranks]"},
+     {"max-context", "N", "positions kept for a sequence [all that the target has]"},
      {"collective-timeout", "SECONDS", "[300]"}}};
 
 } // namespace

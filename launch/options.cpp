@@ -82,6 +82,7 @@ ModelOptions model_options(const ParsedOptions& given) {
     models.dtype = weight_type(given, "dtype", std::nullopt);
     models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
     models.threads = given.integer("threads", 0, 1, 1024);
+    models.max_context = given.integer("max-context", 0, 2, INT_MAX);
     models.quiet = given.on("quiet");
     models.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
     return models;

@@ -33,7 +33,8 @@ struct ModelOptions {
     std::vector<std::string> drafts;        // directories, the largest first; several: a cascade
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
-    int threads = 0; // 0: cores / local ranks
+    int threads = 0;     // 0: cores / local ranks
+    int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = 300;
     ChatTemplateOptions chat_template;
     bool quiet = false; // no bar while weights are read

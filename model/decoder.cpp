@@ -129,7 +129,9 @@ Decoder Decoder::load(const Checkpoint& checkpoint, const ModelConfig& config, c
     check_shapes(config, checkpoint);
     DecoderOptions filled = options;
     if (filled.capacity == 0) filled.capacity = config.max_positions;
-    return Decoder(std::make_unique<Impl>(checkpoint, config, filled, tp, team));
+    auto impl = std::make_unique<Impl>(checkpoint, config, filled, tp, team);
+    impl->config.max_positions = std::min(config.max_positions, filled.capacity); // for those who ask for the context
+    return Decoder(std::move(impl));
 }
 
 const ModelConfig& Decoder::config() const {

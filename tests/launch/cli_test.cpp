@@ -117,6 +117,21 @@ TEST(Cli, BadCheckpointsAreNamed) {
     }
 }
 
+TEST(Cli, MemoryIsPlannedBeforeWeightsAreRead) {
+    const ModelCopy endless(kTarget);
+    endless.set_in_config("max_position_embeddings", 1 << 29);
+    const Strings arguments = {"generate",         "--target", endless.path(), "--prompt",    "The ferry",
+                               "--max-new-tokens", "500",      "--quiet",      "--ignore-eos"};
+    expect_refusal(run(arguments), 2,
+                   {"not enough memory", "KV cache of 1 sequence of 536,870,912 positions", "--max-context"});
+    const Ended bounded = run(arguments + Strings{"--max-context", "32"});
+    EXPECT_EQ(bounded.code, 0) << bounded.err;
+    EXPECT_EQ(bounded.out, run({"generate", "--target", kTarget, "--prompt", "The ferry", "--max-new-tokens", "500",
+                                "--quiet", "--ignore-eos", "--max-context", "32"})
+                               .out);
+    EXPECT_LT(bounded.out.size(), 300u);
+}
+
 TEST(Cli, DifferentVocabulariesAreRefusedNamingBothDirectories) {
     const ModelCopy draft(kDraft);
     Json tokenizer = Json::parse(std::ifstream(draft.file("tokenizer.json")));
