@@ -99,7 +99,7 @@ def kill_until_done(command, whole, seconds, output, rng):
     """Deaths it took."""
     for deaths in range(MOST_DEATHS):
         # Late enough, in the end, for some run to come through.
-        deadly_after = rng.uniform(0.2, 1.2) * seconds * (1 + deaths / 8)
+        deadly_after = rng.uniform(0.1, 0.9) * seconds * (1 + deaths / 6)
         resumed = command + (["--resume"] if os.path.exists(output) else [])
         code, messages = run_once(resumed, deadly_after, rng)
         lines, torn = lines_of(output) if os.path.exists(output) else ([], False)
