@@ -6,6 +6,8 @@
 #include "protocol_schedule.h"
 #include "protocol_watch.h"
 
+#include "entrodraft/spec/sharded_draft_model.h"
+
 #include <exception>
 
 namespace entrodraft {
@@ -44,25 +46,30 @@ class Fleet {
             texts_.push_back(golden_expectations("llama-draft").at(i).at("greedy").get<std::vector<TokenId>>());
         table_.emplace(table_of(kVocab, texts_));
         for (int size = 1; size <= kMostRanks; ++size)
-            for (int rank = 0; rank < size; ++rank)
-                targets_.push_back(std::make_unique<Target>(rank, size, eos_tokens()));
+            for (int rank = 0; rank < size; ++rank) {
+                targets_.push_back(std::make_unique<Shard>(rank, size, eos_tokens(), model::WeightType::float32));
+                drafts_.push_back(std::make_unique<Shard>(rank, size, eos_tokens(), model::WeightType::int8));
+            }
     }
 
-    struct Target {
-        Target(int rank, int size, const std::vector<std::int64_t>& eos)
-            : socket(rank, size), model(golden_directory("llama-draft"), options(socket, eos)) {}
-        static TestModelOptions options(Socket& socket, const std::vector<std::int64_t>& eos) {
+    // A rank's part of a model. In whole numbers of 8 bits it is the draft of that target.
+    struct Shard {
+        Shard(int rank, int size, const std::vector<std::int64_t>& eos, model::WeightType type)
+            : socket(rank, size), model(golden_directory("llama-draft"), options(socket, eos, type)) {}
+        static TestModelOptions options(Socket& socket, const std::vector<std::int64_t>& eos, model::WeightType type) {
             TestModelOptions options;
             options.eos_token_ids = eos;
             options.tp = &socket;
             options.decoder.timeout_seconds = kTimeoutSeconds;
             options.decoder.n_slots = kMostSlotsOfSchedules;
+            options.decoder.weight_type = type;
             return options;
         }
         Socket socket;
         TestModel model;
     };
-    Target& target(int rank, int size) { return *targets_[static_cast<std::size_t>(size * (size - 1) / 2 + rank)]; }
+    Shard& draft_shard(int rank, int size) { return *drafts_[static_cast<std::size_t>(size * (size - 1) / 2 + rank)]; }
+    Shard& target(int rank, int size) { return *targets_[static_cast<std::size_t>(size * (size - 1) / 2 + rank)]; }
 
     DrafterSources drafting(const dist::Clock& clock) {
         spec::DraftLimits limits{kVocab, {}};
@@ -90,16 +97,20 @@ class Fleet {
 
     std::vector<std::vector<TokenId>> texts_;
     std::optional<spec::TokenTable> table_;
-    std::vector<std::unique_ptr<Target>> targets_;
+    std::vector<std::unique_ptr<Shard>> targets_, drafts_; // by size of the group, then by rank
 };
 
-// The drafter of a schedule and what it stands on.
+// The drafter of a schedule and what it stands on. `sharded`: the model, where it is cut over the ranks.
 struct Drafting {
-    Drafting(Fleet& fleet, const Schedule& schedule, const dist::Clock& clock)
+    Drafting(Fleet& fleet, const Schedule& schedule, const dist::Clock& clock, spec::ShardedDraftModel* sharded)
         : model(fleet.draft.decoder), every(fleet.drafting(clock)) {
-        drafter = schedule.drafter == kAheadInTime
-                      ? spec::make_ahead_drafter(model, {}, fleet.drafting(clock).limits, clock)
-                      : every.make_batch(schedule.drafter, rule_with(spec::StopRuleKind::constant, 3), schedule.slots);
+        const spec::DraftLimits limits = fleet.drafting(clock).limits;
+        if (sharded)
+            drafter = spec::make_shared_passes_drafter(*sharded, schedule.slots, limits, clock);
+        else if (schedule.drafter == kAheadInTime)
+            drafter = spec::make_ahead_drafter(model, {}, limits, clock);
+        else
+            drafter = every.make_batch(schedule.drafter, rule_with(spec::StopRuleKind::constant, 3), schedule.slots);
     }
     spec::LocalDraftModel model;
     EveryDrafter every;
@@ -151,8 +162,10 @@ class Replica {
           clock_(tasks_), network_{tasks_, Dice(schedule.seed + 2), schedule.delays, schedule.fault, kNever, {}},
           replica_group_(network_, kReplicaGroup, tasks_from(0)),
           target_group_(network_, kTargetGroup, tasks_from(schedule.ranks - schedule.target_ranks())),
+          draft_group_(network_, kDraftGroup, tasks_from(0)),
           watch_(
-              {schedule.ranks, schedule.slots, schedule.rule.max_tokens},
+              {schedule.ranks, schedule.slots, schedule.rule.max_tokens,
+               schedule.placement == dist::DraftPlacement::sharded},
               [this](int rank, int slot) { return cached(rank, slot); }, network_.violations),
           signals_(static_cast<std::size_t>(schedule.ranks)) {
         outcome_.ends.resize(static_cast<std::size_t>(schedule.ranks));
@@ -193,7 +206,7 @@ class Replica {
     Tasks tasks_;
     SimClock clock_;
     Network network_;
-    SimGroup replica_group_, target_group_;
+    SimGroup replica_group_, target_group_, draft_group_;
     ProtocolWatch watch_;
     std::vector<int> signals_;                 // what the handler of each rank has set
     std::map<std::pair<int, int>, int> calls_; // by group and rank
@@ -314,8 +327,20 @@ inline spec::RunEnd Replica::serve(int rank) {
         for (int slot = 0; slot < kMostSlotsOfSchedules; ++slot)
             parts.target->cache().truncate(slot, 0);
     }
+    std::optional<SimComm> draft_ranks;
+    std::optional<spec::ShardedDraftModel> sharded;
+    if (schedule_.placement == dist::DraftPlacement::sharded) {
+        Fleet::Shard& shard = fleet_.draft_shard(rank, schedule_.ranks);
+        draft_ranks.emplace(draft_group_, rank);
+        shard.socket.plug(&*draft_ranks);
+        for (int slot = 0; slot < kMostSlotsOfSchedules; ++slot)
+            shard.model.decoder.cache().truncate(slot, 0);
+        sharded.emplace(shard.model.decoder, replica, kTimeoutSeconds);
+        parts.sharded_draft = &*sharded;
+    }
     std::optional<Drafting> drafting;
-    if (coordinates && !schedule_.drafter.empty()) drafting.emplace(fleet_, schedule_, clock_);
+    if (coordinates && !schedule_.drafter.empty())
+        drafting.emplace(fleet_, schedule_, clock_, sharded ? &*sharded : nullptr);
     std::optional<SlowDrafter> slow_drafter;
     if (drafting) slow_drafter.emplace(*this, *drafting->drafter);
     Steps steps(*this, rank);

@@ -13,7 +13,7 @@
 
 namespace entrodraft {
 
-constexpr int kReplicaGroup = 0, kTargetGroup = 1; // numbers of groups
+constexpr int kReplicaGroup = 0, kTargetGroup = 1, kDraftGroup = 2; // numbers of groups
 
 // A signal handler runs on `rank` as it begins its `call`-th collective of a group.
 struct RaisedSignal {
@@ -127,6 +127,10 @@ inline Schedule draw_schedule(std::uint64_t seed, std::size_t n_templates) {
     }
     if (dice.chance(0.05)) schedule.last_step = dice.below(40);
     if (dice.chance(0.5)) schedule.fault = draw_fault(dice, schedule);
+    const bool is_received = schedule.fault.kind == FaultKind::twisted || schedule.fault.kind == FaultKind::stale;
+    if (schedule.ranks > 1 && schedule.drafter.starts_with("model t") && !is_received &&
+        schedule.placement == dist::DraftPlacement::colocated && dice.chance(0.5)) // orders carry no digest
+        schedule.placement = dist::DraftPlacement::sharded;
     return schedule;
 }
 
@@ -150,9 +154,11 @@ inline std::string describe(const Fault& fault) {
 
 inline std::string describe(const Schedule& schedule) {
     std::string text = "seed " + std::to_string(schedule.seed) + ": " + std::to_string(schedule.ranks) + " ranks" +
-                       (schedule.placement == dist::DraftPlacement::dedicated ? ", the first drafts" : "") + ", " +
-                       std::to_string(schedule.slots) + " slots, " + to_string(schedule.acceptance) + ", drafter " +
-                       schedule.drafter + ", rule " + to_string(schedule.rule.kind) + " cap " +
+                       (schedule.placement == dist::DraftPlacement::dedicated ? ", the first drafts"
+                        : schedule.placement == dist::DraftPlacement::sharded ? ", all draft"
+                                                                              : "") +
+                       ", " + std::to_string(schedule.slots) + " slots, " + to_string(schedule.acceptance) +
+                       ", drafter " + schedule.drafter + ", rule " + to_string(schedule.rule.kind) + " cap " +
                        std::to_string(schedule.rule.max_tokens) + ", requests";
     for (const std::size_t request : schedule.requests)
         text += " " + std::to_string(request);

@@ -116,7 +116,10 @@ const spec::Completion* Simulation::reference(const Schedule& schedule, std::siz
         const bool is_ahead = schedule.drafter.starts_with("model ahead"); // says what it would say without
         calm.drafter = is_ahead ? "model" : schedule.drafter;
         calm.is_plain = schedule.is_plain;
-        key += " " + to_string(schedule.acceptance) + " " + calm.drafter + " " + describe(schedule.rule);
+        const bool is_cut = schedule.placement == dist::DraftPlacement::sharded; // another draft
+        if (is_cut) calm.placement = schedule.placement;
+        key += (is_cut ? " cut" : "") + std::string(" ") + to_string(schedule.acceptance) + " " + calm.drafter + " " +
+               describe(schedule.rule);
     }
     return &completion_of(calm, key);
 }

@@ -25,14 +25,17 @@ class ProtocolWatch {
         int ranks = 1;
         int slots = 1;
         int max_draft_tokens = 1;
+        bool is_draft_cut = false; // over the ranks, whom its leader gives orders before each packet
     };
     // `cached` says how many positions of a slot a rank's target holds; -1 where it has none.
     ProtocolWatch(const Sizes& sizes, std::function<int(int rank, int slot)> cached,
                   std::vector<std::string>& violations)
         : sizes_(sizes), cached_(std::move(cached)), violations_(violations),
           views_(static_cast<std::size_t>(sizes.ranks)) {
-        for (View& view : views_)
+        for (View& view : views_) {
             view.slots.resize(static_cast<std::size_t>(sizes.slots));
+            view.expects = next_step();
+        }
     }
 
     // Of the replica's group, as SimGroup tells them.
@@ -56,7 +59,7 @@ class ProtocolWatch {
     const std::vector<spec::TokenId>& retired() const { return retired_; }
 
   private:
-    enum class Expects { packet, admission, gather, nothing };
+    enum class Expects { order, rows_of_order, logits_of_order, packet, admission, gather, nothing };
     struct Slot {
         spec::SlotState state = spec::SlotState::empty;
         std::vector<spec::TokenId> tokens;
@@ -68,6 +71,7 @@ class ProtocolWatch {
         std::uint64_t packets = 0;
         int slot = 0; // of the command at hand
         bool was_misled = false;
+        bool gives_logits = false; // the draft's pass at hand
         std::vector<Slot> slots;
     };
     struct Step { // a packet or an admission: as it was sent, and the sequences it leads to
@@ -75,12 +79,14 @@ class ProtocolWatch {
         std::optional<std::uint64_t> sequences; // as the first rank to get there derived them
     };
 
+    Expects next_step() const { return sizes_.is_draft_cut ? Expects::order : Expects::packet; }
     View& view(int rank) { return views_[static_cast<std::size_t>(rank)]; }
     const View& view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
     void violated(int rank, const std::string& what) {
         violations_.push_back("rank " + std::to_string(rank) + ", packet " + std::to_string(view(rank).packets) + ": " +
                               what);
     }
+    void read_order(int rank, std::span<const std::byte> data);
     void read_packet(int rank, std::span<const std::byte> data);
     void follow(int rank, const spec::Packet& packet);
     void commit(int rank, const spec::Packet& packet, int index);
@@ -110,7 +116,8 @@ inline void ProtocolWatch::started(int rank, dist::Collective kind, std::span<co
         steps_.push_back({spec::hash_bytes(data.data(), data.size()), std::nullopt});
     if (mine.expects == Expects::nothing) violated(rank, "goes on after the end");
     if (mine.was_misled && is_gather) violated(rank, "goes on after a message that no other rank has received");
-    if (is_gather != (mine.expects == Expects::gather) && mine.expects != Expects::nothing)
+    const bool may_gather = mine.expects == Expects::gather || mine.expects == Expects::logits_of_order;
+    if (is_gather != may_gather && mine.expects != Expects::nothing)
         violated(rank, std::string("starts a ") + dist::name_of(kind) + " where another collective stands");
     if (kind == dist::Collective::broadcast && mine.expects == Expects::packet) {
         const spec::Packet packet(sizes_.slots, sizes_.max_draft_tokens);
@@ -118,7 +125,7 @@ inline void ProtocolWatch::started(int rank, dist::Collective kind, std::span<co
             violated(rank, "has a packet of " + std::to_string(data.size()) + " bytes, not " +
                                std::to_string(packet.bytes().size()));
     }
-    if (!is_gather) return;
+    if (mine.expects != Expects::gather) return;
     for (int slot = 0; slot < sizes_.slots; ++slot) {
         const int holds = cached_(rank, slot), due = mine.slots[static_cast<std::size_t>(slot)].cached;
         if (holds >= 0 && mine.slots[static_cast<std::size_t>(slot)].state != spec::SlotState::empty && holds != due)
@@ -133,9 +140,15 @@ inline void ProtocolWatch::pass_goes_on(int rank) {
 
 inline void ProtocolWatch::ended(int rank, dist::Collective kind, std::span<const std::byte> data) {
     View& mine = view(rank);
-    trace_ = spec::hash_bytes(data.data(), data.size(), trace_ + static_cast<std::uint64_t>(rank));
-    if (kind == dist::Collective::gather) {
-        mine.expects = Expects::packet;
+    const bool has_padding = kind == dist::Collective::gather; // which is whatever it is
+    trace_ = spec::hash_bytes(data.data(), has_padding ? 0 : data.size(),
+                              trace_ + data.size() + static_cast<std::uint64_t>(rank));
+    if (mine.expects == Expects::order || mine.expects == Expects::rows_of_order) {
+        read_order(rank, data);
+    } else if (mine.expects == Expects::logits_of_order) {
+        mine.expects = Expects::order;
+    } else if (kind == dist::Collective::gather) {
+        mine.expects = next_step();
         const std::size_t part = data.size() / static_cast<std::size_t>(sizes_.ranks);
         for (int other = 0; rank == 0 && other < sizes_.ranks; ++other) {
             std::uint64_t status;
@@ -180,6 +193,21 @@ inline void ProtocolWatch::read_packet(int rank, std::span<const std::byte> data
     compare(rank);
 }
 
+// Four numbers: rows of a draft pass (0: the draft is done), rows of logits, cuts, and the bytes of what follows.
+inline void ProtocolWatch::read_order(int rank, std::span<const std::byte> data) {
+    View& mine = view(rank);
+    if (!is_as_sent(rank, data)) return;
+    if (mine.expects == Expects::rows_of_order) {
+        mine.expects = mine.gives_logits ? Expects::logits_of_order : Expects::order;
+        return;
+    }
+    std::uint32_t order[4];
+    if (data.size() != sizeof order) return violated(rank, "an order of another size");
+    std::memcpy(order, data.data(), sizeof order);
+    mine.gives_logits = order[1] > 0;
+    mine.expects = order[0] > 0 ? Expects::rows_of_order : Expects::packet;
+}
+
 inline void ProtocolWatch::entered(int rank, std::uint64_t round) {
     const std::uint64_t packets = view(rank).packets; // that of the round among them, once it has come
     if (round != packets && round + 1 != packets) violated(rank, "says that it is in round " + std::to_string(round));
@@ -211,7 +239,7 @@ inline void ProtocolWatch::follow(int rank, const spec::Packet& packet) {
     mine.slot = header.slot;
     check_order(rank, header.command);
     Slot& slot = mine.slots[header.slot];
-    mine.expects = Expects::packet;
+    mine.expects = next_step();
     switch (header.command) {
     case Command::admit:
         mine.expects = Expects::admission;
@@ -270,7 +298,7 @@ inline void ProtocolWatch::commit(int rank, const spec::Packet& packet, int inde
 
 inline void ProtocolWatch::read_admission(int rank, std::span<const std::byte> data) {
     View& mine = view(rank);
-    mine.expects = Expects::packet;
+    mine.expects = next_step();
     if (!is_as_sent(rank, data)) return;
     mine.slots[static_cast<std::size_t>(mine.slot)] = {
         spec::SlotState::prefilling, spec::unpack_admission(data).prompt, {}, 0};
