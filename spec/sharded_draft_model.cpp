@@ -79,7 +79,12 @@ void ShardedDraftModel::follow() {
         Order order;
         ranks_.broadcast(&order, sizeof order, kLeader, deadline());
         if (order.rows == 0) return;
-        message_.resize(order.bytes);
+        const std::size_t bytes =
+            order.cuts * sizeof(Cut) + order.rows * sizeof(model::Row) + order.logit_rows * sizeof(int);
+        if (order.rows > static_cast<std::uint32_t>(most_rows()) || order.logit_rows > order.rows ||
+            order.bytes != bytes)
+            throw std::runtime_error("an order of the draft's leader cannot be followed");
+        message_.resize(bytes);
         ranks_.broadcast(message_.data(), message_.size(), kLeader, deadline());
         std::span<const std::byte> rest = message_;
         for (const Cut& cut : take<Cut>(rest, order.cuts))

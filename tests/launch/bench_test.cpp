@@ -36,7 +36,11 @@ TEST(Bench, TableColumnsAreAsWideAsTheirWidestCell) {
 }
 
 TEST(Bench, CostsOfAnotherSettingAreRefused) {
-    const Json environment = {{"ranks", 1}, {"threads_per_rank", 2}, {"dtype", "float32"}, {"draft_dtype", "float32"}};
+    const Json environment = {{"ranks", 1},
+                              {"threads_per_rank", 2},
+                              {"draft_placement", "colocated"},
+                              {"dtype", "float32"},
+                              {"draft_dtype", "float32"}};
     Json costs = {{"environment", environment}};
     const ScratchFile same(costs.dump());
     EXPECT_NO_THROW(require_costs_of(environment, same.path()));
