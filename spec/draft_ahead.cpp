@@ -19,7 +19,7 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr int kTextSlot = 0;
-constexpr int kMostCandidates = AheadOptions::kMostOutcomes + 1; // of a place
+constexpr int kMostCandidates = AheadOptions::kMostOutcomes + 1; // of a place that are learnt apart
 
 // A draft in the making, of the round at hand or of one that is foreseen.
 struct Branch {
@@ -30,7 +30,7 @@ struct Branch {
     std::optional<StopRule> rule;
     Draft draft;
     ChainPhase phase;
-    std::vector<Place> places; // of each drafted token
+    std::vector<float> rows; // [drafted][vocab]: logits, as the model has them
 };
 
 class AheadDrafter final : public BatchDrafter {
@@ -61,9 +61,10 @@ class AheadDrafter final : public BatchDrafter {
     bool take_prepared(const DraftTask& task);
     void release(const Branch* but);
     void pass(std::span<Branch* const> going);
-    Place place_of(const Branch& branch, std::span<const float> row, const model::kernels::LogitStats& stats,
-                   std::optional<TokenId> drafted) const;
-    Place place_behind(const Branch& announced);
+    Place place_of(const Branch& announced, std::size_t i, std::span<const float> row) const;
+    void find_places(const Branch& announced);
+    std::size_t vocab() const { return static_cast<std::size_t>(limits_.vocab_size); }
+    int most_outcomes() const { return options_.outcomes > 0 ? options_.outcomes : fitting_; }
     void prepare(const Branch& announced, const Outcome& outcome);
     void adapt(bool all_done);
 
@@ -112,7 +113,7 @@ void AheadDrafter::draft(std::span<const DraftTask> tasks) {
         branch.request = task.request;
         branch.request.tokens = branch.tokens;
         branch.rule = *task.rule;
-        branch.places.clear();
+        branch.rows.clear();
         branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
     }
     n_prepared_ = 0;
@@ -157,7 +158,7 @@ void AheadDrafter::release(const Branch* but) {
     }
 }
 
-// A row of each, at least one; what each may say instead is kept.
+// A row of each, at least one; the logits are kept, for they say what the target may say instead.
 void AheadDrafter::pass(std::span<Branch* const> going) {
     ends_.clear();
     for (Branch* branch : going)
@@ -168,8 +169,7 @@ void AheadDrafter::pass(std::span<Branch* const> going) {
         const std::size_t before = branch.draft.tokens.size();
         branch.phase.take(rows.row(i), rows.summary(i), clock_);
         if (branch.draft.tokens.size() == before) continue;
-        branch.places.push_back(place_of(branch, rows.row(i), rows.summary(i), branch.draft.tokens.back()));
-        branch.places.back().first = {branch.draft.entropies_nats.back(), branch.draft.probabilities.back()};
+        branch.rows.insert(branch.rows.end(), rows.row(i).begin(), rows.row(i).end());
     }
 }
 
@@ -180,10 +180,9 @@ void AheadDrafter::draft_ahead(const DraftTask&, const std::function<bool()>& en
     const Branch& announced = current();
     if (announced.phase.text().size() > texts_.context()) return; // more than the draft can read
     ahead_.rounds = 1;
-    places_ = announced.places;
-    places_.push_back(place_behind(announced));
+    find_places(announced);
     ahead_.passes = 1;
-    for (const Outcome& outcome : outcomes_.likeliest(places_, options_.outcomes > 0 ? options_.outcomes : fitting_))
+    for (const Outcome& outcome : outcomes_.likeliest(places_, most_outcomes()))
         prepare(announced, outcome);
     const auto is_over = [&] { return options_.passes > 0 ? ahead_.passes >= options_.passes : enough(); };
     bool all_done = false;
@@ -204,29 +203,41 @@ void AheadDrafter::draft_ahead(const DraftTask&, const std::function<bool()>& en
     adapt(all_done);
 }
 
-// Behind the last drafted token: read it, and see what the draft would say.
-Place AheadDrafter::place_behind(const Branch& announced) {
+// What may stand in place of each drafted token, and behind the last, which is read for that.
+void AheadDrafter::find_places(const Branch& announced) {
+    const std::size_t drafted = announced.draft.tokens.size();
     const TextEnd end = {kTextSlot, announced.phase.text(), 1};
-    const SourceRows rows = texts_.rows_after(std::span(&end, 1), model::LogitSummary::entropy);
-    return place_of(announced, rows.row(0), rows.summary(0), std::nullopt);
+    const SourceRows behind = texts_.rows_after(std::span(&end, 1), model::LogitSummary::entropy);
+    places_.clear();
+    for (std::size_t i = 0; i < drafted; ++i) {
+        places_.push_back(place_of(announced, i, std::span(announced.rows).subspan(i * vocab(), vocab())));
+        places_.back().first = {announced.draft.entropies_nats[i], announced.draft.probabilities[i]};
+    }
+    places_.push_back(place_of(announced, drafted, behind.row(0)));
+    Place& last = places_.back();
+    if (last.candidates.empty()) return;
+    const model::kernels::LogitStats stats = behind.summary(0);
+    last.first = {stats.entropy_nats(),
+                  stats.probability(behind.row(0)[static_cast<std::size_t>(last.candidates.front())])};
 }
 
-// The draft's candidates for a place, ranked as it would choose: by logit, or with the noise that the target will add.
-Place AheadDrafter::place_of(const Branch& branch, std::span<const float> row, const model::kernels::LogitStats& stats,
-                             std::optional<TokenId> drafted) const {
+// The draft's candidates at the i-th place, ranked as it would choose: by logit, or with the noise that the target will
+// add. The drafted token is not among them.
+Place AheadDrafter::place_of(const Branch& announced, std::size_t i, std::span<const float> row) const {
     struct Candidate {
         double value;
         TokenId token;
         bool operator<(const Candidate& other) const { return value > other.value; }
     };
-    const Request& request = *branch.request.request;
-    const bool is_noisy = branch.request.choice.acceptance == Acceptance::gumbel && !request.sampling.greedy();
-    const std::size_t most = is_noisy ? 4 * kMostCandidates : kMostCandidates;
+    const Request& request = *announced.request.request;
+    const bool is_noisy = announced.request.choice.acceptance == Acceptance::gumbel && !request.sampling.greedy();
+    const auto wanted = static_cast<std::size_t>(most_outcomes()) + 1, most = is_noisy ? 4 * wanted : wanted;
+    const std::vector<TokenId>& drafted = announced.draft.tokens;
     std::vector<Candidate> best; // a heap, its least first
     for (std::size_t token = 0; token < row.size(); ++token) {
         const auto value = static_cast<double>(row[token]);
         if (best.size() == most && value <= best.front().value) continue;
-        if (drafted && static_cast<TokenId>(token) == *drafted) continue;
+        if (i < drafted.size() && static_cast<TokenId>(token) == drafted[i]) continue;
         if (best.size() == most) {
             std::pop_heap(best.begin(), best.end());
             best.pop_back();
@@ -236,19 +247,13 @@ Place AheadDrafter::place_of(const Branch& branch, std::span<const float> row, c
     }
     if (is_noisy) {
         const GumbelNoise noise(request.sampling.seed, request.sequence_key);
-        const std::uint64_t position = branch.phase.text().size() - (drafted ? 1 : 0);
         for (Candidate& each : best)
-            each.value = each.value / request.sampling.temperature + noise.at(position, each.token);
+            each.value = each.value / request.sampling.temperature + noise.at(announced.tokens.size() + i, each.token);
     }
     std::sort(best.begin(), best.end());
-    best.resize(std::min(best.size(), static_cast<std::size_t>(kMostCandidates)));
     Place place;
-    for (const Candidate& each : best)
-        place.candidates.push_back(each.token);
-    if (!drafted && !best.empty()) {
-        const auto first = static_cast<std::size_t>(best.front().token);
-        place.first = {stats.entropy_nats(), stats.probability(row[first])};
-    }
+    for (std::size_t k = 0; k < std::min(best.size(), wanted); ++k)
+        place.candidates.push_back(best[k].token);
     return place;
 }
 
@@ -272,7 +277,7 @@ void AheadDrafter::prepare(const Branch& announced, const Outcome& outcome) {
     branch.request.most_tokens = std::min(announced.rule->options().max_tokens, left);
     branch.rule = announced.rule;
     branch.rule->settle({drafted, outcome.accepted, is_cut_short(announced.draft.end)});
-    branch.places.clear();
+    branch.rows.clear();
     texts_.share(kTextSlot, branch.slot, stands);
     branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
     ++ahead_.outcomes;
