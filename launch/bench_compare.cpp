@@ -11,6 +11,7 @@
 #include "entrodraft/launch/report.h"
 #include "entrodraft/launch/results.h"
 
+#include <algorithm>
 #include <fstream>
 #include <stdexcept>
 
@@ -58,7 +59,10 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options(session, arguments, kUsage, compare_groups(), compare_options);
     if (!options) return kAllServed;
     const double timeout = options->models.collective_timeout_seconds;
-    const auto models = open_models(session, options->models, {.draft = options->placement});
+    Placement placement = {.draft = options->placement};
+    for (const DrafterChoice& drafter : options->drafters)
+        placement.ahead = std::max(placement.ahead, outcomes_ahead(drafter));
+    const auto models = open_models(session, options->models, placement);
     const bool coordinates = models->layout.is_coordinator();
     const Drafters drafters(session, *models, options->sources, timeout);
     ComparisonFacts facts;

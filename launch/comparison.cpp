@@ -130,7 +130,9 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
     engine.n_slots = models_.batch_size;
     engine.vocab_size = models_.vocab_size;
     engine.timeout_seconds = options_.models.collective_timeout_seconds;
-    setting.engine = std::make_unique<spec::Engine>(engine, models_.engine_parts(setting.own_drafter.get()));
+    spec::EngineParts parts = models_.engine_parts(setting.own_drafter.get());
+    if (kind == SettingKind::plain) parts.sharded_draft = nullptr; // nobody has to wait for drafts
+    setting.engine = std::make_unique<spec::Engine>(engine, parts);
 }
 
 // Level i of all drafts is drafts[i] drafting for what stands above it; a choice may take only some of them.

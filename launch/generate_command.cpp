@@ -77,7 +77,8 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
     const double timeout = options->models.collective_timeout_seconds;
-    const Placement placement = {options->replicas, options->placement, options->batch_size};
+    const Placement placement = {options->replicas, options->placement, options->batch_size,
+                                 outcomes_ahead(options->speculation.drafter)};
     std::optional<Desk> desk; // on the writer
     in_agreement(session, timeout, [&] {
         if (layout_of(session, placement).is_writer()) desk.emplace(*options);

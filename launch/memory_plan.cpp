@@ -139,7 +139,7 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
     RankMemory memory;
     for (const HeldModel& part : held) {
         const int positions = std::min(cache.positions, part.config->max_positions);
-        model::RunShape run = {part.ranks, threads, cache.sequences, positions, part.type};
+        model::RunShape run = {part.ranks, threads, cache.sequences + part.beside, positions, part.type};
         const model::RankNeeds needs = needs_of(*part.config, run, part.rank);
         run.length = 1;
         memory.weight_bytes += needs.weight_bytes;

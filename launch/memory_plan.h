@@ -39,8 +39,9 @@ struct CacheShape {
 struct HeldModel {
     const model::ModelConfig* config = nullptr;
     model::WeightType type = model::WeightType::float32;
-    int ranks = 1; // that it is cut over
-    int rank = 0;  // of them
+    int ranks = 1;  // that it is cut over
+    int rank = 0;   // of them
+    int beside = 0; // sequences that its cache holds beside those of the plan: continuations drafted ahead
 };
 
 // Why the ranks do not fit their hosts, in one line with the numbers and what would help, of the first such host;

@@ -37,9 +37,6 @@ struct OpenedModel {
     }
 };
 
-// For continuations of one text; memory is taken as they are used.
-constexpr int kAheadSlots = spec::AheadOptions::kMostOutcomes;
-
 OpenedModel open_model(const std::string& name, const char* option) {
     const std::string directory = resolve_model_directory(name, option);
     OpenedModel opened;
@@ -59,9 +56,9 @@ void require_one_vocabulary(const OpenedModel& target, const OpenedModel& draft)
         throw BadOption(*why);
 }
 
-// What this rank holds of them. Places where a draft goes on ahead take no more than a block or two of their own.
+// What this rank holds of them. A continuation drafted ahead writes few positions, but in time at every place.
 std::vector<HeldModel> held_models(const OpenedModel& target, const std::vector<OpenedModel>& drafts,
-                                   const ModelOptions& options, const dist::RankLayout& layout) {
+                                   const ModelOptions& options, const dist::RankLayout& layout, int ahead) {
     std::vector<HeldModel> held;
     if (layout.holds_target())
         held.push_back(
@@ -70,7 +67,7 @@ std::vector<HeldModel> held_models(const OpenedModel& target, const std::vector<
     for (const OpenedModel& draft : drafts)
         if (layout.owns_draft())
             held.push_back({&draft.config, options.draft_dtype.value_or(draft.config.stored_type),
-                            is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0});
+                            is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead});
     return held;
 }
 
@@ -121,7 +118,10 @@ spec::EngineParts ModelPair::engine_parts(spec::BatchDrafter* drafter) {
 
 double operations_ratio(const ModelPair& models) {
     if (models.drafts.empty() || !models.target) return 0;
-    return models.drafts.front().operations_per_row() / (models.target->operations_per_row() * models.layout.tp_size);
+    const double of_target = models.target->operations_per_row() * models.layout.tp_size;
+    const double of_draft =
+        models.drafts.front().operations_per_row() * (models.sharded_draft ? models.layout.tp_size : 1);
+    return of_draft / of_target;
 }
 
 dist::RankLayout layout_of(const dist::Session& session, const Placement& placement) {
@@ -164,7 +164,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded && !drafts.empty();
     const int context = options.max_context > 0 ? std::min(options.max_context, target.config.max_positions)
                                                 : target.config.max_positions;
-    require_memory(session, timeout, held_models(target, drafts, options, layout), threads,
+    require_memory(session, timeout, held_models(target, drafts, options, layout, placement.ahead), threads,
                    {placement.batch_size, context});
     in_agreement(session, timeout, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
@@ -184,7 +184,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         for (const OpenedModel& draft : drafts)
             if (layout.owns_draft())
                 pair->drafts.push_back(load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type),
-                                            placement.batch_size + kAheadSlots, is_sharded ? *pair->tp : pair->self));
+                                            placement.batch_size + placement.ahead,
+                                            is_sharded ? *pair->tp : pair->self));
         if (is_sharded)
             pair->sharded_draft =
                 std::make_unique<spec::ShardedDraftModel>(pair->drafts.front(), *pair->replica, timeout);

@@ -55,6 +55,7 @@ struct Placement {
     int replicas = 1;
     dist::DraftPlacement draft = dist::DraftPlacement::colocated;
     int batch_size = 1;
+    int ahead = 0; // continuations of a text that the draft holds beside it
 };
 
 // Throws std::invalid_argument where the ranks do not fit it. Local.

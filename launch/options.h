@@ -60,6 +60,8 @@ struct DrafterChoice {
 
     bool has(DrafterKind kind) const;
 };
+// Outcomes that it may draft for at once; 0: it does not draft ahead.
+int outcomes_ahead(const DrafterChoice& drafter);
 std::string to_string(DrafterKind kind);
 
 // What drafters without a model draw on.

@@ -405,6 +405,11 @@ double threshold_in_unit(double threshold_nats, Rule kind, EntropyUnit unit) {
     return threshold_nats / threshold_in_nats(1, kind, unit);
 }
 
+int outcomes_ahead(const DrafterChoice& drafter) {
+    if (!drafter.ahead) return 0;
+    return drafter.ahead->outcomes > 0 ? drafter.ahead->outcomes : spec::AheadOptions::kMostOutcomes;
+}
+
 std::string describe(const DrafterChoice& drafter) {
     std::string text;
     for (const DrafterKind kind : drafter.kinds) {

@@ -58,7 +58,7 @@ struct AheadOptions {
 };
 
 // One model for one sequence that drafts ahead while the target scores (see draft_ahead.cpp). `model` has
-// 1 + kMostOutcomes slots and outlives it.
+// as many slots as outcomes (0: kMostOutcomes) and one more, and outlives it.
 std::unique_ptr<BatchDrafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options,
                                                  const DraftLimits& limits, const dist::Clock& clock);
 

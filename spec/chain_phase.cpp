@@ -15,7 +15,6 @@ void ChainPhase::begin(const DraftRequest& request, std::size_t context, const D
     most_ = most_drafted(request, rule, context, draft.end);
     whole_ = looks_at_all_ || rule.needs_distribution();
     draws_ = chooser.draws(request.choice.acceptance);
-    if (draws_) q_.resize(static_cast<std::size_t>(most_) * static_cast<std::size_t>(limits.vocab_size));
     text_.assign(request.tokens.begin(), request.tokens.end());
 }
 
@@ -53,6 +52,7 @@ TokenId ChainPhase::choose(const SeenRow& row) {
     const std::size_t step = draft_->tokens.size();
     const std::uint64_t position = request_.tokens.size() + step;
     if (!draws_) return chooser_->best(row, position, request_.choice.acceptance);
+    q_.resize((step + 1) * row.logits.size());
     const std::span<float> q(q_.data() + step * row.logits.size(), row.logits.size());
     chooser_->distribution(row, q);
     return chooser_->sample_of(q, position, request_.tokens.size(), request_.choice);

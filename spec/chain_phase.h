@@ -21,6 +21,8 @@ class ChainPhase {
     void look_at_all(bool looks) { looks_at_all_ = looks; }
     // Whether it goes on; to be asked before each row. Where not, draft.end says why. Local.
     bool wants_row(const PassCost& cost = {});
+    // The row that was wanted takes so much more of a pass. Local.
+    void charge(double passes) { rule_->charge(passes); }
     // The text with what is drafted so far: what the next row follows.
     std::span<const TokenId> text() const { return text_; }
     model::LogitSummary summary() const { return chooser_->summary(whole_, request_.choice.acceptance); }

@@ -33,11 +33,16 @@ struct Branch {
     std::vector<float> rows; // [drafted][vocab]: logits, as the model has them
 };
 
+int most_outcomes_ever(const AheadOptions& options) {
+    return options.outcomes > 0 ? options.outcomes : AheadOptions::kMostOutcomes;
+}
+
 class AheadDrafter final : public BatchDrafter {
   public:
     AheadDrafter(DraftModel& model, const AheadOptions& options, const DraftLimits& limits, const dist::Clock& clock)
-        : options_(options), texts_(model, 1 + AheadOptions::kMostOutcomes, limits.vocab_size), limits_(limits),
-          clock_(clock), outcomes_(kMostCandidates), branches_(1 + AheadOptions::kMostOutcomes) {
+        : options_(options), texts_(model, 1 + most_outcomes_ever(options), limits.vocab_size), limits_(limits),
+          clock_(clock), outcomes_(kMostCandidates),
+          branches_(1 + static_cast<std::size_t>(most_outcomes_ever(options))) {
         if (options.outcomes < 0 || options.outcomes > AheadOptions::kMostOutcomes)
             throw std::invalid_argument("drafts ahead for 1 to " + std::to_string(AheadOptions::kMostOutcomes) +
                                         " outcomes, not " + std::to_string(options.outcomes));

@@ -32,7 +32,8 @@ DraftEnd DraftLimits::why_end(const DraftRequest& request, const Draft& draft, i
     if (ends && !request.request->ignore_eos) return DraftEnd::end_of_text;
     const int drafted = static_cast<int>(draft.tokens.size());
     if (drafted < most) return DraftEnd::none;
-    return drafted == request.most_tokens ? DraftEnd::budget : DraftEnd::context;
+    if (drafted < request.most_tokens) return DraftEnd::context;
+    return drafted < request.left_tokens ? DraftEnd::cap : DraftEnd::budget; // a cap that a batch's pass has room for
 }
 
 int most_drafted(const DraftRequest& request, const StopRule& rule, std::size_t context, DraftEnd& end) {

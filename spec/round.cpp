@@ -322,14 +322,15 @@ void Round::draft_ahead() {
 // ---- 4. decide ----
 
 void Round::decide(const Plan& plan) {
+    const double target_seconds = parts_.clock->now_seconds() - drafted_at_;
     for (const RankRows& rows : sequences_) {
         Sequence& sequence = *plan.sequences[static_cast<std::size_t>(rows.slot)];
-        decide(sequence, rows);
+        decide(sequence, rows, target_seconds);
         keep_hidden(rows, sequence.verdict.accepted);
     }
 }
 
-void Round::decide(Sequence& sequence, const RankRows& rows) {
+void Round::decide(Sequence& sequence, const RankRows& rows, double target_seconds) {
     const Draft& draft = desk(rows.slot).draft;
     Judged judged;
     try {
@@ -350,7 +351,7 @@ void Round::decide(Sequence& sequence, const RankRows& rows) {
     add_levels(stats.levels, draft.levels);
     if (!sequence.request().plain) // a replay teaches nothing of drafting
         sequence.rule.end_round({drafted, accepted, is_cut_short(draft.end), draft.seconds + draft.entropy_seconds,
-                                 parts_.clock->now_seconds() - drafted_at_, company_of(rows)});
+                                 target_seconds, company_of(rows)});
     std::vector<TokenId> said(draft.tokens.begin(), draft.tokens.begin() + accepted);
     said.push_back(judged.verdict.next_token);
     sequence.say(said, config().eos_token_ids, config().max_positions);

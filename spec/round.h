@@ -84,7 +84,7 @@ class Round {
     std::uint64_t checksum() const;
     void announce_slot(int index, const Sequence& sequence);
     void check_packet() const;
-    void decide(Sequence& sequence, const RankRows& rows);
+    void decide(Sequence& sequence, const RankRows& rows, double target_seconds);
     Company company_of(const RankRows& rows) const;
     void keep_hidden(const RankRows& rows, int accepted);
     void append(Slot& slot, TokenId token) const;

@@ -35,6 +35,7 @@ class SharedPassesDrafter final : public BatchDrafter {
     const dist::Clock& clock_;
     std::vector<TokenChooser> choosers_;  // [slot]
     std::vector<ChainPhase> phases_;      // [slot]
+    std::vector<double> shares_;          // [slot]: of this round's passes
     std::vector<const DraftTask*> going_; // those that want another row
     std::vector<TextEnd> ends_;
 };
@@ -47,12 +48,16 @@ void SharedPassesDrafter::draft(std::span<const DraftTask> tasks) {
                           *task.rule, *task.draft);
         going_.push_back(&task);
     }
-    for (ask_rules(tasks); !going_.empty(); ask_rules(tasks))
+    shares_.assign(phases_.size(), 0);
+    int passes = 0;
+    for (ask_rules(tasks); !going_.empty(); ask_rules(tasks), ++passes)
         pass();
-    const double seconds = (clock_.now_seconds() - began) / static_cast<double>(tasks.size());
-    for (const DraftTask& task : tasks) {
+    const double seconds = clock_.now_seconds() - began;
+    for (const DraftTask& task : tasks) { // each bears what it had of the passes
         phase(task).finish();
-        task.draft->seconds = seconds - task.draft->entropy_seconds;
+        const double part =
+            passes > 0 ? shares_[static_cast<std::size_t>(task.slot)] / passes : 1 / static_cast<double>(tasks.size());
+        task.draft->seconds = seconds * part - task.draft->entropy_seconds;
     }
 }
 
@@ -67,6 +72,11 @@ void SharedPassesDrafter::ask_rules(std::span<const DraftTask> tasks) {
         task->rule->set_company({rows - own, static_cast<int>(tasks.size())});
         return !phase(*task).wants_row({share, share});
     });
+    const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
+    for (const DraftTask* task : going_) {
+        phase(*task).charge(borne - share);
+        shares_[static_cast<std::size_t>(task->slot)] += borne;
+    }
 }
 
 // A row of every phase that goes on.

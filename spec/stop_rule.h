@@ -105,6 +105,8 @@ class StopRule {
     void set_company(const Company& company) { company_ = company; }
     // Whether another draft pass is worth its time; to be asked before each. Only expected-gain ever says no. Local.
     bool wants_another(const PassCost& cost = {});
+    // The pass that was wanted cost so much more, in draft passes: fewer share it than were asked. Local.
+    void charge(double passes) { passes_ += passes; }
     // To be asked once after each drafted token. Local.
     Judgement judge(const DraftedToken& token);
     // Why the last answer was to stop: rule or cap; none while it was not. A rule that fires on the cap's
