@@ -199,7 +199,7 @@ void check_golden_pair(const Scale& scale, bool gumbel,
     Ranks ranks{placement};
     TestModelOptions options = ranks.options();
     options.decoder.n_slots = scale.n_slots;
-    options.max_positions = 512;
+    options.max_positions = 1024;
     TestPair pair(ranks.target, ranks.draft, options, ranks.replica.get(), placement);
     Exactness(pair, ranks.target, scale, gumbel).check();
 }
@@ -296,6 +296,10 @@ TEST_P(FullScale, DISABLED_GoldenModelsSay64TextsOf256TokensWithEveryDrafterAndR
     for (int i = 0; i < 64; ++i)
         scale.prompts.push_back(varied_tokens(4 + static_cast<std::size_t>(i % 23), 512, i));
     check_golden_pair(scale, GetParam());
+}
+
+TEST_P(FullScale, DISABLED_GoldenModelsSayATextOf900TokensWithEveryDrafterAndRule) {
+    check_golden_pair({{varied_tokens(20, 512)}, 900}, GetParam());
 }
 
 TEST_P(FullScale, DISABLED_TheDemoPairSays64TextsOf256TokensWithEveryDrafterAndTheRulesInTurn) {
