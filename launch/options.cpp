@@ -177,6 +177,8 @@ void require_one_model(const DrafterChoice& drafter, Placement placement) {
         throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
 }
 
+constexpr const char* kAheadOptions[] = {"draft-ahead", "draft-ahead-passes"};
+
 // One draft model on a rank of its own, for one sequence at a time.
 bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batch_size) {
     return placement == Placement::dedicated && batch_size == 1 && is_one_model(drafter);
@@ -186,42 +188,53 @@ bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batc
 void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
     DrafterChoice& drafter = options.speculation.drafter;
     require_one_model(drafter, options.placement);
-    const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
-    const bool is_wanted = !given.given("draft-ahead") || outcomes > 0;
     const bool may = may_draft_ahead(drafter, options.placement, options.batch_size);
-    for (const char* option : {"draft-ahead", "draft-ahead-passes"})
-        if (given.given(option) && is_wanted && !may)
+    for (const char* option : kAheadOptions)
+        if (given.given(option) && !may)
             throw BadOption(std::string("--") + option +
                             " needs --draft-placement dedicated, --batch-size 1 and one --draft, alone");
-    if (given.given("draft-ahead-passes") && !is_wanted)
-        throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
-    if (may && is_wanted) drafter.ahead = {outcomes, given.integer("draft-ahead-passes", 0, 1, INT_MAX)};
+    const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
+    const bool is_wanted = may && (!given.given("draft-ahead") || outcomes > 0);
+    const int passes = given.integer("draft-ahead-passes", 0, 1, INT_MAX);
+    if (passes > 0 && !is_wanted) throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
+    if (is_wanted) drafter.ahead = {outcomes, passes};
 }
 
-// Each with every number of outcomes that --draft-ahead lists.
+// What --draft-ahead lists: none and 0 alike where drafting ahead is off; without it, as many outcomes as fit.
+std::vector<std::optional<spec::AheadOptions>> listed_ahead(const ParsedOptions& given) {
+    const int passes = given.integer("draft-ahead-passes", 0, 1, INT_MAX);
+    if (!given.given("draft-ahead")) return {spec::AheadOptions{0, passes}};
+    std::vector<std::optional<spec::AheadOptions>> listed;
+    for (const double outcomes : number_list(given, "draft-ahead", {})) {
+        if (outcomes != std::floor(outcomes) || outcomes < 0 || outcomes > spec::AheadOptions::kMostOutcomes)
+            throw BadOption("--draft-ahead must list whole numbers from 0 to " +
+                            std::to_string(spec::AheadOptions::kMostOutcomes));
+        listed.emplace_back();
+        if (outcomes > 0) listed.back() = spec::AheadOptions{static_cast<int>(outcomes), passes};
+    }
+    const bool is_wanted = std::any_of(listed.begin(), listed.end(), [](const auto& each) { return each.has_value(); });
+    if (passes > 0 && !is_wanted) throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
+    return listed;
+}
+
+// Each that can draft ahead with every number of outcomes that --draft-ahead lists.
 std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
                                       Placement placement) {
     for (const DrafterChoice& drafter : drafters)
         require_one_model(drafter, placement);
-    if (placement != Placement::dedicated) {
-        for (const char* option : {"draft-ahead", "draft-ahead-passes"})
-            if (given.given(option)) throw BadOption(std::string("--") + option + " needs --draft-placement dedicated");
-        return drafters;
-    }
-    const int passes = given.integer("draft-ahead-passes", 0, 1, INT_MAX);
+    const auto may = [&](const DrafterChoice& drafter) { return may_draft_ahead(drafter, placement, 1); };
+    for (const char* option : kAheadOptions)
+        if (given.given(option) && std::none_of(drafters.begin(), drafters.end(), may))
+            throw BadOption(std::string("--") + option + " needs --draft-placement dedicated and one --draft, alone");
     std::vector<DrafterChoice> choices;
     for (const DrafterChoice& drafter : drafters) {
-        if (!may_draft_ahead(drafter, placement, 1)) {
+        if (!may(drafter)) {
             choices.push_back(drafter);
             continue;
         }
-        const std::vector<double> listed = number_list(given, "draft-ahead", {-1});
-        for (const double outcomes : listed) {
-            if (outcomes != std::floor(outcomes) || outcomes < -1 || outcomes > spec::AheadOptions::kMostOutcomes)
-                throw BadOption("--draft-ahead must list numbers from 0 to " +
-                                std::to_string(spec::AheadOptions::kMostOutcomes));
+        for (const std::optional<spec::AheadOptions>& ahead : listed_ahead(given)) {
             choices.push_back(drafter);
-            if (outcomes != 0) choices.back().ahead = {static_cast<int>(std::max(outcomes, 0.0)), passes};
+            choices.back().ahead = ahead;
         }
     }
     return choices;
@@ -236,6 +249,8 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
         throw BadOption("--output goes with --input; a --prompt streams to stdout");
     if (options.prompt && options.replicas > 1)
         throw BadOption("--replicas shares out the prompts of --input; one --prompt needs one replica");
+    if (options.prompt && options.batch_size > 1)
+        throw BadOption("--batch-size decodes prompts of --input together; one --prompt is decoded alone");
     if (given.given("output") && options.output.empty()) throw BadOption("--output is empty; name a file or -");
     if (given.given("input") && options.input.empty()) throw BadOption("--input is empty; name a file or -");
     if (options.resume && (options.output == "-" || options.prompt))
@@ -321,8 +336,7 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.replicas = given.integer("replicas", 1, 1, INT_MAX);
     options.batch_size = given.integer("batch-size", 1, 1, spec::kMostSlots);
     options.placement = draft_placement(given);
-    if (given.given("draft-ahead") || given.given("draft-ahead-passes") || options.placement != Placement::colocated)
-        read_ahead(given, options);
+    read_ahead(given, options);
     check_generate(given, options);
     read_chat(given, options);
     return options;
@@ -373,6 +387,8 @@ LatencyOptions latency_options(const ParsedOptions& given) {
     options.repetitions = given.integer("repetitions", 200, 1, 1000000);
     options.output = given.text("output", "");
     options.json = given.on("json");
+    if (given.given("draft-placement") && options.models.drafts.empty())
+        throw BadOption("--draft-placement has no effect without --draft DIR");
     if (options.models.drafts.size() > 1)
         throw BadOption("--draft is given twice; time one pair at a time, a cascade level by level");
     if (given.given("output") && options.models.drafts.empty())

@@ -108,19 +108,54 @@ TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {
     EXPECT_EQ(ahead_of({"--draft-placement", "dedicated"})->outcomes, 0); // as many as fit
     EXPECT_EQ(ahead_of({"--draft-placement", "dedicated", "--draft-ahead", "5"})->outcomes, 5);
     EXPECT_FALSE(ahead_of({"--draft-placement", "dedicated", "--draft-ahead", "0"}).has_value());
-    EXPECT_FALSE(ahead_of({"--draft-placement", "dedicated", "--batch-size", "2"}).has_value());
     EXPECT_EQ(ahead_of({"--draft-placement", "dedicated", "--draft-ahead-passes", "7"})->passes, 7);
     const std::string needs = "--draft-ahead needs --draft-placement dedicated, --batch-size 1 and one --draft, alone";
     EXPECT_EQ(refusal_of({"--draft-ahead", "4"}), needs);
-    EXPECT_EQ(refusal_of({"--draft-placement", "dedicated", "--batch-size", "2", "--draft-ahead", "4"}), needs);
+    EXPECT_EQ(refusal_of({"--draft-ahead", "0"}), needs);
     EXPECT_EQ(refusal_of({"--draft-placement", "dedicated", "--draft-ahead", "0", "--draft-ahead-passes", "3"}),
               "--draft-ahead-passes has no effect with --draft-ahead 0");
     expect_refused({"--draft-placement", "dedicated", "--draft-ahead", "33"}, "--draft-ahead ");
+    Strings batch = {"--target",          "t",         "--draft",      "d", "--input", "f",
+                     "--draft-placement", "dedicated", "--batch-size", "2"};
+    EXPECT_FALSE(parse(batch).speculation.drafter.ahead.has_value());
+    batch.insert(batch.end(), {"--draft-ahead", "4"});
+    EXPECT_EQ(refusal([&] { parse(batch); }), needs);
+}
+
+TEST(Options, ComparisonsDraftAheadWhereOneCan) {
+    const auto compared = [](Strings more) {
+        more.insert(more.begin(), {"--target", "t", "--draft", "d", "--input", "f"});
+        return compare_options(parse_options(compare_groups(), more));
+    };
+    const auto refused = [&](const Strings& more) { return refusal([&] { compared(more); }); };
+    const auto drafters =
+        compared({"--draft-placement", "dedicated", "--draft-ahead", "0,8", "--drafters", "model,ngram"}).drafters;
+    ASSERT_EQ(drafters.size(), 3u);
+    EXPECT_FALSE(drafters[0].ahead.has_value());
+    EXPECT_EQ(drafters[1].ahead->outcomes, 8);
+    EXPECT_FALSE(drafters[2].ahead.has_value());
+    EXPECT_TRUE(compared({"--draft-placement", "dedicated"}).drafters.front().ahead.has_value());
+    const std::string needs = "--draft-ahead needs --draft-placement dedicated and one --draft, alone";
+    EXPECT_EQ(refused({"--draft-ahead", "8"}), needs);
+    EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "8", "--drafters", "ngram"}), needs);
+    EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "1.5"}),
+              "--draft-ahead must list whole numbers from 0 to 32");
+    EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "0", "--draft-ahead-passes", "4"}),
+              "--draft-ahead-passes has no effect with --draft-ahead 0");
+}
+
+TEST(Options, OneTextIsDecodedAlone) {
+    EXPECT_EQ(refusal_of({"--batch-size", "4"}),
+              "--batch-size decodes prompts of --input together; one --prompt is decoded alone");
+    EXPECT_EQ(refusal([] {
+                  latency_options(parse_options(latency_groups(), {"--target", "t", "--draft-placement", "dedicated"}));
+              }),
+              "--draft-placement has no effect without --draft DIR");
 }
 
 TEST(Options, ValuesOfLaterOptionsThatThisVersionHonoursAreTaken) {
-    EXPECT_EQ(refusal_of({"--replicas", "1", "--batch-size", "4", "--device", "cpu", "--draft-placement", "colocated",
-                          "--acceptance", "rejection", "--no-repeat-ngram-size", "0"}),
+    EXPECT_EQ(refusal_of({"--replicas", "1", "--device", "cpu", "--draft-placement", "colocated", "--acceptance",
+                          "rejection", "--no-repeat-ngram-size", "0"}),
               "accepted");
 }
 
