@@ -38,10 +38,10 @@ class BatchDrafter {
     // The sequence in the slot has ended. Nothing by default.
     virtual void end_sequence(int slot);
 
-    // While the target scores what `announced` drafted, prepares what comes next for its likeliest outcomes, until
-    // `enough` says so; the next draft() then begins with what was prepared, if the outcome was among them. Nothing by
-    // default. Local.
-    virtual void draft_ahead(const DraftTask& announced, const std::function<bool()>& enough);
+    // While the target scores what the last draft() of a single task drafted, prepares what comes next for its
+    // likeliest outcomes, until `enough` says so; the next draft() then begins with what was prepared, if the outcome
+    // was among them. Nothing by default. Local.
+    virtual void draft_ahead(const std::function<bool()>& enough);
 };
 
 // A drafter for each slot, one after another. Throws std::invalid_argument where there is none.

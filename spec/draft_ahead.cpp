@@ -56,7 +56,7 @@ class AheadDrafter final : public BatchDrafter {
     void end_sequence(int) override { forget(); }
     void prefill(int slot, std::span<const TokenId> prompt) override { texts_.prefill(slot, prompt); }
     void draft(std::span<const DraftTask> tasks) override;
-    void draft_ahead(const DraftTask& announced, const std::function<bool()>& enough) override;
+    void draft_ahead(const std::function<bool()>& enough) override;
 
   private:
     Branch& current() { return branches_[current_]; }
@@ -180,16 +180,18 @@ void AheadDrafter::pass(std::span<Branch* const> going) {
 
 // ---- the rounds to come ----
 
-void AheadDrafter::draft_ahead(const DraftTask&, const std::function<bool()>& enough) {
+void AheadDrafter::draft_ahead(const std::function<bool()>& enough) {
     const double began = clock_.now_seconds();
     const Branch& announced = current();
     if (announced.phase.text().size() > texts_.context()) return; // more than the draft can read
     ahead_.rounds = 1;
     find_places(announced);
     ahead_.passes = 1;
-    for (const Outcome& outcome : outcomes_.likeliest(places_, most_outcomes()))
-        prepare(announced, outcome);
     const auto is_over = [&] { return options_.passes > 0 ? ahead_.passes >= options_.passes : enough(); };
+    for (const Outcome& outcome : outcomes_.likeliest(places_, most_outcomes())) {
+        if (is_over()) break;
+        prepare(announced, outcome);
+    }
     bool all_done = false;
     while (!is_over()) {
         going_.clear();

@@ -316,7 +316,7 @@ void Round::gather(const volatile int& stop_signal) {
 
 void Round::draft_ahead() {
     if (sequences_.size() != 1 || tasks_.size() != 1) return;
-    parts_.drafter->draft_ahead(tasks_.front(), [this] { return row_gather_.has_arrived(); });
+    parts_.drafter->draft_ahead([this] { return row_gather_.has_arrived(); });
 }
 
 // ---- 4. decide ----

@@ -32,7 +32,7 @@ class TurnsDrafter final : public BatchDrafter {
 } // namespace
 
 void BatchDrafter::end_sequence(int) {}
-void BatchDrafter::draft_ahead(const DraftTask&, const std::function<bool()>&) {}
+void BatchDrafter::draft_ahead(const std::function<bool()>&) {}
 
 std::unique_ptr<BatchDrafter> make_turns_drafter(std::vector<std::unique_ptr<Drafter>> drafters) {
     return std::make_unique<TurnsDrafter>(std::move(drafters));

@@ -230,8 +230,8 @@ class Replica::SlowDrafter final : public spec::BatchDrafter {
         replica_.step_of_coordinator();
         inner_.draft(tasks);
     }
-    void draft_ahead(const spec::DraftTask& announced, const std::function<bool()>& enough) override {
-        inner_.draft_ahead(announced, enough);
+    void draft_ahead(const std::function<bool()>& enough) override {
+        inner_.draft_ahead(enough);
     }
 
   private:
