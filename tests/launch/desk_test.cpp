@@ -3,6 +3,7 @@
 #include "entrodraft/dist/error.h"
 #include "entrodraft/launch/clerk.h"
 #include "launch/post_office.h"
+#include "launch/prompt_limits.h"
 #include "launch/scratch_file.h"
 
 #include <gtest/gtest.h>
@@ -20,14 +21,6 @@ using namespace entrodraft::launch;
 using test::ScratchFile;
 
 constexpr double kTimeoutSeconds = 0.02; // of manual clocks, which stand still; and nobody waits long for anything
-
-PromptLimits limits() {
-    PromptLimits limits;
-    limits.encode = [](std::string_view text) { return std::vector<spec::TokenId>(text.begin(), text.end()); };
-    limits.vocab_size = 128;
-    limits.max_positions = 64;
-    return limits;
-}
 
 GenerateOptions options_of(const std::string& input, const std::string& output) {
     GenerateOptions options;
@@ -121,13 +114,13 @@ Ran run(const GenerateOptions& options, int replicas, int slots, unsigned seed,
     Ran ran;
     std::atomic<std::size_t> most_under_way = 0;
     Desk desk(options);
-    desk.begin(limits());
+    desk.begin(test::limits_of_bytes());
     const auto work = [&](int replica) {
         test::PostOffice::Box box = office.box(replica);
         const dist::ManualClock clock;
         const auto layout = dist::make_layout(replica, replicas, replicas, dist::DraftPlacement::colocated);
         std::optional<RemoteDesk> remote;
-        if (replica > 0) remote.emplace(options, limits(), box, layout, clock, slots);
+        if (replica > 0) remote.emplace(options, test::limits_of_bytes(), box, layout, clock, slots);
         if (replica == 0) desk.open(box, layout, clock, slots);
         Clerk clerk(replica == 0 ? Clerk::AnyDesk(&desk) : Clerk::AnyDesk(&*remote), options, clock);
         FakeEngine engine(clerk.callbacks(), slots, seed + static_cast<unsigned>(replica));
@@ -227,7 +220,7 @@ TEST(Desk, NobodyRunsFurtherAheadOfASlowTextThanAllowed) {
     const dist::ManualClock clock;
     const auto layout = dist::make_layout(0, 1, 1, dist::DraftPlacement::colocated);
     Desk desk(options);
-    desk.begin(limits());
+    desk.begin(test::limits_of_bytes());
     desk.open(box, layout, clock, 2);
     const auto slow = desk.next(true);
     ASSERT_TRUE(slow);
@@ -256,7 +249,7 @@ struct DeskAndLetters {
     Desk desk{options};
 
     explicit DeskAndLetters(const std::string& lines) : input(lines) {
-        desk.begin(limits());
+        desk.begin(test::limits_of_bytes());
         desk.open(boxes[0], layout, clock, 1);
     }
     void ask(int replica, const AskLetter& letter) {
@@ -352,7 +345,7 @@ TEST(Desk, LooksForInputWithoutWaitingWhileThereIsWork) {
     GenerateOptions options = options_of("/dev/fd/" + std::to_string(ends[0]), output.path());
     options.models.collective_timeout_seconds = 4; // patience of 0.2 s
     Desk desk(options);
-    desk.begin(limits());
+    desk.begin(test::limits_of_bytes());
     const auto seconds_of = [&](bool idle) {
         const auto began = std::chrono::steady_clock::now();
         EXPECT_FALSE(desk.next(idle));

@@ -186,7 +186,9 @@ std::vector<std::string> words_of_share(const std::string& file, const Share& sh
         const std::string line = bad != nullptr && bad->line ? std::to_string(*bad->line) : "";
         words.push_back(id_of(*item) + " " + line + " " + (bad == nullptr ? "" : bad->error));
     }
-    if (reader.lines().file_bytes() > 0 && reader.fraction() >= 0) EXPECT_EQ(reader.fraction(), 1.0);
+    if (reader.lines().file_bytes() > 0 && reader.fraction() >= 0) {
+        EXPECT_EQ(reader.fraction(), 1.0);
+    }
     return words;
 }
 

@@ -1,6 +1,7 @@
 // Output lines: their form, their order, and what --resume makes of a file.
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/results.h"
+#include "launch/prompt_limits.h"
 #include "launch/scratch_file.h"
 
 #include <gtest/gtest.h>
@@ -11,18 +12,10 @@ namespace {
 using namespace entrodraft;
 using namespace entrodraft::launch;
 
-PromptLimits limits() {
-    PromptLimits limits;
-    limits.encode = [](std::string_view text) { return std::vector<spec::TokenId>(text.begin(), text.end()); };
-    limits.vocab_size = 128;
-    limits.max_positions = 64;
-    return limits;
-}
-
 // Serves the rest of `input` into `output` as generate would, with the prompt itself as its text.
 void serve(const std::string& input, const std::string& output, Existing existing, int at_most = 1000) {
     ResultWriter writer(output, existing);
-    RequestReader reader(input, RequestDefaults{}, limits());
+    RequestReader reader(input, RequestDefaults{}, test::limits_of_bytes());
     skip_served(reader, writer, output);
     auto order = static_cast<std::int64_t>(writer.served().size());
     for (int i = 0; i < at_most; ++i) {

@@ -294,6 +294,14 @@ def preempted_with_grace(bench):
     return preempted(bench, "graceful")
 
 
+def finish_anew(job, *seconds):
+    """Submits the ended job once more and waits until all is there."""
+    lines = count_lines(job.output)
+    job.submit()
+    job.finish(*seconds)
+    return f"{lines} lines; submitted again, the rest"
+
+
 def time_limit(bench):
     """The signal before the limit comes; the script requeues itself."""
     job = Job(bench, "time-limit", options=bench.options_lasting(70), sbatch=("--time=1", "--signal=USR1@50"))
@@ -310,10 +318,7 @@ def time_limit_without_signal(bench):
     soon = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 3))
     bench.cluster.command("scontrol", "update", f"JobId={job.id}", f"EndTime={soon}")
     bench.cluster.wait_end(job.id, 120, ("TIMEOUT",))
-    lines = count_lines(job.output)
-    job.submit()
-    job.finish(900)
-    return f"{lines} lines; submitted again, the rest"
+    return finish_anew(job, 900)
 
 
 def cancelled(bench):
@@ -325,10 +330,7 @@ def cancelled(bench):
     time.sleep(8)
     if bench.cluster.state(job.id) != "CANCELLED":
         raise Failure(f"the cancelled job is {bench.cluster.state(job.id)}")
-    lines = count_lines(job.output)
-    job.submit()
-    job.finish()
-    return f"{lines} lines; submitted again, the rest"
+    return finish_anew(job)
 
 
 def rank_killed(bench):
@@ -339,10 +341,7 @@ def rank_killed(bench):
     code = bench.cluster.job(job.id)["ExitCode"]
     if code != "137:0":
         raise Failure(f"the job's exit code is {code}, not 137:0")
-    lines = count_lines(job.output)
-    job.submit()
-    job.finish()
-    return f"exit code 137, {lines} lines; submitted again, the rest"
+    return f"exit code 137, {finish_anew(job)}"
 
 
 def node_lost(bench):
