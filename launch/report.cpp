@@ -48,9 +48,11 @@ std::string format_replicas(const RunSummary& summary) {
     return text + " of the time\n";
 }
 
-// "drafting 21.3 %, entropy 0.2 %, ...": shares of decoding time.
-std::string format_shares(const spec::StepSeconds& seconds) {
-    const double decoding = seconds.total - seconds.prefill;
+// "drafting 21.3 %, entropy 0.2 %, ...": shares of decoding time. Sequences of a batch share its steps out among
+// them, while the time of each is that of all.
+std::string format_shares(const RunSummary& summary) {
+    const spec::StepSeconds& seconds = summary.stats.seconds;
+    const double decoding = (summary.batch_size > 1 ? summary.busy_seconds : seconds.total) - seconds.prefill;
     if (decoding <= 0) return "";
     const double named =
         seconds.draft + seconds.entropy + seconds.announce + seconds.score + seconds.gather + seconds.decide;
@@ -106,10 +108,9 @@ std::string format_ahead(const spec::DraftedAhead& ahead) {
     };
     return format("  ahead      %lld rounds, hit rate %.3f; a round %.1f outcomes in %.1f hidden passes, %.3f ms; %lld "
                   "tokens drafted, %.1f %% of them used\n",
-                  static_cast<long long>(ahead.rounds), share(ahead.hits, ahead.rounds),
-                  share(ahead.outcomes, ahead.rounds), share(ahead.passes, ahead.rounds),
-                  1000 * ahead.seconds / static_cast<double>(ahead.rounds), static_cast<long long>(ahead.tokens),
-                  100 * share(ahead.used, ahead.tokens));
+                  static_cast<long long>(ahead.rounds), ahead.hit_rate(), share(ahead.outcomes, ahead.rounds),
+                  share(ahead.passes, ahead.rounds), 1000 * ahead.seconds / static_cast<double>(ahead.rounds),
+                  static_cast<long long>(ahead.tokens), 100 * share(ahead.used, ahead.tokens));
 }
 
 std::string format_speculation(const RunSummary& summary) {
@@ -175,8 +176,9 @@ std::string format_summary(const RunSummary& summary) {
     text += format_batch(summary) + format_replicas(summary);
     if (!summary.speculation.drafter.kinds.empty()) text += format_speculation(summary);
     text += "  passes     " + count(stats.target_passes) + " target, " + count(stats.draft_passes) + " draft; " +
-            format("%.2f tokens a target pass\n", stats.tokens_per_target_pass());
-    text += format_shares(stats.seconds);
+            format("%.2f tokens a target pass%s\n", stats.tokens_per_target_pass(),
+                   summary.batch_size > 1 ? ", each counted for every sequence in it" : "");
+    text += format_shares(summary);
     if (!summary.slowest_rank.empty()) text += "  slowest    " + summary.slowest_rank + "\n";
     if (summary.checked > 0) {
         text += "  check      " + count(summary.checked - summary.check_differs) + " of " + count(summary.checked) +

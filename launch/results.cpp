@@ -35,15 +35,18 @@ bool is_torn_result(const std::string& text) {
     return whole.is_discarded() || is_result(whole);
 }
 
-} // namespace
-
 Json ahead_json(const spec::DraftedAhead& ahead) {
-    const double hit_rate = ahead.rounds > 0 ? static_cast<double>(ahead.hits) / static_cast<double>(ahead.rounds) : 0;
-    return {{"rounds", ahead.rounds},        {"hits", ahead.hits},
-            {"hit_rate", rounded(hit_rate)}, {"outcomes", ahead.outcomes},
-            {"hidden_passes", ahead.passes}, {"hidden_seconds", rounded(ahead.seconds)},
-            {"drafted", ahead.tokens},       {"used", ahead.used}};
+    return {{"rounds", ahead.rounds},
+            {"hits", ahead.hits},
+            {"hit_rate", rounded(ahead.hit_rate())},
+            {"outcomes", ahead.outcomes},
+            {"hidden_passes", ahead.passes},
+            {"hidden_seconds", rounded(ahead.seconds)},
+            {"drafted", ahead.tokens},
+            {"used", ahead.used}};
 }
+
+} // namespace
 
 Json counts_json(const spec::Stats& stats) {
     Json counts = {{"new_tokens", stats.new_tokens},

@@ -98,6 +98,10 @@ Acceptances& Acceptances::operator+=(const Acceptances& other) {
     return *this;
 }
 
+double DraftedAhead::hit_rate() const {
+    return rounds > 0 ? static_cast<double>(hits) / static_cast<double>(rounds) : 0;
+}
+
 DraftedAhead& DraftedAhead::operator+=(const DraftedAhead& other) {
     rounds += other.rounds;
     hits += other.hits;

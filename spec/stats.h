@@ -45,6 +45,7 @@ struct DraftedAhead {
     std::int64_t used = 0;     // of these, announced
     double seconds = 0;        // spent on it
 
+    double hit_rate() const; // 0 before any round
     DraftedAhead& operator+=(const DraftedAhead& other);
 };
 
