@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <functional>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -65,11 +64,6 @@ class PassTimer {
     std::vector<int> logit_rows_;
 };
 
-Quantiles largest_over_ranks(dist::Session& session, const Quantiles& mine, double timeout_seconds) {
-    const auto largest = launch::largest_over_ranks(session, {mine.median, mine.p90, mine.p99}, timeout_seconds);
-    return {largest[0], largest[1], largest[2]};
-}
-
 void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
     std::vector<std::vector<double>> target_samples(static_cast<std::size_t>(plan.rows));
     std::vector<double> draft_samples, first_draft_samples;
@@ -88,15 +82,14 @@ void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& p
         }
     }
     for (auto& samples : target_samples)
-        latency.target.push_back(largest_over_ranks(session, quantiles_of(std::move(samples)), plan.timeout_seconds));
-    latency.draft = largest_over_ranks(session, quantiles_of(std::move(draft_samples)), plan.timeout_seconds);
-    latency.first_draft =
-        largest_over_ranks(session, quantiles_of(std::move(first_draft_samples)), plan.timeout_seconds);
+        latency.target.push_back(of_slowest_rank(session, quantiles_of(std::move(samples)), plan.timeout_seconds));
+    latency.draft = of_slowest_rank(session, quantiles_of(std::move(draft_samples)), plan.timeout_seconds);
+    latency.first_draft = of_slowest_rank(session, quantiles_of(std::move(first_draft_samples)), plan.timeout_seconds);
     if (models.target) models.target->cache().truncate(kSlot, 0);
     if (!models.drafts.empty()) models.drafts.front().cache().truncate(kSlot, 0);
 }
 
-void time_collectives(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
+void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
     const auto hidden = static_cast<std::size_t>(models.target_config.hidden_size);
     const auto rows = static_cast<std::size_t>(plan.rows);
     // Every rank gathers as much as the first slice of the vocabulary, which is a widest one, needs.
@@ -112,7 +105,7 @@ void time_collectives(dist::Session& session, ModelPair& models, const LatencyPl
         if (models.tp) models.tp->all_reduce_sum(buffer.data(), floats, deadline());
     };
     const std::string all_rows = std::to_string(plan.rows);
-    const std::vector<std::pair<std::string, std::function<void()>>> collectives = {
+    const std::vector<NamedCollective> collectives = {
         {"barrier", [&] { models.replica->barrier(deadline()); }},
         {"announce: broadcast of 256 bytes", [&] { models.replica->broadcast(buffer.data(), 256, 0, deadline()); }},
         {"gather of candidates, " + all_rows + " rows", [&] { gather(rows * 8 + 8); }},
@@ -120,15 +113,7 @@ void time_collectives(dist::Session& session, ModelPair& models, const LatencyPl
         {"all-reduce of hidden, 1 row", [&] { all_reduce(hidden); }},
         {"all-reduce of hidden, " + all_rows + " rows", [&] { all_reduce(hidden * rows); }},
     };
-    for (const auto& [name, collective] : collectives) {
-        std::vector<double> samples;
-        for (int i = 0; i < kWarmUps + 5 * plan.repetitions; ++i) {
-            const double begin = models.clock.now_seconds();
-            collective();
-            if (i >= kWarmUps) samples.push_back(models.clock.now_seconds() - begin);
-        }
-        latency.collectives.push_back({name, largest_over_ranks(session, quantiles_of(samples), plan.timeout_seconds)});
-    }
+    latency.collectives = time_collectives(session, collectives, 5 * plan.repetitions, plan.timeout_seconds);
 }
 
 void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
@@ -143,9 +128,9 @@ void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan
     std::vector<double> limits;
     for (int rows = 1; rows <= plan.rows; ++rows)
         limits.push_back(counts ? std::max(static_cast<double>(bytes) / rate, rows * operations / peak) : 0);
-    latency.limit = launch::largest_over_ranks(session, limits, plan.timeout_seconds);
+    latency.limit = largest_over_ranks(session, limits, plan.timeout_seconds);
     constexpr double kNoLimit = 1e300;
-    const auto slowest = launch::largest_over_ranks(
+    const auto slowest = largest_over_ranks(
         session, {counts ? static_cast<double>(bytes) : 0, counts ? -rate : -kNoLimit, counts ? -peak : -kNoLimit},
         plan.timeout_seconds);
     latency.weight_bytes = slowest[0];
@@ -237,7 +222,7 @@ Latency measure_latency(dist::Session& session, ModelPair& models, const Latency
     Latency latency;
     measure_limits(session, models, plan, latency);
     time_passes(session, models, plan, latency);
-    time_collectives(session, models, plan, latency);
+    time_messages(session, models, plan, latency);
     return latency;
 }
 

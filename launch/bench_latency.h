@@ -3,6 +3,7 @@
 // Called by the commands bench latency and bench compare.
 #pragma once
 
+#include "entrodraft/launch/collective_times.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/model_pair.h"
 #include "entrodraft/spec/stats.h"
@@ -17,11 +18,6 @@ struct LatencyPlan {
     int context = 64;
     int repetitions = 200;
     double timeout_seconds = 300;
-};
-
-struct CollectiveTime {
-    std::string name;
-    Quantiles seconds;
 };
 
 // All of the slowest rank. On the writer; empty elsewhere.

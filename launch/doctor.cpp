@@ -5,21 +5,18 @@
 #ifdef ENTRODRAFT_CUDA
 #include "entrodraft/dist/device.h"
 #endif
-#include "entrodraft/dist/shard.h"
+#include "entrodraft/launch/collective_times.h"
 #include "entrodraft/launch/command_options.h"
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/cores.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/launch_check.h"
-#include "entrodraft/launch/model_directory.h"
-#include "entrodraft/launch/pairing.h"
+#include "entrodraft/launch/model_pair.h"
+#include "entrodraft/launch/opened_model.h"
 #include "entrodraft/launch/phase.h"
-#include "entrodraft/model/checkpoint.h"
-#include "entrodraft/model/tokenizer.h"
 
-#include <functional>
-#include <utility>
+#include <vector>
 
 namespace entrodraft::launch {
 
@@ -29,9 +26,8 @@ const char* const kUsage = "Usage: mpirun -n N entrodraft doctor [--target DIR] 
                            "\n"
                            "Exit codes: 0 it will work, whatever is said of its speed; 1 it will not; 2 bad options.\n";
 
-constexpr int kHiddenSize = 4096; // of the model that none was named for: that of many 7B ones
+constexpr std::size_t kHiddenSize = 4096; // of the model that none was named for: that of many 7B ones
 constexpr std::size_t kRows = 16;
-constexpr int kWarmUps = 50;
 
 // GPUs of this host; -1 in builds that know none.
 int n_gpus() {
@@ -59,53 +55,23 @@ class Report {
     bool has_errors_ = false;
 };
 
-// A checkpoint's configuration, files and tokenizer, without its weights.
-struct Files {
-    model::ModelConfig config;
-    Vocabulary vocabulary;
-    std::string summary;
-};
-
-Files open_files(const std::string& name, const std::string& option) {
-    const std::string directory = resolve_model_directory(name, option);
-    Files files;
-    files.config = model::read_config(directory);
-    const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
-    const model::Tokenizer tokenizer = model::Tokenizer::open(directory);
-    files.vocabulary = {option + " " + name, tokenizer.fingerprint(), tokenizer.size(), files.config.vocab_size};
-    files.summary = std::to_string(checkpoint.total_bytes()) + " " + std::to_string(tokenizer.fingerprint()) + "\n";
-    return files;
-}
-
 // The target's hidden size, or another one. Collective over the world.
 std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, Report& report) {
     const double timeout = options.collective_timeout_seconds;
-    int hidden_size = kHiddenSize;
-    if (options.target.empty()) return static_cast<std::size_t>(hidden_size);
-    std::string summary;
+    if (options.target.empty()) return kHiddenSize;
+    OpenedPair opened;
     try {
-        in_agreement(session, timeout, [&] {
-            const Files target = open_files(options.target, "--target");
-            hidden_size = target.config.hidden_size;
-            summary = target.summary;
-            for (const std::string& name : options.drafts) {
-                const Files draft = open_files(name, "--draft");
-                summary += draft.summary;
-                if (const auto why = why_no_pair(target.vocabulary, draft.vocabulary)) throw BadOption(*why);
-            }
-        });
-        require_same(session, timeout, "the checkpoint", summary);
+        in_agreement(session, timeout, [&] { opened = open_pair(options.target, options.drafts); });
+        require_same(session, timeout, "the checkpoint", opened.summary());
         report.good("the files of " + options.target + " are there on every rank, and the same");
-        in_agreement(session, timeout, [&] {
-            const model::ModelConfig config = model::read_config(resolve_model_directory(options.target, "--target"));
-            dist::head_shard(config.n_heads, config.n_kv_heads, session.world_rank(), session.world_size());
-        });
+        in_agreement(session, timeout, [&] { require_heads_for_all(opened.target, layout_of(session, {})); });
         report.good("its heads can be cut over " + std::to_string(session.world_size()) + " rank" +
                     (session.world_size() == 1 ? "" : "s"));
     } catch (const OrderlyFailure& failure) {
         report.add({true, failure.what()});
     }
-    return static_cast<std::size_t>(hidden_size);
+    const int hidden_size = opened.target.config.hidden_size;
+    return hidden_size > 0 ? static_cast<std::size_t>(hidden_size) : kHiddenSize;
 }
 
 void look_at_ranks(dist::Session& session, const DoctorOptions& options, Report& report) {
@@ -129,8 +95,7 @@ std::string ping(dist::Session& session, dist::Communicator& comm, const DoctorO
     std::vector<float> data(hidden * kRows);
     std::vector<std::byte> all(kRows * 8 * static_cast<std::size_t>(comm.size()) +
                                64 * static_cast<std::size_t>(comm.size()));
-    const dist::SteadyClock clock;
-    const std::vector<std::pair<std::string, std::function<void()>>> collectives = {
+    const std::vector<NamedCollective> collectives = {
         {"barrier", [&] { comm.barrier(deadline()); }},
         {"broadcast, 256 bytes (announce)", [&] { comm.broadcast(data.data(), 256, 0, deadline()); }},
         {"gather, 136 bytes (16 rows)", [&] { comm.gather(data.data(), all.data(), kRows * 8 + 8, 0, deadline()); }},
@@ -140,17 +105,10 @@ std::string ping(dist::Session& session, dist::Communicator& comm, const DoctorO
          [&] { comm.all_reduce_sum(data.data(), hidden * kRows, deadline()); }},
     };
     std::vector<std::vector<std::string>> table = {{"  over " + comm.name(), "median us", "p99"}};
-    for (const auto& [name, collective] : collectives) {
-        std::vector<double> samples;
-        for (int i = 0; i < kWarmUps + options.repetitions; ++i) {
-            const double begin = clock.now_seconds();
-            collective();
-            if (i >= kWarmUps) samples.push_back(clock.now_seconds() - begin);
-        }
-        const Quantiles mine = quantiles_of(std::move(samples));
-        const auto slowest = largest_over_ranks(session, {mine.median, mine.p99}, options.collective_timeout_seconds);
-        table.push_back({"  " + name, format_number(slowest[0] * 1e6, 2), format_number(slowest[1] * 1e6, 2)});
-    }
+    for (const CollectiveTime& time :
+         time_collectives(session, collectives, options.repetitions, options.collective_timeout_seconds))
+        table.push_back(
+            {"  " + time.name, format_number(time.seconds.median * 1e6, 2), format_number(time.seconds.p99 * 1e6, 2)});
     return "\n" + format_table(table);
 }
 

@@ -95,6 +95,11 @@ std::vector<double> largest_over_ranks(dist::Session& session, std::vector<doubl
     return values;
 }
 
+Quantiles of_slowest_rank(dist::Session& session, const Quantiles& mine, double timeout_seconds) {
+    const auto largest = largest_over_ranks(session, {mine.median, mine.p90, mine.p99}, timeout_seconds);
+    return {largest[0], largest[1], largest[2]};
+}
+
 std::string format_table(const std::vector<std::vector<std::string>>& rows) {
     std::vector<std::size_t> widths;
     for (const auto& row : rows)

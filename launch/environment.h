@@ -26,6 +26,7 @@ Quantiles quantiles_of(std::vector<double> samples);
 
 // Element by element the largest of all ranks, on the writer. Collective over the world.
 std::vector<double> largest_over_ranks(dist::Session& session, std::vector<double> values, double timeout_seconds);
+Quantiles of_slowest_rank(dist::Session& session, const Quantiles& mine, double timeout_seconds);
 
 // Columns of text, each as wide as its widest cell; the first is aligned left, the others right.
 std::string format_table(const std::vector<std::vector<std::string>>& rows);

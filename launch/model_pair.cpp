@@ -1,84 +1,35 @@
 // Opening target and draft: see model_pair.h.
 #include "entrodraft/launch/model_pair.h"
 
-#include "entrodraft/dist/shard.h"
 #include "entrodraft/launch/cores.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/launch_check.h"
 #include "entrodraft/launch/memory_plan.h"
 #include "entrodraft/launch/model_directory.h"
-#include "entrodraft/launch/pairing.h"
+#include "entrodraft/launch/opened_model.h"
 #include "entrodraft/launch/phase.h"
 #include "entrodraft/launch/report.h"
 
 #include <algorithm>
-#include <sstream>
-#include <stdexcept>
 #include <vector>
 
 namespace entrodraft::launch {
 
 namespace {
 
-// What is read of a checkpoint directory before its weights.
-struct OpenedModel {
-    std::string directory; // as the option names it
-    model::ModelConfig config;
-    std::optional<model::Checkpoint> checkpoint;
-    std::optional<model::Tokenizer> tokenizer;
-
-    std::string summary() const {
-        std::ostringstream text;
-        text << config.vocab_size << ' ' << config.hidden_size << ' ' << config.intermediate_size << ' '
-             << config.n_layers << ' ' << config.n_heads << ' ' << config.n_kv_heads << ' ' << config.head_dim << ' '
-             << config.max_positions << ' ' << config.rope.theta << ' ' << config.norm_epsilon << ' '
-             << checkpoint->total_bytes() << ' ' << tokenizer->fingerprint() << '\n';
-        return text.str();
-    }
-};
-
-OpenedModel open_model(const std::string& name, const char* option) {
-    const std::string directory = resolve_model_directory(name, option);
-    OpenedModel opened;
-    opened.directory = name;
-    opened.config = model::read_config(directory);
-    opened.checkpoint = model::Checkpoint::open(directory);
-    opened.tokenizer = model::Tokenizer::open(directory);
-    return opened;
-}
-
-void require_one_vocabulary(const OpenedModel& target, const OpenedModel& draft) {
-    const auto vocabulary = [](const char* option, const OpenedModel& opened) {
-        return Vocabulary{std::string(option) + " " + opened.directory, opened.tokenizer->fingerprint(),
-                          opened.tokenizer->size(), opened.config.vocab_size};
-    };
-    if (const auto why = why_no_pair(vocabulary("--target", target), vocabulary("--draft", draft)))
-        throw BadOption(*why);
-}
-
 // What this rank holds of them. A continuation drafted ahead writes few positions, but in time at every place.
-std::vector<HeldModel> held_models(const OpenedModel& target, const std::vector<OpenedModel>& drafts,
-                                   const ModelOptions& options, const dist::RankLayout& layout, int ahead) {
+std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions& options,
+                                   const dist::RankLayout& layout, int ahead) {
     std::vector<HeldModel> held;
     if (layout.holds_target())
-        held.push_back(
-            {&target.config, options.dtype.value_or(target.config.stored_type), layout.tp_size, layout.tp_rank});
+        held.push_back({&opened.target.config, options.dtype.value_or(opened.target.config.stored_type), layout.tp_size,
+                        layout.tp_rank});
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
-    for (const OpenedModel& draft : drafts)
+    for (const OpenedModel& draft : opened.drafts)
         if (layout.owns_draft())
             held.push_back({&draft.config, options.draft_dtype.value_or(draft.config.stored_type),
                             is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead});
     return held;
-}
-
-// Says which option to change when there are more ranks than heads.
-void require_heads_for_all(const model::ModelConfig& config, const dist::RankLayout& layout,
-                           const std::string& directory) {
-    try {
-        dist::head_shard(config.n_heads, config.n_kv_heads, std::max(0, layout.tp_rank), layout.tp_size);
-    } catch (const std::invalid_argument& error) {
-        throw BadOption("--target " + directory + " on " + std::to_string(layout.tp_size) + " ranks: " + error.what());
-    }
 }
 
 } // namespace
@@ -134,24 +85,18 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     auto pair = std::make_unique<ModelPair>();
     pair->watch = &session.watch();
     pair->watch->enter(dist::kNoRound, "load");
-    OpenedModel target;
-    std::vector<OpenedModel> drafts;
+    OpenedPair opened;
     in_agreement(session, timeout, [&] {
         pair->layout = layout_of(session, placement);
         pair->batch_size = placement.batch_size;
-        target = open_model(options.target, "--target");
+        opened = open_pair(options.target, options.drafts);
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
-        for (const std::string& name : options.drafts) {
-            drafts.push_back(open_model(name, "--draft"));
-            require_one_vocabulary(target, drafts.back());
-        }
-        require_heads_for_all(target.config, pair->layout, options.target);
+        require_heads_for_all(opened.target, pair->layout);
     });
-    std::string summary = target.summary();
-    for (const OpenedModel& draft : drafts)
-        summary += draft.summary();
-    require_same(session, timeout, "the checkpoint", summary);
+    require_same(session, timeout, "the checkpoint", opened.summary());
 
+    const OpenedModel& target = opened.target;
+    const std::vector<OpenedModel>& drafts = opened.drafts;
     const dist::RankLayout& layout = pair->layout;
     pair->vocab_size = std::min(target.config.vocab_size, target.tokenizer->size());
     pair->replica = session.split(layout.replica);
@@ -164,20 +109,20 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded && !drafts.empty();
     const int context = options.max_context > 0 ? std::min(options.max_context, target.config.max_positions)
                                                 : target.config.max_positions;
-    require_memory(session, timeout, held_models(target, drafts, options, layout, placement.ahead), threads,
+    require_memory(session, timeout, held_models(opened, options, layout, placement.ahead), threads,
                    {placement.batch_size, context});
     in_agreement(session, timeout, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
-        const auto load = [&](const OpenedModel& opened, const char* what, model::WeightType type, int n_slots,
+        const auto load = [&](const OpenedModel& from, const char* what, model::WeightType type, int n_slots,
                               dist::Communicator& ranks) {
             LoadingBar bar(what, options.quiet || !layout.is_writer());
             model::DecoderOptions decoder;
             decoder.timeout_seconds = timeout;
             decoder.weight_type = type;
-            decoder.capacity = std::min(context, opened.config.max_positions);
+            decoder.capacity = std::min(context, from.config.max_positions);
             decoder.n_slots = n_slots;
             decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
-            return model::Decoder::load(*opened.checkpoint, opened.config, decoder, ranks, *pair->team);
+            return model::Decoder::load(*from.checkpoint, from.config, decoder, ranks, *pair->team);
         };
         if (layout.holds_target())
             pair->target.emplace(load(target, "target", pair->target_type, placement.batch_size, *pair->tp));
@@ -189,7 +134,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         if (is_sharded)
             pair->sharded_draft =
                 std::make_unique<spec::ShardedDraftModel>(pair->drafts.front(), *pair->replica, timeout);
-        pair->tokenizer = std::move(target.tokenizer);
+        pair->tokenizer = std::move(opened.target.tokenizer);
         pair->target_config = target.config;
         pair->target_config.max_positions = context;
         pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / layout.tp_size;

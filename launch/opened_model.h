@@ -1,0 +1,39 @@
+// What is read of checkpoint directories before their weights, and whether they go together.
+//
+// Called by model_pair and doctor; local throughout.
+#pragma once
+
+#include "entrodraft/dist/layout.h"
+#include "entrodraft/model/checkpoint.h"
+#include "entrodraft/model/config.h"
+#include "entrodraft/model/tokenizer.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+struct OpenedModel {
+    std::string directory; // as the option names it
+    model::ModelConfig config;
+    std::optional<model::Checkpoint> checkpoint;
+    std::optional<model::Tokenizer> tokenizer;
+};
+
+struct OpenedPair {
+    OpenedModel target;
+    std::vector<OpenedModel> drafts; // the largest first
+
+    // What must be the same on all ranks.
+    std::string summary() const;
+};
+
+// Throws BadOption, naming the option, where a directory is missing or a draft has another vocabulary than the target;
+// what reading throws otherwise.
+OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts);
+
+// Throws BadOption where the heads of the target cannot be cut over the ranks of the layout.
+void require_heads_for_all(const OpenedModel& target, const dist::RankLayout& layout);
+
+} // namespace entrodraft::launch
