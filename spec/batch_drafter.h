@@ -31,7 +31,7 @@ class BatchDrafter {
     virtual std::size_t weight_bytes() const = 0; // see drafter.h
     // A new sequence begins in the slot; `request` stays where it is until the next.
     virtual void begin_sequence(int slot, const Request& request) = 0;
-    virtual void prefill(int slot, std::span<const TokenId> prompt) = 0;
+    virtual void prefill(int slot, std::span<const TokenId> prompt) = 0; // see drafter.h
     // Drafts for each task until its rule fires or its budget ends. Tasks are of slots that increase. Local.
     virtual void draft(std::span<const DraftTask> tasks) = 0;
 

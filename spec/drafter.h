@@ -60,7 +60,8 @@ class Drafter {
     virtual std::size_t weight_bytes() const { return 0; }
     // A new sequence begins; nothing of the one before stands. `request` stays where it is until the next.
     virtual void begin_sequence(const Request& request) = 0;
-    // Reads the prompt, all but its last token, so that the first round does not pay for it.
+    // The prompt, or as much of it as the target reads next: reads all but the last of these tokens that it has not
+    // read yet, so that the first round does not pay for them.
     virtual void prefill(std::span<const TokenId> prompt) = 0;
     // Drafts after the last of request.tokens until the rule fires or the budget ends. Local.
     virtual void draft(const DraftRequest& request, StopRule& rule, Draft& draft) = 0;

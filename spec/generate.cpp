@@ -34,7 +34,6 @@ struct Engine::Impl {
     Plan next_plan(const EngineCallbacks& callbacks);
     bool admits_another(const EngineCallbacks& callbacks, int slot);
     void follow_up(const Plan& plan, Command done, const EngineCallbacks& callbacks);
-    void start_drafter(int slot);
     void hand_out(int slot, const EngineCallbacks& callbacks);
 };
 
@@ -67,22 +66,14 @@ bool Engine::Impl::admits_another(const EngineCallbacks& callbacks, int slot) {
 
 void Engine::Impl::follow_up(const Plan& plan, Command done, const EngineCallbacks& callbacks) {
     prefilled = done == Command::prefill;
-    if (done == Command::admit && parts.drafter) start_drafter(plan.slot);
+    if (done == Command::admit && parts.drafter)
+        parts.drafter->begin_sequence(plan.slot, present[static_cast<std::size_t>(plan.slot)]->request());
     if (done == Command::round && callbacks.on_round)
         for (int slot = 0; slot < static_cast<int>(present.size()); ++slot)
             if (const Sequence* sequence = present[static_cast<std::size_t>(slot)])
                 if (round.prefill_left(slot) == 0)
                     callbacks.on_round(sequence->request(), round.trace(slot, *sequence));
     if (done == Command::retire) hand_out(plan.slot, callbacks);
-}
-
-void Engine::Impl::start_drafter(int slot) {
-    Sequence& sequence = *present[static_cast<std::size_t>(slot)];
-    round.enter("draft");
-    const double began = parts.clock->now_seconds();
-    parts.drafter->begin_sequence(slot, sequence.request());
-    if (!sequence.request().plain) parts.drafter->prefill(slot, sequence.tokens());
-    sequence.stats.seconds.prefill += parts.clock->now_seconds() - began;
 }
 
 void Engine::Impl::hand_out(int slot, const EngineCallbacks& callbacks) {

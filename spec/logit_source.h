@@ -39,7 +39,7 @@ class LogitSource {
     virtual std::size_t most_rows() const = 0;
     // Nothing of the text before stands.
     virtual void begin_sequence() = 0;
-    // Reads all but the last token, so that the first pass does not pay for it.
+    // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
     virtual void prefill(std::span<const TokenId> prompt) = 0;
     // What follows each of the last `n` tokens: one pass. At most context() tokens, 1 to most_rows() rows.
     virtual SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitSummary summary) = 0;

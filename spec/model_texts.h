@@ -28,7 +28,7 @@ class ModelTexts {
     std::size_t context() const { return static_cast<std::size_t>(model_.config().max_positions); }
     // Nothing of the text before stands.
     void begin_sequence(int slot);
-    // Reads all but the last token, so that the first pass does not pay for it.
+    // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
     void prefill(int slot, std::span<const TokenId> prompt);
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
     void share(int from, int to, std::size_t length);

@@ -60,7 +60,7 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
     enter("draft");
     sequences_.clear();
     if (is_coordinator() && plan.command == Command::round) draft(plan);
-    if (parts_.sharded_draft) is_coordinator() ? parts_.sharded_draft->end_of_step() : parts_.sharded_draft->follow();
+    end_drafting();
 
     // 2. announce (collective over the replica): one broadcast says what every rank does next.
     enter("announce");
@@ -74,7 +74,7 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
     case Command::admit:
         return admit(plan);
     case Command::prefill:
-        prefill();
+        prefill(plan);
         gather(stop_signal);
         return share_out(plan, &StepSeconds::prefill);
     case Command::idle:
@@ -136,6 +136,11 @@ void Round::draft(const Plan& plan) {
         steps.entropy += desk(i).draft.entropy_seconds;
         steps.draft += seconds / n_sequences - desk(i).draft.entropy_seconds;
     }
+}
+
+// Where the draft is cut over the ranks, the others have followed its passes so far.
+void Round::end_drafting() {
+    if (parts_.sharded_draft) is_coordinator() ? parts_.sharded_draft->end_of_step() : parts_.sharded_draft->follow();
 }
 
 // The rows of a pass are shared out among its sequences.
@@ -261,7 +266,8 @@ int Round::prefill_left(int index) const {
     return static_cast<int>(slot(index).tokens.size()) - 1 - slot(index).cached;
 }
 
-void Round::prefill() {
+// Draft and target read the same part of the prompt; at once, where the draft has a rank of its own.
+void Round::prefill(const Plan& plan) {
     enter("prefill");
     const int index = packet_.header().slot;
     Slot& own = slot(index);
@@ -269,6 +275,9 @@ void Round::prefill() {
     for (int i = 0; i < static_cast<int>(packet_.header().prefill_rows); ++i)
         rows_.push_back({own.tokens[static_cast<std::size_t>(own.cached + i)], index, own.cached + i, i - 1});
     own.cached += static_cast<int>(rows_.size());
+    if (is_coordinator() && parts_.drafter && !plan.sequences[static_cast<std::size_t>(index)]->request().plain)
+        parts_.drafter->prefill(index, std::span(own.tokens).first(static_cast<std::size_t>(own.cached) + 1));
+    end_drafting();
     if (parts_.target)
         parts_.target->forward({.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
 }

@@ -60,13 +60,14 @@ class Round {
 
     void walk(const Plan& plan, const volatile int& stop_signal);
     void draft(const Plan& plan);
+    void end_drafting();
     void announce(const Plan& plan);
     void score();
     void decide(const Plan& plan);
     void commit();
 
     void admit(const Plan& plan);
-    void prefill();
+    void prefill(const Plan& plan);
     void retire();
     void gather(const volatile int& stop_signal);
     void draft_ahead();

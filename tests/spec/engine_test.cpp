@@ -120,12 +120,17 @@ TEST(Engine, ADraftThatIsWrongAtEveryThirdTokenIsAcceptedUpToThere) {
 // Wants the target's embedding back: the simplest hidden state that can be known from outside.
 class ListeningDrafter final : public spec::Drafter {
   public:
-    ListeningDrafter(spec::Drafter& inner, std::function<void(const spec::DraftRequest&)> on_draft)
-        : inner_(inner), on_draft_(std::move(on_draft)) {}
+    ListeningDrafter(
+        spec::Drafter& inner, std::function<void(const spec::DraftRequest&)> on_draft,
+        std::function<void(std::span<const TokenId>)> on_prefill = [](auto) {})
+        : inner_(inner), on_draft_(std::move(on_draft)), on_prefill_(std::move(on_prefill)) {}
     std::string name() const override { return "listening"; }
     std::vector<int> hidden_layers() const override { return {3, 0}; }
     void begin_sequence(const spec::Request& request) override { inner_.begin_sequence(request); }
-    void prefill(std::span<const TokenId> prompt) override { inner_.prefill(prompt); }
+    void prefill(std::span<const TokenId> prompt) override {
+        on_prefill_(prompt);
+        inner_.prefill(prompt);
+    }
     void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
         on_draft_(request);
         inner_.draft(request, rule, draft);
@@ -134,6 +139,7 @@ class ListeningDrafter final : public spec::Drafter {
   private:
     spec::Drafter& inner_;
     std::function<void(const spec::DraftRequest&)> on_draft_;
+    std::function<void(std::span<const TokenId>)> on_prefill_;
 };
 
 TEST(Engine, ADrafterGetsTheTargetsStatesOfTheLayersItAsksFor) {
@@ -155,6 +161,25 @@ TEST(Engine, ADrafterGetsTheTargetsStatesOfTheLayersItAsksFor) {
     pair.run({request_of(golden_prompt(0), 40), request_of(golden_prompt(1), 40)}, {}, &drafter);
     EXPECT_GT(with_states, 10);
     EXPECT_EQ(rounds - with_states, 2) << "the first round of each sequence has none";
+}
+
+TEST(Engine, ADrafterReadsThePromptPieceByPieceWithTheTarget) {
+    TestPair pair(kTarget, kDraft);
+    constexpr std::size_t kPiece = model::Decoder::kMostRows, kLength = kPiece + 6;
+    const std::vector<TokenId> prompt = varied_tokens(kLength, 512);
+    std::vector<std::size_t> lengths;
+    const auto inner = pair.model_drafter();
+    ListeningDrafter drafter(
+        *inner, [](const spec::DraftRequest&) {},
+        [&](std::span<const TokenId> read) {
+            lengths.push_back(read.size());
+            EXPECT_TRUE(std::ranges::equal(read, std::span(prompt).first(read.size())));
+        });
+    pair.run({request_of(prompt, 8)}, {}, &drafter);
+    EXPECT_EQ(lengths, (std::vector<std::size_t>{kPiece + 1, kLength}));
+    lengths.clear();
+    pair.run({request_of(prompt, 8, true)}, {}, &drafter);
+    EXPECT_TRUE(lengths.empty()) << "nothing drafts for a plain text";
 }
 
 TEST(Engine, LongTextsStayEqual) {

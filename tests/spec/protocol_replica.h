@@ -230,9 +230,7 @@ class Replica::SlowDrafter final : public spec::BatchDrafter {
         replica_.step_of_coordinator();
         inner_.draft(tasks);
     }
-    void draft_ahead(const std::function<bool()>& enough) override {
-        inner_.draft_ahead(enough);
-    }
+    void draft_ahead(const std::function<bool()>& enough) override { inner_.draft_ahead(enough); }
 
   private:
     Replica& replica_;

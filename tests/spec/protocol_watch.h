@@ -25,7 +25,8 @@ class ProtocolWatch {
         int ranks = 1;
         int slots = 1;
         int max_draft_tokens = 1;
-        bool is_draft_cut = false; // over the ranks, whom its leader gives orders before each packet
+        bool is_draft_cut =
+            false; // over the ranks, whom its leader gives orders before each packet and after those that prefill
     };
     // `cached` says how many positions of a slot a rank's target holds; -1 where it has none.
     ProtocolWatch(const Sizes& sizes, std::function<int(int rank, int slot)> cached,
@@ -34,7 +35,7 @@ class ProtocolWatch {
           views_(static_cast<std::size_t>(sizes.ranks)) {
         for (View& view : views_) {
             view.slots.resize(static_cast<std::size_t>(sizes.slots));
-            view.expects = next_step();
+            next_step(view);
         }
     }
 
@@ -68,6 +69,7 @@ class ProtocolWatch {
     };
     struct View { // what a rank must hold by what it has been told
         Expects expects = Expects::packet;
+        Expects after_orders = Expects::packet; // what follows the last of them
         std::uint64_t packets = 0;
         int slot = 0; // of the command at hand
         bool was_misled = false;
@@ -79,7 +81,12 @@ class ProtocolWatch {
         std::optional<std::uint64_t> sequences; // as the first rank to get there derived them
     };
 
-    Expects next_step() const { return sizes_.is_draft_cut ? Expects::order : Expects::packet; }
+    // Orders first, where there are any.
+    void expect(View& view, Expects next) const {
+        view.expects = sizes_.is_draft_cut ? Expects::order : next;
+        view.after_orders = next;
+    }
+    void next_step(View& view) const { expect(view, Expects::packet); }
     View& view(int rank) { return views_[static_cast<std::size_t>(rank)]; }
     const View& view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
     void violated(int rank, const std::string& what) {
@@ -148,7 +155,7 @@ inline void ProtocolWatch::ended(int rank, dist::Collective kind, std::span<cons
     } else if (mine.expects == Expects::logits_of_order) {
         mine.expects = Expects::order;
     } else if (kind == dist::Collective::gather) {
-        mine.expects = next_step();
+        next_step(mine);
         const std::size_t part = data.size() / static_cast<std::size_t>(sizes_.ranks);
         for (int other = 0; rank == 0 && other < sizes_.ranks; ++other) {
             std::uint64_t status;
@@ -205,7 +212,7 @@ inline void ProtocolWatch::read_order(int rank, std::span<const std::byte> data)
     if (data.size() != sizeof order) return violated(rank, "an order of another size");
     std::memcpy(order, data.data(), sizeof order);
     mine.gives_logits = order[1] > 0;
-    mine.expects = order[0] > 0 ? Expects::rows_of_order : Expects::packet;
+    mine.expects = order[0] > 0 ? Expects::rows_of_order : mine.after_orders;
 }
 
 inline void ProtocolWatch::entered(int rank, std::uint64_t round) {
@@ -239,7 +246,7 @@ inline void ProtocolWatch::follow(int rank, const spec::Packet& packet) {
     mine.slot = header.slot;
     check_order(rank, header.command);
     Slot& slot = mine.slots[header.slot];
-    mine.expects = next_step();
+    next_step(mine);
     switch (header.command) {
     case Command::admit:
         mine.expects = Expects::admission;
@@ -248,7 +255,7 @@ inline void ProtocolWatch::follow(int rank, const spec::Packet& packet) {
         slot.cached += static_cast<int>(header.prefill_rows);
         if (slot.cached >= static_cast<int>(slot.tokens.size()))
             violated(rank, "the prompt is shorter than its prefill");
-        mine.expects = Expects::gather;
+        expect(mine, Expects::gather);
         break;
     case Command::round:
         for (int index = 0; index < sizes_.slots; ++index)
@@ -298,7 +305,7 @@ inline void ProtocolWatch::commit(int rank, const spec::Packet& packet, int inde
 
 inline void ProtocolWatch::read_admission(int rank, std::span<const std::byte> data) {
     View& mine = view(rank);
-    mine.expects = next_step();
+    next_step(mine);
     if (!is_as_sent(rank, data)) return;
     mine.slots[static_cast<std::size_t>(mine.slot)] = {
         spec::SlotState::prefilling, spec::unpack_admission(data).prompt, {}, 0};
