@@ -17,9 +17,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from stop_rules import DEMO, ROOT, interval
-
-AS_ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+from runs import AS_ROOT, DEMO, ROOT, interval
 
 
 def run(options, binding, *arguments):
@@ -36,31 +34,39 @@ def compare(options, binding, *arguments):
         DEMO / "prompts.jsonl", "--draft-placement", "dedicated", "--threads", 1, "--quiet", "--output", out,
         "--prompts", options.prompts, *arguments)
     return [(result["temperature"],
-             {setting["setting"]: setting for setting in result["settings"] if "constant" in setting["setting"]})
+             {setting["setting"]: setting for setting in result["settings"]
+              if not setting["kind"] and setting["drafter"]})
             for result in json.loads(out.read_text())["temperatures"]]
 
 
+def write_costs(options, t_target):
+    """A draft pass 0.05 ms, a target pass t_target of them, whatever its rows."""
+    options.costs.write_text(json.dumps({"schema_version": 1, "t_draft_ms": 0.05, "t_target_ms": [0.05 * t_target] * 16}))
+
+
 def simulated(options):
-    lengths = ",".join(f"constant:{k}" for k in range(1, 9))
-    print("simulated: real counts, t_draft = 1, rows free; tokens a unit of time at the best of 1 to 8 drafted tokens")
-    print("t_target  temperature  outcomes  hit rate  k ahead  k not ahead  ahead / not ahead")
+    rules = ",".join([*(f"constant:{k}" for k in range(1, 13)), "expected-gain"])
+    print("simulated: real counts, t_draft = 1, rows free; tokens a unit of time at the best of constant 1 to 12 and "
+          "expected-gain")
+    print("t_target  temperature  outcomes  hit rate  rule ahead     rule not ahead  ahead / not ahead")
     for t_target in (10, 20):
-        results = compare(options, ["--oversubscribe", "--bind-to", "none"], "--rules", lengths, "--draft-ahead",
+        write_costs(options, t_target)
+        results = compare(options, ["--oversubscribe", "--bind-to", "none"], "--rules", rules, "--draft-ahead",
                           "0,8,16,32", "--draft-ahead-passes", t_target, "--acceptances", "gumbel", "--costs",
                           options.costs)
         for temperature, settings in results:
             best = {}
             for name, setting in settings.items():
                 outcomes = int(name.split("ahead of ")[1].split(",")[0]) if "ahead of" in name else 0
-                k = int(name.split("constant, ")[1].split()[0])
+                rule = "expected-gain" if "expected-gain" in name else name.split(", ")[-1].removesuffix(" tokens")
                 time = setting["target_passes"] * t_target + setting["draft_passes"]
                 speed = setting["new_tokens"] / time
                 if outcomes not in best or speed > best[outcomes][0]:
-                    best[outcomes] = (speed, k, setting.get("ahead", {}).get("hit_rate", 0))
+                    best[outcomes] = (speed, rule, setting.get("ahead", {}).get("hit_rate", 0))
             for outcomes in (8, 16, 32):
-                speed, k, hit_rate = best[outcomes]
-                print(f"{t_target:8}  {temperature:11}  {outcomes:8}  {hit_rate:8.3f}  {k:7}  {best[0][1]:11}  "
-                      f"{speed / best[0][0]:17.3f}")
+                speed, rule, hit_rate = best[outcomes]
+                print(f"{t_target:8}  {temperature:11}  {outcomes:8}  {hit_rate:8.3f}  {rule:13}  {best[0][1]:14}  "
+                      f"{speed / best[0][0]:17.3f}", flush=True)
 
 
 def measured(options):
@@ -98,8 +104,8 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         options.work = options.work or pathlib.Path(scratch)
         options.work.mkdir(parents=True, exist_ok=True)
-        options.costs = options.work / "costs.json" # the rules here do not look at costs: any file spares measuring
-        options.costs.write_text(json.dumps({"schema_version": 1, "t_draft_ms": 0.05, "t_target_ms": [0.5] * 16}))
+        options.costs = options.work / "costs.json"  # spares measuring, where no rule looks at costs
+        write_costs(options, 10)
         if options.only != "measured":
             simulated(options)
         if options.only != "simulated":

@@ -9,37 +9,12 @@ the standard library only.
 """
 
 import argparse
-import json
-import os
 import pathlib
 import re
 import statistics
-import subprocess
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-DEMO = ROOT / "model/demo"
-
-
-def run(options, replicas, prompts, output):
-    """New tokens a second and each replica's busy share."""
-    launcher = ["mpirun", "-n", str(replicas), "--bind-to", "core", "--map-by", "core"]
-    if os.geteuid() == 0:
-        launcher.append("--allow-run-as-root")
-    command = launcher + [options.binary, "generate", "--target", str(DEMO / "target"), "--draft", str(DEMO / "draft"),
-                          "--input", str(prompts), "--output", str(output), "--threads", "1",
-                          "--max-new-tokens", str(options.max_new_tokens), "--replicas", str(replicas)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        raise SystemExit(f"exit code {ended.returncode}: {ended.stderr}")
-    tokens = int(re.search(r"(\d+) new;", ended.stderr).group(1))
-    seconds = float(re.search(r"in ([\d.]+) s on", ended.stderr).group(1))
-    busy = re.search(r"busy (.*) of the time", ended.stderr)
-    return tokens / seconds, busy.group(1) if busy else "", seconds
-
-
-def texts_of(output):
-    return [(line["id"], line["token_ids"]) for line in map(json.loads, output.read_text().splitlines())]
+from runs import DEMO, ROOT, generate, texts_of, write_prompts
 
 
 def main():
@@ -54,21 +29,20 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         work = pathlib.Path(directory)
         prompts = work / "prompts.jsonl"
-        asked = [json.loads(line) for line in (DEMO / "prompts.jsonl").read_text().splitlines()]
-        prompts.write_text("".join(json.dumps({**line, "id": f"{line.get('id')}-{turn}"}) + "\n"
-                                   for turn in range(options.times) for line in asked))
+        write_prompts(prompts, options.times)
         for pair in range(options.pairs):
-            one, several = work / f"one-{pair}.jsonl", work / f"several-{pair}.jsonl"
-            order = [(1, one), (options.replicas, several)]
-            if pair % 2 == 1:
-                order.reverse()
-            rates = {replicas: run(options, replicas, prompts, output) for replicas, output in order}
-            if texts_of(one) != texts_of(several):
+            rates, busy = {}, ""
+            for replicas in (1, options.replicas) if pair % 2 == 0 else (options.replicas, 1):
+                rates[replicas], summary = generate(
+                    options.binary, replicas, prompts, work / f"{replicas}-{pair}.jsonl", "--draft", DEMO / "draft",
+                    "--threads", 1, "--max-new-tokens", options.max_new_tokens, "--replicas", replicas)
+                found = re.search(r"busy (.*) of the time", summary)
+                busy = found.group(1) if found else busy
+            if texts_of(work / f"1-{pair}.jsonl") != texts_of(work / f"{options.replicas}-{pair}.jsonl"):
                 raise SystemExit("the texts of one replica and of several differ")
-            ratios.append(rates[options.replicas][0] / rates[1][0])
-            print(f"pair {pair}: {rates[1][0]:.1f} and {rates[options.replicas][0]:.1f} new tokens a second, "
-                  f"{ratios[-1]:.3f} times; busy {rates[options.replicas][1]}; "
-                  f"{rates[1][2]:.1f} s and {rates[options.replicas][2]:.1f} s", flush=True)
+            ratios.append(rates[options.replicas] / rates[1])
+            print(f"pair {pair}: {rates[1]:.1f} and {rates[options.replicas]:.1f} new tokens a second, "
+                  f"{ratios[-1]:.3f} times; busy {busy}", flush=True)
     print(f"median {statistics.median(ratios):.3f} times with {options.replicas} replicas, least {min(ratios):.3f}")
 
 

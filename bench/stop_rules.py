@@ -12,7 +12,6 @@ Everything is printed as it comes; the JSON of each run stays in --work. Needs n
 
 import argparse
 import json
-import math
 import pathlib
 import shutil
 import struct
@@ -21,9 +20,7 @@ import tempfile
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-DEMO = ROOT / "model/demo"
-STUDENT_T = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+from runs import DEMO, ROOT, interval
 
 
 def run(options, *arguments):
@@ -55,13 +52,6 @@ def random_draft(work):
     weights = np.random.default_rng(1).normal(0, 0.05, (len(data) - begin) // 2).astype(np.float16)
     file.write_bytes(data[:begin] + weights.tobytes())
     return directory
-
-
-def interval(ratios):
-    mean = sum(ratios) / len(ratios)
-    deviation = math.sqrt(sum((r - mean) ** 2 for r in ratios) / (len(ratios) - 1))
-    half = STUDENT_T[len(ratios)] * deviation / math.sqrt(len(ratios))
-    return f"{mean:.3f} ({mean - half:.3f} to {mean + half:.3f})"
 
 
 def rule_of(name):

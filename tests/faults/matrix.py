@@ -48,6 +48,8 @@ class Case:
     def message(self):
         """A pattern that stderr has to match; None: any."""
         victim = r"rank %d" % self.victim
+        if self.kind in ("kill", "leave") and self.point == "init":
+            return r"Primary job|mpirun|prterun"  # whichever of its messages comes first
         if self.kind == "kill":
             return r"signal 9"
         if self.kind == "exit" and self.point == "init":
@@ -64,7 +66,8 @@ class Case:
         if self.kind == "hang":
             if self.point in ("init", "start"):
                 return r"the ranks have not found each other|" + victim + r" \(host"
-            return r"entrodraft: .*" + victim + r"( \(host [^)]+\) is alive but still in|, host .*has not ended for)"
+            where = r"( \(host [^)]+\)(, which)? is alive but still in|, host .*has not ended for)"
+            return r"entrodraft: .*" + victim + where
         if self.kind in ("full", "tmpfs"):
             return r"entrodraft: " + PLACE % "output" + r".*cannot be written: (File too large|No space left)"
         if self.kind == "truncated":
