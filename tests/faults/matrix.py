@@ -306,7 +306,7 @@ def main():
     parser.add_argument("--short", action="store_true", help="the cases of the quick test run")
     parser.add_argument("--only", default="", help="KIND@POINT, or a part of it")
     parser.add_argument("--ranks", type=int, help="only jobs of so many ranks")
-    parser.add_argument("--placements", default="colocated", help="separated by commas")
+    parser.add_argument("--placements", default="colocated,dedicated", help="separated by commas")
     options = parser.parse_args()
     cases = short_cases() if options.short else all_cases(options.placements.split(","))
     cases = [case for case in cases if options.only in case.name() and options.ranks in (None, case.ranks)]
