@@ -441,6 +441,23 @@ TEST(GainModel, LearnsTimesThroughOutliers) {
     EXPECT_NEAR(model.draft_seconds(4), 0.5, 0.08);
 }
 
+// A pass over sixteen texts costs much before its first drafted row, for each text's keys are read.
+TEST(GainModel, NoRowOfAWidePassSeemsFree) {
+    GainModel model({.most_rows = 128, .draft_to_target_cost = 0.1, .costs = {}});
+    const auto target = [](int rows) { return rows <= 16 ? 2.0 : 1.6 + 0.07 * (rows - 16); };
+    for (int i = 0; i < 400; ++i) {
+        const std::vector<DraftedToken> tokens(i % 2 == 0 ? 0 : 1, DraftedToken{1.0, 0.5});
+        const int beside = tokens.empty() ? 15 : 15 + i % 14;
+        const int rows = static_cast<int>(tokens.size()) + 1 + beside;
+        model.learn(
+            {tokens, 0, 0, tokens.empty() ? 0 : 1.0 / 16, tokens.empty() ? 0 : 0.01, target(rows), {beside, 16}});
+    }
+    EXPECT_NEAR(model.target_seconds(16), 2.0, 0.1);
+    EXPECT_GT(model.target_seconds(17) - model.target_seconds(16), 0.02);
+    for (int rows = 1; rows <= 128; ++rows)
+        EXPECT_GE(model.target_seconds(rows), rows > 1 ? model.target_seconds(rows - 1) : 0) << rows;
+}
+
 const GainModelOptions kFixedCosts = {.most_rows = 8, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}};
 
 TEST(GainModel, LearnsAcceptanceByEntropyAndForgetsSlowly) {
