@@ -28,9 +28,13 @@ std::unique_ptr<spec::BatchDrafter> Drafters::make(const DrafterChoice& choice,
                                                    std::span<const spec::StopRuleOptions> rules,
                                                    std::span<const std::optional<spec::Costs>> costs) const {
     if (choice.kinds.empty() || !models_.layout.is_coordinator()) return nullptr;
-    if (choice.ahead)
+    if (choice.ahead) {
+        DrafterChoice before = {choice.kinds, {}, {}}; // the model, which comes last
+        before.kinds.pop_back();
         return spec::make_ahead_drafter(draft_model(choice.drafts.front()), *choice.ahead, models_.draft_limits(),
-                                        models_.clock);
+                                        models_.clock,
+                                        before.kinds.empty() ? nullptr : make_alone(0, before, rules, costs));
+    }
     if (choice.kinds == std::vector{DrafterKind::model} && choice.drafts.size() == 1)
         return spec::make_shared_passes_drafter(draft_model(choice.drafts.front()), models_.batch_size,
                                                 models_.draft_limits(), models_.clock);

@@ -179,9 +179,11 @@ void require_one_model(const DrafterChoice& drafter, Placement placement) {
 
 constexpr const char* kAheadOptions[] = {"draft-ahead", "draft-ahead-passes"};
 
-// One draft model on a rank of its own, for one sequence at a time.
+// One draft model on a rank of its own, for one sequence at a time; drafters that go before it stand in for it where
+// the round ended as nobody foresaw.
 bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batch_size) {
-    return placement == Placement::dedicated && batch_size == 1 && is_one_model(drafter);
+    return placement == Placement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
+           !drafter.kinds.empty() && drafter.kinds.back() == DrafterKind::model;
 }
 
 // Where it can be done it is done, unless --draft-ahead is 0.
@@ -192,7 +194,7 @@ void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
     for (const char* option : kAheadOptions)
         if (given.given(option) && !may)
             throw BadOption(std::string("--") + option +
-                            " needs --draft-placement dedicated, --batch-size 1 and one --draft, alone");
+                            " needs --draft-placement dedicated, --batch-size 1 and one --draft, which drafts last");
     const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
     const bool is_wanted = may && (!given.given("draft-ahead") || outcomes > 0);
     const int passes = given.integer("draft-ahead-passes", 0, 1, INT_MAX);
@@ -225,7 +227,8 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
     const auto may = [&](const DrafterChoice& drafter) { return may_draft_ahead(drafter, placement, 1); };
     for (const char* option : kAheadOptions)
         if (given.given(option) && std::none_of(drafters.begin(), drafters.end(), may))
-            throw BadOption(std::string("--") + option + " needs --draft-placement dedicated and one --draft, alone");
+            throw BadOption(std::string("--") + option +
+                            " needs --draft-placement dedicated and one --draft, which drafts last");
     std::vector<DrafterChoice> choices;
     for (const DrafterChoice& drafter : drafters) {
         if (!may(drafter)) {

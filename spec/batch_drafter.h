@@ -58,8 +58,10 @@ struct AheadOptions {
 };
 
 // One model for one sequence that drafts ahead while the target scores (see draft_ahead.cpp). `model` has
-// as many slots as outcomes (0: kMostOutcomes) and one more, and outlives it.
+// as many slots as outcomes (0: kMostOutcomes) and one more, and outlives it. Where no outcome was the one foreseen,
+// `backup`, a drafter that costs next to nothing, goes first, if there is one: the model drafts where it has nothing.
 std::unique_ptr<BatchDrafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options,
-                                                 const DraftLimits& limits, const dist::Clock& clock);
+                                                 const DraftLimits& limits, const dist::Clock& clock,
+                                                 std::unique_ptr<Drafter> backup = nullptr);
 
 } // namespace entrodraft::spec

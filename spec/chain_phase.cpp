@@ -58,6 +58,11 @@ TokenId ChainPhase::choose(const SeenRow& row) {
     return chooser_->sample_of(q, position, request_.tokens.size(), request_.choice);
 }
 
+void ChainPhase::adopt() {
+    text_.assign(request_.tokens.begin(), request_.tokens.end());
+    text_.insert(text_.end(), draft_->tokens.begin(), draft_->tokens.end());
+}
+
 void ChainPhase::finish() {
     if (draws_)
         draft_->q =

@@ -30,6 +30,8 @@ class ChainPhase {
     void take(std::span<const float> logits, const model::kernels::LogitStats& summary, const dist::Clock& clock);
     // Draft::q stands.
     void finish();
+    // The draft is another's, and so is the end of the text. Local.
+    void adopt();
 
   private:
     TokenId choose(const SeenRow& row);

@@ -30,7 +30,7 @@ struct Branch {
     std::optional<StopRule> rule;
     Draft draft;
     ChainPhase phase;
-    std::vector<float> rows; // [drafted][vocab]: logits, as the model has them
+    std::vector<float> rows; // [tokens that the model drafted][vocab]: its logits
 };
 
 int most_outcomes_ever(const AheadOptions& options) {
@@ -39,10 +39,11 @@ int most_outcomes_ever(const AheadOptions& options) {
 
 class AheadDrafter final : public BatchDrafter {
   public:
-    AheadDrafter(DraftModel& model, const AheadOptions& options, const DraftLimits& limits, const dist::Clock& clock)
-        : options_(options), texts_(model, 1 + most_outcomes_ever(options), limits.vocab_size), limits_(limits),
-          clock_(clock), outcomes_(kMostCandidates),
-          branches_(1 + static_cast<std::size_t>(most_outcomes_ever(options))) {
+    AheadDrafter(DraftModel& model, const AheadOptions& options, const DraftLimits& limits, const dist::Clock& clock,
+                 std::unique_ptr<Drafter> backup)
+        : options_(options), backup_(std::move(backup)),
+          texts_(model, 1 + most_outcomes_ever(options), limits.vocab_size), limits_(limits), clock_(clock),
+          outcomes_(kMostCandidates), branches_(1 + static_cast<std::size_t>(most_outcomes_ever(options))) {
         if (options.outcomes < 0 || options.outcomes > AheadOptions::kMostOutcomes)
             throw std::invalid_argument("drafts ahead for 1 to " + std::to_string(AheadOptions::kMostOutcomes) +
                                         " outcomes, not " + std::to_string(options.outcomes));
@@ -50,11 +51,11 @@ class AheadDrafter final : public BatchDrafter {
             branch.phase.look_at_all(true);
     }
 
-    std::string name() const override { return "model"; }
+    std::string name() const override { return (backup_ ? backup_->name() + "," : "") + "model"; }
     std::size_t weight_bytes() const override { return texts_.model().weight_bytes(); }
     void begin_sequence(int slot, const Request& request) override;
     void end_sequence(int) override { forget(); }
-    void prefill(int slot, std::span<const TokenId> prompt) override { texts_.prefill(slot, prompt); }
+    void prefill(int slot, std::span<const TokenId> prompt) override;
     void draft(std::span<const DraftTask> tasks) override;
     void draft_ahead(const std::function<bool()>& enough) override;
 
@@ -64,6 +65,8 @@ class AheadDrafter final : public BatchDrafter {
     void forget();
     void learn(std::span<const TokenId> tokens);
     bool take_prepared(const DraftTask& task);
+    void begin_branch(Branch& branch, const DraftTask& task);
+    bool drafts_for_nothing(Branch& branch);
     void release(const Branch* but);
     void pass(std::span<Branch* const> going);
     Place place_of(const Branch& announced, std::size_t i, std::span<const float> row) const;
@@ -74,6 +77,7 @@ class AheadDrafter final : public BatchDrafter {
     void adapt(bool all_done);
 
     AheadOptions options_;
+    std::unique_ptr<Drafter> backup_; // or null
     ModelTexts texts_;
     DraftLimits limits_;
     const dist::Clock& clock_;
@@ -94,6 +98,12 @@ void AheadDrafter::begin_sequence(int slot, const Request& request) {
     texts_.begin_sequence(kTextSlot);
     for (Branch& branch : branches_)
         branch.chooser.begin_sequence(request, limits_.eos_tokens);
+    if (backup_) backup_->begin_sequence(request);
+}
+
+void AheadDrafter::prefill(int slot, std::span<const TokenId> prompt) {
+    texts_.prefill(slot, prompt);
+    if (backup_) backup_->prefill(prompt);
 }
 
 void AheadDrafter::forget() {
@@ -111,30 +121,46 @@ void AheadDrafter::draft(std::span<const DraftTask> tasks) {
     if (!places_.empty()) learn(task.request.tokens);
     const bool is_ready = take_prepared(task);
     Branch& branch = current();
-    if (!is_ready) {
-        release(nullptr);
-        branch.slot = kTextSlot;
-        branch.tokens.assign(task.request.tokens.begin(), task.request.tokens.end());
-        branch.request = task.request;
-        branch.request.tokens = branch.tokens;
-        branch.rule = *task.rule;
-        branch.rows.clear();
-        branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
-    }
+    if (!is_ready) begin_branch(branch, task);
     n_prepared_ = 0;
     const int hidden = branch.draft.passes;
     const double hidden_entropy = branch.draft.entropy_seconds;
     ahead_.used = is_ready ? static_cast<std::int64_t>(branch.draft.tokens.size()) : 0;
-    Branch* only = &branch;
-    while (branch.phase.wants_row())
-        pass(std::span(&only, 1));
-    branch.phase.finish();
+    if (is_ready || !drafts_for_nothing(branch)) {
+        Branch* only = &branch;
+        while (branch.phase.wants_row())
+            pass(std::span(&only, 1));
+        branch.phase.finish();
+    }
     *task.rule = *branch.rule;
     *task.draft = branch.draft;
     task.draft->passes -= hidden;
     task.draft->entropy_seconds -= hidden_entropy;
     task.draft->ahead = std::exchange(ahead_, {});
     task.draft->seconds = clock_.now_seconds() - began - task.draft->entropy_seconds;
+}
+
+void AheadDrafter::begin_branch(Branch& branch, const DraftTask& task) {
+    release(nullptr);
+    branch.slot = kTextSlot;
+    branch.tokens.assign(task.request.tokens.begin(), task.request.tokens.end());
+    branch.request = task.request;
+    branch.request.tokens = branch.tokens;
+    branch.rule = *task.rule;
+    branch.rows.clear();
+    branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
+}
+
+// Whether the backup drafted this phase; where it has nothing, the phase begins anew.
+bool AheadDrafter::drafts_for_nothing(Branch& branch) {
+    if (!backup_) return false;
+    backup_->draft(branch.request, *branch.rule, branch.draft);
+    if (branch.draft.tokens.empty()) {
+        branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
+        return false;
+    }
+    branch.phase.adopt();
+    return true;
 }
 
 // The branch whose text this is goes on in the text's own slot. False: none was prepared for it.
@@ -210,22 +236,26 @@ void AheadDrafter::draft_ahead(const std::function<bool()>& enough) {
     adapt(all_done);
 }
 
-// What may stand in place of each drafted token, and behind the last, which is read for that.
+// What may stand in place of each drafted token, and behind the last, which is read for that; and before that any that
+// the model did not draft.
 void AheadDrafter::find_places(const Branch& announced) {
-    const std::size_t drafted = announced.draft.tokens.size();
-    const TextEnd end = {kTextSlot, announced.phase.text(), 1};
-    const SourceRows behind = texts_.rows_after(std::span(&end, 1), model::LogitSummary::entropy);
+    const std::vector<TokenId>& drafted = announced.draft.tokens;
+    const std::size_t known = announced.rows.size() / vocab();
+    const TextEnd end = {kTextSlot, announced.phase.text(), drafted.size() - known + 1};
+    const SourceRows read = texts_.rows_after(std::span(&end, 1), model::LogitSummary::entropy);
     places_.clear();
-    for (std::size_t i = 0; i < drafted; ++i) {
+    for (std::size_t i = 0; i < known; ++i) {
         places_.push_back(place_of(announced, i, std::span(announced.rows).subspan(i * vocab(), vocab())));
         places_.back().first = {announced.draft.entropies_nats[i], announced.draft.probabilities[i]};
     }
-    places_.push_back(place_of(announced, drafted, behind.row(0)));
-    Place& last = places_.back();
-    if (last.candidates.empty()) return;
-    const model::kernels::LogitStats stats = behind.summary(0);
-    last.first = {stats.entropy_nats(),
-                  stats.probability(behind.row(0)[static_cast<std::size_t>(last.candidates.front())])};
+    for (std::size_t i = known; i <= drafted.size(); ++i) {
+        const std::span<const float> row = read.row(i - known);
+        Place& place = places_.emplace_back(place_of(announced, i, row));
+        if (i == drafted.size() && place.candidates.empty()) return;
+        const TokenId first = i < drafted.size() ? drafted[i] : place.candidates.front();
+        const model::kernels::LogitStats stats = read.summary(i - known);
+        place.first = {stats.entropy_nats(), stats.probability(row[static_cast<std::size_t>(first)])};
+    }
 }
 
 // The draft's candidates at the i-th place, ranked as it would choose: by logit, or with the noise that the target will
@@ -308,8 +338,9 @@ void AheadDrafter::adapt(bool all_done) {
 } // namespace
 
 std::unique_ptr<BatchDrafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options,
-                                                 const DraftLimits& limits, const dist::Clock& clock) {
-    return std::make_unique<AheadDrafter>(model, options, limits, clock);
+                                                 const DraftLimits& limits, const dist::Clock& clock,
+                                                 std::unique_ptr<Drafter> backup) {
+    return std::make_unique<AheadDrafter>(model, options, limits, clock, std::move(backup));
 }
 
 } // namespace entrodraft::spec

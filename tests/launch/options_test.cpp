@@ -109,7 +109,10 @@ TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {
     EXPECT_EQ(ahead_of({"--draft-placement", "dedicated", "--draft-ahead", "5"})->outcomes, 5);
     EXPECT_FALSE(ahead_of({"--draft-placement", "dedicated", "--draft-ahead", "0"}).has_value());
     EXPECT_EQ(ahead_of({"--draft-placement", "dedicated", "--draft-ahead-passes", "7"})->passes, 7);
-    const std::string needs = "--draft-ahead needs --draft-placement dedicated, --batch-size 1 and one --draft, alone";
+    EXPECT_TRUE(ahead_of({"--draft-placement", "dedicated", "--drafter", "ngram,model"}).has_value());
+    EXPECT_FALSE(ahead_of({"--draft-placement", "dedicated", "--drafter", "model,ngram"}).has_value());
+    const std::string needs =
+        "--draft-ahead needs --draft-placement dedicated, --batch-size 1 and one --draft, which drafts last";
     EXPECT_EQ(refusal_of({"--draft-ahead", "4"}), needs);
     EXPECT_EQ(refusal_of({"--draft-ahead", "0"}), needs);
     EXPECT_EQ(refusal_of({"--draft-placement", "dedicated", "--draft-ahead", "0", "--draft-ahead-passes", "3"}),
@@ -135,7 +138,7 @@ TEST(Options, ComparisonsDraftAheadWhereOneCan) {
     EXPECT_EQ(drafters[1].ahead->outcomes, 8);
     EXPECT_FALSE(drafters[2].ahead.has_value());
     EXPECT_TRUE(compared({"--draft-placement", "dedicated"}).drafters.front().ahead.has_value());
-    const std::string needs = "--draft-ahead needs --draft-placement dedicated and one --draft, alone";
+    const std::string needs = "--draft-ahead needs --draft-placement dedicated and one --draft, which drafts last";
     EXPECT_EQ(refused({"--draft-ahead", "8"}), needs);
     EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "8", "--drafters", "ngram"}), needs);
     EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "1.5"}),

@@ -39,10 +39,10 @@ class EveryDrafter {
   public:
     explicit EveryDrafter(const DrafterSources& from) : from_(from) {}
 
-    // Those for a rank without the target as well: "model ahead", for one sequence.
+    // Those for a rank without the target as well, for one sequence: "model ahead", also with a backup.
     std::vector<std::string> names(bool has_time_ahead = false) const {
         std::vector<std::string> all = names(from_.draft != nullptr, from_.other != nullptr);
-        if (has_time_ahead) all.push_back("model ahead");
+        if (has_time_ahead) all.insert(all.end(), {"model ahead", "ngram,model ahead"});
         return all;
     }
     static std::vector<std::string> names(bool has_draft, bool has_other) {
@@ -64,9 +64,11 @@ class EveryDrafter {
             together_.emplace(*from_.draft);
             return spec::make_shared_passes_drafter(*together_, n_slots, from_.limits, from_.clock);
         }
-        if (name == "model ahead") { // the same hidden passes however long the target takes
+        if (name.ends_with("model ahead")) { // the same hidden passes however long the target takes
             together_.emplace(*from_.draft);
-            return spec::make_ahead_drafter(*together_, {.outcomes = 6, .passes = 4}, from_.limits, from_.clock);
+            auto backup = name.starts_with("ngram,") ? make("ngram", inner) : nullptr;
+            return spec::make_ahead_drafter(*together_, {.outcomes = 6, .passes = 4}, from_.limits, from_.clock,
+                                            std::move(backup));
         }
         std::vector<std::unique_ptr<spec::Drafter>> drafters;
         for (int slot = 0; slot < n_slots; ++slot)
