@@ -72,9 +72,15 @@ class Case:
             return r"entrodraft: " + PLACE % "output" + r".*cannot be written: (File too large|No space left)"
         if self.kind == "truncated":
             return r"entrodraft: " + (PLACE % "load" if self.ranks > 1 else "") + r".*model.safetensors"
-        if self.kind == "slow" and self.point == "score" and self.ranks > 1:
+        if self.kind == "slow" and self.point == "score" and self.shares_the_target():
             return r"slowest +" + victim + r" \(host"
         return None
+
+    def shares_the_target(self):
+        """Whether there is another rank to compare it with."""
+        if self.placement == "dedicated":
+            return self.ranks > 2 and self.victim != 0
+        return self.ranks > 1
 
 
 def all_cases(placements):
