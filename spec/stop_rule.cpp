@@ -125,6 +125,7 @@ void StopRule::begin_round() {
     squares_.clear();
     tokens_.clear();
     acceptances_.clear();
+    all_stand_ = expected_tokens_ = 1;
     drafted_ = 0;
     passes_ = 0;
     probes_ = false;
@@ -167,6 +168,7 @@ bool StopRule::fires(const DraftedToken& token) {
     const double x = token.entropy_nats;
     if (options_.kind == StopRuleKind::expected_gain) {
         acceptances_.push_back(gain_->acceptance(token, luck_));
+        expected_tokens_ += all_stand_ *= acceptances_.back();
         // A drawn token is never dropped: its acceptance looks at the token itself, and choosing by it would bias
         // `rejection`.
         return std::isnan(x) && !probes_ && !last_pays();
@@ -205,20 +207,10 @@ bool StopRule::entropy_fires() const {
 
 // ---- expected-gain ----
 
-double StopRule::probability_that_all_stand() const {
-    double product = 1;
-    for (const double acceptance : acceptances_)
-        product *= acceptance;
-    return product;
-}
-
 // Tokens a second that drafting on has to beat: the run's, or, while that is not known, this round's own.
 double StopRule::rate() const {
     if (const double known = gain_->tokens_per_second(); known > 0) return known;
-    double tokens = 1, product = 1;
-    for (const double acceptance : acceptances_)
-        tokens += product *= acceptance;
-    return tokens / (gain_->draft_seconds(passes_) + target_seconds(drafted_ + 1) / company_.sequences);
+    return expected_tokens_ / (gain_->draft_seconds(passes_) + target_seconds(drafted_ + 1) / company_.sequences);
 }
 
 double StopRule::target_seconds(int rows) const {
@@ -228,12 +220,12 @@ double StopRule::target_seconds(int rows) const {
 // Whether another pass pays if each token to come stands with probability `acceptance`.
 bool StopRule::another_pays(const PassCost& cost, double acceptance) const {
     const double needed = rate();
-    double tokens = 0, product = probability_that_all_stand();
+    const double spent = gain_->draft_seconds(passes_), scored = target_seconds(drafted_ + 1);
+    double tokens = 0, product = all_stand_;
     for (int k = drafted_ + 1; k <= options_.max_tokens; ++k) {
         tokens += product *= acceptance;
         const double passes = passes_ + std::max(cost.next, (k - drafted_) * cost.each);
-        const double seconds = gain_->draft_seconds(passes) - gain_->draft_seconds(passes_) + target_seconds(k + 1) -
-                               target_seconds(drafted_ + 1);
+        const double seconds = gain_->draft_seconds(passes) - spent + target_seconds(k + 1) - scored;
         if (tokens > needed * seconds) return true;
     }
     return false;
@@ -250,7 +242,7 @@ bool StopRule::wants_probe(const PassCost& cost) const {
 // Whether the token just drafted is worth its row in the target's pass.
 bool StopRule::last_pays() const {
     const double seconds = target_seconds(drafted_ + 1) - target_seconds(drafted_);
-    return probability_that_all_stand() > rate() * seconds;
+    return all_stand_ > rate() * seconds;
 }
 
 // ---- learning ----

@@ -121,7 +121,6 @@ class StopRule {
   private:
     bool fires(const DraftedToken& token);
     bool entropy_fires() const;
-    double probability_that_all_stand() const;
     double rate() const;
     double target_seconds(int rows) const; // of a pass with so many rows of this sequence
     bool another_pays(const PassCost& cost, double acceptance) const;
@@ -134,6 +133,8 @@ class StopRule {
     std::vector<double> squares_;      // x_t^2 of this drafting phase, where known
     std::vector<DraftedToken> tokens_; // of this drafting phase
     std::vector<double> acceptances_;  // expected-gain: a_t
+    double all_stand_ = 1;             // a_1 a_2 ... of all of them
+    double expected_tokens_ = 1;       // 1 + a_1 + a_1 a_2 + ...
     double luck_ = 0;                  // expected-gain: how much better tokens stand in this text than expected
     Company company_;                  // of the pass to come
     int drafted_ = 0;                  // t
