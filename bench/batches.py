@@ -2,9 +2,10 @@
 
     python bench/batches.py [--binary build/entrodraft] [--batches 1,4,16] [--pairs 5] [--threads 2] [--times 2]
 
-The demo pair, greedy, one rank. For every batch size runs with the draft and without alternate; printed are new tokens a
-second (medians), the mean of the pairs' ratios with its 95 % interval, how many tokens were drafted a round of a
-sequence, and whether every text is, token for token, that of batch 1 without a draft; then each pair's ratio and drafted tokens. Needs an idle machine.
+The demo pair, greedy, one rank. For every batch size runs with the draft and without alternate; printed are new
+tokens a second (medians), the mean of the pairs' ratios with its 95 % interval, how many tokens were drafted a round of
+a sequence, and whether every text is, token for token, that of batch 1 without a draft; then each pair's ratio and
+drafted tokens. Needs an idle machine.
 """
 
 import argparse
@@ -13,14 +14,14 @@ import re
 import statistics
 import tempfile
 
-from runs import DEMO, ROOT, generate, interval, texts_of, write_prompts
+from runs import DEMO, PAIRS, ROOT, generate, interval, texts_of, write_prompts
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", default=str(ROOT / "build/entrodraft"))
     parser.add_argument("--batches", default="1,4,16")
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5, choices=PAIRS)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--times", type=int, default=2, help="how often the demo's prompts are asked for [2]")
     options = parser.parse_args()
@@ -29,14 +30,14 @@ def main():
         work = pathlib.Path(directory)
         prompts, output = work / "prompts.jsonl", work / "output.jsonl"
         write_prompts(prompts, options.times)
-        generate(options.binary, 1, prompts, output, "--threads", options.threads)
+        generate(options.binary, 0, prompts, output, "--threads", options.threads)
         expected = sorted(texts_of(output))
         output.unlink()
         for batch in map(int, options.batches.split(",")):
             rates, drafted, equal = {False: [], True: []}, [], True
             for pair in range(options.pairs):
                 for drafts in (False, True) if pair % 2 == 0 else (True, False):
-                    rate, summary = generate(options.binary, 1, prompts, output, "--threads", options.threads,
+                    rate, summary = generate(options.binary, 0, prompts, output, "--threads", options.threads,
                                              "--batch-size", batch, *(["--draft", DEMO / "draft"] if drafts else []))
                     output_texts = sorted(texts_of(output))
                     output.unlink()

@@ -4,7 +4,7 @@
 
 1. Simulated costs, real counts: bench compare with exactly as many hidden passes a round as a target pass has time for
    (t_target = 10 and 20 t_draft, rows free: a GPU's case). A round costs t_target and its unhidden draft passes; each
-   side has its own best number of drafted tokens.
+   side has its own best rule: constant 1 to 12 or expected-gain.
 2. Two ranks, drafter and target on a core each: hit rate, ms a round against t_target(k + 1) and the messages of a round
    as bench latency measures them, and ahead against not ahead in interleaved runs (mean ratio, 95 % interval).
 Everything is printed as it comes.
@@ -17,7 +17,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from runs import AS_ROOT, DEMO, ROOT, interval
+from runs import AS_ROOT, DEMO, PAIRS, ROOT, interval
 
 
 def run(options, binding, *arguments):
@@ -35,13 +35,14 @@ def compare(options, binding, *arguments):
         "--prompts", options.prompts, *arguments)
     return [(result["temperature"],
              {setting["setting"]: setting for setting in result["settings"]
-              if not setting["kind"] and setting["drafter"]})
+              if not setting["kind"] and not setting["setting"].startswith("plain")})
             for result in json.loads(out.read_text())["temperatures"]]
 
 
 def write_costs(options, t_target):
     """A draft pass 0.05 ms, a target pass t_target of them, whatever its rows."""
-    options.costs.write_text(json.dumps({"schema_version": 1, "t_draft_ms": 0.05, "t_target_ms": [0.05 * t_target] * 16}))
+    costs = {"schema_version": 1, "t_draft_ms": 0.05, "t_target_ms": [0.05 * t_target] * 16}
+    options.costs.write_text(json.dumps(costs))
 
 
 def simulated(options):
@@ -58,7 +59,7 @@ def simulated(options):
             best = {}
             for name, setting in settings.items():
                 outcomes = int(name.split("ahead of ")[1].split(",")[0]) if "ahead of" in name else 0
-                rule = "expected-gain" if "expected-gain" in name else name.split(", ")[-1].removesuffix(" tokens")
+                rule = "expected-gain" if "expected-gain" in name else name.split("constant, ")[1].split()[0]
                 time = setting["target_passes"] * t_target + setting["draft_passes"]
                 speed = setting["new_tokens"] / time
                 if outcomes not in best or speed > best[outcomes][0]:
@@ -96,7 +97,7 @@ def measured(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "build/entrodraft")
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5, choices=PAIRS)
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--work", type=pathlib.Path, help="for JSON; a temporary directory without it")
     parser.add_argument("--only", choices=["simulated", "measured"])

@@ -12,7 +12,7 @@ import pathlib
 import statistics
 import tempfile
 
-from runs import DEMO, ROOT, generate, interval, texts_of, write_prompts
+from runs import DEMO, PAIRS, ROOT, generate, interval, texts_of, write_prompts
 
 PLACEMENTS = ["colocated", "dedicated", "sharded"]
 PLAIN = "no draft"
@@ -22,7 +22,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", default=str(ROOT / "build/entrodraft"))
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5, choices=PAIRS)
     parser.add_argument("--stop-rule", default="expected-gain")
     options = parser.parse_args()
     rates, texts = {name: [] for name in [*PLACEMENTS, PLAIN]}, {}
@@ -33,8 +33,8 @@ def main():
         names = list(rates)
         for turn in range(options.pairs):
             for name in names if turn % 2 == 0 else reversed(names):
-                drafting = [] if name == PLAIN else ["--draft", DEMO / "draft", "--draft-placement", name, "--stop-rule",
-                                                     options.stop_rule]
+                drafting = [] if name == PLAIN else ["--draft", DEMO / "draft", "--draft-placement", name,
+                                                     "--stop-rule", options.stop_rule]
                 rate, _ = generate(options.binary, options.ranks, prompts, output, "--threads", 1, *drafting)
                 rates[name].append(rate)
                 texts[name] = texts_of(output)

@@ -10,6 +10,7 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEMO = ROOT / "model/demo"
 STUDENT_T = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+PAIRS = range(2, 11)  # that interval() knows
 AS_ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 
 
@@ -21,10 +22,13 @@ def write_prompts(path, times):
 
 
 def generate(binary, ranks, prompts, output, *arguments):
-    """New tokens a second between the first round and the last result, and the summary."""
-    launcher = ["mpirun", "-n", str(ranks), "--bind-to", "core", "--map-by", "core", *AS_ROOT] if ranks > 1 else []
-    command = [*launcher, str(binary), "generate", "--target", str(DEMO / "target"), "--input", str(prompts), "--output",
-               str(output), *map(str, arguments)]
+    """New tokens a second between the first round and the last result, and the summary.
+
+    Each rank is bound to a core of its own; with `ranks` 0 the binary is started by itself, on all cores.
+    """
+    launcher = ["mpirun", "-n", str(ranks), "--bind-to", "core", "--map-by", "core", *AS_ROOT] if ranks > 0 else []
+    command = [*launcher, str(binary), "generate", "--target", str(DEMO / "target"), "--input", str(prompts),
+               "--output", str(output), *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise SystemExit(f"{' '.join(command)}\nexit code {ended.returncode}: {ended.stderr}")

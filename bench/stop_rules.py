@@ -20,7 +20,7 @@ import tempfile
 
 import numpy as np
 
-from runs import DEMO, ROOT, interval
+from runs import DEMO, PAIRS, ROOT, interval
 
 
 def run(options, *arguments):
@@ -117,7 +117,7 @@ def main():
     parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "build/entrodraft")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dtype", default="")
-    parser.add_argument("--pairs", type=int, default=5, choices=sorted(STUDENT_T))
+    parser.add_argument("--pairs", type=int, default=5, choices=PAIRS)
     parser.add_argument("--work", type=pathlib.Path, help="for costs and JSON; a temporary directory without it")
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--costs", type=pathlib.Path, help="measured first without it")

@@ -70,7 +70,7 @@ std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, 
     } catch (const OrderlyFailure& failure) {
         report.add({true, failure.what()});
     }
-    const int hidden_size = opened.target.config.hidden_size;
+    const auto hidden_size = from_writer(session, timeout, opened.target.config.hidden_size); // others may have none
     return hidden_size > 0 ? static_cast<std::size_t>(hidden_size) : kHiddenSize;
 }
 

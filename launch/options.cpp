@@ -177,6 +177,7 @@ void require_one_model(const DrafterChoice& drafter, Placement placement) {
         throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
 }
 
+constexpr int kLeastAheadPasses = 2; // the first looks for the ends of the round, the next drafts for them
 constexpr const char* kAheadOptions[] = {"draft-ahead", "draft-ahead-passes"};
 
 // One draft model on a rank of its own, for one sequence at a time; drafters that go before it stand in for it where
@@ -197,14 +198,14 @@ void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
                             " needs --draft-placement dedicated, --batch-size 1 and one --draft, which drafts last");
     const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
     const bool is_wanted = may && (!given.given("draft-ahead") || outcomes > 0);
-    const int passes = given.integer("draft-ahead-passes", 0, 1, INT_MAX);
+    const int passes = given.integer("draft-ahead-passes", 0, kLeastAheadPasses, INT_MAX);
     if (passes > 0 && !is_wanted) throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
     if (is_wanted) drafter.ahead = {outcomes, passes};
 }
 
 // What --draft-ahead lists: none and 0 alike where drafting ahead is off; without it, as many outcomes as fit.
 std::vector<std::optional<spec::AheadOptions>> listed_ahead(const ParsedOptions& given) {
-    const int passes = given.integer("draft-ahead-passes", 0, 1, INT_MAX);
+    const int passes = given.integer("draft-ahead-passes", 0, kLeastAheadPasses, INT_MAX);
     if (!given.given("draft-ahead")) return {spec::AheadOptions{0, passes}};
     std::vector<std::optional<spec::AheadOptions>> listed;
     for (const double outcomes : number_list(given, "draft-ahead", {})) {

@@ -52,6 +52,7 @@ std::string format_replicas(const RunSummary& summary) {
 // them, while the time of each is that of all.
 std::string format_shares(const RunSummary& summary) {
     const spec::StepSeconds& seconds = summary.stats.seconds;
+    if (summary.batch_size > 1 && summary.checked > 0) return ""; // it was busy with the texts said again as well
     const double decoding = (summary.batch_size > 1 ? summary.busy_seconds : seconds.total) - seconds.prefill;
     if (decoding <= 0) return "";
     const double named =

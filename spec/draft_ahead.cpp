@@ -2,8 +2,9 @@
 // what would come next for the likeliest ends of the round, all of them in the same passes, each on a slot of the cache
 // that shares the text's own. If the round ends in one of them its draft is ready, and drafting has cost nothing.
 //
-// What is announced is what would have been drafted after the verdict: the same tokens from the same random numbers, as
-// long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts longer then.)
+// Without a backup, what is announced is what would have been drafted after the verdict: the same tokens from the same
+// random numbers, as long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts
+// longer then.)
 #include "entrodraft/spec/batch_drafter.h"
 #include "entrodraft/spec/chain_phase.h"
 #include "entrodraft/spec/gumbel.h"
@@ -171,6 +172,8 @@ bool AheadDrafter::take_prepared(const DraftTask& task) {
         Branch& branch = branches_[index];
         if (!std::equal(text.begin(), text.end(), branch.tokens.begin(), branch.tokens.end())) continue;
         if (branch.request.most_tokens != task.request.most_tokens) return false; // another budget: drafted anew
+        const bool is_empty = branch.draft.tokens.empty() && branch.draft.end == DraftEnd::none;
+        if (backup_ && is_empty) return false; // not begun in time: the backup costs less
         release(&branch);
         texts_.move(branch.slot, kTextSlot);
         branch.slot = kTextSlot;

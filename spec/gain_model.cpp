@@ -134,7 +134,7 @@ void GainModel::learn_times(const RoundRecord& round) {
     constexpr double kMostWeight = 200; // rounds a mean looks back on
     // A row count that came up long ago gives way to the line through those that come up now: were its time taken in a
     // bad moment, it might keep itself from ever coming up again.
-    constexpr double kTimeDecay = 0.002; // a pass
+    constexpr double kTimeDecay = 0.002, kForgotten = 1e-3; // a pass; a weight
     const std::size_t rows = round.tokens.size() + static_cast<std::size_t>(round.company.rows_beside);
     Timing& timing = by_rows_[std::min(rows, by_rows_.size() - 1)];
     const bool is_first = rounds_ == 1;
@@ -146,8 +146,10 @@ void GainModel::learn_times(const RoundRecord& round) {
     const double expected = timing.weight > 0 ? timing.seconds
                             : is_first        ? round.target_seconds
                                               : target_seconds(static_cast<int>(rows) + 1);
-    for (Timing& each : by_rows_)
+    for (Timing& each : by_rows_) {
         each.weight *= 1 - kTimeDecay / round.company.sequences;
+        if (each.weight < kForgotten) each.weight = 0;
+    }
     timing.weight = std::min(timing.weight + 1, kMostWeight);
     const double value = std::min(round.target_seconds, 2 * expected);
     timing.seconds += (value - timing.seconds) / timing.weight;
@@ -188,8 +190,8 @@ GainModel::Line GainModel::line_through(std::size_t begin, std::size_t end) cons
 }
 
 // A line through what was measured carries the row counts that were seen little; no count costs less than a smaller.
-// Wide passes come in so many row counts that each is seen little: theirs is a line alone, of which the slope counts,
-// for a step where it begins would make the first wide row seem free.
+// Wide passes come in so many row counts that each is seen little: theirs is a line alone, and no wide row costs less
+// than its slope, for a step where it begins would make the first one seem free.
 void GainModel::refresh_target_seconds() {
     target_seconds_.resize(by_rows_.size());
     if (options_.costs) {
@@ -216,7 +218,7 @@ void GainModel::refresh_target_seconds() {
     if (n == n_narrow) return;
     const Line wide = line_through(n_narrow / 2, n);
     for (std::size_t i = n_narrow; i < n; ++i)
-        target_seconds_[i] = target_seconds_[i - 1] + wide.slope;
+        target_seconds_[i] = std::max(target_seconds_[i - 1] + wide.slope, wide.at(i));
 }
 
 } // namespace entrodraft::spec

@@ -28,7 +28,8 @@ class ShardedDraftModel final : public DraftModel {
     void share(int from, int to, int length) override;
     void fork(int from, int to) override;
 
-    // Does what the coordinator does, until it says that this step's drafting is over. Collective over the ranks.
+    // Does what the coordinator does, until it says that its drafting, or its reading, is over for now. Collective over
+    // the ranks.
     void follow();
     // Says so. Coordinator only. Collective over the ranks.
     void end_of_step();

@@ -62,7 +62,7 @@ class Case:
         if self.kind == "stop":
             if self.point in ("init", "start"):
                 return r"entrodraft: " + PLACE % "start" + "the ranks have not found each other|" + victim + r" \(host"
-            return r"entrodraft: .*" + victim + r" \(host [^)]+\) .*(stopped or dead)"
+            return r"entrodraft: .*" + victim + r" \(host [^)]+\),? .*(stopped or dead)"
         if self.kind == "hang":
             if self.point in ("init", "start"):
                 return r"the ranks have not found each other|" + victim + r" \(host"

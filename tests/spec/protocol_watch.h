@@ -25,8 +25,8 @@ class ProtocolWatch {
         int ranks = 1;
         int slots = 1;
         int max_draft_tokens = 1;
-        bool is_draft_cut =
-            false; // over the ranks, whom its leader gives orders before each packet and after those that prefill
+        // Over the ranks, whom its leader gives orders before each packet, and after one that prefills.
+        bool is_draft_cut = false;
     };
     // `cached` says how many positions of a slot a rank's target holds; -1 where it has none.
     ProtocolWatch(const Sizes& sizes, std::function<int(int rank, int slot)> cached,

@@ -458,6 +458,20 @@ TEST(GainModel, NoRowOfAWidePassSeemsFree) {
         EXPECT_GE(model.target_seconds(rows), rows > 1 ? model.target_seconds(rows - 1) : 0) << rows;
 }
 
+// Otherwise a first time taken in a bad moment would keep its row count from ever coming up again.
+TEST(GainModel, ForgetsTimesThatWereTakenLongAgo) {
+    GainModel model({.most_rows = 16, .draft_to_target_cost = 0.1, .costs = {}});
+    const std::vector<DraftedToken> none, some(3, DraftedToken{1.0, 0.5}), more(5, DraftedToken{1.0, 0.5});
+    for (int i = 0; i < 8; ++i)
+        model.learn({none, 0, 0, 0, 0, 9.0});
+    EXPECT_GT(model.target_seconds(1), 5);
+    for (int i = 0; i < 4000; ++i)
+        model.learn(i % 2 == 0 ? RoundRecord{some, 0, 0, 3, 0.3, 1.3} : RoundRecord{more, 0, 0, 5, 0.5, 1.5});
+    EXPECT_NEAR(model.target_seconds(4), 1.3, 0.05);
+    EXPECT_NEAR(model.target_seconds(6), 1.5, 0.05);
+    EXPECT_LT(model.target_seconds(1), 1.2);
+}
+
 const GainModelOptions kFixedCosts = {.most_rows = 8, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}};
 
 TEST(GainModel, LearnsAcceptanceByEntropyAndForgetsSlowly) {

@@ -1,0 +1,102 @@
+// Drafting ahead, phase by phase, by hand: what is announced, what was foreseen, and who drafted it.
+#include "spec/engine_support.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace entrodraft;
+using namespace entrodraft::spec;
+
+const std::filesystem::path kDraft = golden_directory("llama-draft");
+constexpr int kDrafted = 3, kScripted = 2;
+constexpr TokenId kScript = 7;
+
+// One text under `constant`, greedy, with as many hidden passes as prepared drafts need.
+struct Bench {
+    TestModel shard{kDraft, slots()};
+    LocalDraftModel model{shard.decoder};
+    dist::ManualClock clock;
+    DraftLimits limits;
+    Request request;
+    GainModel gain{{}};
+    StopRule rule{constant_rule(kDrafted), &gain};
+    std::unique_ptr<BatchDrafter> drafter;
+    std::vector<TokenId> text = golden_expectations("llama-draft").at(1).at("prompt").get<std::vector<TokenId>>();
+    Draft draft;
+
+    explicit Bench(std::unique_ptr<Drafter> backup) {
+        limits.vocab_size = shard.config.vocab_size;
+        request = request_of(text, 64);
+        request.ignore_eos = true;
+        drafter = make_ahead_drafter(model, {.outcomes = 4, .passes = 1 + kDrafted}, limits, clock, std::move(backup));
+        drafter->begin_sequence(0, request);
+        drafter->prefill(0, text);
+    }
+
+    static TestModelOptions slots() {
+        TestModelOptions options;
+        options.decoder.n_slots = 5;
+        return options;
+    }
+
+    void announce() {
+        const DraftTask task = {0, {text, rule.options().max_tokens, &request, {}, {}, 40}, &rule, &draft};
+        drafter->draft(std::span(&task, 1));
+    }
+    // What the draft model itself would say after the text.
+    std::vector<TokenId> continuation(int n) {
+        TestModel other(kDraft);
+        const auto chain = model_drafter_of(other.decoder, limits, clock);
+        StopRule longest(constant_rule(n), &gain);
+        Draft own;
+        chain->begin_sequence(request);
+        chain->draft({text, n, &request, {}, {}, 40}, longest, own);
+        return own.tokens;
+    }
+};
+
+const auto kNever = [] { return false; };
+
+TEST(DraftAhead, AnnouncesWhatItPreparedWhereTheRoundEndedAsForeseen) {
+    Bench bench(nullptr);
+    const std::vector<TokenId> said = bench.continuation(2 * kDrafted + 1);
+    bench.announce();
+    EXPECT_TRUE(std::ranges::equal(bench.draft.tokens, std::span(said).first(kDrafted)));
+    EXPECT_EQ(bench.draft.passes, kDrafted);
+    bench.drafter->draft_ahead(kNever);
+    bench.text.insert(bench.text.end(), said.begin(), said.begin() + kDrafted + 1); // all stood, then the likeliest
+    bench.announce();
+    EXPECT_EQ(bench.draft.ahead.hits, 1);
+    EXPECT_EQ(bench.draft.passes, 0) << "all of it was hidden";
+    EXPECT_TRUE(std::ranges::equal(bench.draft.tokens, std::span(said).subspan(kDrafted + 1, kDrafted)));
+}
+
+TEST(DraftAhead, ABackupDraftsWhereNobodyForesawTheEndAndTheModelForeseesWhatFollows) {
+    Bench bench(std::make_unique<ScriptedDrafter>(kScripted, [](std::size_t) { return kScript; }));
+    bench.announce(); // nothing has been foreseen yet
+    EXPECT_EQ(bench.draft.tokens, (std::vector<TokenId>{kScript, kScript}));
+    EXPECT_EQ(bench.draft.passes, 0);
+    bench.drafter->draft_ahead(kNever);
+    const std::vector<TokenId> said = bench.continuation(1 + kDrafted);
+    bench.text.push_back(said.front()); // none stood; the model's own choice is said
+    bench.announce();
+    EXPECT_EQ(bench.draft.ahead.hits, 1);
+    EXPECT_EQ(bench.draft.passes, 0);
+    EXPECT_TRUE(std::ranges::equal(bench.draft.tokens, std::span(said).subspan(1, kDrafted)));
+    bench.drafter->draft_ahead(kNever);
+    bench.text.push_back(kScript); // as nobody foresaw
+    bench.announce();
+    EXPECT_EQ(bench.draft.ahead.hits, 0);
+    EXPECT_EQ(bench.draft.tokens, (std::vector<TokenId>{kScript, kScript}));
+}
+
+TEST(DraftAhead, TheModelDraftsWhereTheBackupHasNothing) {
+    Bench bench(std::make_unique<ScriptedDrafter>(0, [](std::size_t) { return kScript; }));
+    const std::vector<TokenId> said = bench.continuation(kDrafted);
+    bench.announce();
+    EXPECT_EQ(bench.draft.tokens, said);
+    EXPECT_EQ(bench.draft.passes, kDrafted);
+}
+
+} // namespace
