@@ -370,12 +370,12 @@ def other_node_lost(bench):
 
 def slurmd_killed(bench):
     """Slurm loses sight of a node whose ranks live on: the second start waits until they have ended."""
-    job = Job(bench, "slurmd-killed")
+    job = Job(bench, "slurmd-killed", options=bench.options_lasting(90))  # longer than Slurm waits for the node
     job.await_lines()
     node = bench.cluster.job(job.id)["NodeList"]
     bench.cluster.kill_node_daemon(node)
     lines = job.await_restart(180)
-    job.finish()
+    job.finish(900)
     bench.cluster.start_node(node)
     return f"{lines} lines until {node} was given up"
 
