@@ -48,6 +48,21 @@ def ranks_of(launcher):
     return found
 
 
+def session_of(launcher):
+    """Process ids of the launcher and all that it started, orphans too; the dead that nobody has reaped are none."""
+    listing = subprocess.run(["ps", "-o", "pid=,stat=", "--sid", str(launcher)], capture_output=True, text=True,
+                             check=False)
+    processes = [line.split() for line in listing.stdout.splitlines()]
+    return [int(pid) for pid, state in processes if not state.startswith("Z")]
+
+
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
 def run_once(command, deadly_after, rng):
     """Exit code, or None where the run was killed."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
@@ -57,23 +72,23 @@ def run_once(command, deadly_after, rng):
     except subprocess.TimeoutExpired:
         pass
     ranks = ranks_of(process.pid)
-    if ranks and rng.random() < 0.7:
-        try:
-            os.kill(rng.choice(ranks), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    else:
-        for pid in [process.pid] + ranks:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+    kills_one = ranks and rng.random() < 0.7
+    if kills_one:
+        kill(rng.choice(ranks))
+    else:  # and those that the launcher was still starting
+        while left := session_of(process.pid):
+            for pid in left:
+                kill(pid)
+            time.sleep(0.05)
     try:
         _, messages = process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
-        for pid in [process.pid] + ranks_of(process.pid):
-            os.kill(pid, signal.SIGKILL)
-        raise SystemExit("a run did not end within 60 s of the death of a rank: " + " ".join(command))
+        left = subprocess.run(["ps", "-o", "pid,ppid,stat,wchan,args", "--sid", str(process.pid)], capture_output=True,
+                              text=True, check=False).stdout
+        for pid in session_of(process.pid):
+            kill(pid)
+        died = "a rank" if kills_one else "all ranks"
+        raise SystemExit(f"a run did not end within 60 s of the death of {died}: {' '.join(command)}\n{left}")
     for pid in ranks:  # those of a launcher that was killed may take a moment
         for _ in range(600):
             if not os.path.exists(f"/proc/{pid}"):
