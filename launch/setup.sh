@@ -42,6 +42,8 @@ has() {
                                int main() {}' ;;
     libonig-dev) pkg-config --exists oniguruma ;;
     libutf8proc-dev) pkg-config --exists libutf8proc ;;
+    zlib1g-dev) links '#include <zlib.h>
+                       int main() { zlibVersion(); }' -lz ;;
     libgtest-dev) links '#include <gtest/gtest.h>
                          int main(int n, char** v) { testing::InitGoogleTest(&n, v); }' -lgtest -pthread ;;
     slurm-wlm) on_path slurmctld && on_path slurmd && on_path sbatch ;;
@@ -120,7 +122,7 @@ prepare() {
     "OFF, tests OFF nvcc $nvcc" | "OFF, tests ON nvcc $nvcc" | "ON, tests ON nvcc $nvcc") return 0 ;;
     esac
     local needed=(g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libboost-program-options-dev
-        nlohmann-json3-dev libonig-dev libutf8proc-dev)
+        nlohmann-json3-dev libonig-dev libutf8proc-dev zlib1g-dev)
     [ "$tests" = OFF ] || needed+=(libgtest-dev)
     ensure "${needed[@]}"
     if has libgtest-dev; then tests=ON; fi

@@ -153,8 +153,7 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool who
         if (!stands && verdict.next_token == kNothing) break;
         const TokenId token = stands ? inner_draft_.tokens[i] : verdict.next_token;
         DraftedToken seen;
-        if (whole)
-            seen = {stats_[i].entropy_nats(), stats_[i].probability(rows.row(i)[static_cast<std::size_t>(token)])};
+        if (whole) seen = drafted_token(stats_[i], rows.row(i)[static_cast<std::size_t>(token)]);
         ready_.push_back({token, seen, i});
     }
     count(verdict, clock_.now_seconds() - began, draft);

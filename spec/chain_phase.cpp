@@ -36,7 +36,7 @@ void ChainPhase::take(std::span<const float> logits, const model::kernels::Logit
     const TokenId token = choose(row);
     const double before = clock.now_seconds();
     DraftedToken seen;
-    if (whole_) seen = {row.stats.entropy_nats(), row.stats.probability(logits[static_cast<std::size_t>(token)])};
+    if (whole_) seen = drafted_token(row.stats, logits[static_cast<std::size_t>(token)]);
     const Judgement judgement = rule_->judge(seen);
     draft_->entropy_seconds += clock.now_seconds() - before;
     if (judgement == Judgement::drop) {

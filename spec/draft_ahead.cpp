@@ -256,8 +256,7 @@ void AheadDrafter::find_places(const Branch& announced) {
         Place& place = places_.emplace_back(place_of(announced, i, row));
         if (i == drafted.size() && place.candidates.empty()) return;
         const TokenId first = i < drafted.size() ? drafted[i] : place.candidates.front();
-        const model::kernels::LogitStats stats = read.summary(i - known);
-        place.first = {stats.entropy_nats(), stats.probability(row[static_cast<std::size_t>(first)])};
+        place.first = drafted_token(read.summary(i - known), row[static_cast<std::size_t>(first)]);
     }
 }
 

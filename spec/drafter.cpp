@@ -22,8 +22,8 @@ void Draft::clear() {
 void Draft::add(TokenId token, const DraftedToken& seen) {
     parents.push_back(static_cast<int>(tokens.size()) - 1);
     tokens.push_back(token);
-    entropies_nats.push_back(static_cast<float>(seen.entropy_nats));
-    probabilities.push_back(static_cast<float>(seen.probability));
+    entropies_nats.push_back(seen.entropy_nats);
+    probabilities.push_back(seen.probability);
 }
 
 DraftEnd DraftLimits::why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const {

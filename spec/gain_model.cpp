@@ -37,8 +37,9 @@ GainModel::GainModel(const GainModelOptions& options) : options_(options), weigh
 // Each is about 0 for a middling token: the weights' first uncertainty is meant for that.
 GainModel::Features GainModel::features_of(const DraftedToken& token, double luck) {
     constexpr double kLeast = 1e-4;
-    const double entropy = std::sqrt(std::max(token.entropy_nats, 0.0)) - 1.5;
-    const double probability = std::isnan(token.probability) ? 0 : std::log(std::max(token.probability, kLeast)) + 2;
+    const double entropy = std::sqrt(std::max(static_cast<double>(token.entropy_nats), 0.0)) - 1.5;
+    const auto own = static_cast<double>(token.probability);
+    const double probability = std::isnan(own) ? 0 : std::log(std::max(own, kLeast)) + 2;
     return {1, entropy, probability, luck};
 }
 

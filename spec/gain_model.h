@@ -24,11 +24,12 @@ struct GainModelOptions {
     std::optional<Costs> costs;        // fixed costs instead of measured ones
 };
 
-// What is known of a drafted token. NaN: the drafter has no distribution, and no rule fires on it.
+// What is known of a drafted token. NaN: the drafter has no distribution, and no rule fires on it. Floats, so that a
+// recording holds exactly what rules go by.
 struct DraftedToken {
-    double entropy_nats = std::numeric_limits<double>::quiet_NaN(); // of the distribution it was drawn from, unadjusted
-    double probability = std::numeric_limits<double>::quiet_NaN();  // its own in that distribution
-    int match_length = 0;                                           // tokens of the text that a look-up matched
+    float entropy_nats = std::numeric_limits<float>::quiet_NaN(); // of the distribution it was drawn from, unadjusted
+    float probability = std::numeric_limits<float>::quiet_NaN();  // its own in that distribution
+    int match_length = 0;                                         // tokens of the text that a look-up matched
 };
 
 // The other sequences of a target pass. One alone has none.

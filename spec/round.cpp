@@ -15,9 +15,11 @@ namespace {
 
 constexpr std::uint64_t kSignalSeen = 1; // status word
 
-RowSetting row_setting(const EngineOptions& options, const EngineParts& parts) {
+} // namespace
+
+RowSetting row_setting(const JudgingOptions& options, const EngineParts& parts) {
     const int tp_size = parts.layout->tp_size;
-    return {{options.acceptance, options.vocab_size, options.record_margins},
+    return {options,
             parts.target_config,
             parts.target,
             tp_size,
@@ -25,10 +27,9 @@ RowSetting row_setting(const EngineOptions& options, const EngineParts& parts) {
             static_cast<std::size_t>(model::vocab_slice(*parts.target_config, 0, tp_size).size())};
 }
 
-} // namespace
-
 Round::Round(const EngineOptions& options, const EngineParts& parts)
-    : options_(options), parts_(parts), row_setting_(row_setting(options, parts)),
+    : options_(options), parts_(parts),
+      row_setting_(row_setting({options.acceptance, options.vocab_size, options.record_margins}, parts)),
       row_gather_(row_setting_, *parts.replica, options.n_slots), judge_(row_setting_.options),
       packet_(options.n_slots, options.stop_rule.max_tokens), slots_(static_cast<std::size_t>(options.n_slots)),
       desks_(static_cast<std::size_t>(options.n_slots)) {

@@ -25,6 +25,9 @@ struct Plan {
     std::span<Sequence* const> sequences; // [n_slots]; null: the slot is empty
 };
 
+// What is gathered of rows, over these ranks.
+RowSetting row_setting(const JudgingOptions& options, const EngineParts& parts);
+
 class Round {
   public:
     Round(const EngineOptions& options, const EngineParts& parts);

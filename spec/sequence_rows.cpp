@@ -19,7 +19,7 @@ constexpr double kNone = -std::numeric_limits<double>::infinity();
 } // namespace
 
 RowForm row_form(const JudgingOptions& options, const SamplingOptions& sampling) {
-    if (options.acceptance.kind == Acceptance::typical) return RowForm::logits;
+    if (options.whole_rows || options.acceptance.kind == Acceptance::typical) return RowForm::logits;
     if (sampling.greedy()) return options.acceptance.lenience == 1 ? RowForm::best : RowForm::logits;
     if (options.acceptance.kind != Acceptance::gumbel) return RowForm::logits;
     switch (gumbel_gather(sampling)) {

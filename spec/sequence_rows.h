@@ -31,6 +31,7 @@ struct JudgingOptions {
     AcceptanceOptions acceptance;
     int vocab_size = 0;          // tokens that both models and the tokenizer know
     bool record_margins = false; // of arg max and noisy best
+    bool whole_rows = false;     // logits are wanted whatever decides
 };
 
 // Local.

@@ -46,8 +46,7 @@ double read_ms(const Json& value, double least, const std::string& file, const s
     return ms / kMsPerSecond;
 }
 
-// The file as JSON. A field that stands twice is refused: it would silently be one of the two.
-Json parse_costs(const std::string& file) {
+std::string read_text(const std::string& file) {
     std::ifstream in(file, std::ios::binary);
     if (!in) throw std::runtime_error(file + ": cannot be opened for reading");
     std::string text(kMostCostsBytes + 1, '\0');
@@ -55,6 +54,11 @@ Json parse_costs(const std::string& file) {
     if (in.bad()) throw std::runtime_error(file + ": cannot be read");
     text.resize(static_cast<std::size_t>(in.gcount()));
     if (text.size() > kMostCostsBytes) bad_costs(file, "is larger than 1 MiB and thus no costs file");
+    return text;
+}
+
+// A field that stands twice is refused: it would silently be one of the two.
+Json parse_costs(const std::string& text, const std::string& file) {
     std::set<std::string> fields;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
         if (event == Json::parse_event_t::key && depth == 1 && !fields.insert(parsed.get<std::string>()).second)
@@ -226,12 +230,15 @@ std::string to_json(const Costs& costs) {
         rows.push_back(std::isnan(seconds) ? Json() : Json(seconds * kMsPerSecond));
     nlohmann::ordered_json json = {{"schema_version", kCostsVersion}, {"t_draft_ms", costs.t_draft * kMsPerSecond}};
     if (costs.t_first_draft) json["t_first_draft_ms"] = *costs.t_first_draft * kMsPerSecond;
+    if (costs.t_round) json["t_round_ms"] = *costs.t_round * kMsPerSecond;
     json["t_target_ms"] = rows;
     return json.dump();
 }
 
-Costs read_costs(const std::string& file) {
-    const Json json = parse_costs(file);
+namespace {
+
+Costs costs_in(const std::string& text, const std::string& file) {
+    const Json json = parse_costs(text, file);
     if (!json.is_object()) bad_costs(file, "does not hold one JSON object");
     const Json& version = field_of(json, "schema_version", file);
     if (!version.is_number_integer() || version != kCostsVersion)
@@ -240,6 +247,7 @@ Costs read_costs(const std::string& file) {
     costs.t_draft = read_ms(field_of(json, "t_draft_ms", file), 0, file, "field t_draft_ms");
     if (json.contains("t_first_draft_ms"))
         costs.t_first_draft = read_ms(json["t_first_draft_ms"], 0, file, "field t_first_draft_ms");
+    if (json.contains("t_round_ms")) costs.t_round = read_ms(json["t_round_ms"], 0, file, "field t_round_ms");
     const Json& rows = field_of(json, "t_target_ms", file);
     if (!rows.is_array() || rows.empty()) bad_costs(file, "field t_target_ms must be a list of milliseconds");
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -249,6 +257,16 @@ Costs read_costs(const std::string& file) {
                                             : read_ms(rows[i], std::numeric_limits<double>::denorm_min(), file, field));
     }
     return costs;
+}
+
+} // namespace
+
+Costs read_costs(const std::string& file) {
+    return costs_in(read_text(file), file);
+}
+
+Costs costs_of(const std::string& json) {
+    return costs_in(json, "costs");
 }
 
 namespace {
@@ -266,6 +284,14 @@ double level_seconds(const Stats& stats, const Costs& costs, bool is_last) {
 }
 
 } // namespace
+
+double predicted_seconds(const Stats& stats, const Costs& costs) {
+    return level_seconds(stats, costs, true) + static_cast<double>(stats.rounds) * costs.t_round.value_or(0);
+}
+
+double predicted_plain_seconds(std::int64_t new_tokens, const Costs& costs) {
+    return static_cast<double>(new_tokens) * (costs.target_seconds(1) + costs.t_round.value_or(0));
+}
 
 double predicted_speedup(const Stats& stats, std::span<const Costs> costs) {
     if (costs.size() <= stats.levels.size())

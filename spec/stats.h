@@ -93,16 +93,23 @@ struct Costs {
     // The first draft pass of a round, where it was measured apart: the target's pass has driven the draft's weights
     // out of the caches.
     std::optional<double> t_first_draft = std::nullopt;
-    double target_seconds(int rows) const;  // linear between measured rows, held at the ends
-    double draft_seconds(int passes) const; // of one round
+    std::optional<double> t_round = std::nullopt; // what a round costs beside its passes: announce, gather, decide
+    double target_seconds(int rows) const;        // linear between measured rows, held at the ends
+    double draft_seconds(int passes) const;       // of one round
     double first_draft_seconds() const { return t_first_draft.value_or(t_draft); }
 };
 
 // JSON text of a costs file, and back: {"schema_version": 1, "t_draft_ms": x, "t_target_ms": [..]} and, optionally,
-// "t_first_draft_ms"; null where a row count was not measured, any other field ignored. read throws std::runtime_error
-// naming file and field. Local.
+// "t_first_draft_ms" and "t_round_ms"; null where a row count was not measured, any other field ignored. They throw
+// std::runtime_error naming file and field. Local.
 std::string to_json(const Costs& costs);
 Costs read_costs(const std::string& file);
+Costs costs_of(const std::string& json);
+
+// Seconds of the passes of a run without a cascade, and of what its rounds cost beside them where that is known. Local.
+double predicted_seconds(const Stats& stats, const Costs& costs);
+// The same of plain decoding to the same number of tokens. Local.
+double predicted_plain_seconds(std::int64_t new_tokens, const Costs& costs);
 
 // 0 where nothing was done: new tokens * t_target(1) / sum over rounds of (draft passes * t_draft + t_target(rows)),
 // where the first draft pass of a round costs t_first_draft if that is known. `costs` are those of each level; of a

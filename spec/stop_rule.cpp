@@ -165,7 +165,7 @@ Judgement StopRule::judge(const DraftedToken& token) {
 
 bool StopRule::fires(const DraftedToken& token) {
     if (counts_tokens(options_.kind)) return drafted_ >= k_;
-    const double x = token.entropy_nats;
+    const auto x = static_cast<double>(token.entropy_nats);
     if (options_.kind == StopRuleKind::expected_gain) {
         acceptances_.push_back(gain_->acceptance(token, luck_));
         expected_tokens_ += all_stand_ *= acceptances_.back();
@@ -176,7 +176,7 @@ bool StopRule::fires(const DraftedToken& token) {
     if (std::isnan(x)) return false;
     switch (options_.kind) {
     case StopRuleKind::confidence:
-        return token.probability < options_.confidence;
+        return static_cast<double>(token.probability) < options_.confidence;
     case StopRuleKind::svip:
         return std::sqrt(kSvipFactor * x) > options_.svip_threshold;
     case StopRuleKind::adaedl:

@@ -10,6 +10,10 @@ namespace entrodraft::spec {
 
 using model::kernels::LogitStats;
 
+DraftedToken drafted_token(const LogitStats& stats, float logit) {
+    return {static_cast<float>(stats.entropy_nats()), static_cast<float>(stats.probability(logit)), 0};
+}
+
 void TokenChooser::begin_sequence(const Request& request, std::span<const TokenId> eos_tokens) {
     request_ = &request;
     processor_.reset();

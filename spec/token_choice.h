@@ -6,6 +6,7 @@
 #pragma once
 
 #include "entrodraft/model/decoder.h"
+#include "entrodraft/spec/gain_model.h"
 #include "entrodraft/spec/request.h"
 #include "entrodraft/spec/verify.h"
 
@@ -30,6 +31,9 @@ struct SeenRow {
     model::kernels::LogitStats stats; // of the row with bans alone; what was asked for of it
     bool is_dead = false;             // every token is banned
 };
+
+// What rules see of a token of a row: `logit` is its own, with bans alone. Local.
+DraftedToken drafted_token(const model::kernels::LogitStats& stats, float logit);
 
 class TokenChooser {
   public:

@@ -1,0 +1,82 @@
+// Replays stop rules over recordings: the very rounds of a run with that rule, without its models.
+//
+// Exact in counts for batch 1, one replica, nothing drafted ahead and, for expected-gain, fixed costs (DESIGN 6.5);
+// times are counts times costs. Called by the commands simulate and tune.
+#pragma once
+
+#include "entrodraft/spec/drafter.h"
+#include "entrodraft/spec/recording.h"
+#include "entrodraft/spec/stop_rule.h"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+enum class ReplayKind {
+    rule,
+    oracle, // stops before the first token that would fall: the bound on all rules
+    plain,  // drafts nothing
+};
+
+struct ReplaySetting {
+    ReplayKind kind = ReplayKind::rule;
+    StopRuleOptions rule;
+    std::size_t draft = 0; // of the recording
+    Costs costs;           // what expected-gain goes by
+};
+
+// A round as it would have been.
+struct ReplayedRound {
+    int place = 0; // of the first drafted token
+    const Draft* draft = nullptr;
+    int accepted = 0;
+};
+
+// One setting over texts in the order of the recording, across which expected-gain learns.
+class Replay {
+  public:
+    // Throws std::invalid_argument where the recording has no such draft or is too short for the rule's cap.
+    // `head` outlives it.
+    Replay(const RecordingHead& head, const ReplaySetting& setting);
+
+    using OnRound = std::function<void(const ReplayedRound&)>;
+    // What decoding this text would have counted. Throws std::runtime_error where the recording lacks what a round
+    // needs. Local.
+    Stats replay(const TextRecord& text, const OnRound& on_round = {});
+
+  private:
+    struct Chain;
+
+    void draft_by_rule(const TextRecord& text, const DraftRequest& request, std::size_t place);
+    void draft_by_oracle(const TextRecord& text, const DraftRequest& request, std::size_t place);
+    bool take(const DraftRequest& request, int most, TokenId token, const DraftedToken& seen);
+    void index_chains(const DraftRecord& draft, const TextRecord& text);
+
+    const RecordingHead& head_;
+    ReplaySetting setting_;
+    DraftLimits limits_;
+    GainModel gain_;
+    std::optional<StopRule> rule_;
+    std::size_t context_;                    // of the draft
+    Draft draft_;                            // of the round at hand
+    std::vector<TokenId> tokens_;            // prompt and places of the text at hand
+    std::vector<std::size_t> chain_begin_;   // [place]: of the first token of its chain
+    std::vector<std::int32_t> chain_length_; // [place]
+};
+
+// A setting's counts over texts, and what they cost.
+struct Simulated {
+    ReplaySetting setting;
+    std::vector<Stats> texts; // of each
+    Stats stats;              // of all
+};
+
+// Every setting over every text, `threads` at once. Local.
+std::vector<Simulated> simulate(const RecordingHead& head, std::span<const TextRecord* const> texts,
+                                std::span<const ReplaySetting> settings, int threads);
+
+} // namespace entrodraft::spec

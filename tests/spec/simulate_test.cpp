@@ -1,0 +1,173 @@
+// What is replayed from a recording are the rounds of real runs: the same numbers of everything, for every rule.
+#include "entrodraft/spec/simulate.h"
+
+#include "recording_support.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace entrodraft;
+using spec::StopRuleKind;
+
+constexpr int kCap = 15;
+const spec::Costs kCosts = {
+    0.1, {1, 1.02, 1.04, 1.06, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 2.1}, 0.15};
+
+std::vector<spec::Request> requests(double temperature) {
+    std::vector<spec::Request> all;
+    const std::vector<std::vector<spec::TokenId>> prompts = {{1, 2, 3}, {40, 12, 7, 9}, {5}, {100, 101, 102, 103, 104}};
+    for (const auto& prompt : prompts) {
+        spec::Request request = request_of(prompt, 40);
+        request.sampling.temperature = temperature;
+        request.sampling.seed = 7;
+        all.push_back(request);
+    }
+    return all;
+}
+
+void expect_equal(const spec::Stats& replayed, const spec::Stats& real) {
+    EXPECT_EQ(replayed.new_tokens, real.new_tokens);
+    EXPECT_EQ(replayed.rounds, real.rounds);
+    EXPECT_EQ(replayed.drafted, real.drafted);
+    EXPECT_EQ(replayed.accepted, real.accepted);
+    EXPECT_EQ(replayed.target_passes, real.target_passes);
+    EXPECT_EQ(replayed.draft_passes, real.draft_passes);
+    EXPECT_EQ(replayed.drafting_rounds, real.drafting_rounds);
+    EXPECT_EQ(replayed.passes_of_rows, real.passes_of_rows);
+    EXPECT_EQ(replayed.rounds_of_accepted, real.rounds_of_accepted);
+}
+
+// Every rule in several settings: replayed, and run. Returns tokens accepted by all of them.
+std::int64_t compare(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy, int cap = kCap) {
+    const RecordedTexts recorded = record_texts(pair, requests, noisy, cap);
+    std::int64_t accepted = 0;
+    for (const spec::StopRuleOptions& rule : rule_settings(cap)) {
+        const spec::ReplaySetting setting = {spec::ReplayKind::rule, rule, 0, kCosts};
+        const auto simulated = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1);
+        RunOptions options;
+        options.rule = rule;
+        options.acceptance = noisy ? spec::Acceptance::gumbel : spec::Acceptance::rejection;
+        options.costs = kCosts;
+        const auto texts = pair.run(requests, options);
+        for (std::size_t i = 0; i < texts.size(); ++i) {
+            SCOPED_TRACE(describe(rule) + ", text " + std::to_string(i));
+            expect_equal(simulated.front().texts[i], texts[i].stats);
+        }
+        accepted += simulated.front().stats.accepted;
+    }
+    return accepted;
+}
+
+TEST(Simulate, CountsWhatAGreedyRunCounts) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    EXPECT_GT(compare(pair, requests(0), false), 100) << "nothing stood: the test says little";
+}
+
+TEST(Simulate, CountsWhatAGumbelRunCounts) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    EXPECT_GT(compare(pair, requests(0.7), true), 100);
+}
+
+TEST(Simulate, CountsAlikeWithFiltersPenaltiesAndBans) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    std::vector<spec::Request> all = requests(0.8);
+    for (spec::Request& request : all) {
+        request.processing.no_repeat_ngram_size = 2;
+        request.processing.repetition_penalty = 1.2;
+        request.processing.banned_tokens = {3, 17};
+        request.sampling.top_k = 40;
+        request.sampling.top_p = 0.9;
+    }
+    compare(pair, all, true);
+    for (spec::Request& request : all)
+        request.sampling = {};
+    compare(pair, all, false);
+}
+
+TEST(Simulate, CountsAlikeWhereTextsEndEarly) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    std::vector<spec::Request> all = requests(0);
+    const auto plain = pair.run(all);
+    for (std::size_t i = 0; i < all.size(); ++i) // a stop string out of the text itself, at other places each
+        all[i].stop_strings = {plain[i].text.substr(plain[i].text.size() / 2, 1 + i)};
+    const auto stopped = pair.run(all);
+    int n_stopped = 0;
+    for (const spec::Completion& text : stopped)
+        n_stopped += text.finish_reason == spec::FinishReason::stop ? 1 : 0;
+    EXPECT_GT(n_stopped, 0);
+    compare(pair, all, false);
+    // The token that says most often next becomes an end of text.
+    for (spec::Request& request : all)
+        request.stop_strings.clear();
+    TestModelOptions ends;
+    ends.eos_token_ids = {plain[0].tokens[plain[0].tokens.size() / 2], plain[1].tokens[20]};
+    TestPair ending(golden_directory("llama-target"), golden_directory("llama-draft"), ends);
+    EXPECT_EQ(ending.run(all)[0].finish_reason, spec::FinishReason::eos);
+    compare(ending, all, false);
+    for (spec::Request& request : all)
+        request.ignore_eos = true;
+    compare(ending, all, false);
+}
+
+TEST(Simulate, CountsAlikeWhereContextsEnd) {
+    TestModelOptions narrow;
+    narrow.max_positions = 30;
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"), narrow);
+    compare(pair, requests(0), false);
+}
+
+TEST(Simulate, CountsAlikeWithLongDrafts) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    compare(pair, {requests(0).front()}, false, 38);
+}
+
+TEST(Simulate, TheOracleDraftsWhatStandsAndNoMore) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    const RecordedTexts recorded = record_texts(pair, requests(0), false, kCap);
+    spec::ReplaySetting setting;
+    setting.kind = spec::ReplayKind::oracle;
+    setting.costs = kCosts;
+    setting.rule = constant_rule(kCap, kCap);
+    const auto oracle = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
+    EXPECT_EQ(oracle.drafted, oracle.accepted);
+    EXPECT_EQ(oracle.draft_passes, oracle.accepted);
+    // As many rounds as with the longest drafts, and a token a round more than what stood.
+    const auto longest = pair.run(requests(0), {.rule = constant_rule(kCap, kCap)});
+    spec::Stats real;
+    for (const spec::Completion& text : longest)
+        real += text.stats;
+    EXPECT_EQ(oracle.rounds, real.rounds);
+    EXPECT_EQ(oracle.accepted, real.accepted);
+    setting.kind = spec::ReplayKind::plain;
+    const auto plain = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
+    EXPECT_EQ(plain.rounds, plain.new_tokens);
+    EXPECT_EQ(plain.draft_passes, 0);
+}
+
+TEST(Simulate, SeveralThreadsCountAlike) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    const RecordedTexts recorded = record_texts(pair, requests(0), false, kCap);
+    std::vector<spec::ReplaySetting> settings;
+    for (const spec::StopRuleOptions& rule : rule_settings(kCap))
+        settings.push_back({spec::ReplayKind::rule, rule, 0, kCosts});
+    const auto alone = simulate(recorded.head, recorded.pointers(), settings, 1);
+    const auto together = simulate(recorded.head, recorded.pointers(), settings, 3);
+    for (std::size_t i = 0; i < settings.size(); ++i)
+        expect_equal(together[i].stats, alone[i].stats);
+}
+
+TEST(Simulate, RefusesWhatTheRecordingDoesNotHold) {
+    spec::RecordingHead head;
+    head.drafts.resize(1);
+    head.drafts[0].context = 10;
+    spec::ReplaySetting setting;
+    setting.rule = constant_rule(5, 20);
+    setting.costs = kCosts;
+    EXPECT_THROW(spec::Replay(head, setting), std::invalid_argument);
+    setting.rule = constant_rule(5, 15);
+    setting.draft = 1;
+    EXPECT_THROW(spec::Replay(head, setting), std::invalid_argument);
+}
+
+} // namespace
