@@ -15,6 +15,9 @@ namespace {
 const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraft COMMAND --help
 
   generate         decode one --prompt, or a JSONL file of them
+  record           decode prompts once and keep what every stop rule could have seen
+  simulate         replay any stop rules over a recording: exact counts, times from costs
+  tune             the best setting of every stop rule, confirmed by real runs, as a --config file
   tokenize         text to token ids and back
   build-table      count a text's tokens and pairs, for --drafter bigram and unigram
   inspect          what a checkpoint is and what each rank would hold; reads no weights
@@ -38,7 +41,7 @@ struct CommandName {
 constexpr CommandName kCommands[] = {
     {"generate", run_generate}, {"tokenize", run_tokenize}, {"build-table", run_build_table},
     {"bench", run_bench},       {"inspect", run_inspect},   {"doctor", run_doctor},
-    {"record", nullptr},        {"simulate", nullptr},      {"tune", nullptr},
+    {"record", run_record},     {"simulate", run_simulate}, {"tune", run_tune},
 };
 
 constexpr CommandName kBenches[] = {
@@ -54,8 +57,9 @@ constexpr CommandName kBenches[] = {
 // The command of this name. Throws BadOption, with a suggestion.
 template <std::size_t n>
 Command find(const CommandName (&commands)[n], const std::string& prefix, const Arguments& arguments) {
-    const std::string all =
-        prefix.empty() ? "generate, tokenize, build-table, inspect, doctor or bench" : "latency, compare or load";
+    const std::string all = prefix.empty()
+                                ? "generate, record, simulate, tune, tokenize, build-table, inspect, doctor or bench"
+                                : "latency, compare or load";
     if (arguments.empty())
         throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all +
                         "; see entrodraft --help");

@@ -18,6 +18,9 @@ int run_command(dist::Session& session, const Arguments& arguments); // argument
 int run_generate(dist::Session& session, const Arguments& arguments);
 int run_tokenize(dist::Session& session, const Arguments& arguments);
 int run_build_table(dist::Session& session, const Arguments& arguments);
+int run_record(dist::Session& session, const Arguments& arguments);
+int run_simulate(dist::Session& session, const Arguments& arguments);
+int run_tune(dist::Session& session, const Arguments& arguments);
 int run_doctor(dist::Session& session, const Arguments& arguments);
 int run_inspect(dist::Session& session, const Arguments& arguments);
 int run_bench(dist::Session& session, const Arguments& arguments);

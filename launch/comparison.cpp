@@ -1,67 +1,20 @@
 // Running settings in turn: see comparison.h.
 #include "entrodraft/launch/comparison.h"
 
+#include "entrodraft/launch/decode_one.h"
 #include "entrodraft/launch/phase.h"
 #include "entrodraft/launch/report.h"
 #include "entrodraft/launch/requests.h"
+#include "entrodraft/spec/tune.h"
 
 #include <algorithm>
 #include <stdexcept>
-#include <utility>
 
 namespace entrodraft::launch {
 
 namespace {
 
 constexpr volatile int kNoSignal = 0;
-
-// Settings that --tune tries: the best of each rule is shown.
-std::vector<spec::StopRuleOptions> tuning_grid(int max_tokens) {
-    std::vector<spec::StopRuleOptions> grid;
-    spec::StopRuleOptions rule;
-    rule.max_tokens = max_tokens;
-    const auto add = [&](spec::StopRuleKind kind) {
-        rule.kind = kind;
-        grid.push_back(rule);
-    };
-    for (double tau : {0.5, 1.0, 1.5, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0}) {
-        rule.threshold = tau;
-        add(spec::StopRuleKind::static_threshold);
-    }
-    for (double tau : {2.0, 5.0, 10.0, 15.0, 20.0, 30.0}) {
-        rule.threshold = tau;
-        add(spec::StopRuleKind::cumulative);
-    }
-    rule.threshold.reset();
-    for (int lambda = 4; lambda <= 12; ++lambda)
-        for (int window : {1, 3, 7}) {
-            rule.factor = lambda / 10.0;
-            rule.window = window;
-            add(spec::StopRuleKind::moving_average);
-        }
-    for (int k = 1; k <= std::min(8, max_tokens); ++k) {
-        rule.num_draft_tokens = k;
-        add(spec::StopRuleKind::constant);
-    }
-    rule.num_draft_tokens = std::min(5, max_tokens);
-    add(spec::StopRuleKind::heuristic);
-    rule.num_draft_tokens = std::min(3, max_tokens);
-    add(spec::StopRuleKind::adaptive);
-    for (double c : {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}) {
-        rule.confidence = c;
-        add(spec::StopRuleKind::confidence);
-    }
-    for (double h : {0.3, 0.4, 0.5, 0.6, 0.7, 0.8}) {
-        rule.svip_threshold = h;
-        add(spec::StopRuleKind::svip);
-    }
-    for (double gamma : {0.02, 0.05, 0.1, 0.2}) {
-        rule.adaedl_gamma = gamma;
-        add(spec::StopRuleKind::adaedl);
-    }
-    add(spec::StopRuleKind::expected_gain);
-    return grid;
-}
 
 spec::StopRuleOptions longest_rule(int max_tokens) {
     spec::StopRuleOptions rule;
@@ -94,7 +47,7 @@ std::vector<Setting> Comparison::make_settings() const {
     std::vector<std::vector<spec::StopRuleOptions>> rules = options_.rules;
     if (options_.tune) {
         rules.clear();
-        for (const spec::StopRuleOptions& rule : tuning_grid(options_.max_draft_tokens))
+        for (const spec::StopRuleOptions& rule : spec::tuning_grid(options_.max_draft_tokens))
             rules.emplace_back(n_levels, rule);
     }
     for (const spec::Acceptance acceptance : options_.acceptances) {
@@ -173,23 +126,11 @@ void Comparison::read_prompts() {
 }
 
 spec::Completion Comparison::decode(Setting& setting, std::size_t prompt, double temperature, int max_new_tokens) {
-    spec::Completion result;
-    spec::EngineCallbacks callbacks;
-    bool handed_out = false;
-    if (models_.layout.is_coordinator()) {
-        callbacks.next_request = [&]() -> std::optional<spec::Request> {
-            if (std::exchange(handed_out, true)) return std::nullopt;
-            spec::Request request = prompts[prompt];
-            request.sampling.temperature = temperature;
-            request.max_new_tokens = std::min(request.max_new_tokens, max_new_tokens);
-            return request;
-        };
-        callbacks.on_complete = [&](const spec::Request&, spec::Completion completion) {
-            result = std::move(completion);
-        };
-    }
-    setting.engine->run(callbacks, kNoSignal);
-    return result;
+    if (!models_.layout.is_coordinator()) return decode_one(*setting.engine, nullptr, kNoSignal).completion;
+    spec::Request request = prompts[prompt];
+    request.sampling.temperature = temperature;
+    request.max_new_tokens = std::min(request.max_new_tokens, max_new_tokens);
+    return decode_one(*setting.engine, &request, kNoSignal).completion;
 }
 
 // Greedy text is the same with every acceptance but typical: there the first acceptance serves for all.

@@ -30,6 +30,9 @@ class Drafters {
     std::unique_ptr<spec::BatchDrafter> make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
                                              std::span<const std::optional<spec::Costs>> costs) const;
 
+    // The pair's draft number `draft`, alone or cut over the ranks. On draft owners. Local.
+    spec::DraftModel& draft_model(std::size_t draft) const;
+
   private:
     // Of one sequence, in its slot.
     std::unique_ptr<spec::Drafter> make_alone(int slot, const DrafterChoice& choice,
@@ -41,8 +44,6 @@ class Drafters {
     std::unique_ptr<spec::Drafter> make_cascade(int slot, const std::vector<std::size_t>& drafts,
                                                 std::span<const spec::StopRuleOptions> rules,
                                                 std::span<const std::optional<spec::Costs>> costs) const;
-
-    spec::DraftModel& draft_model(std::size_t draft) const;
 
     ModelPair& models_;
     std::vector<std::unique_ptr<spec::DraftModel>> draft_models_; // of the pair's drafts, on this rank alone

@@ -1,6 +1,7 @@
 // The options of every command, declared once: their names, what stands for a value, and what --help says.
 //
 // Data only; options.cpp checks the values.
+#include "entrodraft/launch/option_groups.h"
 #include "entrodraft/launch/options.h"
 
 namespace entrodraft::launch {
@@ -119,6 +120,19 @@ const OptionGroup kBenchModels = {
      {"collective-timeout", "SECONDS", "[300]"}}};
 
 } // namespace
+
+const OptionGroup& general_group() {
+    return kGeneral;
+}
+const OptionGroup& bench_models_group() {
+    return kBenchModels;
+}
+const OptionGroup& sampling_group() {
+    return kSampling;
+}
+const OptionGroup& chat_group() {
+    return kChat;
+}
 
 const std::vector<OptionGroup>& generate_groups() {
     static const std::vector<OptionGroup> groups = {kGeneral, kModels,   kDrafters,    kText,

@@ -2,6 +2,7 @@
 #include "entrodraft/launch/options.h"
 
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/shared_options.h"
 
 #include <algorithm>
 #include <climits>
@@ -45,14 +46,6 @@ bool is_refused(const NotYet& row, const std::string& value) {
     return false;
 }
 
-void refuse_later_work(const ParsedOptions& given) {
-    for (const NotYet& row : kNotYet)
-        for (const std::string& value : given.texts(row.option))
-            if (is_refused(row, value))
-                throw BadOption(std::string("--") + row.option + " " + value + " is not supported yet: this version " +
-                                row.rest);
-}
-
 std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
                                              std::optional<model::WeightType> otherwise) {
     if (!given.given(name)) return otherwise;
@@ -68,37 +61,6 @@ std::optional<model::WeightType> weight_type(const ParsedOptions& given, const s
     default:
         return std::nullopt;
     }
-}
-
-ModelOptions model_options(const ParsedOptions& given) {
-    ModelOptions models;
-    models.target = given.text("target", "");
-    if (models.target.empty())
-        throw BadOption("--target DIR is missing: the directory of the checkpoint to decode with");
-    models.drafts = given.texts("draft");
-    for (const std::string& draft : models.drafts)
-        if (draft.empty()) throw BadOption("--draft is empty; name a directory or leave it out");
-    given.choice("device", 0, {"auto", "cpu"});
-    models.dtype = weight_type(given, "dtype", std::nullopt);
-    models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
-    models.threads = given.integer("threads", 0, 1, 1024);
-    models.max_context = given.integer("max-context", 0, 2, INT_MAX);
-    models.quiet = given.on("quiet");
-    models.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
-    return models;
-}
-
-std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
-    if (!given.given(name)) return otherwise;
-    std::vector<double> numbers;
-    std::istringstream list(given.text(name, ""));
-    for (std::string one; std::getline(list, one, ',');) {
-        ParsedOptions single;
-        single.add(name, one, "");
-        numbers.push_back(single.number(name, 0, 0, kNoLimit));
-    }
-    if (numbers.empty()) throw BadOption("--" + name + " is empty; give numbers separated by commas");
-    return numbers;
 }
 
 spec::SamplingOptions sampling_options(const ParsedOptions& given) {
@@ -273,21 +235,6 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
         throw BadOption("--trace and --output are the same file: " + options.trace);
 }
 
-// Lines with messages are conversations without --chat too, so that a template may be named without it.
-void read_chat(const ParsedOptions& given, GenerateOptions& options) {
-    options.requests.chat = options.models.chat_template.is_needed = given.on("chat");
-    if (given.given("system")) options.requests.system = given.text("system", "");
-    if (options.requests.system && !options.requests.chat) throw BadOption("--system has no effect without --chat");
-    for (const char* option : {"chat-template", "chat-date"}) {
-        if (given.given(option) && given.text(option, "").empty())
-            throw BadOption(std::string("--") + option + " is empty; give some text or leave it out");
-        if (given.given(option) && options.prompt && !options.requests.chat)
-            throw BadOption(std::string("--") + option + " has no effect on a --prompt without --chat");
-    }
-    options.models.chat_template.name = given.text("chat-template", "");
-    options.models.chat_template.date = given.text("chat-date", "");
-}
-
 std::string model_of(const ParsedOptions& given) {
     const std::string model = given.text("model", "");
     if (model.empty()) throw BadOption("--model DIR is missing: the directory of the checkpoint");
@@ -317,18 +264,77 @@ std::uint64_t byte_size(const ParsedOptions& given, const std::string& name) {
 
 } // namespace
 
+void refuse_later_work(const ParsedOptions& given) {
+    for (const NotYet& row : kNotYet)
+        for (const std::string& value : given.texts(row.option))
+            if (is_refused(row, value))
+                throw BadOption(std::string("--") + row.option + " " + value + " is not supported yet: this version " +
+                                row.rest);
+}
+
+ModelOptions model_options(const ParsedOptions& given) {
+    ModelOptions models;
+    models.target = given.text("target", "");
+    if (models.target.empty())
+        throw BadOption("--target DIR is missing: the directory of the checkpoint to decode with");
+    models.drafts = given.texts("draft");
+    for (const std::string& draft : models.drafts)
+        if (draft.empty()) throw BadOption("--draft is empty; name a directory or leave it out");
+    given.choice("device", 0, {"auto", "cpu"});
+    models.dtype = weight_type(given, "dtype", std::nullopt);
+    models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
+    models.threads = given.integer("threads", 0, 1, 1024);
+    models.max_context = given.integer("max-context", 0, 2, INT_MAX);
+    models.quiet = given.on("quiet");
+    models.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
+    return models;
+}
+
+std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
+    if (!given.given(name)) return otherwise;
+    std::vector<double> numbers;
+    std::istringstream list(given.text(name, ""));
+    for (std::string one; std::getline(list, one, ',');) {
+        ParsedOptions single;
+        single.add(name, one, "");
+        numbers.push_back(single.number(name, 0, 0, kNoLimit));
+    }
+    if (numbers.empty()) throw BadOption("--" + name + " is empty; give numbers separated by commas");
+    return numbers;
+}
+
+RequestDefaults request_defaults(const ParsedOptions& given) {
+    RequestDefaults requests;
+    requests.sampling = sampling_options(given);
+    requests.processing = processing_options(given);
+    requests.max_new_tokens = given.integer("max-new-tokens", 128, 1, INT_MAX);
+    requests.ignore_eos = given.on("ignore-eos");
+    requests.stop_strings = given.texts("stop");
+    for (const std::string& stop : requests.stop_strings)
+        if (stop.empty()) throw BadOption("--stop is empty; give the string that ends the text");
+    return requests;
+}
+
+void read_chat(const ParsedOptions& given, bool has_prompt, ModelOptions& models, RequestDefaults& requests) {
+    requests.chat = models.chat_template.is_needed = given.on("chat");
+    if (given.given("system")) requests.system = given.text("system", "");
+    if (requests.system && !requests.chat) throw BadOption("--system has no effect without --chat");
+    for (const char* option : {"chat-template", "chat-date"}) {
+        if (given.given(option) && given.text(option, "").empty())
+            throw BadOption(std::string("--") + option + " is empty; give some text or leave it out");
+        if (given.given(option) && has_prompt && !requests.chat)
+            throw BadOption(std::string("--") + option + " has no effect on a --prompt without --chat");
+    }
+    models.chat_template.name = given.text("chat-template", "");
+    models.chat_template.date = given.text("chat-date", "");
+}
+
 GenerateOptions generate_options(const ParsedOptions& given) {
     refuse_later_work(given);
     GenerateOptions options;
     options.models = model_options(given);
     options.speculation = speculation_options(given, options.models.drafts.size());
-    options.requests.sampling = sampling_options(given);
-    options.requests.processing = processing_options(given);
-    options.requests.max_new_tokens = given.integer("max-new-tokens", 128, 1, INT_MAX);
-    options.requests.ignore_eos = given.on("ignore-eos");
-    options.requests.stop_strings = given.texts("stop");
-    for (const std::string& stop : options.requests.stop_strings)
-        if (stop.empty()) throw BadOption("--stop is empty; give the string that ends the text");
+    options.requests = request_defaults(given);
     if (given.given("prompt")) options.prompt = given.text("prompt", "");
     options.input = given.text("input", "");
     options.share = share(given);
@@ -342,7 +348,7 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.placement = draft_placement(given);
     read_ahead(given, options);
     check_generate(given, options);
-    read_chat(given, options);
+    read_chat(given, options.prompt.has_value(), options.models, options.requests);
     return options;
 }
 

@@ -24,7 +24,11 @@ std::string result_line(const spec::Request& request, const spec::Completion& co
 std::string trace_line(const spec::Request& request, const spec::RoundTrace& trace);
 std::string error_line(const BadLine& bad);
 
-enum class Existing { refuse, resume };
+enum class Existing {
+    refuse,
+    resume, // our lines
+    append, // whatever it holds
+};
 
 class ResultWriter {
   public:

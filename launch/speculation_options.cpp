@@ -1,6 +1,7 @@
 // Options of drafters, stop rules and acceptance, for every command that decodes. See options.h.
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options.h"
+#include "entrodraft/launch/shared_options.h"
 
 #include <algorithm>
 #include <climits>
@@ -14,14 +15,6 @@ namespace {
 using Rule = spec::StopRuleKind;
 
 constexpr double kNoLimit = 1e300;
-
-std::vector<std::string> split(const std::string& text, char separator) {
-    std::vector<std::string> parts;
-    std::istringstream list(text);
-    for (std::string one; std::getline(list, one, separator);)
-        parts.push_back(one);
-    return parts;
-}
 
 std::string joined(const std::vector<std::string>& words) {
     std::string text;
@@ -50,7 +43,7 @@ std::vector<std::size_t> all_drafts(std::size_t n_drafts) {
 DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option) {
     DrafterChoice choice;
     choice.drafts = all_drafts(n_drafts);
-    for (const std::string& name : split(text, separator)) {
+    for (const std::string& name : split_list(text, separator)) {
         const auto known = std::find_if(drafter_names().begin(), drafter_names().end(),
                                         [&](const auto& entry) { return entry.second == name; });
         if (known == drafter_names().end()) {
@@ -272,7 +265,7 @@ const char* first_parameter(Rule kind) {
 
 // "static:2.25", "moving-average:0.5:7", "cumulative:10:7", "constant:5", "expected-gain", ...
 spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& given) {
-    const std::vector<std::string> parts = split(text, ':');
+    const std::vector<std::string> parts = split_list(text, ':');
     const auto kind = parts.empty() ? std::nullopt : spec::parse_stop_rule(parts[0]);
     if (!kind)
         throw BadOption("--rules " + text +
@@ -283,15 +276,26 @@ spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& g
     if (parts.size() > (has_window ? 3u : first ? 2u : 1u))
         throw BadOption("--rules " + text + ": too many numbers for this rule");
     ParsedOptions own;
-    if (given.given("max-draft-tokens")) own.add_nth(given, "max-draft-tokens", 0);
+    for (const char* option : {"max-draft-tokens", "min-draft-tokens", "drop-stop-token"})
+        if (given.given(option)) own.add_nth(given, option, 0);
     if (parts.size() > 1) own.add(first, parts[1], " (in --rules " + text + ")");
     if (parts.size() > 2) own.add("entropy-window", parts[2], " (in --rules " + text + ")");
-    const spec::StopRuleOptions rule = rule_of_level(own, *kind, EntropyUnit::nats);
+    spec::StopRuleOptions rule = rule_of_level(own, *kind, EntropyUnit::nats);
+    rule.drop_stop_token = own.on("drop-stop-token") &&
+                           std::find(kThresholdRules.begin(), kThresholdRules.end(), *kind) != kThresholdRules.end();
     if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
     return rule;
 }
 
 } // namespace
+
+std::vector<std::string> split_list(const std::string& text, char separator) {
+    std::vector<std::string> parts;
+    std::istringstream list(text);
+    for (std::string one; std::getline(list, one, separator);)
+        parts.push_back(one);
+    return parts;
+}
 
 bool DrafterChoice::has(DrafterKind kind) const {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
@@ -351,7 +355,7 @@ SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n
 
 std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::size_t n_drafts) {
     std::vector<DrafterChoice> choices;
-    for (const std::string& name : split(given.text("drafters", n_drafts > 0 ? "model" : ""), ',')) {
+    for (const std::string& name : split_list(given.text("drafters", n_drafts > 0 ? "model" : ""), ',')) {
         std::size_t number = 0; // "draft2": the second --draft alone
         for (std::size_t draft = 1; draft <= n_drafts; ++draft)
             if (name == "draft" + std::to_string(draft)) number = draft;
@@ -366,7 +370,7 @@ std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptio
     std::vector<std::vector<spec::StopRuleOptions>> settings;
     const auto add = [&](const std::string& text) {
         std::vector<spec::StopRuleOptions> levels;
-        for (const std::string& rule : split(text, '/'))
+        for (const std::string& rule : split_list(text, '/'))
             levels.push_back(parse_rule(rule, given));
         if (levels.empty() || levels.size() > n_levels)
             throw BadOption("--rules " + text + ": rules of " + std::to_string(levels.size()) + " levels, but there " +
@@ -374,7 +378,7 @@ std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptio
         levels.resize(n_levels, levels.back());
         settings.push_back(levels);
     };
-    for (const std::string& one : split(given.text("rules", "all"), ',')) {
+    for (const std::string& one : split_list(given.text("rules", "all"), ',')) {
         if (one == "none") continue; // plain decoding always runs
         if (one != "all") {
             add(one);
@@ -390,7 +394,7 @@ std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptio
 
 std::vector<spec::Acceptance> compared_acceptances(const ParsedOptions& given) {
     std::vector<spec::Acceptance> acceptances;
-    for (const std::string& name : split(given.text("acceptances", "rejection"), ','))
+    for (const std::string& name : split_list(given.text("acceptances", "rejection"), ','))
         acceptances.push_back(acceptance_of(name, "--acceptances"));
     if (acceptances.empty()) throw BadOption("--acceptances is empty; name one or leave it out");
     return acceptances;

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kChunk = 32; // places whose rows are held at once
 constexpr int kSlot = 0;
+constexpr Acceptance kAcceptance = Acceptance::gumbel; // of greedy text too, where there is no noise
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
@@ -77,6 +78,7 @@ Recorder::~Recorder() = default;
 
 void Recorder::record(TextRecord* record, const Request* request) {
     request_ = request;
+    noisy_ = request && !request->sampling.greedy();
     std::size_t prompt_tokens = 0;
     tokens_ = broadcast(record, request, prompt_tokens);
     const std::size_t places = tokens_.size() - prompt_tokens;
@@ -160,16 +162,15 @@ void Recorder::note_target(TextRecord& record, const Request& request, std::size
         const std::span<const float> row = row_gather_.slot(kSlot).logits(i);
         const LogitStats head = model::kernels::best_kernels().logit_stats(row.data(), static_cast<int>(row.size()), 0);
         const SeenRow seen = chooser_.see(row, head, tokens.first(position), true);
-        const Acceptance acceptance = options_.noisy ? Acceptance::gumbel : Acceptance::rejection;
         const TokenId token = record.token[place];
-        if (chooser_.best(seen, position, acceptance) != token)
+        if (chooser_.best(seen, position, kAcceptance) != token)
             throw std::runtime_error("place " + std::to_string(place) + " of the text of id " + request.id +
                                      ": the target says another token than it did when the text was decoded");
         log_softmax(row, seen, p_[i]);
         record.target_entropy.push_back(static_cast<float>(seen.stats.entropy_nats()));
         record.target_log_probability.push_back(p_[i][static_cast<std::size_t>(token)]);
-        record.target_margin.push_back(Ranking(seen.logits, request, position, options_.noisy).margin());
-        if (!options_.noisy) continue;
+        record.target_margin.push_back(Ranking(seen.logits, request, position, noisy_).margin());
+        if (!noisy_) continue;
         adjusted_[i].resize(row.size());
         chooser_.distribution(seen, adjusted_[i]);
     }
@@ -182,8 +183,7 @@ void Recorder::note_draft(Reader& reader, DraftRecord& draft, const TextRecord& 
     const std::size_t end = std::min(first + n, context + 1 - std::min(context + 1, prompt_tokens));
     if (end <= first) return;
     const TextEnd text = {kSlot, std::span(tokens_).first(prompt_tokens + end - 1), end - first};
-    const Acceptance acceptance = options_.noisy ? Acceptance::gumbel : Acceptance::rejection;
-    const SourceRows rows = reader.texts.rows_after(std::span(&text, 1), reader.chooser.summary(true, acceptance));
+    const SourceRows rows = reader.texts.rows_after(std::span(&text, 1), reader.chooser.summary(true, kAcceptance));
     for (std::size_t i = 0; i < end - first; ++i)
         note_place(reader, draft, record, first + i, rows.row(i), rows.summary(i));
 }
@@ -193,9 +193,8 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
     const std::size_t position = tokens_.size() - record.places() + place, in_chunk = place % kChunk;
     const auto said = static_cast<std::size_t>(record.token[place]);
     const SeenRow seen = reader.chooser.see(row, summary, std::span(tokens_).first(position), true);
-    const Acceptance acceptance = options_.noisy ? Acceptance::gumbel : Acceptance::rejection;
-    const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, position, acceptance);
-    const Ranking ranking(seen.logits, *request_, position, options_.noisy);
+    const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, position, kAcceptance);
+    const Ranking ranking(seen.logits, *request_, position, noisy_);
     const DraftedToken known =
         token < 0 ? DraftedToken{} : drafted_token(seen.stats, row[static_cast<std::size_t>(token)]);
     draft.token.push_back(token);
@@ -205,7 +204,7 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
     draft.log_probability.push_back(reader.log_q[said]);
     draft.cross_entropy.push_back(static_cast<float>(cross_entropy(p_[in_chunk], reader.log_q)));
     double overlap = token == record.token[place] ? 1 : 0;
-    if (options_.noisy && token >= 0) {
+    if (noisy_ && token >= 0) {
         reader.adjusted.resize(row.size());
         reader.chooser.distribution(seen, reader.adjusted);
         overlap = 1 - sum_of_excess(adjusted_[in_chunk], reader.adjusted);
@@ -267,7 +266,6 @@ void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecor
 
 // Each in the slot behind its number, until all have ended.
 void Recorder::follow_together(Reader& reader, std::span<Chain> chains) {
-    const Acceptance acceptance = options_.noisy ? Acceptance::gumbel : Acceptance::rejection;
     const std::vector<TokenId>& eos = options_.limits.eos_tokens;
     std::vector<TextEnd> ends;
     std::vector<Chain*> going;
@@ -280,11 +278,11 @@ void Recorder::follow_together(Reader& reader, std::span<Chain> chains) {
             going.push_back(&chains[i]);
         }
         if (going.empty()) return;
-        const SourceRows rows = reader.texts.rows_after(ends, reader.chooser.summary(true, acceptance));
+        const SourceRows rows = reader.texts.rows_after(ends, reader.chooser.summary(true, kAcceptance));
         for (std::size_t i = 0; i < going.size(); ++i) {
             Chain& chain = *going[i];
             const SeenRow seen = reader.chooser.see(rows.row(i), rows.summary(i), chain.text, true);
-            const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, chain.text.size(), acceptance);
+            const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, chain.text.size(), kAcceptance);
             chain.tokens.push_back(token);
             chain.seen.push_back(token < 0 ? DraftedToken{}
                                            : drafted_token(seen.stats, rows.row(i)[static_cast<std::size_t>(token)]));

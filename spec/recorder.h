@@ -23,7 +23,6 @@ struct RecorderOptions {
     DraftLimits limits;
     int max_draft_tokens = 15;
     int draft_slots = 2; // of each draft: one for the text, the others for chains
-    bool noisy = false;  // gumbel; else greedy
     double timeout_seconds = 300;
 };
 
@@ -59,6 +58,7 @@ class Recorder {
     std::vector<std::unique_ptr<Reader>> readers_; // of each draft, on the coordinator
     TokenChooser chooser_;                         // the target's
     const Request* request_ = nullptr;
+    bool noisy_ = false; // gumbel; else greedy
     model::PassResult scores_;
     std::vector<TokenId> tokens_;       // prompt and places of the text at hand
     std::vector<std::vector<float>> p_; // of the chunk at hand: the target's unadjusted log probabilities, [places]

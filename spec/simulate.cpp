@@ -2,6 +2,7 @@
 #include "entrodraft/spec/simulate.h"
 
 #include "entrodraft/model/decoder.h"
+#include "entrodraft/spec/batch_drafter.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 namespace entrodraft::spec {
 
@@ -25,7 +27,8 @@ int most_rows(const ReplaySetting& setting) {
 } // namespace
 
 Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
-    : head_(head), setting_(setting), limits_(limits_of(head)), gain_({most_rows(setting), 0, setting.costs}) {
+    : head_(head), setting_(setting), limits_(limits_of(head)), gain_({most_rows(setting), 0, setting.costs}),
+      outcomes_(AheadOptions::kMostOutcomes + 1) {
     if (setting.draft >= head.drafts.size())
         throw std::invalid_argument("the recording has " + std::to_string(head.drafts.size()) +
                                     " drafts, none of number " + std::to_string(setting.draft + 1));
@@ -46,6 +49,8 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
     Request limits;
     limits.ignore_eos = text.ignore_eos;
     rule_->begin_sequence();
+    free_passes_ = 0;
+    ahead_ = {};
     Stats stats;
     stats.sequences = 1;
     stats.prompt_tokens = static_cast<std::int64_t>(prompt);
@@ -68,6 +73,8 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
                    text.token[place + static_cast<std::size_t>(accepted)])
             ++accepted;
         stats.count_round(drafted, accepted, draft_.passes);
+        stats.ahead += std::exchange(ahead_, {});
+        if (setting_.ahead > 0) prepare_next(text, place, accepted);
         stats.count_entropies(draft_.entropies_nats, accepted);
         if (setting_.kind == ReplayKind::rule)
             rule_->end_round({drafted, accepted, is_cut_short(draft_.end), 0, 0, {}});
@@ -97,11 +104,12 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftRequest& request, 
     std::size_t fell = 0; // place of the token that fell
     bool astray = false;
     for (std::size_t at = place; draft_.end == DraftEnd::none; ++at) {
-        if (!rule_->wants_another()) {
+        const bool is_free = free_passes_ > 0;
+        if (!rule_->wants_another(is_free ? PassCost{0, 0} : PassCost{})) {
             draft_.end = rule_->end();
             return;
         }
-        ++draft_.passes;
+        is_free ? --free_passes_ : ++draft_.passes;
         if (!astray) {
             if (at >= record.places())
                 throw std::runtime_error("id " + text.id + ": place " + std::to_string(at) + " is not recorded");
@@ -127,7 +135,8 @@ bool Replay::take(const DraftRequest& request, int most, TokenId token, const Dr
         draft_.end = DraftEnd::no_match;
         return false;
     }
-    const DraftedToken known = rule_->needs_distribution() ? seen : DraftedToken{};
+    const bool looks = rule_->needs_distribution() || setting_.ahead > 0;
+    const DraftedToken known = looks ? seen : DraftedToken{};
     if (rule_->judge(known) == Judgement::drop) {
         draft_.end = rule_->end();
         return false;
@@ -135,6 +144,48 @@ bool Replay::take(const DraftRequest& request, int most, TokenId token, const Dr
     draft_.add(token, known);
     draft_.end = limits_.why_end(request, draft_, most, rule_->end());
     return true;
+}
+
+// What is drafted for while the target scores, and whether the round then ends in one of it.
+void Replay::prepare_next(const TextRecord& text, std::size_t place, int accepted) {
+    const DraftRecord& record = text.drafts[setting_.draft];
+    const auto stood = static_cast<std::size_t>(accepted), drafted = draft_.tokens.size();
+    free_passes_ = 0;
+    if (place + stood >= record.places() || setting_.kind != ReplayKind::rule) return;
+    std::vector<Place> places;
+    const TokenId said = text.token[place + stood];
+    for (std::size_t i = 0; i < drafted; ++i) {
+        const DraftedToken first = {draft_.entropies_nats[i], draft_.probabilities[i], 0};
+        places.push_back(place_of(first, i == stood ? record.rank[place + i] - 1 : -1, said));
+    }
+    // Behind the last token: the draft's own row there where the text got so far, else what it said of the one before.
+    const bool is_last = stood == drafted;
+    const std::size_t at = place + stood;
+    DraftedToken behind = {record.entropy[at], record.probability[at], 0};
+    if (!is_last) behind = {draft_.entropies_nats.back(), draft_.probabilities.back(), 0};
+    places.push_back(place_of(behind, is_last ? record.rank[at] : -1, said));
+    const Outcome outcome = {accepted, said, 0};
+    const std::vector<Outcome> prepared = outcomes_.likeliest(places, setting_.ahead);
+    const bool is_hit = std::any_of(prepared.begin(), prepared.end(), [&](const Outcome& each) {
+        return each.accepted == accepted && each.next == said;
+    });
+    outcomes_.learn(places, outcome);
+    const double pass = std::max(setting_.costs.t_draft, 1e-9);
+    const double target = setting_.costs.target_seconds(static_cast<int>(drafted) + 1);
+    const int passes = static_cast<int>(std::min(target / pass, 1e6)); // the first looks for the ends
+    ahead_.rounds = 1;
+    ahead_.hits = is_hit ? 1 : 0;
+    ahead_.outcomes = static_cast<std::int64_t>(prepared.size());
+    ahead_.passes = std::min(passes, setting_.rule.max_tokens + 1);
+    if (is_hit) free_passes_ = std::max(passes - 1, 0);
+}
+
+// Nobody needs to know the candidates but the one that was said: `index` in their ranking; -1: it is not among them.
+Place Replay::place_of(const DraftedToken& first, std::int32_t index, TokenId said) const {
+    Place place = {first, {}};
+    for (int i = 0; i <= setting_.ahead; ++i)
+        place.candidates.push_back(i == index ? said : -2 - i);
+    return place;
 }
 
 void Replay::draft_by_oracle(const TextRecord& text, const DraftRequest& request, std::size_t place) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "entrodraft/spec/drafter.h"
+#include "entrodraft/spec/outcome_model.h"
 #include "entrodraft/spec/recording.h"
 #include "entrodraft/spec/stop_rule.h"
 
@@ -26,7 +27,10 @@ struct ReplaySetting {
     ReplayKind kind = ReplayKind::rule;
     StopRuleOptions rule;
     std::size_t draft = 0; // of the recording
-    Costs costs;           // what expected-gain goes by
+    Costs costs;           // what expected-gain goes by, and how much is drafted while the target scores
+    // Ends of a round that a draft on a rank of its own drafts for meanwhile (draft_ahead.cpp), as if rows of a draft
+    // pass cost nothing; 0: none. An estimate: a run takes its own times.
+    int ahead = 0;
 };
 
 // A round as it would have been.
@@ -55,12 +59,17 @@ class Replay {
     void draft_by_oracle(const TextRecord& text, const DraftRequest& request, std::size_t place);
     bool take(const DraftRequest& request, int most, TokenId token, const DraftedToken& seen);
     void index_chains(const DraftRecord& draft, const TextRecord& text);
+    void prepare_next(const TextRecord& text, std::size_t place, int accepted);
+    Place place_of(const DraftedToken& first, std::int32_t rank, TokenId said) const;
 
     const RecordingHead& head_;
     ReplaySetting setting_;
     DraftLimits limits_;
     GainModel gain_;
     std::optional<StopRule> rule_;
+    OutcomeModel outcomes_;
+    int free_passes_ = 0;                    // of the next round: made while the target scored the last
+    DraftedAhead ahead_;                     // for the next round
     std::size_t context_;                    // of the draft
     Draft draft_;                            // of the round at hand
     std::vector<TokenId> tokens_;            // prompt and places of the text at hand

@@ -48,7 +48,6 @@ inline RecordedTexts record_texts(TestPair& pair, const std::vector<spec::Reques
     recorder_options.limits = pair.limits();
     recorder_options.max_draft_tokens = max_draft_tokens;
     recorder_options.draft_slots = draft_slots;
-    recorder_options.noisy = noisy;
     const bool coordinates = pair.layout.is_coordinator();
     const spec::EngineParts parts = {&pair.layout,
                                      pair.replica,

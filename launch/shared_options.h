@@ -1,0 +1,23 @@
+// Groups of options that several commands read alike. Private to the files that make options into structs.
+#pragma once
+
+#include "entrodraft/launch/options.h"
+
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// All throw BadOption. Local.
+void refuse_later_work(const ParsedOptions& given);
+ModelOptions model_options(const ParsedOptions& given);
+// Sampling, penalties, bans, ends: what a request asks for where its line says nothing.
+RequestDefaults request_defaults(const ParsedOptions& given);
+// Lines with messages are conversations without --chat too, so that a template may be named without it.
+void read_chat(const ParsedOptions& given, bool has_prompt, ModelOptions& models, RequestDefaults& requests);
+// "a,b,c"
+std::vector<std::string> split_list(const std::string& text, char separator = ',');
+// "1,2.5,4": numbers that are not negative.
+std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,51 @@
+// What replays come to: milliseconds a token with their uncertainty over prompts, beside plain decoding and the oracle.
+//
+// Called by simulate and tune. Pure.
+#pragma once
+
+#include "entrodraft/launch/json_line.h"
+#include "entrodraft/spec/simulate.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// A mean and its 95 % interval over prompts.
+struct Interval {
+    double mean = 0;
+    double low = 0;
+    double high = 0;
+};
+
+// Of a ratio of sums, sum(values) / sum(weights), over prompts: Student's interval of the linearised ratio; without
+// width for a single prompt. Local.
+Interval ratio_interval(std::span<const double> values, std::span<const double> weights);
+
+struct SimulatedSetting {
+    spec::Simulated counts;
+    spec::Costs costs;
+    Interval ms_per_token;
+    double speedup = 0;        // over plain decoding
+    double oracle_speedup = 0; // of the same draft; 0: not asked for
+
+    double share_of_oracle() const { return oracle_speedup > 0 ? speedup / oracle_speedup : 0; }
+    double share_of_oracle_gain() const { return oracle_speedup > 1 ? (speedup - 1) / (oracle_speedup - 1) : 0; }
+};
+
+// "draft 2, static, threshold 2.25 nats", "plain", "oracle".
+std::string name_of(const spec::ReplaySetting& setting, bool names_draft);
+
+SimulatedSetting figures_of(const spec::Simulated& counts, const spec::Costs& costs);
+// Fills in what each is of its draft's oracle, where that is among them. Local.
+void compare_with_oracles(std::vector<SimulatedSetting>& settings);
+// Of each draft only the fastest setting of each rule. Local.
+std::vector<SimulatedSetting> best_of_each_rule(const std::vector<SimulatedSetting>& settings);
+
+std::string simulation_table(const std::vector<SimulatedSetting>& settings, bool names_draft);
+Json to_json(const SimulatedSetting& setting, bool names_draft);
+// The rule's own numbers, by the names of their options.
+Json parameters_json(const spec::StopRuleOptions& rule);
+
+} // namespace entrodraft::launch
