@@ -122,7 +122,13 @@ void Comparison::read_prompts() {
         }
         if (prompts.empty()) throw std::runtime_error(options_.input + ": holds no prompts");
     });
-    n_prompts_ = static_cast<std::size_t>(from_writer(session_, timeout, static_cast<std::int64_t>(prompts.size())));
+    take_prompts(std::move(prompts));
+}
+
+void Comparison::take_prompts(std::vector<spec::Request> given) {
+    prompts = std::move(given);
+    n_prompts_ = static_cast<std::size_t>(
+        from_writer(session_, options_.models.collective_timeout_seconds, static_cast<std::int64_t>(prompts.size())));
 }
 
 spec::Completion Comparison::decode(Setting& setting, std::size_t prompt, double temperature, int max_new_tokens) {

@@ -57,6 +57,7 @@ class Comparison {
 
     // Collective over the world, both. Throws OrderlyFailure.
     void read_prompts();
+    void take_prompts(std::vector<spec::Request> given); // in place of read_prompts(); they count on the coordinator
     void run();
 
     // Costs of the levels of one drafter; those without a model have none. Local.

@@ -1,7 +1,227 @@
+// entrodraft tune: the best setting of every stop rule for a pair and its prompts. Settings are tried in simulation, on
+// a recording of half the prompts; the best of each rule is run on the other half, and the winner written for --config.
+#include "entrodraft/launch/command_options.h"
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/environment.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/recording_run.h"
+#include "entrodraft/launch/replaced_file.h"
+#include "entrodraft/launch/replay_options.h"
+#include "entrodraft/launch/report.h"
+#include "entrodraft/launch/requests.h"
+#include "entrodraft/launch/results.h"
+#include "entrodraft/launch/round_costs.h"
+#include "entrodraft/launch/tuning.h"
+
+#include <algorithm>
+#include <fstream>
 #include <stdexcept>
+
 namespace entrodraft::launch {
-int run_tune(dist::Session&, const Arguments&) {
-    throw std::runtime_error("being built");
+
+namespace {
+
+const char* const kUsage = "Usage: entrodraft tune --target DIR --draft DIR --input FILE --output FILE [options]\n"
+                           "       entrodraft generate --config FILE ... uses what it writes\n";
+
+constexpr volatile int kNoSignal = 0;
+
+// Prompts to choose settings on, and to confirm them on. On the coordinator.
+struct Prompts {
+    std::vector<spec::Request> chosen_on;
+    std::vector<spec::Request> confirmed_on;
+};
+
+Prompts read_prompts(const TuneOptions& options, const PromptLimits& limits) {
+    Prompts prompts;
+    RequestReader reader(options.input, options.requests, limits);
+    int n_prompts = 0;
+    while (auto item = reader.next()) {
+        if (const auto* bad = std::get_if<BadLine>(&*item))
+            throw std::runtime_error(options.input + ": line of id " + bad->id + ": " + bad->error);
+        const bool is_chosen_on = options.recording.empty() && n_prompts % 2 == 0;
+        (is_chosen_on ? prompts.chosen_on : prompts.confirmed_on).push_back(std::get<spec::Request>(std::move(*item)));
+        if (++n_prompts == options.most_prompts) break;
+    }
+    if (prompts.confirmed_on.empty() || (options.recording.empty() && prompts.chosen_on.empty()))
+        throw std::runtime_error(options.input + ": holds " + std::to_string(n_prompts) +
+                                 (n_prompts == 1 ? " prompt" : " prompts") +
+                                 "; settings are chosen on one half and confirmed on the other");
+    return prompts;
 }
+
+// Everything that tuning works with, step by step. Collective over the world but where it says otherwise.
+class Tuning {
+  public:
+    Tuning(dist::Session& session, const TuneOptions& options)
+        : session_(session), options_(options), timeout_(options.models.collective_timeout_seconds),
+          models_(open_models(session, options.models, {.ahead = RecordingRun::kChains})),
+          drafters_(session, *models_, {}, timeout_) {
+        in_agreement(session, timeout_, [&] {
+            if (!coordinates()) return;
+            require_replaceable(options.output);
+            prompts_ = read_prompts(options, models_->prompt_limits());
+            if (!options.recording.empty()) recording_ = spec::read_recording(options.recording);
+        });
+    }
+
+    void find_costs() {
+        if (!options_.costs.empty()) {
+            in_agreement(session_, timeout_, [&] { costs_ = spec::read_costs(options_.costs.front()); });
+            return;
+        }
+        RoundCostPlan plan;
+        plan.max_draft_tokens = options_.max_draft_tokens;
+        plan.timeout_seconds = timeout_;
+        const std::vector<spec::Request>& prompts =
+            prompts_.chosen_on.empty() ? prompts_.confirmed_on : prompts_.chosen_on;
+        const auto costs = measure_round_costs(session_, *models_, drafters_, prompts, plan);
+        if (coordinates()) costs_ = costs.front();
+    }
+
+    void record() {
+        if (from_writer(session_, timeout_, recording_.whole_bytes > 0 ? 1 : 0) == 1) return;
+        RecordingRun run(session_, *models_, drafters_, {options_.max_draft_tokens, costs_, timeout_});
+        const std::int64_t n_prompts =
+            from_writer(session_, timeout_, static_cast<std::int64_t>(prompts_.chosen_on.size()));
+        Progress progress(options_.quiet || !coordinates());
+        std::int64_t new_tokens = 0;
+        for (std::int64_t i = 0; i < n_prompts; ++i) {
+            const spec::Request* request = coordinates() ? &prompts_.chosen_on[static_cast<std::size_t>(i)] : nullptr;
+            auto line = run.record(request, kNoSignal);
+            if (!coordinates()) continue;
+            if (const auto* text = std::get_if<spec::TextRecord>(&*line)) new_tokens += text->new_tokens;
+            recording_.lines.push_back(std::move(*line));
+            progress.update(static_cast<double>(i + 1) / static_cast<double>(n_prompts), i + 1, new_tokens);
+        }
+        if (coordinates())
+            recording_.head = recording_head(*models_, options_.models, options_.input, options_.requests.sampling,
+                                             options_.max_draft_tokens);
+    }
+
+    void simulate() {
+        in_agreement(session_, timeout_, [&] {
+            if (!coordinates()) return;
+            const std::vector<const spec::TextRecord*> texts = recording_.texts();
+            if (texts.empty()) throw std::runtime_error("no text could be recorded to choose settings on");
+            for (spec::TunedRule& rule :
+                 spec::tune({&recording_.head, texts, 0, costs_, options_.max_draft_tokens, models_->team->size()})) {
+                ConfirmedRule& confirmed = rules_.emplace_back();
+                confirmed.simulated_ms = rule.seconds_per_token * 1e3;
+                settings_.push_back(rule.best.setting.rule);
+                confirmed.tuned = std::move(rule);
+            }
+        });
+        const std::int64_t n_rules = from_writer(session_, timeout_, static_cast<std::int64_t>(settings_.size()));
+        settings_.resize(static_cast<std::size_t>(n_rules));
+        static_assert(std::is_trivially_copyable_v<spec::StopRuleOptions>);
+        models_->replica->broadcast(settings_.data(), settings_.size() * sizeof settings_[0],
+                                    dist::RankLayout::kCoordinatorReplicaRank, dist::Deadline::after_seconds(timeout_));
+    }
+
+    void confirm() {
+        CompareOptions compare;
+        compare.models = options_.models;
+        compare.temperatures = {options_.requests.sampling.temperature};
+        compare.max_new_tokens = options_.requests.max_new_tokens;
+        compare.drafters = {{{DrafterKind::model}, {0}, {}}};
+        for (const spec::StopRuleOptions& rule : settings_)
+            compare.rules.push_back({rule});
+        compare.max_draft_tokens = options_.max_draft_tokens;
+        compare.acceptances = {spec::Acceptance::gumbel};
+        compare.quiet = options_.quiet;
+        const std::vector<spec::Costs> costs = {costs_};
+        std::vector<PromptTimes> times(rules_.size());
+        PromptTimes plain;
+        for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
+            Comparison comparison(session_, *models_, drafters_, compare, costs, false);
+            comparison.take_prompts(prompts_.confirmed_on);
+            comparison.run();
+            if (coordinates()) note(comparison.results.front(), times, plain);
+        }
+        if (coordinates()) judge(rules_, times, plain);
+    }
+
+    // Local, on the coordinator.
+    void report() const {
+        const ConfirmedRule& winner = winner_of(rules_);
+        const spec::StopRuleOptions& rule = winner.tuned.best.setting.rule;
+        const std::string name = describe(rule, EntropyUnit::nats);
+        const std::vector<std::string> remarks = {
+            "made by entrodraft tune for " + options_.models.target + " and " + options_.models.drafts.front(),
+            format_number(winner.measured_ms.mean, 4) + " ms a token (" + format_number(winner.measured_ms.low, 4) +
+                " to " + format_number(winner.measured_ms.high, 4) + ") on " +
+                std::to_string(prompts_.confirmed_on.size()) + " prompts, " + format_number(winner.speedup, 3) +
+                " times plain decoding"};
+        ReplacedFile file(options_.output);
+        const std::string text = config_text(rule, remarks);
+        file.write(std::as_bytes(std::span(text)));
+        file.commit();
+        if (!options_.report.empty()) write_report(winner);
+        ResultWriter("-", Existing::refuse)
+            .write_text("settings chosen on " + std::to_string(recording_.texts().size()) + " texts, run " +
+                        std::to_string(options_.repetitions) + " times on " +
+                        std::to_string(prompts_.confirmed_on.size()) + " others\n\n" + tuning_table(rules_) +
+                        "\nbest: " + name + ", written to " + options_.output + "\n");
+    }
+
+  private:
+    bool coordinates() const { return models_->layout.is_coordinator(); }
+
+    void note(const Temperature& result, std::vector<PromptTimes>& times, PromptTimes& plain) {
+        std::size_t rule = 0;
+        for (const Outcome& outcome : result.outcomes) {
+            if (outcome.setting->kind == SettingKind::plain) plain.add(outcome.stats_of_prompts);
+            if (outcome.setting->kind != SettingKind::speculative) continue;
+            times.at(rule).add(outcome.stats_of_prompts);
+            rules_[rule].stats = outcome.stats;
+            rules_[rule].predicted_ms = spec::seconds_per_token(outcome.stats, costs_) * 1e3;
+            ++rule;
+        }
+    }
+
+    void write_report(const ConfirmedRule& winner) const {
+        Json json;
+        json["command"] = "tune";
+        json["costs"] = Json::parse(spec::to_json(costs_));
+        json["chosen_on"] = recording_.texts().size();
+        json["confirmed_on"] = prompts_.confirmed_on.size();
+        json["repetitions"] = options_.repetitions;
+        for (const ConfirmedRule& rule : rules_)
+            json["simulated"].push_back(to_json(figures_of(rule.tuned.best, costs_), false));
+        json["confirmed"] = tuning_json(rules_);
+        json["winner"] = tuning_json({winner}).front();
+        std::ofstream file(options_.report);
+        file << json.dump(2) << '\n';
+        if (!file.flush()) throw std::runtime_error(options_.report + ": cannot be written");
+    }
+
+    dist::Session& session_;
+    const TuneOptions& options_;
+    double timeout_;
+    std::unique_ptr<ModelPair> models_;
+    Drafters drafters_;
+    Prompts prompts_;
+    spec::Recording recording_;
+    spec::Costs costs_;
+    std::vector<ConfirmedRule> rules_;            // on the coordinator
+    std::vector<spec::StopRuleOptions> settings_; // of the same rules, on every rank
+};
+
+} // namespace
+
+int run_tune(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, kUsage, tune_groups(), tune_options);
+    if (!options) return kAllServed;
+    Tuning tuning(session, *options);
+    tuning.find_costs();
+    tuning.record();
+    tuning.simulate();
+    tuning.confirm();
+    in_agreement(session, options->models.collective_timeout_seconds, [&] {
+        if (session.world_rank() == 0) tuning.report();
+    });
+    return kAllServed;
+}
+
 } // namespace entrodraft::launch
