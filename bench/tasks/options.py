@@ -56,6 +56,7 @@ def parser():
     g.add_argument("--drafter", metavar="LIST", help="as generate's: ngram needs no --draft")
     g.add_argument("--dtype", help="as generate's")
     g.add_argument("--chat", action="store_true", help="prompts are messages, put into the target's chat template")
+    g.add_argument("--chat-template", metavar="NAME", help="as generate's, with --chat [the target's own]")
     g = p.add_argument_group("bundled prompts")
     g.add_argument("--tasks", type=names, help=f"of {', '.join(items.BUNDLED)} [all]")
     g.add_argument("--categories", type=names, help="of these alone, such as qa,persuasion [all]")
@@ -119,6 +120,7 @@ def problems(options):
     yield o.prompt_tokens and (o.most_prompt_tokens or o.template), \
         "--prompt-tokens already says what a prompt is: no --most-prompt-tokens and no --template beside it"
     yield o.chat and acts_on_tokens, f"{acts_on_tokens} cuts a conversation's template: not with --chat"
+    yield o.chat_template and not o.chat, "--chat-template has no effect without --chat"
     yield o.turns == 2 and not (bundled and "spec-bench" in (o.tasks or items.BUNDLED)), \
         "--turns 2: only spec-bench has second turns"
     yield not o.temperature >= 0, "--temperature must be 0 or more"

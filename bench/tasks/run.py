@@ -50,7 +50,7 @@ def chosen_items(options, parser):
 def contenders_of(options):
     """Plain decoding first, then each rule."""
     common = ["--max-new-tokens", str(options.max_new_tokens)]
-    for name in ("threads", "dtype", "top_p", "seed"):
+    for name in ("threads", "dtype", "chat_template", "top_p", "seed"):
         if getattr(options, name) is not None:
             common += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     if options.temperature > 0:
@@ -108,7 +108,9 @@ def compare_texts(contenders, asked, results):
     lines, holds = [], True
     for contender in contenders[1:]:
         differ, compared = measure.differing(contender, results, asked)
-        if not differ:
+        if compared == 0:
+            lines.append(f"{contender.name}: no text to compare, since no prompt was served on both sides")
+        elif not differ:
             lines.append(f"{contender.name}: {compared} of {compared} texts equal plain decoding's")
         elif contender.equals_plain:
             holds = False
@@ -174,8 +176,8 @@ def report(options, chosen, contenders, asked, results):
 def main():
     options, parser = command_line.parse()
     try:
-        print("\n".join(environment(options)), end="\n\n", flush=True)
         chosen = chosen_items(options, parser)
+        print("\n".join(environment(options)), end="\n\n", flush=True)
         with tempfile.TemporaryDirectory() as scratch:
             contenders, asked, results = decode(options, chosen, pathlib.Path(scratch))
         return report(options, chosen, contenders, asked, results)

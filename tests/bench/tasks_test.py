@@ -453,6 +453,7 @@ class Options(WithFolder):
                 ("--draft d --task c4 --file f --prompt-words 3 --prompt-tokens 3", "not both"),
                 ("--draft d --chat --most-prompt-tokens 9", "not with --chat"),
                 ("--draft d --tasks books --turns 2", "only spec-bench"),
+                ("--draft d --chat-template zephyr", "no effect without --chat"),
                 ("--draft d --temperature nan", "0 or more"),
                 ("--draft d --samples 2", "no effect at temperature 0"),
                 ("--draft d --acceptance gumbel", "--acceptance gumbel has no effect"),
@@ -513,6 +514,18 @@ class Run(WithFolder):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("4 of 4 texts equal", done.stdout)
 
+    def test_a_run_in_which_no_prompt_was_served_fails(self):
+        file = self.write("x.jsonl", '{"document": "TOO LONG", "summary": "b"}\n')
+        done = self.run_stand_in("--task", "xsum", "--file", file)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no text to compare", done.stdout)
+        self.assertIn("the first error: xsum/1: prompt too long", done.stdout)
+
+    def test_an_unknown_category_is_a_bad_option(self):
+        done = self.run_stand_in("--tasks", "books", "--categories", "qa")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr.count("\n"), 1)
+
     def test_a_users_file_is_run_and_its_bad_line_named(self):
         good = '{"document": "a b c", "summary": "a"}\n'
         file = self.write("x.jsonl", good + '{"document": "TOO LONG", "summary": "b"}\n')
@@ -556,9 +569,13 @@ class RunOfTheDemoModels(WithFolder):
         self.assertIn("4 of 4 texts equal", printed)
 
     def test_sampled_texts_equal_plain_decoding(self):
-        printed = self.run_demo("--prompts", 2, "--categories", "persuasion", "--temperature", 1, "--samples", 2)
+        out = self.folder / "out"
+        printed = self.run_demo("--prompts", 2, "--categories", "persuasion", "--temperature", 1, "--samples", 2,
+                                "--output", out)
         self.assertIn("acceptance gumbel", printed)
         self.assertIn("4 of 4 texts equal", printed)
+        texts = json.loads((out / "texts.json").read_text())["texts"]["plain"]
+        self.assertEqual([len(set(samples)) for samples in texts.values()], [2, 2])
 
     def test_prompts_are_cut_to_exactly_so_many_tokens(self):
         out = self.folder / "out"
