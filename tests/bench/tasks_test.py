@@ -99,7 +99,8 @@ class Loaders(WithFolder):
         return message.replace(str(self.folder) + "/", "")
 
     def test_c4_gives_the_first_words_and_leaves_short_documents_out(self):
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in ("one two  three four", "one", "a\nb c", "two words"))
+        texts = ("one two  three four", "one", "a\nb c", "two words")
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
         for file in (self.write("c4.json", lines), self.write("c4.json.gz", gzip.compress(lines.encode()))):
             found = self.load("c4", file, prompt_words=2)
             self.assertEqual([item.prompt for item in found], ["one two", "a\nb"])
