@@ -131,9 +131,15 @@ def texts_by_item(asked, found):
     return texts
 
 
+def make_folder(path):
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise items.BadInput(f"--output {path}: {error.strerror}") from None
+
+
 def keep(options, chosen, asked, results, texts):
     """Writes --output: every result, the texts for scores.py, samples for a HumanEval harness. Returns lines."""
-    options.output.mkdir(parents=True, exist_ok=True)
     lines = []
     for name, found in results.items():
         file_name = name.replace(":", "-")
@@ -177,6 +183,8 @@ def main():
     options, parser = command_line.parse()
     try:
         chosen = chosen_items(options, parser)
+        if options.output:  # now, rather than after hours of decoding
+            make_folder(options.output)
         print("\n".join(environment(options)), end="\n\n", flush=True)
         with tempfile.TemporaryDirectory() as scratch:
             contenders, asked, results = decode(options, chosen, pathlib.Path(scratch))
