@@ -163,7 +163,7 @@ def keep(options, chosen, asked, results, texts):
 def report(options, chosen, contenders, asked, results):
     """Prints everything; returns the exit code."""
     lines, holds = compare_texts(contenders, asked, results)
-    tables = {contender.name: table.speed_table(asked, results, contender.name, options.repetitions)
+    tables = {contender.name: table.speed_table(asked, results, contender.name)
               for contender in contenders[1:]} if holds else {}
     for name, rows in tables.items():
         lines += ["", f"{name} against plain decoding, times in ms a new token", *rows]

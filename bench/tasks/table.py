@@ -42,8 +42,9 @@ def total(sums):
 
 
 def units_of(asked, results, name):
-    """By category (plain, own) sums of each prompt; by category how many prompts were left out, and were cut; and
-    the first error. A prompt that one contender could not serve, in any turn, counts for none."""
+    """By category, of each prompt, its (plain, own) sums in each repetition; by category how many prompts were left
+    out, and were cut; and the first error. A prompt that one contender could not serve, in any turn, counts for none.
+    """
     units, left_out, cut, first_error = {}, {}, {}, ""
     by_item = {}
     for one in asked:
@@ -58,8 +59,9 @@ def units_of(asked, results, name):
             continue
         if any(one.is_cut for one in turns):
             cut[category] = cut.get(category, 0) + 1
-        units.setdefault(category, []).append(tuple(
-            total(sums_of(result["stats"]) for pair in pairs for result in pair[side]) for side in (0, 1)))
+        units.setdefault(category, []).append([
+            tuple(total(sums_of(pair[side][repetition]["stats"]) for pair in pairs) for side in (0, 1))
+            for repetition in range(len(pairs[0][0]))])
     return units, left_out, cut, first_error
 
 
@@ -90,25 +92,36 @@ def speed_up(units, seconds="seconds"):
 
 
 HEAD = (f"{'category':26} {'prompts':>7} {'new tokens':>10} {'tokens a pass':>13} {'accepted/drafted':>16} "
-        f"{'plain ms':>9} {'own ms':>9}  {'speed-up (95 % interval)':25} {'decoding':>8}")
+        f"{'plain ms':>9} {'own ms':>9}  {'speed-up (95 % interval)':25} {'of repetitions':16} "
+        f"{'decoding':>8}")
 
 
-def row(name, units, repetitions):
+def range_of(prompts):
+    """The lowest and the highest speed-up of a repetition: what the machine did to whole calls."""
+    repetitions = list(zip(*prompts))
+    if len(repetitions) < 2:
+        return "-"
+    found = [speed_up(units)[0] for units in repetitions]
+    return f"{min(found):.3f} to {max(found):.3f}"
+
+
+def row(name, prompts):
+    units = [tuple(total(pair[side] for pair in prompt) for side in (0, 1)) for prompt in prompts]
+    repetitions = len(prompts[0])
     plain, own = (total(unit[side] for unit in units) for side in (0, 1))
     ratio, interval = speed_up(units)
     shown = f"{ratio:.3f}" + (f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else " (one prompt)")
     accepted = f"{own.accepted / own.drafted:.3f}" if own.drafted else "-"
     return (f"{name:26} {len(units):7} {own.tokens // repetitions:10} {own.tokens / own.passes:13.2f} "
             f"{accepted:>16} {1000 * plain.seconds / plain.tokens:9.4f} {1000 * own.seconds / own.tokens:9.4f}  "
-            f"{shown:25} {speed_up(units, 'decoding_seconds')[0]:8.3f}")
+            f"{shown:25} {range_of(prompts):16} {speed_up(units, 'decoding_seconds')[0]:8.3f}")
 
 
-def speed_table(asked, results, name, repetitions):
+def speed_table(asked, results, name):
     """Lines of text; none where no prompt was served."""
     units, left_out, cut, first_error = units_of(asked, results, name)
-    lines = [HEAD, *(row(category, of_category, repetitions) for category, of_category in units.items()),
-             row("total", [unit for of_category in units.values() for unit in of_category], repetitions)] \
-        if units else []
+    lines = [HEAD, *(row(category, prompts) for category, prompts in units.items()),
+             row("total", [prompt for prompts in units.values() for prompt in prompts])] if units else []
     for what, counts in (("left out, with an error", left_out), ("cut to their last tokens", cut)):
         if counts:
             lines.append(f"prompts {what}: " + ", ".join(f"{n} of {category}" for category, n in counts.items()))

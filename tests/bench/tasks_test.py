@@ -354,6 +354,17 @@ class Table(unittest.TestCase):
         ratio, interval = table.speed_up(self.units(((10, 1.0), (10, 0.5))))
         self.assertEqual((ratio, interval), (2, None))
 
+    def test_repetitions_are_told_apart(self):
+        def stats(seconds):
+            return {"stats": {"new_tokens": 10, "target_passes": 5, "seconds": seconds, "ms_per_token": 1.0,
+                              "drafted": 6, "accepted": 3}}
+        asked = [measure.Asked(items.Item("q", "x", "?"), turn, 0, {"id": turn}) for turn in (1, 2)]
+        results = {"plain": {1: [stats(4), stats(2)], 2: [stats(4), stats(2)]},
+                   "own": {1: [stats(1), stats(2)], 2: [stats(3), stats(2)]}}
+        row = table.speed_table(asked, results, "own")[1]
+        self.assertEqual(row.split()[:3], ["x", "1", "20"])
+        self.assertIn(" 1.500 (one prompt)        1.000 to 2.000 ", row)
+
     def test_figures_are_by_category_and_failed_prompts_count_on_no_side(self):
         stats = {"new_tokens": 12, "target_passes": 12, "seconds": 0.024, "ms_per_token": 1.0, "drafted": 0,
                  "accepted": 0}
@@ -364,10 +375,10 @@ class Table(unittest.TestCase):
                    "own": {key: [{"stats": own}] for key in "abc"}}
         results["own"]["d"] = [{"error": "too long"}]
         asked[0].is_cut = True
-        lines = table.speed_table(asked, results, "own", 1)
+        lines = table.speed_table(asked, results, "own")
         self.assertEqual([line.split()[0] for line in lines[1:4]], ["x", "y", "total"])
         self.assertEqual(lines[1].split(), ["x", "2", "24", "3.00", "0.500", "2.0000", "1.0000", "2.000", "(2.000",
-                                            "to", "2.000)", "1.250"])
+                                            "to", "2.000)", "-", "1.250"])
         self.assertEqual(lines[3].split()[:3], ["total", "3", "36"])
         self.assertEqual(lines[4:], ["prompts left out, with an error: 1 of y",
                                      "prompts cut to their last tokens: 1 of x", "the first error: d: too long"])
