@@ -204,6 +204,8 @@ def check_header(path, fields, columns):
         raise bad("field drafts is not a list of models")
     if not isinstance(fields.get("target"), dict):
         raise bad("field target is missing")
+    if not is_count(fields.get("max_draft_tokens")):
+        raise bad("field max_draft_tokens is no count")
 
 
 def add_block(recording, fields, columns, number):

@@ -69,7 +69,8 @@ class ReadingARecording(unittest.TestCase):
                   "pieces": ["x"], "columns": columns}
         # 0x04030201 and 0x14131211: first bytes, second bytes, ...; then one value a column, which has one order
         raw = bytes.fromhex("0111 0212 0313 0414") + struct.pack("<ifff", -1, 2.25, -0.5, 1.5)
-        self.file.write_bytes(block({"kind": "recording", "schema_version": 1, "target": {}, "drafts": []})
+        self.file.write_bytes(block({"kind": "recording", "schema_version": 1, "target": {}, "drafts": [],
+                                     "max_draft_tokens": 15})
                               + block(fields, raw))
         (text,) = read_recording(self.file).texts
         self.assertEqual(list(text.columns["prompt_token"]), [0x04030201, 0x14131211])
