@@ -6,7 +6,8 @@
         entropies, stood = text.of_draft(0, "entropy"), text.matches(0)
 
 Nothing is mended: what does not fit is a RecordingError that names file and block. A torn last block, as a killed run
-leaves it, is reported in `Recording.torn`; all blocks before it are there. `write_recording` is for tests. Needs numpy.
+leaves it, is reported in `Recording.torn`; all blocks before it are there. `write_recording` is for tests.
+Needs numpy.
 """
 
 import dataclasses
@@ -120,7 +121,7 @@ def next_block(path, data, at, number):
     if len(packed) < length:
         return None, len(data), f"torn after {len(packed)} of {length} compressed bytes"
     if zlib.crc32(packed) != crc:
-        raise RecordingError(f"{path}: block {number}: the CRC-32 is {zlib.crc32(packed):08x} where {crc:08x} is written")
+        raise RecordingError(f"{path}: block {number}: CRC-32 {zlib.crc32(packed):08x} where {crc:08x} is written")
     return packed, begin + length, None
 
 

@@ -2,8 +2,9 @@
 
     python bench/report.py --output DIR [--title TEXT] [--text ID] [--draft D] [--perfetto FILE] FILE...
 
-Files are recordings (entrodraft record), what bench latency, bench compare, bench scaling, simulate and tune write with
---output, rounds (--trace) and time lines (--timeline), in any number and order: each is recognised by what it holds.
+Files are recordings (entrodraft record), what bench latency, bench compare, bench scaling, simulate and tune write
+with --output, rounds (--trace) and time lines (--timeline), in any number and order: what a file holds says what it
+is.
 DIR gets report.html, which needs no other file, and its figures as PNGs; those of an earlier report are replaced.
 --text chooses the text of figures along a text, --draft one draft of recordings and simulations that have several,
 --perfetto writes the traces and time lines as one Chrome trace, for ui.perfetto.dev. Needs numpy and matplotlib.
@@ -37,7 +38,7 @@ def draft_number(text):
 def parse(arguments):
     parser = Parser(prog="report.py", description=__doc__.splitlines()[0])
     parser.add_argument("files", metavar="FILE", nargs="+")
-    parser.add_argument("--output", metavar="DIR", type=pathlib.Path, required=True, help="for the page and its figures")
+    parser.add_argument("--output", metavar="DIR", type=pathlib.Path, required=True, help="for page and figures")
     parser.add_argument("--title", default="entrodraft report")
     parser.add_argument("--text", metavar="ID", help="of recordings and traces, for figures along a text [the first]")
     parser.add_argument("--draft", metavar="D", type=draft_number, help="this draft alone, from 0 [all]")
@@ -82,7 +83,7 @@ def file_name(name, of, taken):
 
 
 def draw(inputs, choice, directory):
-    """Draws and writes every figure that has input: (heading, [(plot, [(drawing, file, png)])]), and the plots left."""
+    """Draws and writes every figure that has input: [(heading, [(plot, [(drawing, file, png)])])], and those left."""
     groups, not_drawn, taken = [], [], set()
     for heading, plots in GROUPS:
         drawn = []
@@ -125,7 +126,8 @@ def main(arguments=None):
         for warning in source.warnings:
             print(f"report.py: warning: {source.path}: {warning}", file=sys.stderr)
     n_figures = sum(len(pictures) for _, plots in groups for _, pictures in plots)
-    print(f"{options.output / PAGE}: {n_figures} figures; {len(not_drawn)} not drawn for want of input", file=sys.stderr)
+    print(f"{options.output / PAGE}: {n_figures} figures; {len(not_drawn)} kinds not drawn for want of input",
+          file=sys.stderr)
     return 0
 
 

@@ -1,1 +1,1 @@
-"""The figures of bench/report.py: a module for each kind of question, each figure a function from data to Drawings."""
+"""The figures of bench/report.py: a module for each kind of question, each figure a function of the data."""

@@ -1,7 +1,7 @@
 """How do the report's figures look, and what is a figure? Palette, sizes and small helpers; no data.
 
-The palette is Okabe and Ito's, which colour-blind readers can tell apart; marks and line styles differ as well, so that
-a print without colour can be read.
+The palette is Okabe and Ito's, which colour-blind readers can tell apart; marks and line styles differ as well, so
+that a print without colour can be read.
 """
 
 import dataclasses
@@ -103,6 +103,19 @@ def shown_piece(piece, longest=12):
 
 def shortened(label, longest=60):
     return label if len(label) <= longest else "…" + label[1 - longest:]
+
+
+def plain_log_ticks(axis, values, which="y"):
+    """A logarithmic axis over the range of the values, with ticks 1, 2, 5, 10, ... written out."""
+    low, high = min(values) / 1.2, max(values) * 1.2
+    ticks = [step * 10.0 ** power for power in range(-9, 10) for step in (1, 2, 5)
+             if low <= step * 10.0 ** power <= high]
+    if len(ticks) > 12:
+        ticks = ticks[::3]
+    getattr(axis, f"set_{which}scale")("log")
+    getattr(axis, f"set_{which}lim")(low, high)
+    getattr(axis, f"set_{which}ticks")(ticks, [f"{tick:g}" for tick in ticks])
+    axis.tick_params(axis=which, which="minor", length=0, labelbottom=False, labelleft=False)
 
 
 def integers(axis, which="x"):

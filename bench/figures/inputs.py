@@ -1,5 +1,5 @@
-"""Which of the report's files is what? Each is recognised by what it holds, never by its name, and checked here, so that
-figures can rely on the fields they use. Errors are an InputError of one line: file, place, reason."""
+"""Which of the report's files is what? Each is recognised by what it holds, never by its name, and checked here, so
+that figures can rely on the fields they use. Errors are an InputError of one line: file, place, reason."""
 
 import dataclasses
 import json

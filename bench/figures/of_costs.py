@@ -3,13 +3,12 @@
 import numpy as np
 
 from .drawing import (BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Drawing, Plot, colour, integers,
-                      legend_below, line, mark, panels, shortened)
+                      legend_below, line, mark, panels, plain_log_ticks, shortened)
 
 SHARES = {"draft": ORANGE, "entropy": BLACK, "announce": PURPLE, "score": BLUE, "gather": GREEN, "decide": VERMILLION,
           "other": GREY}
 HATCHES = {"draft": "", "entropy": "", "announce": "xxx", "score": "///", "gather": "...", "decide": "\\\\\\",
            "other": "---"}
-BEYOND = 99.5  # percentile at which the axis of a histogram ends
 
 
 def known(number):
@@ -22,22 +21,21 @@ def base_name(model):
 
 def pass_costs(inputs):
     """(name, t_target_ms by rows with NaN where not measured, t_draft_ms or None, rows of bench latency or None) of
-    every costs file and of every different pair of models in recordings."""
-    costs = [(source.label, source.data["t_target_ms"], source.data.get("t_draft_ms"), source.data.get("target"))
-             for source in inputs.of("costs")]
+    every costs file and of every pair of models in recordings."""
+    costs = [(source.label, source.label, source.data["t_target_ms"], source.data.get("t_draft_ms"),
+              source.data.get("target")) for source in inputs.of("costs")]
     for source in inputs.of("recording"):
         header = source.data.header
         for draft, each in zip(header["drafts"], header.get("costs") or []):
             if isinstance(each, dict) and isinstance(each.get("t_target_ms"), list):
                 name = f"{base_name(header['target'])} with {base_name(draft)}"
-                costs.append((name, each["t_target_ms"], each.get("t_draft_ms"), None))
-    different = []
-    for name, t_target, t_draft, rows in costs:
+                costs.append((name, source.label, each["t_target_ms"], each.get("t_draft_ms"), None))
+    different, names = [], [name for name, *_ in costs]
+    for name, label, t_target, t_draft, rows in costs:
         t_target = np.array([value if known(value) else np.nan for value in t_target], dtype=float)
         t_draft = float(t_draft) if known(t_draft) and t_draft > 0 else None
-        if not any(len(t_target) == len(other[1]) and np.array_equal(t_target, other[1], equal_nan=True)
-                   and t_draft == other[2] for other in different):
-            different.append((name, t_target, t_draft, rows))
+        name = f"{name} ({label})" if names.count(name) > 1 and name != label else name
+        different.append((name, t_target, t_draft, rows))
     return different
 
 
@@ -45,7 +43,8 @@ def target_over_rows(inputs, choice):
     del choice
     costs = []  # of the drafts of one target once
     for each in pass_costs(inputs):
-        if not np.isnan(each[1]).all() and not any(np.array_equal(each[1], other[1], equal_nan=True) for other in costs):
+        seen = any(np.array_equal(each[1], other[1], equal_nan=True) for other in costs)
+        if not seen and not np.isnan(each[1]).all():
             costs.append(each)
     if not costs:
         return []
@@ -95,28 +94,26 @@ def draft_cost_histogram(inputs, choice):
     del choice
     traces = []
     for source in inputs.of("trace"):
-        rounds = [row for row in source.data if row.get("draft_passes") and row.get("draft_ms")]
+        rounds = [row for row in source.data if (row.get("draft_passes") or 0) > 0 and (row.get("draft_ms") or 0) > 0]
         if rounds:
             traces.append((source, np.array([row["draft_ms"] for row in rounds], dtype=float),
                            np.array([row["draft_passes"] for row in rounds])))
     if not traces:
         return []
     figure, axes = panels(1, 2, height=4.0)
-    notes = []
     for axis, name, values in ((axes[0, 0], "drafting of a round, ms", [ms for _, ms, _ in traces]),
                                (axes[0, 1], "the same a draft pass, ms", [ms / passes for _, ms, passes in traces])):
-        end = max(np.percentile(each, BEYOND) for each in values)
-        edges = np.linspace(0, end, 61)
+        everything = np.concatenate(values)
+        edges = np.geomspace(everything.min() / 1.01, everything.max() * 1.01, 81)
         for index, ((source, _, _), each) in enumerate(zip(traces, values)):
             axis.hist(each, edges, weights=np.full(len(each), 100 / len(each)), histtype="step", color=colour(index),
                       linestyle=line(index), linewidth=1.5,
                       label=f"{shortened(source.label, 50)} ({len(each)} rounds that drafted)")
         axis.set_xlabel(name)
         axis.set_ylabel("of rounds that drafted, %")
-        axis.set_xlim(0, end)
-        notes.append(str(sum(int(np.count_nonzero(each > end)) for each in values)))
+        plain_log_ticks(axis, everything, "x")
     legend_below(figure, axes, 2)
-    return [Drawing("all", figure, f"Beyond the right ends of the axes lie {notes[0]} and {notes[1]} rounds.")]
+    return [Drawing("all", figure)]
 
 
 def cost_split(inputs, choice):
@@ -124,7 +121,8 @@ def cost_split(inputs, choice):
     drawings = []
     for source in inputs.of("comparison"):
         for result in source.data["temperatures"]:
-            settings = [setting for setting in result["settings"] if setting.get("time_share") and not setting.get("kind")]
+            settings = [setting for setting in result["settings"]
+                        if setting.get("time_share") and not setting.get("kind")]
             if settings:
                 drawings.append(Drawing(f"{source.label}-T-{result['temperature']:g}", draw_split(settings),
                                         f"{source.label}, temperature {result['temperature']:g}"))
@@ -162,19 +160,19 @@ LATENCY = "entrodraft bench latency --target DIR --draft DIR --output FILE"
 
 PLOTS = [
     Plot("target-over-rows", "t_target(k): a target pass over its rows",
-         "What a pass takes as it checks more tokens at once. As long as the line is flat, further drafted tokens are "
-         "checked for nothing. The machine's limit is the larger of reading the weights and the arithmetic.",
+         "What a pass takes as it checks more tokens at once. As long as the line is flat, further drafted tokens "
+         "are checked for nothing. The machine's limit is the larger of reading the weights and the arithmetic.",
          f"{LATENCY}; recordings hold such costs too", target_over_rows),
     Plot("costs-by-size", "t_target, t_draft and their ratio, by size",
-         "One row of the target and one pass of the draft, for each pair of models, the fastest target first. The larger "
-         "the ratio, the more a drafted token may cost and still pay.",
+         "One row of the target and one pass of the draft, for each pair of models, the fastest target first. The "
+         "larger the ratio, the more a drafted token may cost and still pay.",
          f"{LATENCY}, for two pairs of models or more; recordings of two pairs hold such costs too", costs_by_size),
     Plot("draft-cost-histogram", "What drafting costs",
-         "The time that drafting took in each round, and a pass of it. A second hump or a long tail is what a mean would "
-         "hide: a first pass that finds cold caches, or a machine shared with others.",
+         "The time that drafting took in each round, and a pass of it, on logarithmic axes. A second hump or a long "
+         "tail is what a mean would hide: a first pass that finds cold caches, or a machine shared with others.",
          "entrodraft generate ... --trace FILE", draft_cost_histogram),
     Plot("cost-split", "Where the time goes",
-         "Shares of the time of decoding by step, prompts left out, for each setting of a comparison; beside each bar, "
-         "what a new token took. Where shares are compared, mind that a slower setting spreads the same percent over "
-         "more time.", "entrodraft bench compare ... --output FILE", cost_split),
+         "Shares of the time of decoding by step, prompts left out, for each setting of a comparison; beside each "
+         "bar, what a new token took. Where shares are compared, mind that a slower setting spreads the same "
+         "percent over more time.", "entrodraft bench compare ... --output FILE", cost_split),
 ]

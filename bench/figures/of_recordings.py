@@ -69,8 +69,8 @@ def draw_along_text(text, draft):
                         fontsize=7)
         axis.set_xlim(row * PLACES_A_ROW - 0.7, (row + 1) * PLACES_A_ROW - 0.3)
         axis.grid(axis="x", linewidth=0.3)
+        axis.set_ylabel("nats")
     axes[-1, 0].set_xlabel("the text, token by token")
-    figure.supylabel("nats", fontsize=9.5)
     legend_below(figure, axes, 2)
     return figure, places
 
@@ -78,18 +78,18 @@ def draw_along_text(text, draft):
 def rounds_along_text(inputs, choice):
     drawings = []
     for source in inputs.of("trace"):
-        rounds = [row for row in given.rounds_of_text(source.data, choice.text) if row.get("entropies_nats")]
-        if any(x is not None for row in rounds for x in row["entropies_nats"]):
+        rounds = given.rounds_of_text(source.data, choice.text)
+        if any(x is not None for row in rounds for x in row.get("entropies_nats") or []):
             drawings.append(Drawing(source.label, *draw_rounds_along_text(source, rounds)))
     return drawings
 
 
 def draw_rounds_along_text(source, rounds):
-    first = rounds[0]["position"]
-    rounds = [row for row in rounds if row["position"] < first + 3 * PLACES_A_ROW]
+    first = next(row["position"] for row in rounds if any(x is not None for x in row.get("entropies_nats") or []))
+    rounds = [row for row in rounds if first <= row["position"] < first + 3 * PLACES_A_ROW]
     drafted = [(row["position"] - first + i, x, "accepted" if i < row["accepted"] else
                 "refused" if i == row["accepted"] else "behind a refused one")
-               for row in rounds for i, x in enumerate(row["entropies_nats"]) if x is not None]
+               for row in rounds for i, x in enumerate(row.get("entropies_nats") or []) if x is not None]
     last = max(place for place, _, _ in drafted)
     n_rows = last // PLACES_A_ROW + 1
     figure, axes = panels(n_rows, height=2.0 if n_rows > 1 else 2.8, sharey=True)
@@ -98,7 +98,7 @@ def draw_rounds_along_text(source, rounds):
         for row in rounds:
             at = row["position"] - first
             if begin <= at < end:
-                axis.axvline(at - 0.5, color=GREY, linewidth=0.7)
+                axis.axvline(at - 0.5, color="#AAAAAA", linewidth=0.6)
         for kind, tint, shape, fill in (("accepted", MATCH, "o", MATCH), ("refused", MISMATCH, "D", "white"),
                                         ("behind a refused one", GREY, "x", GREY)):
             at = [(place, x) for place, x, was in drafted if was == kind and begin <= place < end]
@@ -106,10 +106,10 @@ def draw_rounds_along_text(source, rounds):
                       markersize=4.5, label=f"drafted and {kind}" if kind != "behind a refused one"
                       else "drafted behind a refused one")
         axis.set_xlim(begin - 0.7, end - 0.3)
+        axis.set_ylabel("entropy, nats")
     axes[-1, 0].set_xlabel("place in the text, tokens from the first drafted one (a line: a round begins)")
-    figure.supylabel("entropy of the draft, nats", fontsize=9.5)
     legend_below(figure, axes, 3)
-    return figure, f"text {rounds[0]['id']!r} of {source.label}, its first {len(rounds)} rounds"
+    return figure, f"text {rounds[0]['id']!r} of {source.label}, {len(rounds)} rounds from the first that drafted"
 
 
 # ---- distributions ----
@@ -149,7 +149,8 @@ def entropy_histograms(inputs, choice):
         figure, axes = panels(1, 3, sharey=True)
         edges = bins_of(*measures.values())
         for axis, (name, values) in zip(axes[0], measures.items()):
-            for kind, tint, hatch, label in ((stands, MATCH, "", "matches"), (~stands, MISMATCH, "////", "mismatches")):
+            for kind, tint, hatch, label in ((stands, MATCH, "", "matches"),
+                                             (~stands, MISMATCH, "////", "mismatches")):
                 axis.hist(values[kind], edges, histtype="stepfilled", facecolor=tint if not hatch else "none",
                           edgecolor=tint, alpha=0.6 if not hatch else 1, hatch=hatch, linewidth=1.2,
                           label=f"{label} ({int(kind.sum())})")
@@ -187,8 +188,8 @@ def overlaid_histograms(inputs, choice):
 # ---- calibration ----
 
 def fit_logistic(entropy, stands):
-    """(a, b) of P = 1 / (1 + exp(-(a + b sqrt(entropy)))), by Newton's steps on the likelihood; a trace of a ridge keeps
-    them finite where matches and mismatches can be parted exactly."""
+    """(a, b) of P = 1 / (1 + exp(-(a + b sqrt(entropy)))), by Newton's steps on the likelihood; a trace of a ridge
+    keeps them finite where matches and mismatches can be parted exactly."""
     design = np.column_stack([np.ones(len(entropy)), np.sqrt(np.maximum(entropy, 0))])
     weights = np.zeros(2)
     for _ in range(NEWTON_STEPS):
@@ -233,28 +234,31 @@ def calibration(inputs, choice):
     for source in inputs.of("trace"):
         entropy, stands = judged_of(source.data)
         curves.append((f"{shortened(source.label, 40)}, judged tokens", entropy, stands))
-    curves = [(label, entropy[np.isfinite(entropy)], stands[np.isfinite(entropy)]) for label, entropy, stands in curves]
-    curves = [curve for curve in curves if len(curve[1]) > 0]
+    curves = [(label, entropy[known], stands[known]) for label, entropy, stands in curves
+              for known in [np.isfinite(entropy)] if known.any()]
     if not curves:
         return []
     figure, axes = panels(height=4.6)
-    axis = axes[0, 0]
+    axis, handles, labels, last = axes[0, 0], [], [], 0.0
     for index, (label, entropy, stands) in enumerate(curves):
         middle, stood, counts = equal_bins(entropy, stands)
         low, high = wilson(stood, counts)
         share = stood / counts
         constant, slope = fit_logistic(entropy, stands)
-        axis.errorbar(middle, share, [np.maximum(share - low, 0), np.maximum(high - share, 0)], fmt=mark(index),
-                      color=colour(index), markersize=4.5, linewidth=1, capsize=2,
-                      label=f"{label} ({len(entropy)} tokens)")
+        marks = axis.errorbar(middle, share, np.maximum([share - low, high - share], 0), fmt=mark(index),
+                              color=colour(index), markersize=4.5, linewidth=1, capsize=2)
         grid = np.linspace(0, entropy.max(), 200)
-        axis.plot(grid, 1 / (1 + np.exp(-(constant + slope * np.sqrt(grid)))), color=colour(index),
-                  linestyle=line(index), linewidth=1.3, label=f"1 / (1 + exp(-({constant:.2f} {slope:+.2f} √x)))")
+        curve, = axis.plot(grid, 1 / (1 + np.exp(-(constant + slope * np.sqrt(grid)))), color=colour(index),
+                           linestyle=line(index), linewidth=1.3)
+        handles.append((marks, curve))
+        labels.append(f"{label}: {len(entropy)} tokens, z = {constant:.2f} {'-' if slope < 0 else '+'} "
+                      f"{abs(slope):.2f} √x")
+        last = max(last, middle[-1])
     axis.set_xlabel("entropy x of the draft, nats")
     axis.set_ylabel("share that stands, P(accept | x)")
     axis.set_ylim(-0.02, 1.02)
-    axis.set_xlim(left=-0.05)
-    legend_below(figure, axes, 2)
+    axis.set_xlim(-0.05, 1.15 * last + 0.1)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(labels) > 1 else 1)
     return [Drawing("all", figure, "")]
 
 
@@ -297,26 +301,27 @@ TRACE = "entrodraft generate ... --trace FILE"
 
 PLOTS = [
     Plot("entropy-along-text", "Entropy along a text",
-         "Every new token of a text, with the entropy of the draft where it stands; the mark says whether the draft's own "
-         "token there is the target's. Beside it the target's entropy and the cross-entropy of the two. In the tokens a "
-         "dot is a space, ↵ the end of a line. --text chooses the text.", RECORD, entropy_along_text),
+         "Every new token of a text, with the entropy of the draft where it stands; the mark says whether the "
+         "draft's own token there is the target's. Beside it the target's entropy and the cross-entropy of the two. "
+         "In the tokens a dot is a space, ↵ the end of a line. --text chooses the text.", RECORD, entropy_along_text),
     Plot("rounds-along-text", "Rounds along a text",
-         "What was drafted in a run, at its place in the text: each mark is a drafted token. Places at which a token fell "
-         "come again in the next round. --text chooses the text.", TRACE, rounds_along_text),
+         "What was drafted in a run, at its place in the text: each mark is a drafted token. Places at which a "
+         "token fell come again in the next round. --text chooses the text.", TRACE, rounds_along_text),
     Plot("entropy-histograms", "Entropy of matches and mismatches",
-         "How many places have which entropy, apart for those where the draft's token is the target's and where it is "
-         "not. The less the two overlap, the more a threshold can do. The percentage is how often, of a match and a "
-         "mismatch picked at random, the mismatch has the higher value: 50 % is no help at all.",
+         "How many places have which entropy, apart for those where the draft's token is the target's and where it "
+         "is not. The less the two overlap, the more a threshold can do. The percentage is how often, of a match "
+         "and a mismatch picked at random, the mismatch has the higher value: 50 % is no help at all.",
          RECORD, entropy_histograms),
     Plot("overlaid-histograms", "Recordings beside each other, such as with and without the repetition ban",
          "The same histograms of several recordings, each as a share of its own places, so that recordings of "
          "different lengths compare.", RECORD + ", once with --no-repeat-ngram-size N and once without",
          overlaid_histograms),
     Plot("calibration", "Calibration: how often a token of some entropy stands",
-         "Tokens in order of entropy, in bins of equal counts: the share that stood, with its 95 % interval (Wilson). The "
-         "curve is the logistic function of √x that fits best. Of a trace only judged tokens count, which are those that "
-         "the run's own stop rule let through.", f"{RECORD}; or {TRACE}", calibration),
+         "Tokens in order of entropy, in bins of equal counts: the share that stood, with its 95 % interval "
+         "(Wilson). The curve is the logistic function 1 / (1 + exp(-z)) that fits best, with z linear in √x. Of a "
+         "trace only judged tokens count, which are those that the run's own stop rule let through.",
+         f"{RECORD}; or {TRACE}", calibration),
     Plot("runs-before-mismatch", "How far a draft gets",
-         "From each place of each text: how often the next 1, 2, 3, ... tokens of the draft would all stand. Runs that "
-         "the end of a text cuts off do not count.", RECORD, match_by_run),
+         "From each place of each text: how often the next 1, 2, 3, ... tokens of the draft would all stand. Runs "
+         "that the end of a text cuts off do not count.", RECORD, match_by_run),
 ]

@@ -1,5 +1,5 @@
-"""Which rule, with which threshold, and how far from the best possible? Figures of simulate, tune, bench compare and of
-the rounds in traces."""
+"""Which rule, with which threshold, and how far from the best possible? Figures of simulate, tune, bench compare and
+of the rounds in traces."""
 
 import re
 
@@ -9,13 +9,14 @@ from . import inputs as given
 from .drawing import (BLACK, BLUE, GREY, SKY, VERMILLION, Drawing, Plot, colour, integers, legend_below, line, mark,
                       panels, shortened)
 
-RULES = ["static", "moving-average", "cumulative", "constant", "heuristic", "adaptive", "confidence", "svip", "adaedl",
-         "expected-gain"]
+RULES = ["static", "moving-average", "cumulative", "constant", "heuristic", "adaptive", "confidence", "svip",
+         "adaedl", "expected-gain"]
+ACCEPTANCES = (", block", ", gumbel", ", typical")  # rejection goes unnamed
 SWEPT = {"static": ("entropy_threshold", "threshold τ, nats"), "moving-average": ("entropy_factor", "factor λ"),
          "cumulative": ("entropy_threshold", "threshold τ, nats²"), "constant": ("num_draft_tokens", "k, tokens"),
          "heuristic": ("num_draft_tokens", "first k, tokens"), "adaptive": ("num_draft_tokens", "first k, tokens"),
-         "confidence": ("confidence_threshold", "threshold c, probability"), "svip": ("svip_threshold", "threshold h"),
-         "adaedl": ("adaedl_gamma", "gamma")}
+         "confidence": ("confidence_threshold", "threshold c, probability"),
+         "svip": ("svip_threshold", "threshold h"), "adaedl": ("adaedl_gamma", "gamma")}
 NUMBER = r"(-?[\d.]+(?:e-?\d+)?)"
 NAMES = {"static": (rf"threshold {NUMBER} nats", "entropy_threshold"),
          "moving-average": (rf"factor {NUMBER}, window (\d+)", "entropy_factor", "entropy_window"),
@@ -29,10 +30,11 @@ NAMES = {"static": (rf"threshold {NUMBER} nats", "entropy_threshold"),
 def rule_of(name):
     """(drafter, rule, parameters, acceptance) of a setting of bench compare, such as "model, static, threshold 2.25
     nats"; None for plain decoding and for cascades, which have a rule a level."""
-    found = re.fullmatch(rf"([^,/]+), ({'|'.join(RULES)})(?:, ([^/]*?))?(?:, (block|gumbel|typical))?", name)
+    name, _, acceptance = name.rpartition(", ") if name.endswith(ACCEPTANCES) else (name, "", None)
+    found = re.fullmatch(rf"([^,/]+), ({'|'.join(RULES)})(?:, ([^/]*))?", name)
     if not found:
         return None
-    drafter, rule, rest, acceptance = found.groups()
+    drafter, rule, rest = found.groups()
     if rule not in NAMES:
         return None if rest else (drafter, rule, {}, acceptance)
     form, *parameters = NAMES[rule]
@@ -42,8 +44,9 @@ def rule_of(name):
 
 def style_of(rule):
     """Colour and mark of a rule, the same in every figure."""
-    index = RULES.index(rule) if rule in RULES else len(RULES)
-    return {"color": colour(index), "marker": mark(index)}
+    if rule not in RULES:
+        return {"color": GREY, "marker": "h"}
+    return {"color": colour(RULES.index(rule)), "marker": mark(RULES.index(rule))}
 
 
 # ---- cost over threshold ----
@@ -70,13 +73,12 @@ def by_draft(source, simulated, confirmed, choice):
     for draft in drafts:
         if choice.draft is not None and draft != choice.draft:
             continue
-        def of_draft(settings):
-            return [setting for setting in settings
-                    if setting.get("draft") in (None, draft)]
         points = [point(setting["rule"], setting.get("parameters"), simulated=setting["ms_per_token"],
-                        interval=setting.get("interval_ms_per_token")) for setting in of_draft(simulated)]
+                        interval=setting.get("interval_ms_per_token"))
+                  for setting in simulated if setting.get("draft") in (None, draft)]
         points += [point(setting["rule"], setting.get("parameters"), measured=setting["measured_ms_per_token"],
-                         interval=setting.get("interval_ms_per_token")) for setting in of_draft(confirmed)]
+                         interval=setting.get("interval_ms_per_token"))
+                   for setting in confirmed if setting.get("draft") in (None, draft)]
         name = f"{source.label}-draft-{draft}" if several else source.label
         yield name, f"{source.label}, draft {draft}" if several else source.label, points
 
@@ -211,14 +213,14 @@ def draw_pairs(pairs, x_label, y_label):
             y = np.array([pair[2] for pair in part])
             error = error_of([{"interval": pair[3]} for pair in part], y)
             style = style_of(rule)
-            axis.errorbar([pair[1] for pair in part], y, error, color=style["color"], fmt=style["marker"], markersize=6,
-                          capsize=2, linewidth=1, label=rule)
+            axis.errorbar([pair[1] for pair in part], y, error, color=style["color"], fmt=style["marker"],
+                          markersize=6, capsize=2, linewidth=1, label=rule)
     axis.set_xlim(limits)
     axis.set_ylim(limits)
     axis.set_aspect("equal")
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside right upper")
+    axis.legend(loc="center left", bbox_to_anchor=(1.03, 0.5))
     return figure
 
 
@@ -264,8 +266,9 @@ def drawn_regret(label, part, best):
     lost = [100 * (1 - share) for _, share in best]
     axis.barh(range(len(best)), lost, color=SKY, edgecolor=BLUE, height=0.7)
     for row, value in enumerate(lost):
-        axis.annotate(f"{value:.1f}", (max(value, 0), row), (4, 0), textcoords="offset points", va="center", fontsize=8.5)
-    axis.axvline(100, color=BLACK, linewidth=1, linestyle="--", label="100 %: as slow as plain decoding")
+        axis.annotate(f"{value:.1f}", (max(value, 0), row), (4, 0), textcoords="offset points", va="center",
+                      fontsize=8.5, bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "linewidth": 0})
+    axis.axvline(100, zorder=0, color=BLACK, linewidth=1, linestyle="--", label="100 %: as slow as plain decoding")
     axis.set_yticks(range(len(best)), [shortened(name) for name, _ in best])
     axis.invert_yaxis()
     axis.set_xlim(min(0, *lost) * 1.1, max(108, max(lost) * 1.08))
@@ -288,7 +291,7 @@ def candidate_length(inputs, choice):
                           width_ratios=[3.2, 1])
     for (source, rounds), (axis, beside) in zip(shown, axes):
         at = np.arange(1, len(rounds) + 1)
-        width = 0.85 if longest <= 120 else 1.0
+        width = 0.85 if longest <= 200 else 1.0
         axis.bar(at, [len(row["drafted"]) for row in rounds], width, color="#F7D9BF", edgecolor=VERMILLION,
                  linewidth=0.5 if width < 1 else 0, label="drafted")
         axis.bar(at, [row["accepted"] for row in rounds], width, color=BLUE, label="of these accepted")
@@ -296,11 +299,12 @@ def candidate_length(inputs, choice):
         axis.set_ylabel("tokens a round")
         integers(axis, "y")
         lengths = np.bincount([len(row["drafted"]) for row in source.data], minlength=most + 1)
-        beside.barh(np.arange(len(lengths)), 100 * lengths / lengths.sum(), 0.8, color="#F7D9BF", edgecolor=VERMILLION,
-                    linewidth=0.5)
+        beside.barh(np.arange(len(lengths)), 100 * lengths / lengths.sum(), 0.8, color="#F7D9BF",
+                    edgecolor=VERMILLION, linewidth=0.5)
         beside.set_title(f"all {len(source.data)} rounds")
     axes[-1, 0].set_xlabel("round of the text")
     axes[-1, 0].set_xlim(0.3, longest + 0.7)
+    axes[-1, 0].set_ylim(-0.7, most + 0.9)
     axes[-1, 1].set_xlabel("share of rounds, %")
     legend_below(figure, axes)
     return [Drawing("all", figure, "")]
@@ -312,21 +316,23 @@ COMPARE = "entrodraft bench compare --output FILE"
 
 PLOTS = [
     Plot("cost-over-threshold", "Cost over threshold, simulated and measured",
-         "What a new token costs as a rule's parameter moves: lines are counts of passes times their costs, filled marks "
-         "are runs. The lowest point of a line is the rule's best setting; how flat the line is there says how much a "
-         "wrong setting would cost. All panels share the vertical axis.",
+         "What a new token costs as a rule's parameter moves: lines are counts of passes times their costs, filled "
+         "marks are runs. The lowest point of a line is the rule's best setting; how flat the line is there says "
+         "how much a wrong setting would cost. All panels share the vertical axis.",
          f"{SIMULATE}; {TUNE}; or {COMPARE} with --tune or several settings of a rule", cost_over_threshold),
     Plot("simulated-and-measured", "Predicted and measured",
-         "A mark is a setting: what counts times costs promise, and what its run took. On the dashed line both are equal. "
-         "Of costs in ms, marks above the line are runs slower than predicted; of speed-ups, marks below it are.",
+         "A mark is a setting: what counts times costs promise, and what its run took. On the dashed line both are "
+         "equal. Of costs in ms, marks above the line are runs slower than predicted; of speed-ups, marks below it "
+         "are.",
          f"{TUNE}; or {COMPARE}", simulated_and_measured),
     Plot("regret", "Regret to the oracle",
-         "The oracle stops each draft exactly before its first wrong token, which no rule can know. A bar is the part of "
-         "the oracle's gain over plain decoding that a rule's best setting leaves: 0 would be the oracle itself.",
+         "The oracle stops each draft exactly before its first wrong token, which no rule can know. A bar is the "
+         "part of the oracle's gain over plain decoding that a rule's best setting leaves: 0 would be the oracle "
+         "itself.",
          f"{SIMULATE}; or {COMPARE}", regret),
     Plot("candidate-length", "Length of drafts over rounds, by rule",
-         "A bar is a round of one text: how many tokens were drafted and how many of them stood. On the right, how often "
-         "each length came in all rounds of the file. --text chooses the text.",
+         "A bar is a round of one text: how many tokens were drafted and how many of them stood. On the right, how "
+         "often each length came in all rounds of the file. --text chooses the text.",
          "entrodraft generate ... --stop-rule RULE --trace FILE, once for each rule; or simulate --trace FILE",
          candidate_length),
 ]

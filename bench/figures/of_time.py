@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .drawing import (BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Drawing, Plot, colour, integers,
-                      legend_below, line, mark, panels, shortened)
+from .drawing import (BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Drawing, Plot, colour, legend_below,
+                      line, mark, panels, plain_log_ticks, shortened)
 
 STEPS = {"draft": ORANGE, "announce": PURPLE, "score": BLUE, "gather": GREEN, "decide": VERMILLION, "output": SKY}
 HATCHES = {"draft": "", "announce": "xxx", "score": "///", "gather": "...", "decide": "\\\\\\", "output": "ooo"}
@@ -75,8 +75,9 @@ def draw_rounds(source, rounds, key):
     axis.grid(axis="y", visible=False)
     legend_below(figure, axes, 6)
     lengths = np.array([span(each)[1] - span(each)[0] for each in rounds.values()]) / unit
-    return figure, (f"{source.label}, replica {replica}: round {number}, of median length among {len(rounds)}, and what "
-                    f"follows; median {np.median(lengths):.3g} {name}, 99th percentile {np.percentile(lengths, 99):.3g}")
+    return figure, (f"{source.label}, replica {replica}: round {number}, of median length among {len(rounds)}, and "
+                    f"what follows; median {np.median(lengths):.3g} {name}, 99th percentile "
+                    f"{np.percentile(lengths, 99):.3g} {name}")
 
 
 def scaling_measured(inputs, choice):
@@ -89,25 +90,29 @@ def scaling_measured(inputs, choice):
     for source in sources:
         rows = source.data["measured"]
         for placement in dict.fromkeys(row.get("placement") or "" for row in rows):
-            part = sorted((row for row in rows if (row.get("placement") or "") == placement), key=lambda r: r["ranks"])
+            part = [row for row in rows if (row.get("placement") or "") == placement]
+            part.sort(key=lambda row: row["ranks"])
             name = ", ".join(filter(None, [shortened(source.label, 40) if len(sources) > 1 else "", placement]))
             draw_scaling(axis, part, index, name)
             crowded = crowded or any(row.get("over_cores") for row in part)
             index += 1
     if crowded:
         axis.plot([], [], "o", color=BLACK, markerfacecolor="white", label="open mark: more threads than cores")
-    axis.set_xlabel("ranks that hold the target")
+    counts = sorted({row["ranks"] for source in sources for row in source.data["measured"]})
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(counts, [str(count) for count in counts])
+    axis.tick_params(axis="x", which="minor", length=0)
+    axis.set_xlabel("ranks")
     axis.set_ylabel("target pass of one row, ms")
     axis.set_ylim(bottom=0)
-    integers(axis)
     legend_below(figure, axes, 2)
     return [Drawing("all", figure, "; ".join(model_line(source) for source in sources if source.data.get("model")))]
 
 
 def draw_scaling(axis, rows, index, name):
     tint, after = colour(index), f", {name}" if name else ""
-    axis.plot([row["ranks"] for row in rows], [row["t_target_ms"] for row in rows], color=tint, linewidth=1,
-              label=f"measured{after}")
+    axis.plot([row["ranks"] for row in rows], [row["t_target_ms"] for row in rows], color=tint, linewidth=1)
+    axis.plot([], [], color=tint, linewidth=1, marker=mark(index), markersize=7, label=f"measured{after}")
     for row in rows:
         axis.plot(row["ranks"], row["t_target_ms"], mark(index), color=tint, markersize=7,
                   markerfacecolor="white" if row.get("over_cores") else tint)
@@ -144,9 +149,8 @@ def scaling_extrapolated(inputs, choice):
                       label=", ".join(filter(None, [hardware, shape])))
         counts = sorted({row["gpus"] for row in rows})
         axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        axis.set_xticks(counts, [str(count) for count in counts])
-        axis.minorticks_off()
+        axis.set_xticks(counts, [str(count) for count in counts], minor=False)
+        axis.tick_params(axis="x", which="minor", length=0)
         axis.set_xlabel("GPUs")
         axis.set_ylabel("predicted tokens a second of one sequence")
         plain_log_ticks(axis, [row["tokens_per_second"] for row in rows])
@@ -155,25 +159,16 @@ def scaling_extrapolated(inputs, choice):
     return drawings
 
 
-def plain_log_ticks(axis, values):
-    """Ticks 1, 2, 5, 10, ... written out over the range of the values, with room on both sides."""
-    low, high = min(values) / 1.2, max(values) * 1.2
-    ticks = [step * 10.0 ** power for power in range(-6, 9) for step in (1, 2, 5)
-             if low <= step * 10.0 ** power <= high]
-    axis.set_ylim(low, high)
-    if ticks:
-        axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-
-
 PLOTS = [
     Plot("round-time-line", "Time line of a round, by rank",
-         "A row is a rank, a bar a step of a round; empty is waiting or the loop between steps. Ranks that end a step "
-         "long before the others wait for them. The round of median length is shown, with those that follow it.",
+         "A row is a rank, a bar a step of a round; empty is waiting or the loop between steps. Ranks that end a "
+         "step long before the others wait for them. The round of median length is shown, with those that follow "
+         "it.",
          "entrodraft generate ... --timeline FILE", round_time_line),
     Plot("scaling", "A target pass over ranks, measured and predicted",
-         "What a pass of one row takes as the target is cut over more ranks, beside the cost model compute / n + layers × "
-         "2 (alpha + bytes × beta) fitted to measured collectives. Open marks are runs with more threads than cores, "
-         "which say nothing of scaling.", "entrodraft bench scaling --output FILE", scaling_measured),
+         "What a pass of one row takes as the target is cut over more ranks, beside the cost model compute / n + "
+         "layers × 2 (alpha + bytes × beta) fitted to measured collectives. Open marks are runs with more threads "
+         "than cores, which say nothing of scaling.", "entrodraft bench scaling --output FILE", scaling_measured),
     Plot("scaling-extrapolated", "What the cost model says of larger machines",
          "Tokens a second of plain decoding that the model expects, by hardware and shape of the network. These are "
          "predictions; nothing here was run.", "entrodraft bench scaling --output FILE", scaling_extrapolated),

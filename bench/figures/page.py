@@ -19,7 +19,13 @@ code { font-size: 0.9em; overflow-wrap: anywhere; }
 .command { font-size: 0.87em; color: #333; }
 .warning { color: #8a2d00; font-weight: bold; }
 nav ul { margin: 0.2em 0; }
-@media print { body { max-width: none; margin: 0; font-size: 11px; } h3 { break-after: avoid; } a { color: inherit; } }
+th:nth-child(1) { width: 24%; }
+th:nth-child(2) { width: 26%; }
+@media print {
+  body { max-width: none; margin: 0; font-size: 11px; }
+  h3 { break-after: avoid; }
+  a { color: inherit; }
+}
 """
 
 
@@ -27,13 +33,13 @@ def escaped(text):
     return html.escape(str(text), quote=True)
 
 
-def made_of(title, inputs_table, groups, not_drawn, notes=()):
-    """HTML of the whole page. `inputs_table` are rows of (label, what, facts, warnings); `groups` are (heading, [(plot,
-    [(drawing, file, png)])]); `not_drawn` are plots without input; `notes` are sentences under the title."""
-    parts = [f"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{escaped(title)}</title>\n"
+def made_of(title, inputs_table, groups, not_drawn):
+    """HTML of the whole page. `inputs_table` are rows of (path, what, facts, warnings); `groups` are
+    (heading, [(plot, [(drawing, file, png)])]); `not_drawn` are plots without input."""
+    parts = ["<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+             f"<title>{escaped(title)}</title>\n"
              f"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<style>{STYLE}</style>\n"
              f"</head>\n<body>\n<h1>{escaped(title)}</h1>\n"]
-    parts += [f"<p>{escaped(note)}</p>\n" for note in notes]
     parts += [contents(groups, not_drawn), inputs_section(inputs_table)]
     for heading, plots in groups:
         parts.append(f"<h2>{escaped(heading)}</h2>\n")
@@ -58,8 +64,8 @@ def inputs_section(rows):
         f"<tr><td><code>{escaped(label)}</code></td><td>{escaped(what)}</td><td>{escaped(facts)}"
         + "".join(f'<br><span class="warning">{escaped(warning)}</span>' for warning in warnings) + "</td></tr>\n"
         for label, what, facts, warnings in rows)
-    return ('<h2 id="inputs">Files</h2>\n<table>\n<thead><tr><th>file</th><th>what it is</th><th>what it says of itself'
-            f"</th></tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n")
+    return ('<h2 id="inputs">Files</h2>\n<table>\n<thead><tr><th>file</th><th>what it is</th>'
+            f"<th>what it says of itself</th></tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n")
 
 
 def section(plot, drawings):

@@ -12,8 +12,8 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import recording  # noqa: E402
 
-WORDS = [" the", " door", " was", " open", ",", " and", " I", " am", " not", " a", " very", " good", " man", ".", "\n",
-         " light", "ly", " $5", " ünder", " 中"]
+WORDS = [" the", " door", " was", " open", ",", " and", " I", " am", " not", " a", " very", " good", " man", ".",
+         "\n", " light", "ly", " $5", " ünder", " 中"]
 CAP = 15
 
 

@@ -135,19 +135,21 @@ class ReadingARecording(unittest.TestCase):
             self.assert_refused(self.with_text(shorter(name)), "block 1", f"column {name} has")
 
     def test_is_refused_with_missing_unknown_or_wrong_columns(self):
-        self.assert_refused(self.with_text(lambda text: text.columns.pop("draft.1.overlap")), "draft.1.overlap is missing")
-        self.assert_refused(self.with_text(lambda text: text.columns.update(extra=np.zeros(3))), "unknown column extra")
-        self.assert_refused(self.with_text(lambda text: text.columns.update(token=np.zeros(20))), "column token of type f32")
-        self.assert_refused(self.with_text(lambda text: text.fields.pop("pieces")), "field pieces is missing")
+        for change, said in ((lambda text: text.columns.pop("draft.1.overlap"), "draft.1.overlap is missing"),
+                             (lambda text: text.columns.update(extra=np.zeros(3)), "unknown column extra"),
+                             (lambda text: text.columns.update(token=np.zeros(20)), "column token of type f32"),
+                             (lambda text: text.fields.pop("pieces"), "field pieces is missing")):
+            self.assert_refused(self.with_text(change), "block 1", said)
 
     def test_is_refused_with_values_behind_or_beyond_the_block(self):
         columns = [{"name": "a", "type": "i32", "count": 2}]
         head = self.bytes[:self.ends[1]]
-        self.assert_refused(head + block({"kind": "text", "columns": columns}, b"\0" * 7), "block 1", "2 values in 7 bytes")
-        self.assert_refused(head + block({"kind": "text", "columns": columns}, b"\0" * 9), "block 1", "1 bytes behind")
+        text = {"kind": "text", "columns": columns}
+        self.assert_refused(head + block(text, b"\0" * 7), "block 1", "2 values in 7 bytes")
+        self.assert_refused(head + block(text, b"\0" * 9), "block 1", "1 bytes behind")
+        self.assert_refused(head + block({"kind": "text", "columns": columns * 2}, b"\0" * 16), "column a twice")
         columns[0]["count"] = -1
-        self.assert_refused(head + block({"kind": "text", "columns": columns}), "count -1")
-        self.assert_refused(head + block({"kind": "text", "columns": columns * 2}), "column a")
+        self.assert_refused(head + block(text), "count -1")
 
     def test_is_refused_with_an_unknown_version_or_kind(self):
         self.assert_refused(block({"kind": "recording", "schema_version": 2}), "schema_version 2")
