@@ -7,7 +7,8 @@ with --output, rounds (--trace) and time lines (--timeline), in any number and o
 is.
 DIR gets report.html, which needs no other file, and its figures as PNGs; those of an earlier report are replaced.
 --text chooses the text of figures along a text, --draft one draft of recordings and simulations that have several,
---perfetto writes the traces and time lines as one Chrome trace, for ui.perfetto.dev. Needs numpy and matplotlib.
+--perfetto writes the traces and time lines as one Chrome trace, for ui.perfetto.dev.
+Needs numpy and matplotlib 3.7 or later.
 """
 
 import argparse
@@ -17,7 +18,10 @@ import pathlib
 import re
 import sys
 
-from figures import chrome_trace, drawing, inputs as given, of_costs, of_recordings, of_rules, of_time, page
+try:
+    from figures import chrome_trace, drawing, inputs as given, of_costs, of_recordings, of_rules, of_time, page
+except ImportError as missing:
+    sys.exit(f"report.py: needs numpy and matplotlib 3.7 or later: {missing}")
 
 GROUPS = [("Entropy and acceptance", of_recordings.PLOTS), ("Stop rules", of_rules.PLOTS),
           ("Costs", of_costs.PLOTS), ("Ranks and time", of_time.PLOTS)]

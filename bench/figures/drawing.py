@@ -13,6 +13,9 @@ from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+if matplotlib.__version_info__ < (3, 7):  # legends outside of the axes
+    raise ImportError(f"matplotlib {matplotlib.__version__} is too old")
+
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7F7F7F"
 CYCLE = [BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK]

@@ -247,7 +247,7 @@ def calibration(inputs, choice):
         constant, slope = fit_logistic(entropy, stands)
         marks = axis.errorbar(middle, share, np.maximum([share - low, high - share], 0), fmt=mark(index),
                               color=colour(index), markersize=4.5, linewidth=1, capsize=2)
-        grid = np.linspace(0, entropy.max(), 200)
+        grid = np.linspace(0, np.sqrt(entropy.max()), 200) ** 2
         curve, = axis.plot(grid, 1 / (1 + np.exp(-(constant + slope * np.sqrt(grid)))), color=colour(index),
                            linestyle=line(index), linewidth=1.3)
         handles.append((marks, curve))

@@ -14,12 +14,12 @@ import synthetic
 from recording import write_recording
 
 try:
-    import matplotlib  # noqa: F401
-except ImportError:
-    raise unittest.SkipTest("needs matplotlib") from None
+    from figures import drawing
+except ImportError as missing:
+    raise unittest.SkipTest(f"needs matplotlib 3.7: {missing}") from None
 
 import report
-from figures import chrome_trace, drawing, inputs, of_recordings, of_rules
+from figures import chrome_trace, inputs, of_recordings, of_rules
 
 RULES = {"static": ("static, threshold {} nats", "entropy_threshold", [1.5, 2.25, 3]),
          "constant": ("constant, {} tokens", "num_draft_tokens", [1, 3, 5])}
@@ -77,7 +77,8 @@ FILES = {
     "tuned": {"command": "tune", "simulated": settings(), "confirmed": confirmed(), "winner": {}},
     "scale": {"command": "scaling", "model": {"compute_ms": 1.0, "alpha_us": 2.0, "beta_ns_per_byte": 0.1},
               "measured": [{"ranks": ranks, "placement": "colocated", "t_target_ms": 1 / ranks,
-                            "predicted_ms": 0.9 / ranks, "t_draft_ms": 0.1, "over_cores": ranks > 2} for ranks in (1, 2, 4)],
+                            "predicted_ms": 0.9 / ranks, "t_draft_ms": 0.1, "over_cores": ranks > 2}
+                           for ranks in (1, 2, 4)],
               "extrapolated": [{"hardware": "big", "shape": "large", "gpus": gpus, "t_target_ms": 1.0,
                                 "tokens_per_second": 50.0 * gpus} for gpus in (8, 64, 512)]},
     "compare": {"environment": {"cpu": "any"}, "prompts": 4, "costs": [],
@@ -295,9 +296,10 @@ class NumbersOfFigures(unittest.TestCase):
         self.assertEqual(list(stood), [0, 0, 20, 40, 40])
 
     def test_separation_counts_pairs_in_order_and_ties_half(self):
-        for scores, stands, expected in (([1, 2, 3, 4], "yynn", 1), ([1, 1, 1, 1], "ynyn", 0.5), ([1, 3, 2], "yyn", 0.5)):
-            found = of_recordings.separation(np.array(scores, dtype=float), np.array([word == "y" for word in stands]))
-            self.assertEqual(found, expected)
+        for scores, word, expected in (([1, 2, 3, 4], "yynn", 1), ([1, 1, 1, 1], "ynyn", 0.5),
+                                       ([1, 3, 2], "yyn", 0.5)):
+            stands = np.array([letter == "y" for letter in word])
+            self.assertEqual(of_recordings.separation(np.array(scores, dtype=float), stands), expected)
 
     def test_judged_tokens_end_with_the_first_that_fell(self):
         lines = [a_round(0, 1, 5, [1.0, 2.0, 3.0, 4.0], 1), a_round(0, 2, 7, [5.0], 1)]
