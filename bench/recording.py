@@ -248,6 +248,8 @@ def check_text(text, n_drafts, bad):
     pieces = fields["pieces"]
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
         raise bad("field pieces is not a list of strings")
+    if len(pieces) != fields["new_tokens"]:
+        raise bad(f"{len(pieces)} pieces for {fields['new_tokens']} new tokens")
     take("prompt_token", "i32", fields["prompt_tokens"])
     places = len(take("token", "i32"))
     if places < fields["new_tokens"]:

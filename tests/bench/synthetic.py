@@ -23,8 +23,8 @@ def header(n_drafts=1, scale=1.0):
             "acceptance": "greedy",
             "sampling": {"temperature": 0, "top_k": 0, "top_p": 1, "min_p": 0, "seed": 0}, "max_draft_tokens": CAP,
             "vocab_size": 1024, "max_positions": 1024, "eos_token_ids": [0], "input": "made-up.jsonl",
-            "environment": {"cpu": "made up", "ranks": 1},
-            "costs": [{"t_draft_ms": 0.05, "t_first_draft_ms": 0.08, "t_round_ms": 0.01,
+            "environment": {"cpu": "made up", "ranks": 1}, "collectives": [],
+            "costs": [{"schema_version": 1, "t_draft_ms": 0.05, "t_first_draft_ms": 0.08, "t_round_ms": 0.01,
                        "t_target_ms": [scale * (0.5 + 0.03 * rows) for rows in range(1, CAP + 2)]}
                       for _ in range(n_drafts)]}
 

@@ -138,7 +138,8 @@ class ReadingARecording(unittest.TestCase):
         for change, said in ((lambda text: text.columns.pop("draft.1.overlap"), "draft.1.overlap is missing"),
                              (lambda text: text.columns.update(extra=np.zeros(3)), "unknown column extra"),
                              (lambda text: text.columns.update(token=np.zeros(20)), "column token of type f32"),
-                             (lambda text: text.fields.pop("pieces"), "field pieces is missing")):
+                             (lambda text: text.fields.pop("pieces"), "field pieces is missing"),
+                             (lambda text: text.fields["pieces"].pop(), "19 pieces for 20 new tokens")):
             self.assert_refused(self.with_text(change), "block 1", said)
 
     def test_is_refused_with_values_behind_or_beyond_the_block(self):
