@@ -13,7 +13,7 @@ def merged(sources):
                 number = numbers.setdefault(event["pid"], next_process + len(numbers))
                 event = {**event, "pid": number}
             events.append(event)
-        named = {event["pid"] for event in events if event["ph"] == "M" and event.get("name") == "process_name"}
+        named = {event.get("pid") for event in events if event["ph"] == "M" and event.get("name") == "process_name"}
         for replica, number in numbers.items():
             if number not in named:
                 name = source.label if source.kind == "trace" else f"{source.label}, replica {replica}"

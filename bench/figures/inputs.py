@@ -34,10 +34,10 @@ class Inputs:
         return [source for source in self.sources if source.kind == kind]
 
 
-KINDS = {"recording": "recording (entrodraft record)", "costs": "costs (bench latency --output)",
-         "comparison": "comparison (bench compare --output)", "trace": "trace of rounds (--trace)",
-         "simulation": "simulation (simulate --output)", "tuning": "tuning (tune --output)",
-         "scaling": "scaling (bench scaling --output)", "timeline": "time line of ranks (generate --timeline)"}
+KINDS = {"recording": "recording, of record", "costs": "costs, of bench latency --output",
+         "comparison": "comparison, of bench compare --output", "trace": "rounds, of --trace",
+         "simulation": "simulation, of simulate --output", "tuning": "tuning, of tune --output",
+         "scaling": "scaling, of bench scaling --output", "timeline": "time line of ranks, of generate --timeline"}
 
 
 def read_all(paths):

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import re
 
 STYLE = """
 body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #111; background: #fff; max-width: 1060px;
@@ -16,6 +17,7 @@ figure { margin: 1em 0 1.6em; break-inside: avoid; }
 figure img { width: 100%; height: auto; }
 figcaption { font-size: 0.87em; color: #333; }
 code { font-size: 0.9em; overflow-wrap: anywhere; }
+code.option { white-space: nowrap; }
 .command { font-size: 0.87em; color: #333; }
 .warning { color: #8a2d00; font-weight: bold; }
 nav ul { margin: 0.2em 0; }
@@ -31,6 +33,11 @@ th:nth-child(2) { width: 26%; }
 
 def escaped(text):
     return html.escape(str(text), quote=True)
+
+
+def prose(text):
+    """Escaped, with options set as code that no line end divides."""
+    return re.sub(r"(?<!\S)(--[a-z-]*[a-z])", r'<code class="option">\1</code>', escaped(text))
 
 
 def made_of(title, inputs_table, groups, not_drawn):
@@ -61,7 +68,7 @@ def contents(groups, not_drawn):
 
 def inputs_section(rows):
     body = "".join(
-        f"<tr><td><code>{escaped(label)}</code></td><td>{escaped(what)}</td><td>{escaped(facts)}"
+        f"<tr><td><code>{escaped(label)}</code></td><td>{prose(what)}</td><td>{escaped(facts)}"
         + "".join(f'<br><span class="warning">{escaped(warning)}</span>' for warning in warnings) + "</td></tr>\n"
         for label, what, facts, warnings in rows)
     return ('<h2 id="inputs">Files</h2>\n<table>\n<thead><tr><th>file</th><th>what it is</th>'
@@ -75,11 +82,10 @@ def section(plot, drawings):
         alternative = escaped(f"{plot.title}. {drawing.note}".strip())
         pictures.append(f'<figure>\n<img alt="{alternative}" src="data:image/png;base64,'
                         f'{base64.b64encode(png).decode()}">\n<figcaption>{caption}</figcaption>\n</figure>\n')
-    return (f'<h3 id="{plot.name}">{escaped(plot.title)}</h3>\n<p>{escaped(plot.reading)}</p>\n{"".join(pictures)}'
-            f'<p class="command">Made from: <code>{escaped(plot.command)}</code></p>\n')
+    return (f'<h3 id="{plot.name}">{escaped(plot.title)}</h3>\n<p>{prose(plot.reading)}</p>\n{"".join(pictures)}'
+            f'<p class="command">Made from: {prose(plot.command)}</p>\n')
 
 
 def not_drawn_section(plots):
-    rows = "".join(f"<li>{escaped(plot.title)}: not drawn: needs <code>{escaped(plot.command)}</code></li>\n"
-                   for plot in plots)
+    rows = "".join(f"<li>{escaped(plot.title)}: not drawn: needs {prose(plot.command)}</li>\n" for plot in plots)
     return f'<h2 id="not-drawn">Not drawn</h2>\n<ul>\n{rows}</ul>\n'

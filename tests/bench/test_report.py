@@ -176,7 +176,7 @@ class TheReport(Scratch):
         self.assertEqual(code, 0)
         page = self.page()
         self.assertIn('id="target-over-rows"', page)
-        self.assertIn("Entropy along a text: not drawn: needs <code>entrodraft record", page)
+        self.assertIn("Entropy along a text: not drawn: needs entrodraft record", page)
         self.assertNotIn('id="calibration"', page)
 
     def test_escapes_what_files_and_options_say(self):
