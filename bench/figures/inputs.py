@@ -184,6 +184,7 @@ def check_tuning(path, data):
     check_list(path, data, "simulated", {**SETTING, "ms_per_token": NUMBER}, SETTING_OPTIONAL)
     check_list(path, data, "confirmed",
                {**SETTING, "simulated_ms_per_token": NUMBER, "measured_ms_per_token": NUMBER}, SETTING_OPTIONAL)
+    check_fields(path, "the tuning", data, {}, {"winner": dict})
 
 
 def check_scaling(path, data):
@@ -261,7 +262,10 @@ def facts_of(source):
                                        environment_of(data)]))
     counts = {"simulation": ("settings", "settings"), "tuning": ("simulated", "settings simulated"),
               "scaling": ("measured", "runs")}.get(source.kind)
-    return "; ".join(filter(None, [f"{len(data[counts[0]])} {counts[1]}" if counts else "", environment_of(data)]))
+    winner = data.get("winner") or {}
+    return "; ".join(filter(None, [f"{len(data[counts[0]])} {counts[1]}" if counts else "",
+                                   f"fastest: {winner['setting']}" if "setting" in winner else "",
+                                   environment_of(data)]))
 
 
 def described(model):

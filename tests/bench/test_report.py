@@ -131,7 +131,7 @@ class TheReport(Scratch):
                          ["recording", "recording", "trace", "simulation", "tuning", "scaling", "comparison", "costs",
                           "timeline"])
 
-    def test_draws_every_figure_from_a_mix_of_files(self):
+    def test_draws_every_figure_from_a_mix_of_files_into_a_page_that_needs_no_other(self):
         code, said = self.run_report(*self.write_all())
         self.assertEqual(code, 0, said)
         page = self.page()
@@ -140,36 +140,24 @@ class TheReport(Scratch):
                 self.assertIn(f'id="{plot.name}"', page)
                 self.assertTrue(list(self.output.glob(f"{plot.name}*.png")), plot.name)
         self.assertNotIn("not drawn", page)
-
-    def test_makes_a_page_that_needs_no_other_file(self):
-        self.run_report(*self.write_all())
-        page = self.page()
         self.assertEqual(page.count("<img "), page.count('src="data:image/png;base64,'))
         self.assertEqual(page.count("<img "), len(list(self.output.glob("*.png"))))
         for outside in ("http:", "https:", "<script", "<link"):
             self.assertNotIn(outside, page)
 
-    def test_cuts_nothing_off(self):
+    def test_cuts_nothing_off_and_gives_every_figure_labels(self):
         read = inputs.read_all(self.write_all())
         with drawing.settings():
-            for _, plots in report.GROUPS:
-                for plot in plots:
-                    for each in plot.draw(read, drawing.Choice()):
-                        each.figure.canvas.draw()
-                        box, (width, height) = each.figure.get_tightbbox(), each.figure.get_size_inches()
-                        self.assertGreaterEqual(min(box.x0, box.y0), -0.01, f"{plot.name}, {each.of}")
-                        self.assertLessEqual(box.x1, width + 0.01, f"{plot.name}, {each.of}")
-                        self.assertLessEqual(box.y1, height + 0.01, f"{plot.name}, {each.of}")
-
-    def test_gives_every_axis_a_label(self):
-        read = inputs.read_all(self.write_all())
-        with drawing.settings():
-            for _, plots in report.GROUPS:
-                for plot in plots:
-                    for each in plot.draw(read, drawing.Choice()):
-                        axes = each.figure.axes
-                        self.assertTrue(any(axis.get_xlabel() for axis in axes), plot.name)
-                        self.assertTrue(any(axis.get_ylabel() or axis.get_yticklabels() for axis in axes), plot.name)
+            for plot, each in [(plot, each) for _, plots in report.GROUPS for plot in plots
+                               for each in plot.draw(read, drawing.Choice())]:
+                name, axes = f"{plot.name}, {each.of}", each.figure.axes
+                self.assertTrue(any(axis.get_xlabel() for axis in axes), name)
+                self.assertTrue(any(axis.get_ylabel() or axis.get_yticklabels() for axis in axes), name)
+                each.figure.canvas.draw()
+                box, (width, height) = each.figure.get_tightbbox(), each.figure.get_size_inches()
+                self.assertGreaterEqual(min(box.x0, box.y0), -0.01, name)
+                self.assertLessEqual(box.x1, width + 0.01, name)
+                self.assertLessEqual(box.y1, height + 0.01, name)
 
     def test_says_what_is_not_drawn_and_what_it_needs(self):
         code, _ = self.run_report(self.write("latency", FILES["latency"]))
