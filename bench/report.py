@@ -34,9 +34,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def draft_number(text):
-    if not re.fullmatch(r"[0-9]{1,4}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of a draft, from 0")
-    return int(text)
+    """From 0, as in files; on the command line drafts count from 1, as those of simulate do."""
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of a draft, from 1")
+    return int(text) - 1
 
 
 def parse(arguments):
@@ -45,7 +46,7 @@ def parse(arguments):
     parser.add_argument("--output", metavar="DIR", type=pathlib.Path, required=True, help="for page and figures")
     parser.add_argument("--title", default="entrodraft report")
     parser.add_argument("--text", metavar="ID", help="of recordings and traces, for figures along a text [the first]")
-    parser.add_argument("--draft", metavar="D", type=draft_number, help="this draft alone, from 0 [all]")
+    parser.add_argument("--draft", metavar="D", type=draft_number, help="the D-th draft alone, from 1 [all]")
     parser.add_argument("--perfetto", metavar="FILE", type=pathlib.Path, help="Chrome trace of traces and time lines")
     options = parser.parse_args(arguments)
     twice = [file for index, file in enumerate(options.files) if file in options.files[:index]]
@@ -59,7 +60,7 @@ def check(parser, options, inputs):
     if options.draft is not None:
         known = n_drafts_of(inputs)
         if options.draft >= known:
-            parser.error(f"--draft {options.draft}: the recordings and simulations given have {known} drafts, from 0")
+            parser.error(f"--draft {options.draft + 1}: the recordings and simulations given have {known} drafts")
     if options.text is not None:
         found = any(given.text_of_recording(source.data, options.text) for source in inputs.of("recording"))
         if not found and not any(given.rounds_of_text(source.data, options.text) for source in inputs.of("trace")):

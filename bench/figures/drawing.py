@@ -32,7 +32,8 @@ SETTINGS = {"font.family": "DejaVu Sans", "font.size": 9.5, "axes.titlesize": 10
 
 @dataclasses.dataclass
 class Choice:
-    """What the command line chose: a text by its id, None for the first one; a draft by its number, None for all."""
+    """What the command line chose: a text by its id, None for the first one; a draft by its number from 0, None
+    for all."""
 
     text: typing.Optional[str] = None
     draft: typing.Optional[int] = None
@@ -110,15 +111,23 @@ def shortened(label, longest=60):
 
 def plain_log_ticks(axis, values, which="y"):
     """A logarithmic axis over the range of the values, with ticks 1, 2, 5, 10, ... written out."""
-    low, high = min(values) / 1.2, max(values) * 1.2
-    ticks = [step * 10.0 ** power for power in range(-9, 10) for step in (1, 2, 5)
-             if low <= step * 10.0 ** power <= high]
-    if len(ticks) > 12:
-        ticks = ticks[::3]
+    low, high = wide_enough(values)
+    for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        ticks = [step * 10.0 ** power for power in range(-9, 10) for step in steps
+                 if low <= step * 10.0 ** power <= high]
+        if len(ticks) >= 4:
+            break
     getattr(axis, f"set_{which}scale")("log")
     getattr(axis, f"set_{which}lim")(low, high)
     getattr(axis, f"set_{which}ticks")(ticks, [f"{tick:g}" for tick in ticks])
     axis.tick_params(axis=which, which="minor", length=0, labelbottom=False, labelleft=False)
+
+
+def wide_enough(values):
+    """Ends of a logarithmic axis for these values: with room on both sides, and a factor of four apart at least."""
+    low, high = min(values) / 1.2, max(values) * 1.2
+    widening = max((4 * low / high) ** 0.5, 1)
+    return low / widening, high * widening
 
 
 def integers(axis, which="x"):

@@ -247,7 +247,7 @@ def facts_of(source):
     if source.kind == "recording":
         header = data.header
         models = [f"target {described(header['target'])}",
-                  *(f"draft {index} {described(draft)}" for index, draft in enumerate(header["drafts"]))]
+                  *(f"draft {number} {described(draft)}" for number, draft in enumerate(header["drafts"], 1))]
         counts = f"{len(data.texts)} texts, {sum(text.places for text in data.texts)} places"
         errors = f"{len(data.errors)} lines with errors" if data.errors else ""
         return "; ".join(filter(None, [*models, str(header.get("acceptance", "")), counts, errors,

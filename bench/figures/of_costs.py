@@ -3,7 +3,7 @@
 import numpy as np
 
 from .drawing import (BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Drawing, Plot, colour, integers,
-                      legend_below, line, mark, panels, plain_log_ticks, shortened)
+                      legend_below, line, mark, panels, plain_log_ticks, shortened, wide_enough)
 
 SHARES = {"draft": ORANGE, "entropy": BLACK, "announce": PURPLE, "score": BLUE, "gather": GREEN, "decide": VERMILLION,
           "other": GREY}
@@ -104,7 +104,7 @@ def draft_cost_histogram(inputs, choice):
     for axis, name, values in ((axes[0, 0], "drafting of a round, ms", [ms for _, ms, _ in traces]),
                                (axes[0, 1], "the same a draft pass, ms", [ms / passes for _, ms, passes in traces])):
         everything = np.concatenate(values)
-        edges = np.geomspace(everything.min() / 1.01, everything.max() * 1.01, 81)
+        edges = np.geomspace(*wide_enough(everything), 81)
         for index, ((source, _, _), each) in enumerate(zip(traces, values)):
             axis.hist(each, edges, weights=np.full(len(each), 100 / len(each)), histtype="step", color=colour(index),
                       linestyle=line(index), linewidth=1.5,

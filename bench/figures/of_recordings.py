@@ -16,9 +16,9 @@ Z95 = 1.959964
 
 def draft_name(source, draft):
     """What a draft of a recording is called in legends."""
-    model = str(source.data.header["drafts"][draft].get("model", f"draft {draft}")).rstrip("/").rsplit("/", 1)[-1]
+    model = str(source.data.header["drafts"][draft].get("model", "")).rstrip("/").rsplit("/", 1)[-1]
     several = source.data.n_drafts > 1
-    return f"{shortened(source.label, 40)}, draft {draft} ({shortened(model, 30)})" if several \
+    return f"{shortened(source.label, 40)}, draft {draft + 1} ({shortened(model, 30)})" if several \
         else shortened(source.label, 40)
 
 
@@ -29,7 +29,7 @@ def each_draft(inputs, choice):
 
 
 def file_part(source, draft):
-    return f"{source.label}-draft-{draft}" if source.data.n_drafts > 1 else source.label
+    return f"{source.label}-draft-{draft + 1}" if source.data.n_drafts > 1 else source.label
 
 
 # ---- along a text ----

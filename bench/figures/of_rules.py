@@ -57,14 +57,22 @@ def point(rule, parameters, simulated=None, measured=None, interval=None):
 
 
 def sweeps(inputs, choice):
-    """(name, note, points) of everything that may hold several settings of a rule."""
+    """(name, note, points) of everything that may hold several settings of a rule. What tune measured goes to a
+    simulation with the same costs of passes too; beside other costs it would say nothing."""
     for source in inputs.of("simulation"):
-        yield from by_draft(source, source.data["settings"], [], choice)
+        tunings = [tuning for tuning in inputs.of("tuning") if same_costs(tuning, source)]
+        confirmed = [setting for tuning in tunings for setting in tuning.data["confirmed"]]
+        for name, note, points in by_draft(source, source.data["settings"], confirmed, choice):
+            yield name, ", measured in ".join([note, *(tuning.label for tuning in tunings)]), points
     for source in inputs.of("tuning"):
         yield from by_draft(source, source.data["simulated"], source.data["confirmed"], choice)
     for source in inputs.of("comparison"):
         for result in source.data["temperatures"]:
             yield from of_comparison(source, result)
+
+
+def same_costs(source, other):
+    return bool(source.data.get("costs")) and source.data["costs"] == other.data.get("costs")
 
 
 def by_draft(source, simulated, confirmed, choice):
@@ -79,8 +87,8 @@ def by_draft(source, simulated, confirmed, choice):
         points += [point(setting["rule"], setting.get("parameters"), measured=setting["measured_ms_per_token"],
                          interval=setting.get("interval_ms_per_token"))
                    for setting in confirmed if setting.get("draft") in (None, draft)]
-        name = f"{source.label}-draft-{draft}" if several else source.label
-        yield name, f"{source.label}, draft {draft}" if several else source.label, points
+        name = f"{source.label}-draft-{draft + 1}" if several else source.label
+        yield name, f"{source.label}, draft {draft + 1}" if several else source.label, points
 
 
 def of_comparison(source, result):
@@ -119,8 +127,9 @@ def draw_sweep(points, rules):
     figure, axes = panels(rows, columns, height=3.5 if rows > 1 else 4.2, sharey=True)
     for axis in axes.ravel()[len(rules):]:
         axis.set_visible(False)
+    windows = sorted({p["parameters"].get("entropy_window") for p in points if p["rule"] in rules} - {None})
     for axis, rule in zip(axes.ravel(), rules):
-        draw_rule(axis, [p for p in points if p["rule"] == rule], rule)
+        draw_rule(axis, [p for p in points if p["rule"] == rule], rule, windows)
         for other, tint, style in (("plain", BLACK, "-"), ("oracle", GREY, "-."), ("expected-gain", VERMILLION, ":")):
             for p in points:
                 if p["rule"] == other:
@@ -140,14 +149,17 @@ def other_label(rule):
     return {"plain": "plain decoding", "oracle": "oracle"}.get(rule, rule)
 
 
-def draw_rule(axis, points, rule):
+def draw_rule(axis, points, rule, windows):
+    """A line for each of the figure's windows that the rule has; these look alike in all panels."""
     parameter = SWEPT[rule][0]
-    windows = sorted({p["parameters"].get("entropy_window") for p in points} - {None})
-    for index, window in enumerate(windows or [None]):
+    drawn = {p["parameters"].get("entropy_window") for p in points}
+    for index, window in enumerate([None, *windows]):
+        if window not in drawn:
+            continue
         part = sorted((p for p in points if p["parameters"].get("entropy_window") == window
                        and p["parameters"].get(parameter) is not None), key=lambda p: p["parameters"][parameter])
         name = f", window {window:g}" if window is not None else ""
-        tint = colour(index) if windows else BLUE
+        tint = colour(index)
         simulated = [p for p in part if p["simulated"] is not None]
         measured = [p for p in part if p["measured"] is not None]
         if simulated:
@@ -155,9 +167,9 @@ def draw_rule(axis, points, rule):
             axis.plot(x, [p["simulated"] for p in simulated], color=tint, linestyle=line(index), linewidth=1.3,
                       marker=mark(index), markersize=3, markerfacecolor="white", label=f"simulated{name}")
             banded = [p for p in simulated if p["interval"] is not None and p["measured"] is None]
-            if len(banded) == len(simulated) and len(windows) <= 2:
+            if len(banded) == len(simulated) and len(drawn) <= 2:
                 axis.fill_between(x, [p["interval"][0] for p in banded], [p["interval"][1] for p in banded],
-                                  color=tint, alpha=0.18, linewidth=0, label=f"its 95 % interval{name}")
+                                  color=tint, alpha=0.18, linewidth=0, label=f"95 % interval{name}")
         if measured:
             y = np.array([p["measured"] for p in measured])
             axis.errorbar([p["parameters"][parameter] for p in measured], y, error_of(measured, y), fmt=mark(index),
@@ -205,7 +217,7 @@ def draw_pairs(pairs, x_label, y_label):
     axis = axes[0, 0]
     ends = [value for _, x, y, interval in pairs for value in (x, y, *(interval or ()))]
     room = 0.06 * (max(ends) - min(ends)) or 0.1 * max(ends)
-    limits = (min(ends) - room, max(ends) + room)
+    limits = (max(min(ends) - room, 0), max(ends) + room)
     axis.plot(limits, limits, color=GREY, linewidth=1, linestyle="--", label="equal")
     for rule in [*RULES, "other", *sorted({rule for rule, *_ in pairs} - {*RULES, "other"})]:
         part = [pair for pair in pairs if pair[0] == rule]
@@ -233,7 +245,7 @@ def regret(inputs, choice):
             if choice.draft in (None, draft):
                 best = best_of_rules([(setting["rule"], setting["setting"], setting) for setting
                                       in source.data["settings"] if (setting.get("draft") or 0) == draft])
-                drawings += drawn_regret(source.label, f"draft {draft}", best)
+                drawings += drawn_regret(source.label, f"draft {draft + 1}", best)
     for source in inputs.of("comparison"):
         for result in source.data["temperatures"]:
             groups = {}
@@ -319,7 +331,9 @@ PLOTS = [
          "What a new token costs as a rule's parameter moves: lines are counts of passes times their costs, filled "
          "marks are runs. The lowest point of a line is the rule's best setting; how flat the line is there says "
          "how much a wrong setting would cost. All panels share the vertical axis.",
-         f"{SIMULATE}; {TUNE}; or {COMPARE} with --tune or several settings of a rule", cost_over_threshold),
+         f"{SIMULATE} for lines, with {TUNE} of the same costs for marks; or {COMPARE} with --tune or several "
+         "settings of a rule",
+         cost_over_threshold),
     Plot("simulated-and-measured", "Predicted and measured",
          "A mark is a setting: what counts times costs promise, and what its run took. On the dashed line both are "
          "equal. Of costs in ms, marks above the line are runs slower than predicted; of speed-ups, marks below it "

@@ -178,19 +178,19 @@ class TheReport(Scratch):
 
     def test_chooses_text_and_draft(self):
         trace, recorded = self.write("rounds", json_lines(rounds())), self.write_recording("one", n_drafts=2)
-        code, _ = self.run_report(trace, recorded, "--text", "a$b_1", "--draft", "1")
+        code, _ = self.run_report(trace, recorded, "--text", "a$b_1", "--draft", "2")
         self.assertEqual(code, 0)
         self.assertIn("text &#x27;a$b_1&#x27;", self.page())
-        self.assertTrue((self.output / "entropy-histograms-one-draft-1.png").exists())
-        self.assertFalse((self.output / "entropy-histograms-one-draft-0.png").exists())
+        self.assertTrue((self.output / "entropy-histograms-one-draft-2.png").exists())
+        self.assertFalse((self.output / "entropy-histograms-one-draft-1.png").exists())
 
     def test_refuses_options_without_effect(self):
         recorded, costs = self.write_recording("one"), self.write("latency", FILES["latency"])
-        for said, arguments in (("--draft 1", [recorded, "--draft", "1"]), ("--draft 0", [costs, "--draft", "0"]),
+        for said, arguments in (("--draft 2", [recorded, "--draft", "2"]), ("--draft 1", [costs, "--draft", "1"]),
                                 ("--text 77", [recorded, "--text", "77"]), ("--text 0", [costs, "--text", "0"]),
                                 ("--perfetto", [recorded, "--perfetto", str(self.directory / "x")]),
                                 ("given twice", [recorded, recorded]), ("--colour", [recorded, "--colour"]),
-                                ("'-1'", [recorded, "--draft=-1"])):
+                                ("'0'", [recorded, "--draft", "0"])):
             code, error = self.run_report(*arguments)
             self.assertEqual(code, 2, error)
             self.assertIn(said, error)
@@ -315,6 +315,16 @@ class NumbersOfFigures(unittest.TestCase):
                 ("plain", None), ("plain, gumbel", None),
                 ("draft1<draft2, constant, 5 tokens / constant, 3 tokens", None)):
             self.assertEqual(of_rules.rule_of(name), expected, name)
+
+    def test_runs_of_a_tuning_join_simulations_of_the_same_costs_only(self):
+        def points_of(costs):
+            sources = [inputs.Source("simulation", "s", {"settings": settings(), "costs": {"t_draft_ms": 1}}, "s"),
+                       inputs.Source("tuning", "t", {"simulated": [], "confirmed": confirmed(), "costs": costs}, "t")]
+            ((_, note, points),) = of_rules.sweeps(inputs.Inputs(sources), drawing.Choice())
+            return note, sum(point["measured"] is not None for point in points)
+
+        self.assertEqual(points_of({"t_draft_ms": 1}), ("s, measured in t", 3))
+        self.assertEqual(points_of({"t_draft_ms": 2}), ("s", 0))
 
     def test_labels_differ_where_file_names_do_not(self):
         self.assertEqual(inputs.labels_of(["a/one.json", "b/two.json"]), ["one", "two"])
