@@ -133,7 +133,7 @@ def draw_sweep(points, rules):
         for other, tint, style in (("plain", BLACK, "-"), ("oracle", GREY, "-."), ("expected-gain", VERMILLION, ":")):
             for p in points:
                 if p["rule"] == other:
-                    value, how = (p["simulated"], "") if p["simulated"] is not None else (p["measured"], ", measured")
+                    value, how = (p["simulated"], "") if p["measured"] is None else (p["measured"], ", measured")
                     axis.axhline(value, color=tint, linestyle=style, linewidth=1.3, label=other_label(other) + how)
                     break
         axis.set_title(rule)
