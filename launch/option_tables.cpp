@@ -57,6 +57,7 @@ const OptionGroup kText = {"Text",
                             {"stop", "STRING", "end the text before this string; repeatable", true},
                             {"check", "", "decode every greedy or gumbel text again without drafting, and compare"},
                             {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what stood"},
+                            {"timeline", "FILE", "when each rank began each step, for trace viewers such as Perfetto"},
                             {"quiet", "", "no progress and no summary"}}};
 
 const OptionGroup kChat = {"Chat",

@@ -231,6 +231,11 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
         throw BadOption("--check compares with the target's own text, which a lossy acceptance is not after");
     if (options.trace == "-") throw BadOption("--trace writes a file; stdout is for text");
     if (given.given("trace") && options.trace.empty()) throw BadOption("--trace is empty; name a file");
+    if (given.given("timeline") && options.timeline.empty()) throw BadOption("--timeline is empty; name a file");
+    if (options.timeline == "-") throw BadOption("--timeline writes a file; stdout is for text");
+    if (!options.timeline.empty() && (options.timeline == options.output || options.timeline == options.trace))
+        throw BadOption("--timeline and " + std::string(options.timeline == options.output ? "--output" : "--trace") +
+                        " are the same file: " + options.timeline);
     if (!options.trace.empty() && options.trace == options.output)
         throw BadOption("--trace and --output are the same file: " + options.trace);
 }
@@ -340,6 +345,7 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.share = share(given);
     options.output = given.text("output", "-");
     options.trace = given.text("trace", "");
+    options.timeline = given.text("timeline", "");
     options.resume = given.on("resume");
     options.check = given.on("check");
     options.quiet = given.on("quiet");

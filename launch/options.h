@@ -94,6 +94,7 @@ struct GenerateOptions {
     std::string input; // "-": stdin; empty: the prompt
     std::string output = "-";
     std::string trace;          // file of rounds; empty: none
+    std::string timeline;       // file of steps by rank; empty: none
     std::optional<Share> share; // of the input; empty: all of it
     bool resume = false;
     bool check = false;

@@ -188,8 +188,7 @@ class Tuning {
         json["chosen_on"] = recording_.texts().size();
         json["confirmed_on"] = prompts_.confirmed_on.size();
         json["repetitions"] = options_.repetitions;
-        for (const ConfirmedRule& rule : rules_)
-            json["simulated"].push_back(to_json(figures_of(rule.tuned.best, costs_), false));
+        json["simulated"] = tried_json(rules_, costs_);
         json["confirmed"] = tuning_json(rules_);
         json["winner"] = tuning_json({winner}).front();
         std::ofstream file(options_.report);

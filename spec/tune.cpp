@@ -183,11 +183,12 @@ class Search {
             return rule.best.setting.rule.kind == simulated.setting.rule.kind;
         };
         const auto found = std::find_if(best_.begin(), best_.end(), same_rule);
+        const TriedSetting tried = {simulated.setting.rule, simulated.stats, seconds};
         if (found == best_.end()) {
-            best_.push_back({std::move(simulated), seconds, 1});
+            best_.push_back({std::move(simulated), seconds, {tried}});
             return;
         }
-        ++found->tried;
+        found->tried.push_back(tried);
         if (!(seconds < found->seconds_per_token)) return;
         found->best = std::move(simulated);
         found->seconds_per_token = seconds;
