@@ -2,7 +2,7 @@
 """How fast is entrodraft beside llama.cpp, plain and speculative at every setting, with the same weights and the same text?
 
     python bench/peers/llama_cpp.py --llama DIR [--binary build/entrodraft] [--dtypes float32,float16,bfloat16]
-        [--repetitions 5] [--limit 64] [--modes ngram,p 0.4] [--rule moving-average] [--json FILE]
+        [--repetitions 5] [--limit 64] [--modes ngram] [--rule moving-average] [--json FILE]
 
 DIR is an installation or a build of llama.cpp: it holds bin/llama-server, or llama-server itself. GGUF files are written from
 --target and --draft (gguf_file.py). A server runs for each mode, with one slot, --threads threads and no cache of prompts;
@@ -80,7 +80,7 @@ def version_of(server):
 
 
 class Server:
-    """A mode: one llama-server, asked over one connection that stays open."""
+    """A mode: one llama-server. Connections are opened before the clock starts: the server closes those that idle."""
 
     ours = False
 
@@ -90,10 +90,9 @@ class Server:
     def start(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+            self.port = free.getsockname()[1]
         self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([*self.command, "--port", str(port)], stdout=self.log, stderr=self.log)
-        self.connection = http.client.HTTPConnection("127.0.0.1", port)
+        self.process = subprocess.Popen([*self.command, "--port", str(self.port)], stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + START_SECONDS
         while not self.ready():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -102,35 +101,40 @@ class Server:
 
     def ready(self):
         try:
-            self.connection.request("GET", "/health")
-            answer = self.connection.getresponse()
-            answer.read()
-            return answer.status == 200
+            return self.request("GET", "/health")[0] == 200
         except (ConnectionError, http.client.HTTPException):
-            self.connection.close()
             return False
+
+    def request(self, method, path, body=None):
+        """(status, text, seconds)"""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        try:
+            connection.connect()
+            began = time.perf_counter()
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.read(), time.perf_counter() - began
+        finally:
+            connection.close()
 
     def fail(self, why):
         self.log.seek(0)
         lines = [line for line in self.log.read().splitlines() if line.strip()][-5:]
         sys.exit(" ".join(map(str, self.command)) + f"\n{why}:\n" + "\n".join(lines))
 
-    def post(self, **request):
+    def complete(self, **request):
+        """(answer, seconds)"""
         body = json.dumps({"temperature": 0, "cache_prompt": False, "ignore_eos": True, "return_tokens": True, **request})
         try:
-            self.connection.request("POST", "/completion", body.encode(), {"Content-Type": "application/json"})
-            answer = self.connection.getresponse()
-            text = answer.read()
+            status, text, seconds = self.request("POST", "/completion", body.encode())
         except (ConnectionError, http.client.HTTPException) as error:
             self.fail(f"no answer ({error})")
-        if answer.status != 200:
-            self.fail(f"answered {answer.status} {text[:200]}")
-        return json.loads(text)
+        if status != 200:
+            self.fail(f"answered {status} {text[:200]}")
+        return json.loads(text), seconds
 
     def ask(self, prompt, new_tokens):
-        began = time.perf_counter()
-        answer = self.post(prompt=prompt, n_predict=new_tokens)
-        wall = time.perf_counter() - began
+        answer, wall = self.complete(prompt=prompt, n_predict=new_tokens)
         timings = answer["timings"]
         if len(answer["tokens"]) != new_tokens or timings["prompt_n"] != len(prompt):
             self.fail(f"{len(answer['tokens'])} of {new_tokens} tokens, {timings['prompt_n']} of {len(prompt)} prompt tokens read")
@@ -138,12 +142,11 @@ class Server:
 
     def gap(self, prompt):
         """Nats between the two best next tokens."""
-        answer = self.post(prompt=prompt, n_predict=1, n_probs=2)
+        answer, _ = self.complete(prompt=prompt, n_predict=1, n_probs=2)
         best = [entry["logprob"] for entry in answer["completion_probabilities"][0]["top_logprobs"]]
         return best[0] - best[1]
 
     def stop(self):
-        self.connection.close()
         if self.process.poll() is None:
             self.process.terminate()
             self.process.wait()
@@ -176,7 +179,7 @@ def draft_modes(options, known, base, draft, dtype):
 
     def mode(flash, k, p, n_min=0, n_threads=options.threads):
         name = f"draft {k}, p {p}, flash attention {flash}"
-        name += (f", at least {n_min}" if n_min else "") + (f", draft on {n_threads} thread" if n_threads == 1 else "")
+        name += (f", at least {n_min}" if n_min else "") + (", draft on 1 thread" if n_threads != options.threads else "")
         return Server(name, DRAFT, base, "-fa", flash, most, k, least, n_min, sure, p, threads, n_threads)
 
     modes = [mode(flash, k, p) for flash in ("on", "off") for k in (3, 5, 8, 16) for p in (0, 0.4, 0.75)]

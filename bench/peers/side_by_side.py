@@ -91,8 +91,8 @@ def add_options(parser, dtypes, dtype):
     parser.add_argument("--keep", type=float, default=1.3, help="see above [1.3]")
     parser.add_argument("--rule", action="append", default=[],
                         help="one more of our stop rules, with its options; repeatable")
-    parser.add_argument("--modes", type=lambda text: text.split(","), default=[],
-                        help="only those of the peer's modes whose name holds one of these, and its plain ones")
+    parser.add_argument("--modes", action="append", default=[],
+                        help="only those of the peer's modes whose name holds this, and its plain ones; repeatable")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures here too")
 
 
@@ -259,7 +259,7 @@ def ratio_of(figures, theirs, ours):
 
 def print_ratios(figures, peer):
     """Best mode of each group and of all over ours; returns them as plain data."""
-    print(f"\ntime of {peer}'s best mode over ours: mean of the repetitions' ratios and 95 % interval")
+    print(f"\nbest modes of {peer}, their time over ours: mean of the repetitions' ratios and 95 % interval")
     ratios = []
     for what, groups, ours in (("plain", [PLAIN], "entrodraft plain"), ("with the draft model", [DRAFT], "entrodraft default rule"),
                                ("look-up", [LOOKUP], "entrodraft ngram"), ("of all", GROUPS, "entrodraft default rule")):

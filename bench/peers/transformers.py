@@ -2,7 +2,7 @@
 """How fast is entrodraft beside every mode of transformers' assisted generation, with the same text?
 
     python bench/peers/transformers.py [--binary build/entrodraft] [--dtypes float32,bfloat16,float16] [--repetitions 5]
-        [--limit 64] [--rule "static --entropy-threshold 2.25"] [--modes constant,lookup] [--json FILE]
+        [--limit 64] [--rule "static --entropy-threshold 2.25"] [--modes constant] [--json FILE]
     python bench/peers/transformers.py --golden tests/spec/demo_greedy.json
 
 Both decode the same prompts greedily on the same threads, in turns (side_by_side.py says how). Time is that of a whole sequence
