@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a Llama checkpoint in Hugging Face's layout as a GGUF file, so that llama.cpp decodes with the very same weights.
+"""Writes a Llama checkpoint in Hugging Face's layout as a GGUF file: llama.cpp decodes with the same weights.
 
     python bench/peers/gguf_file.py CHECKPOINT OUT.gguf [--dtype float32|float16|bfloat16]
 
-Matrices take --dtype, norms stay float32, as llama.cpp asks. What cannot be written as it is (another family, scaled
-positions, biases, a tokenizer that is not GPT-2's byte-level BPE) is refused. Exits with 77 where gguf or numpy is missing.
+Matrices take --dtype, norms stay float32, as llama.cpp asks. What cannot be written as it is (another family,
+scaled positions, biases, a tokenizer that is not GPT-2's byte-level BPE) is refused. Exits with 77 where gguf or
+numpy is missing.
 """
 
 import argparse
@@ -44,11 +45,12 @@ class Refused(Exception):
 def interleaved_rows(heads, head_size):
     """Old row for each new row of a query or key matrix.
 
-    Hugging Face rotates feature i of a head together with feature i + head_size / 2; llama.cpp's llama rotates 2i together
-    with 2i + 1. Queries and keys are reordered alike, so that their products stay what they were.
+    Hugging Face rotates feature i of a head together with feature i + head_size / 2; llama.cpp's llama rotates 2i
+    together with 2i + 1. Queries and keys are reordered alike, so that their products stay what they were.
     """
     half = head_size // 2
-    return [head * head_size + feature // 2 + feature % 2 * half for head in range(heads) for feature in range(head_size)]
+    within = [feature // 2 + feature % 2 * half for feature in range(head_size)]
+    return [head * head_size + row for head in range(heads) for row in within]
 
 
 def read_config(directory):
@@ -120,7 +122,7 @@ def add_tokenizer(writer, directory, config):
     plain = (model["type"] == "BPE" and not model.get("byte_fallback") and not tokenizer.get("normalizer")
              and before.get("type") == "ByteLevel" and before.get("use_regex") and not before.get("add_prefix_space"))
     if not plain:
-        raise Refused(f"{directory}/tokenizer.json: not GPT-2's byte-level BPE, the only tokenizer that can be written")
+        raise Refused(f"{directory}/tokenizer.json: not GPT-2's byte-level BPE, the only one that can be written")
     tokens = [f"[unused {token}]" for token in range(config["vocab_size"])]
     types = [gguf.TokenType.UNUSED] * len(tokens)
     for text, token in model["vocab"].items():

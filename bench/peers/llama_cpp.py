@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""How fast is entrodraft beside llama.cpp, plain and speculative at every setting, with the same weights and the same text?
+"""How fast is entrodraft beside llama.cpp, plain and speculative at every setting, with the same weights and text?
 
     python bench/peers/llama_cpp.py --llama DIR [--binary build/entrodraft] [--dtypes float32,float16,bfloat16]
         [--repetitions 5] [--limit 64] [--modes ngram] [--rule moving-average] [--json FILE]
 
-DIR is an installation or a build of llama.cpp: it holds bin/llama-server, or llama-server itself. GGUF files are written from
---target and --draft (gguf_file.py). A server runs for each mode, with one slot, --threads threads and no cache of prompts;
-prompts go in as token ids, the look-up of the server's own options comes from its --help. Both decode greedily in turns
-(side_by_side.py says how). Time is that of a whole sequence per new token, prefill and decoding, by each side's own account;
-"wall" is seen from outside, with HTTP there and a pipe here. Texts come first. In float32 (KV cache too) a text may part from
-ours only where llama.cpp's own two best log-probabilities lie closer than 1e-3, and in one text of 64 at most; a worse
-difference ends the run with 1. In half precision llama.cpp rounds activations and KV cache too: texts that part are counted.
-Needs bench/peers/requirements.txt; exits with 77 where gguf or the installation is missing.
+DIR is an installation or a build of llama.cpp: it holds bin/llama-server, or llama-server itself. GGUF files are
+written from --target and --draft (gguf_file.py). A server runs for each mode, with one slot, --threads threads and
+no cache of prompts; prompts go in as token ids; what the options are called is read from the server's --help. Both
+decode greedily in turns (side_by_side.py says how). Time is that of a whole sequence per new token, prefill and
+decoding, by each side's own account; "wall" is seen from outside, with HTTP there and a pipe here. Texts come
+first. In float32 without flash attention (KV cache in float32 too) a text may part from ours only where llama.cpp's
+own two best log-probabilities lie closer than 1e-4, and in one text of 64 at most; a worse difference ends the run
+with 1. Elsewhere texts that part are counted: its flash attention works on a float16 KV cache whatever the weights
+are, and with 16-bit weights it rounds activations as well. Needs bench/peers/requirements.txt; exits with 77 where
+gguf or the installation is missing.
 """
 
 import argparse
@@ -27,13 +29,13 @@ import tempfile
 import time
 
 import gguf_file
-from side_by_side import (DRAFT, LOOKUP, PLAIN, SKIPPED, Answer, add_options, check_options, check_texts, chosen, environment,
-                          figures_of, our_contenders, print_ratios, print_table, read_prompts, save, take_turns, warn_of_load)
+import side_by_side
+from side_by_side import DRAFT, LOOKUP, PLAIN, SKIPPED, Answer
 
-TIE = 1e-3  # nats between the two best: below it, float32 rounding may choose the other token
+TIE = 1e-4  # nats between the two best: below it, float32 rounding may choose the other token
 DTYPES = ("float32", "float16", "bfloat16")
-KV_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "f16"}  # f16 is llama.cpp's default
-ROUNDING = "llama.cpp rounds activations and KV cache to 16 bits too, ours are float32"
+ROUNDING = "llama.cpp rounds {} to 16 bits, ours is float32"
+GREEDY = {"temperature": 0, "samplers": ["top_k"], "top_k": 1}  # its shortest chain of samplers
 START_SECONDS = 60
 
 
@@ -60,7 +62,7 @@ class Options:
         self.names = set()
         for entry in re.split(r"\n(?=-)", self.text):
             if entry.startswith("-") and "argument has been removed" not in entry:
-                self.names.update(re.findall(r"(?<![\w-])--?[a-z][\w-]*", entry.split("   ")[0].split("\n")[0]))
+                self.names.update(re.findall(r"(?<![\w-])--?[a-z][\w-]*", re.split(r"\s{2,}(?![\s-])", entry)[0]))
         if "[on|off|auto]" not in self.text:
             sys.exit("llama_cpp: this llama-server is too old: --flash-attn takes no on or off")
 
@@ -124,7 +126,7 @@ class Server:
 
     def complete(self, **request):
         """(answer, seconds)"""
-        body = json.dumps({"temperature": 0, "cache_prompt": False, "ignore_eos": True, "return_tokens": True, **request})
+        body = json.dumps({**GREEDY, "cache_prompt": False, "ignore_eos": True, "return_tokens": True, **request})
         try:
             status, text, seconds = self.request("POST", "/completion", body.encode())
         except (ConnectionError, http.client.HTTPException) as error:
@@ -136,8 +138,9 @@ class Server:
     def ask(self, prompt, new_tokens):
         answer, wall = self.complete(prompt=prompt, n_predict=new_tokens)
         timings = answer["timings"]
-        if len(answer["tokens"]) != new_tokens or timings["prompt_n"] != len(prompt):
-            self.fail(f"{len(answer['tokens'])} of {new_tokens} tokens, {timings['prompt_n']} of {len(prompt)} prompt tokens read")
+        written, read = len(answer["tokens"]), timings["prompt_n"]
+        if (written, read) != (new_tokens, len(prompt)):
+            self.fail(f"{written} of {new_tokens} tokens written, {read} of {len(prompt)} prompt tokens read")
         return Answer(answer["tokens"], (timings["prompt_ms"] + timings["predicted_ms"]) / 1e3, wall)
 
     def gap(self, prompt):
@@ -152,57 +155,81 @@ class Server:
             self.process.wait()
 
 
-def base_command(options, known, server, target, dtype):
-    command = [server, "-m", target, "--host", "127.0.0.1", "-t", options.threads, "-tb", options.threads, "-np", 1, "-c", 4096,
-               "-ctk", KV_TYPES[dtype], "-ctv", KV_TYPES[dtype]]
+def attention(dtype, flash, of_draft=False):
+    """Flash attention on or off, and the KV cache's type: llama.cpp's default, but for float32 throughout."""
+    cache = "f32" if dtype == "float32" and flash == "off" else "f16"
+    return ["-fa", flash, "-ctk", cache, "-ctv", cache, *(["-ctkd", cache, "-ctvd", cache] if of_draft else [])]
+
+
+def rounding_of(dtype):
+    def reason(name):
+        if dtype != "float32":
+            return ROUNDING.format("activations and KV cache")
+        exact = "flash attention off" in name or name.startswith("entrodraft")
+        return None if exact else ROUNDING.format("the KV cache")
+
+    return reason
+
+
+def base_command(options, known, server, target):
+    command = [server, "-m", target, "--host", "127.0.0.1", "-t", options.threads, "-tb", options.threads, "-np", 1,
+               "-c", 4096]
     for name, value in (("--cache-ram", 0), ("--no-webui", None), ("--no-ui", None)):
         if name in known.names:
             command += [name] if value is None else [name, value]
     return list(map(str, command))
 
 
-def plain_modes(known, base):
-    modes = [Server(f"plain, flash attention {flash}", PLAIN, base, "-fa", flash) for flash in ("on", "off")]
+def plain_modes(known, base, dtype):
+    def mode(flash, name="", *more):
+        return Server(f"plain, flash attention {flash}{name}", PLAIN, base, *attention(dtype, flash), *more)
+
+    modes = [mode("off"), mode("on")]
     if "--backend-sampling" in known.names:
-        modes.append(Server("plain, flash attention on, backend sampling", PLAIN, base, "-fa", "on", "--backend-sampling"))
+        modes += [mode(flash, ", backend sampling", "--backend-sampling") for flash in ("off", "on")]
     return modes
 
 
 def draft_modes(options, known, base, draft, dtype):
-    most, least = known.named("--spec-draft-n-max", "--draft-max"), known.named("--spec-draft-n-min", "--draft-min")
-    sure, threads = known.named("--spec-draft-p-min", "--draft-p-min"), known.named("--spec-draft-threads", "--threads-draft")
-    if None in (most, least, sure, threads, known.named("-md")):
-        sys.exit("llama_cpp: this llama-server lacks one of -md, --draft-max, --draft-min, --draft-p-min, --threads-draft")
-    base = [*base, "-md", str(draft), "-ctkd", KV_TYPES[dtype], "-ctvd", KV_TYPES[dtype]]
+    most, least, sure, threads = found = [known.named(f"--spec-draft-{new}", f"--{old}") for new, old in (
+        ("n-max", "draft-max"), ("n-min", "draft-min"), ("p-min", "draft-p-min"), ("threads", "threads-draft"))]
+    if None in (*found, known.named("-md")):
+        sys.exit("llama_cpp: this llama-server lacks -md, --draft-max, --draft-min, --draft-p-min or --threads-draft")
+    base = [*base, "-md", str(draft)]
     if "--spec-type" in known.names:
         base += ["--spec-type", "draft-simple"]
 
     def mode(flash, k, p, n_min=0, n_threads=options.threads):
-        name = f"draft {k}, p {p}, flash attention {flash}"
-        name += (f", at least {n_min}" if n_min else "") + (", draft on 1 thread" if n_threads != options.threads else "")
-        return Server(name, DRAFT, base, "-fa", flash, most, k, least, n_min, sure, p, threads, n_threads)
+        name = f"draft {k}, p {p}, flash attention {flash}" + (f", at least {n_min}" if n_min else "")
+        name += ", draft on 1 thread" if n_threads != options.threads else ""
+        return Server(name, DRAFT, base, *attention(dtype, flash, of_draft=True), most, k, least, n_min, sure, p,
+                      threads, n_threads)
 
-    modes = [mode(flash, k, p) for flash in ("on", "off") for k in (3, 5, 8, 16) for p in (0, 0.4, 0.75)]
-    modes += [mode("on", k, p) for k in (1, 2) for p in (0, 0.4, 0.75)]
-    modes += [mode("on", 5, p, n_min=2) for p in (0.4, 0.75)]
+    modes = [mode(flash, k, p) for flash in ("off", "on") for k in (1, 2, 3, 5, 8, 16) for p in (0, 0.4, 0.75)]
+    modes += [mode("off", 5, p, n_min=2) for p in (0.4, 0.75)]
     if options.threads > 1:
-        modes += [mode("on", k, p, n_threads=1) for k in (3, 5) for p in (0.4, 0.75)]
+        modes += [mode("off", k, p, n_threads=1) for k in (3, 5) for p in (0.4, 0.75)]
     return modes
 
 
-def look_up_modes(known, base):
+def look_up_modes(known, base, dtype):
     """The server's own look-ups: its defaults (patterns of 12 to 24 tokens, of long texts) and shorter patterns."""
     modes = []
+
+    def add(name, kind, *settings, flashes=("off",)):
+        modes.extend(Server(f"{name}, flash attention {flash}", LOOKUP, base, *attention(dtype, flash),
+                            "--spec-type", kind, *settings) for flash in flashes)
+
     for kind in known.look_ups():
-        modes.append(Server(f"{kind}, its defaults", LOOKUP, base, "-fa", "on", "--spec-type", kind))
+        add(f"{kind}, its defaults", kind, flashes=("off", "on"))
         size_n, size_m = f"--spec-{kind}-size-n", f"--spec-{kind}-size-m"
         if {size_n, size_m} <= known.names:
-            modes += [Server(f"{kind} {n}, {m} tokens", LOOKUP, base, "-fa", "on", "--spec-type", kind, size_n, n, size_m, m)
-                      for n in (2, 3, 4) for m in (3, 5, 10)]
+            for n, m in ((n, m) for n in (2, 3, 4) for m in (3, 5, 10)):
+                add(f"{kind} {n}, {m} tokens", kind, size_n, n, size_m, m)
     if "--spec-ngram-mod-n-match" in known.names:
-        modes += [Server(f"ngram-mod {n}, to {most} tokens", LOOKUP, base, "-fa", "on", "--spec-type", "ngram-mod",
-                         "--spec-ngram-mod-n-match", n, "--spec-ngram-mod-n-min", 1, "--spec-ngram-mod-n-max", most)
-                  for n in (3, 4) for most in (5, 10)]
+        for n, most in ((n, most) for n in (3, 4) for most in (5, 10)):
+            add(f"ngram-mod {n}, to {most} tokens", "ngram-mod", "--spec-ngram-mod-n-match", n,
+                "--spec-ngram-mod-n-min", 1, "--spec-ngram-mod-n-max", most)
     return modes
 
 
@@ -211,42 +238,42 @@ def compare(parser, options, server, known, prompts, dtype, work):
     target, draft = work / f"target-{dtype}.gguf", work / f"draft-{dtype}.gguf"
     for directory, file in ((options.target, target), (options.draft, draft)):
         gguf_file.write(directory, file, dtype)
-    base = base_command(options, known, server, target, dtype)
-    modes = [*plain_modes(known, base), *draft_modes(options, known, base, draft, dtype), *look_up_modes(known, base)]
-    contenders = chosen(parser, options, modes) + our_contenders(options, dtype)
-    setting = environment(options, dtype, llama_cpp=version_of(server), kv_cache_there=KV_TYPES[dtype])
+    base = base_command(options, known, server, target)
+    modes = [*plain_modes(known, base, dtype), *draft_modes(options, known, base, draft, dtype),
+             *look_up_modes(known, base, dtype)]
+    contenders = side_by_side.chosen(parser, options, modes) + side_by_side.our_contenders(options, dtype)
+    setting = side_by_side.environment(options, dtype, llama_cpp=version_of(server))
     print("\n" + ", ".join(f"{key} {value}" for key, value in setting.items()))
-    warn_of_load("at the start")
+    side_by_side.warn_of_load("at the start")
     equal = {}
 
     def is_tie(name, id, tokens, at):
         gap = modes[0].gap(prompts[id] + tokens[:at])
-        print(f"{name}: prompt {id} parts from ours at new token {at}, where llama.cpp's two best are {gap:.1e} nats apart")
+        print(f"{name}: prompt {id} parts from ours at new token {at}, its two best {gap:.1e} nats apart")
         return gap < TIE
 
     def check(results):
-        equal.update(check_texts(contenders, results, is_tie, None if dtype == "float32" else ROUNDING))
+        equal.update(side_by_side.check_texts(contenders, results, is_tie, rounding_of(dtype)))
 
-    figures = figures_of(contenders, take_turns(contenders, prompts, options, check), equal)
-    print_table(figures, f"{dtype}, ms a new token: medians of repetitions; p50 to p99: of sequences")
-    ratios = print_ratios(figures, "llama.cpp")
-    return {"environment": setting, "figures": figures, "ratios": ratios}
+    return {"environment": setting,
+            **side_by_side.measure(contenders, prompts, options, check, equal, f"{dtype}, beside llama.cpp")}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--llama", type=pathlib.Path, help="installation or build of llama.cpp")
-    add_options(parser, DTYPES, ["float32"])
+    side_by_side.add_options(parser, DTYPES, ["float32"])
     options = parser.parse_args()
     server = find_server(options.llama)
-    check_options(parser, options, DTYPES)
-    prompts, known = read_prompts(parser, options), Options(server)
+    side_by_side.check_options(parser, options, DTYPES)
+    prompts, known = side_by_side.read_prompts(parser, options), Options(server)
     with tempfile.TemporaryDirectory() as work:
         try:
-            tables = [compare(parser, options, server, known, prompts, dtype, pathlib.Path(work)) for dtype in options.dtypes]
+            tables = [compare(parser, options, server, known, prompts, dtype, pathlib.Path(work))
+                      for dtype in options.dtypes]
         except gguf_file.Refused as refused:
             sys.exit(f"llama_cpp: {refused}")
-    save(options.json, tables)
+    side_by_side.save(options.json, tables)
 
 
 if __name__ == "__main__":

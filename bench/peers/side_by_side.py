@@ -1,10 +1,11 @@
-"""What the peer benches share: turns, texts compared, one table, ratios. Asks no peer itself; transformers.py and llama_cpp.py do.
+"""What the peer benches, transformers.py and llama_cpp.py, share: turns, texts compared, one table, ratios.
 
-A contender has a name, a group (PLAIN, DRAFT or LOOKUP), `ours`, start(), stop() and ask(prompt ids, new tokens). It stays
-loaded for the whole run, reads prompts by token ids, ignores the end of text, and answers with its own account of a
-sequence's time (prefill and decoding) beside the time that passed outside. Prompts go in blocks; in a block all contenders
-have their turn, in an order that rotates, each after a few tokens that are not timed. After the first repetition those of the
-peer's modes drop out that are slower than --keep times the best of their group: they cannot become it.
+A contender has a name, a group (PLAIN, DRAFT or LOOKUP), `ours`, start(), stop() and ask(prompt ids, new tokens).
+It stays loaded for the whole run, reads prompts by token ids, ignores the end of text, and answers with its own
+account of a sequence's time (prefill and decoding) beside the time that passed outside. Prompts go in blocks; in a
+block all contenders have their turn, in an order that rotates, each after a few tokens that are not timed. After
+the first repetition those of the peer's modes drop out that are slower than --keep times the best of their group:
+those will not become it.
 """
 
 import collections
@@ -23,6 +24,7 @@ from runs import DEMO, PAIRS, ROOT, interval  # noqa: E402
 
 PLAIN, DRAFT, LOOKUP = "plain", "draft model", "lookup"
 GROUPS = (PLAIN, DRAFT, LOOKUP)
+OURS = {PLAIN: "entrodraft plain", DRAFT: "entrodraft default rule", LOOKUP: "entrodraft ngram"}
 SKIPPED = 77
 CALM = 0.5  # load average above which figures are not for the record
 
@@ -66,7 +68,7 @@ class Entrodraft:
 
 
 def our_contenders(options, dtype):
-    """Plain decoding, the default rule with the draft model, the look-up, and each --rule. The first three are compared."""
+    """Plain decoding, the default rule with the draft model and the look-up, which are compared; and each --rule."""
     with_draft = ["--draft", options.draft]
     return [Entrodraft("plain", PLAIN, options, dtype),
             Entrodraft("default rule", DRAFT, options, dtype, *with_draft),
@@ -127,15 +129,18 @@ def chosen(parser, options, contenders):
     for word in options.modes:
         if not any(word in contender.name for contender in contenders):
             parser.error(f"--modes: no mode's name holds {word!r}: " + "; ".join(c.name for c in contenders))
-    return [c for c in contenders if not options.modes or c.group == PLAIN or any(word in c.name for word in options.modes)]
+    if not options.modes:
+        return contenders
+    return [c for c in contenders if c.group == PLAIN or any(word in c.name for word in options.modes)]
 
 
 def environment(options, dtype, **versions):
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    ours = subprocess.run([str(options.binary), "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[0]
-    return {"cpu": cpu, "cores": os.cpu_count(), "threads": options.threads, "ranks": 1, "load": round(os.getloadavg()[0], 2),
-            "ours": ours, **versions, "dtype": dtype, "prompts": options.limit, "new_tokens": options.new_tokens,
-            "repetitions": options.repetitions}
+    about = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":", 1)[1].strip() for line in about if line.startswith("model name")), "?")
+    ours = subprocess.run([str(options.binary), "--version"], capture_output=True, text=True, check=True).stdout
+    return {"cpu": cpu, "cores": os.cpu_count(), "threads": options.threads, "ranks": 1,
+            "load": round(os.getloadavg()[0], 2), "ours": ours.split("\n")[0], **versions, "dtype": dtype,
+            "prompts": options.limit, "new_tokens": options.new_tokens, "repetitions": options.repetitions}
 
 
 def ms_per_token(answers):
@@ -147,12 +152,13 @@ def kept(contenders, results, factor):
     best = {}
     for contender in contenders:
         if not contender.ours:
-            best[contender.group] = min(best.get(contender.group, float("inf")), ms_per_token(results[contender.name][0]))
+            ms = ms_per_token(results[contender.name][0])
+            best[contender.group] = min(best.get(contender.group, ms), ms)
     return [c for c in contenders if c.ours or ms_per_token(results[c.name][0]) <= factor * best[c.group]]
 
 
 def take_turns(contenders, prompts, options, check):
-    """{name: [answers by prompt id, of each repetition]}. check(results) sees the first repetition before the others run."""
+    """{name: [answers by prompt id, of each repetition]}. check(results) is called after the first repetition."""
     results = {contender.name: [] for contender in contenders}
     ids, turn = list(prompts), 0
     try:
@@ -168,7 +174,7 @@ def take_turns(contenders, prompts, options, check):
                     contender.ask(prompts[ids[0]], 8)
                     for id in ids[begin:begin + options.block]:
                         results[contender.name][-1][id] = contender.ask(prompts[id], options.new_tokens)
-            print(f"repetition {repetition + 1} of {options.repetitions}: {len(contenders)} contenders", file=sys.stderr)
+            print(f"repetition {repetition + 1} of {options.repetitions}: {len(contenders)} modes", file=sys.stderr)
             if repetition == 0:
                 check(results)
                 staying = kept(contenders, results, options.keep)
@@ -195,9 +201,10 @@ def partings(reference, answers):
 
 
 def check_texts(contenders, results, is_tie, rounding):
-    """Ours must equal our plain text; the peer's too, but for ties, where no rounding is given, else they are counted.
+    """Ours must equal our plain text; the peer's too, but for ties, where it rounds as we do, else they are counted.
 
-    is_tie(id, tokens, at) prints what it found. rounding is the reason why texts part. Returns {name: texts equal}.
+    is_tie(name, id, tokens, at) prints what it found. rounding(name) is why a mode's texts part; None: they may not.
+    Returns {name: texts equal}.
     """
     reference = results["entrodraft plain"][0]
     equal = {}
@@ -208,17 +215,29 @@ def check_texts(contenders, results, is_tie, rounding):
             continue
         if contender.ours:
             sys.exit(f"{contender.name}: {len(parted)} of {len(reference)} texts differ from our plain decoding")
-        if rounding:
+        reason = rounding(contender.name)
+        if reason:
             print(f"{contender.name}: {len(parted)} of {len(reference)} texts part from ours, at new token "
-                  f"{statistics.median(parted.values()):.0f} (median): {rounding}")
+                  f"{statistics.median(parted.values()):.0f} (median): {reason}")
             continue
         for id, at in parted.items():
             if not is_tie(contender.name, id, reference[id].tokens, at):
-                sys.exit(f"{contender.name}: the text of prompt {id} is not ours from new token {at}, and that is no tie: no figures")
+                sys.exit(f"{contender.name}: that is no tie: the texts are not equal, so no figures")
         if len(parted) * 64 > max(64, len(reference)):
-            sys.exit(f"{contender.name}: {len(parted)} of {len(reference)} texts part at ties, more than 1 in 64: no figures")
-    print(f"texts equal to our plain decoding, of {len(reference)}: all of ours; of the peer's {min(equal.values())} or more")
+            sys.exit(f"{contender.name}: {len(parted)} of {len(reference)} texts part, more than 1 in 64: no figures")
+    exact = [equal[c.name] for c in contenders if not c.ours and rounding(c.name) is None]
+    theirs = f"{min(exact)} or more in each of {len(exact)} modes that round as we do" if exact else "see above"
+    print(f"texts equal to our plain decoding, of {len(reference)}: all of ours; the peer's: {theirs}")
     return equal
+
+
+def measure(contenders, prompts, options, check, equal, title):
+    """Takes the turns, prints table and ratios, and returns both as plain data. equal is what check() found."""
+    figures = figures_of(contenders, take_turns(contenders, prompts, options, check), equal)
+    print_table(figures, f"{title}, ms a new token: medians of repetitions; p50 to p99: of sequences")
+    ratios = print_ratios(figures)
+    warn_of_load("at the end, of which our own threads are a part")
+    return {"figures": figures, "ratios": ratios}
 
 
 def figures_of(contenders, results, equal):
@@ -234,21 +253,19 @@ def figures_of(contenders, results, equal):
             "group": contender.group, "ours": contender.ours, "ms_per_token_of_repetitions": ms,
             "ms_per_token": statistics.median(ms), "wall_ms_per_token": statistics.median(wall),
             "tokens_per_second": 1e3 / statistics.median(ms), "texts_equal": equal[contender.name],
-            **{f"p{share}": sequences[min(len(sequences) - 1, share * len(sequences) // 100)] for share in (50, 90, 99)}}
+            **{f"p{share}": sequences[share * len(sequences) // 100] for share in (50, 90, 99)}}
     return figures
 
 
 def print_table(figures, title):
-    ours = {"plain": "entrodraft plain", DRAFT: "entrodraft default rule", LOOKUP: "entrodraft ngram"}
     width = max(map(len, figures))
     print(f"\n{title}\n{'mode':{width}}  ms/token    wall  tokens/s    p50    p90    p99  runs  texts  over ours")
-    for group in GROUPS:
-        for name, one in sorted(figures.items(), key=lambda item: item[1]["ms_per_token"]):
-            if one["group"] == group:
-                ratio = one["ms_per_token"] / figures[ours[group]]["ms_per_token"]
-                print(f"{name:{width}}  {one['ms_per_token']:8.3f} {one['wall_ms_per_token']:7.3f} {one['tokens_per_second']:9.0f} "
-                      f"{one['p50']:6.3f} {one['p90']:6.3f} {one['p99']:6.3f} {len(one['ms_per_token_of_repetitions']):5} "
-                      f"{one['texts_equal']:6}  {ratio:9.2f}")
+    in_order = sorted(figures.items(), key=lambda item: (GROUPS.index(item[1]["group"]), item[1]["ms_per_token"]))
+    for name, one in in_order:
+        ratio = one["ms_per_token"] / figures[OURS[one["group"]]]["ms_per_token"]
+        print(f"{name:{width}}  {one['ms_per_token']:8.3f} {one['wall_ms_per_token']:7.3f} "
+              f"{one['tokens_per_second']:9.0f} {one['p50']:6.3f} {one['p90']:6.3f} {one['p99']:6.3f} "
+              f"{len(one['ms_per_token_of_repetitions']):5} {one['texts_equal']:6}  {ratio:9.2f}")
 
 
 def ratio_of(figures, theirs, ours):
@@ -257,12 +274,12 @@ def ratio_of(figures, theirs, ours):
     return [a / b for a, b in pairs]
 
 
-def print_ratios(figures, peer):
+def print_ratios(figures):
     """Best mode of each group and of all over ours; returns them as plain data."""
-    print(f"\nbest modes of {peer}, their time over ours: mean of the repetitions' ratios and 95 % interval")
+    print("\nthe peer's best modes, their time over ours: mean of the repetitions' ratios and 95 % interval")
     ratios = []
-    for what, groups, ours in (("plain", [PLAIN], "entrodraft plain"), ("with the draft model", [DRAFT], "entrodraft default rule"),
-                               ("look-up", [LOOKUP], "entrodraft ngram"), ("of all", GROUPS, "entrodraft default rule")):
+    for what, groups, ours in (("plain", [PLAIN], OURS[PLAIN]), ("with the draft model", [DRAFT], OURS[DRAFT]),
+                               ("look-up", [LOOKUP], OURS[LOOKUP]), ("of all", GROUPS, OURS[DRAFT])):
         modes = [name for name, one in figures.items() if not one["ours"] and one["group"] in groups]
         if modes:
             # A mode that dropped out is no candidate: it was slower than one that stayed.

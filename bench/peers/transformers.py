@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """How fast is entrodraft beside every mode of transformers' assisted generation, with the same text?
 
-    python bench/peers/transformers.py [--binary build/entrodraft] [--dtypes float32,bfloat16,float16] [--repetitions 5]
-        [--limit 64] [--rule "static --entropy-threshold 2.25"] [--modes constant] [--json FILE]
+    python bench/peers/transformers.py [--binary build/entrodraft] [--dtypes float32,bfloat16,float16]
+        [--repetitions 5] [--limit 64] [--rule "static --entropy-threshold 2.25"] [--modes constant] [--json FILE]
     python bench/peers/transformers.py --golden tests/spec/demo_greedy.json
 
-Both decode the same prompts greedily on the same threads, in turns (side_by_side.py says how). Time is that of a whole sequence
-per new token: generate() here, stats.seconds there. Texts come first. In float32 a text may part from ours only where
-transformers' own two best logits lie closer than 1e-4 of the row's largest, and in one text of 64 at most; a worse
-difference ends the run with 1. In half precision transformers rounds activations as well, so that texts part: they are counted.
-The second form only writes transformers' greedy continuations in float32, with the relative margin of every token.
-Needs bench/peers/requirements.txt; exits with 77 where a package is missing. Where scikit-learn is installed, transformers
-moves the confidence threshold as it goes.
+Both decode the same prompts greedily on the same threads, in turns (side_by_side.py says how). Time is that of a
+whole sequence per new token: generate() here, stats.seconds there. Texts come first. In float32 a text may part
+from ours only where transformers' own two best logits lie closer than 1e-4 of the row's largest, and in one text of
+64 at most; a worse difference ends the run with 1. In half precision transformers rounds activations as well, so
+that texts part: they are counted. The second form only writes transformers' greedy continuations in float32, with
+the relative margin of every token. Needs bench/peers/requirements.txt; exits with 77 where a package is missing.
+Where scikit-learn is installed, transformers moves the confidence threshold as it goes.
 """
 
 import os
@@ -35,9 +35,8 @@ except ImportError as missing:
     sys.exit(77)
 
 sys.path.append(HERE)
-from side_by_side import (DRAFT, LOOKUP, PLAIN, Answer, add_options, check_options, check_texts, chosen,  # noqa: E402
-                          environment, figures_of, our_contenders, print_ratios, print_table, read_prompts, save, take_turns,
-                          warn_of_load)
+import side_by_side  # noqa: E402
+from side_by_side import DRAFT, LOOKUP, PLAIN, Answer  # noqa: E402
 
 TIE = 1e-4  # of a row's largest logit: below it, float32 rounding may choose the other token
 DTYPES = ("float32", "bfloat16", "float16")
@@ -86,8 +85,8 @@ class Transformers:
 
 
 class Assisted(Transformers):
-    """generate() with assistant_model. The draft's generation_config is shared by all modes, and some of them change it as
-    they go: each has settings of its own and keeps what became of them."""
+    """generate() with assistant_model. All modes share the draft's generation_config, and some change it as they go:
+    each has settings of its own and keeps what became of them."""
 
     def __init__(self, name, target, draft, *settings):
         super().__init__(f"assisted, {name}", DRAFT, target, assistant_model=draft)
@@ -114,8 +113,9 @@ def assisted_modes(target, draft):
 
 
 def lookup_modes(target):
-    return [Transformers(f"prompt lookup {tokens}, n-grams to {size}", LOOKUP, target, prompt_lookup_num_tokens=tokens,
-                         max_matching_ngram_size=size) for tokens in (3, 5, 10) for size in (2, 4)]
+    return [Transformers(f"prompt lookup {tokens}, n-grams to {size}", LOOKUP, target,
+                         prompt_lookup_num_tokens=tokens, max_matching_ngram_size=size)
+            for tokens in (3, 5, 10) for size in (2, 4)]
 
 
 def write_golden(options, prompts):
@@ -124,10 +124,12 @@ def write_golden(options, prompts):
     for id, prompt in prompts.items():
         tokens, _ = generate(target, prompt, options.new_tokens)
         relative = margins(target, prompt, tokens)
-        sequences.append({"id": id, "token_ids": tokens, "relative_margins": [float(f"{m:.3g}") for m in relative]})
+        rounded = [float(f"{margin:.3g}") for margin in relative]
+        sequences.append({"id": id, "token_ids": tokens, "relative_margins": rounded})
     lines = ",\n".join("  " + json.dumps(sequence) for sequence in sequences)
     header = {"made_by": "bench/peers/transformers.py --golden", "transformers": transformers.__version__,
-              "torch": torch.__version__, "dtype": "float32", "ignore_eos": True, "max_new_tokens": options.new_tokens}
+              "torch": torch.__version__, "dtype": "float32", "ignore_eos": True,
+              "max_new_tokens": options.new_tokens}
     options.golden.write_text(json.dumps(header)[:-1] + f', "sequences": [\n{lines}\n]}}\n')
     print(f"{options.golden}: {len(sequences)} sequences of {options.new_tokens} tokens,",
           sum(min(s["relative_margins"]) < TIE for s in sequences), "with a tie")
@@ -143,12 +145,13 @@ def compare(parser, options, prompts, dtype):
     """One dtype's table."""
     target, draft = load(options.target, dtype), load(options.draft, dtype)
     modes = [Transformers("plain", PLAIN, target), *assisted_modes(target, draft), *lookup_modes(target)]
-    contenders = chosen(parser, options, modes) + our_contenders(options, dtype)
+    contenders = side_by_side.chosen(parser, options, modes) + side_by_side.our_contenders(options, dtype)
     learns = importlib.util.find_spec("sklearn") is not None
-    setting = environment(options, dtype, torch=torch.__version__, transformers=transformers.__version__,
-                          scikit_learn="installed" if learns else "not installed: constant confidence thresholds")
+    setting = side_by_side.environment(
+        options, dtype, torch=torch.__version__, transformers=transformers.__version__,
+        scikit_learn="installed" if learns else "not installed: constant confidence thresholds")
     print("\n" + ", ".join(f"{key} {value}" for key, value in setting.items()))
-    warn_of_load("at the start")
+    side_by_side.warn_of_load("at the start")
     equal = {}
 
     def is_tie(name, id, tokens, at):
@@ -157,31 +160,31 @@ def compare(parser, options, prompts, dtype):
         return margin < TIE
 
     def check(results):
-        equal.update(check_texts(contenders, results, is_tie, None if dtype == "float32" else ROUNDING.format(dtype)))
+        reason = None if dtype == "float32" else ROUNDING.format(dtype)
+        equal.update(side_by_side.check_texts(contenders, results, is_tie, lambda name: reason))
 
-    figures = figures_of(contenders, take_turns(contenders, prompts, options, check), equal)
-    print_table(figures, f"{dtype}, ms a new token: medians of repetitions; p50 to p99: of sequences")
-    ratios = print_ratios(figures, "transformers")
-    return {"environment": setting, "figures": figures, "ratios": ratios}
+    return {"environment": setting,
+            **side_by_side.measure(contenders, prompts, options, check, equal, f"{dtype}, beside transformers")}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, DTYPES, ["float32"])
-    parser.add_argument("--golden", type=pathlib.Path, help="write transformers' greedy continuations here, and time nothing")
+    side_by_side.add_options(parser, DTYPES, ["float32"])
+    parser.add_argument("--golden", type=pathlib.Path,
+                        help="write transformers' greedy continuations here, and time nothing")
     options = parser.parse_args()
     if options.golden:
         refuse_with_golden(parser, options)
     else:
-        check_options(parser, options, DTYPES)
-    prompts = read_prompts(parser, options)
+        side_by_side.check_options(parser, options, DTYPES)
+    prompts = side_by_side.read_prompts(parser, options)
     torch.set_num_threads(options.threads)
     torch.set_grad_enabled(False)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     if options.golden:
         return write_golden(options, prompts)
-    save(options.json, [compare(parser, options, prompts, dtype) for dtype in options.dtypes])
+    side_by_side.save(options.json, [compare(parser, options, prompts, dtype) for dtype in options.dtypes])
 
 
 if __name__ == "__main__":
