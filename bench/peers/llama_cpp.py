@@ -171,9 +171,9 @@ def rounding_of(dtype):
     return reason
 
 
-def base_command(options, known, server, target):
+def base_command(options, known, server, target, positions):
     command = [server, "-m", target, "--host", "127.0.0.1", "-t", options.threads, "-tb", options.threads, "-np", 1,
-               "-c", 4096]
+               "-c", positions]
     for name, value in (("--cache-ram", 0), ("--no-webui", None), ("--no-ui", None)):
         if name in known.names:
             command += [name] if value is None else [name, value]
@@ -209,6 +209,10 @@ def draft_modes(options, known, base, draft, dtype):
     modes += [mode("off", 5, p, n_min=2) for p in (0.4, 0.75)]
     if options.threads > 1:
         modes += [mode("off", k, p, n_threads=1) for k in (3, 5) for p in (0.4, 0.75)]
+    for kind in sorted({"ngram-simple", "ngram-map-k"}.intersection(known.look_ups())):
+        modes.append(Server(f"{kind} 3, 5 tokens, else draft 3, p 0.4, flash attention off", DRAFT, base,
+                            *attention(dtype, "off", of_draft=True), most, 3, least, 0, sure, 0.4, "--spec-type",
+                            f"{kind},draft-simple", f"--spec-{kind}-size-n", 3, f"--spec-{kind}-size-m", 5))
     return modes
 
 
@@ -216,18 +220,18 @@ def look_up_modes(known, base, dtype):
     """The server's own look-ups: its defaults (patterns of 12 to 24 tokens, of long texts) and shorter patterns."""
     modes = []
 
-    def add(name, kind, *settings, flashes=("off",)):
+    def add(name, kind, *settings):
         modes.extend(Server(f"{name}, flash attention {flash}", LOOKUP, base, *attention(dtype, flash),
-                            "--spec-type", kind, *settings) for flash in flashes)
+                            "--spec-type", kind, *settings) for flash in ("off", "on"))
 
     for kind in known.look_ups():
-        add(f"{kind}, its defaults", kind, flashes=("off", "on"))
+        add(f"{kind}, its defaults", kind)
         size_n, size_m = f"--spec-{kind}-size-n", f"--spec-{kind}-size-m"
         if {size_n, size_m} <= known.names:
-            for n, m in ((n, m) for n in (2, 3, 4) for m in (3, 5, 10)):
+            for n, m in ((2, 3), (2, 5), (3, 5), (3, 10)):
                 add(f"{kind} {n}, {m} tokens", kind, size_n, n, size_m, m)
     if "--spec-ngram-mod-n-match" in known.names:
-        for n, most in ((n, most) for n in (3, 4) for most in (5, 10)):
+        for n, most in ((3, 5), (4, 10)):
             add(f"ngram-mod {n}, to {most} tokens", "ngram-mod", "--spec-ngram-mod-n-match", n,
                 "--spec-ngram-mod-n-min", 1, "--spec-ngram-mod-n-max", most)
     return modes
@@ -235,10 +239,11 @@ def look_up_modes(known, base, dtype):
 
 def compare(parser, options, server, known, prompts, dtype, work):
     """One dtype's table."""
+    positions = max(map(len, prompts.values())) + options.new_tokens + 256  # a draft may reach beyond the text's end
     target, draft = work / f"target-{dtype}.gguf", work / f"draft-{dtype}.gguf"
     for directory, file in ((options.target, target), (options.draft, draft)):
         gguf_file.write(directory, file, dtype)
-    base = base_command(options, known, server, target)
+    base = base_command(options, known, server, target, positions)
     modes = [*plain_modes(known, base, dtype), *draft_modes(options, known, base, draft, dtype),
              *look_up_modes(known, base, dtype)]
     contenders = side_by_side.chosen(parser, options, modes) + side_by_side.our_contenders(options, dtype)
