@@ -98,6 +98,7 @@ class Server:
         deadline = time.monotonic() + START_SECONDS
         while not self.ready():
             if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
                 self.fail("did not start")
             time.sleep(0.05)
 
@@ -150,9 +151,8 @@ class Server:
         return best[0] - best[1]
 
     def stop(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait()
+        self.process.terminate()
+        self.process.wait()
 
 
 def attention(dtype, flash, of_draft=False):
@@ -276,8 +276,8 @@ def main():
         try:
             tables = [compare(parser, options, server, known, prompts, dtype, pathlib.Path(work))
                       for dtype in options.dtypes]
-        except gguf_file.Refused as refused:
-            sys.exit(f"llama_cpp: {refused}")
+        except (gguf_file.Refused, OSError) as error:
+            sys.exit(f"llama_cpp: {error}")
     side_by_side.save(options.json, tables)
 
 

@@ -9,6 +9,7 @@ those will not become it.
 """
 
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -48,11 +49,9 @@ class Entrodraft:
         line = {"id": self.asked, "prompt_token_ids": prompt, "max_new_tokens": new_tokens}
         self.asked += 1
         began = time.perf_counter()
-        try:
+        with contextlib.suppress(BrokenPipeError):  # its exit code is told below
             self.process.stdin.write(json.dumps(line) + "\n")
             self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # its exit code is told below
         answer = self.process.stdout.readline()
         wall = time.perf_counter() - began
         if not answer:
@@ -63,7 +62,8 @@ class Entrodraft:
         return Answer(answer["token_ids"], answer["stats"]["seconds"], wall)
 
     def stop(self):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
 
 
@@ -108,19 +108,27 @@ def check_options(parser, options, dtypes):
             parser.error(f"--{name.replace('_', '-')}: at least 1")
     if options.keep < 1:
         parser.error("--keep: at least 1")
-    if not options.binary.is_file():
-        parser.error(f"--binary: there is no {options.binary}")
-    options.binary = options.binary.resolve()
+    for name in ("target", "draft"):
+        if not (getattr(options, name) / "config.json").is_file():
+            parser.error(f"--{name}: {getattr(options, name)} holds no config.json")
+    try:
+        about = subprocess.run([str(options.binary.resolve()), "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        parser.error(f"--binary: {error}")
+    options.binary, options.version = options.binary.resolve(), about.stdout.split("\n")[0]
 
 
 def read_prompts(parser, options):
     """{id: token ids}"""
     prompts = {}
-    for number, line in enumerate(options.prompts.read_text().splitlines()[:options.limit]):
-        line = json.loads(line)
-        if "prompt_token_ids" not in line:
-            parser.error(f"{options.prompts}: line {number} has no prompt_token_ids")
-        prompts[line.get("id", number)] = line["prompt_token_ids"]
+    try:
+        for number, line in enumerate(options.prompts.read_text().splitlines()[:options.limit]):
+            line = json.loads(line)
+            prompts[line.get("id", number)] = line["prompt_token_ids"]
+    except (OSError, ValueError, KeyError) as error:
+        parser.error(f"--prompts {options.prompts}: {error!r}")
+    if not prompts:
+        parser.error(f"--prompts {options.prompts}: no prompt")
     return prompts
 
 
@@ -137,9 +145,8 @@ def chosen(parser, options, contenders):
 def environment(options, dtype, **versions):
     about = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":", 1)[1].strip() for line in about if line.startswith("model name")), "?")
-    ours = subprocess.run([str(options.binary), "--version"], capture_output=True, text=True, check=True).stdout
     return {"cpu": cpu, "cores": os.cpu_count(), "threads": options.threads, "ranks": 1,
-            "load": round(os.getloadavg()[0], 2), "ours": ours.split("\n")[0], **versions, "dtype": dtype,
+            "load": round(os.getloadavg()[0], 2), "ours": options.version, **versions, "dtype": dtype,
             "prompts": options.limit, "new_tokens": options.new_tokens, "repetitions": options.repetitions}
 
 
@@ -161,9 +168,10 @@ def take_turns(contenders, prompts, options, check):
     """{name: [answers by prompt id, of each repetition]}. check(results) is called after the first repetition."""
     results = {contender.name: [] for contender in contenders}
     ids, turn = list(prompts), 0
-    try:
+    with contextlib.ExitStack() as running:
         for contender in contenders:
             contender.start()
+            running.callback(contender.stop)
         for repetition in range(options.repetitions):
             for contender in contenders:
                 results[contender.name].append({})
@@ -177,13 +185,7 @@ def take_turns(contenders, prompts, options, check):
             print(f"repetition {repetition + 1} of {options.repetitions}: {len(contenders)} modes", file=sys.stderr)
             if repetition == 0:
                 check(results)
-                staying = kept(contenders, results, options.keep)
-                for contender in set(contenders) - set(staying):
-                    contender.stop()
-                contenders = staying
-    finally:
-        for contender in contenders:
-            contender.stop()
+                contenders = kept(contenders, results, options.keep)
     return results
 
 
