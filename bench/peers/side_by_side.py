@@ -112,10 +112,11 @@ def check_options(parser, options, dtypes):
         if not (getattr(options, name) / "config.json").is_file():
             parser.error(f"--{name}: {getattr(options, name)} holds no config.json")
     try:
-        about = subprocess.run([str(options.binary.resolve()), "--version"], capture_output=True, text=True, check=True)
+        options.binary = options.binary.resolve()
+        about = subprocess.run([str(options.binary), "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         parser.error(f"--binary: {error}")
-    options.binary, options.version = options.binary.resolve(), about.stdout.split("\n")[0]
+    options.version = about.stdout.split("\n")[0]
 
 
 def read_prompts(parser, options):
