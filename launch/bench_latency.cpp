@@ -5,6 +5,7 @@
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/phase.h"
+#include "entrodraft/model/inspection.h"
 #include "entrodraft/model/kernels/roofline.h"
 
 #include <algorithm>
@@ -105,14 +106,20 @@ void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan&
         if (models.tp) models.tp->all_reduce_sum(buffer.data(), floats, deadline());
     };
     const std::string all_rows = std::to_string(plan.rows);
-    const std::vector<NamedCollective> collectives = {
+    constexpr std::size_t kPacket = 256;
+    std::vector<NamedCollective> collectives = {
         {"barrier", [&] { models.replica->barrier(deadline()); }},
-        {"announce: broadcast of 256 bytes", [&] { models.replica->broadcast(buffer.data(), 256, 0, deadline()); }},
-        {"gather of candidates, " + all_rows + " rows", [&] { gather(rows * 8 + 8); }},
-        {"gather of distributions, " + all_rows + " rows", [&] { gather(row_bytes * rows); }},
-        {"all-reduce of hidden, 1 row", [&] { all_reduce(hidden); }},
-        {"all-reduce of hidden, " + all_rows + " rows", [&] { all_reduce(hidden * rows); }},
+        {"announce: broadcast of 256 bytes", [&] { models.replica->broadcast(buffer.data(), kPacket, 0, deadline()); },
+         kPacket},
+        {"gather of candidates, " + all_rows + " rows", [&] { gather(rows * 8 + 8); }, rows * 8 + 8},
+        {"gather of distributions, " + all_rows + " rows", [&] { gather(row_bytes * rows); }, row_bytes * rows},
     };
+    // Several sizes, so that what a message costs and what its bytes cost can be told apart.
+    for (std::size_t each = 1;; each = std::min(2 * each, rows)) {
+        collectives.push_back({"all-reduce of hidden, " + std::to_string(each) + (each == 1 ? " row" : " rows"),
+                               [&, each] { all_reduce(hidden * each); }, hidden * each * sizeof(float)});
+        if (each == rows) break;
+    }
     latency.collectives = time_collectives(session, collectives, 5 * plan.repetitions, plan.timeout_seconds);
 }
 
@@ -142,9 +149,22 @@ Json to_json(const Quantiles& quantiles) {
     return {{"median_ms", quantiles.median * 1e3}, {"p90_ms", quantiles.p90 * 1e3}, {"p99_ms", quantiles.p99 * 1e3}};
 }
 
-Json to_json(const Latency& latency, const Json& environment, int context) {
+// What the scaling model has to know of the target, over so many ranks.
+Json shape_json(const ModelPair& models) {
+    const model::ModelConfig& config = models.target_config;
+    const model::AllReduces all_reduces = model::all_reduces_of(config, models.layout.tp_size);
+    return {{"layers", config.n_layers},
+            {"hidden_size", config.hidden_size},
+            {"vocab_size", config.vocab_size},
+            {"all_reduces_per_pass", all_reduces.count},
+            {"all_reduce_bytes_per_pass", all_reduces.bytes}}; // of one row
+}
+
+Json to_json(const Latency& latency, const Json& environment, const ModelPair& models, int context) {
     Json json = Json::parse(spec::to_json(latency.costs()));
     json["environment"] = environment;
+    json["tensor_parallel"] = models.layout.tp_size;
+    json["target_shape"] = shape_json(models);
     json["context"] = context;
     json["draft"] = to_json(latency.draft);
     json["first_draft"] = to_json(latency.first_draft);
@@ -161,6 +181,7 @@ Json to_json(const Latency& latency, const Json& environment, int context) {
     for (const CollectiveTime& collective : latency.collectives) {
         Json row = to_json(collective.seconds);
         row["name"] = collective.name;
+        row["bytes"] = collective.bytes;
         json["collectives"].push_back(row);
     }
     return json;
@@ -262,7 +283,7 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     const Json environment = environment_of(session, *models);
     in_agreement(session, plan.timeout_seconds, [&] {
         if (!models->layout.is_writer()) return;
-        const Json json = to_json(latency, environment, plan.context);
+        const Json json = to_json(latency, environment, *models, plan.context);
         print(session, options->json ? json.dump(2) + "\n" : to_text(latency, environment, plan.context));
         if (options->output.empty()) return;
         std::ofstream file(options->output);
