@@ -89,16 +89,7 @@ ModelOptions model_options(const ParsedOptions& given) {
 }
 
 std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
-    if (!given.given(name)) return otherwise;
-    std::vector<double> numbers;
-    std::istringstream list(given.text(name, ""));
-    for (std::string one; std::getline(list, one, ',');) {
-        ParsedOptions single;
-        single.add(name, one, "");
-        numbers.push_back(single.number(name, 0, 0, kNoLimit));
-    }
-    if (numbers.empty()) throw BadOption("--" + name + " is empty; give numbers separated by commas");
-    return numbers;
+    return given.numbers(name, otherwise, 0, kNoLimit);
 }
 
 spec::SamplingOptions sampling_options(const ParsedOptions& given) {
