@@ -4,10 +4,11 @@
                             [--threads 1] [--turns 1] [--prompts FILE] [--keep DIR] [--output FILE]
 
 A running job cannot change its ranks, so each setting is a job of its own: `bench latency` and, with --prompts,
-`bench compare` under the launcher; then `bench scaling` over what they wrote. With --turns all settings are measured
-several times in turn, and of each setting the file with the median t_target counts: noise then meets all alike.
-Ranks above the cores run and are marked so. Settings that cannot be (dedicated on one rank) are passed over, and said.
-Needs an idle machine and the standard library only.
+`bench compare` under the launcher; then `bench scaling` over what they wrote. With --turns all settings are
+measured several times in turn, and of each setting the file with the median t_target counts: noise then meets all
+alike.
+Ranks above the cores run and are marked so. Settings that cannot be (dedicated on one rank) are passed over, which is
+said. Needs an idle machine and the standard library only.
 """
 
 import argparse
@@ -91,7 +92,7 @@ def settings_of(options):
 
 
 def median_of(files):
-    """Of several measurements of a setting that with the median pass: a whole file, since its parts belong together."""
+    """Of several measurements of a setting that with the median pass: a whole file, as its parts belong together."""
     passes = {file: json.loads(file.read_text())["t_target_ms"][0] for file in files}
     middle = statistics.median_low(passes.values())
     return next(file for file in files if passes[file] == middle)

@@ -34,8 +34,8 @@ Hardware read_one(const JsonFields& fields) {
 }
 
 PublishedRate read_published(const JsonFields& fields, const HardwareFile& file) {
-    const PublishedRate rate = {fields.text("hardware"), fields.text("shape"), fields.count("gpus"),
-                                fields.positive("tokens_per_second"), fields.text("source")};
+    PublishedRate rate = {fields.text("hardware"), fields.text("shape"), fields.count("gpus"),
+                          fields.positive("tokens_per_second"), fields.text("source")};
     if (std::none_of(file.hardware.begin(), file.hardware.end(),
                      [&](const Hardware& hardware) { return hardware.name == rate.hardware; }))
         fields.bad("hardware", "names none of the file's hardware: " + rate.hardware);

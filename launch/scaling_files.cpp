@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <tuple>
 
 namespace entrodraft::launch {
 
@@ -130,7 +131,10 @@ ScalingFiles read_scaling_files(const std::vector<std::string>& files) {
             throw model::BadFile(name + ": is neither of bench latency --output (field t_target_ms) nor of bench "
                                         "compare --output (field temperatures)");
     }
-    const auto by_setting = [](const auto& a, const auto& b) { return a.setting < b.setting; };
+    const auto by_setting = [](const auto& a, const auto& b) {
+        return std::tie(a.setting.ranks, a.setting.threads, a.setting.placement) <
+               std::tie(b.setting.ranks, b.setting.threads, b.setting.placement);
+    };
     std::sort(read.latencies.begin(), read.latencies.end(), by_setting);
     std::sort(read.compares.begin(), read.compares.end(), by_setting);
     check(read);

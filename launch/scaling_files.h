@@ -15,7 +15,7 @@ struct RunSetting {
     std::string placement;
 
     std::string name() const; // "2 ranks of 1 thread, colocated"
-    auto operator<=>(const RunSetting&) const = default;
+    friend bool operator==(const RunSetting&, const RunSetting&) = default;
 };
 
 // A file of bench latency.

@@ -68,7 +68,8 @@ PredictedPass predict(const MeasuredPass& base, const MeasuredPass& measured) {
 
 double throughput_of_replicas(int ranks, int group, double seconds_per_token) {
     if (group < 1 || ranks % group != 0 || !(seconds_per_token > 0)) return 0;
-    return ranks / group / seconds_per_token;
+    const int replicas = ranks / group;
+    return replicas / seconds_per_token;
 }
 
 } // namespace entrodraft::launch

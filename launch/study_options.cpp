@@ -13,7 +13,7 @@ namespace {
 constexpr double kNoLimit = 1e300;
 
 std::string output_of(const ParsedOptions& given) {
-    const std::string output = given.text("output", "");
+    std::string output = given.text("output", "");
     if (given.given("output") && output.empty()) throw BadOption("--output is empty; name a file");
     if (output == "-") throw BadOption("--output writes a file; for stdout there is --json");
     return output;
