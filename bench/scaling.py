@@ -98,13 +98,20 @@ def median_of(files):
     return next(file for file in files if passes[file] == middle)
 
 
+def shard_list(settings):
+    """Ranks that the target is cut over in any setting: one rank times a shard of each by itself."""
+    return ",".join(map(str, sorted({ranks - (placement == "dedicated") for ranks, placement in settings})))
+
+
 def measure(options, settings, work):
     """Files of bench latency, one a setting; printed beside each is how far its turns lay apart."""
     files = {setting: [] for setting in settings}
     for turn in range(options.turns):
         for setting in settings if turn % 2 == 0 else reversed(settings):
             file = work / f"latency-{setting[0]}-{setting[1]}-{turn}.json"
-            bench(options, setting, "latency", "--rows", 16, "--repetitions", options.repetitions, "--output", file)
+            shards = ["--shards", shard_list(settings)] if setting[0] == 1 else []
+            bench(options, setting, "latency", "--rows", 16, "--repetitions", options.repetitions, "--output", file,
+                  *shards)
             files[setting].append(file)
     for setting, measured in files.items():
         passes = sorted(json.loads(file.read_text())["t_target_ms"][0] for file in measured)

@@ -157,6 +157,9 @@ const std::vector<OptionGroup>& latency_groups() {
                                                      {{"rows", "R", "time passes of 1 to R rows [16]"},
                                                       {"context", "N", "tokens in the cache before each pass [64]"},
                                                       {"repetitions", "N", "[200]"},
+                                                      {"shards", "N,N",
+                                                       "on one rank: time a shard of each N ranks by itself too, for "
+                                                       "bench scaling [none]"},
                                                       {"output", "FILE", "write the costs file"},
                                                       {"json", "", "results as JSON on stdout"}}}};
     return groups;

@@ -125,7 +125,8 @@ struct LatencyOptions {
     int rows = 16;
     int context = 64;
     int repetitions = 200;
-    std::string output; // costs file; empty: none
+    std::vector<int> shards; // of so many ranks, each timed by itself
+    std::string output;      // costs file; empty: none
     bool json = false;
 };
 

@@ -60,6 +60,13 @@ LatencyRun read_latency(const JsonFields& file) {
         run.pass.all_reduce_bytes = shape.positive("all_reduce_bytes_per_pass") / run.pass.all_reduces;
     run.t_draft = file.number("t_draft_ms") * kMs;
     read_collectives(file, run);
+    if (!file.has("shards")) return run;
+    for (const JsonFields& shard : file.objects("shards")) {
+        const int of = shard.count("of");
+        const double limit = shard.positive("limit_ms") * kMs;
+        run.shards_beside_draft.push_back({of, shard.positive("t_target_ms") * kMs, limit});
+        run.shards_alone.push_back({of, shard.positive("t_target_without_draft_ms") * kMs, limit});
+    }
     return run;
 }
 

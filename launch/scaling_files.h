@@ -30,6 +30,8 @@ struct LatencyRun {
     double announce = 0;
     double gather = 0; // of candidates
     std::vector<LinkSample> all_reduces;
+    std::vector<ShardPass> shards_beside_draft; // timed by themselves: as ranks have it that draft too,
+    std::vector<ShardPass> shards_alone;        // and as those that never do
 
     bool over_cores() const { return host_ranks * setting.threads > cores; }
     double around() const { return announce + gather; } // what a round has beside its passes

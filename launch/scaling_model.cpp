@@ -60,10 +60,16 @@ double MeasuredPass::compute() const {
     return left;
 }
 
-PredictedPass predict(const MeasuredPass& base, const MeasuredPass& measured) {
+PredictedPass predict(const MeasuredPass& base, std::span<const ShardPass> shards, const MeasuredPass& measured) {
     const double compute = base.compute();
-    return {compute * measured.limit / base.limit, compute * base.tensor_parallel / measured.tensor_parallel,
-            measured.communication()};
+    PredictedPass predicted;
+    predicted.compute_by_reading = compute * measured.limit / base.limit;
+    predicted.compute_by_division = compute * base.tensor_parallel / measured.tensor_parallel;
+    predicted.communication = measured.communication();
+    for (const ShardPass& shard : shards)
+        if (shard.of == measured.tensor_parallel)
+            predicted.compute_by_shard = shard.seconds * measured.limit / shard.limit;
+    return predicted;
 }
 
 double throughput_of_replicas(int ranks, int group, double seconds_per_token) {

@@ -5,12 +5,15 @@
 //   compute(n) by reading:  compute(base) * limit(n) / limit(base), limits of `bench latency`: what the ranks could
 //                           read and compute at best, all of them at once
 //   compute(n) by division: compute(base) * base / n
+//   compute(n) by shard:    shard(n) * limit(n) / limit(shard(n) alone), where the base's rank has timed a shard of n
+//                           by itself; what does not shrink and what the caches hold once it is cut is in it
 //
 // Ranks of one host share its caches and its memory's bandwidth, which division leaves out; ranks with a device of
 // their own do not. Nothing is fitted to the pass that is predicted. Called by scaling_report.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,17 +50,27 @@ struct MeasuredPass {
     double compute() const;
 };
 
+// A shard of so many ranks, timed on one rank by itself.
+struct ShardPass {
+    int of = 1;
+    double seconds = 0;
+    double limit = 0;
+};
+
 struct PredictedPass {
+    std::optional<double> compute_by_shard; // none: no such shard was timed
     double compute_by_reading = 0;
     double compute_by_division = 0;
     double communication = 0;
 
+    // The best founded one: by shard, else by reading.
+    double seconds() const { return compute_by_shard.value_or(compute_by_reading) + communication; }
     double by_reading() const { return compute_by_reading + communication; }
     double by_division() const { return compute_by_division + communication; }
 };
 
-// Of `measured` only the limit, the all-reduces and the link are looked at. Local.
-PredictedPass predict(const MeasuredPass& base, const MeasuredPass& measured);
+// Of `measured` only the limit, the all-reduces and the link are looked at; of `shards` that of as many ranks. Local.
+PredictedPass predict(const MeasuredPass& base, std::span<const ShardPass> shards, const MeasuredPass& measured);
 
 // Tokens a second of `ranks` ranks in groups of `group` that decode by themselves, none slowing another down; 0 where
 // they do not come out whole. Local.

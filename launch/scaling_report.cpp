@@ -46,14 +46,21 @@ std::string name_of(const MeasuredScaling& scaling, std::size_t i) {
     return run.setting.name() + (i == scaling.base ? " (base)" : "") + (run.over_cores() ? " (over cores)" : "");
 }
 
+const char* compute_by(const PredictedPass& predicted) {
+    return predicted.compute_by_shard ? "by shard" : "by reading";
+}
+
 Table table_of(const MeasuredScaling& scaling) {
-    Table table = {{"setting", "t_target ms", "by reading", "meas./pred.", "by division", "meas./pred.", "all-reduces",
-                    "speed-up", "efficiency", "t_draft ms", "plain t/s", "drafting t/s"}};
+    Table table = {{"setting", "t_target ms", "predicted", "meas./pred.", "compute", "by reading", "meas./pred.",
+                    "by division", "meas./pred.", "all-reduces", "speed-up", "efficiency", "t_draft ms", "plain t/s",
+                    "drafting t/s"}};
     for (std::size_t i = 0; i < scaling.rows.size(); ++i) {
         const ScalingRow& row = scaling.rows[i];
         const bool is_base = i == scaling.base;
-        table.push_back({name_of(scaling, i), ms(row.run->pass.seconds), ms(row.predicted.by_reading()),
-                         is_base ? "-" : format_number(row.over_predicted(), 2), ms(row.predicted.by_division()),
+        table.push_back({name_of(scaling, i), ms(row.run->pass.seconds), is_base ? "-" : ms(row.predicted.seconds()),
+                         is_base ? "-" : format_number(row.over_predicted(), 2),
+                         is_base ? "-" : compute_by(row.predicted), ms(row.predicted.by_reading()),
+                         is_base ? "-" : format_number(row.over_reading(), 2), ms(row.predicted.by_division()),
                          is_base ? "-" : format_number(row.over_division(), 2), ms(row.predicted.communication),
                          format_number(row.speedup, 2), format_number(row.efficiency, 2), ms(row.run->t_draft),
                          row.compare ? format_number(row.compare->plain_tokens_per_second, 1) : "-",
@@ -90,9 +97,8 @@ std::string range_text(const MeasuredScaling& scaling) {
         ++count;
     }
     if (count == 0) return "nothing but the base was measured within the cores: the model has met no test\n";
-    return "measured over predicted (by reading) of the " + std::to_string(count) + " other setting" +
-           (count == 1 ? "" : "s") + " within the cores: " + format_number(least, 2) +
-           (count == 1 ? "" : " to " + format_number(most, 2)) + "\n";
+    return "measured over predicted of the " + std::to_string(count) + " other setting" + (count == 1 ? "" : "s") +
+           " within the cores: " + format_number(least, 2) + (count == 1 ? "" : " to " + format_number(most, 2)) + "\n";
 }
 
 std::string best_text(const MeasuredScaling& scaling) {
@@ -119,7 +125,8 @@ MeasuredScaling measured_scaling(const ScalingFiles& files) {
         ScalingRow& row = scaling.rows.emplace_back();
         row.run = &run;
         row.compare = files.compare_of(run.setting);
-        row.predicted = predict(base.pass, run.pass);
+        const bool drafts_too = run.setting.placement == "colocated";
+        row.predicted = predict(base.pass, drafts_too ? base.shards_beside_draft : base.shards_alone, run.pass);
         row.speedup = base.pass.seconds / run.pass.seconds;
         row.efficiency = row.speedup * base.setting.ranks / run.setting.ranks;
     }
@@ -130,10 +137,12 @@ MeasuredScaling measured_scaling(const ScalingFiles& files) {
 std::string to_text(const MeasuredScaling& scaling) {
     const LatencyRun& base = *scaling.rows[scaling.base].run;
     return "target: " + base.target + "; base: " + base.setting.name() + "\n" +
-           "t_target: a pass of one row. Predicted = compute + all-reduces; compute is the base's, times the ratio of "
-           "what the ranks could read at best\n(by reading) or divided by the ranks (by division); all-reduces by "
-           "alpha "
-           "and beta fitted to those measured alone\n\n" +
+           "t_target: a pass of one row. Predicted = compute + all-reduces (alpha and beta fitted to those measured "
+           "alone). Compute by shard: what a shard\ntook on one rank by itself (bench latency --shards), by reading: "
+           "what "
+           "the base took, each times the ratio of what the ranks could read at\nbest; by division: what the base "
+           "took, "
+           "divided by the ranks\n\n" +
            format_table(table_of(scaling)) + links_text(scaling) + "\n" + range_text(scaling) + best_text(scaling);
 }
 
@@ -147,7 +156,9 @@ Json measured_json(const MeasuredScaling& scaling) {
                      {"is_base", &row == &scaling.rows[scaling.base]},
                      {"over_cores", row.run->over_cores()},
                      {"t_target_ms", row.run->pass.seconds * 1e3},
-                     {"predicted_ms", row.predicted.by_reading() * 1e3},
+                     {"predicted_ms", row.predicted.seconds() * 1e3},
+                     {"compute_by", compute_by(row.predicted)},
+                     {"predicted_by_reading_ms", row.predicted.by_reading() * 1e3},
                      {"predicted_by_division_ms", row.predicted.by_division() * 1e3},
                      {"measured_over_predicted", row.over_predicted()},
                      {"all_reduces_ms", row.predicted.communication * 1e3},
@@ -178,7 +189,6 @@ Json model_json(const MeasuredScaling& scaling) {
     };
     const auto part = [&](double value) { return most ? Json(value) : Json(); };
     return {{"compute_ms", scaling.rows[scaling.base].run->pass.compute() * 1e3},
-            {"compute_by", "reading"},
             {"base", scaling.rows[scaling.base].run->setting.name()},
             {"alpha_us", part(most ? most->pass.link.alpha * 1e6 : 0)},
             {"beta_ns_per_byte", part(most ? most->pass.link.beta * 1e9 : 0)},

@@ -20,7 +20,8 @@ struct ScalingRow {
     double speedup = 1;    // over the base
     double efficiency = 1; // of that, what each rank kept
 
-    double over_predicted() const { return run->pass.seconds / predicted.by_reading(); }
+    double over_predicted() const { return run->pass.seconds / predicted.seconds(); }
+    double over_reading() const { return run->pass.seconds / predicted.by_reading(); }
     double over_division() const { return run->pass.seconds / predicted.by_division(); }
     // Tokens a second.
     double plain_rate() const { return 1 / (run->pass.seconds + run->around()); }

@@ -48,14 +48,18 @@ TEST(ScalingModel, PredictsByWhatRanksCanReadAndByDivision) {
     const MeasuredPass base = {1, 10e-3, 8e-3, 0, 0, {}};
     // Two ranks that together read no faster than one did, and 5 all-reduces of 1000 bytes of 3 us each.
     const MeasuredPass two = {2, 0, 8e-3, 5, 1000, {1e-6, 2e-9}};
-    const PredictedPass predicted = predict(base, two);
+    const PredictedPass predicted = predict(base, {}, two);
     EXPECT_NEAR(predicted.communication, 15e-6, 1e-15);
     EXPECT_NEAR(predicted.by_reading(), 10e-3 + 15e-6, 1e-12);
     EXPECT_NEAR(predicted.by_division(), 5e-3 + 15e-6, 1e-12);
+    EXPECT_EQ(predicted.seconds(), predicted.by_reading());
+    // A shard that takes 3 ms by itself, where it could be read in 2 ms: four times as long beside the other rank.
+    const std::vector<ShardPass> shards = {{4, 1, 1}, {2, 3e-3, 2e-3}};
+    EXPECT_NEAR(predict(base, shards, two).seconds(), 12e-3 + 15e-6, 1e-12);
     // From a base of two ranks its own all-reduces are taken off first.
     const MeasuredPass four = {4, 0, 4e-3, 5, 1000, {2e-6, 2e-9}};
     const MeasuredPass measured_two = {2, 10e-3, 8e-3, 5, 1000, {1e-6, 2e-9}};
-    EXPECT_NEAR(predict(measured_two, four).by_division(), (10e-3 - 15e-6) / 2 + 20e-6, 1e-12);
+    EXPECT_NEAR(predict(measured_two, {}, four).by_division(), (10e-3 - 15e-6) / 2 + 20e-6, 1e-12);
     const MeasuredPass all_talk = {2, 10e-6, 8e-3, 5, 1000, {1e-6, 2e-9}};
     EXPECT_THROW(all_talk.compute(), std::invalid_argument);
 }
@@ -272,6 +276,13 @@ TEST(Scaling, BadOptionsAndFilesEndInOneLine) {
     }
 }
 
+TEST(Scaling, ShardsAreTimedOnOneRankAndWithinTheHeads) {
+    const Strings latency = {"bench", "latency", "--target", test::kTarget, "--threads", "1", "--repetitions", "3"};
+    EXPECT_EQ(test::run(latency + Strings{"--shards", "1.5"}).code, 2);
+    EXPECT_EQ(test::run(latency + Strings{"--shards", "1000"}).code, 2);
+    EXPECT_EQ(test::run_ranks(2, latency + Strings{"--shards", "2"}).code, 2);
+}
+
 TEST(Scaling, ReadsWhatBenchLatencyWrites) {
     const ScratchFile one(""), two("");
     const Strings latency = {"bench", "latency",       "--target", test::kTarget, "--draft", test::kDraft, "--threads",
@@ -283,6 +294,9 @@ TEST(Scaling, ReadsWhatBenchLatencyWrites) {
     EXPECT_GT(files.latencies[1].pass.all_reduces, 0);
     EXPECT_EQ(files.latencies[1].all_reduces.size(), 3u) << "1, 2 and 3 rows";
     EXPECT_GT(files.latencies[1].announce, 0);
+    ASSERT_EQ(files.latencies[0].shards_beside_draft.size(), 2u);
+    EXPECT_EQ(files.latencies[0].shards_alone[1].of, 2);
+    EXPECT_TRUE(measured_scaling(files).rows[1].predicted.compute_by_shard);
     EXPECT_EQ(test::run({"bench", "scaling", one.path(), two.path()}).code, 0);
 }
 
