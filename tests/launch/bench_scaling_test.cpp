@@ -287,7 +287,7 @@ TEST(Scaling, ReadsWhatBenchLatencyWrites) {
     const ScratchFile one(""), two("");
     const Strings latency = {"bench", "latency",       "--target", test::kTarget, "--draft", test::kDraft, "--threads",
                              "1",     "--repetitions", "3",        "--rows",      "3",       "--output"};
-    ASSERT_EQ(test::run(latency + Strings{one.path()}).code, 0);
+    ASSERT_EQ(test::run(latency + Strings{one.path(), "--shards", "1,2"}).code, 0);
     ASSERT_EQ(test::run_ranks(2, latency + Strings{two.path()}).code, 0);
     const ScalingFiles files = read_scaling_files({one.path(), two.path()});
     EXPECT_EQ(files.latencies[0].pass.all_reduces, 0);
