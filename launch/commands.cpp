@@ -25,6 +25,8 @@ const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraf
   bench latency    time passes and collectives; write the costs file
   bench compare    stop rules side by side on a file of prompts
   bench load       time loading and watch its memory
+  bench theory     best draft lengths and factors of the textbook's model, as tables
+  bench scaling    measured passes of several rank counts beside a model of them; extrapolation to GPUs
 
   --help, --version
 
@@ -45,13 +47,10 @@ constexpr CommandName kCommands[] = {
 };
 
 constexpr CommandName kBenches[] = {
-    {"latency", run_bench_latency},
-    {"compare", run_bench_compare},
-    {"load", run_bench_load},
-    {"alpha", nullptr},
-    {"theory", nullptr},
-    {"preset", nullptr},
-    {"scaling", nullptr},
+    {"latency", run_bench_latency}, {"compare", run_bench_compare},
+    {"load", run_bench_load},       {"alpha", nullptr},
+    {"theory", run_bench_theory},   {"preset", nullptr},
+    {"scaling", run_bench_scaling},
 };
 
 // The command of this name. Throws BadOption, with a suggestion.
@@ -59,7 +58,7 @@ template <std::size_t n>
 Command find(const CommandName (&commands)[n], const std::string& prefix, const Arguments& arguments) {
     const std::string all = prefix.empty()
                                 ? "generate, record, simulate, tune, tokenize, build-table, inspect, doctor or bench"
-                                : "latency, compare or load";
+                                : "latency, compare, load, theory or scaling";
     if (arguments.empty())
         throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all +
                         "; see entrodraft --help");
