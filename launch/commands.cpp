@@ -24,6 +24,8 @@ const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraf
   doctor           whether the ranks find each other, their cores and their files; times every collective
   bench latency    time passes and collectives; write the costs file
   bench compare    stop rules side by side on a file of prompts
+  bench alpha      how well drafters foresee a target: accepted share and sum min(p, q)
+  bench preset     published experiments, run again or replayed, with the published figures beside
   bench load       time loading and watch its memory
 
   --help, --version
@@ -48,9 +50,9 @@ constexpr CommandName kBenches[] = {
     {"latency", run_bench_latency},
     {"compare", run_bench_compare},
     {"load", run_bench_load},
-    {"alpha", nullptr},
+    {"alpha", run_bench_alpha},
     {"theory", nullptr},
-    {"preset", nullptr},
+    {"preset", run_bench_preset},
     {"scaling", nullptr},
 };
 
@@ -59,7 +61,7 @@ template <std::size_t n>
 Command find(const CommandName (&commands)[n], const std::string& prefix, const Arguments& arguments) {
     const std::string all = prefix.empty()
                                 ? "generate, record, simulate, tune, tokenize, build-table, inspect, doctor or bench"
-                                : "latency, compare or load";
+                                : "latency, compare, load, alpha or preset";
     if (arguments.empty())
         throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all +
                         "; see entrodraft --help");
