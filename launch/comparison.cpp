@@ -1,14 +1,13 @@
 // Running settings in turn: see comparison.h.
 #include "entrodraft/launch/comparison.h"
 
+#include "entrodraft/launch/bench_prompts.h"
 #include "entrodraft/launch/decode_one.h"
 #include "entrodraft/launch/phase.h"
 #include "entrodraft/launch/report.h"
-#include "entrodraft/launch/requests.h"
 #include "entrodraft/spec/tune.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace entrodraft::launch {
 
@@ -78,6 +77,7 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
     setting.own_drafter = drafters_.make(drafter, rules, fixed);
     spec::EngineOptions engine;
     engine.acceptance.kind = acceptance;
+    engine.acceptance.lenience = acceptance == spec::Acceptance::rejection ? options_.lenience : 1;
     engine.stop_rule = rules.front();
     engine.costs = fixed.front();
     engine.n_slots = models_.batch_size;
@@ -107,22 +107,11 @@ std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) cons
 }
 
 void Comparison::read_prompts() {
-    const double timeout = options_.models.collective_timeout_seconds;
-    in_agreement(session_, timeout, [&] {
-        if (!models_.layout.is_coordinator()) return;
-        RequestDefaults defaults;
-        defaults.max_new_tokens = options_.max_new_tokens;
-        defaults.sampling.seed = options_.seed;
-        RequestReader reader(options_.input, defaults, models_.prompt_limits());
-        while (auto item = reader.next()) {
-            if (const auto* bad = std::get_if<BadLine>(&*item))
-                throw std::runtime_error(options_.input + ": line of id " + bad->id + ": " + bad->error);
-            prompts.push_back(std::get<spec::Request>(std::move(*item)));
-            if (options_.most_prompts > 0 && static_cast<int>(prompts.size()) == options_.most_prompts) break;
-        }
-        if (prompts.empty()) throw std::runtime_error(options_.input + ": holds no prompts");
-    });
-    take_prompts(std::move(prompts));
+    RequestDefaults defaults;
+    defaults.max_new_tokens = options_.max_new_tokens;
+    defaults.sampling.seed = options_.seed;
+    take_prompts(read_bench_prompts(session_, models_, {options_.input, defaults, options_.most_prompts},
+                                    options_.models.collective_timeout_seconds));
 }
 
 void Comparison::take_prompts(std::vector<spec::Request> given) {

@@ -45,20 +45,6 @@ const Outcome& plain_of(const Temperature& result, spec::Acceptance acceptance) 
     return found != result.outcomes.end() ? *found : result.outcomes.front();
 }
 
-// Drafting that stops exactly before each token that falls, read off a run that drafted to the cap.
-double oracle_speedup(const spec::Stats& longest, const spec::Costs& costs) {
-    const double passes_a_token =
-        longest.drafted > 0 ? static_cast<double>(longest.draft_passes) / static_cast<double>(longest.drafted) : 0;
-    double seconds = 0;
-    for (std::size_t accepted = 0; accepted < longest.rounds_of_accepted.size(); ++accepted) {
-        const double first = accepted > 0 ? costs.first_draft_seconds() - costs.t_draft : 0;
-        const double drafting = first + static_cast<double>(accepted) * costs.t_draft;
-        seconds += static_cast<double>(longest.rounds_of_accepted[accepted]) *
-                   (passes_a_token * drafting + costs.target_seconds(static_cast<int>(accepted) + 1));
-    }
-    return seconds > 0 ? static_cast<double>(longest.new_tokens) * costs.target_seconds(1) / seconds : 0;
-}
-
 // A cascade's drafting costs more than passes of one model, and its oracle would stop on every level: none is shown.
 double oracle_of(const Temperature& result, const Setting& setting, const spec::Costs& costs) {
     if (setting.drafter.has(DrafterKind::model) && setting.drafter.drafts.size() > 1) return 0;
@@ -305,6 +291,19 @@ std::string head_of(const CompareOptions& options, const Comparison& comparison,
 }
 
 } // namespace
+
+double oracle_speedup(const spec::Stats& longest, const spec::Costs& costs) {
+    const double passes_a_token =
+        longest.drafted > 0 ? static_cast<double>(longest.draft_passes) / static_cast<double>(longest.drafted) : 0;
+    double seconds = 0;
+    for (std::size_t accepted = 0; accepted < longest.rounds_of_accepted.size(); ++accepted) {
+        const double first = accepted > 0 ? costs.first_draft_seconds() - costs.t_draft : 0;
+        const double drafting = first + static_cast<double>(accepted) * costs.t_draft;
+        seconds += static_cast<double>(longest.rounds_of_accepted[accepted]) *
+                   (passes_a_token * drafting + costs.target_seconds(static_cast<int>(accepted) + 1));
+    }
+    return seconds > 0 ? static_cast<double>(longest.new_tokens) * costs.target_seconds(1) / seconds : 0;
+}
 
 ComparisonReport report_of(Comparison& comparison, const CompareOptions& options, const ComparisonFacts& facts) {
     ComparisonReport report;

@@ -125,11 +125,6 @@ std::optional<Share> share(const ParsedOptions& given) {
 
 using Placement = dist::DraftPlacement;
 
-Placement draft_placement(const ParsedOptions& given) {
-    constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated, Placement::sharded};
-    return kPlacements[given.choice("draft-placement", 0, {"colocated", "dedicated", "sharded"})];
-}
-
 bool is_one_model(const DrafterChoice& drafter) {
     return drafter.drafts.size() == 1 && drafter.kinds == std::vector{DrafterKind::model};
 }
@@ -268,6 +263,11 @@ std::uint64_t byte_size(const ParsedOptions& given, const std::string& name) {
 }
 
 } // namespace
+
+dist::DraftPlacement draft_placement(const ParsedOptions& given) {
+    constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated, Placement::sharded};
+    return kPlacements[given.choice("draft-placement", 0, {"colocated", "dedicated", "sharded"})];
+}
 
 void refuse_later_work(const ParsedOptions& given) {
     for (const NotYet& row : kNotYet)

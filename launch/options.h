@@ -143,6 +143,7 @@ struct CompareOptions {
     std::vector<std::vector<spec::StopRuleOptions>> rules; // each for every level of a cascade
     int max_draft_tokens = 15;
     std::vector<spec::Acceptance> acceptances;
+    double lenience = 1;            // of rejection
     std::vector<std::string> costs; // files, of each level; empty: measured first
     std::string output;             // results as JSON; empty: none
     bool tune = false;

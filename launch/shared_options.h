@@ -11,6 +11,7 @@ namespace entrodraft::launch {
 // All throw BadOption. Local.
 void refuse_later_work(const ParsedOptions& given);
 ModelOptions model_options(const ParsedOptions& given);
+dist::DraftPlacement draft_placement(const ParsedOptions& given);
 // Sampling, penalties, bans, ends: what a request asks for where its line says nothing.
 RequestDefaults request_defaults(const ParsedOptions& given);
 // Lines with messages are conversations without --chat too, so that a template may be named without it.

@@ -1,0 +1,23 @@
+// The prompts that a bench runs on: all lines of a file must be good ones.
+//
+// Called by the benches that decode, on all ranks.
+#pragma once
+
+#include "entrodraft/launch/model_pair.h"
+
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+struct BenchPrompts {
+    std::string input; // file
+    RequestDefaults defaults;
+    int most_prompts = 0; // 0: all
+};
+
+// On the coordinator; empty elsewhere. Throws OrderlyFailure. Collective over the world.
+std::vector<spec::Request> read_bench_prompts(dist::Session& session, const ModelPair& models,
+                                              const BenchPrompts& wanted, double timeout_seconds);
+
+} // namespace entrodraft::launch
