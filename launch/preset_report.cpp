@@ -147,11 +147,11 @@ Spread spread_of(const std::vector<double>& values) {
     return spread;
 }
 
-// Accepted tokens and the target's own, of the k + 1 that a round can bring.
+// Of the k + 1 tokens that a round can bring, the share that it brings.
 Value filled_share(const ComparedRow& row, const PresetSetting& setting) {
-    const auto k = constant_of(row, setting);
-    if (!k || !row.ours.accepted_share) return std::nullopt;
-    return (*row.ours.accepted_share * *k + 1) / (*k + 1);
+    const auto k = row.published.rule == "none" ? std::optional(0) : constant_of(row, setting);
+    if (!k || !row.ours.tokens_per_pass) return std::nullopt;
+    return *row.ours.tokens_per_pass / (*k + 1);
 }
 
 std::string texts_table(const ComparedCase& one, const PresetSetting& setting) {
@@ -195,7 +195,6 @@ Json json_of(const ComparedCase& one, const PresetSetting& setting) {
             fields["ms_of_a_text"] = {
                 {"mean", spread.mean}, {"deviation", spread.deviation}, {"p90", spread.p90}, {"p99", spread.p99}};
         }
-        if (const Value filled = filled_share(row, setting)) fields["tokens_over_k_plus_1"] = *filled;
         json["rows"].push_back(fields);
     }
     return json;

@@ -8,6 +8,7 @@ namespace {
 using test::Json;
 using test::ScratchFile;
 using test::Strings;
+using test::operator+;
 
 const std::string kPrompts = "{\"prompt\": \"The ferry left\"}\n{\"prompt\": \"Marta\"}\n{\"prompt\": \"A\"}\n";
 

@@ -18,6 +18,7 @@ using namespace entrodraft;
 using namespace entrodraft::launch;
 using test::ScratchFile;
 using test::Strings;
+using test::operator+;
 
 template <typename Call> std::string refusal(Call call) {
     try {
