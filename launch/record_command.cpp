@@ -156,9 +156,11 @@ Measured measure(dist::Session& session, ModelPair& models, const Drafters& draf
     plan.timeout_seconds = timeout;
     std::vector<spec::Request> prompts;
     if (first) { // the same prompt again and again: its text is not what is looked at
-        prompts.assign(4, *first);
-        for (spec::Request& prompt : prompts)
-            prompt.ignore_eos = true, prompt.stop_strings.clear();
+        prompts.assign(static_cast<std::size_t>(plan.most_prompts), *first);
+        for (spec::Request& prompt : prompts) {
+            prompt.ignore_eos = true;
+            prompt.stop_strings.clear();
+        }
     }
     measured.costs = measure_round_costs(session, models, drafters, prompts, plan);
     return measured;

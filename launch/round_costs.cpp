@@ -15,6 +15,9 @@ namespace entrodraft::launch {
 namespace {
 
 constexpr volatile int kNoSignal = 0;
+// A machine is now faster, now slower, for seconds on end: what is measured in one of them is not what runs meet.
+constexpr double kMostSeconds = 15;
+constexpr std::int64_t kLeastTurns = 2;
 constexpr double kNever = 1e300; // nats: a threshold that no entropy reaches
 
 // Rounds of one draft length.
@@ -129,7 +132,12 @@ std::vector<spec::Costs> measure_round_costs(dist::Session& session, ModelPair& 
                 std::make_unique<LengthEngine>(models, drafters, static_cast<std::size_t>(draft), length, plan));
         std::vector<Timed> timed(engines.size());
         Overhead overhead;
-        for (std::int64_t turn = -1; turn < n_prompts; ++turn) { // the first warms up
+        const double begin = models.clock.now_seconds();
+        const auto goes_on = [&](std::int64_t turn) {
+            const bool has_time = turn < kLeastTurns || models.clock.now_seconds() - begin < kMostSeconds;
+            return from_writer(session, plan.timeout_seconds, turn < n_prompts && has_time ? 1 : 0) == 1;
+        };
+        for (std::int64_t turn = -1; goes_on(turn); ++turn) { // the first warms up
             for (int i = 0; i < n_lengths; ++i) {
                 const auto length = static_cast<std::size_t>((i + std::max<std::int64_t>(turn, 0)) % n_lengths);
                 spec::Request request;

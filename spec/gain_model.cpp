@@ -203,7 +203,8 @@ void GainModel::refresh_target_seconds() {
         const double slope = measured > 1 ? (last - first) / static_cast<double>(measured - 1) : 0;
         for (std::size_t i = 0; i < target_seconds_.size(); ++i) {
             const double beyond = i < measured ? 0 : slope * static_cast<double>(i + 1 - measured);
-            const double seconds = options_.costs->target_seconds(static_cast<int>(i) + 1) + beyond;
+            const double round = options_.costs->t_round.value_or(0); // a token more in a round saves some of these
+            const double seconds = options_.costs->target_seconds(static_cast<int>(i) + 1) + beyond + round;
             target_seconds_[i] = std::max(i > 0 ? target_seconds_[i - 1] : 0, seconds);
         }
         return;
