@@ -101,7 +101,7 @@ std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) cons
     for (std::size_t level = 0; level < drafter.drafts.size(); ++level) {
         const spec::Costs& own = costs_.at(drafter.drafts[level]);
         const spec::Costs& above = level == 0 ? costs_.front() : costs_.at(drafter.drafts[level - 1] + 1);
-        levels.push_back({own.t_draft, above.t_target, own.t_first_draft});
+        levels.push_back({own.t_draft, above.t_target, own.t_first_draft, own.t_round});
     }
     return levels;
 }

@@ -112,7 +112,7 @@ std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOption
             throw BadOption("--costs " + file + " times passes of up to " + std::to_string(costs->t_target.size()) +
                             " rows, and --max-draft-tokens " + std::to_string(rows - 1) + " makes " +
                             std::to_string(rows) + ": measure with bench latency --rows " + std::to_string(rows));
-        if (!speculation.drafter.has(DrafterKind::model)) *costs = {0, costs->t_target, std::nullopt};
+        if (!speculation.drafter.has(DrafterKind::model)) *costs = {0, costs->t_target, std::nullopt, costs->t_round};
     }
     return levels;
 }

@@ -172,7 +172,9 @@ class Tuning {
     void note(const Temperature& result, std::vector<PromptTimes>& times, PromptTimes& plain) {
         std::size_t rule = 0;
         for (const Outcome& outcome : result.outcomes) {
-            if (outcome.setting->kind == SettingKind::plain) plain.add(outcome.stats_of_prompts);
+            // Sampled, there is plain decoding of each acceptance; greedily the two are one.
+            const bool is_same = result.temperature == 0 || outcome.setting->acceptance == spec::Acceptance::gumbel;
+            if (outcome.setting->kind == SettingKind::plain && is_same) plain.add(outcome.stats_of_prompts);
             if (outcome.setting->kind != SettingKind::speculative) continue;
             times.at(rule).add(outcome.stats_of_prompts);
             rules_[rule].stats = outcome.stats;

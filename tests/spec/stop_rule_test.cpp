@@ -472,6 +472,15 @@ TEST(GainModel, ForgetsTimesThatWereTakenLongAgo) {
     EXPECT_LT(model.target_seconds(1), 1.2);
 }
 
+TEST(GainModel, CountsWhatARoundCostsBesideItsPasses) {
+    const Costs costs = {0.1, {1, 1.5}, std::nullopt, 0.25};
+    const GainModel model({.most_rows = 4, .draft_to_target_cost = 0.1, .costs = costs});
+    EXPECT_DOUBLE_EQ(model.target_seconds(1), 1.25);
+    EXPECT_DOUBLE_EQ(model.target_seconds(2), 1.75);
+    EXPECT_DOUBLE_EQ(model.target_seconds(4), 2.75); // as the measured ones grew
+    EXPECT_DOUBLE_EQ(model.draft_seconds(2), 0.2);
+}
+
 const GainModelOptions kFixedCosts = {.most_rows = 8, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}};
 
 TEST(GainModel, LearnsAcceptanceByEntropyAndForgetsSlowly) {
