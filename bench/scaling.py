@@ -49,6 +49,8 @@ def parse_options():
     parser.add_argument("--launcher", default=MPIRUN, help=f"with {{ranks}} where their number goes [{MPIRUN}]")
     parser.add_argument("--turns", type=int, default=1, help="measurements of each setting [1]")
     parser.add_argument("--repetitions", type=int, default=200, help="passes of a measurement [200]")
+    parser.add_argument("--shards", action="store_true", help="one rank times a shard of each number of ranks by "
+                        "itself: predicts where caches hold a shard but not the whole")
     parser.add_argument("--prompts", help="JSON lines: bench compare runs on them too, greedily")
     parser.add_argument("--most-prompts", type=int, default=16, help="of --prompts [16]")
     parser.add_argument("--hardware", help="figures of GPUs to extrapolate to: bench/hardware.json")
@@ -109,7 +111,7 @@ def measure(options, settings, work):
     for turn in range(options.turns):
         for setting in settings if turn % 2 == 0 else reversed(settings):
             file = work / f"latency-{setting[0]}-{setting[1]}-{turn}.json"
-            shards = ["--shards", shard_list(settings)] if setting[0] == 1 else []
+            shards = ["--shards", shard_list(settings)] if options.shards and setting[0] == 1 else []
             bench(options, setting, "latency", "--rows", 16, "--repetitions", options.repetitions, "--output", file,
                   *shards)
             files[setting].append(file)
