@@ -4,7 +4,10 @@
 #include "entrodraft/launch/command_options.h"
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/pass_timer.h"
 #include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/shard_times.h"
+#include "entrodraft/model/inspection.h"
 #include "entrodraft/model/kernels/roofline.h"
 
 #include <algorithm>
@@ -17,52 +20,7 @@ namespace {
 
 const char* const kUsage = "Usage: entrodraft bench latency --target DIR [--draft DIR] [options]\n";
 
-constexpr int kSlot = 0;
 constexpr int kWarmUps = 20;
-// Draft passes after every target pass, as in a round: the first finds its weights driven out of the caches.
-constexpr int kDraftRun = 3;
-
-// Passes of a decoder over made-up tokens after a fixed context.
-class PassTimer {
-  public:
-    PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context)
-        : decoder_(decoder), clock_(clock), context_(context) {
-        decoder_.cache().truncate(kSlot, 0);
-        for (int done = 0; done < context;) {
-            const int rows = std::min(context - done, decoder_.most_rows());
-            make_rows(done, rows);
-            decoder_.forward({.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
-            done += rows;
-        }
-    }
-
-    // Seconds of a pass of `rows` rows with logits of all, and of cutting the cache back. Collective over its group.
-    double time(int rows) {
-        make_rows(context_, rows);
-        const double begin = clock_.now_seconds();
-        decoder_.forward({.rows = rows_, .logit_rows = logit_rows_, .hidden_layers = {}, .mask = model::Mask::causal});
-        decoder_.cache().truncate(kSlot, context_);
-        return clock_.now_seconds() - begin;
-    }
-
-  private:
-    void make_rows(int first_position, int rows) {
-        rows_.clear();
-        logit_rows_.clear();
-        for (int i = 0; i < rows; ++i) {
-            const int position = first_position + i;
-            const int token = (position * 37 + 11) % decoder_.config().vocab_size;
-            rows_.push_back({token, kSlot, position, i - 1});
-            logit_rows_.push_back(i);
-        }
-    }
-
-    model::Decoder& decoder_;
-    const dist::Clock& clock_;
-    int context_;
-    std::vector<model::Row> rows_;
-    std::vector<int> logit_rows_;
-};
 
 void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
     std::vector<std::vector<double>> target_samples(static_cast<std::size_t>(plan.rows));
@@ -77,7 +35,7 @@ void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& p
             // The ranks start together: nobody's wait for a drafting rank counts as target time.
             models.replica->barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
             target_samples[static_cast<std::size_t>(rows - 1)].push_back(target ? target->time(rows) : 0);
-            for (int step = 0; draft && step < kDraftRun; ++step)
+            for (int step = 0; draft && step < PassTimer::kDraftRun; ++step)
                 (step == 0 ? first_draft_samples : draft_samples).push_back(draft->time(1));
         }
     }
@@ -85,8 +43,8 @@ void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& p
         latency.target.push_back(of_slowest_rank(session, quantiles_of(std::move(samples)), plan.timeout_seconds));
     latency.draft = of_slowest_rank(session, quantiles_of(std::move(draft_samples)), plan.timeout_seconds);
     latency.first_draft = of_slowest_rank(session, quantiles_of(std::move(first_draft_samples)), plan.timeout_seconds);
-    if (models.target) models.target->cache().truncate(kSlot, 0);
-    if (!models.drafts.empty()) models.drafts.front().cache().truncate(kSlot, 0);
+    if (models.target) models.target->cache().truncate(PassTimer::kSlot, 0);
+    if (!models.drafts.empty()) models.drafts.front().cache().truncate(PassTimer::kSlot, 0);
 }
 
 void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
@@ -105,14 +63,20 @@ void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan&
         if (models.tp) models.tp->all_reduce_sum(buffer.data(), floats, deadline());
     };
     const std::string all_rows = std::to_string(plan.rows);
-    const std::vector<NamedCollective> collectives = {
+    constexpr std::size_t kPacket = 256;
+    std::vector<NamedCollective> collectives = {
         {"barrier", [&] { models.replica->barrier(deadline()); }},
-        {"announce: broadcast of 256 bytes", [&] { models.replica->broadcast(buffer.data(), 256, 0, deadline()); }},
-        {"gather of candidates, " + all_rows + " rows", [&] { gather(rows * 8 + 8); }},
-        {"gather of distributions, " + all_rows + " rows", [&] { gather(row_bytes * rows); }},
-        {"all-reduce of hidden, 1 row", [&] { all_reduce(hidden); }},
-        {"all-reduce of hidden, " + all_rows + " rows", [&] { all_reduce(hidden * rows); }},
+        {"announce: broadcast of 256 bytes", [&] { models.replica->broadcast(buffer.data(), kPacket, 0, deadline()); },
+         kPacket},
+        {"gather of candidates, " + all_rows + " rows", [&] { gather(rows * 8 + 8); }, rows * 8 + 8},
+        {"gather of distributions, " + all_rows + " rows", [&] { gather(row_bytes * rows); }, row_bytes * rows},
     };
+    // Several sizes, so that what a message costs and what its bytes cost can be told apart.
+    for (std::size_t each = 1;; each = std::min(2 * each, rows)) {
+        collectives.push_back({"all-reduce of hidden, " + std::to_string(each) + (each == 1 ? " row" : " rows"),
+                               [&, each] { all_reduce(hidden * each); }, hidden * each * sizeof(float)});
+        if (each == rows) break;
+    }
     latency.collectives = time_collectives(session, collectives, 5 * plan.repetitions, plan.timeout_seconds);
 }
 
@@ -142,9 +106,32 @@ Json to_json(const Quantiles& quantiles) {
     return {{"median_ms", quantiles.median * 1e3}, {"p90_ms", quantiles.p90 * 1e3}, {"p99_ms", quantiles.p99 * 1e3}};
 }
 
-Json to_json(const Latency& latency, const Json& environment, int context) {
+// What the scaling model has to know of the target, over so many ranks.
+Json shape_json(const ModelPair& models) {
+    const model::ModelConfig& config = models.target_config;
+    const model::AllReduces all_reduces = model::all_reduces_of(config, models.layout.tp_size);
+    return {{"layers", config.n_layers},
+            {"hidden_size", config.hidden_size},
+            {"vocab_size", config.vocab_size},
+            {"all_reduces_per_pass", all_reduces.count},
+            {"all_reduce_bytes_per_pass", all_reduces.bytes}}; // of one row
+}
+
+Json to_json(const std::vector<ShardTime>& shards) {
+    Json rows = Json::array();
+    for (const ShardTime& shard : shards)
+        rows.push_back({{"of", shard.of},
+                        {"t_target_ms", shard.beside_draft * 1e3},
+                        {"t_target_without_draft_ms", shard.alone * 1e3},
+                        {"limit_ms", shard.limit * 1e3}});
+    return rows;
+}
+
+Json to_json(const Latency& latency, const Json& environment, const ModelPair& models, int context) {
     Json json = Json::parse(spec::to_json(latency.costs()));
     json["environment"] = environment;
+    json["tensor_parallel"] = models.layout.tp_size;
+    json["target_shape"] = shape_json(models);
     json["context"] = context;
     json["draft"] = to_json(latency.draft);
     json["first_draft"] = to_json(latency.first_draft);
@@ -161,6 +148,7 @@ Json to_json(const Latency& latency, const Json& environment, int context) {
     for (const CollectiveTime& collective : latency.collectives) {
         Json row = to_json(collective.seconds);
         row["name"] = collective.name;
+        row["bytes"] = collective.bytes;
         json["collectives"].push_back(row);
     }
     return json;
@@ -248,7 +236,7 @@ std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, 
             costs.t_target.push_back(quantiles_of(std::move(samples)).median);
     }
     for (model::Decoder& draft : models.drafts)
-        draft.cache().truncate(kSlot, 0);
+        draft.cache().truncate(PassTimer::kSlot, 0);
     return levels;
 }
 
@@ -261,9 +249,13 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     const Latency latency = measure_latency(session, *models, plan);
     const Json environment = environment_of(session, *models);
     in_agreement(session, plan.timeout_seconds, [&] {
+        const ShardPlan shard_plan = {options->models.target, options->shards, plan.context, plan.repetitions};
+        const std::vector<ShardTime> shards = time_shards(session, *models, shard_plan);
         if (!models->layout.is_writer()) return;
-        const Json json = to_json(latency, environment, plan.context);
-        print(session, options->json ? json.dump(2) + "\n" : to_text(latency, environment, plan.context));
+        Json json = to_json(latency, environment, *models, plan.context);
+        if (!shards.empty()) json["shards"] = to_json(shards);
+        print(session,
+              options->json ? json.dump(2) + "\n" : to_text(latency, environment, plan.context) + to_text(shards));
         if (options->output.empty()) return;
         std::ofstream file(options->output);
         file << json.dump(2) << '\n';

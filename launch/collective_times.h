@@ -16,11 +16,13 @@ namespace entrodraft::launch {
 struct NamedCollective {
     std::string name;
     std::function<void()> run; // collective over the group that it is for; on ranks outside it, nothing
+    std::size_t bytes = 0;     // that a rank brings or, of a broadcast, gets
 };
 
 struct CollectiveTime {
     std::string name;
     Quantiles seconds;
+    std::size_t bytes = 0;
 };
 
 // Each as often as `repetitions` says, one after another. On the writer; elsewhere without meaning. Collective over the

@@ -27,6 +27,8 @@ const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraf
   bench alpha      how well drafters foresee a target: accepted share and sum min(p, q)
   bench preset     published experiments, run again or replayed, with the published figures beside
   bench load       time loading and watch its memory
+  bench theory     best draft lengths and factors of the textbook's model, as tables
+  bench scaling    measured passes of several rank counts beside a model of them; extrapolation to GPUs
 
   --help, --version
 
@@ -37,42 +39,41 @@ using Command = int (*)(dist::Session&, const Arguments&);
 
 struct CommandName {
     const char* name;
-    Command run; // null: not part of this version
+    Command run;
 };
 
 constexpr CommandName kCommands[] = {
-    {"generate", run_generate}, {"tokenize", run_tokenize}, {"build-table", run_build_table},
-    {"bench", run_bench},       {"inspect", run_inspect},   {"doctor", run_doctor},
-    {"record", run_record},     {"simulate", run_simulate}, {"tune", run_tune},
+    {"generate", run_generate}, {"record", run_record},     {"simulate", run_simulate},
+    {"tune", run_tune},         {"tokenize", run_tokenize}, {"build-table", run_build_table},
+    {"inspect", run_inspect},   {"doctor", run_doctor},     {"bench", run_bench},
 };
 
 constexpr CommandName kBenches[] = {
-    {"latency", run_bench_latency},
-    {"compare", run_bench_compare},
-    {"load", run_bench_load},
-    {"alpha", run_bench_alpha},
-    {"theory", nullptr},
-    {"preset", run_bench_preset},
-    {"scaling", nullptr},
+    {"latency", run_bench_latency}, {"compare", run_bench_compare}, {"alpha", run_bench_alpha},
+    {"preset", run_bench_preset},   {"load", run_bench_load},       {"theory", run_bench_theory},
+    {"scaling", run_bench_scaling},
 };
+
+// "a, b or c".
+std::string listed(const std::vector<std::string>& names) {
+    std::string text;
+    for (std::size_t i = 0; i < names.size(); ++i)
+        text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
+    return text;
+}
 
 // The command of this name. Throws BadOption, with a suggestion.
 template <std::size_t n>
 Command find(const CommandName (&commands)[n], const std::string& prefix, const Arguments& arguments) {
-    const std::string all = prefix.empty()
-                                ? "generate, record, simulate, tune, tokenize, build-table, inspect, doctor or bench"
-                                : "latency, compare, load, alpha or preset";
+    std::vector<std::string> names;
+    for (const CommandName& command : commands)
+        names.emplace_back(command.name);
+    const std::string all = listed(names);
     if (arguments.empty())
         throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all +
                         "; see entrodraft --help");
-    std::vector<std::string> names;
-    for (const CommandName& command : commands) {
-        if (command.run != nullptr) names.emplace_back(command.name);
-        if (arguments[0] != command.name) continue;
-        if (command.run == nullptr)
-            throw BadOption(prefix + arguments[0] + " is not part of this version, which has " + all);
-        return command.run;
-    }
+    for (const CommandName& command : commands)
+        if (arguments[0] == command.name) return command.run;
     if (arguments[0].rfind('-', 0) == 0)
         throw BadOption("the command goes first, then its options: " + all + "; see entrodraft --help");
     const auto meant = nearest(arguments[0], names);

@@ -39,6 +39,7 @@ Desk::Desk(const GenerateOptions& options)
       progress_(options.quiet || options.prompt.has_value()) {
     if (!streams()) lines_ = std::make_unique<LineReader>(options.input);
     if (!options.trace.empty()) trace_.emplace(options.trace, Existing::refuse, "--trace");
+    if (!options.timeline.empty()) timeline_.emplace(options.timeline, Existing::refuse, "--timeline");
 }
 
 void Desk::begin(const PromptLimits& limits) {
@@ -140,6 +141,10 @@ void Desk::write(const Result& result, int replica) {
 
 void Desk::put_trace(std::string_view line) {
     trace_->write_text(std::string(line) + "\n");
+}
+
+void Desk::put_timeline(std::string_view text) {
+    timeline_->write_text(text);
 }
 
 void Desk::put_text(std::string_view text) {

@@ -57,6 +57,8 @@ class Desk {
     bool waiting() const { return !is_over(); }
     void put(const Result& result);
     void put_trace(std::string_view line);
+    // All of --timeline, at the end.
+    void put_timeline(std::string_view text);
     void put_text(std::string_view text); // of --prompt, as it comes
     void note(std::string_view line);     // for people
     // Serves the others. False: another replica has seen a signal. To be called between rounds.
@@ -99,7 +101,7 @@ class Desk {
 
     const GenerateOptions* options_;
     ResultWriter writer_;
-    std::optional<ResultWriter> trace_;
+    std::optional<ResultWriter> trace_, timeline_;
     std::unique_ptr<LineReader> lines_; // until begin()
     std::optional<RequestReader> reader_;
     Progress progress_;

@@ -39,6 +39,7 @@ Json machine_of(const dist::Session& session, int threads) {
     return {{"cpu", cpu_model()},
             {"cores", std::thread::hardware_concurrency()},
             {"ranks", session.world_size()},
+            {"host_ranks", session.node_local_size()}, // of the first rank's host
             {"threads_per_rank", threads},
             {"version", version_text()},
             {"compiler", compiler()}};

@@ -13,6 +13,7 @@
 #include "entrodraft/launch/report.h"
 #include "entrodraft/launch/signals.h"
 #include "entrodraft/launch/slowest_rank.h"
+#include "entrodraft/launch/timeline.h"
 #include "entrodraft/spec/generate.h"
 
 #include <memory>
@@ -97,7 +98,13 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     const Drafters drafters(session, *models, speculation.sources, timeout);
     const std::unique_ptr<spec::BatchDrafter> drafter =
         drafters.make(speculation.drafter, speculation.stop_rules, costs);
-    spec::Engine engine(engine_options(*options, *models, costs.front()), models->engine_parts(drafter.get()));
+    spec::EngineParts parts = models->engine_parts(drafter.get());
+    std::optional<Timeline> timeline;
+    if (!options->timeline.empty()) {
+        timeline.emplace(session, models->clock, timeout);
+        parts.watch = &*timeline;
+    }
+    spec::Engine engine(engine_options(*options, *models, costs.front()), parts);
 
     const std::unique_ptr<dist::Mailbox> mailbox = session.mailbox(coordinates ? 0 : -1); // of the coordinators
     std::optional<RemoteDesk> remote_desk;
@@ -123,6 +130,10 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     if (desk) tallies = desk->close(clerk->tally(), interrupted);
     if (remote_desk) remote_desk->close(clerk->tally(), interrupted);
     const double seconds = models->clock.now_seconds() - start;
+    if (timeline) {
+        const std::string events = timeline->gather(models->layout);
+        if (desk) desk->put_timeline(events);
+    }
     const auto waits = gather_waits(session, models->layout, models->tp.get(), seconds, timeout);
     if (!desk) return static_cast<int>(from_writer(session, timeout, 0));
 

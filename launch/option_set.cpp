@@ -181,6 +181,21 @@ double ParsedOptions::number(const std::string& name, double otherwise, double l
     return number;
 }
 
+std::vector<double> ParsedOptions::numbers(const std::string& name, const std::vector<double>& otherwise, double least,
+                                           double most) const {
+    const Value* value = find(name);
+    if (value == nullptr) return otherwise;
+    std::vector<double> numbers;
+    std::istringstream list(value->text);
+    for (std::string one; std::getline(list, one, ',');) {
+        ParsedOptions single;
+        single.add(name, one, value->place);
+        numbers.push_back(single.number(name, 0, least, most));
+    }
+    if (numbers.empty()) throw BadOption("--" + name + " is empty; give numbers separated by commas");
+    return numbers;
+}
+
 std::size_t ParsedOptions::choice(const std::string& name, std::size_t otherwise,
                                   const std::vector<std::string>& choices) const {
     const Value* value = find(name);

@@ -36,6 +36,9 @@ class ParsedOptions {
     std::uint64_t unsigned_integer(const std::string& name, std::uint64_t otherwise) const;
     // A finite number in [least, most].
     double number(const std::string& name, double otherwise, double least, double most) const;
+    // Such numbers, separated by commas; at least one.
+    std::vector<double> numbers(const std::string& name, const std::vector<double>& otherwise, double least,
+                                double most) const;
     // The index of the value among `choices`; BadOption lists them when it is none.
     std::size_t choice(const std::string& name, std::size_t otherwise, const std::vector<std::string>& choices) const;
 

@@ -57,6 +57,7 @@ const OptionGroup kText = {"Text",
                             {"stop", "STRING", "end the text before this string; repeatable", true},
                             {"check", "", "decode every greedy or gumbel text again without drafting, and compare"},
                             {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what stood"},
+                            {"timeline", "FILE", "when each rank began each step, for trace viewers such as Perfetto"},
                             {"quiet", "", "no progress and no summary"}}};
 
 const OptionGroup kChat = {"Chat",
@@ -171,6 +172,9 @@ const std::vector<OptionGroup>& latency_groups() {
                                                      {{"rows", "R", "time passes of 1 to R rows [16]"},
                                                       {"context", "N", "tokens in the cache before each pass [64]"},
                                                       {"repetitions", "N", "[200]"},
+                                                      {"shards", "N,N",
+                                                       "on one rank: time a shard of each N ranks by itself too, for "
+                                                       "bench scaling [none]"},
                                                       {"output", "FILE", "write the costs file"},
                                                       {"json", "", "results as JSON on stdout"}}}};
     return groups;
@@ -219,6 +223,37 @@ const std::vector<OptionGroup>& load_groups() {
           {"repetitions", "N", "load and read the files N times, in turn [3]"},
           {"collective-timeout", "SECONDS", "[300]"},
           {"json", "", "results as JSON on stdout"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& theory_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Theory",
+         {{"alpha", "A,A", "chances that a drafted token stands, in [0, 1] [0.1 to 0.9, 0.95]"},
+          {"c", "C,C", "time of a draft pass over a target pass [0.01,0.02,0.05,0.1]"},
+          {"c-operations", "C,C", "the same in operations: one for all, or one for each of --c [as --c]"},
+          {"most-tokens", "K", "most drafted tokens that are looked at, 1 to 1000 [15]"},
+          {"output", "FILE", "write the results as JSON"},
+          {"json", "", "results as JSON on stdout"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& scaling_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Scaling",
+         {{"input", "FILE",
+           "JSON of bench latency --output or bench compare --output, one for each number of ranks and placement; "
+           "files "
+           "named before all options count alike",
+           true},
+          {"output", "FILE", "write the results as JSON"},
+          {"json", "", "results as JSON on stdout"}}},
+        {"Extrapolation",
+         {{"hardware", "FILE", "figures of GPUs and links, as in bench/hardware.json [no extrapolation]"},
+          {"shapes", "LIST", "llama-2-70b, llama-3-8b, llama-3-70b, llama-3-405b, falcon-40b, opt-66b [all of them]"},
+          {"bandwidth-share", "SHARE", "of a GPU's memory bandwidth that a pass reaches, above 0, to 1 [0.7]"}}}};
     return groups;
 }
 

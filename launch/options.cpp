@@ -226,6 +226,11 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
         throw BadOption("--check compares with the target's own text, which a lossy acceptance is not after");
     if (options.trace == "-") throw BadOption("--trace writes a file; stdout is for text");
     if (given.given("trace") && options.trace.empty()) throw BadOption("--trace is empty; name a file");
+    if (given.given("timeline") && options.timeline.empty()) throw BadOption("--timeline is empty; name a file");
+    if (options.timeline == "-") throw BadOption("--timeline writes a file; stdout is for text");
+    if (!options.timeline.empty() && (options.timeline == options.output || options.timeline == options.trace))
+        throw BadOption("--timeline and " + std::string(options.timeline == options.output ? "--output" : "--trace") +
+                        " are the same file: " + options.timeline);
     if (!options.trace.empty() && options.trace == options.output)
         throw BadOption("--trace and --output are the same file: " + options.trace);
 }
@@ -291,16 +296,7 @@ ModelOptions model_options(const ParsedOptions& given) {
 }
 
 std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
-    if (!given.given(name)) return otherwise;
-    std::vector<double> numbers;
-    std::istringstream list(given.text(name, ""));
-    for (std::string one; std::getline(list, one, ',');) {
-        ParsedOptions single;
-        single.add(name, one, "");
-        numbers.push_back(single.number(name, 0, 0, kNoLimit));
-    }
-    if (numbers.empty()) throw BadOption("--" + name + " is empty; give numbers separated by commas");
-    return numbers;
+    return given.numbers(name, otherwise, 0, kNoLimit);
 }
 
 RequestDefaults request_defaults(const ParsedOptions& given) {
@@ -340,6 +336,7 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.share = share(given);
     options.output = given.text("output", "-");
     options.trace = given.text("trace", "");
+    options.timeline = given.text("timeline", "");
     options.resume = given.on("resume");
     options.check = given.on("check");
     options.quiet = given.on("quiet");
@@ -395,6 +392,10 @@ LatencyOptions latency_options(const ParsedOptions& given) {
     options.rows = given.integer("rows", 16, 1, 128);
     options.context = given.integer("context", 64, 1, INT_MAX);
     options.repetitions = given.integer("repetitions", 200, 1, 1000000);
+    for (const double of : given.numbers("shards", {}, 1, 65536)) {
+        if (of != std::floor(of)) throw BadOption("--shards must list whole numbers of ranks");
+        options.shards.push_back(static_cast<int>(of));
+    }
     options.output = given.text("output", "");
     options.json = given.on("json");
     if (given.given("draft-placement") && options.models.drafts.empty())

@@ -94,6 +94,7 @@ struct GenerateOptions {
     std::string input; // "-": stdin; empty: the prompt
     std::string output = "-";
     std::string trace;          // file of rounds; empty: none
+    std::string timeline;       // file of steps by rank; empty: none
     std::optional<Share> share; // of the input; empty: all of it
     bool resume = false;
     bool check = false;
@@ -125,7 +126,8 @@ struct LatencyOptions {
     int rows = 16;
     int context = 64;
     int repetitions = 200;
-    std::string output; // costs file; empty: none
+    std::vector<int> shards; // of so many ranks, each timed by itself
+    std::string output;      // costs file; empty: none
     bool json = false;
 };
 
@@ -159,6 +161,26 @@ struct LoadOptions {
     bool json = false;
 };
 
+// What the textbook's formulas are tabulated over.
+struct TheoryOptions {
+    std::vector<double> alphas = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95};
+    std::vector<double> cs = {0.01, 0.02, 0.05, 0.1};
+    std::vector<double> c_operations; // of each c; empty: as c
+    int most_tokens = 15;
+    std::string output; // JSON; empty: none
+    bool json = false;
+};
+
+// Measured runs to set the scaling model beside, and hardware to carry it to. One of both is there.
+struct ScalingOptions {
+    std::vector<std::string> inputs; // JSON of bench latency and bench compare
+    std::string hardware;            // empty: no extrapolation
+    std::vector<std::string> shapes; // names in the table of shapes, all of them known
+    double bandwidth_share = 0.7;
+    std::string output; // JSON; empty: none
+    bool json = false;
+};
+
 struct DoctorOptions {
     std::string target; // empty: none
     std::vector<std::string> drafts;
@@ -187,6 +209,8 @@ const std::vector<OptionGroup>& build_table_groups();
 const std::vector<OptionGroup>& latency_groups();
 const std::vector<OptionGroup>& compare_groups();
 const std::vector<OptionGroup>& load_groups();
+const std::vector<OptionGroup>& theory_groups();
+const std::vector<OptionGroup>& scaling_groups();
 const std::vector<OptionGroup>& doctor_groups();
 const std::vector<OptionGroup>& inspect_groups();
 
@@ -197,6 +221,8 @@ BuildTableOptions build_table_options(const ParsedOptions& given);
 LatencyOptions latency_options(const ParsedOptions& given);
 CompareOptions compare_options(const ParsedOptions& given);
 LoadOptions load_options(const ParsedOptions& given);
+TheoryOptions theory_options(const ParsedOptions& given);
+ScalingOptions scaling_options(const ParsedOptions& given);
 DoctorOptions doctor_options(const ParsedOptions& given);
 InspectOptions inspect_options(const ParsedOptions& given);
 

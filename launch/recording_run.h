@@ -18,7 +18,7 @@ namespace entrodraft::launch {
 
 struct RecordingPlan {
     int max_draft_tokens = 15;
-    spec::Costs costs; // of the first draft, with which the texts are decoded
+    std::optional<spec::Costs> costs; // of the first draft, with which the texts are decoded; on the coordinator
     double timeout_seconds = 300;
 };
 

@@ -57,4 +57,10 @@ void ReplacedFile::commit() {
     beside_.clear();
 }
 
+void replace_file(const std::string& file, std::string_view text) {
+    ReplacedFile replaced(file);
+    replaced.write(std::as_bytes(std::span(text)));
+    replaced.commit();
+}
+
 } // namespace entrodraft::launch

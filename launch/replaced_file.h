@@ -1,11 +1,12 @@
 // A file that takes another's place only once it is whole: written beside it, then renamed.
 //
-// For results that are worth nothing by half. Called by build-table.
+// For results that are worth nothing by half. Called by build-table and the benches that only reckon.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace entrodraft::launch {
 
@@ -31,5 +32,8 @@ class ReplacedFile {
     std::string beside_; // empty once renamed
     int descriptor_ = -1;
 };
+
+// All of it at once. Throws std::runtime_error naming `file`. Local.
+void replace_file(const std::string& file, std::string_view text);
 
 } // namespace entrodraft::launch

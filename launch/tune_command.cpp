@@ -81,7 +81,8 @@ class Tuning {
 
     void record() {
         if (from_writer(session_, timeout_, recording_.whole_bytes > 0 ? 1 : 0) == 1) return;
-        RecordingRun run(session_, *models_, drafters_, {options_.max_draft_tokens, costs_, timeout_});
+        RecordingRun run(session_, *models_, drafters_,
+                         {options_.max_draft_tokens, coordinates() ? std::optional(costs_) : std::nullopt, timeout_});
         const std::int64_t n_prompts =
             from_writer(session_, timeout_, static_cast<std::int64_t>(prompts_.chosen_on.size()));
         Progress progress(options_.quiet || !coordinates());
@@ -187,8 +188,7 @@ class Tuning {
         json["chosen_on"] = recording_.texts().size();
         json["confirmed_on"] = prompts_.confirmed_on.size();
         json["repetitions"] = options_.repetitions;
-        for (const ConfirmedRule& rule : rules_)
-            json["simulated"].push_back(to_json(figures_of(rule.tuned.best, costs_), false));
+        json["simulated"] = tried_json(rules_, costs_);
         json["confirmed"] = tuning_json(rules_);
         json["winner"] = tuning_json({winner}).front();
         std::ofstream file(options_.report);

@@ -91,7 +91,7 @@ std::string tuning_table(const std::vector<ConfirmedRule>& rules) {
                          format_number(rule.speedup, 3), percent(rule.behind.mean),
                          percent(rule.behind.low) + " to " + percent(rule.behind.high),
                          format_number(rule.predicted_ms, 4), format_number(rule.stats.tokens_per_target_pass(), 2),
-                         std::to_string(rule.tuned.tried)});
+                         std::to_string(rule.tuned.tried.size())});
     return format_table(table);
 }
 
@@ -103,7 +103,7 @@ Json tuning_json(const std::vector<ConfirmedRule>& rules) {
         json["setting"] = describe(setting, EntropyUnit::nats);
         json["rule"] = to_string(setting.kind);
         json["parameters"] = parameters_json(setting);
-        json["settings_tried"] = rule.tuned.tried;
+        json["settings_tried"] = rule.tuned.tried.size();
         json["simulated_ms_per_token"] = rule.simulated_ms;
         json["measured_ms_per_token"] = rule.measured_ms.mean;
         json["interval_ms_per_token"] = {rule.measured_ms.low, rule.measured_ms.high};
@@ -114,6 +114,23 @@ Json tuning_json(const std::vector<ConfirmedRule>& rules) {
         json.update(counts_json(rule.stats));
         list.push_back(json);
     }
+    return list;
+}
+
+Json tried_json(const std::vector<ConfirmedRule>& rules, const spec::Costs& costs) {
+    Json list = Json::array();
+    for (const ConfirmedRule& rule : rules)
+        for (const spec::TriedSetting& tried : rule.tuned.tried) {
+            Json json;
+            json["setting"] = describe(tried.rule, EntropyUnit::nats);
+            json["rule"] = to_string(tried.rule.kind);
+            json["parameters"] = parameters_json(tried.rule);
+            json["draft"] = 0;
+            json.update(counts_json(tried.stats));
+            json["ms_per_token"] = tried.seconds_per_token * 1e3;
+            json["speedup"] = spec::predicted_plain_seconds(1, costs) / tried.seconds_per_token;
+            list.push_back(json);
+        }
     return list;
 }
 

@@ -45,6 +45,8 @@ const ConfirmedRule& winner_of(const std::vector<ConfirmedRule>& rules);
 std::string config_text(const spec::StopRuleOptions& rule, const std::vector<std::string>& remarks);
 
 std::string tuning_table(const std::vector<ConfirmedRule>& rules);
+// Every setting that simulation tried.
+Json tried_json(const std::vector<ConfirmedRule>& rules, const spec::Costs& costs);
 Json tuning_json(const std::vector<ConfirmedRule>& rules);
 
 } // namespace entrodraft::launch

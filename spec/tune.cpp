@@ -55,6 +55,13 @@ std::vector<StopRuleOptions> tuning_grid(int max_tokens) {
 
 namespace {
 
+// To three digits: no more is known of a best setting, and people read it.
+double in_three_digits(double value) {
+    if (value == 0) return 0;
+    const double scale = std::pow(10.0, 2 - std::floor(std::log10(std::abs(value))));
+    return std::round(value * scale) / scale;
+}
+
 void add_if_valid(std::vector<StopRuleOptions>& to, const StopRuleOptions& rule) {
     if (why_invalid(rule).empty()) to.push_back(rule);
 }
@@ -90,7 +97,7 @@ void add_windows(std::vector<StopRuleOptions>& to, const StopRuleOptions& rule) 
 std::vector<StopRuleOptions> neighbours(const StopRuleOptions& rule, double step) {
     std::vector<StopRuleOptions> all;
     const auto scale_threshold = [](StopRuleOptions& r, double factor) {
-        r.threshold = r.threshold_or_default() * factor;
+        r.threshold = in_three_digits(r.threshold_or_default() * factor);
     };
     switch (rule.kind) {
     case StopRuleKind::cumulative:
@@ -101,7 +108,8 @@ std::vector<StopRuleOptions> neighbours(const StopRuleOptions& rule, double step
         break;
     case StopRuleKind::moving_average:
         add_windows(all, rule);
-        add_scaled(all, rule, step, [](StopRuleOptions& r, double factor) { r.factor *= factor; });
+        add_scaled(all, rule, step,
+                   [](StopRuleOptions& r, double factor) { r.factor = in_three_digits(r.factor * factor); });
         break;
     case StopRuleKind::constant:
     case StopRuleKind::heuristic:
@@ -109,13 +117,18 @@ std::vector<StopRuleOptions> neighbours(const StopRuleOptions& rule, double step
         add_counted(all, rule);
         break;
     case StopRuleKind::confidence:
-        add_scaled(all, rule, step, [](StopRuleOptions& r, double factor) { r.confidence *= factor; });
+        add_scaled(all, rule, step,
+                   [](StopRuleOptions& r, double factor) { r.confidence = in_three_digits(r.confidence * factor); });
         break;
     case StopRuleKind::svip:
-        add_scaled(all, rule, step, [](StopRuleOptions& r, double factor) { r.svip_threshold *= factor; });
+        add_scaled(all, rule, step, [](StopRuleOptions& r, double factor) {
+            r.svip_threshold = in_three_digits(r.svip_threshold * factor);
+        });
         break;
     case StopRuleKind::adaedl:
-        add_scaled(all, rule, step, [](StopRuleOptions& r, double factor) { r.adaedl_gamma *= factor; });
+        add_scaled(all, rule, step, [](StopRuleOptions& r, double factor) {
+            r.adaedl_gamma = in_three_digits(r.adaedl_gamma * factor);
+        });
         break;
     case StopRuleKind::expected_gain:
         break; // nothing to tune
@@ -170,11 +183,12 @@ class Search {
             return rule.best.setting.rule.kind == simulated.setting.rule.kind;
         };
         const auto found = std::find_if(best_.begin(), best_.end(), same_rule);
+        const TriedSetting tried = {simulated.setting.rule, simulated.stats, seconds};
         if (found == best_.end()) {
-            best_.push_back({std::move(simulated), seconds, 1});
+            best_.push_back({std::move(simulated), seconds, {tried}});
             return;
         }
-        ++found->tried;
+        found->tried.push_back(tried);
         if (!(seconds < found->seconds_per_token)) return;
         found->best = std::move(simulated);
         found->seconds_per_token = seconds;

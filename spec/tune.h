@@ -27,10 +27,16 @@ struct TuningTask {
     int threads = 1;
 };
 
+struct TriedSetting {
+    StopRuleOptions rule;
+    Stats stats; // of all texts
+    double seconds_per_token = 0;
+};
+
 struct TunedRule {
     Simulated best;
     double seconds_per_token = 0;
-    int tried = 0; // settings of this rule
+    std::vector<TriedSetting> tried; // all settings of this rule, in the order in which they were
 };
 
 // Of every rule, the fastest first. Throws what simulate() throws. Local.

@@ -72,8 +72,6 @@ TEST(Cli, UnknownCommandsAndOptionsExitTwoWithASuggestion) {
     expect_refusal(run({}), 2, {"no command is given"});
     expect_refusal(run({"generat"}), 2, {"unknown command 'generat'; did you mean generate?"});
     expect_refusal(run({"bench", "latencies"}), 2, {"did you mean bench latency?"});
-    for (const std::string later : {"theory", "scaling"})
-        expect_refusal(run({"bench", later}), 2, {"bench " + later + " is not part of this version"});
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--max-new-token", "5"}), 2,
                    {"did you mean --max-new-tokens?"});
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--stop-rule", "nonsense"}), 2, {"--stop-rule nonsense"});

@@ -234,6 +234,10 @@ def scaling_script(bench):
     with open(f"{directory}/scaling/latency-2.txt", encoding="utf-8") as latency:
         if "2 ranks of 1 thread over mpi" not in latency.read():
             raise Failure("two nodes were taken for one: latency-2.txt does not say 'over mpi'")
+    with open(f"{directory}/scaling/scaling.json", encoding="utf-8") as scaling:
+        measured = json.load(scaling)["measured"]
+    if [row["ranks"] for row in measured] != [1, 2] or not measured[1]["predicted_ms"] > 0:
+        raise Failure(f"scaling.json does not hold 1 and 2 ranks beside the model: {measured}")
     return "1 and 2 ranks; two nodes talk over mpi"
 
 

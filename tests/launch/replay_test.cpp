@@ -1,0 +1,223 @@
+// record, simulate and tune from outside: what they write agrees with real runs, survives being cut off, and what
+// cannot be is refused in one line.
+#include "launch/command_line.h"
+
+#include "entrodraft/launch/simulation_report.h"
+#include "entrodraft/launch/tuning.h"
+#include "entrodraft/spec/recording.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+namespace {
+
+using namespace test;
+using namespace entrodraft;
+
+const char* const kInput = R"({"id": "a", "prompt_token_ids": [1, 2, 3]}
+{"id": "b", "prompt_token_ids": []}
+{"id": "c", "prompt_token_ids": [40, 12, 7, 9], "max_new_tokens": 20}
+{"id": "d", "prompt_token_ids": [5, 6], "seed": 11}
+{"id": "e", "prompt_token_ids": [100, 101]}
+)";
+const Strings kPair = {"--target", kTarget, "--draft", kDraft, "--threads", "1"};
+
+// A path that does not exist yet, gone at the end.
+class NewFile {
+  public:
+    NewFile() : file_("") { std::filesystem::remove(file_.path()); }
+    std::string path() const { return file_.path(); }
+    std::string text() const { return file_.text(); }
+
+  private:
+    ScratchFile file_;
+};
+
+Strings record(const std::string& input, const std::string& output, const Strings& more = {}) {
+    return Strings{"record"} + kPair +
+           Strings{"--input", input, "--output", output, "--max-new-tokens", "32", "--quiet"} + more;
+}
+
+std::string costs_file() {
+    return R"({"schema_version": 1, "t_draft_ms": 0.1, "t_target_ms": [1, 1.02, 1.04, 1.06, 1.1, 1.15, 1.2, 1.3, 1.4,
+              1.5, 1.6, 1.7, 1.8, 1.9, 2, 2.1]})";
+}
+
+TEST(Replay, SimulatedCountsAreThoseOfGenerateRuns) {
+    const ScratchFile input(kInput), costs(costs_file());
+    for (const Strings& sampling : {Strings{}, Strings{"--temperature", "0.8", "--top-k", "50", "--seed", "5"}}) {
+        const NewFile recording;
+        const Ended recorded = run(record(input.path(), recording.path(), Strings{"--costs", costs.path()} + sampling));
+        EXPECT_EQ(recorded.code, 3) << recorded.err; // line b
+        for (const Strings& rule :
+             {Strings{"static:1.5", "static", "--entropy-threshold", "1.5"},
+              Strings{"moving-average:0.6:3", "moving-average", "--entropy-factor", "0.6", "--entropy-window", "3"},
+              Strings{"heuristic:4", "heuristic", "--num-draft-tokens", "4"},
+              Strings{"expected-gain", "expected-gain", "--costs", costs.path()}}) {
+            SCOPED_TRACE(rule[0]);
+            const Ended simulated = run({"simulate", "--recording", recording.path(), "--rules", rule[0], "--json"});
+            ASSERT_EQ(simulated.code, 0) << simulated.err;
+            const Json setting = Json::parse(simulated.out)["settings"][1];
+            const Ended real = run(
+                Strings{"generate"} + kPair +
+                Strings{"--input", input.path(), "--max-new-tokens", "32", "--acceptance", "gumbel", "--stop-rule"} +
+                Strings(rule.begin() + 1, rule.end()) + sampling);
+            Json sums = Json::object();
+            for (const Json& line : lines_of(real.out))
+                for (const char* count :
+                     {"new_tokens", "rounds", "drafted", "accepted", "target_passes", "draft_passes"})
+                    if (line.contains("stats")) sums[count] = sums.value(count, 0) + line["stats"][count].get<int>();
+            for (const auto& [name, sum] : sums.items())
+                EXPECT_EQ(setting[name], sum) << name;
+            EXPECT_EQ(sums.size(), 6U);
+        }
+    }
+}
+
+// What models and sampling decide of a recording.
+Json essence_of(const std::string& file) {
+    Json essence = Json::array();
+    for (const spec::RecordedLine& line : spec::read_recording(file).lines) {
+        if (const auto* error = std::get_if<spec::RecordedError>(&line)) {
+            essence.push_back({error->id, error->error});
+            continue;
+        }
+        const auto& text = std::get<spec::TextRecord>(line);
+        const auto& draft = text.drafts.at(0);
+        essence.push_back({text.id, text.token, draft.token, draft.astray_token, draft.rank});
+    }
+    return essence;
+}
+
+TEST(Replay, RecordsTheSameOnSeveralRanks) {
+    const ScratchFile input(kInput), costs(costs_file());
+    const NewFile one, two;
+    EXPECT_EQ(run(record(input.path(), one.path(), {"--costs", costs.path()})).code, 3);
+    const Ended ended = run_ranks(2, record(input.path(), two.path(), {"--costs", costs.path()}));
+    EXPECT_EQ(ended.code, 3) << ended.err;
+    EXPECT_EQ(essence_of(one.path()), essence_of(two.path()));
+    EXPECT_EQ(essence_of(one.path()).size(), 5U);
+}
+
+TEST(Replay, ResumesARecordingThatWasCutOff) {
+    const ScratchFile input(kInput), costs(costs_file());
+    const NewFile whole;
+    const Strings options = {"--costs", costs.path()};
+    ASSERT_EQ(run(record(input.path(), whole.path(), options)).code, 3);
+    const std::string bytes = whole.text();
+    for (const double share : {0.0, 0.3, 0.6, 0.99, 1.0}) {
+        SCOPED_TRACE(share);
+        const ScratchFile part(bytes.substr(0, static_cast<std::size_t>(share * static_cast<double>(bytes.size()))));
+        if (share > 0) {
+            const Ended refused = run(record(input.path(), part.path(), options));
+            EXPECT_EQ(refused.code, 2);
+            EXPECT_NE(refused.err.find("--resume"), std::string::npos) << refused.err;
+        }
+        const Ended resumed = run(record(input.path(), part.path(), options + Strings{"--resume"}));
+        EXPECT_EQ(resumed.code, 3) << resumed.err;
+        EXPECT_EQ(essence_of(part.path()), essence_of(whole.path()));
+    }
+    const ScratchFile other(bytes.substr(0, bytes.size() / 2));
+    EXPECT_NE(run(record(input.path(), other.path(), options + Strings{"--resume", "--temperature", "1"}))
+                  .err.find("begun with other"),
+              std::string::npos);
+    const ScratchFile reordered(R"({"id": "z", "prompt_token_ids": [1]})");
+    EXPECT_NE(run(record(reordered.path(), other.path(), options + Strings{"--resume"})).err.find("is not that of"),
+              std::string::npos);
+}
+
+TEST(Replay, TuneWritesWhatGenerateReads) {
+    const ScratchFile input(R"({"prompt_token_ids": [1, 2, 3]}
+{"prompt_token_ids": [40, 12, 7, 9]}
+{"prompt_token_ids": [5, 6]}
+{"prompt_token_ids": [100, 101]})"),
+        costs(costs_file());
+    const NewFile config, report;
+    const Ended tuned =
+        run(Strings{"tune"} + kPair +
+            Strings{"--input", input.path(), "--output", config.path(), "--report", report.path(), "--costs",
+                    costs.path(), "--max-new-tokens", "24", "--repetitions", "1", "--quiet"});
+    ASSERT_EQ(tuned.code, 0) << tuned.err;
+    const Json json = Json::parse(report.text());
+    EXPECT_EQ(json["confirmed"].size(), spec::all_stop_rules().size());
+    EXPECT_NE(config.text().find("stop-rule = " + json["winner"]["rule"].get<std::string>()), std::string::npos);
+    const Ended generated = run(Strings{"generate"} + kPair +
+                                Strings{"--config", config.path(), "--input", input.path(), "--max-new-tokens", "8"});
+    EXPECT_EQ(generated.code, 0) << generated.err;
+}
+
+// ---- what is refused ----
+
+void expect_refused(const Strings& arguments, int code, const std::string& why) {
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.code, code) << ended.err;
+    EXPECT_NE(ended.err.find(why), std::string::npos) << ended.err;
+    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+}
+
+TEST(Replay, RefusesInOneLineWhatCannotBe) {
+    const ScratchFile input(kInput), no_recording("{}\n"), empty("");
+    const NewFile output;
+    expect_refused({"record", "--target", kTarget, "--input", input.path(), "--output", output.path()}, 2,
+                   "--draft DIR is missing");
+    expect_refused(Strings{"record"} + kPair + Strings{"--input", input.path()}, 2, "--output is missing");
+    expect_refused(record(input.path(), "-"), 2, "a recording goes to a file");
+    expect_refused(record(input.path(), output.path(), {"--costs", "a", "--costs", "b"}), 2,
+                   "--costs is given 2 times");
+    expect_refused(record(empty.path(), output.path()), 1, "no prompt that can be decoded");
+    expect_refused({"simulate"}, 2, "--recording FILE is missing");
+    expect_refused({"simulate", "--recording", no_recording.path()}, 1, "block 0");
+    expect_refused({"simulate", "--recording", output.path() + "x"}, 1, "cannot be opened");
+    expect_refused({"simulate", "--recording", no_recording.path(), "--rules", "static:1..2"}, 2, "FROM..TO..STEP");
+    expect_refused({"simulate", "--recording", no_recording.path(), "--rules", "static:2..1..1"}, 2, "goes up");
+    expect_refused({"simulate", "--recording", no_recording.path(), "--draft-ahead", "4"}, 2,
+                   "--draft-placement dedicated");
+    expect_refused({"simulate", "--recording", no_recording.path(), "--trace", "x"}, 2,
+                   "--trace shows the rounds of one setting");
+    expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path()}, 2, "--output is missing");
+    expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path(), "--output", output.path(), "--quiet"}, 1,
+                   "line of id \"b\"");
+}
+
+// ---- figures ----
+
+TEST(Replay, IntervalsOfRatiosAreStudents) {
+    using launch::ratio_interval;
+    const std::vector<double> values = {1, 2, 3, 4}, ones = {1, 1, 1, 1};
+    const launch::Interval interval = ratio_interval(values, ones);
+    EXPECT_DOUBLE_EQ(interval.mean, 2.5);
+    // Standard error sqrt(5/3/4), Student's quantile of 3 degrees 3.182.
+    EXPECT_NEAR(interval.high - interval.mean, 3.182 * std::sqrt(5.0 / 12), 0.03);
+    EXPECT_NEAR(interval.mean - interval.low, interval.high - interval.mean, 1e-12);
+    const launch::Interval exact = ratio_interval(std::vector<double>{2, 4, 8}, std::vector<double>{1, 2, 4});
+    EXPECT_DOUBLE_EQ(exact.low, 2);
+    EXPECT_DOUBLE_EQ(exact.high, 2);
+    EXPECT_DOUBLE_EQ(ratio_interval(std::vector<double>{3}, std::vector<double>{2}).high, 1.5);
+}
+
+launch::ConfirmedRule rule_of(spec::StopRuleKind kind, double simulated_ms) {
+    launch::ConfirmedRule rule;
+    rule.tuned.best.setting.rule.kind = kind;
+    rule.simulated_ms = simulated_ms;
+    return rule;
+}
+
+TEST(Replay, TheWinnerIsNotChosenByNoise) {
+    using enum spec::StopRuleKind;
+    std::vector<launch::ConfirmedRule> rules = {rule_of(constant, 1.2), rule_of(heuristic, 1.0), rule_of(svip, 0.9)};
+    // constant is fastest by a hair, heuristic within noise of it, svip clearly slower.
+    const std::vector<launch::PromptTimes> times = {{{10, 10, 10, 10}, {10, 10, 10, 10}},
+                                                    {{10.2, 9.9, 10.3, 9.8}, {10, 10, 10, 10}},
+                                                    {{12, 12.1, 11.9, 12}, {10, 10, 10, 10}}};
+    launch::judge(rules, times, {{20, 20, 20, 20}, {10, 10, 10, 10}});
+    EXPECT_EQ(rules[0].tuned.best.setting.rule.kind, constant);
+    EXPECT_DOUBLE_EQ(rules[0].speedup, 2);
+    EXPECT_FALSE(rules[1].is_slower());
+    EXPECT_TRUE(rules[2].is_slower());
+    EXPECT_EQ(launch::winner_of(rules).tuned.best.setting.rule.kind, heuristic);
+}
+
+} // namespace

@@ -1,0 +1,89 @@
+// The search for settings finds the best of what it tries, and tries what it says.
+#include "entrodraft/spec/tune.h"
+
+#include "recording_support.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace {
+
+using namespace entrodraft;
+using spec::StopRuleKind;
+using spec::StopRuleOptions;
+
+const spec::Costs kCosts = {0.08, {1, 1.02, 1.04, 1.06, 1.1, 1.15, 1.2, 1.25, 1.3}, 0.12};
+
+TEST(Tune, GridHasEveryRuleInValidSettings) {
+    std::set<StopRuleKind> kinds;
+    for (const StopRuleOptions& rule : spec::tuning_grid(8)) {
+        EXPECT_EQ(why_invalid(rule), "");
+        EXPECT_EQ(rule.max_tokens, 8);
+        kinds.insert(rule.kind);
+    }
+    EXPECT_EQ(kinds.size(), spec::all_stop_rules().size());
+}
+
+TEST(Tune, NeighboursAreNearAndValid) {
+    StopRuleOptions rule;
+    rule.kind = StopRuleKind::static_threshold;
+    rule.threshold = 2;
+    ASSERT_EQ(spec::neighbours(rule, 0.25).size(), 2U);
+    EXPECT_DOUBLE_EQ(*spec::neighbours(rule, 0.25)[0].threshold, 1.5);
+    EXPECT_DOUBLE_EQ(*spec::neighbours(rule, 0.25)[1].threshold, 2.5);
+    rule = {};
+    rule.kind = StopRuleKind::moving_average;
+    rule.window = 1; // there is none below
+    EXPECT_EQ(spec::neighbours(rule, 0.1).size(), 3U);
+    rule = {};
+    rule.kind = StopRuleKind::constant;
+    rule.num_draft_tokens = 15; // the cap
+    EXPECT_EQ(spec::neighbours(rule, 0.1).front().num_draft_tokens, 14);
+    rule.kind = StopRuleKind::expected_gain;
+    rule.num_draft_tokens.reset();
+    EXPECT_TRUE(spec::neighbours(rule, 0.1).empty());
+}
+
+TEST(Tune, FindsNoWorseThanTheGridAndSaysWhatItCosts) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    const RecordedTexts recorded =
+        record_texts(pair, {request_of({1, 2, 3}, 60), request_of({40, 12, 7, 9}, 60)}, false, 8);
+    const auto texts = recorded.pointers();
+    const auto tuned = spec::tune({&recorded.head, texts, 0, kCosts, 8, 2});
+    ASSERT_EQ(tuned.size(), spec::all_stop_rules().size());
+    for (std::size_t i = 0; i < tuned.size(); ++i) {
+        const spec::TunedRule& rule = tuned[i];
+        SCOPED_TRACE(describe(rule.best.setting.rule));
+        if (i > 0) EXPECT_GE(rule.seconds_per_token, tuned[i - 1].seconds_per_token) << "the fastest goes first";
+        EXPECT_DOUBLE_EQ(rule.seconds_per_token, spec::seconds_per_token(rule.best.stats, kCosts));
+        for (const StopRuleOptions& other : spec::tuning_grid(8)) {
+            if (other.kind != rule.best.setting.rule.kind) continue;
+            const spec::ReplaySetting setting = {spec::ReplayKind::rule, other, 0, kCosts};
+            const auto counts = simulate(recorded.head, texts, std::span(&setting, 1), 1).front();
+            EXPECT_LE(rule.seconds_per_token, spec::seconds_per_token(counts.stats, kCosts) + 1e-12);
+        }
+        // The same setting run for real counts the same.
+        RunOptions options;
+        options.rule = rule.best.setting.rule;
+        options.costs = kCosts;
+        const auto real = pair.run({request_of({1, 2, 3}, 60), request_of({40, 12, 7, 9}, 60)}, options);
+        EXPECT_EQ(real[0].stats.draft_passes + real[1].stats.draft_passes, rule.best.stats.draft_passes);
+        EXPECT_EQ(real[0].stats.target_passes + real[1].stats.target_passes, rule.best.stats.target_passes);
+    }
+}
+
+TEST(Tune, SecondsAreCountsTimesCosts) {
+    spec::Stats stats;
+    stats.new_tokens = 5;
+    stats.count_round(3, 2, 3);
+    stats.count_round(1, 1, 1);
+    spec::Costs costs = {0.1, {1, 2, 3, 4}, 0.5};
+    EXPECT_DOUBLE_EQ(spec::predicted_seconds(stats, costs), 2 * 0.5 + 2 * 0.1 + 4 + 2);
+    costs.t_round = 0.25;
+    EXPECT_DOUBLE_EQ(spec::predicted_seconds(stats, costs), 2 * 0.5 + 2 * 0.1 + 4 + 2 + 0.5);
+    EXPECT_DOUBLE_EQ(spec::seconds_per_token(stats, costs), 7.7 / 5);
+    EXPECT_DOUBLE_EQ(spec::predicted_plain_seconds(4, costs), 5);
+}
+
+} // namespace
