@@ -133,14 +133,13 @@ void require_plain_texts(const Comparison& comparison) {
 }
 
 OurFigures figures_of(const Comparison& comparison, const Temperature& result, const Outcome& outcome,
-                      const PresetCase& one) {
+                      const PresetCase& one, double lenience) {
     const spec::Stats& stats = outcome.stats;
     OurFigures ours;
     ours.ms_per_token = stats.ms_per_token();
     ours.speedup = result.outcomes.front().stats.ms_per_token() / stats.ms_per_token();
     ours.tokens_per_pass = stats.tokens_per_target_pass();
     if (stats.drafted == 0) return ours;
-    ours.accepted_share = stats.draft_acceptance_rate();
     ours.alpha = stats.alpha();
     if (one.cascade) { // the smallest draft first, as published
         for (auto level = stats.levels.rbegin(); level != stats.levels.rend(); ++level)
@@ -148,9 +147,12 @@ OurFigures figures_of(const Comparison& comparison, const Temperature& result, c
         ours.level_shares.push_back(stats.draft_acceptance_rate());
         return ours;
     }
+    ours.accepted_share = stats.draft_acceptance_rate();
+    // The textbook knows neither drafters that propose only sometimes nor lossy acceptance.
     const spec::StopRuleOptions& rule = outcome.setting->rules.front();
-    if (rule.kind == spec::StopRuleKind::constant && ours.alpha) {
-        spec::Costs costs = comparison.costs_of(outcome.setting->drafter).front();
+    if (rule.kind == spec::StopRuleKind::constant && outcome.setting->drafter.has(DrafterKind::model) &&
+        lenience == 1 && ours.alpha) {
+        const spec::Costs costs = comparison.costs_of(outcome.setting->drafter).front();
         ours.iid_speedup = spec::walltime_factor(*ours.alpha, rule.num_draft_tokens_or_default(),
                                                  costs.t_draft / costs.target_seconds(1));
     }
@@ -188,7 +190,7 @@ void add_rows(const Preset& preset, const Comparison& comparison, double lenienc
         added.published = row;
         const Outcome* outcome = outcome_of(row);
         if (outcome == nullptr) throw std::logic_error(preset.name + ": " + added.name + " did not run");
-        added.ours = figures_of(comparison, *result, *outcome, one);
+        added.ours = figures_of(comparison, *result, *outcome, one, lenience);
         if (preset.shows_texts) add_texts(*outcome, added.ours);
     }
     if (lenience < 1 || one.cascade) return; // a cascade's oracle would stop on every level
