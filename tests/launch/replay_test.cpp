@@ -11,6 +11,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 
 namespace {
 
@@ -147,6 +149,30 @@ TEST(Replay, TuneWritesWhatGenerateReads) {
     const Ended generated = run(Strings{"generate"} + kPair +
                                 Strings{"--config", config.path(), "--input", input.path(), "--max-new-tokens", "8"});
     EXPECT_EQ(generated.code, 0) << generated.err;
+}
+
+TEST(Replay, TimelinesShowEveryStepOfEveryRank) {
+    const NewFile timeline;
+    const Strings options = Strings{"generate"} + kPair + Strings{"--prompt", "once",       "--max-new-tokens", "12",
+                                                                  "--quiet",  "--timeline", timeline.path()};
+    ASSERT_EQ(run_ranks(2, options).code, 0);
+    std::map<int, std::set<std::string>> steps; // of each rank
+    std::map<int, double> until;
+    const Json json = Json::parse(timeline.text());
+    for (const Json& event : json["traceEvents"]) {
+        if (event["ph"] != "X") continue;
+        const int rank = event["tid"];
+        steps[rank].insert(event["name"].get<std::string>());
+        EXPECT_GE(event["ts"].get<double>(), until[rank] - 0.002) << "steps of a rank follow each other";
+        EXPECT_GE(event["dur"].get<double>(), 0);
+        until[rank] = event["ts"].get<double>() + event["dur"].get<double>();
+        EXPECT_LT(event["args"]["round"].get<int>(), 100);
+    }
+    for (const char* step : {"draft", "announce", "prefill", "score", "gather", "decide"})
+        for (int rank = 0; rank < 2; ++rank)
+            EXPECT_TRUE(steps[rank].contains(step)) << rank << ' ' << step;
+    EXPECT_EQ(steps.size(), 2U);
+    EXPECT_NE(run(options).err.find("--timeline"), std::string::npos) << "a file that holds something is refused";
 }
 
 // ---- what is refused ----
