@@ -19,7 +19,7 @@ class Timeline final : public dist::StepWatch {
     // Steps that are kept of a rank; those after them are not.
     static constexpr std::size_t kMostSteps = 2'000'000;
 
-    // Clocks of hosts agree on where this call ends, up to a message. All outlive it. Collective over the world.
+    // Clocks of ranks agree on where this call ends, up to a message. All outlive it. Collective over the world.
     Timeline(dist::Session& session, const dist::Clock& clock, double timeout_seconds);
 
     void enter(std::uint64_t round, const char* step) override;
