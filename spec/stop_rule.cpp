@@ -233,9 +233,14 @@ bool StopRule::another_pays(const PassCost& cost, double acceptance) const {
 
 // Where drafting does not pay as far as is known, a token is drafted now and then to learn whether that still holds:
 // when a text begins, for the draft has just read the prompt, and after more and more rounds within it, for the draft
-// first has to read all that was said meanwhile. Not where drafting could not pay if every token stood.
-bool StopRule::wants_probe(const PassCost& cost) const {
-    const bool is_due = plain_rounds_ < 0 || plain_rounds_ >= gain_->probe_gap();
+// first has to read all that was said meanwhile. Not where drafting could not pay if every token stood. A text alone
+// is asked again soon, and always, where little is missing: a probe then costs next to nothing, and a bad stretch is
+// not to decide for all that follows.
+bool StopRule::wants_probe(const PassCost& cost) {
+    constexpr double kNear = 1.25; // times the mean acceptance
+    constexpr int kNearGap = 4;
+    is_near_ = company_.sequences == 1 && another_pays(cost, std::min(1.0, kNear * gain_->mean_acceptance()));
+    const bool is_due = plain_rounds_ < 0 || plain_rounds_ >= (is_near_ ? kNearGap : gain_->probe_gap());
     return is_due && (!gain_->knows_draft_cost() || another_pays(cost, 1));
 }
 
@@ -259,7 +264,7 @@ void StopRule::end_round(const RoundFeedback& feedback) {
         const auto drafted = std::min(tokens_.size(), static_cast<std::size_t>(feedback.drafted));
         gain_->learn({std::span(tokens_).first(drafted), luck_, feedback.accepted, passes_, feedback.draft_seconds,
                       feedback.target_seconds, feedback.company});
-        if (probes_ || feedback.drafted > 0) gain_->drafted(probes_);
+        if (probes_ ? !is_near_ : feedback.drafted > 0) gain_->drafted(probes_);
     }
     settle(feedback);
 }

@@ -124,7 +124,7 @@ class StopRule {
     double rate() const;
     double target_seconds(int rows) const; // of a pass with so many rows of this sequence
     bool another_pays(const PassCost& cost, double acceptance) const;
-    bool wants_probe(const PassCost& cost) const;
+    bool wants_probe(const PassCost& cost);
     bool last_pays() const;
     void update_luck(std::size_t accepted, std::size_t drafted);
 
@@ -145,6 +145,7 @@ class StopRule {
     int plain_rounds_ = -1;            // expected-gain: rounds of this text since anything was drafted; -1: none yet
     bool asked_ = false;               // whether there was anything to draft in this round
     bool probes_ = false;              // expected-gain: this round drafts one token to learn from
+    bool is_near_ = false;             // expected-gain: where it does not draft, little is missing
     DraftEnd end_ = DraftEnd::none;
 };
 
