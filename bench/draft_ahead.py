@@ -12,7 +12,6 @@ Everything is printed as it comes.
 
 import argparse
 import json
-import os
 import pathlib
 import subprocess
 import tempfile

@@ -88,8 +88,9 @@ def compare(options, work, temperature):
     return different
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parser_of(description):
+    """The options of a bench over the demo pair, which models() turns into ours."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--binary", default=str(ROOT / "build/entrodraft"))
     parser.add_argument("--target", default=str(ROOT / "model/demo/target"))
     parser.add_argument("--draft", default=str(ROOT / "model/demo/draft"))
@@ -98,7 +99,11 @@ def main():
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dtype", default="")
-    options = parser.parse_args()
+    return parser
+
+
+def main():
+    options = parser_of(__doc__.splitlines()[0]).parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         different = sum(compare(options, pathlib.Path(scratch), temperature)
                         for temperature in options.temperatures.split(","))

@@ -1,12 +1,11 @@
 """Does `tune` find the best? Settings chosen by `entrodraft tune` on one half of the prompts, against a sweep of forty settings
 that are all run for real on the other half: counts of these runs times one costs file.
 """
-import argparse
 import json
 import pathlib
 import tempfile
 
-from simulation import ROOT, models, run
+from simulation import models, parser_of, run
 
 SWEEP = [*(f"static:{tau}" for tau in (1, 2, 2.25, 3, 4, 5)),
          *(f"moving-average:{factor}:{window}" for factor in (0.4, 0.8, 1.2) for window in (1, 3, 7)),
@@ -56,16 +55,8 @@ def one(options, work, temperature):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", default=str(ROOT / "build/entrodraft"))
-    parser.add_argument("--target", default=str(ROOT / "model/demo/target"))
-    parser.add_argument("--draft", default=str(ROOT / "model/demo/draft"))
-    parser.add_argument("--prompts", default=str(ROOT / "model/demo/prompts.jsonl"))
-    parser.add_argument("--temperatures", default="0,1")
-    parser.add_argument("--max-new-tokens", type=int, default=128)
+    parser = parser_of(__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--dtype", default="")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         for temperature in options.temperatures.split(","):

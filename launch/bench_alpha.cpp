@@ -20,7 +20,8 @@ const char* const kUsage =
     "Each drafter proposes one token at every even place of the target's texts. accepted/drafted counts those that "
     "stood\nunder rejection sampling; alpha is the mean of sum min(p, q), what that share tends to.\n";
 
-PresetReport report_of(const AlphaOptions& options, const Json& environment, const std::vector<AlphaFigure>& figures) {
+PresetReport report_of(const DrafterBenchOptions& options, const Json& environment,
+                       const std::vector<AlphaFigure>& figures) {
     PresetReport report;
     report.json = {{"command", "alpha"}, {"environment", environment}, {"max_new_tokens", options.max_new_tokens}};
     for (const AlphaFigure& figure : figures)

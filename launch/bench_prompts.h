@@ -16,7 +16,10 @@ struct BenchPrompts {
     int most_prompts = 0; // 0: all
 };
 
-// On the coordinator; empty elsewhere. Throws OrderlyFailure. Collective over the world.
+// Throws std::runtime_error naming the file and its first bad line. Local.
+std::vector<spec::Request> read_all_prompts(const BenchPrompts& wanted, const PromptLimits& limits);
+
+// The same on the coordinator; empty elsewhere. Throws OrderlyFailure. Collective over the world.
 std::vector<spec::Request> read_bench_prompts(dist::Session& session, const ModelPair& models,
                                               const BenchPrompts& wanted, double timeout_seconds);
 

@@ -3,11 +3,21 @@
 
 #include "entrodraft/launch/option_set.h"
 
+#include <initializer_list>
+#include <vector>
+
 namespace entrodraft::launch {
 
 const OptionGroup& general_group();
 const OptionGroup& bench_models_group();
 const OptionGroup& sampling_group();
 const OptionGroup& chat_group();
+
+// Of benches that decode prompts, and of those that take several drafters for it.
+const std::vector<OptionSpec>& bench_prompt_options();
+const std::vector<OptionSpec>& drafter_source_options();
+const std::vector<OptionSpec>& bench_result_options();
+
+OptionGroup joined(const char* title, std::initializer_list<std::vector<OptionSpec>> parts);
 
 } // namespace entrodraft::launch

@@ -137,6 +137,12 @@ std::string ParsedOptions::text(const std::string& name, const std::string& othe
     return value == nullptr ? otherwise : value->text;
 }
 
+std::string ParsedOptions::file(const std::string& name) const {
+    const std::string value = text(name, "");
+    if (given(name) && value.empty()) throw BadOption("--" + name + " is empty; name a file");
+    return value;
+}
+
 std::vector<std::string> ParsedOptions::texts(const std::string& name) const {
     std::vector<std::string> result;
     if (const auto found = values_.find(name); found != values_.end())

@@ -32,6 +32,8 @@ class ParsedOptions {
     bool on(const std::string& name) const { return given(name); }
     std::string text(const std::string& name, const std::string& otherwise) const;
     std::vector<std::string> texts(const std::string& name) const;
+    // The name of a file; "" where none was given, BadOption where it is empty.
+    std::string file(const std::string& name) const;
     int integer(const std::string& name, int otherwise, int least, int most) const;
     std::uint64_t unsigned_integer(const std::string& name, std::uint64_t otherwise) const;
     // A finite number in [least, most].

@@ -135,6 +135,39 @@ const OptionGroup& chat_group() {
     return kChat;
 }
 
+const std::vector<OptionSpec>& bench_prompt_options() {
+    static const std::vector<OptionSpec> options = {{"input", "FILE", "JSON lines of prompts, as for generate"},
+                                                    {"prompts", "N", "only the first N of them [all]"},
+                                                    {"max-new-tokens", "N", "[128]"},
+                                                    {"temperatures", "T,T", "[0,1]"},
+                                                    {"seed", "N", "[0]"}};
+    return options;
+}
+
+const std::vector<OptionSpec>& drafter_source_options() {
+    static const std::vector<OptionSpec> options = {
+        {"ngram-max", "N", "[4]"},
+        {"ngram-min", "N", "[1; with any list 3]"},
+        {"ngram-match", "WHICH", "latest, first [latest]"},
+        {"lookup-corpus", "FILE", "text in which suffix looks as well"},
+        {"draft-table", "FILE", "of bigram and unigram, made by build-table"}};
+    return options;
+}
+
+const std::vector<OptionSpec>& bench_result_options() {
+    static const std::vector<OptionSpec> options = {{"output", "FILE", "write the results as JSON"},
+                                                    {"json", "", "results as JSON on stdout"},
+                                                    {"quiet", "", "no progress"}};
+    return options;
+}
+
+OptionGroup joined(const char* title, std::initializer_list<std::vector<OptionSpec>> parts) {
+    OptionGroup group{title, {}};
+    for (const std::vector<OptionSpec>& part : parts)
+        group.options.insert(group.options.end(), part.begin(), part.end());
+    return group;
+}
+
 const std::vector<OptionGroup>& generate_groups() {
     static const std::vector<OptionGroup> groups = {kGeneral, kModels,   kDrafters,    kText,
                                                     kChat,    kSampling, kSpeculation, kRanks};
@@ -182,34 +215,26 @@ const std::vector<OptionGroup>& latency_groups() {
 
 const std::vector<OptionGroup>& compare_groups() {
     static const std::vector<OptionGroup> groups = {
-        kGeneral,
-        kBenchModels,
-        {"Compare",
-         {{"input", "FILE", "JSON lines of prompts, as for generate"},
-          {"prompts", "N", "only the first N of them [all]"},
-          {"max-new-tokens", "N", "[128]"},
-          {"temperatures", "T,T", "[0,1]"},
-          {"seed", "N", "[0]"},
-          {"drafters", "LIST",
-           "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or several in turn as in "
-           "ngram+model [model]"},
-          {"rules", "RULE,RULE",
-           "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, confidence:C, "
-           "svip:H, adaedl:GAMMA, expected-gain; of a cascade RULE/RULE; plain decoding always runs [all]"},
-          {"acceptances", "LIST", "rejection, block, gumbel, typical; greedy text knows no difference [rejection]"},
-          {"max-draft-tokens", "N", "[15]"},
-          {"draft-ahead", "F,F", "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]"},
-          {"draft-ahead-passes", "N", "with dedicated: hidden draft passes a round, exactly [as many as fit]"},
-          {"tune", "", "try a grid of settings of every rule and show the best of each"},
-          {"costs", "FILE", "costs of passes, as bench latency writes them; of each level [measured first]", true},
-          {"ngram-max", "N", "[4]"},
-          {"ngram-min", "N", "[1; with any list 3]"},
-          {"ngram-match", "WHICH", "latest, first [latest]"},
-          {"lookup-corpus", "FILE", "text in which suffix looks as well"},
-          {"draft-table", "FILE", "of bigram and unigram, made by build-table"},
-          {"output", "FILE", "write the results as JSON"},
-          {"json", "", "results as JSON on stdout"},
-          {"quiet", "", "no progress"}}}};
+        kGeneral, kBenchModels,
+        joined(
+            "Compare",
+            {bench_prompt_options(),
+             {{"drafters", "LIST",
+               "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or several in turn "
+               "as in "
+               "ngram+model [model]"},
+              {"rules", "RULE,RULE",
+               "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, "
+               "confidence:C, "
+               "svip:H, adaedl:GAMMA, expected-gain; of a cascade RULE/RULE; plain decoding always runs [all]"},
+              {"acceptances", "LIST", "rejection, block, gumbel, typical; greedy text knows no difference [rejection]"},
+              {"max-draft-tokens", "N", "[15]"},
+              {"draft-ahead", "F,F", "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]"},
+              {"draft-ahead-passes", "N", "with dedicated: hidden draft passes a round, exactly [as many as fit]"},
+              {"tune", "", "try a grid of settings of every rule and show the best of each"},
+              {"costs", "FILE", "costs of passes, as bench latency writes them; of each level [measured first]", true}},
+             drafter_source_options(),
+             bench_result_options()})};
     return groups;
 }
 

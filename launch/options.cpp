@@ -129,14 +129,6 @@ bool is_one_model(const DrafterChoice& drafter) {
     return drafter.drafts.size() == 1 && drafter.kinds == std::vector{DrafterKind::model};
 }
 
-void require_one_model(const DrafterChoice& drafter, Placement placement) {
-    if (placement == Placement::sharded && !is_one_model(drafter))
-        throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
-}
-
-constexpr int kLeastAheadPasses = 2; // the first looks for the ends of the round, the next drafts for them
-constexpr const char* kAheadOptions[] = {"draft-ahead", "draft-ahead-passes"};
-
 // One draft model on a rank of its own, for one sequence at a time; drafters that go before it stand in for it where
 // the round ended as nobody foresaw.
 bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batch_size) {
@@ -144,36 +136,45 @@ bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batc
            !drafter.kinds.empty() && drafter.kinds.back() == DrafterKind::model;
 }
 
+void refuse_ahead(const ParsedOptions& given, bool may, const char* needs) {
+    for (const char* option : {"draft-ahead", "draft-ahead-passes"})
+        if (given.given(option) && !may) throw BadOption(std::string("--") + option + " needs " + needs);
+}
+
+// --draft-ahead-passes; 0 without.
+int ahead_passes(const ParsedOptions& given, bool is_wanted) {
+    constexpr int kLeast = 2; // the first looks for the ends of the round, the next drafts for them
+    const int passes = given.integer("draft-ahead-passes", 0, kLeast, INT_MAX);
+    if (passes > 0 && !is_wanted) throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
+    return passes;
+}
+
 // Where it can be done it is done, unless --draft-ahead is 0.
 void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
     DrafterChoice& drafter = options.speculation.drafter;
     require_one_model(drafter, options.placement);
     const bool may = may_draft_ahead(drafter, options.placement, options.batch_size);
-    for (const char* option : kAheadOptions)
-        if (given.given(option) && !may)
-            throw BadOption(std::string("--") + option +
-                            " needs --draft-placement dedicated, --batch-size 1 and one --draft, which drafts last");
+    refuse_ahead(given, may, "--draft-placement dedicated, --batch-size 1 and one --draft, which drafts last");
     const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
     const bool is_wanted = may && (!given.given("draft-ahead") || outcomes > 0);
-    const int passes = given.integer("draft-ahead-passes", 0, kLeastAheadPasses, INT_MAX);
-    if (passes > 0 && !is_wanted) throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
+    const int passes = ahead_passes(given, is_wanted);
     if (is_wanted) drafter.ahead = {outcomes, passes};
 }
 
 // What --draft-ahead lists: none and 0 alike where drafting ahead is off; without it, as many outcomes as fit.
 std::vector<std::optional<spec::AheadOptions>> listed_ahead(const ParsedOptions& given) {
-    const int passes = given.integer("draft-ahead-passes", 0, kLeastAheadPasses, INT_MAX);
-    if (!given.given("draft-ahead")) return {spec::AheadOptions{0, passes}};
+    if (!given.given("draft-ahead")) return {spec::AheadOptions{0, ahead_passes(given, true)}};
+    const std::vector<double> outcomes = number_list(given, "draft-ahead", {});
+    const auto is_on = [](double of) { return of > 0; };
+    const int passes = ahead_passes(given, std::any_of(outcomes.begin(), outcomes.end(), is_on));
     std::vector<std::optional<spec::AheadOptions>> listed;
-    for (const double outcomes : number_list(given, "draft-ahead", {})) {
-        if (outcomes != std::floor(outcomes) || outcomes < 0 || outcomes > spec::AheadOptions::kMostOutcomes)
+    for (const double of : outcomes) {
+        if (of != std::floor(of) || of < 0 || of > spec::AheadOptions::kMostOutcomes)
             throw BadOption("--draft-ahead must list whole numbers from 0 to " +
                             std::to_string(spec::AheadOptions::kMostOutcomes));
         listed.emplace_back();
-        if (outcomes > 0) listed.back() = spec::AheadOptions{static_cast<int>(outcomes), passes};
+        if (is_on(of)) listed.back() = spec::AheadOptions{static_cast<int>(of), passes};
     }
-    const bool is_wanted = std::any_of(listed.begin(), listed.end(), [](const auto& each) { return each.has_value(); });
-    if (passes > 0 && !is_wanted) throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
     return listed;
 }
 
@@ -183,10 +184,8 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
     for (const DrafterChoice& drafter : drafters)
         require_one_model(drafter, placement);
     const auto may = [&](const DrafterChoice& drafter) { return may_draft_ahead(drafter, placement, 1); };
-    for (const char* option : kAheadOptions)
-        if (given.given(option) && std::none_of(drafters.begin(), drafters.end(), may))
-            throw BadOption(std::string("--") + option +
-                            " needs --draft-placement dedicated and one --draft, which drafts last");
+    refuse_ahead(given, std::any_of(drafters.begin(), drafters.end(), may),
+                 "--draft-placement dedicated and one --draft, which drafts last");
     std::vector<DrafterChoice> choices;
     for (const DrafterChoice& drafter : drafters) {
         if (!may(drafter)) {
@@ -225,8 +224,6 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
     if (options.check && acceptance.is_lossy())
         throw BadOption("--check compares with the target's own text, which a lossy acceptance is not after");
     if (options.trace == "-") throw BadOption("--trace writes a file; stdout is for text");
-    if (given.given("trace") && options.trace.empty()) throw BadOption("--trace is empty; name a file");
-    if (given.given("timeline") && options.timeline.empty()) throw BadOption("--timeline is empty; name a file");
     if (options.timeline == "-") throw BadOption("--timeline writes a file; stdout is for text");
     if (!options.timeline.empty() && (options.timeline == options.output || options.timeline == options.trace))
         throw BadOption("--timeline and " + std::string(options.timeline == options.output ? "--output" : "--trace") +
@@ -263,6 +260,25 @@ std::uint64_t byte_size(const ParsedOptions& given, const std::string& name) {
 }
 
 } // namespace
+
+void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement) {
+    if (placement == Placement::sharded && !is_one_model(drafter))
+        throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
+}
+
+void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, DrafterBenchOptions& options) {
+    options.models = model_options(given);
+    options.placement = draft_placement(given);
+    options.input = given.file("input");
+    if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to decode");
+    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
+    options.max_new_tokens = given.integer("max-new-tokens", options.max_new_tokens, least_new_tokens, INT_MAX);
+    options.temperatures = number_list(given, "temperatures", options.temperatures);
+    options.seed = given.unsigned_integer("seed", 0);
+    options.output = given.file("output");
+    options.json = given.on("json");
+    options.quiet = given.on("quiet");
+}
 
 dist::DraftPlacement draft_placement(const ParsedOptions& given) {
     constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated, Placement::sharded};
@@ -335,8 +351,8 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.input = given.text("input", "");
     options.share = share(given);
     options.output = given.text("output", "-");
-    options.trace = given.text("trace", "");
-    options.timeline = given.text("timeline", "");
+    options.trace = given.file("trace");
+    options.timeline = given.file("timeline");
     options.resume = given.on("resume");
     options.check = given.on("check");
     options.quiet = given.on("quiet");
@@ -377,7 +393,7 @@ BuildTableOptions build_table_options(const ParsedOptions& given) {
     if (options.model.empty()) throw BadOption("--model DIR is missing: the directory that holds tokenizer.json");
     options.input = given.text("input", "");
     if (options.input.empty()) throw BadOption("--input FILE is missing: the text to count, or - for stdin");
-    options.output = given.text("output", "");
+    options.output = given.file("output");
     if (options.output.empty()) throw BadOption("--output FILE is missing: where the table goes");
     if (options.output == "-") throw BadOption("--output -: a table goes to a file; name one");
     options.quiet = given.on("quiet");
@@ -396,7 +412,7 @@ LatencyOptions latency_options(const ParsedOptions& given) {
         if (of != std::floor(of)) throw BadOption("--shards must list whole numbers of ranks");
         options.shards.push_back(static_cast<int>(of));
     }
-    options.output = given.text("output", "");
+    options.output = given.file("output");
     options.json = given.on("json");
     if (given.given("draft-placement") && options.models.drafts.empty())
         throw BadOption("--draft-placement has no effect without --draft DIR");
@@ -414,17 +430,10 @@ CompareOptions compare_options(const ParsedOptions& given) {
         refuse_later_work(one);
     }
     CompareOptions options;
-    options.models = model_options(given);
-    options.placement = draft_placement(given);
+    read_drafter_bench(given, 1, options);
     options.drafters = compared_drafters(given, options.models.drafts.size());
     options.drafters = with_ahead(options.drafters, given, options.placement);
     options.sources = drafter_sources(given, options.drafters);
-    options.input = given.text("input", "");
-    if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to compare on");
-    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
-    options.max_new_tokens = given.integer("max-new-tokens", 128, 1, INT_MAX);
-    options.temperatures = number_list(given, "temperatures", {0, 1});
-    options.seed = given.unsigned_integer("seed", 0);
     const std::size_t n_levels = std::max<std::size_t>(1, options.models.drafts.size());
     options.rules = compared_rules(given, n_levels);
     options.max_draft_tokens = given.integer("max-draft-tokens", options.max_draft_tokens, 1, 127);
@@ -436,11 +445,8 @@ CompareOptions compare_options(const ParsedOptions& given) {
     if (!options.costs.empty() && options.costs.size() < n_levels)
         throw BadOption("--costs is needed for each of the " + std::to_string(n_levels) +
                         " levels of drafting, in the order of --draft");
-    options.output = given.text("output", "");
     options.tune = given.on("tune");
     if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");
-    options.json = given.on("json");
-    options.quiet = given.on("quiet");
     return options;
 }
 

@@ -131,7 +131,8 @@ struct LatencyOptions {
     bool json = false;
 };
 
-struct CompareOptions {
+// What benches have in common that decode prompts with several drafters.
+struct DrafterBenchOptions {
     ModelOptions models;
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
     std::string input;
@@ -140,16 +141,19 @@ struct CompareOptions {
     std::vector<double> temperatures = {0, 1};
     std::vector<DrafterChoice> drafters;
     DrafterSources sources;
+    std::uint64_t seed = 0;
+    std::string output; // results as JSON; empty: none
+    bool json = false;
+    bool quiet = false;
+};
+
+struct CompareOptions : DrafterBenchOptions {
     std::vector<std::vector<spec::StopRuleOptions>> rules; // each for every level of a cascade
     int max_draft_tokens = 15;
     std::vector<spec::Acceptance> acceptances;
     double lenience = 1;            // of rejection
     std::vector<std::string> costs; // files, of each level; empty: measured first
-    std::string output;             // results as JSON; empty: none
     bool tune = false;
-    bool json = false;
-    bool quiet = false;
-    std::uint64_t seed = 0;
 };
 
 struct LoadOptions {

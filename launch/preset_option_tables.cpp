@@ -27,25 +27,14 @@ const std::vector<OptionGroup>& preset_groups() {
 
 const std::vector<OptionGroup>& alpha_groups() {
     static const std::vector<OptionGroup> groups = {
-        general_group(),
-        bench_models_group(),
-        {"Alpha",
-         {{"input", "FILE", "JSON lines of prompts, as for generate"},
-          {"prompts", "N", "only the first N of them [all]"},
-          {"max-new-tokens", "N", "[128]"},
-          {"temperatures", "T,T", "[0,1]"},
-          {"seed", "N", "[0]"},
-          {"drafters", "LIST",
-           "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or several in turn as in "
-           "ngram+model [each --draft alone]"},
-          {"ngram-max", "N", "[4]"},
-          {"ngram-min", "N", "[1; with any list 3]"},
-          {"ngram-match", "WHICH", "latest, first [latest]"},
-          {"lookup-corpus", "FILE", "text in which suffix looks as well"},
-          {"draft-table", "FILE", "of bigram and unigram, made by build-table"},
-          {"output", "FILE", "write the results as JSON"},
-          {"json", "", "results as JSON on stdout"},
-          {"quiet", "", "no progress"}}}};
+        general_group(), bench_models_group(),
+        joined("Alpha", {bench_prompt_options(),
+                         {{"drafters", "LIST",
+                           "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or "
+                           "several in turn as in "
+                           "ngram+model [each --draft alone]"}},
+                         drafter_source_options(),
+                         bench_result_options()})};
     return groups;
 }
 

@@ -12,13 +12,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-// A text that may not be empty where it is given.
-std::string text_of(const ParsedOptions& given, const char* name) {
-    const std::string value = given.text(name, "");
-    if (given.given(name) && value.empty()) throw BadOption(std::string("--") + name + " is empty; name a file");
-    return value;
-}
-
 void refuse(const ParsedOptions& given, const std::vector<const char*>& options, const std::string& why) {
     for (const char* option : options)
         if (given.given(option)) throw BadOption(std::string("--") + option + " " + why);
@@ -38,13 +31,6 @@ const std::vector<const char*> kOfRuns = {"draft",
                                           "draft-table",
                                           "quiet"};
 const std::vector<const char*> kOfReplays = {"alpha", "texts"};
-
-bool drafts_nothing(const Preset& preset) {
-    for (const PresetCase& one : preset.cases)
-        for (const PublishedRow& row : one.rows)
-            if (row.rule != "none") return false;
-    return true;
-}
 
 // What the preset's runs need of models; a preset without rules or drafters needs none.
 void check_models(const ParsedOptions& given, const Preset& preset, const PresetModels& real) {
@@ -67,7 +53,7 @@ void check_models(const ParsedOptions& given, const Preset& preset, const Preset
             throw BadOption("--draft DIR or --draft-table FILE is missing: what " + name + " measures");
         return;
     }
-    const bool needs_none = drafts_nothing(preset) || preset.setting.drafter != DrafterKind::model;
+    const bool needs_none = preset.drafts_nothing() || preset.setting.drafter != DrafterKind::model;
     const bool is_cascade =
         std::any_of(preset.cases.begin(), preset.cases.end(), [](const PresetCase& one) { return one.cascade; });
     if (needs_none && n_drafts > 0) throw BadOption("--draft has no effect: " + name + " drafts without a model");
@@ -82,7 +68,7 @@ PresetOptions preset_options(const ParsedOptions& given) {
     refuse_later_work(given);
     PresetOptions options;
     options.list = given.on("list");
-    options.output = text_of(given, "output");
+    options.output = given.file("output");
     options.json = given.on("json");
     if (options.list) {
         refuse(given, {"name", "seed", "target"}, "has no effect with --list");
@@ -100,8 +86,8 @@ PresetOptions preset_options(const ParsedOptions& given) {
         PresetModels& real = options.real.emplace();
         real.models = model_options(given);
         real.placement = draft_placement(given);
-        real.input = text_of(given, "input");
-        real.draft_table = text_of(given, "draft-table");
+        real.input = given.file("input");
+        real.draft_table = given.file("draft-table");
         real.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
         if (given.given("max-new-tokens")) real.max_new_tokens = given.integer("max-new-tokens", 1, 1, INT_MAX);
         check_models(given, preset, real);
@@ -113,11 +99,11 @@ PresetOptions preset_options(const ParsedOptions& given) {
     return options;
 }
 
-AlphaOptions alpha_options(const ParsedOptions& given) {
+DrafterBenchOptions alpha_options(const ParsedOptions& given) {
     refuse_later_work(given);
-    AlphaOptions options;
-    options.models = model_options(given);
-    options.placement = draft_placement(given);
+    constexpr int kLeastNewTokens = 2; // one may be drafted for
+    DrafterBenchOptions options;
+    read_drafter_bench(given, kLeastNewTokens, options);
     const std::size_t n_drafts = options.models.drafts.size();
     if (n_drafts > 1 && !given.given("drafters")) {
         ParsedOptions each;
@@ -134,20 +120,9 @@ AlphaOptions alpha_options(const ParsedOptions& given) {
     const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has(DrafterKind::model); };
     if (n_drafts > 0 && std::none_of(options.drafters.begin(), options.drafters.end(), drafts_with_model))
         throw BadOption("--draft has no effect: --drafters " + given.text("drafters", "") + " names no model");
-    const bool is_sharded = options.placement == dist::DraftPlacement::sharded;
     for (const DrafterChoice& drafter : options.drafters)
-        if (is_sharded && (drafter.kinds != std::vector{DrafterKind::model} || drafter.drafts.size() != 1))
-            throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
+        require_one_model(drafter, options.placement);
     options.sources = drafter_sources(given, options.drafters);
-    options.input = text_of(given, "input");
-    if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to measure on");
-    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
-    options.max_new_tokens = given.integer("max-new-tokens", 128, 2, INT_MAX);
-    options.temperatures = number_list(given, "temperatures", {0, 1});
-    options.seed = given.unsigned_integer("seed", 0);
-    options.output = text_of(given, "output");
-    options.json = given.on("json");
-    options.quiet = given.on("quiet");
     return options;
 }
 

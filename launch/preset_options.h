@@ -34,26 +34,11 @@ struct PresetOptions {
     bool quiet = false;
 };
 
-struct AlphaOptions {
-    ModelOptions models;
-    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
-    std::string input;
-    int most_prompts = 0; // 0: all
-    int max_new_tokens = 128;
-    std::vector<double> temperatures = {0, 1};
-    std::vector<DrafterChoice> drafters;
-    DrafterSources sources;
-    std::uint64_t seed = 0;
-    std::string output; // file; empty: none
-    bool json = false;
-    bool quiet = false;
-};
-
 const std::vector<OptionGroup>& preset_groups();
 const std::vector<OptionGroup>& alpha_groups();
 
 // Throw BadOption. Local.
 PresetOptions preset_options(const ParsedOptions& given);
-AlphaOptions alpha_options(const ParsedOptions& given);
+DrafterBenchOptions alpha_options(const ParsedOptions& given);
 
 } // namespace entrodraft::launch

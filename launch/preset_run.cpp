@@ -63,15 +63,8 @@ std::vector<spec::Request> prompts_of(dist::Session& session, const ModelPair& m
 
 // ---- rules side by side ----
 
-bool drafts_nothing(const Preset& preset) {
-    for (const PresetCase& one : preset.cases)
-        for (const PublishedRow& row : one.rows)
-            if (row.rule != "none") return false;
-    return true;
-}
-
 std::vector<PublishedRow> rows_of(const Preset& preset, const PresetCase& one) {
-    return drafts_nothing(preset) ? one.rows : with_usual_rows(one);
+    return preset.drafts_nothing() ? one.rows : with_usual_rows(one);
 }
 
 bool are_same(const spec::StopRuleOptions& a, const spec::StopRuleOptions& b) {
@@ -97,7 +90,7 @@ CompareOptions compare_options(const Preset& preset, const PresetOptions& option
     drafter.kinds = {preset.setting.drafter};
     for (std::size_t draft = 0; draft < real.models.drafts.size(); ++draft)
         drafter.drafts.push_back(draft);
-    if (!drafts_nothing(preset)) compare.drafters = {drafter};
+    if (!preset.drafts_nothing()) compare.drafters = {drafter};
     const std::size_t n_levels = std::max<std::size_t>(1, real.models.drafts.size());
     compare.temperatures.clear();
     for (const PresetCase& one : preset.cases) {

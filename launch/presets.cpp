@@ -202,6 +202,13 @@ Preset preset_of(const Json& json, std::size_t number) {
 
 } // namespace
 
+bool Preset::drafts_nothing() const {
+    for (const PresetCase& one : cases)
+        for (const PublishedRow& row : one.rows)
+            if (row.rule != "none") return false;
+    return true;
+}
+
 std::string to_string(PresetKind kind) {
     switch (kind) {
     case PresetKind::speed:

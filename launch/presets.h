@@ -81,6 +81,8 @@ struct Preset {
     bool shows_texts = false;   // spread of the time of a text
     std::vector<std::string> facts, notes;
     std::vector<std::string> commands; // with {target}, {draft} and {input} to be filled in
+
+    bool drafts_nothing() const;
 };
 
 // Throws std::runtime_error naming preset, field and reason. Local.

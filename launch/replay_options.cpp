@@ -87,8 +87,7 @@ void read_rules(const ParsedOptions& given, SimulateOptions& options) {
 
 CostsInstead costs_instead(const ParsedOptions& given) {
     CostsInstead costs;
-    costs.file = given.text("costs", "");
-    if (given.given("costs") && costs.file.empty()) throw BadOption("--costs is empty; name a file");
+    costs.file = given.file("costs");
     const auto ms = [&](const char* name) -> std::optional<double> {
         if (!given.given(name)) return std::nullopt;
         return given.number(name, 0, 0, kMostMs);
@@ -140,8 +139,8 @@ SimulateOptions simulate_options(const ParsedOptions& given) {
     options.costs = costs_instead(given);
     options.ahead = ahead(given);
     options.threads = given.integer("threads", 0, 1, 1024);
-    options.output = given.text("output", "");
-    options.trace = given.text("trace", "");
+    options.output = given.file("output");
+    options.trace = given.file("trace");
     if (!options.trace.empty() && options.rules.size() + (options.oracle ? 1 : 0) != 1)
         throw BadOption("--trace shows the rounds of one setting; --rules names " +
                         std::to_string(options.rules.size() + (options.oracle ? 1 : 0)));
@@ -158,10 +157,9 @@ TuneOptions tune_options(const ParsedOptions& given) {
         throw BadOption(options.models.drafts.empty() ? "--draft DIR is missing: what is to be tuned"
                                                       : "--draft is given twice; tune one pair at a time");
     options.input = required(given, "input", "the prompts, JSON lines as for generate");
-    options.recording = given.text("recording", "");
-    if (given.given("recording") && options.recording.empty()) throw BadOption("--recording is empty; name a file");
+    options.recording = given.file("recording");
     options.output = required(given, "output", "the file that the best setting goes to, for --config");
-    options.report = given.text("report", "");
+    options.report = given.file("report");
     options.most_prompts = given.integer("prompts", 0, 2, INT_MAX);
     options.max_draft_tokens = given.integer("max-draft-tokens", 15, 1, 127);
     options.repetitions = given.integer("repetitions", 3, 1, 1000);

@@ -331,11 +331,8 @@ DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<Dra
         given.integer("ngram-max", std::max(sources.ngram.longest, sources.ngram.shortest), 1, INT_MAX);
     if (given.choice("ngram-match", 0, {"latest", "first"}) == 1) sources.ngram.match = spec::NgramMatch::first;
     if (const std::string why = spec::why_invalid(sources.ngram); !why.empty()) throw BadOption(why);
-    sources.lookup_corpus = given.text("lookup-corpus", "");
-    sources.draft_table = given.text("draft-table", "");
-    for (const char* option : {"lookup-corpus", "draft-table"})
-        if (given.given(option) && given.text(option, "").empty())
-            throw BadOption(std::string("--") + option + " is empty; name a file");
+    sources.lookup_corpus = given.file("lookup-corpus");
+    sources.draft_table = given.file("draft-table");
     if (has_table && sources.draft_table.empty())
         throw BadOption("the drafters bigram and unigram need --draft-table FILE; entrodraft build-table makes one");
     return sources;

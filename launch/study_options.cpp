@@ -13,8 +13,7 @@ namespace {
 constexpr double kNoLimit = 1e300;
 
 std::string output_of(const ParsedOptions& given) {
-    std::string output = given.text("output", "");
-    if (given.given("output") && output.empty()) throw BadOption("--output is empty; name a file");
+    std::string output = given.file("output");
     if (output == "-") throw BadOption("--output writes a file; for stdout there is --json");
     return output;
 }
@@ -56,8 +55,7 @@ ScalingOptions scaling_options(const ParsedOptions& given) {
     options.inputs = given.texts("input");
     for (const std::string& input : options.inputs)
         if (input.empty()) throw BadOption("--input is empty; name a file");
-    options.hardware = given.text("hardware", "");
-    if (given.given("hardware") && options.hardware.empty()) throw BadOption("--hardware is empty; name a file");
+    options.hardware = given.file("hardware");
     if (options.inputs.empty() && options.hardware.empty())
         throw BadOption("nothing to do: name files of bench latency --output, or --hardware FILE");
     for (const char* option : {"shapes", "bandwidth-share"})

@@ -1,5 +1,6 @@
 // entrodraft tune: the best setting of every stop rule for a pair and its prompts. Settings are tried in simulation, on
 // a recording of half the prompts; the best of each rule is run on the other half, and the winner written for --config.
+#include "entrodraft/launch/bench_prompts.h"
 #include "entrodraft/launch/command_options.h"
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/environment.h"
@@ -8,7 +9,6 @@
 #include "entrodraft/launch/replaced_file.h"
 #include "entrodraft/launch/replay_options.h"
 #include "entrodraft/launch/report.h"
-#include "entrodraft/launch/requests.h"
 #include "entrodraft/launch/results.h"
 #include "entrodraft/launch/round_costs.h"
 #include "entrodraft/launch/tuning.h"
@@ -33,20 +33,14 @@ struct Prompts {
 };
 
 Prompts read_prompts(const TuneOptions& options, const PromptLimits& limits) {
+    std::vector<spec::Request> all = read_all_prompts({options.input, options.requests, options.most_prompts}, limits);
+    if (!options.recording.empty()) return {{}, std::move(all)};
+    if (all.size() == 1)
+        throw std::runtime_error(options.input +
+                                 ": holds 1 prompt; settings are chosen on one half and confirmed on the other");
     Prompts prompts;
-    RequestReader reader(options.input, options.requests, limits);
-    int n_prompts = 0;
-    while (auto item = reader.next()) {
-        if (const auto* bad = std::get_if<BadLine>(&*item))
-            throw std::runtime_error(options.input + ": line of id " + bad->id + ": " + bad->error);
-        const bool is_chosen_on = options.recording.empty() && n_prompts % 2 == 0;
-        (is_chosen_on ? prompts.chosen_on : prompts.confirmed_on).push_back(std::get<spec::Request>(std::move(*item)));
-        if (++n_prompts == options.most_prompts) break;
-    }
-    if (prompts.confirmed_on.empty() || (options.recording.empty() && prompts.chosen_on.empty()))
-        throw std::runtime_error(options.input + ": holds " + std::to_string(n_prompts) +
-                                 (n_prompts == 1 ? " prompt" : " prompts") +
-                                 "; settings are chosen on one half and confirmed on the other");
+    for (std::size_t i = 0; i < all.size(); ++i)
+        (i % 2 == 0 ? prompts.chosen_on : prompts.confirmed_on).push_back(std::move(all[i]));
     return prompts;
 }
 

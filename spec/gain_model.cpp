@@ -87,9 +87,10 @@ void GainModel::drafted(bool as_probe) {
 void GainModel::learn(const RoundRecord& round) {
     ++rounds_;
     const auto drafted = static_cast<int>(round.tokens.size());
-    if (drafted > 0) { // nothing is forgotten while nothing is learnt
-        for (Bin& bin : by_match_)
-            bin.decay(kPriorSeen * kPriorMatch, kPriorSeen);
+    if (drafted > 0) {      // nothing is forgotten while nothing is learnt
+        if (was_looked_up_) // else they are their prior still
+            for (Bin& bin : by_match_)
+                bin.decay(kPriorSeen * kPriorMatch, kPriorSeen);
         all_.decay(kPriorSeen * kPriorMean, kPriorSeen);
     }
     // Tokens behind the first that fell were not judged.
@@ -107,10 +108,9 @@ void GainModel::learn_token(const DraftedToken& token, double luck, bool stood) 
         bin.seen += 1;
     };
     count(all_);
-    if (std::isnan(token.entropy_nats))
-        count(by_match_[match_bin(token.match_length)]);
-    else
-        learn_chance(features_of(token, luck), stood);
+    if (!std::isnan(token.entropy_nats)) return learn_chance(features_of(token, luck), stood);
+    was_looked_up_ = true;
+    count(by_match_[match_bin(token.match_length)]);
 }
 
 // A Newton's step on the logistic loss; weights are taken to wander, so that it never ceases to learn.

@@ -116,6 +116,7 @@ class GainModel {
     Features weights_;
     std::array<Features, kFeatures> covariance_{}; // how uncertain the weights are
     std::vector<Bin> by_match_;
+    bool was_looked_up_ = false; // a token, so that the bins are more than their prior
     Bin all_;
     double first_draft_seconds_ = 0; // of a round's first draft pass, and of another
     double next_draft_seconds_ = 0;

@@ -221,12 +221,16 @@ double StopRule::target_seconds(int rows) const {
 bool StopRule::another_pays(const PassCost& cost, double acceptance) const {
     const double needed = rate();
     const double spent = gain_->draft_seconds(passes_), scored = target_seconds(drafted_ + 1);
+    const double each_seconds = gain_->draft_seconds(1 + cost.each) - gain_->draft_seconds(1);
     double tokens = 0, product = all_stand_;
     for (int k = drafted_ + 1; k <= options_.max_tokens; ++k) {
         tokens += product *= acceptance;
-        const double passes = passes_ + std::max(cost.next, (k - drafted_) * cost.each);
+        const double drafting = (k - drafted_) * cost.each, passes = passes_ + std::max(cost.next, drafting);
         const double seconds = gain_->draft_seconds(passes) - spent + target_seconds(k + 1) - scored;
         if (tokens > needed * seconds) return true;
+        // Once a token brings less than its draft pass takes, so does every one behind it.
+        const bool costs_each = drafting >= cost.next && passes >= 1;
+        if (costs_each && product * acceptance < needed * each_seconds) return false;
     }
     return false;
 }
