@@ -2,7 +2,8 @@
 sampled at temperature 1 with gumbel: counts must be equal as integers, milliseconds a token are set side by side.
 
 Records the prompts, replays the settings (`entrodraft simulate`) and runs them (`entrodraft bench compare`), both with the
-recording's costs.
+recording's costs. For the times all settings run on a few prompts at a time, and the counts are multiplied by costs that
+were measured right before and right after: a machine's speed moves by a tenth from one minute to the next.
 """
 import argparse
 import json
@@ -23,6 +24,8 @@ SETTINGS = ("static:1.5", "static:2.25", "static:4",
             "svip:0.3", "svip:0.5", "svip:0.8",
             "adaedl:0.02", "adaedl:0.1", "adaedl:0.2")
 GAIN_CAPS = (2, 4, 15)  # expected-gain has nothing to set but the cap
+BATCHES = [(",".join(SETTINGS), 15)] + [("expected-gain", cap) for cap in GAIN_CAPS]
+SLICE = 4  # prompts that run between two measurements of costs
 
 
 def run(options, *arguments):
@@ -38,14 +41,31 @@ def models(options):
     return ("--target", options.target, "--draft", options.draft, "--threads", options.threads, *dtype)
 
 
-def recorded(options, work, temperature):
-    """The recording, and the costs that it holds as a file of their own."""
-    recording, costs = work / f"t{temperature}.edr", work / f"costs-{temperature}.json"
-    run(options, "record", *models(options), "--input", options.prompts, "--output", recording, "--temperature",
-        temperature, "--max-new-tokens", options.max_new_tokens, "--quiet")
-    plain = json.loads(run(options, "simulate", "--recording", recording, "--rules", "oracle", "--json"))
-    costs.write_text(json.dumps(plain["costs"]))
+def recorded(options, work, temperature, prompts, *limits):
+    """A recording, and the costs of rounds that it holds as a file of their own."""
+    recording, costs = work / "recording.edr", work / "costs.json"
+    recording.unlink(missing_ok=True)
+    run(options, "record", *models(options), "--input", prompts, "--output", recording, "--temperature", temperature,
+        "--max-new-tokens", options.max_new_tokens, "--quiet", *limits)
+    head = json.loads(run(options, "simulate", "--recording", recording, "--rules", "oracle", "--json"))
+    costs.write_text(json.dumps(head["costs"]))
     return recording, costs
+
+
+def costs_now(options, work, temperature, prompts):
+    """What rounds cost at this moment: the machine is now faster, now slower, for seconds or for minutes."""
+    (work / "now").mkdir(exist_ok=True)
+    return json.loads(recorded(options, work / "now", temperature, prompts, "--prompts", 2)[1].read_text())
+
+
+def ms_per_token(setting, costs):
+    """Counts times costs, DESIGN 6.5. Of rules that keep at least one token of each draft."""
+    first = costs.get("t_first_draft_ms", costs["t_draft_ms"])
+    rows = setting["passes_of_rows"]
+    target = sum(n * costs["t_target_ms"][min(r, len(costs["t_target_ms"])) - 1] for r, n in enumerate(rows) if r)
+    drafting = sum(rows[2:])
+    draft = drafting * first + (setting["draft_passes"] - drafting) * costs["t_draft_ms"]
+    return (target + draft + setting["rounds"] * costs.get("t_round_ms", 0)) / setting["new_tokens"]
 
 
 def simulated(options, recording, costs, rules, cap):
@@ -54,38 +74,64 @@ def simulated(options, recording, costs, rules, cap):
     return {setting["setting"]: setting for setting in result["settings"]}
 
 
-def measured(options, work, costs, temperature, rules, cap):
+def measured(options, work, costs, temperature, prompts, rules, cap):
     output = work / "compare.json"
-    run(options, "bench", "compare", *models(options), "--input", options.prompts, "--max-new-tokens",
-        options.max_new_tokens, "--temperatures", temperature, "--acceptances", "gumbel", "--rules", rules,
-        "--max-draft-tokens", cap, "--costs", costs, "--output", output, "--quiet")
+    run(options, "bench", "compare", *models(options), "--input", prompts, "--max-new-tokens", options.max_new_tokens,
+        "--temperatures", temperature, "--acceptances", "gumbel", "--rules", rules, "--max-draft-tokens", cap,
+        "--costs", costs, "--output", output, "--quiet")
     (result,) = json.loads(output.read_text())["temperatures"]
     return {setting["setting"].removeprefix("model, ").removesuffix(", gumbel"): setting
             for setting in result["settings"] if not setting["kind"]}
 
 
-def compare(options, work, temperature):
-    recording, costs = recorded(options, work, temperature)
-    print(f"\ntemperature {temperature}: costs {costs.read_text()}")
-    batches = [(",".join(SETTINGS), 15)] + [("expected-gain", cap) for cap in GAIN_CAPS]
-    different, ratios = 0, []
-    print(f"{'setting':46} cap  passes of the target  of the draft  equal  simulated ms  measured ms  measured/simulated")
-    for rules, cap in batches:
+def check_counts(options, work, recording, costs, temperature):
+    """Every setting replayed and run on all prompts: {(name, cap): its counts}, and those that differ."""
+    counted, different = {}, set()
+    for rules, cap in BATCHES:
         replayed = simulated(options, recording, costs, rules, cap)
-        real = measured(options, work, costs, temperature, rules, cap)
-        for name, setting in real.items():
-            if name == "plain" and cap != 15:
-                continue
-            own = replayed[name]
-            equal = all(own[count] == setting[count] for count in COUNTS)
-            different += not equal
-            ratio = setting["ms_per_token"] / own["ms_per_token"]
-            ratios.append(ratio)
-            print(f"{name:46} {cap:3}  {setting['target_passes']:20}  {setting['draft_passes']:12}  "
-                  f"{'yes' if equal else 'NO':>5}  {own['ms_per_token']:12.4f}  {setting['ms_per_token']:11.4f}  {ratio:18.3f}")
-    print(f"temperature {temperature}: {len(ratios)} settings, {different} with other counts; measured over simulated "
-          f"{min(ratios):.3f} to {max(ratios):.3f}, median {statistics.median(ratios):.3f}")
-    return different
+        for name, setting in measured(options, work, costs, temperature, options.prompts, rules, cap).items():
+            counted.setdefault((name, cap), setting)
+            if any(replayed[name][count] != setting[count] for count in COUNTS):
+                different.add((name, cap))
+    return counted, different
+
+
+def check_times(options, work, costs, temperature):
+    """{(name, cap): [(counts times costs, measured)]}, ms a token, slice by slice of the prompts: costs are measured
+    before and after each slice's runs, on its first two prompts."""
+    lines = pathlib.Path(options.prompts).read_text().splitlines(keepends=True)
+    times, prompts = {}, work / "slice.jsonl"
+    for _ in range(options.repetitions):
+        for at in range(0, len(lines), SLICE):
+            prompts.write_text("".join(lines[at:at + SLICE]))
+            before = costs_now(options, work, temperature, prompts)
+            runs = {}
+            for rules, cap in BATCHES:
+                for name, setting in measured(options, work, costs, temperature, prompts, rules, cap).items():
+                    runs.setdefault((name, cap), setting)
+            after = costs_now(options, work, temperature, prompts)
+            for key, setting in runs.items():
+                foretold = (ms_per_token(setting, before) + ms_per_token(setting, after)) / 2
+                times.setdefault(key, []).append((foretold, setting["ms_per_token"]))
+    return times
+
+
+def compare(options, work, temperature):
+    recording, costs = recorded(options, work, temperature, options.prompts)
+    print(f"\ntemperature {temperature}: costs {costs.read_text()}")
+    counted, different = check_counts(options, work, recording, costs, temperature)
+    times = check_times(options, work, costs, temperature)
+    ratios = []
+    print(f"{'setting':46} cap  passes of the target  of the draft  equal  simulated ms  measured ms  measured/simulated")
+    for (name, cap), setting in counted.items():
+        foretold, took = (statistics.mean(column) for column in zip(*times[name, cap]))
+        ratios.append(took / foretold)
+        print(f"{name:46} {cap:3}  {setting['target_passes']:20}  {setting['draft_passes']:12}  "
+              f"{'NO' if (name, cap) in different else 'yes':>5}  {foretold:12.4f}  {took:11.4f}  {took / foretold:18.3f}")
+    within = sum(abs(ratio - 1) <= 0.05 for ratio in ratios)
+    print(f"temperature {temperature}: {len(ratios)} settings, {len(different)} with other counts; measured over simulated "
+          f"{min(ratios):.3f} to {max(ratios):.3f}, median {statistics.median(ratios):.3f}, {within} within 5 %", flush=True)
+    return len(different)
 
 
 def parser_of(description):
@@ -103,7 +149,9 @@ def parser_of(description):
 
 
 def main():
-    options = parser_of(__doc__.splitlines()[0]).parse_args()
+    parser = parser_of(__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=2)
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         different = sum(compare(options, pathlib.Path(scratch), temperature)
                         for temperature in options.temperatures.split(","))

@@ -5,7 +5,7 @@ import json
 import pathlib
 import tempfile
 
-from simulation import models, parser_of, run
+from simulation import models, ms_per_token, parser_of, run
 
 SWEEP = [*(f"static:{tau}" for tau in (1, 2, 2.25, 3, 4, 5)),
          *(f"moving-average:{factor}:{window}" for factor in (0.4, 0.8, 1.2) for window in (1, 3, 7)),
@@ -14,16 +14,6 @@ SWEEP = [*(f"static:{tau}" for tau in (1, 2, 2.25, 3, 4, 5)),
          "heuristic:2", "heuristic:5", "adaptive:2", "adaptive:3",
          "confidence:0.05", "confidence:0.1", "confidence:0.2", "confidence:0.4",
          "svip:0.5", "svip:0.8", "svip:1", "adaedl:0.02", "adaedl:0.05"]
-
-
-def seconds(setting, costs):
-    """Counts times costs, ms a token: DESIGN 6.5."""
-    first = costs.get("t_first_draft_ms", costs["t_draft_ms"])
-    rows = setting["passes_of_rows"]
-    target = sum(n * costs["t_target_ms"][min(r, len(costs["t_target_ms"])) - 1] for r, n in enumerate(rows) if r)
-    drafting = sum(rows[2:])  # rounds with a draft: none of these rules drafts in vain
-    draft = drafting * first + (setting["draft_passes"] - drafting) * costs["t_draft_ms"]
-    return (target + draft + setting["rounds"] * costs.get("t_round_ms", 0)) / setting["new_tokens"]
 
 
 def rule_text(winner):
@@ -47,7 +37,7 @@ def one(options, work, temperature):
         output, "--quiet")
     (result,) = json.loads(output.read_text())["temperatures"]
     settings = [s for s in result["settings"] if not s["kind"] and s["setting"].startswith("model")]
-    cost = [(seconds(setting, tuned["costs"]), setting["setting"]) for setting in settings]
+    cost = [(ms_per_token(setting, tuned["costs"]), setting["setting"]) for setting in settings]
     sweep, winner = cost[:-1], cost[-1]
     print(f"temperature {temperature}: best of {len(sweep)} settings, all run: {min(sweep)[1]}, {min(sweep)[0]:.4f} ms a token by "
           f"counts times costs")

@@ -1,9 +1,13 @@
 // From the command's name to the command.
 #include "entrodraft/launch/commands.h"
 
+#include "entrodraft/launch/completion.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/option_set.h"
+#include "entrodraft/launch/options.h"
 #include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/preset_options.h"
+#include "entrodraft/launch/replay_options.h"
 #include "entrodraft/launch/results.h"
 
 #include <algorithm>
@@ -30,6 +34,8 @@ const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraf
   bench theory     best draft lengths and factors of the textbook's model, as tables
   bench scaling    measured passes of several rank counts beside a model of them; extrapolation to GPUs
 
+  completion bash  a script for bash that completes commands and options
+
   --help, --version
 
 On several ranks: mpirun -n N entrodraft ...
@@ -40,18 +46,27 @@ using Command = int (*)(dist::Session&, const Arguments&);
 struct CommandName {
     const char* name;
     Command run;
+    const std::vector<OptionGroup>& (*groups)() = nullptr; // nullptr: it has no options of its own
 };
 
 constexpr CommandName kCommands[] = {
-    {"generate", run_generate}, {"record", run_record},     {"simulate", run_simulate},
-    {"tune", run_tune},         {"tokenize", run_tokenize}, {"build-table", run_build_table},
-    {"inspect", run_inspect},   {"doctor", run_doctor},     {"bench", run_bench},
+    {"generate", run_generate, generate_groups},
+    {"record", run_record, record_groups},
+    {"simulate", run_simulate, simulate_groups},
+    {"tune", run_tune, tune_groups},
+    {"tokenize", run_tokenize, tokenize_groups},
+    {"build-table", run_build_table, build_table_groups},
+    {"inspect", run_inspect, inspect_groups},
+    {"doctor", run_doctor, doctor_groups},
+    {"bench", run_bench},
+    {"completion", run_completion},
 };
 
 constexpr CommandName kBenches[] = {
-    {"latency", run_bench_latency}, {"compare", run_bench_compare}, {"alpha", run_bench_alpha},
-    {"preset", run_bench_preset},   {"load", run_bench_load},       {"theory", run_bench_theory},
-    {"scaling", run_bench_scaling},
+    {"latency", run_bench_latency, latency_groups}, {"compare", run_bench_compare, compare_groups},
+    {"alpha", run_bench_alpha, alpha_groups},       {"preset", run_bench_preset, preset_groups},
+    {"load", run_bench_load, load_groups},          {"theory", run_bench_theory, theory_groups},
+    {"scaling", run_bench_scaling, scaling_groups},
 };
 
 // "a, b or c".
@@ -106,6 +121,21 @@ int run_bench(dist::Session& session, const Arguments& arguments) {
     }
     in_agreement(session, session.start_seconds(), [&] { command = find(kBenches, "bench ", arguments); });
     return command(session, {arguments.begin() + 1, arguments.end()});
+}
+
+int run_completion(dist::Session& session, const Arguments& arguments) {
+    in_agreement(session, session.start_seconds(), [&] {
+        if (arguments != Arguments{"bash"})
+            throw BadOption("completion of which shell? There is 'entrodraft completion bash': load it with "
+                            "eval \"$(entrodraft completion bash)\"");
+    });
+    std::vector<CompletedCommand> commands;
+    for (const CommandName& command : kCommands)
+        if (command.groups) commands.push_back({command.name, &command.groups()});
+    for (const CommandName& bench : kBenches)
+        commands.push_back({std::string("bench ") + bench.name, &bench.groups()});
+    print(session, bash_completion(commands));
+    return kAllServed;
 }
 
 std::string version_text() {

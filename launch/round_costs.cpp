@@ -32,12 +32,34 @@ struct Overhead {
     std::int64_t rounds = 0;
 };
 
+double sum_of(const std::vector<double>& seconds) {
+    return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
 // Without what the machine did meanwhile: a round that took three times the median was interrupted.
-double steady_mean(std::vector<double> seconds) {
-    if (seconds.empty()) return std::numeric_limits<double>::quiet_NaN();
+std::vector<double> steady(std::vector<double> seconds) {
+    if (seconds.empty()) return seconds;
     const double most = 3 * quantiles_of(seconds).median;
     std::erase_if(seconds, [&](double value) { return value > most; });
-    return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+    return seconds;
+}
+
+double steady_mean(const std::vector<double>& seconds) {
+    const std::vector<double> kept = steady(seconds);
+    if (kept.empty()) return std::numeric_limits<double>::quiet_NaN();
+    return sum_of(kept) / static_cast<double>(kept.size());
+}
+
+// Interruptions are rare, long, and come whatever the round is doing: in one length's mean they would be noise, so
+// what they take is shared out. All seconds over those of steady rounds.
+double interruption_factor(const std::vector<Timed>& by_length) {
+    double all = 0, kept = 0;
+    for (const Timed& timed : by_length)
+        for (const std::vector<double>* seconds : {&timed.draft, &timed.target}) {
+            all += sum_of(*seconds);
+            kept += sum_of(steady(*seconds));
+        }
+    return kept > 0 ? all / kept : 1;
 }
 
 // An engine whose drafts are all as long as budgets allow. Nothing drafted: plain decoding.
@@ -110,6 +132,11 @@ spec::Costs costs_of(const std::vector<Timed>& by_length, const Overhead& overhe
         costs.t_target.push_back(std::max(steady_mean(timed.target) - in_round, 1e-9));
     if (!(costs.t_target.front() > 0)) throw std::runtime_error("no round without a draft could be timed");
     fit_draft(by_length, costs);
+    const double factor = interruption_factor(by_length);
+    costs.t_draft *= factor;
+    *costs.t_first_draft *= factor;
+    for (double& seconds : costs.t_target)
+        seconds *= factor;
     return costs;
 }
 

@@ -1,0 +1,24 @@
+// config.json, and behind a line "----" generation_config.json.
+#include "fuzz_input.h"
+
+#include "entrodraft/model/bad_file.h"
+#include "entrodraft/model/config.h"
+
+using namespace entrodraft;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    std::string_view rest = fuzz::text_of(data, size);
+    fuzz::directory().write("config.json", fuzz::next_part(rest));
+    if (rest.empty())
+        std::filesystem::remove(fuzz::directory().path() / "generation_config.json");
+    else
+        fuzz::directory().write("generation_config.json", rest);
+    try {
+        const model::ModelConfig config = model::read_config(fuzz::directory().path());
+        fuzz::require(model::parameter_count(config) >= 0);
+        for (int layer = 0; layer < std::min(config.layers, 4); ++layer)
+            fuzz::use(config.window(layer));
+    } catch (const model::BadFile&) {
+    }
+    return 0;
+}

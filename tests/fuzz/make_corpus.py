@@ -1,0 +1,170 @@
+"""Writes the corpora that fuzzing starts from, out of the tests' own files: a few small inputs a target.
+
+    tests/fuzz/make_corpus.py --binary build/entrodraft
+"""
+import argparse
+import json
+import pathlib
+import pickle
+import random
+import struct
+import subprocess
+import tempfile
+import zlib
+
+HERE = pathlib.Path(__file__).resolve().parent
+TESTS = HERE.parent
+BORDER = b"\n----\n"
+TEXTS = ["Hello, world! 12345", "naïve café – 北京 🚀\n\n  spaced\tout ", "<s>[INST] don't </s>", "\u0301e\u0000\u200d"]
+
+
+def write(target, name, data):
+    folder = HERE / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def safetensors(header, data):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def shortened_vocabulary(path, most=300):
+    """A tokenizer.json small enough to mutate: the first tokens, and the merges that make them."""
+    tokenizer = json.loads(path.read_text())
+    model = tokenizer["model"]
+    if isinstance(model.get("vocab"), dict):
+        model["vocab"] = {token: i for token, i in model["vocab"].items() if i < most}
+        known = model["vocab"]
+        pairs = [merge if isinstance(merge, list) else merge.split(" ") for merge in model.get("merges", [])]
+        model["merges"] = [f"{a} {b}" for a, b in pairs if a in known and b in known and a + b in known]
+    else:
+        model["vocab"] = model["vocab"][:most]
+    tokenizer["added_tokens"] = tokenizer.get("added_tokens", [])[:4]
+    return json.dumps(tokenizer, ensure_ascii=False).encode()
+
+
+def packed(blocks):
+    """A recording's blocks, unpacked: what recording_fuzz.cpp packs again."""
+    parts, at = [], 0
+    while at < len(blocks):
+        _, length, _ = struct.unpack_from("<4sII", blocks, at)
+        unpacked = zlib.decompress(blocks[at + 12:at + 12 + length])
+        (json_bytes,) = struct.unpack_from("<I", unpacked)
+        head, columns = unpacked[4:4 + json_bytes], unpacked[4 + json_bytes:]
+        parts.append(head + (b"\n" + columns if columns else b""))
+        at += 12 + length
+    return BORDER.join(parts)
+
+
+def recordings(binary):
+    demo = TESTS.parent / "model/demo"
+    with tempfile.TemporaryDirectory() as scratch:
+        file = pathlib.Path(scratch) / "r.edr"
+        prompts = pathlib.Path(scratch) / "p.jsonl"
+        prompts.write_text('{"prompt_token_ids": [5, 6, 7]}\n{"id": "b", "prompt_token_ids": [9, 8]}\n')
+        costs = pathlib.Path(scratch) / "c.json"
+        costs.write_text('{"schema_version": 1, "t_draft_ms": 0.1, "t_target_ms": [1, 1.1, 1.2]}')
+        for temperature in "0", "1":
+            file.unlink(missing_ok=True)
+            subprocess.run([binary, "record", "--target", demo / "target", "--draft", demo / "draft", "--input", prompts,
+                            "--output", file, "--max-new-tokens", "12", "--max-draft-tokens", "3", "--temperature",
+                            temperature, "--costs", costs, "--quiet"], check=True)
+            whole = file.read_bytes()
+            write("recording", f"file-{temperature}", whole)
+            write("recording", f"blocks-{temperature}", packed(whole))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--binary", required=True)
+    options = parser.parse_args()
+    random.seed(1)
+
+    write("safetensors", "two", safetensors({"__metadata__": {"format": "pt"},
+                                             "a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},
+                                             "b": {"dtype": "BF16", "shape": [3], "data_offsets": [16, 22]}}, bytes(22)))
+    write("safetensors", "empty", safetensors({"a": {"dtype": "I64", "shape": [0, 4], "data_offsets": [0, 0]}}, b""))
+    write("safetensors", "none", safetensors({}, b""))
+
+    shard = "model-00001-of-00001.safetensors"
+    write("index", "good", json.dumps({"metadata": {"total_size": 8}, "weight_map": {"w": shard}}).encode())
+    write("index", "outside", json.dumps({"weight_map": {"w": "../w.safetensors"}}).encode())
+    write("index", "missing", json.dumps({"weight_map": {"w": shard, "v": shard}}).encode())
+
+    for family in sorted((TESTS / "model/families").iterdir()):
+        config = json.loads((family / "config.json").read_text())
+        data = json.dumps(config).encode()
+        generation = family / "generation_config.json"
+        write("config", family.name, data + (BORDER + generation.read_bytes() if generation.exists() else b""))
+
+    tokenizers = TESTS / "model/tokenizers"
+    for number, name in enumerate(["falcon", "falcon3", "gemma", "gpt2", "llama2", "llama3", "neox", "opt", "qwen2",
+                                   "t5-new"]):
+        file = tokenizers / name / "tokenizer.json"
+        if file.exists():
+            text = TEXTS[number % len(TEXTS)].encode()
+            write("tokenizer_file", name, shortened_vocabulary(file) + BORDER + text)
+        for i, text in enumerate(TEXTS[:2]):
+            write("tokenizer_text", f"{name}-{i}", bytes([number]) + text.encode())
+        write("tokenizer_text", f"{name}-ids", bytes([0x80 | number]) + random.randbytes(24))
+
+    alphabet = {letter: i for i, letter in enumerate("abcdelowĠ")}
+    vocabulary = {**alphabet, "lo": 9, "low": 10, "Ġlow": 11, "<|endoftext|>": 12}
+    merges = "#version: 0.2\nl o\nlo w\nĠ low\n"
+    settings = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>",
+                "unk_token": "<|endoftext|>", "add_bos_token": True}
+    write("vocabulary", "gpt2", BORDER.join([json.dumps(vocabulary).encode(), merges.encode(),
+                                             json.dumps(settings).encode(), b"low cow bowl"]))
+    write("vocabulary", "plain", BORDER.join([json.dumps(vocabulary).encode(), merges.encode(), b"{}", b"a low"]))
+
+    for file in sorted((TESTS / "model/golden/torch_files").rglob("*.bin")):
+        if file.stat().st_size < 4000:
+            write("torch_file", file.parent.name + "-" + file.stem, file.read_bytes())
+    # Protocol 2 by hand: the state dict {"w": a storage's view}.
+    tensor = (b"ctorch._utils\n_rebuild_tensor_v2\n(((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X"
+              b"\x03\x00\x00\x00cpuK\x04tQK\x00K\x02K\x02\x86K\x02K\x01\x86\x89ccollections\nOrderedDict\n)Rt")
+    write("pickle", "tensor", b"\x80\x02}X\x01\x00\x00\x00w" + tensor + b"Rs.")
+    write("pickle", "dict", pickle.dumps({}, protocol=2))
+    write("pickle", "nested", pickle.dumps({"a": [1, (2, "x")], "b": None}, protocol=2))
+
+    forms = json.loads((TESTS / "model/chat_templates.json").read_text())
+    texts = forms.values() if isinstance(forms, dict) else forms
+    for number, form in enumerate(list(texts)[:12]):
+        template = form.get("template") if isinstance(form, dict) else form
+        if isinstance(template, str):
+            data = json.dumps({"chat_template": template, "bos_token": "<s>", "eos_token": "</s>"}).encode()
+            write("chat_template", f"form-{number}", data + BORDER + b"Hello")
+
+    write("requests", "prompts", b'{"prompt": "Hi"}\n{"id": 7, "prompt_token_ids": [1, 2], "max_new_tokens": 4}\n\n'
+          b'{"id": "c", "messages": [{"role": "user", "content": "x"}], "temperature": 0.5, "seed": 9}\n')
+    write("requests", "options", b'{"prompt": "a", "top_k": 5, "top_p": 0.9, "min_p": 0.1, "stop": ["x"], "logit_bias": '
+          b'{"5": -1.5}, "banned_tokens": [3], "repetition_penalty": 1.2, "no_repeat_ngram_size": 3}\n')
+    write("requests", "bad", b'{"prompt": 1}\n[]\n{"prompt": "a", "prompt": "b"}\n{"id": 1e400, "prompt": "\\ud800"}')
+    write("options", "all", b'target = t\ndraft = d\nprompt = "x"\nstop-rule = cumulative\nentropy-threshold = 3\n'
+          b'# remark\nquiet = true\ntemperature = 0.7\ntop-p = 0.9\nacceptance = gumbel\n')
+    write("options", "levels", b'target = t\ndraft = a\ndraft = b\nstop-rule = static\nstop-rule = constant\n'
+          b'num-draft-tokens = 3\ninput = in.jsonl\noutput = "o \\u0041.jsonl"\nlogit-bias = 5:-1\n')
+
+    write("packet", "empty", b"")
+    header = struct.pack("<IHBBIIQQQ", 0x44524445, 1, 3, 0, 0, 0, 4, 7, 0)
+    write("packet", "round", header + bytes([2, 1, 2, 1]) + struct.pack("<i", 9) + struct.pack("<5i", 1, 2, 0, 0, 0) +
+          bytes([0xff, 0, 0, 0, 0, 0, 0, 0]))
+    write("packet", "admit", struct.pack("<IHBBIIQQQ", 0x44524445, 1, 1, 2, 512, 0, 0, 0, 0))
+
+    write("costs", "good", b'{"schema_version": 1, "t_draft_ms": 0.1, "t_first_draft_ms": 0.2, "t_target_ms": [1, 1.5], '
+          b'"t_round_ms": 0.01}')
+    write("costs", "least", b'{"t_draft_ms": 0, "t_target_ms": [1]}')
+
+    with tempfile.TemporaryDirectory() as scratch:
+        text, table = pathlib.Path(scratch) / "t.txt", pathlib.Path(scratch) / "t.tab"
+        text.write_text("a b a b a")
+        subprocess.run([options.binary, "build-table", "--model", TESTS.parent / "model/demo/draft", "--input", text,
+                        "--output", table, "--quiet"], check=True)
+        if table.stat().st_size < 40000:
+            write("token_table", "small", table.read_bytes())
+    recordings(options.binary)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+// A --config file of generate, down to checked options.
+#include "fuzz_input.h"
+
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options.h"
+
+using namespace entrodraft;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const auto path = fuzz::directory().write("options.conf", fuzz::text_of(data, size));
+    try {
+        const launch::ParsedOptions given = launch::parse_config(launch::generate_groups(), path.string());
+        fuzz::use(given.canonical_text());
+        const launch::GenerateOptions options = launch::generate_options(given);
+        fuzz::require(options.batch_size >= 1 && options.replicas >= 1 && !options.models.target.empty());
+    } catch (const launch::BadOption&) {
+    }
+    return 0;
+}

@@ -1,0 +1,40 @@
+// A file of input lines. Every good one must be a request that an engine can take.
+#include "fuzz_input.h"
+
+#include "entrodraft/launch/requests.h"
+
+#include <variant>
+
+using namespace entrodraft;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    constexpr int kVocabulary = 1000, kPositions = 256;
+    launch::PromptLimits limits;
+    limits.vocab_size = kVocabulary;
+    limits.max_positions = kPositions;
+    limits.encode = [](std::string_view text) {
+        std::vector<spec::TokenId> ids;
+        for (const char c : text)
+            ids.push_back(static_cast<unsigned char>(c));
+        return ids;
+    };
+    limits.encode_chat = [&](const std::vector<model::ChatMessage>& messages) {
+        std::string text;
+        for (const model::ChatMessage& message : messages)
+            text += message.content;
+        return limits.encode(text);
+    };
+    const auto path = fuzz::directory().write("input.jsonl", fuzz::text_of(data, size));
+    launch::RequestReader reader(path.string(), {}, limits);
+    while (const auto item = reader.next()) {
+        if (const auto* bad = std::get_if<launch::BadLine>(&*item)) {
+            fuzz::require(!bad->error.empty());
+            continue;
+        }
+        const auto& request = std::get<spec::Request>(*item);
+        fuzz::require(!request.prompt.empty() && request.prompt.size() < kPositions && request.max_new_tokens >= 1);
+        for (const spec::TokenId token : request.prompt)
+            fuzz::require(token >= 0 && token < kVocabulary);
+    }
+    return 0;
+}
