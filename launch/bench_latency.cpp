@@ -194,14 +194,27 @@ spec::Costs Latency::costs() const {
     return costs;
 }
 
+namespace {
+
+int common_positions(const ModelPair& models) {
+    int positions = models.target_config.max_positions;
+    for (const model::Decoder& draft : models.drafts)
+        positions = std::min(positions, draft.config().max_positions);
+    return positions;
+}
+
+} // namespace
+
+int fitting_context(const ModelPair& models, int rows) {
+    return std::clamp(common_positions(models) - rows, 1, LatencyPlan{}.context);
+}
+
 Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan) {
     in_agreement(session, plan.timeout_seconds, [&] {
         if (plan.rows > model::Decoder::kMostRows)
             throw BadOption("--rows " + std::to_string(plan.rows) + ": a pass has at most " +
                             std::to_string(model::Decoder::kMostRows) + " rows");
-        int positions = models.target_config.max_positions;
-        for (const model::Decoder& draft : models.drafts)
-            positions = std::min(positions, draft.config().max_positions);
+        const int positions = common_positions(models);
         if (plan.context > positions - plan.rows)
             throw BadOption("--context " + std::to_string(plan.context) + ": the models have " +
                             std::to_string(positions) + " positions, so at most " +

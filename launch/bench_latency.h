@@ -41,4 +41,7 @@ std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, 
 // Passes of 1 to rows rows, interleaved, all with `context` tokens in the cache. Collective over the world.
 Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan);
 
+// LatencyPlan's context, or what positions the models leave beside rows, where that is less. Local.
+int fitting_context(const ModelPair& models, int rows);
+
 } // namespace entrodraft::launch

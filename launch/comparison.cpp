@@ -106,6 +106,21 @@ std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) cons
     return levels;
 }
 
+void Comparison::require_plain_texts() const {
+    for (const Temperature& result : results)
+        for (const Outcome& outcome : result.outcomes) {
+            const spec::Acceptance acceptance = outcome.setting->acceptance;
+            const bool is_greedy = result.temperature == 0 && acceptance != spec::Acceptance::typical;
+            if (!is_greedy && acceptance != spec::Acceptance::gumbel) continue;
+            const auto plain = std::find_if(result.outcomes.begin(), result.outcomes.end(), [&](const Outcome& each) {
+                return !each.setting->drafts() && (is_greedy || each.setting->acceptance == acceptance);
+            });
+            if (plain == result.outcomes.end() || outcome.texts != plain->texts)
+                throw std::runtime_error(outcome.setting->name() +
+                                         ": texts differ from plain decoding; no figure is shown");
+        }
+}
+
 void Comparison::read_prompts() {
     RequestDefaults defaults;
     defaults.max_new_tokens = options_.max_new_tokens;

@@ -60,6 +60,10 @@ class Comparison {
     void take_prompts(std::vector<spec::Request> given); // in place of read_prompts(); they count on the coordinator
     void run();
 
+    // Greedy texts, and those sampled with gumbel, are plain decoding's: throws std::runtime_error where they are not.
+    // Local, on the coordinator.
+    void require_plain_texts() const;
+
     // Costs of the levels of one drafter; those without a model have none. Local.
     std::vector<spec::Costs> costs_of(const DrafterChoice& drafter) const;
 

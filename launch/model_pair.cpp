@@ -88,6 +88,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     OpenedPair opened;
     in_agreement(session, timeout, [&] {
         pair->layout = layout_of(session, placement);
+        if (placement.draft == dist::DraftPlacement::sharded && options.drafts.size() > 1)
+            throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it takes no second one");
         pair->batch_size = placement.batch_size;
         opened = open_pair(options.target, options.drafts);
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);

@@ -116,15 +116,6 @@ std::vector<double> leniences_of(const Preset& preset) {
     return all;
 }
 
-// Greedy text is plain decoding's, or no figure is shown.
-void require_plain_texts(const Comparison& comparison) {
-    for (const Temperature& result : comparison.results)
-        for (const Outcome& outcome : result.outcomes)
-            if (result.temperature == 0 && outcome.texts != result.outcomes.front().texts)
-                throw std::runtime_error(outcome.setting->name() +
-                                         ": texts differ from plain decoding; no figure is shown");
-}
-
 OurFigures figures_of(const Comparison& comparison, const Temperature& result, const Outcome& outcome,
                       const PresetCase& one, double lenience) {
     const spec::Stats& stats = outcome.stats;
@@ -204,6 +195,7 @@ PresetReport run_rules(dist::Session& session, ModelPair& models, const Drafters
     latency_plan.timeout_seconds = timeout;
     latency_plan.repetitions = kLatencyRepetitions;
     latency_plan.rows = std::min(preset.setting.max_draft_tokens, kOracleTokens) + 1;
+    latency_plan.context = fitting_context(models, latency_plan.rows);
     const Latency latency = measure_latency(session, models, latency_plan);
     std::vector<spec::Costs> costs;
     in_agreement(session, timeout, [&] { costs = level_costs(latency, models, latency_plan); });
@@ -219,7 +211,7 @@ PresetReport run_rules(dist::Session& session, ModelPair& models, const Drafters
         comparison.run();
         in_agreement(session, timeout, [&] {
             if (!models.layout.is_coordinator()) return;
-            if (lenience == 1) require_plain_texts(comparison);
+            if (lenience == 1) comparison.require_plain_texts();
             for (ComparedCase& one : cases)
                 add_rows(preset, comparison, lenience, one);
         });

@@ -15,6 +15,8 @@
 #include "entrodraft/launch/signals.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <stdexcept>
 
@@ -28,8 +30,8 @@ const char* const kUsage = "Usage: entrodraft record --target DIR --draft DIR --
                            "same whatever is drafted.\n"
                            "Exit codes as of generate: 75 stopped by a signal, run again with --resume.\n";
 
-// What a prompt is on every rank: none (the input has ended), or one to be recorded.
-enum Step : std::int64_t { over, one };
+// What comes next, on every rank: nothing (the input has ended), a prompt, the end by a signal; or nobody knows yet.
+enum Step : std::int64_t { over, one, stopped, waiting };
 
 // The coordinator's side: prompts in, blocks out.
 class RecordingDesk {
@@ -42,19 +44,28 @@ class RecordingDesk {
             throw BadOption("--input and --output are the same file: " + options.output);
         has_head_ = !file_.is_new();
         skip_recorded();
+        // Other ranks wait meanwhile: a part of what they wait at most.
+        const double patience = std::min(1.0, options.models.collective_timeout_seconds / 4);
+        reader_.lines().set_patience(std::chrono::milliseconds(std::lround(patience * 1e3)));
     }
 
-    // The next request that can be served; lines that cannot are written on the way.
-    std::optional<spec::Request> next() {
+    // Goes on to the next request that can be served; lines that cannot are written on the way.
+    Step fetch() {
+        request_.reset();
         while (!is_full()) {
+            if (stop_signal() != 0) return stopped;
             std::optional<InputItem> item = reader_.next();
-            if (!item) return std::nullopt;
-            if (auto* request = std::get_if<spec::Request>(&*item)) return std::move(*request);
+            if (!item) return reader_.lines().interrupted() ? stopped : reader_.lines().waiting() ? waiting : over;
+            if (auto* request = std::get_if<spec::Request>(&*item)) {
+                request_ = std::move(*request);
+                return one;
+            }
             const BadLine& bad = std::get<BadLine>(*item);
             write(spec::RecordedError{bad.id, bad.error});
         }
-        return std::nullopt;
+        return over;
     }
+    const std::optional<spec::Request>& request() const { return request_; } // of the last fetch()
 
     // Errors of lines before the first text wait for it.
     void write_head(const spec::RecordingHead& head) {
@@ -70,11 +81,7 @@ class RecordingDesk {
             file_.write(line);
         else
             waiting_.push_back(line);
-        ++lines_;
-        if (const auto* text = std::get_if<spec::TextRecord>(&line))
-            new_tokens_ += text->new_tokens;
-        else
-            ++errors_;
+        count(line);
         progress_.update(reader_.fraction(), lines_, new_tokens_);
     }
     void summarise(double seconds, bool interrupted) {
@@ -96,13 +103,23 @@ class RecordingDesk {
         for (const spec::RecordedLine& line : file_.existing().lines) {
             const std::optional<InputItem> item = reader_.next();
             const std::string id = std::visit([](const auto& each) { return each.id; }, line);
-            if (!item || id_of(*item) != id)
+            const auto* request = item ? std::get_if<spec::Request>(&*item) : nullptr;
+            const auto* text = std::get_if<spec::TextRecord>(&line);
+            const bool is_same = item && id_of(*item) == id && (!text || (request && request->prompt == text->prompt));
+            if (!is_same)
                 throw std::runtime_error(options_.output + ": its text number " + std::to_string(lines_) + ", of id " +
                                          id + ", is not that of " + options_.input +
                                          "; resume with the input of that run");
-            ++lines_;
-            errors_ += std::holds_alternative<spec::RecordedError>(line) ? 1 : 0;
+            count(line);
         }
+    }
+
+    void count(const spec::RecordedLine& line) {
+        ++lines_;
+        if (const auto* text = std::get_if<spec::TextRecord>(&line))
+            new_tokens_ += text->new_tokens;
+        else
+            ++errors_;
     }
 
     const RecordOptions& options_;
@@ -112,17 +129,40 @@ class RecordingDesk {
     std::int64_t lines_ = 0, errors_ = 0, new_tokens_ = 0;
     bool has_head_ = false;
     std::vector<spec::RecordedLine> waiting_; // for the head
+    std::optional<spec::Request> request_;
 };
 
-// A recording goes on only with the models and the sampling that it began with.
+// The next prompt, known to all ranks. A pipe may be silent for longer than ranks wait for each other. Collective.
+Step next_step(dist::Session& session, double timeout, RecordingDesk* desk) {
+    for (;;) {
+        std::int64_t step = over;
+        in_agreement(session, timeout, [&] {
+            if (desk) step = desk->fetch();
+        });
+        step = from_writer(session, timeout, step);
+        if (step != waiting) return static_cast<Step>(step);
+        session.watch().enter(dist::kNoRound, "input");
+    }
+}
+
+// A recording goes on only as it began.
 void require_same_head(const spec::RecordingHead& begun, const spec::RecordingHead& own, const std::string& file) {
-    spec::RecordingHead same = own;
-    same.costs = begun.costs;
-    same.environment = begun.environment;
-    same.collectives = begun.collectives;
-    same.input = begun.input;
-    if (spec::pack(same) != spec::pack(begun))
-        throw std::runtime_error(file + " was begun with other models, drafts or sampling; resume with those");
+    if (const std::string field = spec::first_difference(begun, own); !field.empty())
+        throw std::runtime_error(file + " was begun with other options (its field " + field +
+                                 " differs); resume with those of that run");
+}
+
+// A prompt whose text costs are taken from, again and again: what is said does not matter, but there must be room for
+// drafts.
+spec::Request prompt_for_costs(spec::Request prompt, int positions, int max_draft_tokens) {
+    const int least = std::min(max_draft_tokens + 2, positions - 1); // new tokens, so that the longest draft comes up
+    const auto room = static_cast<std::size_t>(positions - least);
+    if (prompt.prompt.size() > room)
+        prompt.prompt.erase(prompt.prompt.begin(), prompt.prompt.end() - static_cast<std::ptrdiff_t>(room));
+    prompt.max_new_tokens = std::max(prompt.max_new_tokens, least);
+    prompt.ignore_eos = true;
+    prompt.stop_strings.clear();
+    return prompt;
 }
 
 // Costs of each draft with the target, and what the collectives take. On the coordinator.
@@ -138,6 +178,7 @@ Measured measure(dist::Session& session, ModelPair& models, const Drafters& draf
     LatencyPlan latency_plan;
     latency_plan.repetitions = 20;
     latency_plan.rows = options.max_draft_tokens + 1;
+    latency_plan.context = fitting_context(models, latency_plan.rows);
     latency_plan.timeout_seconds = timeout;
     const Latency latency = measure_latency(session, models, latency_plan);
     Json collectives = Json::array();
@@ -155,13 +196,9 @@ Measured measure(dist::Session& session, ModelPair& models, const Drafters& draf
     plan.max_draft_tokens = options.max_draft_tokens;
     plan.timeout_seconds = timeout;
     std::vector<spec::Request> prompts;
-    if (first) { // the same prompt again and again: its text is not what is looked at
-        prompts.assign(static_cast<std::size_t>(plan.most_prompts), *first);
-        for (spec::Request& prompt : prompts) {
-            prompt.ignore_eos = true;
-            prompt.stop_strings.clear();
-        }
-    }
+    if (first)
+        prompts.assign(static_cast<std::size_t>(plan.most_prompts),
+                       prompt_for_costs(*first, models.target_config.max_positions, plan.max_draft_tokens));
     measured.costs = measure_round_costs(session, models, drafters, prompts, plan);
     return measured;
 }
@@ -180,27 +217,23 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     const double start = models->clock.now_seconds();
 
     std::optional<RecordingDesk> desk;
-    std::optional<spec::Request> request;
-    in_agreement(session, timeout, [&] {
-        if (!coordinates) return;
-        desk.emplace(*options, *models);
-    });
     spec::RecordingHead head;
     in_agreement(session, timeout, [&] {
         if (!coordinates) return;
-        head = recording_head(*models, options->models, options->input, options->requests.sampling,
-                              options->max_draft_tokens);
+        desk.emplace(*options, *models);
+        head = recording_head(*models, options->models, options->input, options->requests, options->max_draft_tokens);
         head.environment = environment.dump();
-        if (!desk->file().is_new()) {
-            require_same_head(desk->file().existing().head, head, options->output);
-            head = desk->file().existing().head;
-        }
-        request = desk->next();
-        if (head.costs.empty() && !request)
-            throw std::runtime_error(options->input + ": holds no prompt that can be decoded");
+        if (desk->file().is_new()) return;
+        require_same_head(desk->file().existing().head, head, options->output);
+        head = desk->file().existing().head;
     });
-    if (from_writer(session, timeout, coordinates && head.costs.empty() && request ? 1 : 0) == 1) {
-        const Measured measured = measure(session, *models, drafters, *options, request);
+    Step step = next_step(session, timeout, desk ? &*desk : nullptr);
+    const bool is_new = from_writer(session, timeout, coordinates && head.costs.empty() ? 1 : 0) == 1;
+    in_agreement(session, timeout, [&] {
+        if (is_new && step == over) throw std::runtime_error(options->input + ": holds no prompt that can be decoded");
+    });
+    if (is_new && step == one) {
+        const Measured measured = measure(session, *models, drafters, *options, desk ? desk->request() : std::nullopt);
         in_agreement(session, timeout, [&] {
             if (!coordinates) return;
             head.costs = measured.costs;
@@ -213,17 +246,15 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     if (coordinates && !head.costs.empty()) plan.costs = head.costs.front();
     plan.timeout_seconds = timeout;
     RecordingRun run(session, *models, drafters, plan);
-    bool interrupted = false;
     {
         const dist::Session::BoundedSteps bounded(session, timeout);
-        while (!interrupted && from_writer(session, timeout, request ? one : over) == one) {
-            const auto line = run.record(request ? &*request : nullptr, stop_signal());
-            interrupted = !line;
-            if (!coordinates || interrupted) continue;
-            desk->write(*line);
-            request = desk->next();
+        while (step == one) {
+            const auto line = run.record(desk ? &*desk->request() : nullptr, stop_signal());
+            if (desk && line) desk->write(*line);
+            step = line ? next_step(session, timeout, desk ? &*desk : nullptr) : stopped;
         }
     }
+    const bool interrupted = step == stopped;
     disarm_abandonment();
     if (desk) desk->summarise(models->clock.now_seconds() - start, interrupted);
     if (interrupted) return kStopped;

@@ -2,6 +2,7 @@
 #include "entrodraft/launch/recording_run.h"
 
 #include "entrodraft/launch/decode_one.h"
+#include "entrodraft/launch/json_line.h"
 #include "entrodraft/launch/phase.h"
 
 #include <algorithm>
@@ -84,15 +85,40 @@ std::vector<std::string> RecordingRun::pieces_of(const std::vector<spec::TokenId
     return pieces;
 }
 
+namespace {
+
+// What changes the text of a prompt, or where it ends, beside its sampling.
+Json json_of(const RequestDefaults& requests, const ChatTemplateOptions& chat) {
+    const spec::LogitProcessing& processing = requests.processing;
+    Json json = {{"repetition_penalty", processing.repetition_penalty},
+                 {"presence_penalty", processing.presence_penalty},
+                 {"frequency_penalty", processing.frequency_penalty},
+                 {"no_repeat_ngram_size", processing.no_repeat_ngram_size},
+                 {"min_new_tokens", processing.min_new_tokens},
+                 {"banned_tokens", processing.banned_tokens},
+                 {"stop", requests.stop_strings},
+                 {"chat", requests.chat}};
+    json["logit_bias"] = Json::object();
+    for (const auto& [token, bias] : processing.logit_bias)
+        json["logit_bias"][std::to_string(token)] = bias;
+    if (requests.system) json["system"] = *requests.system;
+    if (!chat.name.empty()) json["chat_template"] = chat.name;
+    if (!chat.date.empty()) json["chat_date"] = chat.date;
+    return json;
+}
+
+} // namespace
+
 spec::RecordingHead recording_head(const ModelPair& models, const ModelOptions& options, const std::string& input,
-                                   const spec::SamplingOptions& sampling, int max_draft_tokens) {
+                                   const RequestDefaults& requests, int max_draft_tokens) {
     spec::RecordingHead head;
     head.target = {options.target, model::to_string(models.target_type), models.target_config.max_positions};
     for (std::size_t draft = 0; draft < models.drafts.size(); ++draft)
         head.drafts.push_back({options.drafts.at(draft), model::to_string(models.draft_type),
                                models.drafts[draft].config().max_positions});
-    head.noisy = !sampling.greedy();
-    head.sampling = sampling;
+    head.noisy = !requests.sampling.greedy();
+    head.sampling = requests.sampling;
+    head.requests = json_of(requests, options.chat_template).dump();
     head.max_draft_tokens = max_draft_tokens;
     head.vocab_size = models.vocab_size;
     head.max_positions = models.target_config.max_positions;

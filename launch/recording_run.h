@@ -48,6 +48,6 @@ class RecordingRun {
 
 // What all texts of a recording have in common. `environment` and `collectives` are JSON. Local, on the coordinator.
 spec::RecordingHead recording_head(const ModelPair& models, const ModelOptions& options, const std::string& input,
-                                   const spec::SamplingOptions& sampling, int max_draft_tokens);
+                                   const RequestDefaults& requests, int max_draft_tokens);
 
 } // namespace entrodraft::launch

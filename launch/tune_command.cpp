@@ -14,7 +14,9 @@
 #include "entrodraft/launch/tuning.h"
 
 #include <algorithm>
-#include <fstream>
+#include <climits>
+#include <filesystem>
+#include <set>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -34,6 +36,11 @@ struct Prompts {
 
 Prompts read_prompts(const TuneOptions& options, const PromptLimits& limits) {
     std::vector<spec::Request> all = read_all_prompts({options.input, options.requests, options.most_prompts}, limits);
+    for (spec::Request& prompt : all)
+        if (prompt.sampling.temperature != options.requests.sampling.temperature)
+            throw std::runtime_error(
+                options.input + ": the line of id " + prompt.id +
+                " has a temperature of its own; tune one temperature at a time, with --temperature");
     if (!options.recording.empty()) return {{}, std::move(all)};
     if (all.size() == 1)
         throw std::runtime_error(options.input +
@@ -53,9 +60,11 @@ class Tuning {
           drafters_(session, *models_, {}, timeout_) {
         in_agreement(session, timeout_, [&] {
             if (!coordinates()) return;
-            require_replaceable(options.output);
+            check_outputs();
             prompts_ = read_prompts(options, models_->prompt_limits());
-            if (!options.recording.empty()) recording_ = spec::read_recording(options.recording);
+            if (options.recording.empty()) return;
+            recording_ = spec::read_recording(options.recording);
+            check_recording();
         });
     }
 
@@ -90,12 +99,12 @@ class Tuning {
             progress.update(static_cast<double>(i + 1) / static_cast<double>(n_prompts), i + 1, new_tokens);
         }
         if (coordinates())
-            recording_.head = recording_head(*models_, options_.models, options_.input, options_.requests.sampling,
-                                             options_.max_draft_tokens);
+            recording_.head =
+                recording_head(*models_, options_.models, options_.input, options_.requests, options_.max_draft_tokens);
     }
 
     void simulate() {
-        in_agreement(session_, timeout_, [&] {
+        in_agreement(session_, 24 * 3600.0, [&] { // the other ranks have nothing to do
             if (!coordinates()) return;
             const std::vector<const spec::TextRecord*> texts = recording_.texts();
             if (texts.empty()) throw std::runtime_error("no text could be recorded to choose settings on");
@@ -118,7 +127,7 @@ class Tuning {
         CompareOptions compare;
         compare.models = options_.models;
         compare.temperatures = {options_.requests.sampling.temperature};
-        compare.max_new_tokens = options_.requests.max_new_tokens;
+        compare.max_new_tokens = INT_MAX; // each prompt's own
         compare.drafters = {{{DrafterKind::model}, {0}, {}}};
         for (const spec::StopRuleOptions& rule : settings_)
             compare.rules.push_back({rule});
@@ -132,7 +141,11 @@ class Tuning {
             Comparison comparison(session_, *models_, drafters_, compare, costs, false);
             comparison.take_prompts(prompts_.confirmed_on);
             comparison.run();
-            if (coordinates()) note(comparison.results.front(), times, plain);
+            in_agreement(session_, timeout_, [&] {
+                if (!coordinates()) return;
+                comparison.require_plain_texts();
+                note(comparison.results.front(), times, plain);
+            });
         }
         if (coordinates()) judge(rules_, times, plain);
     }
@@ -148,16 +161,16 @@ class Tuning {
                 " to " + format_number(winner.measured_ms.high, 4) + ") on " +
                 std::to_string(prompts_.confirmed_on.size()) + " prompts, " + format_number(winner.speedup, 3) +
                 " times plain decoding"};
-        ReplacedFile file(options_.output);
-        const std::string text = config_text(rule, remarks);
-        file.write(std::as_bytes(std::span(text)));
-        file.commit();
-        if (!options_.report.empty()) write_report(winner);
-        ResultWriter("-", Existing::refuse)
-            .write_text("settings chosen on " + std::to_string(recording_.texts().size()) + " texts, run " +
-                        std::to_string(options_.repetitions) + " times on " +
-                        std::to_string(prompts_.confirmed_on.size()) + " others\n\n" + tuning_table(rules_) +
-                        "\nbest: " + name + ", written to " + options_.output + "\n");
+        const std::size_t again = chosen_and_confirmed();
+        ResultWriter writer("-", Existing::refuse);
+        writer.write_text("settings chosen on " + std::to_string(recording_.texts().size()) + " texts, run " +
+                          std::to_string(options_.repetitions) + " times on " +
+                          std::to_string(prompts_.confirmed_on.size()) +
+                          (again == 0 ? " others" : ", of which " + std::to_string(again) + " are among them") +
+                          "\n\n" + tuning_table(rules_) + "\nbest: " + name + "\n");
+        replace_file(options_.output, config_text(rule, recording_.head.noisy, remarks));
+        if (!options_.report.empty()) replace_file(options_.report, report_json(winner).dump(2) + "\n");
+        writer.write_text("written to " + options_.output + "\n");
     }
 
   private:
@@ -177,7 +190,51 @@ class Tuning {
         }
     }
 
-    void write_report(const ConfirmedRule& winner) const {
+    // Files that are to be written, before anything takes time.
+    void check_outputs() const {
+        for (const std::string& output : {options_.output, options_.report}) {
+            if (output.empty()) continue;
+            require_replaceable(output);
+            for (const std::string& input : {options_.input, options_.recording}) {
+                std::error_code ignored; // of a file that is not there yet
+                if (!input.empty() && std::filesystem::equivalent(input, output, ignored))
+                    throw BadOption(output + " is both read and written; name another file");
+            }
+        }
+        if (options_.output == options_.report)
+            throw BadOption("--output and --report are the same file: " + options_.output);
+    }
+
+    // Settings are chosen on it as if it had been recorded here.
+    void check_recording() const {
+        const spec::RecordingHead& begun = recording_.head;
+        if (begun.drafts.size() != 1)
+            throw std::runtime_error(options_.recording + " holds " + std::to_string(begun.drafts.size()) +
+                                     " drafts; tune one pair at a time");
+        if (begun.max_draft_tokens < options_.max_draft_tokens)
+            throw std::runtime_error(options_.recording + " holds drafts of up to " +
+                                     std::to_string(begun.max_draft_tokens) + " tokens; give --max-draft-tokens " +
+                                     std::to_string(begun.max_draft_tokens));
+        spec::RecordingHead own =
+            recording_head(*models_, options_.models, options_.input, options_.requests, begun.max_draft_tokens);
+        own.sampling.seed = begun.sampling.seed;
+        if (const std::string field = spec::first_difference(begun, own); !field.empty())
+            throw std::runtime_error(options_.recording + " was made with other options (its field " + field +
+                                     " differs); give those of that record, or record anew");
+    }
+
+    // Prompts that settings were chosen on and that confirm them as well.
+    std::size_t chosen_and_confirmed() const {
+        std::set<std::vector<spec::TokenId>> chosen_on;
+        for (const spec::TextRecord* text : recording_.texts())
+            chosen_on.insert(text->prompt);
+        std::size_t both = 0;
+        for (const spec::Request& prompt : prompts_.confirmed_on)
+            both += chosen_on.count(prompt.prompt);
+        return both;
+    }
+
+    Json report_json(const ConfirmedRule& winner) const {
         Json json;
         json["command"] = "tune";
         json["costs"] = Json::parse(spec::to_json(costs_));
@@ -187,9 +244,7 @@ class Tuning {
         json["simulated"] = tried_json(rules_, costs_);
         json["confirmed"] = tuning_json(rules_);
         json["winner"] = tuning_json({winner}).front();
-        std::ofstream file(options_.report);
-        file << json.dump(2) << '\n';
-        if (!file.flush()) throw std::runtime_error(options_.report + ": cannot be written");
+        return json;
     }
 
     dist::Session& session_;

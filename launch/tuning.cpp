@@ -64,7 +64,7 @@ const ConfirmedRule& winner_of(const std::vector<ConfirmedRule>& rules) {
     return *winner;
 }
 
-std::string config_text(const spec::StopRuleOptions& rule, const std::vector<std::string>& remarks) {
+std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, const std::vector<std::string>& remarks) {
     std::ostringstream text;
     text.precision(17);
     for (const std::string& remark : remarks)
@@ -77,6 +77,7 @@ std::string config_text(const spec::StopRuleOptions& rule, const std::vector<std
         text << option << " = " << value.dump() << '\n';
     }
     text << "max-draft-tokens = " << rule.max_tokens << '\n';
+    if (is_sampled) text << "acceptance = gumbel\n";
     return text.str();
 }
 

@@ -41,8 +41,9 @@ void judge(std::vector<ConfirmedRule>& rules, const std::vector<PromptTimes>& ti
 // not by luck. Local.
 const ConfirmedRule& winner_of(const std::vector<ConfirmedRule>& rules);
 
-// "stop-rule = static" and what belongs to it, for --config; `remarks` stand before it as comments.
-std::string config_text(const spec::StopRuleOptions& rule, const std::vector<std::string>& remarks);
+// "stop-rule = static" and what belongs to it, for --config; `remarks` stand before it as comments. Sampled text was
+// tuned with gumbel, which the file then asks for.
+std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, const std::vector<std::string>& remarks);
 
 std::string tuning_table(const std::vector<ConfirmedRule>& rules);
 // Every setting that simulation tried.

@@ -94,6 +94,7 @@ void Recorder::record(TextRecord* record, const Request* request) {
     read_prompt(tokens_, prompt_tokens);
     for (std::size_t first = 0; first < places; first += kChunk) {
         const std::size_t n = std::min(kChunk, places - first);
+        enter(first);
         score(tokens_, prompt_tokens + first, n);
         if (!record) continue;
         note_target(*record, *request, first, n);
@@ -102,6 +103,24 @@ void Recorder::record(TextRecord* record, const Request* request) {
     }
     for (std::size_t d = 0; record && d < readers_.size(); ++d)
         follow_astray(*readers_[d], record->drafts[d], *record);
+    if (record)
+        goes_on(false);
+    else
+        while (goes_on(false))
+            enter(places);
+}
+
+// This rank works on from here: whoever watches is not to take a long text for a stuck one.
+void Recorder::enter(std::size_t place) {
+    if (parts_.watch) parts_.watch->enter(place, "record");
+}
+
+// Whether the coordinator has more to do that the others wait for: they wait for one piece of it at a time.
+bool Recorder::goes_on(bool has_more) {
+    std::uint8_t more = has_more ? 1 : 0;
+    parts_.replica->broadcast(&more, 1, dist::RankLayout::kCoordinatorReplicaRank,
+                              dist::Deadline::after_seconds(options_.timeout_seconds));
+    return more == 1;
 }
 
 // Prompt and text, on every rank.
@@ -248,6 +267,8 @@ void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecor
     const auto together = static_cast<std::size_t>(options_.draft_slots) - 1;
     for (std::size_t first = 0; first < chains.size(); first += together) {
         const std::span<Chain> some = std::span(chains).subspan(first, std::min(together, chains.size() - first));
+        goes_on(true);
+        enter(some.front().place);
         for (std::size_t i = 0; i < some.size(); ++i)
             if (!some[i].has_ended) reader.texts.share(kSlot, static_cast<int>(i) + 1, some[i].text.size() - 1);
         follow_together(reader, some);

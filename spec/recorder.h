@@ -48,6 +48,8 @@ class Recorder {
     void note_draft(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first, std::size_t n);
     void note_place(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t place,
                     std::span<const float> row, const model::kernels::LogitStats& summary);
+    void enter(std::size_t place);
+    bool goes_on(bool has_more);
     void follow_astray(Reader& reader, DraftRecord& draft, const TextRecord& record);
     void follow_together(Reader& reader, std::span<Chain> chains);
 

@@ -107,6 +107,7 @@ RecordingHead head_of(const Json& json) {
     head.max_positions = whole_number(json, "max_positions", 1, kMostPositions);
     for (const Json& token : list(json, "eos_token_ids"))
         head.eos_tokens.push_back(token.get<TokenId>());
+    head.requests = field(json, "requests").dump();
     head.input = text(json, "input");
     head.environment = field(json, "environment").dump();
     head.collectives = field(json, "collectives").dump();
@@ -214,9 +215,11 @@ std::vector<const TextRecord*> Recording::texts() const {
     return texts;
 }
 
-std::string pack(const RecordingHead& head) {
-    BlockWriter block;
-    OrderedJson& json = block.json;
+namespace {
+
+// All but what may differ between runs of one recording.
+OrderedJson lasting_fields(const RecordingHead& head) {
+    OrderedJson json;
     json["kind"] = "recording";
     json["schema_version"] = kVersion;
     json["target"] = json_of(head.target);
@@ -232,6 +235,23 @@ std::string pack(const RecordingHead& head) {
     json["vocab_size"] = head.vocab_size;
     json["max_positions"] = head.max_positions;
     json["eos_token_ids"] = head.eos_tokens;
+    json["requests"] = OrderedJson::parse(head.requests);
+    return json;
+}
+
+} // namespace
+
+std::string first_difference(const RecordingHead& a, const RecordingHead& b) {
+    const Json one = lasting_fields(a), other = lasting_fields(b); // whatever the order of their fields
+    for (const auto& [name, value] : one.items())
+        if (!other.contains(name) || other[name] != value) return name;
+    return "";
+}
+
+std::string pack(const RecordingHead& head) {
+    BlockWriter block;
+    OrderedJson& json = block.json;
+    json = lasting_fields(head);
     json["input"] = head.input;
     json["environment"] = OrderedJson::parse(head.environment);
     json["collectives"] = OrderedJson::parse(head.collectives);
@@ -276,6 +296,8 @@ Recording read_recording(const std::string& file, bool may_be_torn) {
         try {
             std::size_t length = 0;
             const BlockReader block(all.substr(recording.whole_bytes), length);
+            if (length == 0 && holds_block(all.substr(recording.whole_bytes + 1)))
+                throw std::runtime_error("its length is damaged: whole blocks follow it");
             if (length == 0 && may_be_torn) return recording;
             if (length == 0) throw std::runtime_error("it is cut off; record --resume goes on from there");
             if (number == 0)

@@ -32,6 +32,7 @@ struct RecordingHead {
     int vocab_size = 0;
     int max_positions = 0; // of the target
     std::vector<TokenId> eos_tokens;
+    std::string requests = "{}";    // JSON: what was asked of each text beside its sampling: bans, ends, chat
     std::string input;              // file of prompts
     std::string environment = "{}"; // JSON
     std::string collectives = "[]"; // JSON
@@ -99,6 +100,9 @@ struct Recording {
 
 // Blocks of the file. Local.
 std::string pack(const RecordingHead& head);
+// The first field in which recordings of these heads cannot be one, "" where there is none: where they come from, what
+// was measured, and the file of prompts may differ. Local.
+std::string first_difference(const RecordingHead& a, const RecordingHead& b);
 std::string pack(const RecordedLine& line);
 
 // Throws std::runtime_error naming file, block and what is wrong with it; a torn last block is no error where

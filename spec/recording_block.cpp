@@ -174,4 +174,16 @@ template void BlockWriter::add(const std::string&, const char*, const std::vecto
 template void BlockReader::read(const std::string&, const char*, std::vector<std::int32_t>&) const;
 template void BlockReader::read(const std::string&, const char*, std::vector<float>&) const;
 
+bool holds_block(std::string_view bytes) {
+    for (std::size_t at = bytes.find(kMagic); at != std::string_view::npos; at = bytes.find(kMagic, at + 1)) {
+        try {
+            std::size_t length = 0;
+            const BlockReader block(bytes.substr(at), length);
+            if (length > 0) return true;
+        } catch (const std::runtime_error&) { // it only looked like one
+        }
+    }
+    return false;
+}
+
 } // namespace entrodraft::spec

@@ -51,4 +51,7 @@ class BlockReader {
     std::size_t columns_at_ = 0;
 };
 
+// Whether a whole block begins anywhere in these bytes: then nothing before it was cut off by the end of a file. Local.
+bool holds_block(std::string_view bytes);
+
 } // namespace entrodraft::spec

@@ -1,7 +1,7 @@
 // What the fuzz targets share: their input cut into parts, and files made of them.
 //
-// A target is one function over bytes: with clang and ENTRODRAFT_FUZZ libFuzzer calls it, elsewhere replay_main.cpp calls
-// it for every file of its corpus. What a contract names as thrown is caught; anything else is a finding.
+// A target is one function over bytes: with clang and ENTRODRAFT_FUZZ libFuzzer calls it, elsewhere replay_main.cpp
+// calls it for every file of its corpus. What a contract names as thrown is caught; anything else is a finding.
 #pragma once
 
 #include "model/temporary_directory.h"

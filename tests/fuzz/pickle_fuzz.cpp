@@ -10,8 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     try {
         const auto bytes = std::as_bytes(std::span(data, size));
         for (const model::PickledTensor& tensor : model::read_pickled_tensors(bytes, "the pickle"))
-            fuzz::require(tensor.shape.size() == tensor.strides.size() &&
-                          tensor.shape.size() <= model::kMaxTensorDims);
+            fuzz::require(tensor.shape.size() == tensor.strides.size() && tensor.shape.size() <= model::kMaxTensorDims);
     } catch (const model::BadFile&) {
     }
     return 0;

@@ -9,14 +9,15 @@ using namespace entrodraft;
 
 namespace {
 
-constexpr std::array kNames = {"falcon", "falcon3", "gemma", "gpt2", "llama2", "llama3", "neox", "opt", "qwen2", "t5-new"};
+constexpr std::array kNames = {"falcon", "falcon3", "gemma", "gpt2",  "llama2",
+                               "llama3", "neox",    "opt",   "qwen2", "t5-new"};
 
 const model::Tokenizer& tokenizer_number(std::size_t number) {
     static std::array<std::unique_ptr<model::Tokenizer>, kNames.size()> opened;
     auto& one = opened[number % kNames.size()];
     if (!one) {
-        const std::string directory = std::string(ENTRODRAFT_SOURCE_DIR "/tests/model/tokenizers/") +
-                                      kNames[number % kNames.size()];
+        const std::string directory =
+            std::string(ENTRODRAFT_SOURCE_DIR "/tests/model/tokenizers/") + kNames[number % kNames.size()];
         one = std::make_unique<model::Tokenizer>(model::Tokenizer::open(directory));
     }
     return *one;

@@ -11,20 +11,22 @@ namespace {
 using namespace test;
 using entrodraft::TemporaryDirectory;
 
-// What bash offers for the last of these words.
+// What bash offers for the last of these words. The script is run with the command that prints the completion; compopt
+// works in a live completion alone.
 Strings offered(const std::string& words) {
     static const TemporaryDirectory directory, scripts;
     directory.write("model.jsonl", "");
-    // Run with the command that prints the completion; compopt works in a live completion alone.
-    const auto script = scripts.write("ask.sh", "cd '" + directory.path().string() + "'\n" + R"(
-        compopt() { :; }
-        eval "$("$@")"
-        COMP_WORDS=(entrodraft )" + words + R"()
-        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-        _entrodraft entrodraft "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-        printf '%s\n' "${COMPREPLY[@]}"
-    )");
-    const Ended ended = run({"completion", "bash"}, "bash " + script.string());
+    const Strings script = {"cd '" + directory.path().string() + "'",
+                            "compopt() { :; }",
+                            "eval \"$(\"$@\")\"",
+                            "COMP_WORDS=(entrodraft " + words + ")",
+                            "COMP_CWORD=$((${#COMP_WORDS[@]} - 1))",
+                            "_entrodraft entrodraft \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\"",
+                            "printf '%s\\n' \"${COMPREPLY[@]}\""};
+    std::string text;
+    for (const std::string& line : script)
+        text += line + "\n";
+    const Ended ended = run({"completion", "bash"}, "bash " + scripts.write("ask.sh", text).string());
     EXPECT_EQ(ended.err, "");
     std::istringstream lines(ended.out);
     Strings offers;

@@ -124,8 +124,17 @@ TEST(Replay, ResumesARecordingThatWasCutOff) {
     }
     const ScratchFile other(bytes.substr(0, bytes.size() / 2));
     EXPECT_NE(run(record(input.path(), other.path(), options + Strings{"--resume", "--temperature", "1"}))
-                  .err.find("begun with other"),
+                  .err.find("begun with other options (its field acceptance"),
               std::string::npos);
+    EXPECT_NE(run(record(input.path(), other.path(), options + Strings{"--resume", "--no-repeat-ngram-size", "4"}))
+                  .err.find("its field requests"),
+              std::string::npos);
+    std::string damaged = bytes; // the length of a block in the midst
+    damaged[bytes.find("EDR1", 100) + 6] = 'x';
+    const ScratchFile kept(damaged);
+    EXPECT_NE(run(record(input.path(), kept.path(), options + Strings{"--resume"})).err.find("whole blocks follow"),
+              std::string::npos);
+    EXPECT_EQ(kept.text(), damaged) << "nothing is cut off";
     const ScratchFile reordered(R"({"id": "z", "prompt_token_ids": [1]})");
     EXPECT_NE(run(record(reordered.path(), other.path(), options + Strings{"--resume"})).err.find("is not that of"),
               std::string::npos);
@@ -184,6 +193,30 @@ void expect_refused(const Strings& arguments, int code, const std::string& why) 
     EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
 }
 
+TEST(Replay, RecordsWhereTheFirstPromptLeavesNoRoomForDrafts) {
+    const ScratchFile input(R"({"prompt_token_ids": [1, 2, 3], "max_new_tokens": 1})");
+    const NewFile output;
+    const Ended ended = run(record(input.path(), output.path(), {"--max-context", "48", "--max-draft-tokens", "2"}));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+}
+
+TEST(Replay, ASilentPipeIsWaitedForAndASignalEndsIt) {
+    const ScratchFile costs(costs_file());
+    const NewFile output;
+    const Strings arguments = record("-", output.path(), {"--costs", costs.path(), "--collective-timeout", "1"});
+    const std::string line = "'{\"prompt_token_ids\": [1, 2, 3], \"max_new_tokens\": 2}'";
+    // Two seconds of silence before and between the lines.
+    const Ended ended = run(arguments, "sh -c '(sleep 2; echo \"$0\"; sleep 2; echo \"$0\") | \"$@\"' " + line);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(spec::read_recording(output.path()).texts().size(), 2U);
+    const NewFile stopped;
+    const Ended signalled =
+        run(record("-", stopped.path(), {"--costs", costs.path()}),
+            "sh -c '(echo \"$0\"; sleep 9) | (exec 3<&0; \"$@\" <&3 & sleep 2; kill -USR1 $!; wait $!)' " + line);
+    EXPECT_EQ(signalled.code, 75) << signalled.err;
+    EXPECT_EQ(spec::read_recording(stopped.path()).texts().size(), 1U);
+}
+
 TEST(Replay, RefusesInOneLineWhatCannotBe) {
     const ScratchFile input(kInput), no_recording("{}\n"), empty("");
     const NewFile output;
@@ -206,6 +239,27 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
     expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path()}, 2, "--output is missing");
     expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path(), "--output", output.path(), "--quiet"}, 1,
                    "line of id \"b\"");
+    const ScratchFile prompts("{\"prompt_token_ids\": [1]}\n{\"prompt_token_ids\": [2], \"temperature\": 1}\n");
+    const Strings tune = Strings{"tune"} + kPair + Strings{"--input", prompts.path(), "--quiet"};
+    expect_refused(tune + Strings{"--output", output.path()}, 1, "temperature of its own");
+    expect_refused(tune + Strings{"--output", prompts.path()}, 2, "both read and written");
+    expect_refused(tune + Strings{"--output", output.path(), "--report", output.path()}, 2, "the same file");
+    expect_refused(tune + Strings{"--output", output.path(), "--report", "/nowhere/r.json"}, 1, "/nowhere/r.json");
+}
+
+TEST(Replay, TuneRefusesARecordingOfOtherOptions) {
+    const ScratchFile input("{\"prompt_token_ids\": [1, 2]}\n"), costs(costs_file());
+    const NewFile recording, output;
+    ASSERT_EQ(run(record(input.path(), recording.path(), {"--costs", costs.path(), "--temperature", "1"})).code, 0);
+    const Strings tune =
+        Strings{"tune"} + kPair + Strings{"--input", input.path(), "--output",    output.path(),   "--quiet",
+                                          "--costs", costs.path(), "--recording", recording.path()};
+    expect_refused(tune, 1, "its field acceptance");
+    expect_refused(tune + Strings{"--temperature", "1", "--max-draft-tokens", "16"}, 1, "holds drafts of up to");
+    const Ended ended = run(tune + Strings{"--temperature", "1", "--max-new-tokens", "8", "--repetitions", "1"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_NE(ended.out.find("of which 1 are among them"), std::string::npos) << ended.out;
+    EXPECT_NE(output.text().find("acceptance = gumbel"), std::string::npos);
 }
 
 // ---- figures ----
