@@ -9,6 +9,7 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/preset_options.h"
 #include "entrodraft/launch/preset_report.h"
+#include "entrodraft/launch/replaced_file.h"
 
 namespace entrodraft::launch {
 
@@ -37,7 +38,10 @@ int run_bench_alpha(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options(session, arguments, kUsage, alpha_groups(), alpha_options);
     if (!options) return kAllServed;
     const double timeout = options->models.collective_timeout_seconds;
-    in_agreement(session, timeout, [&] { require_readable(options->sources); });
+    in_agreement(session, timeout, [&] {
+        require_readable(options->sources);
+        if (!options->output.empty()) require_replaceable(options->output);
+    });
     const auto models = open_models(session, options->models, {.draft = options->placement});
     const Drafters drafters(session, *models, options->sources, timeout);
     const Json environment = environment_of(session, *models);

@@ -8,6 +8,7 @@
 #include "entrodraft/launch/comparison_report.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/replaced_file.h"
 #include "entrodraft/launch/report.h"
 #include "entrodraft/launch/results.h"
 
@@ -59,6 +60,9 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options(session, arguments, kUsage, compare_groups(), compare_options);
     if (!options) return kAllServed;
     const double timeout = options->models.collective_timeout_seconds;
+    in_agreement(session, timeout, [&] {
+        if (!options->output.empty()) require_replaceable(options->output);
+    });
     Placement placement = {.draft = options->placement};
     for (const DrafterChoice& drafter : options->drafters)
         placement.ahead = std::max(placement.ahead, outcomes_ahead(drafter));

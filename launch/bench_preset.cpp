@@ -8,6 +8,7 @@
 #include "entrodraft/launch/preset_replay.h"
 #include "entrodraft/launch/preset_report.h"
 #include "entrodraft/launch/preset_run.h"
+#include "entrodraft/launch/replaced_file.h"
 
 #include <algorithm>
 
@@ -72,6 +73,9 @@ PresetReport report_alone(const Preset& preset, const PresetOptions& options) {
 int run_bench_preset(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options(session, named(arguments), kUsage, preset_groups(), preset_options);
     if (!options) return kAllServed;
+    in_agreement(session, session.start_seconds(), [&] {
+        if (!options->output.empty()) require_replaceable(options->output);
+    });
     constexpr double kLongSeconds = 24 * 3600.0; // the other ranks have nothing to do
     if (!options->list && options->real && preset_named(options->name).kind != PresetKind::study) {
         bool is_mine = false;

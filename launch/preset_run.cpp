@@ -48,15 +48,11 @@ std::vector<spec::Request> prompts_of(dist::Session& session, const ModelPair& m
     defaults.sampling.seed = options.seed;
     defaults.sampling.top_p = setting.top_p;
     defaults.processing.no_repeat_ngram_size = setting.no_repeat_ngram_size;
-    std::vector<spec::Request> prompts =
-        read_bench_prompts(session, models, {options.real->input, defaults, options.real->most_prompts},
-                           options.real->models.collective_timeout_seconds);
-    const auto length = static_cast<std::size_t>(setting.prompt_tokens);
-    for (spec::Request& prompt : prompts) {
-        if (length == 0) continue;
-        counts.shorter += prompt.prompt.size() < length ? 1 : 0;
-        prompt.prompt.resize(std::min(prompt.prompt.size(), length));
-    }
+    std::vector<spec::Request> prompts = read_bench_prompts(
+        session, models, {options.real->input, defaults, options.real->most_prompts, setting.prompt_tokens},
+        options.real->models.collective_timeout_seconds);
+    for (const spec::Request& prompt : prompts)
+        counts.shorter += static_cast<int>(prompt.prompt.size()) < setting.prompt_tokens ? 1 : 0;
     counts.all = prompts.size();
     return prompts;
 }
@@ -90,6 +86,7 @@ CompareOptions compare_options(const Preset& preset, const PresetOptions& option
     drafter.kinds = {preset.setting.drafter};
     for (std::size_t draft = 0; draft < real.models.drafts.size(); ++draft)
         drafter.drafts.push_back(draft);
+    if (real.placement == dist::DraftPlacement::dedicated) drafter.ahead = spec::AheadOptions{}; // as elsewhere
     if (!preset.drafts_nothing()) compare.drafters = {drafter};
     const std::size_t n_levels = std::max<std::size_t>(1, real.models.drafts.size());
     compare.temperatures.clear();
