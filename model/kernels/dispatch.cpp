@@ -62,7 +62,10 @@ bool has_amx() {
 
 bool has_avx2() {
 #if defined(__x86_64__)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    constexpr unsigned kHalfBit = 1u << 29; // of leaf 1's ECX: F16C, which not every compiler knows by name
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (ecx & kHalfBit) != 0;
 #else
     return false;
 #endif

@@ -93,9 +93,9 @@ def main():
     write("index", "missing", json.dumps({"weight_map": {"w": shard, "v": shard}}).encode())
 
     for family in sorted((TESTS / "model/families").iterdir()):
-        config = json.loads((family / "config.json").read_text())
-        data = json.dumps(config).encode()
-        generation = family / "generation_config.json"
+        directory = family / "target"
+        data = json.dumps(json.loads((directory / "config.json").read_text())).encode()
+        generation = directory / "generation_config.json"
         write("config", family.name, data + (BORDER + generation.read_bytes() if generation.exists() else b""))
 
     tokenizers = TESTS / "model/tokenizers"
@@ -119,7 +119,7 @@ def main():
     write("vocabulary", "plain", BORDER.join([json.dumps(vocabulary).encode(), merges.encode(), b"{}", b"a low"]))
 
     for file in sorted((TESTS / "model/golden/torch_files").rglob("*.bin")):
-        if file.stat().st_size < 4000:
+        if file.stat().st_size < 8000:
             write("torch_file", file.parent.name + "-" + file.stem, file.read_bytes())
     # Protocol 2 by hand: the state dict {"w": a storage's view}.
     tensor = (b"ctorch._utils\n_rebuild_tensor_v2\n(((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X"
@@ -128,13 +128,10 @@ def main():
     write("pickle", "dict", pickle.dumps({}, protocol=2))
     write("pickle", "nested", pickle.dumps({"a": [1, (2, "x")], "b": None}, protocol=2))
 
-    forms = json.loads((TESTS / "model/chat_templates.json").read_text())
-    texts = forms.values() if isinstance(forms, dict) else forms
-    for number, form in enumerate(list(texts)[:12]):
-        template = form.get("template") if isinstance(form, dict) else form
-        if isinstance(template, str):
-            data = json.dumps({"chat_template": template, "bos_token": "<s>", "eos_token": "</s>"}).encode()
-            write("chat_template", f"form-{number}", data + BORDER + b"Hello")
+    template = (TESTS / "model/chatml.jinja").read_text()
+    for name, value in (("text", template), ("named", [{"name": "default", "template": template}])):
+        data = json.dumps({"chat_template": value, "bos_token": "<s>", "eos_token": {"content": "</s>"}}).encode()
+        write("chat_template", name, data + BORDER + b"Hello")
 
     write("requests", "prompts", b'{"prompt": "Hi"}\n{"id": 7, "prompt_token_ids": [1, 2], "max_new_tokens": 4}\n\n'
           b'{"id": "c", "messages": [{"role": "user", "content": "x"}], "temperature": 0.5, "seed": 9}\n')

@@ -18,10 +18,11 @@ fi
 
 find_clang() {
     local candidate
-    for candidate in clang++ clang++-19 clang++-16 clang++-14; do
+    for candidate in clang++ clang++-19 clang++-16; do # from 15 on: std::source_location
         command -v "$candidate" >/dev/null || continue
-        if printf 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
-            "$candidate" -x c++ - -fsanitize=fuzzer,address -o /dev/null 2>/dev/null; then
+        if printf '%s\n' '#include <source_location>' 'std::source_location here = std::source_location::current();' \
+            'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
+            "$candidate" -std=c++20 -x c++ - -fsanitize=fuzzer,address -o /dev/null 2>/dev/null; then
             echo "$candidate"
             return
         fi
@@ -30,7 +31,7 @@ find_clang() {
 
 clang=$(find_clang)
 if [ -z "$clang" ]; then
-    echo "no fuzzing: needs clang with libFuzzer (Debian: clang libclang-rt-dev)" >&2
+    echo "no fuzzing: needs clang 15 or later with libFuzzer (Debian 12: clang-16 libclang-rt-16-dev)" >&2
     exit 77
 fi
 
