@@ -295,12 +295,20 @@ class NumbersOfFigures(unittest.TestCase):
         self.assertEqual(list(entropy), [1, 2, 5])
         self.assertEqual(list(stood), [True, False, True])
 
-    def test_runs_stop_at_mismatch_and_cap_and_not_at_the_end_of_the_text(self):
-        def stands(word):
-            return np.array([letter == "y" for letter in word])
+    def test_a_length_counts_places_that_can_hold_it_and_no_others(self):
+        def shares(*words, cap=15):
+            return list(of_recordings.shares_of_lengths([np.array([letter == "y" for letter in word])
+                                                         for word in words], cap))
 
-        self.assertEqual(list(of_recordings.runs_before_mismatch(stands("yynyy"), 15)), [0, 1, 2])
-        self.assertEqual(list(of_recordings.runs_before_mismatch(stands("yyyy"), 3)), [3, 3])
+        self.assertEqual(shares("yynyy"), [4 / 5, 2 / 4, 0, 0, 0])
+        self.assertEqual(shares("yyyy", cap=3), [1, 1, 1])
+        self.assertEqual(shares("yyy", "n"), [3 / 4, 1, 1])  # the short text says nothing of 2 and 3
+        self.assertEqual(shares("", ""), [])
+        self.assertEqual(shares(), [])
+
+    def test_ends_of_texts_do_not_move_the_shares(self):
+        stands = np.random.default_rng(2).random((20_000, 12)) < 0.8
+        np.testing.assert_allclose(of_recordings.shares_of_lengths(list(stands), 6), 0.8 ** np.arange(1, 7), atol=0.01)
 
     def test_rules_are_read_from_names_of_settings(self):
         for name, expected in (
