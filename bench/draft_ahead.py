@@ -1,6 +1,6 @@
 """What drafting ahead brings: a drafter on a rank of its own that prepares the next round while the target scores.
 
-    python bench/draft_ahead.py [--binary build/entrodraft] [--pairs 5] [--work DIR]
+    python3 bench/draft_ahead.py [--binary build/entrodraft] [--pairs 5] [--work DIR]
 
 1. Simulated costs, real counts: bench compare with exactly as many hidden passes a round as a target pass has time for
    (t_target = 10 and 20 t_draft, rows free: a GPU's case). A round costs t_target and its unhidden draft passes; each

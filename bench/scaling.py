@@ -1,6 +1,6 @@
 """How does a pair scale with ranks and with where the draft stands, and does the scaling model foresee it?
 
-    python bench/scaling.py --ranks 1,2,4 --placements colocated,dedicated --target DIR --draft DIR
+    python3 bench/scaling.py --ranks 1,2,4 --placements colocated,dedicated --target DIR --draft DIR
                             [--threads 1] [--turns 1] [--prompts FILE] [--keep DIR] [--output FILE]
 
 A running job cannot change its ranks, so each setting is a job of its own: `bench latency` and, with --prompts,

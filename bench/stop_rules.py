@@ -1,6 +1,6 @@
 """Is `expected-gain`, untuned, as fast as the best tuned rule, and never slower than plain decoding?
 
-    python bench/stop_rules.py [--binary build/entrodraft] [--threads 2] [--dtype float32] [--pairs 5] [--work DIR]
+    python3 bench/stop_rules.py [--binary build/entrodraft] [--threads 2] [--dtype float32] [--pairs 5] [--work DIR]
 
 1. One costs file (bench latency), then every rule over a grid of settings (bench compare --tune --costs) at temperatures
    0 and 1: counts times costs, the best setting of each rule.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a Llama checkpoint in Hugging Face's layout as a GGUF file: llama.cpp decodes with the same weights.
 
-    python bench/peers/gguf_file.py CHECKPOINT OUT.gguf [--dtype float32|float16|bfloat16]
+    python3 bench/peers/gguf_file.py CHECKPOINT OUT.gguf [--dtype float32|float16|bfloat16]
 
 Matrices take --dtype, norms stay float32, as llama.cpp asks. What cannot be written as it is (another family,
 scaled positions, biases, a tokenizer that is not GPT-2's byte-level BPE) is refused. Exits with 77 where gguf or

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast is entrodraft beside llama.cpp, plain and speculative at every setting, with the same weights and text?
 
-    python bench/peers/llama_cpp.py --llama DIR [--binary build/entrodraft] [--dtypes float32,float16,bfloat16]
+    python3 bench/peers/llama_cpp.py --llama DIR [--binary build/entrodraft] [--dtypes float32,float16,bfloat16]
         [--repetitions 5] [--limit 64] [--modes ngram] [--rule moving-average] [--json FILE]
 
 DIR is an installation or a build of llama.cpp: it holds bin/llama-server, or llama-server itself. GGUF files are

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How fast is entrodraft beside every mode of transformers' assisted generation, with the same text?
 
-    python bench/peers/transformers.py [--binary build/entrodraft] [--dtypes float32,bfloat16,float16]
+    python3 bench/peers/transformers.py [--binary build/entrodraft] [--dtypes float32,bfloat16,float16]
         [--repetitions 5] [--limit 64] [--rule "static --entropy-threshold 2.25"] [--modes constant] [--json FILE]
-    python bench/peers/transformers.py --golden tests/spec/demo_greedy.json
+    python3 bench/peers/transformers.py --golden tests/spec/demo_greedy.json
 
 Both decode the same prompts greedily on the same threads, in turns (side_by_side.py says how). Time is that of a
 whole sequence per new token: generate() here, stats.seconds there. Texts come first. In float32 a text may part

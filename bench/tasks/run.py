@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What does speculation bring on the tasks of the literature, category by category, with the same texts?
 
-    python bench/tasks/run.py --target DIR --draft DIR [--tasks spec-bench,human-eval,books] [--prompts 10]
-    python bench/tasks/run.py --target DIR --draft DIR --task wmt --file newstest.de --reference newstest.en \\
+    python3 bench/tasks/run.py --target DIR --draft DIR [--tasks spec-bench,human-eval,books] [--prompts 10]
+    python3 bench/tasks/run.py --target DIR --draft DIR --task wmt --file newstest.de --reference newstest.en \\
         --languages German,English
 
 The same prompts are decoded plainly and with the draft, in turn. Texts are compared first: greedy and `gumbel` texts

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How good are the texts, plain and speculative side by side?
 
-    python bench/tasks/scores.py texts DIR                    # of what run.py --output DIR left
-    python bench/tasks/scores.py pass-at-k --k 1,10 FILE...   # of results that a harness for HumanEval wrote
+    python3 bench/tasks/scores.py texts DIR                    # of what run.py --output DIR left
+    python3 bench/tasks/scores.py pass-at-k --k 1,10 FILE...   # of results that a harness for HumanEval wrote
 
 BLEU is sacrebleu's, ROUGE that of rouge-score (both on PyPI): where the package is missing, the score is skipped and
 its line says so. Code that a model wrote is never run here: run.py writes samples for a harness of the user's own,
