@@ -114,7 +114,8 @@ def read_object(path, text):
 
 
 def kind_of(data):
-    command = {"simulate": "simulation", "tune": "tuning", "scaling": "scaling", "theory": "theory"}.get(str(data.get("command")))
+    commands = {"simulate": "simulation", "tune": "tuning", "scaling": "scaling", "theory": "theory"}
+    command = commands.get(str(data.get("command")))
     if command:
         return command
     for field, kind in (("traceEvents", "timeline"), ("temperatures", "comparison"), ("t_target_ms", "costs")):

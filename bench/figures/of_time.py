@@ -119,9 +119,10 @@ def draw_scaling(axis, rows, index, name):
                   markerfacecolor="white" if row.get("over_cores") else tint)
     predicted = [row for row in rows if row.get("predicted_ms") is not None and not row.get("is_base")]
     if predicted:
-        by = " and ".join(dict.fromkeys(row["compute_by"] for row in predicted if row.get("compute_by")))
+        ways = " and ".join(dict.fromkeys(row["compute_by"] for row in predicted if row.get("compute_by")))
+        foreseen = f"predicted, compute {ways}" if ways else "predicted"
         axis.plot([row["ranks"] for row in predicted], [row["predicted_ms"] for row in predicted], linestyle="--",
-                  marker="_", markersize=14, color=tint, linewidth=1.3, label=f"predicted{', compute ' + by if by else ''}{after}")
+                  marker="_", markersize=14, color=tint, linewidth=1.3, label=foreseen + after)
 
 
 def model_line(source):
@@ -172,7 +173,8 @@ PLOTS = [
          "compute + all-reduces of a pass × (alpha + bytes × beta), with alpha and beta fitted to all-reduces measured "
          "alone. Compute is, by shard, what a shard took on one rank by itself (bench latency --shards); by reading, "
          "what the base took; each times the ratio of what the ranks could read at best. The base itself is not "
-         "foreseen. Open marks are runs with more threads than cores, which say nothing of scaling.", "entrodraft bench scaling --output FILE", scaling_measured),
+         "foreseen. Open marks are runs with more threads than cores, which say nothing of scaling.",
+         "entrodraft bench scaling --output FILE", scaling_measured),
     Plot("scaling-extrapolated", "What the scaling model says of larger machines",
          "Tokens a second of plain decoding that the model expects, by hardware and shape of the network. These are "
          "predictions; nothing here was run.", "entrodraft bench scaling --output FILE", scaling_extrapolated),
