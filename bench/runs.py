@@ -18,7 +18,7 @@ AS_ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 
 
 def run(command):
-    """Standard output and error of a command; where it fails, the bench ends with both the command and its complaint."""
+    """Standard output and error of a command; where it fails, the bench ends with the command and its complaint."""
     command = [str(part) for part in command]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -6,8 +6,8 @@
 
 DIR is an installation or a build of llama.cpp: it holds bin/llama-server, or llama-server itself. GGUF files are
 written from --target and --draft (gguf_file.py). Each mode is a server with one slot, --threads threads and no cache of
-prompts; of these at most --resident run at once, and a plain one that says what is a tie; prompts go in as token ids; what the options are called is read from the server's --help. Both
-decode greedily in turns (side_by_side.py says how). Time is that of a whole sequence per new token, prefill and
+prompts; of these at most --resident run at once, and a plain one that says what is a tie. Prompts go in as token ids;
+what the options are called is read from the server's --help. Both decode greedily in turns (side_by_side.py says how). Time is that of a whole sequence per new token, prefill and
 decoding, by each side's own account; "wall" is seen from outside, with HTTP there and a pipe here. Texts come
 first. In float32 without flash attention (KV cache in float32 too) a text may part from ours only where llama.cpp's
 own two best log-probabilities lie closer than 1e-4, and in one text of 64 at most; a worse difference ends the run

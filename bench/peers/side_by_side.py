@@ -6,8 +6,8 @@ It reads prompts by token ids, ignores the end of text, and answers with its own
 and decoding) beside the time that passed outside. Prompts go in blocks; in a block all contenders have their turn, in
 an order that rotates, each after a few tokens that are not timed. Ours stay loaded, as the default rule learns from
 what it decodes; of the peer's modes that hold models of their own at most --resident are loaded at once, and one that
-has to be loaded for its turn first decodes a whole sequence that is not timed. After the first repetition those of the peer's modes drop out that are
-slower than --keep times the best of their group: those will not become it.
+has to be loaded for its turn first decodes a whole sequence that is not timed. After the first repetition those of the
+peer's modes drop out that are slower than --keep times the best of their group: those will not become it.
 """
 
 import collections

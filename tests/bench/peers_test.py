@@ -242,7 +242,8 @@ class SideBySide(unittest.TestCase):
                 return said.getvalue()
 
         good = '{"id": 1, "prompt_token_ids": [3]}\n'
-        for text, why in (("", "no prompt"), ("[1]", "prompt 0, from 0: not an object"), (good + "7", "prompt 1, from 0"),
+        for text, why in (("", "no prompt"), ("[1]", "prompt 0, from 0: not an object"),
+                          (good + "7", "prompt 1, from 0"),
                           ("{", "not JSON"), (good + good, "a second prompt of the id 1"),
                           ('{"prompt": "x"}', "no prompt_token_ids"), ('{"prompt_token_ids": ["a"]}', "or these"),
                           ('{"id": [1], "prompt_token_ids": [3]}', "an id that is a list")):

@@ -1,5 +1,5 @@
-"""Of the benches without a peer: do intervals hold beyond the table, do failing commands end a bench, and does tuning see
-counts that differ?"""
+"""Of the benches without a peer: do intervals hold beyond the table, do failing commands end a bench, and does tuning
+see counts that differ?"""
 
 import pathlib
 import sys
