@@ -1,6 +1,6 @@
 """What batches bring, and whether drafting shrinks as they grow: `expected-gain` against plain decoding.
 
-    python bench/batches.py [--binary build/entrodraft] [--batches 1,4,16] [--pairs 5] [--threads 2] [--times 2]
+    python3 bench/batches.py [--binary build/entrodraft] [--batches 1,4,16] [--pairs 5] [--threads 2] [--times 2]
 
 The demo pair, greedy, one rank. For every batch size runs with the draft and without alternate; printed are new
 tokens a second (medians), the mean of the pairs' ratios with its 95 % interval, how many tokens were drafted a round of

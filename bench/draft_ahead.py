@@ -1,6 +1,6 @@
 """What drafting ahead brings: a drafter on a rank of its own that prepares the next round while the target scores.
 
-    python bench/draft_ahead.py [--binary build/entrodraft] [--pairs 5] [--work DIR]
+    python3 bench/draft_ahead.py [--binary build/entrodraft] [--pairs 5] [--work DIR]
 
 1. Simulated costs, real counts: bench compare with exactly as many hidden passes a round as a target pass has time for
    (t_target = 10 and 20 t_draft, rows free: a GPU's case). A round costs t_target and its unhidden draft passes; each
@@ -13,23 +13,18 @@ Everything is printed as it comes.
 import argparse
 import json
 import pathlib
-import subprocess
 import tempfile
 
-from runs import AS_ROOT, DEMO, PAIRS, ROOT, interval
+from runs import AS_ROOT, DEMO, PAIRS, ROOT, interval, run
 
 
-def run(options, binding, *arguments):
-    command = ["mpirun", *AS_ROOT, "-n", "2", *binding, str(options.binary), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
-    return done.stdout
+def ranks_run(options, binding, *arguments):
+    return run(["mpirun", *AS_ROOT, "-n", 2, *binding, options.binary, *arguments]).stdout
 
 
 def compare(options, binding, *arguments):
     out = options.work / "compare.json"
-    run(options, binding, "bench", "compare", "--target", DEMO / "target", "--draft", DEMO / "draft", "--input",
+    ranks_run(options, binding, "bench", "compare", "--target", DEMO / "target", "--draft", DEMO / "draft", "--input",
         DEMO / "prompts.jsonl", "--draft-placement", "dedicated", "--threads", 1, "--quiet", "--output", out,
         "--prompts", options.prompts, *arguments)
     return [(result["temperature"],
@@ -71,7 +66,7 @@ def simulated(options):
 
 def measured(options):
     rule = "constant:3"
-    latency = json.loads(run(options, ["--bind-to", "core"], "bench", "latency", "--target", DEMO / "target", "--draft",
+    latency = json.loads(ranks_run(options, ["--bind-to", "core"], "bench", "latency", "--target", DEMO / "target", "--draft",
                              DEMO / "draft", "--draft-placement", "dedicated", "--threads", 1, "--json"))
     t_target = latency["target"][3]["median_ms"]
     messages = sum(row["median_ms"] for row in latency["collectives"]

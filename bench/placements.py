@@ -1,6 +1,6 @@
 """Where the draft stands: on the coordinator beside its shard, on a rank of its own, or cut over all ranks.
 
-    python bench/placements.py [--binary build/entrodraft] [--ranks 2] [--pairs 5] [--stop-rule expected-gain]
+    python3 bench/placements.py [--binary build/entrodraft] [--ranks 2] [--pairs 5] [--stop-rule expected-gain]
 
 The demo pair, greedy, one thread a rank, each bound to a core of its own. Runs of every placement and of decoding
 without a draft take turns; printed are new tokens a second (medians) and the mean ratio to `colocated` with its 95 %

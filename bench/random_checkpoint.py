@@ -1,6 +1,6 @@
 """Writes a Llama checkpoint of about a billion random parameters, to measure loading and passes on.
 
-    python bench/random_checkpoint.py OUT [--layers 22] [--dtype bfloat16] [--tokenizer model/demo/target]
+    python3 bench/random_checkpoint.py OUT [--layers 22] [--dtype bfloat16] [--tokenizer model/demo/target]
 
 Shapes are those of a 1.1-billion Llama (hidden 2048, 32 heads over 4 key heads, MLP 5632, vocabulary 32000). The
 tokenizer is copied from another checkpoint and may know fewer tokens. Needs torch and safetensors.

@@ -1,6 +1,6 @@
 """Do two replicas on two cores serve a file of prompts 1.8 times as fast as one on one core?
 
-    python bench/replicas.py [--binary build/entrodraft] [--replicas 2] [--pairs 5] [--max-new-tokens 128] [--times 4]
+    python3 bench/replicas.py [--binary build/entrodraft] [--replicas 2] [--pairs 5] [--max-new-tokens 128] [--times 4]
 
 The demo pair, greedy, one thread a replica, each bound to a core of its own (mpirun --bind-to core). Runs of one and of
 several replicas alternate; of each pair the ratio of tokens a second, by the time between the first round and the last

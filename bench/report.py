@@ -1,10 +1,10 @@
 """What do the results say, looked at as pictures? One HTML page and PNGs from whatever files there are.
 
-    python bench/report.py --output DIR [--title TEXT] [--text ID] [--draft D] [--perfetto FILE] FILE...
+    python3 bench/report.py --output DIR [--title TEXT] [--text ID] [--draft D] [--perfetto FILE] FILE...
 
-Files are recordings (entrodraft record), what bench latency, bench compare, bench scaling, simulate and tune write
-with --output, rounds (--trace) and time lines (--timeline), in any number and order: what a file holds says what it
-is.
+Files are recordings (entrodraft record), what bench latency, bench compare, bench scaling, bench theory and simulate
+write with --output and tune with --report, rounds (--trace) and time lines (--timeline), in any number and order:
+what a file holds says what it is.
 DIR gets report.html, which needs no other file, and its figures as PNGs; those of an earlier report are replaced.
 --text chooses the text of figures along a text, --draft one draft of recordings and simulations that have several,
 --perfetto writes the traces and time lines as one Chrome trace, for ui.perfetto.dev.
@@ -19,12 +19,13 @@ import re
 import sys
 
 try:
-    from figures import chrome_trace, drawing, inputs as given, of_costs, of_recordings, of_rules, of_time, page
+    from figures import (chrome_trace, drawing, inputs as given, of_costs, of_recordings, of_rules, of_theory, of_time,
+                         page)
 except ImportError as missing:
     sys.exit(f"report.py: needs numpy and matplotlib 3.7 or later: {missing}")
 
 GROUPS = [("Entropy and acceptance", of_recordings.PLOTS), ("Stop rules", of_rules.PLOTS),
-          ("Costs", of_costs.PLOTS), ("Ranks and time", of_time.PLOTS)]
+          ("Costs", of_costs.PLOTS), ("Ranks and time", of_time.PLOTS), ("The textbook", of_theory.PLOTS)]
 PAGE = "report.html"
 
 

@@ -1,17 +1,42 @@
-"""What the benches share: runs of `generate`, timed by their own summary, and intervals over ratios."""
+"""What the benches share: commands that must not fail, runs of `generate`, timed by their own summary, intervals over
+ratios, and what the machine is. Needs the standard library only. bench/tasks runs commands in its own way (measure.py):
+there a line may fail without ending the run."""
 
 import json
 import math
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEMO = ROOT / "model/demo"
 STUDENT_T = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-PAIRS = range(2, 11)  # that interval() knows
+PAIRS = range(2, 11)  # that benches take
 AS_ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+
+
+def run(command):
+    """Standard output and error of a command; where it fails, the bench ends with the command and its complaint."""
+    command = [str(part) for part in command]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise SystemExit(f"{command[0]}: {error.strerror}") from None
+    if ended.returncode != 0:
+        raise SystemExit(f"{shlex.join(command)}\nexit code {ended.returncode}: {ended.stderr.strip()}")
+    return ended
+
+
+def machine():
+    """The processor's name and how many cores this process may use."""
+    name, about = "unknown processor", pathlib.Path("/proc/cpuinfo")
+    if about.exists():
+        lines = about.read_text(encoding="utf-8").splitlines()
+        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
+    return {"cpu": name,
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()}
 
 
 def write_prompts(path, times):
@@ -27,23 +52,29 @@ def generate(binary, ranks, prompts, output, *arguments):
     Each rank is bound to a core of its own; with `ranks` 0 the binary is started by itself, on all cores.
     """
     launcher = ["mpirun", "-n", str(ranks), "--bind-to", "core", "--map-by", "core", *AS_ROOT] if ranks > 0 else []
-    command = [*launcher, str(binary), "generate", "--target", str(DEMO / "target"), "--input", str(prompts),
-               "--output", str(output), *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}\nexit code {ended.returncode}: {ended.stderr}")
-    tokens = int(re.search(r"(\d+) new;", ended.stderr).group(1))
-    seconds = float(re.search(r"in ([\d.]+) s on", ended.stderr).group(1))
-    return tokens / seconds, ended.stderr
+    summary = run([*launcher, binary, "generate", "--target", DEMO / "target", "--input", prompts, "--output", output,
+                   *arguments]).stderr
+    tokens = int(re.search(r"(\d+) new;", summary).group(1))
+    seconds = float(re.search(r"in ([\d.]+) s on", summary).group(1))
+    return tokens / seconds, summary
 
 
 def texts_of(output):
     return [(line["id"], line["token_ids"]) for line in map(json.loads, output.read_text().splitlines())]
 
 
+def students_t(n):
+    """Of a 95 % interval over n values: the table, beyond it the expansion in 1 / (n - 1)."""
+    if n in STUDENT_T:
+        return STUDENT_T[n]
+    z, df = 1.959964, n - 1
+    return (z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+            + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3))
+
+
 def interval(ratios):
     """Mean and 95 % interval (Student's t)."""
     mean = sum(ratios) / len(ratios)
     deviation = math.sqrt(sum((r - mean) ** 2 for r in ratios) / (len(ratios) - 1))
-    half = STUDENT_T[len(ratios)] * deviation / math.sqrt(len(ratios))
+    half = students_t(len(ratios)) * deviation / math.sqrt(len(ratios))
     return f"{mean:.3f} ({mean - half:.3f} to {mean + half:.3f})"

@@ -1,6 +1,6 @@
 """How does a pair scale with ranks and with where the draft stands, and does the scaling model foresee it?
 
-    python bench/scaling.py --ranks 1,2,4 --placements colocated,dedicated --target DIR --draft DIR
+    python3 bench/scaling.py --ranks 1,2,4 --placements colocated,dedicated --target DIR --draft DIR
                             [--threads 1] [--turns 1] [--prompts FILE] [--keep DIR] [--output FILE]
 
 A running job cannot change its ranks, so each setting is a job of its own: `bench latency` and, with --prompts,
@@ -17,11 +17,10 @@ import os
 import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from runs import DEMO, ROOT
+from runs import DEMO, ROOT, run
 
 MPIRUN = "mpirun --bind-to none -n {ranks}" + (" --allow-run-as-root" if os.geteuid() == 0 else "")
 PLACEMENTS = ("colocated", "dedicated", "sharded")
@@ -62,13 +61,6 @@ def parse_options():
     if "{ranks}" not in options.launcher:
         parser.error("--launcher must say {ranks} where their number goes")
     return options
-
-
-def run(command):
-    ended = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        raise SystemExit(f"{shlex.join(map(str, command))}\nexit code {ended.returncode}: {ended.stderr.strip()}")
-    return ended.stdout
 
 
 def bench(options, setting, *arguments):
@@ -147,7 +139,7 @@ def main():
             report += ["--hardware", options.hardware]
         if options.output:
             report += ["--output", options.output]
-        print("\n" + run(report), end="")
+        print("\n" + run(report).stdout, end="")
 
 
 if __name__ == "__main__":

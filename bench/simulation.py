@@ -9,10 +9,10 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from runs import DEMO, ROOT, run
+
 COUNTS = ("new_tokens", "rounds", "drafted", "accepted", "target_passes", "draft_passes", "passes_of_rows")
 SETTINGS = ("static:1.5", "static:2.25", "static:4",
             "moving-average:0.4:3", "moving-average:0.5:7", "moving-average:1:5",
@@ -28,12 +28,9 @@ BATCHES = [(",".join(SETTINGS), 15)] + [("expected-gain", cap) for cap in GAIN_C
 SLICE = 4  # prompts that run between two measurements of costs
 
 
-def run(options, *arguments):
-    command = [options.binary, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr}")
-    return done.stdout
+def ours(options, *arguments):
+    """What a command of ours prints."""
+    return run([options.binary, *arguments]).stdout
 
 
 def models(options):
@@ -45,9 +42,9 @@ def recorded(options, work, temperature, prompts, *limits):
     """A recording, and the costs of rounds that it holds as a file of their own."""
     recording, costs = work / "recording.edr", work / "costs.json"
     recording.unlink(missing_ok=True)
-    run(options, "record", *models(options), "--input", prompts, "--output", recording, "--temperature", temperature,
+    ours(options, "record", *models(options), "--input", prompts, "--output", recording, "--temperature", temperature,
         "--max-new-tokens", options.max_new_tokens, "--quiet", *limits)
-    head = json.loads(run(options, "simulate", "--recording", recording, "--rules", "oracle", "--json"))
+    head = json.loads(ours(options, "simulate", "--recording", recording, "--rules", "oracle", "--json"))
     costs.write_text(json.dumps(head["costs"]))
     return recording, costs
 
@@ -69,14 +66,14 @@ def ms_per_token(setting, costs):
 
 
 def simulated(options, recording, costs, rules, cap):
-    result = json.loads(run(options, "simulate", "--recording", recording, "--rules", rules, "--max-draft-tokens", cap,
+    result = json.loads(ours(options, "simulate", "--recording", recording, "--rules", rules, "--max-draft-tokens", cap,
                             "--costs", costs, "--json"))
     return {setting["setting"]: setting for setting in result["settings"]}
 
 
 def measured(options, work, costs, temperature, prompts, rules, cap):
     output = work / "compare.json"
-    run(options, "bench", "compare", *models(options), "--input", prompts, "--max-new-tokens", options.max_new_tokens,
+    ours(options, "bench", "compare", *models(options), "--input", prompts, "--max-new-tokens", options.max_new_tokens,
         "--temperatures", temperature, "--acceptances", "gumbel", "--rules", rules, "--max-draft-tokens", cap,
         "--costs", costs, "--output", output, "--quiet")
     (result,) = json.loads(output.read_text())["temperatures"]
@@ -138,9 +135,9 @@ def parser_of(description):
     """The options of a bench over the demo pair, which models() turns into ours."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--binary", default=str(ROOT / "build/entrodraft"))
-    parser.add_argument("--target", default=str(ROOT / "model/demo/target"))
-    parser.add_argument("--draft", default=str(ROOT / "model/demo/draft"))
-    parser.add_argument("--prompts", default=str(ROOT / "model/demo/prompts.jsonl"))
+    parser.add_argument("--target", default=str(DEMO / "target"))
+    parser.add_argument("--draft", default=str(DEMO / "draft"))
+    parser.add_argument("--prompts", default=str(DEMO / "prompts.jsonl"))
     parser.add_argument("--temperatures", default="0,1")
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)

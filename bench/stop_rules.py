@@ -1,6 +1,6 @@
 """Is `expected-gain`, untuned, as fast as the best tuned rule, and never slower than plain decoding?
 
-    python bench/stop_rules.py [--binary build/entrodraft] [--threads 2] [--dtype float32] [--pairs 5] [--work DIR]
+    python3 bench/stop_rules.py [--binary build/entrodraft] [--threads 2] [--dtype float32] [--pairs 5] [--work DIR]
 
 1. One costs file (bench latency), then every rule over a grid of settings (bench compare --tune --costs) at temperatures
    0 and 1: counts times costs, the best setting of each rule.
@@ -15,28 +15,23 @@ import json
 import pathlib
 import shutil
 import struct
-import subprocess
 import tempfile
 
 import numpy as np
 
-from runs import DEMO, PAIRS, ROOT, interval
+from runs import DEMO, PAIRS, ROOT, interval, run
 
 
-def run(options, *arguments):
-    command = [str(options.binary), "bench", *map(str, arguments), "--threads", str(options.threads)]
-    if options.dtype:
-        command += ["--dtype", options.dtype]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
-    return done.stdout
+def bench(options, *arguments):
+    """What a bench of ours prints."""
+    dtype = ["--dtype", options.dtype] if options.dtype else []
+    return run([options.binary, "bench", *arguments, "--threads", options.threads, *dtype]).stdout
 
 
 def compare(options, name, draft, *arguments):
     """Settings of each temperature by name."""
     out = options.work / f"{name}.json"
-    run(options, "compare", "--target", DEMO / "target", "--draft", draft, "--input", DEMO / "prompts.jsonl",
+    bench(options, "compare", "--target", DEMO / "target", "--draft", draft, "--input", DEMO / "prompts.jsonl",
         "--prompts", options.prompts, "--quiet", "--output", out, *arguments)
     return [(result["temperature"], {setting["setting"]: setting for setting in result["settings"]})
             for result in json.loads(out.read_text())["temperatures"]]
@@ -127,7 +122,7 @@ def main():
         options.work.mkdir(parents=True, exist_ok=True)
         costs = options.costs or options.work / "costs.json"
         if not options.costs:
-            print(run(options, "latency", "--target", DEMO / "target", "--draft", DEMO / "draft", "--output", costs))
+            print(bench(options, "latency", "--target", DEMO / "target", "--draft", DEMO / "draft", "--output", costs))
         best = tuned(options, costs)
         wall_time(options, best)
         extremes(options)

@@ -1,11 +1,13 @@
 """Does `tune` find the best? Settings chosen by `entrodraft tune` on one half of the prompts, against a sweep of forty settings
-that are all run for real on the other half: counts of these runs times one costs file.
+and expected-gain that are all run for real on the other half: counts of these runs times one costs file. What tune's own
+runs counted of a rule must be what the sweep counts of it, or the exit code is 1; of expected-gain, which measures its
+costs in tune and is given them in the sweep, both are printed.
 """
 import json
 import pathlib
 import tempfile
 
-from simulation import models, ms_per_token, parser_of, run
+from simulation import models, ms_per_token, ours, parser_of
 
 SWEEP = [*(f"static:{tau}" for tau in (1, 2, 2.25, 3, 4, 5)),
          *(f"moving-average:{factor}:{window}" for factor in (0.4, 0.8, 1.2) for window in (1, 3, 7)),
@@ -13,35 +15,67 @@ SWEEP = [*(f"static:{tau}" for tau in (1, 2, 2.25, 3, 4, 5)),
          *(f"constant:{k}" for k in (1, 2, 3, 4, 5, 7)),
          "heuristic:2", "heuristic:5", "adaptive:2", "adaptive:3",
          "confidence:0.05", "confidence:0.1", "confidence:0.2", "confidence:0.4",
-         "svip:0.5", "svip:0.8", "svip:1", "adaedl:0.02", "adaedl:0.05"]
+         "svip:0.5", "svip:0.8", "svip:1", "adaedl:0.02", "adaedl:0.05", "expected-gain"]
+COUNTS = ("new_tokens", "rounds", "drafted", "accepted", "target_passes", "draft_passes")
+ROUNDING = 1e-9  # of two sums of the same products
 
 
-def rule_text(winner):
-    return ":".join([winner["rule"], *(str(value) for value in winner["parameters"].values())])
+def rule_text(tuned):
+    return ":".join([tuned["rule"], *(str(value) for value in tuned["parameters"].values())])
+
+
+def swept(options, work, temperature, costs, rules):
+    """Settings of bench compare on the prompts that tune confirmed on, in the order of `rules`."""
+    held_out, output = work / "held-out.jsonl", work / "sweep.json"
+    held_out.write_text("".join(pathlib.Path(options.prompts).read_text().splitlines(keepends=True)[1::2]))
+    ours(options, "bench", "compare", *models(options), "--input", held_out, "--temperatures", temperature,
+         "--acceptances", "gumbel", "--max-new-tokens", options.max_new_tokens, "--rules", ",".join(rules), "--costs",
+         costs, "--output", output, "--quiet")
+    (result,) = json.loads(output.read_text())["temperatures"]
+    settings = [s for s in result["settings"] if not s["kind"] and s["setting"].startswith("model")]
+    if len(settings) != len(rules):
+        raise SystemExit(f"{len(settings)} settings came back of {len(rules)}")
+    return settings
+
+
+def differing(confirmed, settings, costs):
+    """Lines on rules of which tune and the sweep say something else, and how many of them may not."""
+    lines, wrong = [], 0
+    for tuned, setting in zip(confirmed, settings):
+        own, other = tuned["counts_times_costs_ms_per_token"], ms_per_token(setting, costs)
+        if abs(own / other - 1) <= ROUNDING and all(tuned[count] == setting[count] for count in COUNTS):
+            continue
+        may = tuned["rule"] == "expected-gain"
+        wrong += not may
+        counts = ", ".join(f"{count} {tuned[count]} and {setting[count]}" for count in COUNTS)
+        lines.append(f"{tuned['setting']}: {own:.4f} ms by tune's counts, {other:.4f} by the sweep's"
+                     + ("" if may else f", WHICH MUST BE EQUAL: {counts}"))
+    return lines, wrong
 
 
 def one(options, work, temperature):
-    report = work / f"tune-{temperature}.json"
+    """Prints what came of it; returns how many rules were counted otherwise by tune than by the sweep."""
+    report, costs = work / f"tune-{temperature}.json", work / "costs.json"
     sampling = ("--temperature", temperature, "--max-new-tokens", options.max_new_tokens)
-    print(run(options, "tune", *models(options), "--input", options.prompts, *sampling, "--output", work / "best.conf",
-              "--report", report, "--repetitions", options.repetitions, "--quiet"))
+    print(ours(options, "tune", *models(options), "--input", options.prompts, *sampling, "--output", work / "best.conf",
+               "--report", report, "--repetitions", options.repetitions, "--quiet"))
     tuned = json.loads(report.read_text())
-    costs = work / "costs.json"
     costs.write_text(json.dumps(tuned["costs"]))
-    held_out = work / "held-out.jsonl"
-    held_out.write_text("".join(pathlib.Path(options.prompts).read_text().splitlines(keepends=True)[1::2]))
-    output = work / "sweep.json"
-    rules = [*SWEEP, "expected-gain", rule_text(tuned["winner"])]
-    run(options, "bench", "compare", *models(options), "--input", held_out, "--temperatures", temperature, "--acceptances",
-        "gumbel", "--max-new-tokens", options.max_new_tokens, "--rules", ",".join(rules), "--costs", costs, "--output",
-        output, "--quiet")
-    (result,) = json.loads(output.read_text())["temperatures"]
-    settings = [s for s in result["settings"] if not s["kind"] and s["setting"].startswith("model")]
-    cost = [(ms_per_token(setting, tuned["costs"]), setting["setting"]) for setting in settings]
-    sweep, winner = cost[:-1], cost[-1]
-    print(f"temperature {temperature}: best of {len(sweep)} settings, all run: {min(sweep)[1]}, {min(sweep)[0]:.4f} ms a token by "
-          f"counts times costs")
-    print(f"the winner of tune: {winner[1]}, {winner[0]:.4f} ms: {winner[0] / min(sweep)[0]:.4f} of the best")
+    settings = swept(options, work, temperature, costs, [*SWEEP, *map(rule_text, tuned["confirmed"])])
+    sweep, confirmed = settings[:len(SWEEP)], settings[len(SWEEP):]
+    names = [rule["setting"] for rule in tuned["confirmed"]]
+    winner = confirmed[names.index(tuned["winner"]["setting"])]
+    cost = [(ms_per_token(setting, tuned["costs"]), setting["setting"]) for setting in sweep]
+    own = ms_per_token(winner, tuned["costs"])
+    print(f"temperature {temperature}: the winner of tune: {winner['setting']}, {own:.4f} ms a token by counts times costs")
+    for what, candidates in (("best", cost), ("best other setting", [c for c in cost if c[1] != winner["setting"]])):
+        best, name = min(candidates)
+        print(f"{what} of the {len(sweep)} settings of the sweep, all run: {name}, {best:.4f} ms; the winner takes "
+              f"{own / best:.4f} of that")
+    lines, wrong = differing(tuned["confirmed"], confirmed, tuned["costs"])
+    print("\n".join([*lines, f"counts of tune and of the sweep: {len(confirmed) - len(lines)} of {len(confirmed)} equal"]),
+          flush=True)
+    return wrong
 
 
 def main():
@@ -49,8 +83,8 @@ def main():
     parser.add_argument("--repetitions", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        for temperature in options.temperatures.split(","):
-            one(options, pathlib.Path(scratch), temperature)
+        wrong = sum(one(options, pathlib.Path(scratch), temperature) for temperature in options.temperatures.split(","))
+    raise SystemExit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import os
 import recording
 
 NUMBER = (int, float)
+PROCESS = (int, str)  # of events that are no steps
 
 
 class InputError(Exception):
@@ -36,8 +37,9 @@ class Inputs:
 
 KINDS = {"recording": "recording, of record", "costs": "costs, of bench latency --output",
          "comparison": "comparison, of bench compare --output", "trace": "rounds, of --trace",
-         "simulation": "simulation, of simulate --output", "tuning": "tuning, of tune --output",
-         "scaling": "scaling, of bench scaling --output", "timeline": "time line of ranks, of generate --timeline"}
+         "simulation": "simulation, of simulate --output", "tuning": "tuning, of tune --report",
+         "scaling": "scaling, of bench scaling --output", "timeline": "time line of ranks, of generate --timeline",
+         "theory": "textbook, of bench theory --output"}
 
 
 def read_all(paths):
@@ -88,6 +90,8 @@ def parsed(text):
 
 def read_recording(path):
     read_in = recording.read_recording(path)
+    if not isinstance(read_in.header.get("costs") or [], list):
+        raise InputError(f"{path}: block 0: field costs is not a list")
     source = Source("recording", path, read_in)
     if read_in.torn:
         source.warnings.append(f"{read_in.torn}; the {len(read_in.texts)} texts before it are shown")
@@ -110,7 +114,8 @@ def read_object(path, text):
 
 
 def kind_of(data):
-    command = {"simulate": "simulation", "tune": "tuning", "scaling": "scaling"}.get(str(data.get("command")))
+    commands = {"simulate": "simulation", "tune": "tuning", "scaling": "scaling", "theory": "theory"}
+    command = commands.get(str(data.get("command")))
     if command:
         return command
     for field, kind in (("traceEvents", "timeline"), ("temperatures", "comparison"), ("t_target_ms", "costs")):
@@ -189,10 +194,20 @@ def check_tuning(path, data):
 
 def check_scaling(path, data):
     check_list(path, data, "measured", {"ranks": int, "t_target_ms": NUMBER},
-               {"placement": str, "predicted_ms": NUMBER, "t_draft_ms": NUMBER, "over_cores": bool})
+               {"placement": str, "predicted_ms": NUMBER, "t_draft_ms": NUMBER, "over_cores": bool,
+                "compute_by": str, "is_base": bool})
     if data.get("extrapolated") is not None:
         check_list(path, data, "extrapolated", {"hardware": str, "gpus": int, "tokens_per_second": NUMBER},
                    {"shape": str, "t_target_ms": NUMBER})
+
+
+def check_theory(path, data):
+    factors = {"walltime_factor": NUMBER, "operations_factor": NUMBER}
+    check_list(path, data, "rows", {"alpha": NUMBER, "c": NUMBER, "best_k": int, "walltime_factor": NUMBER},
+               {"bound": NUMBER})
+    check_list(path, data, "expected_tokens", {"k": int, "alpha": NUMBER, "expected_tokens": NUMBER})
+    check_list(path, data, "factors", {"k": int, "alpha": NUMBER, "c": NUMBER, "c_operations": NUMBER, **factors})
+    check_fields(path, "the textbook", data, {}, {"most_tokens": int})
 
 
 def check_timeline(path, data):
@@ -200,14 +215,14 @@ def check_timeline(path, data):
         raise InputError(f"{path}: field traceEvents is not a list")
     for index, event in enumerate(data["traceEvents"]):
         place = f"traceEvents[{index}]"
-        check_fields(path, place, event, {"ph": str})
+        check_fields(path, place, event, {"ph": str}, {"pid": PROCESS, "name": str})
         if event["ph"] == "X":
             check_fields(path, place, event, {"name": str, "ts": NUMBER, "dur": NUMBER, "pid": int, "tid": int},
                          {"args": dict})
 
 
 CHECKS = {"costs": check_costs, "comparison": check_comparison, "simulation": check_simulation,
-          "tuning": check_tuning, "scaling": check_scaling, "timeline": check_timeline}
+          "tuning": check_tuning, "scaling": check_scaling, "timeline": check_timeline, "theory": check_theory}
 
 
 def read_trace(path, text):
@@ -261,7 +276,7 @@ def facts_of(source):
         return "; ".join(filter(None, [f"{settings} settings on {data.get('prompts', '?')} prompts",
                                        environment_of(data)]))
     counts = {"simulation": ("settings", "settings"), "tuning": ("simulated", "settings simulated"),
-              "scaling": ("measured", "runs")}.get(source.kind)
+              "scaling": ("measured", "runs"), "theory": ("rows", "pairs of alpha and c")}.get(source.kind)
     winner = data.get("winner") or {}
     return "; ".join(filter(None, [f"{len(data[counts[0]])} {counts[1]}" if counts else "",
                                    f"fastest: {winner['setting']}" if "setting" in winner else "",

@@ -20,22 +20,24 @@ def base_name(model):
 
 
 def pass_costs(inputs):
-    """(name, t_target_ms by rows with NaN where not measured, t_draft_ms or None, rows of bench latency or None) of
-    every costs file and of every pair of models in recordings."""
+    """(name, t_target_ms by rows with NaN where not measured, t_draft_ms or None, rows of bench latency or None, what
+    the times are) of every costs file and of every pair of models in recordings."""
     costs = [(source.label, source.label, source.data["t_target_ms"], source.data.get("t_draft_ms"),
-              source.data.get("target")) for source in inputs.of("costs")]
+              source.data.get("target"), "medians of passes alone" if source.data.get("target") else "costs file")
+             for source in inputs.of("costs")]
     for source in inputs.of("recording"):
         header = source.data.header
         for draft, each in zip(header["drafts"], header.get("costs") or []):
             if isinstance(each, dict) and isinstance(each.get("t_target_ms"), list):
                 name = f"{base_name(header['target'])} with {base_name(draft)}"
-                costs.append((name, source.label, each["t_target_ms"], each.get("t_draft_ms"), None))
+                costs.append((name, source.label, each["t_target_ms"], each.get("t_draft_ms"), None,
+                              "costs of a recording"))
     different, names = [], [name for name, *_ in costs]
-    for name, label, t_target, t_draft, rows in costs:
+    for name, label, t_target, t_draft, rows, what in costs:
         t_target = np.array([value if known(value) else np.nan for value in t_target], dtype=float)
         t_draft = float(t_draft) if known(t_draft) and t_draft > 0 else None
         name = f"{name} ({label})" if names.count(name) > 1 and name != label else name
-        different.append((name, t_target, t_draft, rows))
+        different.append((name, t_target, t_draft, rows, what))
     return different
 
 
@@ -50,9 +52,9 @@ def target_over_rows(inputs, choice):
         return []
     figure, axes = panels(height=4.2)
     axis = axes[0, 0]
-    for index, (name, t_target, _, measured) in enumerate(costs):
+    for index, (name, t_target, _, measured, what) in enumerate(costs):
         axis.plot(np.arange(1, len(t_target) + 1), t_target, color=colour(index), linestyle=line(index),
-                  marker=mark(index), markersize=4.5, label=shortened(name))
+                  marker=mark(index), markersize=4.5, label=f"{shortened(name)}: {what}")
         for field, style, label in (("p90_ms", (0, (1, 1)), "90th percentile"), ("limit_ms", (0, (6, 2, 1, 2, 1, 2)),
                                                                                 "the machine's limit")):
             rows = [row for row in measured or [] if row.get(field) is not None]
@@ -60,7 +62,7 @@ def target_over_rows(inputs, choice):
                 axis.plot([row["rows"] for row in rows], [row[field] for row in rows], color=colour(index),
                           linestyle=style, linewidth=1, label=f"{shortened(name)}: {label}")
     axis.set_xlabel("rows of the pass (k drafted tokens make k + 1)")
-    axis.set_ylabel("target pass, ms (median)")
+    axis.set_ylabel("target pass, ms")
     axis.set_ylim(bottom=0)
     integers(axis)
     legend_below(figure, axes, 3 if len(costs) <= 2 else 2)
@@ -69,7 +71,7 @@ def target_over_rows(inputs, choice):
 
 def costs_by_size(inputs, choice):
     del choice
-    costs = [(name, t_target[0], t_draft) for name, t_target, t_draft, _ in pass_costs(inputs)
+    costs = [(name, t_target[0], t_draft) for name, t_target, t_draft, *_ in pass_costs(inputs)
              if t_draft and len(t_target) and not np.isnan(t_target[0])]
     if len(costs) < 2:
         return []
@@ -161,7 +163,9 @@ LATENCY = "entrodraft bench latency --target DIR --draft DIR --output FILE"
 PLOTS = [
     Plot("target-over-rows", "t_target(k): a target pass over its rows",
          "What a pass takes as it checks more tokens at once. As long as the line is flat, further drafted tokens "
-         "are checked for nothing. The machine's limit is the larger of reading the weights and the arithmetic.",
+         "are checked for nothing. bench latency times passes alone and gives medians; record takes means out of "
+         "rounds of decoding, or the costs file that it was given. The machine's limit is the larger of reading the "
+         "weights and the arithmetic.",
          f"{LATENCY}; recordings hold such costs too", target_over_rows),
     Plot("costs-by-size", "t_target, t_draft and their ratio, by size",
          "One row of the target and one pass of the draft, for each pair of models, the fastest target first. The "

@@ -271,13 +271,12 @@ def match_by_run(inputs, choice):
     axis = axes[0, 0]
     for index, (source, draft) in enumerate(chosen):
         cap = int(source.data.header.get("max_draft_tokens", 15))
-        runs = np.concatenate([runs_before_mismatch(text.matches(draft), cap) for text in source.data.texts])
-        if len(runs) == 0:
+        share = shares_of_lengths([text.matches(draft) for text in source.data.texts], cap)
+        if len(share) == 0:
             continue
-        lengths = np.arange(1, cap + 1)
-        axis.plot(lengths, [100 * np.mean(runs >= length) for length in lengths], color=colour(index),
-                  linestyle=line(index), marker=mark(index), markersize=4,
-                  label=f"{draft_name(source, draft)}: mean {runs.mean():.2f} tokens")
+        axis.plot(np.arange(1, len(share) + 1), 100 * share, color=colour(index), linestyle=line(index),
+                  marker=mark(index), markersize=4,
+                  label=f"{draft_name(source, draft)}: mean {share.sum():.2f} of at most {len(share)} tokens")
     axis.set_xlabel("drafted tokens")
     axis.set_ylabel("places from which all of them stand, %")
     axis.set_ylim(0, 100)
@@ -286,14 +285,21 @@ def match_by_run(inputs, choice):
     return [Drawing("all", figure, "")]
 
 
-def runs_before_mismatch(stands, cap):
-    """Matches in a row from each place on, at most `cap`; runs that the text's end cuts shorter are left out."""
-    run, is_cut, runs = 0, True, []  # from the end, where nothing has ended a run yet
-    for match in stands[::-1]:
-        run, is_cut = (run + 1, is_cut) if match else (0, False)
-        if not is_cut or run >= cap:
-            runs.append(min(run, cap))
-    return np.array(runs)
+def shares_of_lengths(texts, cap):
+    """For 1 to `cap` tokens: of the places that have so many places of their text before its end, the share from which
+    all of them stand. `texts`: of each, which places are matches. Ends with the longest text."""
+    longest = min(cap, max((len(stands) for stands in texts), default=0))
+    places, standing = np.zeros(longest), np.zeros(longest)
+    for stands in texts:
+        run = 0
+        runs = []  # matches in a row from each place on, from the end
+        for match in stands[::-1]:
+            run = run + 1 if match else 0
+            runs.append(run)
+        for length in range(1, min(longest, len(stands)) + 1):
+            places[length - 1] += len(stands) - length + 1
+            standing[length - 1] += np.count_nonzero(np.array(runs[length - 1:]) >= length)
+    return standing / places
 
 
 RECORD = "entrodraft record --target DIR --draft DIR --input FILE --output FILE"
@@ -322,6 +328,7 @@ PLOTS = [
          "trace only judged tokens count, which are those that the run's own stop rule let through.",
          f"{RECORD}; or {TRACE}", calibration),
     Plot("runs-before-mismatch", "How far a draft gets",
-         "From each place of each text: how often the next 1, 2, 3, ... tokens of the draft would all stand. Runs "
-         "that the end of a text cuts off do not count.", RECORD, match_by_run),
+         "From each place of each text: how often the next 1, 2, 3, ... tokens of the draft would all stand. For "
+         "each number only places count that have so many places of their text before them, so that ends of texts "
+         "favour no number; the line stops at what the longest text can hold.", RECORD, match_by_run),
 ]

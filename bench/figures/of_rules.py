@@ -51,9 +51,10 @@ def style_of(rule):
 
 # ---- cost over threshold ----
 
-def point(rule, parameters, simulated=None, measured=None, interval=None):
+def point(rule, parameters, simulated=None, measured=None, interval=None, foretold="simulated"):
+    """`simulated` is what was `foretold`: "simulated" of a replay, or "predicted" of a run from its own counts."""
     return {"rule": rule, "parameters": parameters or {}, "simulated": simulated, "measured": measured,
-            "interval": interval}
+            "interval": interval, "foretold": foretold}
 
 
 def sweeps(inputs, choice):
@@ -75,6 +76,11 @@ def same_costs(source, other):
     return bool(source.data.get("costs")) and source.data["costs"] == other.data.get("costs")
 
 
+def is_of_draft(setting, draft):
+    """Plain decoding, which is written down once, belongs to every draft."""
+    return setting["rule"] == "plain" or setting.get("draft") in (None, draft)
+
+
 def by_draft(source, simulated, confirmed, choice):
     several = len({setting.get("draft") for setting in simulated if setting.get("draft") is not None}) > 1
     drafts = sorted({setting.get("draft") or 0 for setting in simulated})
@@ -83,28 +89,37 @@ def by_draft(source, simulated, confirmed, choice):
             continue
         points = [point(setting["rule"], setting.get("parameters"), simulated=setting["ms_per_token"],
                         interval=setting.get("interval_ms_per_token"))
-                  for setting in simulated if setting.get("draft") in (None, draft)]
+                  for setting in simulated if is_of_draft(setting, draft)]
         points += [point(setting["rule"], setting.get("parameters"), measured=setting["measured_ms_per_token"],
                          interval=setting.get("interval_ms_per_token"))
-                   for setting in confirmed if setting.get("draft") in (None, draft)]
+                   for setting in confirmed if is_of_draft(setting, draft)]
         name = f"{source.label}-draft-{draft + 1}" if several else source.label
         yield name, f"{source.label}, draft {draft + 1}" if several else source.label, points
 
 
 def of_comparison(source, result):
-    plain = next((setting for setting in result["settings"] if setting["setting"].startswith("plain")), None)
+    """Predicted is the time of plain decoding in the same run over the speed-up that counts times costs promise."""
     groups = {}
     for setting in result["settings"]:
         known = rule_of(setting["setting"])
-        if known and plain and not setting.get("kind"):
+        if known and not setting.get("kind"):
             drafter, rule, parameters, acceptance = known
-            predicted = plain["ms_per_token"] / setting["predicted_speedup"]
-            groups.setdefault((drafter, acceptance), []).append(
-                point(rule, parameters, simulated=predicted, measured=setting["ms_per_token"]))
-    for (drafter, acceptance), points in groups.items():
+            groups.setdefault((drafter, acceptance), []).append((rule, parameters, setting))
+    for (drafter, acceptance), settings in groups.items():
+        plain = plain_of(result, acceptance)
+        if plain is None:
+            continue
         parts = [f"T {result['temperature']:g}", drafter, *([acceptance] if acceptance else [])]
+        points = [point(rule, parameters, plain["ms_per_token"] / setting["predicted_speedup"],
+                        setting["ms_per_token"], foretold="predicted") for rule, parameters, setting in settings]
         points.append(point("plain", {}, measured=plain["ms_per_token"]))
         yield "-".join([source.label, *parts]), ", ".join([source.label, *parts]), points
+
+
+def plain_of(result, acceptance):
+    """Plain decoding as bench compare sets it beside an acceptance: sampled, gumbel has one of its own."""
+    name = "plain, gumbel" if acceptance == "gumbel" and result["temperature"] > 0 else "plain"
+    return next((setting for setting in result["settings"] if setting["setting"] == name), None)
 
 
 def cost_over_threshold(inputs, choice):
@@ -165,7 +180,8 @@ def draw_rule(axis, points, rule, windows):
         if simulated:
             x = [p["parameters"][parameter] for p in simulated]
             axis.plot(x, [p["simulated"] for p in simulated], color=tint, linestyle=line(index), linewidth=1.3,
-                      marker=mark(index), markersize=3, markerfacecolor="white", label=f"simulated{name}")
+                      marker=mark(index), markersize=3, markerfacecolor="white",
+                      label=simulated[0]["foretold"] + name)
             banded = [p for p in simulated if p["interval"] is not None and p["measured"] is None]
             if len(banded) == len(simulated) and len(drawn) <= 2:
                 axis.fill_between(x, [p["interval"][0] for p in banded], [p["interval"][1] for p in banded],
@@ -323,14 +339,15 @@ def candidate_length(inputs, choice):
 
 
 SIMULATE = "entrodraft simulate --output FILE"
-TUNE = "entrodraft tune --output FILE"
+TUNE = "entrodraft tune --report FILE"
 COMPARE = "entrodraft bench compare --output FILE"
 
 PLOTS = [
     Plot("cost-over-threshold", "Cost over threshold, simulated and measured",
          "What a new token costs as a rule's parameter moves: lines are counts of passes times their costs, filled "
          "marks are runs. The lowest point of a line is the rule's best setting; how flat the line is there says "
-         "how much a wrong setting would cost. All panels share the vertical axis.",
+         "how much a wrong setting would cost. Of bench compare the lines are predicted: what plain decoding took in "
+         "the same run, over the speed-up that counts times costs promise. All panels share the vertical axis.",
          f"{SIMULATE} for lines, with {TUNE} of the same costs for marks; or {COMPARE} with --tune or several "
          "settings of a rule",
          cost_over_threshold),

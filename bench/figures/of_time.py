@@ -25,13 +25,14 @@ def span(events):
 
 
 def round_of_median_length(rounds):
-    """The round whose length is the middle one, of those in which every rank of its replica took part."""
+    """The round whose length is the middle one, of those in which the most ranks of their replica took part: all of
+    them, but in a time line of a run that was killed."""
     ranks = {}
     for (replica, _), events in rounds.items():
         ranks.setdefault(replica, set()).update(event["tid"] for event in events)
-    whole = [key for key, events in rounds.items() if {event["tid"] for event in events} == ranks[key[0]]]
-    lengths = {key: span(rounds[key])[1] - span(rounds[key])[0] for key in whole}
-    return sorted(whole, key=lengths.get)[len(whole) // 2]
+    share = {key: len({event["tid"] for event in events}) / len(ranks[key[0]]) for key, events in rounds.items()}
+    lengths = {key: span(rounds[key])[1] - span(rounds[key])[0] for key in rounds if share[key] == max(share.values())}
+    return sorted(lengths, key=lengths.get)[len(lengths) // 2]
 
 
 def round_time_line(inputs, choice):
@@ -116,15 +117,17 @@ def draw_scaling(axis, rows, index, name):
     for row in rows:
         axis.plot(row["ranks"], row["t_target_ms"], mark(index), color=tint, markersize=7,
                   markerfacecolor="white" if row.get("over_cores") else tint)
-    predicted = [row for row in rows if row.get("predicted_ms") is not None]
+    predicted = [row for row in rows if row.get("predicted_ms") is not None and not row.get("is_base")]
     if predicted:
+        ways = " and ".join(dict.fromkeys(row["compute_by"] for row in predicted if row.get("compute_by")))
+        foreseen = f"predicted, compute {ways}" if ways else "predicted"
         axis.plot([row["ranks"] for row in predicted], [row["predicted_ms"] for row in predicted], linestyle="--",
-                  marker="_", markersize=14, color=tint, linewidth=1.3, label=f"predicted{after}")
+                  marker="_", markersize=14, color=tint, linewidth=1.3, label=foreseen + after)
 
 
 def model_line(source):
-    """The fitted numbers of the cost model, as far as the file has them."""
-    names = (("compute_ms", "compute {:.4g} ms"), ("alpha_us", "alpha {:.4g} µs a collective"),
+    """The numbers of the scaling model, as far as the file has them."""
+    names = (("compute_ms", "compute of the base {:.4g} ms"), ("alpha_us", "alpha {:.4g} µs a collective"),
              ("beta_ns_per_byte", "beta {:.4g} ns a byte"))
     model = source.data["model"]
     return f"{source.label}: " + ", ".join(form.format(model[name]) for name, form in names
@@ -166,10 +169,13 @@ PLOTS = [
          "it.",
          "entrodraft generate ... --timeline FILE", round_time_line),
     Plot("scaling", "A target pass over ranks, measured and predicted",
-         "What a pass of one row takes as the target is cut over more ranks, beside the cost model compute / n + "
-         "layers × 2 (alpha + bytes × beta) fitted to measured collectives. Open marks are runs with more threads "
-         "than cores, which say nothing of scaling.", "entrodraft bench scaling --output FILE", scaling_measured),
-    Plot("scaling-extrapolated", "What the cost model says of larger machines",
+         "What a pass of one row takes as the target is cut over more ranks, beside what the scaling model foresees: "
+         "compute + all-reduces of a pass × (alpha + bytes × beta), with alpha and beta fitted to all-reduces measured "
+         "alone. Compute is, by shard, what a shard took on one rank by itself (bench latency --shards); by reading, "
+         "what the base took; each times the ratio of what the ranks could read at best. The base itself is not "
+         "foreseen. Open marks are runs with more threads than cores, which say nothing of scaling.",
+         "entrodraft bench scaling --output FILE", scaling_measured),
+    Plot("scaling-extrapolated", "What the scaling model says of larger machines",
          "Tokens a second of plain decoding that the model expects, by hardware and shape of the network. These are "
          "predictions; nothing here was run.", "entrodraft bench scaling --output FILE", scaling_extrapolated),
 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a Llama checkpoint in Hugging Face's layout as a GGUF file: llama.cpp decodes with the same weights.
 
-    python bench/peers/gguf_file.py CHECKPOINT OUT.gguf [--dtype float32|float16|bfloat16]
+    python3 bench/peers/gguf_file.py CHECKPOINT OUT.gguf [--dtype float32|float16|bfloat16]
 
 Matrices take --dtype, norms stay float32, as llama.cpp asks. What cannot be written as it is (another family,
 scaled positions, biases, a tokenizer that is not GPT-2's byte-level BPE) is refused. Exits with 77 where gguf or
@@ -156,7 +156,14 @@ def add_tensors(writer, directory, config, dtype):
 
 
 def write(directory, file, dtype):
-    directory = pathlib.Path(directory)
+    """Throws Refused, or OSError where a file cannot be read or written."""
+    try:
+        write_parts(pathlib.Path(directory), file, dtype)
+    except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:  # of a file that is not what it says
+        raise Refused(f"{directory}: no checkpoint that can be written: {error!r}") from error
+
+
+def write_parts(directory, file, dtype):
     config = read_config(directory)
     writer = gguf.GGUFWriter(str(file), "llama")
     writer.add_file_type(FILE_TYPES[dtype])
@@ -177,7 +184,7 @@ def main():
     options = parser.parse_args()
     try:
         write(options.checkpoint, options.out, options.dtype)
-    except (Refused, OSError, KeyError, ValueError) as error:
+    except (Refused, OSError) as error:
         sys.exit(f"gguf_file: {error}")
     print(f"{options.out}: {options.out.stat().st_size} bytes, {options.dtype}")
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """How fast is entrodraft beside llama.cpp, plain and speculative at every setting, with the same weights and text?
 
-    python bench/peers/llama_cpp.py --llama DIR [--binary build/entrodraft] [--dtypes float32,float16,bfloat16]
+    python3 bench/peers/llama_cpp.py --llama DIR [--binary build/entrodraft] [--dtypes float32,float16,bfloat16]
         [--repetitions 5] [--limit 64] [--modes ngram] [--rule moving-average] [--json FILE]
 
 DIR is an installation or a build of llama.cpp: it holds bin/llama-server, or llama-server itself. GGUF files are
-written from --target and --draft (gguf_file.py). A server runs for each mode, with one slot, --threads threads and
-no cache of prompts; prompts go in as token ids; what the options are called is read from the server's --help. Both
-decode greedily in turns (side_by_side.py says how). Time is that of a whole sequence per new token, prefill and
+written from --target and --draft (gguf_file.py). Each mode is a server with one slot, --threads threads and no cache of
+prompts; of these at most --resident run at once, and a plain one that says what is a tie. Prompts go in as token ids;
+what the options are called is read from the server's --help. Both decode greedily in turns (side_by_side.py says how). Time is that of a whole sequence per new token, prefill and
 decoding, by each side's own account; "wall" is seen from outside, with HTTP there and a pipe here. Texts come
 first. In float32 without flash attention (KV cache in float32 too) a text may part from ours only where llama.cpp's
 own two best log-probabilities lie closer than 1e-4, and in one text of 64 at most; a worse difference ends the run
@@ -17,6 +17,7 @@ gguf or the installation is missing.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -84,7 +85,7 @@ def version_of(server):
 class Server:
     """A mode: one llama-server. Connections are opened before the clock starts: the server closes those that idle."""
 
-    ours = False
+    ours = stays = False
 
     def __init__(self, name, group, base, *arguments):
         self.name, self.group, self.command = f"llama.cpp {name}", group, [*base, *map(str, arguments)]
@@ -144,6 +145,12 @@ class Server:
             self.fail(f"{written} of {new_tokens} tokens written, {read} of {len(prompt)} prompt tokens read")
         return Answer(answer["tokens"], (timings["prompt_ms"] + timings["predicted_ms"]) / 1e3, wall)
 
+    def system_info(self):
+        """What the build can use of the processor, as the server said at its start: AVX-512, threads, BLAS, ..."""
+        self.log.seek(0)
+        said = re.search(r"system_info: (.*)", self.log.read())
+        return " ".join(said.group(1).split()).strip("| ") if said else "not said"
+
     def gap(self, prompt):
         """Nats between the two best next tokens."""
         answer, _ = self.complete(prompt=prompt, n_predict=1, n_probs=2)
@@ -153,6 +160,7 @@ class Server:
     def stop(self):
         self.process.terminate()
         self.process.wait()
+        self.log.close()
 
 
 def attention(dtype, flash, of_draft=False):
@@ -247,13 +255,34 @@ def compare(parser, options, server, known, prompts, dtype, work):
     modes = [*plain_modes(known, base, dtype), *draft_modes(options, known, base, draft, dtype),
              *look_up_modes(known, base, dtype)]
     contenders = side_by_side.chosen(parser, options, modes) + side_by_side.our_contenders(options, dtype)
-    setting = side_by_side.environment(options, dtype, llama_cpp=version_of(server))
+    with running(judge_of(known, base, dtype)) as judge:
+        return measured(options, judge, contenders, prompts, dtype, version_of(server))
+
+
+def judge_of(known, base, dtype):
+    """A plain server that is not timed. It tells more of itself: newer versions keep system_info back otherwise."""
+    verbosity = known.named("-lv", "--verbosity")
+    return Server("judge", PLAIN, base, *attention(dtype, "off"), *([verbosity, 4] if verbosity else []))
+
+
+@contextlib.contextmanager
+def running(server):
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def measured(options, judge, contenders, prompts, dtype, version):
+    """Environment, figures and ratios. `judge` is a server beside the contenders, which says what is a tie."""
+    setting = side_by_side.environment(options, dtype, prompts, llama_cpp=version, system_info=judge.system_info())
     print("\n" + ", ".join(f"{key} {value}" for key, value in setting.items()))
     side_by_side.warn_of_load("at the start")
     equal = {}
 
     def is_tie(name, id, tokens, at):
-        gap = modes[0].gap(prompts[id] + tokens[:at])
+        gap = judge.gap(prompts[id] + tokens[:at])
         print(f"{name}: prompt {id} parts from ours at new token {at}, its two best {gap:.1e} nats apart")
         return gap < TIE
 
@@ -268,9 +297,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--llama", type=pathlib.Path, help="installation or build of llama.cpp")
     side_by_side.add_options(parser, DTYPES, ["float32"])
+    parser.add_argument("--resident", type=int, default=4, help="how many modes' servers run at once [4]")
     options = parser.parse_args()
     server = find_server(options.llama)
     side_by_side.check_options(parser, options, DTYPES)
+    side_by_side.check_counts(parser, options, "resident")
     prompts, known = side_by_side.read_prompts(parser, options), Options(server)
     with tempfile.TemporaryDirectory() as work:
         try:

@@ -1,11 +1,13 @@
 """What the peer benches, transformers.py and llama_cpp.py, share: turns, texts compared, one table, ratios.
 
-A contender has a name, a group (PLAIN, DRAFT or LOOKUP), `ours`, start(), stop() and ask(prompt ids, new tokens).
-It stays loaded for the whole run, reads prompts by token ids, ignores the end of text, and answers with its own
-account of a sequence's time (prefill and decoding) beside the time that passed outside. Prompts go in blocks; in a
-block all contenders have their turn, in an order that rotates, each after a few tokens that are not timed. After
-the first repetition those of the peer's modes drop out that are slower than --keep times the best of their group:
-those will not become it.
+A contender has a name, a group (PLAIN, DRAFT or LOOKUP), `ours`, `stays` (loaded, once it is), start(), stop() and
+ask(prompt ids, new tokens).
+It reads prompts by token ids, ignores the end of text, and answers with its own account of a sequence's time (prefill
+and decoding) beside the time that passed outside. Prompts go in blocks; in a block all contenders have their turn, in
+an order that rotates, each after a few tokens that are not timed. Ours stay loaded, as the default rule learns from
+what it decodes; of the peer's modes that hold models of their own at most --resident are loaded at once, and one that
+has to be loaded for its turn first decodes a whole sequence that is not timed. After the first repetition those of the
+peer's modes drop out that are slower than --keep times the best of their group: those will not become it.
 """
 
 import collections
@@ -21,7 +23,7 @@ import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 
-from runs import DEMO, PAIRS, ROOT, interval  # noqa: E402
+from runs import DEMO, PAIRS, ROOT, interval, machine  # noqa: E402
 
 PLAIN, DRAFT, LOOKUP = "plain", "draft model", "lookup"
 GROUPS = (PLAIN, DRAFT, LOOKUP)
@@ -35,7 +37,7 @@ Answer = collections.namedtuple("Answer", "tokens seconds wall")
 class Entrodraft:
     """generate, reading one line after the other from stdin."""
 
-    ours = True
+    ours = stays = True
 
     def __init__(self, name, group, options, dtype, *arguments):
         self.name, self.group, self.asked = f"entrodraft {name}", group, 0
@@ -91,6 +93,7 @@ def add_options(parser, dtypes, dtype):
     parser.add_argument("--block", type=int, default=8, help="prompts a turn [8]")
     parser.add_argument("--repetitions", type=int, default=5, choices=[1, *PAIRS])
     parser.add_argument("--keep", type=float, default=1.3, help="see above [1.3]")
+    parser.set_defaults(resident=None)  # an option of peers whose modes do not stay
     parser.add_argument("--rule", action="append", default=[],
                         help="one more of our stop rules, with its options; repeatable")
     parser.add_argument("--modes", action="append", default=[],
@@ -98,19 +101,27 @@ def add_options(parser, dtypes, dtype):
     parser.add_argument("--json", type=pathlib.Path, help="write the figures here too")
 
 
+def check_counts(parser, options, *names):
+    for name in names:
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')}: at least 1")
+
+
+def check_models(parser, options, *names):
+    for name in names:
+        if not (getattr(options, name) / "config.json").is_file():
+            parser.error(f"--{name}: {getattr(options, name)} holds no config.json")
+
+
 def check_options(parser, options, dtypes):
     """Ends with code 2 where an option cannot be honoured."""
     for dtype in options.dtypes:
         if dtype not in dtypes:
             parser.error(f"--dtypes: {dtype} is not one of {', '.join(dtypes)}")
-    for name in ("limit", "new_tokens", "threads", "block"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')}: at least 1")
+    check_counts(parser, options, "limit", "new_tokens", "threads", "block")
     if options.keep < 1:
         parser.error("--keep: at least 1")
-    for name in ("target", "draft"):
-        if not (getattr(options, name) / "config.json").is_file():
-            parser.error(f"--{name}: {getattr(options, name)} holds no config.json")
+    check_models(parser, options, "target", "draft")
     try:
         options.binary = options.binary.resolve()
         about = subprocess.run([str(options.binary), "--version"], capture_output=True, text=True, check=True)
@@ -123,14 +134,35 @@ def read_prompts(parser, options):
     """{id: token ids}"""
     prompts = {}
     try:
-        for number, line in enumerate(options.prompts.read_text().splitlines()[:options.limit]):
-            line = json.loads(line)
-            prompts[line.get("id", number)] = line["prompt_token_ids"]
-    except (OSError, ValueError, KeyError) as error:
-        parser.error(f"--prompts {options.prompts}: {error!r}")
+        lines = options.prompts.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        parser.error(f"--prompts {options.prompts}: {getattr(error, 'strerror', None) or error}")
+    for number, text in enumerate([line for line in lines if line.strip()][:options.limit]):
+        line, why = prompt_of(text)
+        if why is None and line.get("id", number) in prompts:
+            why = f"a second prompt of the id {line.get('id', number)!r}"
+        if why is not None:
+            parser.error(f"--prompts {options.prompts}: prompt {number}, from 0: {why}")
+        prompts[line.get("id", number)] = line["prompt_token_ids"]
     if not prompts:
         parser.error(f"--prompts {options.prompts}: no prompt")
     return prompts
+
+
+def prompt_of(text):
+    """(the line as an object, None), or (None, why it cannot be used)."""
+    try:
+        line = json.loads(text)
+    except ValueError as error:
+        return None, f"not JSON: {error}"
+    if not isinstance(line, dict):
+        return None, "not an object"
+    if isinstance(line.get("id"), (list, dict)):
+        return None, "an id that is a list or an object"
+    ids = line.get("prompt_token_ids")
+    if not isinstance(ids, list) or not ids or not all(type(token) is int and token >= 0 for token in ids):
+        return None, "no prompt_token_ids, or these are not numbers of tokens"
+    return line, None
 
 
 def chosen(parser, options, contenders):
@@ -143,12 +175,13 @@ def chosen(parser, options, contenders):
     return [c for c in contenders if c.group == PLAIN or any(word in c.name for word in options.modes)]
 
 
-def environment(options, dtype, **versions):
-    about = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.split(":", 1)[1].strip() for line in about if line.startswith("model name")), "?")
-    return {"cpu": cpu, "cores": os.cpu_count(), "threads": options.threads, "ranks": 1,
-            "load": round(os.getloadavg()[0], 2), "ours": options.version, **versions, "dtype": dtype,
-            "prompts": options.limit, "new_tokens": options.new_tokens, "repetitions": options.repetitions}
+def environment(options, dtype, prompts, **versions):
+    """What figures depend on; `prompts` are those that are used."""
+    return {**machine(), "threads": options.threads, "ranks": 1, "load": round(os.getloadavg()[0], 2),
+            "ours": options.version, **versions, "dtype": dtype, "prompts": len(prompts),
+            "new_tokens": options.new_tokens, "repetitions": options.repetitions,
+            "modes": "; ".join(options.modes) or "all", "keep": options.keep,
+            **({"resident": options.resident} if options.resident else {})}
 
 
 def ms_per_token(answers):
@@ -165,14 +198,45 @@ def kept(contenders, results, factor):
     return [c for c in contenders if c.ours or ms_per_token(results[c.name][0]) <= factor * best[c.group]]
 
 
+class Loaded:
+    """Which contenders are loaded: those that stay, once they had a turn, and of the others at most `most`, those
+    whose turns were last. A context: in the end all are stopped."""
+
+    def __init__(self, most):
+        self.most, self.staying, self.others = most, [], []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for contender in self.staying + self.others:
+            contender.stop()
+
+    def turn_of(self, contender):
+        """Loads it where it is not; returns whether it was not."""
+        loaded = self.staying if contender.stays else self.others
+        fresh = contender not in loaded
+        if fresh:
+            if not contender.stays and len(loaded) == self.most:
+                loaded.pop(0).stop()
+            contender.start()
+        else:
+            loaded.remove(contender)
+        loaded.append(contender)
+        return fresh
+
+    def drop(self, contender):
+        """Stops what will have no further turn."""
+        if contender in self.others:
+            self.others.remove(contender)
+            contender.stop()
+
+
 def take_turns(contenders, prompts, options, check):
     """{name: [answers by prompt id, of each repetition]}. check(results) is called after the first repetition."""
     results = {contender.name: [] for contender in contenders}
     ids, turn = list(prompts), 0
-    with contextlib.ExitStack() as running:
-        for contender in contenders:
-            contender.start()
-            running.callback(contender.stop)
+    with Loaded(options.resident) as loaded:
         for repetition in range(options.repetitions):
             for contender in contenders:
                 results[contender.name].append({})
@@ -180,13 +244,17 @@ def take_turns(contenders, prompts, options, check):
                 first = turn % len(contenders)
                 turn += 1
                 for contender in contenders[first:] + contenders[:first]:
-                    contender.ask(prompts[ids[0]], 8)
+                    contender.ask(prompts[ids[0]], options.new_tokens if loaded.turn_of(contender) else 8)
                     for id in ids[begin:begin + options.block]:
                         results[contender.name][-1][id] = contender.ask(prompts[id], options.new_tokens)
             print(f"repetition {repetition + 1} of {options.repetitions}: {len(contenders)} modes", file=sys.stderr)
             if repetition == 0:
                 check(results)
-                contenders = kept(contenders, results, options.keep)
+                stay = kept(contenders, results, options.keep)
+                for contender in contenders:
+                    if contender not in stay:
+                        loaded.drop(contender)
+                contenders = stay
     return results
 
 
@@ -238,7 +306,7 @@ def measure(contenders, prompts, options, check, equal, title):
     """Takes the turns, prints table and ratios, and returns both as plain data. equal is what check() found."""
     figures = figures_of(contenders, take_turns(contenders, prompts, options, check), equal)
     print_table(figures, f"{title}, ms a new token: medians of repetitions; p50 to p99: of sequences")
-    ratios = print_ratios(figures)
+    ratios = print_ratios(figures, options.modes)
     warn_of_load("at the end, of which our own threads are a part")
     return {"figures": figures, "ratios": ratios}
 
@@ -277,12 +345,16 @@ def ratio_of(figures, theirs, ours):
     return [a / b for a, b in pairs]
 
 
-def print_ratios(figures):
-    """Best mode of each group and of all over ours; returns them as plain data."""
-    print("\nthe peer's best modes, their time over ours: mean of the repetitions' ratios and 95 % interval")
-    ratios = []
-    for what, groups, ours in (("plain", [PLAIN], OURS[PLAIN]), ("with the draft model", [DRAFT], OURS[DRAFT]),
-                               ("look-up", [LOOKUP], OURS[LOOKUP]), ("of all", GROUPS, OURS[DRAFT])):
+def print_ratios(figures, only=()):
+    """Best mode of each group and of all over ours; returns them as plain data. `only`: what --modes ran, so that these
+    are not the best of all that the peer has; its plain modes all ran."""
+    run = f" of those run (--modes {', '.join(only)})" if only else ""
+    print(f"\nthe peer's best modes{run}, their time over ours: mean of the repetitions' ratios and 95 % interval")
+    ratios, of_run = [], " of those run" if only else ""
+    for what, groups, ours in (("plain", [PLAIN], OURS[PLAIN]),
+                               (f"with the draft model{of_run}", [DRAFT], OURS[DRAFT]),
+                               (f"look-up{of_run}", [LOOKUP], OURS[LOOKUP]),
+                               (of_run.strip() or "of all", GROUPS, OURS[DRAFT])):
         modes = [name for name, one in figures.items() if not one["ours"] and one["group"] in groups]
         if modes:
             # A mode that dropped out is no candidate: it was slower than one that stayed.

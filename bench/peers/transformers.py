@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How fast is entrodraft beside every mode of transformers' assisted generation, with the same text?
 
-    python bench/peers/transformers.py [--binary build/entrodraft] [--dtypes float32,bfloat16,float16]
+    python3 bench/peers/transformers.py [--binary build/entrodraft] [--dtypes float32,bfloat16,float16]
         [--repetitions 5] [--limit 64] [--rule "static --entropy-threshold 2.25"] [--modes constant] [--json FILE]
-    python bench/peers/transformers.py --golden tests/spec/demo_greedy.json
+    python3 bench/peers/transformers.py --golden tests/spec/demo_greedy.json
 
 Both decode the same prompts greedily on the same threads, in turns (side_by_side.py says how). Time is that of a
 whole sequence per new token: generate() here, stats.seconds there. Texts come first. In float32 a text may part
@@ -68,7 +68,7 @@ def margins(model, prompt, tokens):
 
 
 class Transformers:
-    ours = False
+    ours, stays = False, True  # all modes share two models
 
     def __init__(self, name, group, target, **options):
         self.name, self.group, self.target, self.options = f"transformers {name}", group, target, options
@@ -148,7 +148,7 @@ def compare(parser, options, prompts, dtype):
     contenders = side_by_side.chosen(parser, options, modes) + side_by_side.our_contenders(options, dtype)
     learns = importlib.util.find_spec("sklearn") is not None
     setting = side_by_side.environment(
-        options, dtype, torch=torch.__version__, transformers=transformers.__version__,
+        options, dtype, prompts, torch=torch.__version__, transformers=transformers.__version__,
         scikit_learn="installed" if learns else "not installed: constant confidence thresholds")
     print("\n" + ", ".join(f"{key} {value}" for key, value in setting.items()))
     side_by_side.warn_of_load("at the start")
@@ -175,6 +175,8 @@ def main():
     options = parser.parse_args()
     if options.golden:
         refuse_with_golden(parser, options)
+        side_by_side.check_counts(parser, options, "limit", "new_tokens", "threads")
+        side_by_side.check_models(parser, options, "target")
     else:
         side_by_side.check_options(parser, options, DTYPES)
     prompts = side_by_side.read_prompts(parser, options)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What does speculation bring on the tasks of the literature, category by category, with the same texts?
 
-    python bench/tasks/run.py --target DIR --draft DIR [--tasks spec-bench,human-eval,books] [--prompts 10]
-    python bench/tasks/run.py --target DIR --draft DIR --task wmt --file newstest.de --reference newstest.en \\
+    python3 bench/tasks/run.py --target DIR --draft DIR [--tasks spec-bench,human-eval,books] [--prompts 10]
+    python3 bench/tasks/run.py --target DIR --draft DIR --task wmt --file newstest.de --reference newstest.en \\
         --languages German,English
 
 The same prompts are decoded plainly and with the draft, in turn. Texts are compared first: greedy and `gumbel` texts
@@ -14,7 +14,6 @@ import dataclasses
 import datetime
 import itertools
 import json
-import os
 import pathlib
 import platform
 import sys
@@ -26,6 +25,7 @@ import measure
 import options as command_line
 import scores
 import table
+from runs import machine  # table has put bench/ on the path
 
 
 def chosen_items(options, parser):
@@ -83,13 +83,9 @@ def decode(options, chosen, work):
 
 
 def environment(options):
-    processor = "unknown processor"
-    if pathlib.Path("/proc/cpuinfo").exists():
-        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        processor = next((line.split(": ", 1)[1] for line in lines if line.startswith("model name")), processor)
+    here = machine()
     version = measure.run([str(options.binary), "--version"]).strip()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return [f"{datetime.date.today()}, {processor}, {cores} cores, {platform.system()}; {version}",
+    return [f"{datetime.date.today()}, {here['cpu']}, {here['cores']} cores, {platform.system()}; {version}",
             f"target {options.target}, draft {options.draft or 'none'}"
             + (f", drafter {options.drafter}" if options.drafter else "")
             + (f", launcher {' '.join(options.launcher)}" if options.launcher else "")

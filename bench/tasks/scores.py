@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How good are the texts, plain and speculative side by side?
 
-    python bench/tasks/scores.py texts DIR                    # of what run.py --output DIR left
-    python bench/tasks/scores.py pass-at-k --k 1,10 FILE...   # of results that a harness for HumanEval wrote
+    python3 bench/tasks/scores.py texts DIR                    # of what run.py --output DIR left
+    python3 bench/tasks/scores.py pass-at-k --k 1,10 FILE...   # of results that a harness for HumanEval wrote
 
 BLEU is sacrebleu's, ROUGE that of rouge-score (both on PyPI): where the package is missing, the score is skipped and
 its line says so. Code that a model wrote is never run here: run.py writes samples for a harness of the user's own,
@@ -170,7 +170,16 @@ def read_texts(directory):
         kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    return [Item(**item) for item in kept["items"]], kept["texts"]
+    try:
+        read = [Item(**item) for item in kept["items"]]
+        whole = all(isinstance(item.references, list) for item in read) and \
+            all(isinstance(some, list) and all(isinstance(text, str) for text in some)
+                for of_items in kept["texts"].values() for some in of_items.values())
+    except (AttributeError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise BadInput(f"{path}: not what run.py --output leaves")
+    return read, kept["texts"]
 
 
 def whole_numbers(text):

@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from runs import STUDENT_T  # noqa: E402
+from runs import students_t  # noqa: E402
 
 
 @dataclasses.dataclass
@@ -63,15 +63,6 @@ def units_of(asked, results, name):
             tuple(total(sums_of(pair[side][repetition]["stats"]) for pair in pairs) for side in (0, 1))
             for repetition in range(len(pairs[0][0]))])
     return units, left_out, cut, first_error
-
-
-def students_t(n):
-    """Of a 95 % interval over n values: runs.py's table, beyond it the expansion in 1 / (n - 1)."""
-    if n in STUDENT_T:
-        return STUDENT_T[n]
-    z, df = 1.959964, n - 1
-    return (z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
-            + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3))
 
 
 def speed_up(units, seconds="seconds"):

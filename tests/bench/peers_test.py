@@ -4,6 +4,7 @@
 Asks no peer and times nothing. Exits with 77 where gguf or numpy is missing.
 """
 
+import argparse
 import contextlib
 import io
 import math
@@ -11,6 +12,7 @@ import pathlib
 import random
 import sys
 import tempfile
+import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -108,10 +110,46 @@ class File(unittest.TestCase):
             with self.assertRaisesRegex(gguf_file.Refused, "attention_bias"):
                 gguf_file.write(folder, pathlib.Path(folder, "out"), "float32")
 
+    def test_files_that_are_not_what_they_say_are_refused(self):
+        config = (ROOT / "model/demo/smallest/config.json").read_text()
+        for name, content in (("config.json", "[]"), ("config.json", "{}"), ("config.json", "{"),
+                              ("tokenizer.json", "{}"), ("tokenizer.json", '{"model": []}'),
+                              ("model.safetensors", "")):
+            with self.subTest(name=name, content=content), tempfile.TemporaryDirectory() as folder:
+                pathlib.Path(folder, "config.json").write_text(config)
+                tokenizer = (ROOT / "model/demo/smallest/tokenizer.json").read_text()
+                pathlib.Path(folder, "tokenizer.json").write_text(tokenizer)
+                pathlib.Path(folder, name).write_text(content)
+                with self.assertRaisesRegex(gguf_file.Refused, folder):
+                    gguf_file.write(folder, pathlib.Path(folder, "out"), "float32")
+
 
 class Contender:
     def __init__(self, name, group, ours=False):
         self.name, self.group, self.ours = name, group, ours
+
+
+class Loading(Contender):
+    """Counts how often it is loaded, and how many are at once."""
+
+    loaded, most = [], 0
+
+    def __init__(self, name, group, ours=False, seconds=1.0):
+        super().__init__(name, group, ours)
+        self.stays, self.seconds, self.starts, self.asked = ours, seconds, 0, []
+
+    def start(self):
+        self.starts += 1
+        Loading.loaded.append(self)
+        Loading.most = max(Loading.most, len(Loading.loaded))
+
+    def stop(self):
+        Loading.loaded.remove(self)
+
+    def ask(self, prompt, new_tokens):
+        assert self in Loading.loaded
+        self.asked.append(new_tokens)
+        return Answer([1] * new_tokens, self.seconds, self.seconds)
 
 
 class SideBySide(unittest.TestCase):
@@ -155,6 +193,61 @@ class SideBySide(unittest.TestCase):
         self.assertEqual(ratios["of all"]["ratios"], [3, 3])
         self.assertEqual(ratios["with the draft model"]["theirs"], "dropped")
         self.assertNotIn("look-up", ratios)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            ratios = {ratio["best"]: ratio for ratio in side_by_side.print_ratios(figures, ["draft 3"])}
+        self.assertEqual(set(ratios), {"plain", "with the draft model of those run", "of those run"})
+        self.assertIn("best modes of those run (--modes draft 3), their", said.getvalue())
+
+    def turns(self, contenders, resident, repetitions=1, keep=100):
+        options = types.SimpleNamespace(repetitions=repetitions, block=1, new_tokens=5, keep=keep, resident=resident)
+        with contextlib.redirect_stderr(io.StringIO()):
+            return side_by_side.take_turns(contenders, {0: [1], 1: [1]}, options, lambda results: None)
+
+    def test_no_more_modes_are_loaded_at_once_than_may_be_and_ours_stay(self):
+        Loading.loaded, Loading.most = [], 0
+        contenders = [Loading(name, "plain") for name in "abcd"] + [Loading("own", "plain", True)]
+        results = self.turns(contenders, 2)
+        self.assertEqual(Loading.most, 3)
+        self.assertEqual(Loading.loaded, [])
+        self.assertEqual([contender.starts for contender in contenders], [2, 2, 2, 2, 1])
+        self.assertEqual({name: [sorted(one) for one in runs] for name, runs in results.items()},
+                         {name: [[0, 1]] for name in ("a", "b", "c", "d", "own")})
+
+    def test_a_mode_that_had_to_be_loaded_first_decodes_a_whole_sequence(self):
+        Loading.loaded, Loading.most = [], 0
+        contenders = [Loading("a", "plain"), Loading("b", "plain")]
+        self.turns(contenders, 1)
+        # The second block begins with b, which is still loaded.
+        self.assertEqual([contender.asked for contender in contenders], [[5, 5, 5, 5], [5, 5, 8, 5]])
+        contenders = [Loading("a", "plain"), Loading("b", "plain")]
+        self.turns(contenders, 2)
+        self.assertEqual([contender.asked for contender in contenders], [[5, 5, 8, 5]] * 2)
+
+    def test_a_mode_that_drops_out_is_stopped(self):
+        Loading.loaded, Loading.most = [], 0
+        slow = Loading("slow", "plain", seconds=9)
+        self.turns([Loading("quick", "plain"), slow], 2, repetitions=2, keep=1.3)
+        self.assertEqual((slow.starts, slow.asked), (1, [5, 5, 8, 5]))
+
+    def test_prompts_that_cannot_be_used_are_refused_in_a_line(self):
+        def refused(text):
+            with tempfile.TemporaryDirectory() as folder:
+                file = pathlib.Path(folder, "prompts")
+                file.write_text(text)
+                said = io.StringIO()
+                with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(said):
+                    side_by_side.read_prompts(argparse.ArgumentParser(usage="x"),
+                                              types.SimpleNamespace(prompts=file, limit=9))
+                self.assertEqual(ended.exception.code, 2)
+                return said.getvalue()
+
+        good = '{"id": 1, "prompt_token_ids": [3]}\n'
+        for text, why in (("", "no prompt"), ("[1]", "prompt 0, from 0: not an object"),
+                          (good + "7", "prompt 1, from 0"),
+                          ("{", "not JSON"), (good + good, "a second prompt of the id 1"),
+                          ('{"prompt": "x"}', "no prompt_token_ids"), ('{"prompt_token_ids": ["a"]}', "or these"),
+                          ('{"id": [1], "prompt_token_ids": [3]}', "an id that is a list")):
+            self.assertIn(why, refused(text), text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Recordings made up from random numbers, with the shape of real ones: for tests, and to look at figures.
 
-    python tests/bench/synthetic.py FILE [--texts 64] [--drafts 1] [--seed 0] [--agreement 0]
+    python3 tests/bench/synthetic.py FILE [--texts 64] [--drafts 1] [--seed 0] [--agreement 0]
 """
 
 import argparse

@@ -249,6 +249,18 @@ class Scores(WithFolder):
         self.assertEqual(scores.pass_at_k(5, 4, 2), 1)
         self.assertEqual(scores.pass_at_k(5, 0, 5), 0)
 
+    def test_texts_that_are_not_those_of_a_run_are_refused(self):
+        item = {"id": "a", "category": "wmt", "prompt": "x", "references": ["y"]}
+        for kept in ([], {}, {"items": [item]}, {"items": [{"id": "a"}], "texts": {}}, {"items": [7], "texts": {}},
+                     {"items": [item], "texts": {"plain": {"a": [7]}}}, {"items": [item], "texts": [1]},
+                     {"items": [item], "texts": {"plain": {"a": "y"}}},
+                     {"items": [{**item, "references": 7}], "texts": {}}):
+            self.write("texts.json", json.dumps(kept))
+            with self.assertRaisesRegex(items.BadInput, "texts.json: not what run.py"):
+                scores.read_texts(self.folder)
+        self.write("texts.json", json.dumps({"items": [item], "texts": {"plain": {"a": ["y"]}}}))
+        self.assertEqual(scores.read_texts(self.folder)[1], {"plain": {"a": ["y"]}})
+
     def test_pass_at_k_of_results_by_problem(self):
         lines = [("a", True), ("a", False), ("b", False), ("b", False)]
         file = self.write("r.jsonl", "".join(json.dumps({"task_id": t, "passed": p}) + "\n" for t, p in lines))

@@ -19,7 +19,7 @@ except ImportError as missing:
     raise unittest.SkipTest(f"needs matplotlib 3.7: {missing}") from None
 
 import report
-from figures import chrome_trace, inputs, of_recordings, of_rules
+from figures import chrome_trace, inputs, of_recordings, of_rules, of_time
 
 RULES = {"static": ("static, threshold {} nats", "entropy_threshold", [1.5, 2.25, 3]),
          "constant": ("constant, {} tokens", "num_draft_tokens", [1, 3, 5])}
@@ -72,12 +72,14 @@ def json_lines(objects):
     return "".join(json.dumps(each) + "\n" for each in objects)
 
 
+ALPHAS = (0.3, 0.6, 0.9)
 FILES = {
     "sim": {"command": "simulate", "recordings": ["one"], "costs": {}, "settings": settings()},
     "tuned": {"command": "tune", "simulated": settings(), "confirmed": confirmed(), "winner": {}},
     "scale": {"command": "scaling", "model": {"compute_ms": 1.0, "alpha_us": 2.0, "beta_ns_per_byte": 0.1},
               "measured": [{"ranks": ranks, "placement": "colocated", "t_target_ms": 1 / ranks,
-                            "predicted_ms": 0.9 / ranks, "t_draft_ms": 0.1, "over_cores": ranks > 2}
+                            "predicted_ms": 0.9 / ranks, "t_draft_ms": 0.1, "over_cores": ranks > 2,
+                            "is_base": ranks == 1, "compute_by": "by shard" if ranks == 2 else "by reading"}
                            for ranks in (1, 2, 4)],
               "extrapolated": [{"hardware": "big", "shape": "large", "gpus": gpus, "t_target_ms": 1.0,
                                 "tokens_per_second": 50.0 * gpus} for gpus in (8, 64, 512)]},
@@ -86,6 +88,14 @@ FILES = {
     "latency": {"schema_version": 1, "t_draft_ms": 0.05, "t_target_ms": [0.5, None, 0.6], "context": 64,
                 "target": [{"rows": 1, "median_ms": 0.5, "p90_ms": 0.7, "limit_ms": 0.4}]},
     "line": {"traceEvents": steps()},
+    "theory": {"command": "theory", "most_tokens": 15,
+               "rows": [{"alpha": alpha, "c": c, "c_operations": c, "best_k": round(5 * alpha), "expected_tokens": 2.0,
+                         "walltime_factor": 1 + alpha, "operations_factor": 1.5,
+                         "bound": 1 + alpha / 2 if alpha > c else None} for alpha in ALPHAS for c in (0.05, 0.4)],
+               "expected_tokens": [{"k": k, "alpha": alpha, "expected_tokens": 1 + k * alpha}
+                                   for alpha in ALPHAS for k in (1, 3)],
+               "factors": [{"k": k, "c": c, "c_operations": c, "alpha": alpha, "walltime_factor": 1 + alpha - c,
+                            "operations_factor": 1 + c * k} for alpha in ALPHAS for k in (1, 3) for c in (0.05, 0.4)]},
 }
 
 
@@ -129,7 +139,7 @@ class TheReport(Scratch):
         read = inputs.read_all(self.write_all())
         self.assertEqual([source.kind for source in read.sources],
                          ["recording", "recording", "trace", "simulation", "tuning", "scaling", "comparison", "costs",
-                          "timeline"])
+                          "timeline", "theory"])
 
     def test_draws_every_figure_from_a_mix_of_files_into_a_page_that_needs_no_other(self):
         code, said = self.run_report(*self.write_all())
@@ -211,7 +221,9 @@ class TheReport(Scratch):
                 ("lacks", {"command": "scaling", "measured": [{"ranks": 1}]},
                  "measured[0]: field t_target_ms is missing"),
                 ("share", {"temperatures": [{"temperature": 0, "settings": bad_share}]}, "field time_share"),
-                ("line", {"traceEvents": [{"ph": "X", "name": "draft"}]}, "traceEvents[0]: field ts is missing")):
+                ("line", {"traceEvents": [{"ph": "X", "name": "draft"}]}, "traceEvents[0]: field ts is missing"),
+                ("processes", {"traceEvents": [{"ph": "M", "pid": [1]}]}, "traceEvents[0]: field pid holds [1]"),
+                ("textbook", {"command": "theory", "rows": [{"alpha": 1}]}, "rows[0]: field c is missing")):
             path = self.write(name, content)
             code, error = self.run_report(path)
             self.assertEqual(code, 1, name)
@@ -295,12 +307,20 @@ class NumbersOfFigures(unittest.TestCase):
         self.assertEqual(list(entropy), [1, 2, 5])
         self.assertEqual(list(stood), [True, False, True])
 
-    def test_runs_stop_at_mismatch_and_cap_and_not_at_the_end_of_the_text(self):
-        def stands(word):
-            return np.array([letter == "y" for letter in word])
+    def test_a_length_counts_places_that_can_hold_it_and_no_others(self):
+        def shares(*words, cap=15):
+            return list(of_recordings.shares_of_lengths([np.array([letter == "y" for letter in word])
+                                                         for word in words], cap))
 
-        self.assertEqual(list(of_recordings.runs_before_mismatch(stands("yynyy"), 15)), [0, 1, 2])
-        self.assertEqual(list(of_recordings.runs_before_mismatch(stands("yyyy"), 3)), [3, 3])
+        self.assertEqual(shares("yynyy"), [4 / 5, 2 / 4, 0, 0, 0])
+        self.assertEqual(shares("yyyy", cap=3), [1, 1, 1])
+        self.assertEqual(shares("yyy", "n"), [3 / 4, 1, 1])  # the short text says nothing of 2 and 3
+        self.assertEqual(shares("", ""), [])
+        self.assertEqual(shares(), [])
+
+    def test_ends_of_texts_do_not_move_the_shares(self):
+        stands = np.random.default_rng(2).random((20_000, 12)) < 0.8
+        np.testing.assert_allclose(of_recordings.shares_of_lengths(list(stands), 6), 0.8 ** np.arange(1, 7), atol=0.01)
 
     def test_rules_are_read_from_names_of_settings(self):
         for name, expected in (
@@ -325,6 +345,32 @@ class NumbersOfFigures(unittest.TestCase):
 
         self.assertEqual(points_of({"t_draft_ms": 1}), ("s, measured in t", 3))
         self.assertEqual(points_of({"t_draft_ms": 2}), ("s", 0))
+
+    def test_gumbel_is_predicted_from_plain_decoding_of_its_own(self):
+        names = ("plain", "model, static, threshold 2 nats", "plain, gumbel", "model, static, threshold 2 nats, gumbel")
+        settings = [{"setting": name, "ms_per_token": 1.0 + at, "predicted_speedup": 2.0}
+                    for at, name in enumerate(names)]
+        for temperature, expected in ((1.0, {"T 1, model": 0.5, "T 1, model, gumbel": 1.5}),
+                                      (0.0, {"T 0, model": 0.5, "T 0, model, gumbel": 0.5})):
+            source = inputs.Source("comparison", "c", {}, "c")
+            found = {note: points for _, note, points
+                     in of_rules.of_comparison(source, {"temperature": temperature, "settings": settings})}
+            self.assertEqual({note: points[0]["simulated"] for note, points in found.items()},
+                             {f"c, {note}": value for note, value in expected.items()})
+            self.assertEqual({each["foretold"] for points in found.values() for each in points
+                              if each["simulated"] is not None}, {"predicted"})
+
+    def test_plain_decoding_belongs_to_every_draft(self):
+        both = [{**setting, "draft": draft} for draft in (0, 1) for setting in settings() if setting["rule"] != "plain"]
+        source = inputs.Source("simulation", "s", {"settings": both + [settings()[-2]], "costs": {}}, "s")
+        found = [[each["rule"] for each in points].count("plain")
+                 for _, _, points in of_rules.sweeps(inputs.Inputs([source]), drawing.Choice())]
+        self.assertEqual(found, [1, 1])
+
+    def test_a_time_line_cut_short_still_has_a_round_of_median_length(self):
+        events = [{**step, "tid": number} for number, step in enumerate(steps()[:3])]
+        rounds = of_time.rounds_of([{**step, "args": {"round": step["tid"]}} for step in events])
+        self.assertEqual(of_time.round_of_median_length(rounds), (0, 2))
 
     def test_labels_differ_where_file_names_do_not(self):
         self.assertEqual(inputs.labels_of(["a/one.json", "b/two.json"]), ["one", "two"])

@@ -4,7 +4,7 @@
 Not part of the bench: it ran once, its output is committed beside it. Prompts are spaced evenly over each book, begin
 at a sentence, end after a word, and share no character with a prompt of model/demo/prompts_text.jsonl.
 
-    python bench/tasks/data/cut_books.py --text heldout.txt --out bench/tasks/data/books.jsonl
+    python3 bench/tasks/data/cut_books.py --text heldout.txt --out bench/tasks/data/books.jsonl
 """
 
 import argparse
