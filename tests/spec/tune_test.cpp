@@ -73,6 +73,20 @@ TEST(Tune, FindsNoWorseThanTheGridAndSaysWhatItCosts) {
     }
 }
 
+TEST(Tune, TriesNoSettingTwice) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    const RecordedTexts recorded = record_texts(pair, {request_of({1, 2, 3}, 40)}, false, 8);
+    const auto texts = recorded.pointers();
+    for (const spec::TunedRule& rule : spec::tune({&recorded.head, texts, 0, kCosts, 8, 1})) {
+        std::set<std::string> distinct;
+        for (const spec::TriedSetting& tried : rule.tried)
+            EXPECT_TRUE(distinct.insert(describe(tried.rule) + " of " + std::to_string(tried.rule.window)).second)
+                << describe(tried.rule);
+        if (rule.best.setting.rule.kind == StopRuleKind::constant)
+            EXPECT_EQ(rule.tried.size(), 8U) << "the grid has them all";
+    }
+}
+
 TEST(Tune, SecondsAreCountsTimesCosts) {
     spec::Stats stats;
     stats.new_tokens = 5;
