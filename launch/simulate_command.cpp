@@ -67,6 +67,7 @@ spec::Recording read_all(const std::vector<std::string>& files) {
         same.input = all.head.input;
         same.sampling = all.head.sampling;
         same.noisy = all.head.noisy;
+        same.requests = all.head.requests;
         if (spec::pack(same) != spec::pack(all.head))
             throw std::runtime_error(file + " is of other models, drafts or lengths than " + files.front() +
                                      "; simulate them apart");
