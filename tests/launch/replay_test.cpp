@@ -188,8 +188,9 @@ TEST(Replay, TimelinesShowEveryStepOfEveryRank) {
 std::vector<Json> settings_named(const Ended& simulated, const std::string& part) {
     EXPECT_EQ(simulated.code, 0) << simulated.err;
     std::vector<Json> found;
-    if (simulated.code == 0)
-        for (const Json& setting : Json::parse(simulated.out)["settings"])
+    const Json json = simulated.code == 0 ? Json::parse(simulated.out) : Json::object();
+    if (json.contains("settings"))
+        for (const Json& setting : json["settings"])
             if (setting["setting"].get<std::string>().find(part) != std::string::npos) found.push_back(setting);
     return found;
 }

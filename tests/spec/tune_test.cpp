@@ -78,10 +78,18 @@ TEST(Tune, TriesNoSettingTwice) {
     const RecordedTexts recorded = record_texts(pair, {request_of({1, 2, 3}, 40)}, false, 8);
     const auto texts = recorded.pointers();
     for (const spec::TunedRule& rule : spec::tune({&recorded.head, texts, 0, kCosts, 8, 1})) {
-        std::set<std::string> distinct;
-        for (const spec::TriedSetting& tried : rule.tried)
-            EXPECT_TRUE(distinct.insert(describe(tried.rule) + " of " + std::to_string(tried.rule.window)).second)
-                << describe(tried.rule);
+        std::set<std::vector<double>> distinct;
+        for (const spec::TriedSetting& tried : rule.tried) {
+            const StopRuleOptions& r = tried.rule;
+            const std::vector<double> numbers = {r.threshold_or_default(),
+                                                 r.factor,
+                                                 static_cast<double>(r.window),
+                                                 static_cast<double>(r.num_draft_tokens_or_default()),
+                                                 r.confidence,
+                                                 r.svip_threshold,
+                                                 r.adaedl_gamma};
+            EXPECT_TRUE(distinct.insert(numbers).second) << describe(r);
+        }
         if (rule.best.setting.rule.kind == StopRuleKind::constant)
             EXPECT_EQ(rule.tried.size(), 8U) << "the grid has them all";
     }
