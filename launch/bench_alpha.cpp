@@ -40,7 +40,7 @@ int run_bench_alpha(dist::Session& session, const Arguments& arguments) {
     const double timeout = options->models.collective_timeout_seconds;
     in_agreement(session, timeout, [&] {
         require_readable(options->sources);
-        if (!options->output.empty()) require_replaceable(options->output);
+        if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
     });
     const auto models = open_models(session, options->models, {.draft = options->placement});
     const Drafters drafters(session, *models, options->sources, timeout);

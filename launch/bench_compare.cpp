@@ -13,7 +13,6 @@
 #include "entrodraft/launch/results.h"
 
 #include <algorithm>
-#include <fstream>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -45,13 +44,9 @@ std::vector<spec::Costs> costs_of(dist::Session& session, ModelPair& models, con
 void show(const CompareOptions& options, const ComparisonReport& report) {
     for (const std::string& complaint : report.complaints)
         say(complaint);
-    if (!options.output.empty()) {
-        std::ofstream file(options.output);
-        file << report.json.dump(2) << '\n';
-        if (!file.flush()) throw std::runtime_error(options.output + ": cannot be written");
-    }
+    if (!options.output.empty()) replace_file(options.output, indented(report.json));
     if (report.different_texts > 0) throw std::runtime_error("texts differ from plain decoding; no figure is shown");
-    ResultWriter("-", Existing::refuse).write_text(options.json ? report.json.dump(2) + "\n" : report.text);
+    ResultWriter("-", Existing::refuse).write_text(options.json ? indented(report.json) : report.text);
 }
 
 } // namespace
@@ -61,7 +56,7 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     if (!options) return kAllServed;
     const double timeout = options->models.collective_timeout_seconds;
     in_agreement(session, timeout, [&] {
-        if (!options->output.empty()) require_replaceable(options->output);
+        if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
     });
     Placement placement = {.draft = options->placement};
     for (const DrafterChoice& drafter : options->drafters)

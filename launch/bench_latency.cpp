@@ -6,12 +6,12 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/pass_timer.h"
 #include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/replaced_file.h"
 #include "entrodraft/launch/shard_times.h"
 #include "entrodraft/model/inspection.h"
 #include "entrodraft/model/kernels/roofline.h"
 
 #include <algorithm>
-#include <fstream>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -256,6 +256,10 @@ std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, 
 int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options(session, arguments, kUsage, latency_groups(), latency_options);
     if (!options) return kAllServed;
+    in_agreement(session, options->models.collective_timeout_seconds, [&] {
+        require_one_rank_for(options->shards, session.world_size());
+        if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
+    });
     const auto models = open_models(session, options->models, {.draft = options->placement});
     const LatencyPlan plan = {options->rows, options->context, options->repetitions,
                               options->models.collective_timeout_seconds};
@@ -263,16 +267,12 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     const Json environment = environment_of(session, *models);
     in_agreement(session, plan.timeout_seconds, [&] {
         const ShardPlan shard_plan = {options->models.target, options->shards, plan.context, plan.repetitions};
-        const std::vector<ShardTime> shards = time_shards(session, *models, shard_plan);
+        const std::vector<ShardTime> shards = time_shards(*models, shard_plan);
         if (!models->layout.is_writer()) return;
         Json json = to_json(latency, environment, *models, plan.context);
         if (!shards.empty()) json["shards"] = to_json(shards);
-        print(session,
-              options->json ? json.dump(2) + "\n" : to_text(latency, environment, plan.context) + to_text(shards));
-        if (options->output.empty()) return;
-        std::ofstream file(options->output);
-        file << json.dump(2) << '\n';
-        if (!file.flush()) throw std::runtime_error(options->output + ": the costs file cannot be written");
+        print(session, options->json ? indented(json) : to_text(latency, environment, plan.context) + to_text(shards));
+        if (!options->output.empty()) replace_file(options->output, indented(json));
     });
     return kAllServed;
 }

@@ -74,7 +74,7 @@ int run_bench_preset(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options(session, named(arguments), kUsage, preset_groups(), preset_options);
     if (!options) return kAllServed;
     in_agreement(session, session.start_seconds(), [&] {
-        if (!options->output.empty()) require_replaceable(options->output);
+        if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
     });
     constexpr double kLongSeconds = 24 * 3600.0; // the other ranks have nothing to do
     if (!options->list && options->real && preset_named(options->name).kind != PresetKind::study) {

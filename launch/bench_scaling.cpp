@@ -36,7 +36,7 @@ MeasuredScaling scaling_of(const ScalingFiles& files, const ScalingOptions& opti
     try {
         return measured_scaling(files);
     } catch (const std::invalid_argument& error) { // figures of a file, not of an option
-        throw model::BadFile(files.latencies.front().file + ": " + error.what());
+        throw model::BadFile(files.latencies[base_of(files)].file + ": " + error.what());
     }
 }
 
@@ -59,10 +59,8 @@ void report(dist::Session& session, const ScalingOptions& options) {
         if (!text.empty()) text += '\n';
         text += to_text(rows, options.bandwidth_share);
     }
-    std::string dumped = json.dump(2, ' ', false, Json::error_handler_t::replace);
-    dumped += '\n';
-    if (!options.output.empty()) replace_file(options.output, dumped);
-    print(session, options.json ? dumped : text);
+    if (!options.output.empty()) replace_file(options.output, indented(json));
+    print(session, options.json ? indented(json) : text);
 }
 
 } // namespace

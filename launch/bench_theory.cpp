@@ -20,7 +20,7 @@ int run_bench_theory(dist::Session& session, const Arguments& arguments) {
     in_agreement(session, session.start_seconds(), [&] {
         if (session.world_rank() != 0) return;
         const TheoryPlan plan = {options->alphas, options->cs, options->c_operations, options->most_tokens};
-        const std::string json = theory_json(plan);
+        const std::string json = indented(theory_json(plan));
         if (!options->output.empty()) replace_file(options->output, json);
         print(session, options->json ? json : theory_text(plan));
     });

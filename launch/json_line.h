@@ -15,5 +15,7 @@ Json parse_json_line(std::string_view line);
 
 // Compact text; never throws on bad UTF-8 in a message (it becomes U+FFFD). Local.
 std::string compact(const Json& json);
+// The same over several lines, as results in files and on stdout are: two spaces a level, a newline at the end.
+std::string indented(const Json& json);
 
 } // namespace entrodraft::launch

@@ -108,31 +108,33 @@ const OptionGroup kSpeculation = {
      {"typical-epsilon", "E", "of typical: most probability that is asked of a token [0.09]"},
      {"typical-delta", "D", "of typical: that share of exp(-entropy) [0.3]"}}};
 
-const OptionGroup kBenchModels = {
-    "Models",
-    {{"target", "DIR", "checkpoint of the target"},
-     {"draft", "DIR", "checkpoint of the draft; bench compare takes several: a cascade", true},
-     {"device", "auto|cpu|cuda", "[auto: cpu]"},
-     {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
-     {"draft-dtype", "TYPE", "[as --dtype]"},
-     {"draft-placement", "WHERE", "colocated, dedicated, sharded [colocated]"},
-     {"threads", "N", "threads of each rank [cores / local ranks]"},
-     {"max-context", "N", "positions kept for a sequence [all that the target has]"},
-     {"collective-timeout", "SECONDS", "[300]"}}};
-
 } // namespace
 
 const OptionGroup& general_group() {
     return kGeneral;
-}
-const OptionGroup& bench_models_group() {
-    return kBenchModels;
 }
 const OptionGroup& sampling_group() {
     return kSampling;
 }
 const OptionGroup& chat_group() {
     return kChat;
+}
+
+std::vector<OptionSpec> bench_model_options(const char* draft_help) {
+    return {{"target", "DIR", "checkpoint of the target"},
+            {"draft", "DIR", draft_help, true},
+            {"device", "auto|cpu|cuda", "[auto: cpu]"},
+            {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
+            {"draft-dtype", "TYPE", "[as --dtype]"},
+            {"threads", "N", "threads of each rank [cores / local ranks]"},
+            {"max-context", "N", "positions kept for a sequence [all that the target has]"},
+            {"collective-timeout", "SECONDS", "[300]"}};
+}
+
+const std::vector<OptionSpec>& placement_options() {
+    static const std::vector<OptionSpec> options = {
+        {"draft-placement", "WHERE", "colocated, dedicated, sharded [colocated]"}};
+    return options;
 }
 
 const std::vector<OptionSpec>& bench_prompt_options() {
@@ -199,23 +201,28 @@ const std::vector<OptionGroup>& build_table_groups() {
 }
 
 const std::vector<OptionGroup>& latency_groups() {
-    static const std::vector<OptionGroup> groups = {kGeneral,
-                                                    kBenchModels,
-                                                    {"Latency",
-                                                     {{"rows", "R", "time passes of 1 to R rows [16]"},
-                                                      {"context", "N", "tokens in the cache before each pass [64]"},
-                                                      {"repetitions", "N", "[200]"},
-                                                      {"shards", "N,N",
-                                                       "on one rank: time a shard of each N ranks by itself too, for "
-                                                       "bench scaling [none]"},
-                                                      {"output", "FILE", "write the costs file"},
-                                                      {"json", "", "results as JSON on stdout"}}}};
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        joined("Models", {bench_model_options("checkpoint of the draft"), placement_options()}),
+        {"Latency",
+         {{"rows", "R", "time passes of 1 to R rows [16]"},
+          {"context", "N", "tokens in the cache before each pass [64]"},
+          {"repetitions", "N", "[200]"},
+          {"shards", "N,N",
+           "on one rank: time a shard of each N ranks by itself too, for "
+           "bench scaling [none]"},
+          {"output", "FILE", "write the costs file"},
+          {"json", "", "results as JSON on stdout"}}}};
     return groups;
 }
 
 const std::vector<OptionGroup>& compare_groups() {
     static const std::vector<OptionGroup> groups = {
-        kGeneral, kBenchModels,
+        kGeneral,
+        joined("Models",
+               {bench_model_options("checkpoint of the draft; several: a cascade, the largest first, unless --drafters "
+                                    "names one alone"),
+                placement_options()}),
         joined(
             "Compare",
             {bench_prompt_options(),

@@ -29,7 +29,6 @@ constexpr NotYet kNotYet[] = {
     {"device", "cuda|gpu", "decodes on the CPU: --device cpu"},
     {"dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
-    {"stop-rule", "oracle", "replays no recordings"},
 };
 
 bool is_refused(const NotYet& row, const std::string& value) {

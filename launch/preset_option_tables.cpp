@@ -15,7 +15,9 @@ const std::vector<OptionGroup>& preset_groups() {
           {"json", "", "results as JSON on stdout"}}},
         {"Without models: a replay with synthetic acceptance",
          {{"alpha", "A", "mean acceptance [the preset's]"}, {"texts", "N", "[as many as make 20000 tokens]"}}},
-        bench_models_group(),
+        joined("Models", {bench_model_options("checkpoint of the draft, where the preset drafts with a model; of a "
+                                              "cascade twice, the larger first"),
+                          placement_options()}),
         {"With --target: runs on these models, with the preset's rules and lengths",
          {{"input", "FILE", "JSON lines of prompts, as for generate"},
           {"prompts", "N", "only the first N of them [all]"},
@@ -27,7 +29,9 @@ const std::vector<OptionGroup>& preset_groups() {
 
 const std::vector<OptionGroup>& alpha_groups() {
     static const std::vector<OptionGroup> groups = {
-        general_group(), bench_models_group(),
+        general_group(),
+        joined("Models",
+               {bench_model_options("checkpoint of a draft; several are measured in turn"), placement_options()}),
         joined("Alpha", {bench_prompt_options(),
                          {{"drafters", "LIST",
                            "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or "

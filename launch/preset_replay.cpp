@@ -108,7 +108,7 @@ class CaseReplay {
         const auto began = std::chrono::steady_clock::now();
         const spec::Simulated simulated = simulate(recording.head, texts, std::span(&setting, 1), 1).front();
         const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-        const SimulatedSetting all = figures_of(simulated, costs_);
+        const SimulatedSetting all = figures_of(simulated);
         const spec::Stats& stats = simulated.stats;
         OurFigures ours;
         ours.speedup = all.speedup;
@@ -129,8 +129,8 @@ class CaseReplay {
 
     void show_texts(const spec::Simulated& simulated, OurFigures& ours) const {
         constexpr double kMsPerSecond = 1e3;
-        for (const spec::Stats& text : simulated.texts)
-            ours.ms_of_texts.push_back(spec::predicted_seconds(text, costs_) * kMsPerSecond);
+        for (const spec::SimulatedText& text : simulated.texts)
+            ours.ms_of_texts.push_back(text.seconds * kMsPerSecond);
         ours.ms_per_round = spec::predicted_seconds(simulated.stats, costs_) * kMsPerSecond /
                             static_cast<double>(std::max<std::int64_t>(simulated.stats.rounds, 1));
     }

@@ -2,14 +2,14 @@
 #include "entrodraft/launch/preset_report.h"
 
 #include "entrodraft/launch/environment.h"
+#include "entrodraft/launch/replaced_file.h"
 #include "entrodraft/launch/results.h"
+#include "entrodraft/launch/theory_table.h"
 #include "entrodraft/spec/stats.h"
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <numeric>
 #include <stdexcept>
 
@@ -223,60 +223,76 @@ std::string head_of(const Preset& preset) {
 
 // ---- theory ----
 
-constexpr double kAlphas[] = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
-constexpr int kGammas[] = {1, 3, 5, 7, 10};
-constexpr double kRatios[] = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
-constexpr int kMostGamma = 127;
-
-int best_gamma(double alpha, double c) {
-    int best = 0;
-    for (int gamma = 1; gamma <= kMostGamma; ++gamma)
-        if (spec::walltime_factor(alpha, gamma, c) > spec::walltime_factor(alpha, best, c)) best = gamma;
-    return best;
+// The paper's alphas; its draft's operations are 0.05 of the target's.
+TheoryPlan theory_plan() {
+    TheoryPlan plan;
+    plan.alphas = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
+    plan.cs = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
+    plan.c_operations.assign(plan.cs.size(), 0.05);
+    plan.most_tokens = 127;
+    return plan;
 }
 
-// A row for each alpha.
-template <typename Columns, typename Cell>
-std::string theory_table(const std::string& title, const Columns& columns, const char* name, int decimals, Cell cell,
-                         Json& json) {
-    std::vector<std::vector<std::string>> table = {{"alpha"}};
-    for (const auto column : columns)
-        table[0].push_back(name + std::string(" ") + format_number(static_cast<double>(column), column < 1 ? 2 : 0));
-    Json rows = Json::array();
-    for (const double alpha : kAlphas) {
-        table.push_back({format_number(alpha, 1)});
-        Json values = Json::array();
-        for (const auto column : columns) {
-            const double value = cell(alpha, column);
-            table.back().push_back(format_number(value, decimals));
-            values.push_back(value);
+// ---- runs of one pair beside several models ----
+
+// Whether its figures come from a run, which knows the pair that ran and no other; a replay is of the case itself.
+bool is_measured(const ComparedCase& one) {
+    return !one.alpha && !one.basis.empty();
+}
+
+bool share_a_run(const ComparedCase& a, const ComparedCase& b) {
+    return is_measured(a) && is_measured(b) && a.preset_case.temperature == b.preset_case.temperature;
+}
+
+// The published rows alone.
+ComparedCase published_of(const ComparedCase& one) {
+    ComparedCase published;
+    published.preset_case = one.preset_case;
+    for (const PublishedRow& row : one.preset_case.rows)
+        published.rows.push_back({name_of(row), row, {}});
+    return published;
+}
+
+// What ran at the temperature of `one`, in any of the cases that share the run: each setting once, nothing published.
+ComparedCase ours_of(const ComparedCase& one, const std::vector<ComparedCase>& cases) {
+    ComparedCase ours;
+    ours.preset_case.name = "ours";
+    ours.preset_case.temperature = one.preset_case.temperature;
+    ours.preset_case.cascade = one.preset_case.cascade;
+    ours.basis = one.basis;
+    for (const ComparedCase& other : cases) {
+        if (!share_a_run(one, other)) continue;
+        for (const ComparedRow& row : other.rows) {
+            const auto is_known = [&](const ComparedRow& each) { return each.name == row.name; };
+            if (std::any_of(ours.rows.begin(), ours.rows.end(), is_known)) continue;
+            PublishedRow setting;
+            setting.rule = row.published.rule;
+            setting.label = row.published.label;
+            setting.drop_stop_token = row.published.drop_stop_token;
+            setting.min_draft_tokens = row.published.min_draft_tokens;
+            setting.max_draft_tokens = row.published.max_draft_tokens;
+            setting.lenience = row.published.lenience;
+            ours.rows.push_back({row.name, setting, row.ours});
         }
-        rows.push_back({{"alpha", alpha}, {"values", values}});
     }
-    json.push_back({{"table", title},
-                    {"column", name},
-                    {"columns", std::vector(std::begin(columns), std::end(columns))},
-                    {"rows", rows}});
-    return "\n" + title + "\n" + format_table(table);
+    return ours;
 }
 
-std::string theory_text(Json& json) {
-    json = Json::array();
-    return theory_table(
-               "expected tokens a target pass", kGammas, "gamma", 2,
-               [](double alpha, int gamma) { return spec::expected_tokens(alpha, gamma); }, json) +
-           theory_table(
-               "best gamma (0: none is faster than plain decoding)", kRatios, "c", 0,
-               [](double alpha, double c) { return best_gamma(alpha, c); }, json) +
-           theory_table(
-               "walltime factor at the best gamma", kRatios, "c", 2,
-               [](double alpha, double c) { return spec::walltime_factor(alpha, best_gamma(alpha, c), c); }, json) +
-           theory_table(
-               "what Corollary 3.9 promises, (1 + alpha) / (1 + c) where alpha is above c, else 1", kRatios, "c", 2,
-               [](double alpha, double c) { return alpha > c ? (1 + alpha) / (1 + c) : 1; }, json) +
-           theory_table(
-               "operations factor where the draft's operations are 0.05 of the target's", kGammas, "gamma", 2,
-               [](double alpha, int gamma) { return spec::operations_factor(alpha, gamma, 0.05); }, json);
+// Cases as they are shown: one run stands beside several of them by itself, since it says nothing of which published
+// model it stands for.
+std::vector<ComparedCase> shown_cases(const std::vector<ComparedCase>& cases) {
+    std::vector<ComparedCase> shown, runs;
+    for (const ComparedCase& one : cases) {
+        const auto shares = [&](const ComparedCase& other) { return share_a_run(one, other); };
+        if (std::count_if(cases.begin(), cases.end(), shares) < 2) {
+            shown.push_back(one);
+            continue;
+        }
+        shown.push_back(published_of(one));
+        if (std::none_of(runs.begin(), runs.end(), shares)) runs.push_back(ours_of(one, cases));
+    }
+    shown.insert(shown.end(), runs.begin(), runs.end());
+    return shown;
 }
 
 std::string lines_of(const char* title, const std::vector<std::string>& lines) {
@@ -323,8 +339,11 @@ PresetReport report_of(const Preset& preset, const std::vector<ComparedCase>& ca
                    {"source", preset.source},
                    {"about", preset.about}};
     report.text = head_of(preset) + lines_of("Published:", preset.facts);
-    if (preset.kind == PresetKind::theory) report.text += theory_text(report.json["tables"]);
-    for (const ComparedCase& one : cases) {
+    if (preset.kind == PresetKind::theory) {
+        report.json["theory"] = theory_json(theory_plan());
+        report.text += "\n" + theory_text(theory_plan());
+    }
+    for (const ComparedCase& one : shown_cases(cases)) {
         report.text +=
             "\n" + title_of(one.preset_case) + "\n" + (one.basis.empty() ? "published only" : one.basis) + "\n";
         if (!one.costs.empty()) report.text += one.costs + "\n";
@@ -356,12 +375,8 @@ PresetReport list_of_presets() {
 }
 
 void show(const PresetReport& report, const std::string& output, bool json) {
-    if (!output.empty()) {
-        std::ofstream file(output);
-        file << report.json.dump(2) << '\n';
-        if (!file.flush()) throw std::runtime_error(output + ": cannot be written");
-    }
-    ResultWriter("-", Existing::refuse).write_text(json ? report.json.dump(2) + "\n" : report.text);
+    if (!output.empty()) replace_file(output, indented(report.json));
+    ResultWriter("-", Existing::refuse).write_text(json ? indented(report.json) : report.text);
 }
 
 } // namespace entrodraft::launch

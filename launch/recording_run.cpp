@@ -113,9 +113,12 @@ spec::RecordingHead recording_head(const ModelPair& models, const ModelOptions& 
                                    const RequestDefaults& requests, int max_draft_tokens) {
     spec::RecordingHead head;
     head.target = {options.target, model::to_string(models.target_type), models.target_config.max_positions};
-    for (std::size_t draft = 0; draft < models.drafts.size(); ++draft)
-        head.drafts.push_back({options.drafts.at(draft), model::to_string(models.draft_type),
-                               models.drafts[draft].config().max_positions});
+    for (std::size_t draft = 0; draft < models.drafts.size(); ++draft) {
+        const model::ModelConfig& config = models.drafts[draft].config();
+        head.drafts.push_back({options.drafts.at(draft),
+                               model::to_string(options.draft_dtype.value_or(config.stored_type)),
+                               config.max_positions});
+    }
     head.noisy = !requests.sampling.greedy();
     head.sampling = requests.sampling;
     head.requests = json_of(requests, options.chat_template).dump();

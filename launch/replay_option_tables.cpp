@@ -7,7 +7,8 @@ namespace entrodraft::launch {
 const std::vector<OptionGroup>& record_groups() {
     static const std::vector<OptionGroup> groups = {
         general_group(),
-        bench_models_group(),
+        joined("Models", {bench_model_options("checkpoint of what would draft; several are recorded beside each other, "
+                                              "the first is what texts are decoded with")}),
         {"Record",
          {{"input", "FILE|-", "JSON lines of prompts, as for generate"},
           {"output", "FILE", "the recording"},
@@ -56,7 +57,7 @@ const std::vector<OptionGroup>& simulate_groups() {
 const std::vector<OptionGroup>& tune_groups() {
     static const std::vector<OptionGroup> groups = {
         general_group(),
-        bench_models_group(),
+        joined("Models", {bench_model_options("checkpoint of the draft to tune for")}),
         {"Tune",
          {{"input", "FILE",
            "JSON lines of prompts, as for generate: settings are chosen on one half of them, every "

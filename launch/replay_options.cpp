@@ -15,6 +15,7 @@ namespace entrodraft::launch {
 namespace {
 
 constexpr double kMostMs = 1e9;
+constexpr int kDefaultDraftTokens = 15;
 
 std::string required(const ParsedOptions& given, const char* name, const char* what) {
     const std::string value = given.text(name, "");
@@ -63,14 +64,26 @@ std::vector<std::string> with_ranges(const std::string& rule) {
     return all;
 }
 
+// The grid's settings, with what is given for all rules.
+void add_grid(const ParsedOptions& given, SimulateOptions& options) {
+    const int most = given.integer("max-draft-tokens", kDefaultDraftTokens, 1, 127);
+    for (spec::StopRuleOptions rule : spec::tuning_grid(most)) {
+        rule.min_tokens = given.integer("min-draft-tokens", rule.min_tokens, 1, 127);
+        rule.drop_stop_token = given.on("drop-stop-token") && may_drop_stop_token(rule.kind);
+        if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
+        options.rules.push_back(rule);
+    }
+}
+
 void read_rules(const ParsedOptions& given, SimulateOptions& options) {
+    if (given.given("max-draft-tokens"))
+        options.max_draft_tokens = given.integer("max-draft-tokens", kDefaultDraftTokens, 1, 127);
     std::string listed;
     for (const std::string& one : split_list(given.text("rules", "all,oracle"))) {
         if (one == "oracle") {
             options.oracle = true;
         } else if (one == "grid") {
-            for (const spec::StopRuleOptions& rule : spec::tuning_grid(given.integer("max-draft-tokens", 15, 1, 127)))
-                options.rules.push_back(rule);
+            add_grid(given, options);
         } else {
             for (const std::string& rule : with_ranges(one))
                 listed += (listed.empty() ? "" : ",") + rule;

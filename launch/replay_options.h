@@ -33,7 +33,9 @@ struct CostsInstead {
 struct SimulateOptions {
     std::vector<std::string> recordings;
     std::vector<spec::StopRuleOptions> rules;
-    bool oracle = false;       // and plain decoding, which every speed-up is over, always
+    bool oracle = false; // and plain decoding, which every speed-up is over, always
+    // The cap of all rules and of the oracle; none: that of the rules, or what the recording holds if that is less.
+    std::optional<int> max_draft_tokens;
     bool best_of_each = false; // of each rule only the fastest setting is shown
     std::optional<int> draft;  // from 1; none: each
     CostsInstead costs;

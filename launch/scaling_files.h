@@ -15,6 +15,7 @@ struct RunSetting {
     std::string placement;
 
     std::string name() const; // "2 ranks of 1 thread, colocated"
+    int used_cores() const { return ranks * threads; }
     friend bool operator==(const RunSetting&, const RunSetting&) = default;
 };
 

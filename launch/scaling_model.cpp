@@ -72,9 +72,9 @@ PredictedPass predict(const MeasuredPass& base, std::span<const ShardPass> shard
     return predicted;
 }
 
-double throughput_of_replicas(int ranks, int group, double seconds_per_token) {
-    if (group < 1 || ranks % group != 0 || !(seconds_per_token > 0)) return 0;
-    const int replicas = ranks / group;
+double throughput_of_replicas(int cores, int group, double seconds_per_token) {
+    if (group < 1 || cores % group != 0 || !(seconds_per_token > 0)) return 0;
+    const int replicas = cores / group;
     return replicas / seconds_per_token;
 }
 

@@ -72,8 +72,8 @@ struct PredictedPass {
 // Of `measured` only the limit, the all-reduces and the link are looked at; of `shards` that of as many ranks. Local.
 PredictedPass predict(const MeasuredPass& base, std::span<const ShardPass> shards, const MeasuredPass& measured);
 
-// Tokens a second of `ranks` ranks in groups of `group` that decode by themselves, none slowing another down; 0 where
+// Tokens a second of `cores` cores in groups of `group` that decode by themselves, none slowing another down; 0 where
 // they do not come out whole. Local.
-double throughput_of_replicas(int ranks, int group, double seconds_per_token);
+double throughput_of_replicas(int cores, int group, double seconds_per_token);
 
 } // namespace entrodraft::launch

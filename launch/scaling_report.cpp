@@ -15,26 +15,20 @@ std::string ms(double seconds) {
     return format_number(seconds * 1e3, 4);
 }
 
-std::size_t base_of(const ScalingFiles& files) {
-    for (std::size_t i = 0; i < files.latencies.size(); ++i)
-        if (!files.latencies[i].over_cores()) return i;
-    return 0;
-}
-
 void choose_best(MeasuredScaling& scaling) {
     std::vector<std::size_t> candidates;
     for (std::size_t i = 0; i < scaling.rows.size(); ++i)
         if (!scaling.rows[i].run->over_cores()) candidates.push_back(i);
     scaling.by_drafting = !candidates.empty();
     for (const std::size_t i : candidates) {
-        scaling.throughput_ranks = std::max(scaling.throughput_ranks, scaling.rows[i].run->setting.ranks);
+        scaling.throughput_cores = std::max(scaling.throughput_cores, scaling.rows[i].run->setting.used_cores());
         scaling.by_drafting = scaling.by_drafting && scaling.rows[i].drafting_rate() > 0;
     }
     double most = 0;
     for (const std::size_t i : candidates) {
         if (!scaling.best_latency || scaling.rate(i) > scaling.rate(*scaling.best_latency)) scaling.best_latency = i;
-        const double rate =
-            throughput_of_replicas(scaling.throughput_ranks, scaling.rows[i].run->setting.ranks, 1 / scaling.rate(i));
+        const double rate = throughput_of_replicas(scaling.throughput_cores, scaling.rows[i].run->setting.used_cores(),
+                                                   1 / scaling.rate(i));
         if (rate <= most) continue;
         most = rate;
         scaling.best_throughput = i;
@@ -108,14 +102,20 @@ std::string best_text(const MeasuredScaling& scaling) {
                        format_number(scaling.rate(*scaling.best_latency), 1) + rate_of + "\n";
     if (!scaling.best_throughput) return text;
     const RunSetting& group = scaling.rows[*scaling.best_throughput].run->setting;
-    const int ranks = scaling.throughput_ranks, replicas = ranks / group.ranks;
-    return text + "best for throughput on " + std::to_string(ranks) + (ranks == 1 ? " rank: " : " ranks: ") +
+    const int cores = scaling.throughput_cores, replicas = cores / group.used_cores();
+    return text + "best for throughput on " + std::to_string(cores) + (cores == 1 ? " core: " : " cores: ") +
            std::to_string(replicas) + (replicas == 1 ? " replica of " : " replicas of ") + group.name() + ", " +
            format_number(replicas * scaling.rate(*scaling.best_throughput), 1) + rate_of +
            ", if replicas do not slow each other down\n";
 }
 
 } // namespace
+
+std::size_t base_of(const ScalingFiles& files) {
+    for (std::size_t i = 0; i < files.latencies.size(); ++i)
+        if (!files.latencies[i].over_cores()) return i;
+    return 0;
+}
 
 MeasuredScaling measured_scaling(const ScalingFiles& files) {
     MeasuredScaling scaling;
@@ -128,7 +128,7 @@ MeasuredScaling measured_scaling(const ScalingFiles& files) {
         const bool drafts_too = run.setting.placement == "colocated";
         row.predicted = predict(base.pass, drafts_too ? base.shards_beside_draft : base.shards_alone, run.pass);
         row.speedup = base.pass.seconds / run.pass.seconds;
-        row.efficiency = row.speedup * base.setting.ranks / run.setting.ranks;
+        row.efficiency = row.speedup * base.setting.used_cores() / run.setting.used_cores();
     }
     choose_best(scaling);
     return scaling;

@@ -18,7 +18,7 @@ struct ScalingRow {
     const CompareRun* compare = nullptr; // null: none
     PredictedPass predicted;
     double speedup = 1;    // over the base
-    double efficiency = 1; // of that, what each rank kept
+    double efficiency = 1; // of that, what each core kept
 
     double over_predicted() const { return run->pass.seconds / predicted.seconds(); }
     double over_reading() const { return run->pass.seconds / predicted.by_reading(); }
@@ -28,15 +28,14 @@ struct ScalingRow {
     double drafting_rate() const { return compare ? compare->drafting_tokens_per_second : 0; }
 };
 
-// What was measured, in order of ranks. The base is the first of the fewest ranks that fit their cores, or of the
-// fewest at all. Its rows point into `files`.
+// What was measured, in order of ranks. Its rows point into `files`.
 struct MeasuredScaling {
     std::vector<ScalingRow> rows;
     std::size_t base = 0;
     // Of those within the cores; none: there are none.
     std::optional<std::size_t> best_latency;
-    std::optional<std::size_t> best_throughput; // as replicas on throughput_ranks
-    int throughput_ranks = 0;                   // the most that were measured
+    std::optional<std::size_t> best_throughput; // as replicas on throughput_cores
+    int throughput_cores = 0;                   // the most that were measured: ranks times threads
     bool by_drafting = false;                   // tokens a second are with the draft, since all were compared
 
     double rate(std::size_t row) const { return by_drafting ? rows[row].drafting_rate() : rows[row].plain_rate(); }
@@ -56,6 +55,8 @@ struct ExtrapolatedRow {
 constexpr int kFewestGpus = 8;
 constexpr int kMostGpus = 512;
 
+// The first of the fewest ranks that fit their cores, or of the fewest at all; there must be one. Local.
+std::size_t base_of(const ScalingFiles& files);
 // Throws std::invalid_argument where the base's all-reduces take longer than its pass. Local.
 MeasuredScaling measured_scaling(const ScalingFiles& files);
 // The shapes must be known. Local.

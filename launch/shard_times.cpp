@@ -64,12 +64,14 @@ ShardTime time_shard(ModelPair& models, const model::Checkpoint& checkpoint, con
 
 } // namespace
 
-std::vector<ShardTime> time_shards(dist::Session& session, ModelPair& models, const ShardPlan& plan) {
+void require_one_rank_for(const std::vector<int>& shards, int n_ranks) {
+    if (!shards.empty() && n_ranks > 1)
+        throw BadOption("--shards times shards by themselves: start one rank, not " + std::to_string(n_ranks));
+}
+
+std::vector<ShardTime> time_shards(ModelPair& models, const ShardPlan& plan) {
     std::vector<ShardTime> times;
     if (plan.of.empty()) return times;
-    if (session.world_size() > 1)
-        throw BadOption("--shards times shards by themselves: start one rank, not " +
-                        std::to_string(session.world_size()));
     const auto checkpoint = model::Checkpoint::open(resolve_model_directory(plan.target, "--target"));
     for (const int of : plan.of)
         times.push_back(time_shard(models, checkpoint, plan, of));

@@ -27,9 +27,12 @@ struct ShardTime {
     double limit = 0;        // max(bytes / read rate, operations / peak), of this rank alone
 };
 
-// Nothing where the plan lists nothing. Throws BadOption on more than one rank, std::invalid_argument where the target
-// cannot be cut over so many. Local.
-std::vector<ShardTime> time_shards(dist::Session& session, ModelPair& models, const ShardPlan& plan);
+// Throws BadOption where shards are to be timed by themselves on several ranks: before anything is. Local.
+void require_one_rank_for(const std::vector<int>& shards, int n_ranks);
+
+// Nothing where the plan lists nothing. On the only rank. Throws std::invalid_argument where the target cannot be cut
+// over so many. Local.
+std::vector<ShardTime> time_shards(ModelPair& models, const ShardPlan& plan);
 
 // A table behind an empty line; nothing where there is none. Local.
 std::string to_text(const std::vector<ShardTime>& shards);

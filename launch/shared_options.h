@@ -20,6 +20,8 @@ void read_chat(const ParsedOptions& given, bool has_prompt, ModelOptions& models
 void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, DrafterBenchOptions& options);
 // A draft that is cut over the ranks goes with no other drafter.
 void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement);
+// Whether --drop-stop-token means anything to a rule: those that look at what was drafted, but not at the token.
+bool may_drop_stop_token(spec::StopRuleKind rule);
 // "a,b,c"
 std::vector<std::string> split_list(const std::string& text, char separator = ',');
 // "1,2.5,4": numbers that are not negative.

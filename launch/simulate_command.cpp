@@ -4,6 +4,7 @@
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/replaced_file.h"
 #include "entrodraft/launch/replay_options.h"
 #include "entrodraft/launch/report.h"
 #include "entrodraft/launch/results.h"
@@ -11,8 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <set>
+#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -21,6 +21,35 @@ namespace entrodraft::launch {
 namespace {
 
 const char* const kUsage = "Usage: entrodraft simulate --recording FILE [--rules LIST] [options]\n";
+
+bool are_one_file(const std::string& a, const std::string& b) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(a, b, ignored)) return true;
+    const auto whole = [&](const std::string& file) {
+        return std::filesystem::weakly_canonical(std::filesystem::absolute(file, ignored), ignored);
+    };
+    return whole(a) == whole(b);
+}
+
+// What would read a file twice, or write over one that is read, before anything is read.
+void check_files(const SimulateOptions& options) {
+    for (std::size_t i = 0; i < options.recordings.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j)
+            if (are_one_file(options.recordings[i], options.recordings[j]))
+                throw BadOption("--recording " + options.recordings[i] +
+                                " is given twice: its texts would count twice");
+    std::vector<std::pair<const char*, std::string>> taken = {{"--costs", options.costs.file}};
+    for (const std::string& recording : options.recordings)
+        taken.emplace_back("--recording", recording);
+    for (const auto& [option, file] : {std::pair("--trace", options.trace), std::pair("--output", options.output)}) {
+        if (file.empty()) continue;
+        for (const auto& [other, name] : taken)
+            if (!name.empty() && are_one_file(file, name))
+                throw BadOption(std::string(option) + " and " + other + " are the same file: " + file);
+        taken.emplace_back(option, file);
+    }
+    if (!options.output.empty()) require_replaceable(options.output);
+}
 
 // The texts of all recordings, as one.
 spec::Recording read_all(const std::vector<std::string>& files) {
@@ -38,6 +67,7 @@ spec::Recording read_all(const std::vector<std::string>& files) {
         same.input = all.head.input;
         same.sampling = all.head.sampling;
         same.noisy = all.head.noisy;
+        same.requests = all.head.requests;
         if (spec::pack(same) != spec::pack(all.head))
             throw std::runtime_error(file + " is of other models, drafts or lengths than " + files.front() +
                                      "; simulate them apart");
@@ -65,24 +95,28 @@ spec::Costs costs_of(const CostsInstead& instead, const spec::Costs& recorded) {
 }
 
 std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, const spec::RecordingHead& head) {
+    const int n_drafts = static_cast<int>(head.drafts.size());
+    if (options.draft && *options.draft > n_drafts)
+        throw BadOption("--draft " + std::to_string(*options.draft) + ": the recording has " +
+                        std::to_string(n_drafts) + (n_drafts == 1 ? " draft" : " drafts"));
+    if (!options.trace.empty() && !options.draft && n_drafts > 1)
+        throw BadOption("--trace shows the rounds of one draft; the recording has " + std::to_string(n_drafts) +
+                        ": name one with --draft");
+    spec::StopRuleOptions any; // under the rules' own cap, or the oracle would bound others than these
+    any.max_tokens = options.max_draft_tokens.value_or(std::min(any.max_tokens, head.max_draft_tokens));
     std::vector<spec::ReplaySetting> settings;
     for (std::size_t draft = 0; draft < head.drafts.size(); ++draft) {
         if (options.draft && static_cast<std::size_t>(*options.draft) != draft + 1) continue;
         const spec::Costs costs = costs_of(options.costs, head.costs.at(draft));
-        spec::StopRuleOptions any;
-        any.max_tokens = head.max_draft_tokens;
-        if (settings.empty()) settings.push_back({spec::ReplayKind::plain, any, draft, costs});
+        settings.push_back({spec::ReplayKind::plain, any, draft, costs});
         for (const spec::StopRuleOptions& rule : options.rules)
             settings.push_back({spec::ReplayKind::rule, rule, draft, costs, options.ahead.value_or(0)});
         if (options.oracle) settings.push_back({spec::ReplayKind::oracle, any, draft, costs});
     }
-    if (settings.empty())
-        throw BadOption("--draft " + std::to_string(*options.draft) + ": the recording has " +
-                        std::to_string(head.drafts.size()) + (head.drafts.size() == 1 ? " draft" : " drafts"));
     return settings;
 }
 
-// The rounds of the last setting, in the form of generate --trace.
+// The rounds of the last setting, the only one beside plain decoding, in the form of generate --trace.
 void write_trace(const std::string& file, const spec::Recording& recording, const spec::ReplaySetting& setting) {
     ResultWriter writer(file, Existing::refuse, "--trace");
     spec::Replay replay(recording.head, setting);
@@ -104,13 +138,22 @@ void write_trace(const std::string& file, const spec::Recording& recording, cons
         });
 }
 
+// Of the draft, if one was simulated; of several a list, one for each draft, in their order.
+Json costs_json(const std::vector<SimulatedSetting>& settings) {
+    Json list = Json::array();
+    for (const SimulatedSetting& setting : settings)
+        if (setting.counts.setting.kind == spec::ReplayKind::plain)
+            list.push_back(Json::parse(spec::to_json(setting.counts.setting.costs)));
+    return list.size() == 1 ? list.front() : list;
+}
+
 Json report_json(const SimulateOptions& options, const spec::Recording& recording,
                  const std::vector<SimulatedSetting>& settings, bool names_draft) {
     Json json;
     json["command"] = "simulate";
     json["recordings"] = options.recordings;
     json["texts"] = recording.texts().size();
-    json["costs"] = Json::parse(spec::to_json(settings.front().costs));
+    json["costs"] = costs_json(settings);
     if (options.ahead) json["draft_ahead"] = *options.ahead;
     for (const SimulatedSetting& setting : settings)
         json["settings"].push_back(to_json(setting, names_draft));
@@ -118,27 +161,24 @@ Json report_json(const SimulateOptions& options, const spec::Recording& recordin
 }
 
 void simulate_all(const SimulateOptions& options) {
+    check_files(options);
     const spec::Recording recording = read_all(options.recordings);
     const std::vector<const spec::TextRecord*> texts = recording.texts();
     const std::vector<spec::ReplaySetting> settings = settings_of(options, recording.head);
     const int cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
     const auto began = std::chrono::steady_clock::now();
-    const auto counts = spec::simulate(recording.head, texts, settings, options.threads > 0 ? options.threads : cores);
+    auto counts = spec::simulate(recording.head, texts, settings, options.threads > 0 ? options.threads : cores);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     std::vector<SimulatedSetting> figures;
-    for (const spec::Simulated& each : counts)
-        figures.push_back(figures_of(each, each.setting.costs));
+    for (spec::Simulated& each : counts)
+        figures.push_back(figures_of(std::move(each)));
     compare_with_oracles(figures);
     if (options.best_of_each) figures = best_of_each_rule(figures);
     const bool names_draft = recording.head.drafts.size() > 1 && !options.draft;
     if (!options.trace.empty()) write_trace(options.trace, recording, settings.back());
     const Json json = report_json(options, recording, figures, names_draft);
-    if (!options.output.empty()) {
-        std::ofstream file(options.output);
-        file << json.dump(2) << '\n';
-        if (!file.flush()) throw std::runtime_error(options.output + ": cannot be written");
-    }
-    if (options.json) return ResultWriter("-", Existing::refuse).write_text(json.dump(2) + "\n");
+    if (!options.output.empty()) replace_file(options.output, indented(json));
+    if (options.json) return ResultWriter("-", Existing::refuse).write_text(indented(json));
     std::int64_t tokens = 0;
     for (const spec::TextRecord* text : texts)
         tokens += text->new_tokens;

@@ -16,8 +16,11 @@ namespace entrodraft::launch {
 
 namespace {
 
-// The 97.5 % quantile of Student's t: Cornish and Fisher's expansion about the normal one.
+// The 97.5 % quantile of Student's t: Cornish and Fisher's expansion about the normal one, which is too narrow for few
+// degrees of freedom.
 double student_quantile(double degrees) {
+    constexpr double kOfFew[] = {12.706205, 4.302653, 3.182446};
+    if (degrees <= 3) return kOfFew[static_cast<std::size_t>(degrees) - 1];
     constexpr double z = 1.959964;
     const double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z, n = degrees;
     return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n) +
@@ -57,22 +60,24 @@ Interval ratio_interval(std::span<const double> values, std::span<const double> 
 }
 
 std::string name_of(const spec::ReplaySetting& setting, bool names_draft) {
-    if (setting.kind == spec::ReplayKind::plain) return "plain";
     const std::string draft = names_draft ? "draft " + std::to_string(setting.draft + 1) + ", " : "";
+    if (setting.kind == spec::ReplayKind::plain) return draft + "plain";
     if (setting.kind == spec::ReplayKind::oracle) return draft + "oracle";
     return draft + describe(setting.rule, EntropyUnit::nats);
 }
 
-SimulatedSetting figures_of(const spec::Simulated& counts, const spec::Costs& costs) {
-    SimulatedSetting setting{counts, costs, {}, 0, 0};
+SimulatedSetting figures_of(spec::Simulated counts) {
+    SimulatedSetting setting;
     std::vector<double> ms, tokens;
-    for (const spec::Stats& text : counts.texts) {
-        ms.push_back(spec::predicted_seconds(text, costs) * 1e3);
+    for (const spec::SimulatedText& text : counts.texts) {
+        ms.push_back(text.seconds * 1e3);
         tokens.push_back(static_cast<double>(text.new_tokens));
     }
     setting.ms_per_token = ratio_interval(ms, tokens);
+    const spec::Costs& costs = counts.setting.costs;
     const double seconds = spec::predicted_seconds(counts.stats, costs);
     if (seconds > 0) setting.speedup = spec::predicted_plain_seconds(counts.stats.new_tokens, costs) / seconds;
+    setting.counts = std::move(counts);
     return setting;
 }
 
@@ -82,7 +87,8 @@ void compare_with_oracles(std::vector<SimulatedSetting>& settings) {
         if (setting.counts.setting.kind == spec::ReplayKind::oracle)
             oracles[setting.counts.setting.draft] = setting.speedup;
     for (SimulatedSetting& setting : settings)
-        if (const auto found = oracles.find(setting.counts.setting.draft); found != oracles.end())
+        if (const auto found = oracles.find(setting.counts.setting.draft);
+            found != oracles.end() && setting.counts.setting.ahead == 0)
             setting.oracle_speedup = found->second;
 }
 

@@ -25,7 +25,6 @@ Interval ratio_interval(std::span<const double> values, std::span<const double> 
 
 struct SimulatedSetting {
     spec::Simulated counts;
-    spec::Costs costs;
     Interval ms_per_token;
     double speedup = 0;        // over plain decoding
     double oracle_speedup = 0; // of the same draft; 0: not asked for
@@ -34,11 +33,13 @@ struct SimulatedSetting {
     double share_of_oracle_gain() const { return oracle_speedup > 1 ? (speedup - 1) / (oracle_speedup - 1) : 0; }
 };
 
-// "draft 2, static, threshold 2.25 nats", "plain", "oracle".
+// "draft 2, static, threshold 2.25 nats", "plain", "oracle". Of several drafts each has a "draft 2, plain" too: costs
+// of the target are measured beside each.
 std::string name_of(const spec::ReplaySetting& setting, bool names_draft);
 
-SimulatedSetting figures_of(const spec::Simulated& counts, const spec::Costs& costs);
-// Fills in what each is of its draft's oracle, where that is among them. Local.
+SimulatedSetting figures_of(spec::Simulated counts);
+// Fills in what each is of its draft's oracle, where that is among them. The oracle is that of a draft that waits for
+// the verdict, and bounds no setting that drafts ahead. Local.
 void compare_with_oracles(std::vector<SimulatedSetting>& settings);
 // Of each draft only the fastest setting of each rule. Local.
 std::vector<SimulatedSetting> best_of_each_rule(const std::vector<SimulatedSetting>& settings);

@@ -108,6 +108,9 @@ const std::vector<Rule> kThresholdRules = {Rule::static_threshold, Rule::cumulat
 
 Rule rule_kind(const std::string& name) {
     if (const auto kind = spec::parse_stop_rule(name)) return *kind;
+    if (name == "oracle")
+        throw BadOption("--stop-rule oracle stops before the first token that would fall, which no run knows; see "
+                        "entrodraft simulate --rules oracle");
     std::vector<std::string> names;
     for (const Rule rule : spec::all_stop_rules())
         names.push_back(to_string(rule));
@@ -191,8 +194,7 @@ void read_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOpt
     if (given.choice("entropy-unit", 0, {"nats", "bits"}) == 1) speculation.entropy_unit = EntropyUnit::bits;
     for (std::size_t level = 0; level < n_levels; ++level) {
         spec::StopRuleOptions rule = rule_of_level(levels[level], kinds[level], speculation.entropy_unit);
-        rule.drop_stop_token = given.on("drop-stop-token") && std::find(kThresholdRules.begin(), kThresholdRules.end(),
-                                                                        kinds[level]) != kThresholdRules.end();
+        rule.drop_stop_token = given.on("drop-stop-token") && may_drop_stop_token(kinds[level]);
         if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
         speculation.stop_rules.push_back(rule);
         speculation.costs.push_back(levels[level].text("costs", ""));
@@ -281,13 +283,16 @@ spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& g
     if (parts.size() > 1) own.add(first, parts[1], " (in --rules " + text + ")");
     if (parts.size() > 2) own.add("entropy-window", parts[2], " (in --rules " + text + ")");
     spec::StopRuleOptions rule = rule_of_level(own, *kind, EntropyUnit::nats);
-    rule.drop_stop_token = own.on("drop-stop-token") &&
-                           std::find(kThresholdRules.begin(), kThresholdRules.end(), *kind) != kThresholdRules.end();
+    rule.drop_stop_token = own.on("drop-stop-token") && may_drop_stop_token(*kind);
     if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
     return rule;
 }
 
 } // namespace
+
+bool may_drop_stop_token(Rule rule) {
+    return std::find(kThresholdRules.begin(), kThresholdRules.end(), rule) != kThresholdRules.end();
+}
 
 std::vector<std::string> split_list(const std::string& text, char separator) {
     std::vector<std::string> parts;

@@ -2,7 +2,6 @@
 #include "entrodraft/launch/theory_table.h"
 
 #include "entrodraft/launch/environment.h"
-#include "entrodraft/launch/json_line.h"
 #include "entrodraft/spec/stats.h"
 
 #include <functional>
@@ -126,7 +125,7 @@ std::string theory_text(const TheoryPlan& plan) {
     return text;
 }
 
-std::string theory_json(const TheoryPlan& plan) {
+Json theory_json(const TheoryPlan& plan) {
     Json json = {{"command", "theory"},
                  {"most_tokens", plan.most_tokens},
                  {"rows", Json::array()},
@@ -148,7 +147,7 @@ std::string theory_json(const TheoryPlan& plan) {
                      {"walltime_factor", spec::walltime_factor(alpha, k, plan.cs[i])},
                      {"operations_factor", spec::operations_factor(alpha, k, plan.c_operations[i])}});
     }
-    return json.dump(2) + "\n";
+    return json;
 }
 
 } // namespace entrodraft::launch

@@ -1,8 +1,10 @@
 // The textbook's model of speculative decoding, tabulated: which draft length is best and what it brings (Leviathan et
 // al. 2023, Theorems 3.8 and 3.11, Corollary 3.9; spec/stats.h has the formulas). Pure.
 //
-// Called by bench theory.
+// Called by bench theory and the preset leviathan-theory.
 #pragma once
+
+#include "entrodraft/launch/json_line.h"
 
 #include <optional>
 #include <string>
@@ -36,8 +38,8 @@ struct TheoryPlan {
 std::vector<TheoryRow> theory_rows(const TheoryPlan& plan);
 // Draft lengths of the paper's figures: 1, 3, 5, 7, 10, up to most_tokens. Local.
 std::vector<int> figure_lengths(int most_tokens);
-// The tables of Figures 2 to 4 as text, and all figures as JSON text of an object. Local.
+// The tables of Figures 2 to 4 as text, and all figures as JSON. Local.
 std::string theory_text(const TheoryPlan& plan);
-std::string theory_json(const TheoryPlan& plan);
+Json theory_json(const TheoryPlan& plan);
 
 } // namespace entrodraft::launch

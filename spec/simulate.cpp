@@ -207,8 +207,9 @@ Simulated run(const RecordingHead& head, std::span<const TextRecord* const> text
     simulated.texts.reserve(texts.size());
     Replay replay(head, setting);
     for (const TextRecord* text : texts) {
-        simulated.texts.push_back(replay.replay(*text));
-        simulated.stats += simulated.texts.back();
+        const Stats stats = replay.replay(*text);
+        simulated.texts.push_back({stats.new_tokens, predicted_seconds(stats, setting.costs)});
+        simulated.stats += stats;
     }
     return simulated;
 }

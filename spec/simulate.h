@@ -77,14 +77,20 @@ class Replay {
     std::vector<std::int32_t> chain_length_; // [place]
 };
 
+// Of one text, what intervals over texts are made of: Stats of every text and setting would not fit.
+struct SimulatedText {
+    std::int64_t new_tokens = 0;
+    double seconds = 0; // by the setting's costs
+};
+
 // A setting's counts over texts, and what they cost.
 struct Simulated {
     ReplaySetting setting;
-    std::vector<Stats> texts; // of each
-    Stats stats;              // of all
+    std::vector<SimulatedText> texts;
+    Stats stats; // of all
 };
 
-// Every setting over every text, `threads` at once. Local.
+// Every setting over every text, `threads` at once. Throws what Replay and Costs::target_seconds throw. Local.
 std::vector<Simulated> simulate(const RecordingHead& head, std::span<const TextRecord* const> texts,
                                 std::span<const ReplaySetting> settings, int threads);
 

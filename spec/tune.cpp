@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <tuple>
 
 namespace entrodraft::spec {
 
@@ -142,14 +144,24 @@ double seconds_per_token(const Stats& stats, const Costs& costs) {
 
 namespace {
 
+// What tells settings of a search apart: the rule, and all numbers that a grid or a neighbour changes.
+using Numbers = std::tuple<StopRuleKind, double, double, int, int, double, double, double>;
+Numbers numbers_of(const StopRuleOptions& rule) {
+    return {
+        rule.kind,       rule.threshold_or_default(), rule.factor,      rule.window, rule.num_draft_tokens_or_default(),
+        rule.confidence, rule.svip_threshold,         rule.adaedl_gamma};
+}
+
 class Search {
   public:
     explicit Search(const TuningTask& task) : task_(task) {}
 
+    // Those that were not tried yet: whole numbers have the same neighbours at every step.
     void try_all(const std::vector<StopRuleOptions>& rules) {
         std::vector<ReplaySetting> settings;
         for (const StopRuleOptions& rule : rules)
-            settings.push_back({ReplayKind::rule, rule, task_.draft, task_.costs});
+            if (tried_.insert(numbers_of(rule)).second)
+                settings.push_back({ReplayKind::rule, rule, task_.draft, task_.costs});
         for (Simulated& simulated : simulate(*task_.head, task_.texts, settings, task_.threads))
             note(std::move(simulated));
     }
@@ -196,6 +208,7 @@ class Search {
     }
 
     const TuningTask& task_;
+    std::set<Numbers> tried_;
     std::vector<TunedRule> best_; // of each rule
     std::size_t improved_ = 0;
 };

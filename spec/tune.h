@@ -36,7 +36,7 @@ struct TriedSetting {
 struct TunedRule {
     Simulated best;
     double seconds_per_token = 0;
-    std::vector<TriedSetting> tried; // all settings of this rule, in the order in which they were
+    std::vector<TriedSetting> tried; // all settings of this rule, each once, in the order in which they were
 };
 
 // Of every rule, the fastest first. Throws what simulate() throws. Local.

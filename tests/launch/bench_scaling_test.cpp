@@ -177,8 +177,32 @@ TEST(ScalingFiles, AreReadAndOrderedByRanks) {
     EXPECT_NEAR(scaling.rows[1].efficiency, 0.5 / 0.6, 1e-9);
     EXPECT_EQ(scaling.best_latency, 1u) << "four ranks take turns on two cores";
     EXPECT_EQ(scaling.best_throughput, 0u);
-    EXPECT_EQ(scaling.throughput_ranks, 2);
+    EXPECT_EQ(scaling.throughput_cores, 2);
     EXPECT_FALSE(scaling.by_drafting) << "one rank was not compared";
+}
+
+TEST(ScalingFiles, ThreadsCountAsCoresDo) {
+    const auto with_threads = [](Json json, int threads, int cores) {
+        json["environment"]["threads_per_rank"] = threads;
+        json["environment"]["cores"] = cores;
+        return json.dump();
+    };
+    const ScratchFile one(with_threads(latency_file(1, 1, 0.8), 1, 4)),
+        threads(with_threads(latency_file(1, 0.4, 0.4), 4, 4)), ranks(with_threads(latency_file(2, 0.5, 0.4), 2, 4));
+    const MeasuredScaling scaling = measured_scaling(read_scaling_files({one.path(), threads.path(), ranks.path()}));
+    EXPECT_NEAR(scaling.rows[1].efficiency, 1 / 0.4 / 4, 1e-9) << "four threads of one rank";
+    EXPECT_NEAR(scaling.rows[2].efficiency, 1 / 0.5 / 4, 1e-9);
+    EXPECT_EQ(scaling.throughput_cores, 4);
+    EXPECT_EQ(scaling.best_throughput, 0U) << "4 replicas of one thread; 2 of four threads would need 8 cores";
+}
+
+TEST(Scaling, ABadBaseIsNamedByItsFile) {
+    Json over = latency_file(1, 1, 0.8), base = latency_file(2, 1e-3, 1e-3);
+    over["environment"]["threads_per_rank"] = 4;
+    const ScratchFile over_cores(over.dump()), all_talk(base.dump());
+    const auto ended = test::run({"bench", "scaling", over_cores.path(), all_talk.path()});
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_NE(ended.err.find(all_talk.path() + ":"), std::string::npos) << ended.err;
 }
 
 // The message that files of such text are refused with.
@@ -281,6 +305,9 @@ TEST(Scaling, ShardsAreTimedOnOneRankAndWithinTheHeads) {
     EXPECT_EQ(test::run(latency + Strings{"--shards", "1.5"}).code, 2);
     EXPECT_EQ(test::run(latency + Strings{"--shards", "1000"}).code, 2);
     EXPECT_EQ(test::run_ranks(2, latency + Strings{"--shards", "2"}).code, 2);
+    const auto at_once = test::run_ranks(2, {"bench", "latency", "--target", "/no/such", "--shards", "2"});
+    EXPECT_NE(at_once.err.find("start one rank, not 2"), std::string::npos)
+        << "before a model is read: " << at_once.err;
 }
 
 TEST(Scaling, ReadsWhatBenchLatencyWrites) {

@@ -85,9 +85,13 @@ TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
 
 TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
     const std::vector<std::pair<std::string, std::string>> later = {
-        {"device", "cuda"}, {"dtype", "int4"}, {"draft-dtype", "fp8"}, {"stop-rule", "oracle"}};
+        {"device", "cuda"}, {"dtype", "int4"}, {"draft-dtype", "fp8"}};
     for (const auto& [name, value] : later)
         expect_refused({"--" + name, value}, "--" + name + " " + value + " is not supported yet: this version ");
+}
+
+TEST(Options, TheOracleIsForSimulateAlone) {
+    expect_refused({"--stop-rule", "oracle"}, "see entrodraft simulate --rules oracle");
 }
 
 TEST(Options, ReplicasShareOutPromptsOfAFile) {

@@ -134,7 +134,7 @@ TEST(PresetReplay, EveryPresetSaysSomethingWithoutModels) {
         const PresetReport report = report_of(preset, cases, preset.commands);
         expect_part(report.text, preset.name + ": " + preset.about);
         EXPECT_EQ(report.json["preset"], preset.name);
-        EXPECT_TRUE(!cases.empty() || !preset.commands.empty() || report.json.contains("tables")) << preset.name;
+        EXPECT_TRUE(!cases.empty() || !preset.commands.empty() || report.json.contains("theory")) << preset.name;
         const bool is_synthetic = report.text.find("SYNTHETIC") != std::string::npos;
         EXPECT_EQ(is_synthetic, can_be_replayed(preset, {})) << preset.name;
     }
@@ -153,6 +153,40 @@ TEST(PresetReplay, ShowsLengthsAndTextsWhereThePresetDoes) {
     EXPECT_EQ(row_named(sweep[0], "constant:3").ours.ms_of_texts.size(), 20u);
 }
 
+TEST(PresetReport, ARunStandsBesideSeveralPublishedModelsByItself) {
+    std::vector<ComparedCase> cases;
+    for (const PresetCase& one : preset_named("leviathan-table-2").cases) {
+        ComparedCase& ran = cases.emplace_back();
+        ran.preset_case = one;
+        ran.basis = "ours MEASURED";
+        for (const PublishedRow& row : with_usual_rows(one)) {
+            ran.rows.push_back({name_of(row), row, {}});
+            ran.rows.back().ours.speedup = one.temperature == 0 ? 1.234 : 2.345;
+        }
+    }
+    const PresetReport report = report_of(preset_named("leviathan-table-2"), cases, {});
+    int n_ours = 0;
+    for (const test::Json& one : report.json["cases"]) {
+        const bool is_ours = one["case"] == "ours";
+        n_ours += is_ours ? 1 : 0;
+        EXPECT_EQ(one.contains("basis"), is_ours);
+        std::set<std::string> settings;
+        for (const test::Json& row : one["rows"]) {
+            EXPECT_TRUE(settings.insert(row["setting"].get<std::string>()).second) << "each once";
+            EXPECT_EQ(row.contains("speedup"), is_ours) << row;
+            EXPECT_EQ(row.contains("published_speedup"), !is_ours) << row;
+        }
+    }
+    EXPECT_EQ(n_ours, 2) << "one for each temperature";
+    EXPECT_EQ(report.json["cases"].size(), cases.size() + 2);
+    // Replays are of each case itself, and a single case keeps ours beside what was published.
+    for (ComparedCase& one : cases)
+        one.alpha = 0.5;
+    EXPECT_EQ(report_of(preset_named("leviathan-table-2"), cases, {}).json["cases"].size(), cases.size());
+    const ComparedCase alone = {preset_named("chen-k-sweep").cases.front(), "ours MEASURED", "", {}, {}};
+    EXPECT_EQ(report_of(preset_named("chen-k-sweep"), {alone}, {}).json["cases"].size(), 1U);
+}
+
 // ---- from outside ----
 
 TEST(BenchPreset, ListsAndNames) {
@@ -160,7 +194,7 @@ TEST(BenchPreset, ListsAndNames) {
     EXPECT_EQ(list.code, 0);
     for (const Preset& preset : presets())
         expect_part(list.out, preset.name);
-    expect_part(test::run({"bench", "preset", "leviathan-theory"}).out, "best gamma");
+    expect_part(test::run({"bench", "preset", "leviathan-theory"}).out, "Best k, of 0 to 127 (Figure 3)");
     const test::Ended json = test::run({"bench", "preset", "gpt2-table-3", "--json", "--texts", "20"});
     EXPECT_EQ(json.code, 0) << json.err;
     EXPECT_EQ(test::Json::parse(json.out)["cases"][0]["rows"][0]["published_ms_per_token"], 9.5);

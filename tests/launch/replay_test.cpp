@@ -184,6 +184,93 @@ TEST(Replay, TimelinesShowEveryStepOfEveryRank) {
     EXPECT_NE(run(options).err.find("--timeline"), std::string::npos) << "a file that holds something is refused";
 }
 
+// The settings of a simulation whose name has `part` in it.
+std::vector<Json> settings_named(const Ended& simulated, const std::string& part) {
+    EXPECT_EQ(simulated.code, 0) << simulated.err;
+    std::vector<Json> found;
+    const Json json = simulated.code == 0 ? Json::parse(simulated.out) : Json::object();
+    if (json.contains("settings"))
+        for (const Json& setting : json["settings"])
+            if (setting["setting"].get<std::string>().find(part) != std::string::npos) found.push_back(setting);
+    return found;
+}
+
+TEST(Replay, EveryRuleOfTheGridTakesTheOptionsOfRules) {
+    const ScratchFile input(kInput), costs(costs_file());
+    const NewFile recording;
+    ASSERT_EQ(run(record(input.path(), recording.path(), {"--costs", costs.path()})).code, 3);
+    const Strings simulate = {"simulate", "--recording", recording.path(), "--rules", "grid,oracle", "--json"};
+    const Ended grid = run(simulate + Strings{"--min-draft-tokens", "4", "--drop-stop-token"});
+    for (const Json& setting : settings_named(grid, ",")) {
+        EXPECT_EQ(setting["min_draft_tokens"], 4) << setting["setting"];
+        const std::string rule = setting["rule"];
+        const bool drops =
+            std::set<std::string>{"static", "cumulative", "moving-average", "svip", "adaedl"}.contains(rule);
+        EXPECT_EQ(setting.value("drop_stop_token", false), drops) << setting["setting"];
+    }
+    // The oracle bounds the rules as they are: under their cap.
+    const Ended capped = run(simulate + Strings{"--max-draft-tokens", "2"});
+    ASSERT_EQ(settings_named(capped, "oracle").size(), 1U);
+    EXPECT_EQ(settings_named(capped, "oracle")[0]["passes_of_rows"].size(), 4U) << "up to 3 rows";
+    for (const Json& setting : settings_named(capped, ""))
+        EXPECT_TRUE(setting.contains("share_of_oracle_gain"));
+    // It does not know what drafting ahead hides.
+    const Ended ahead = run(simulate + Strings{"--draft-placement", "dedicated"});
+    for (const Json& setting : settings_named(ahead, ","))
+        EXPECT_FALSE(setting.contains("oracle_speedup")) << setting["setting"];
+}
+
+TEST(Replay, SeveralDraftsHaveCostsAndPlainDecodingOfTheirOwn) {
+    const ScratchFile input(kInput), first(costs_file()),
+        second(R"({"schema_version": 1, "t_draft_ms": 0.5, "t_target_ms": [2, 3]})");
+    const NewFile recording, trace;
+    ASSERT_EQ(run(record(input.path(), recording.path(),
+                         {"--draft", kTarget, "--costs", first.path(), "--costs", second.path()}))
+                  .code,
+              3);
+    const Strings simulate = {"simulate", "--recording", recording.path(), "--rules", "constant:2", "--json"};
+    const Ended both = run(simulate);
+    ASSERT_EQ(both.code, 0) << both.err;
+    const Json json = Json::parse(both.out);
+    ASSERT_EQ(json["costs"].size(), 2U);
+    EXPECT_EQ(json["costs"][0]["t_draft_ms"], 0.1);
+    EXPECT_EQ(json["costs"][1]["t_draft_ms"], 0.5);
+    ASSERT_EQ(json["settings"].size(), 4U);
+    for (const int draft : {0, 1}) {
+        const Json& plain = json["settings"][static_cast<std::size_t>(2 * draft)];
+        const Json& rule = json["settings"][static_cast<std::size_t>(2 * draft + 1)];
+        EXPECT_EQ(plain["setting"], "draft " + std::to_string(draft + 1) + ", plain");
+        EXPECT_NEAR(plain["ms_per_token"].get<double>(), draft + 1, 1e-9);
+        EXPECT_NEAR(rule["speedup"].get<double>(),
+                    plain["ms_per_token"].get<double>() / rule["ms_per_token"].get<double>(), 1e-9);
+    }
+    const Ended traced = run(simulate + Strings{"--trace", trace.path()});
+    EXPECT_EQ(traced.code, 2);
+    EXPECT_NE(traced.err.find("name one with --draft"), std::string::npos) << traced.err;
+    const Ended one = run(simulate + Strings{"--trace", trace.path(), "--draft", "2"});
+    EXPECT_EQ(one.code, 0) << one.err;
+    EXPECT_EQ(Json::parse(one.out)["costs"]["t_draft_ms"], 0.5);
+    EXPECT_FALSE(trace.text().empty());
+}
+
+TEST(Replay, RecordsEachDraftsOwnType) {
+    const NewFile half, recording;
+    std::filesystem::create_directory(half.path());
+    for (const char* file : {"model.safetensors", "tokenizer.json"})
+        std::filesystem::copy(kDraft + "/" + file, half.path());
+    std::string config(std::istreambuf_iterator<char>(std::ifstream(kDraft + "/config.json").rdbuf()), {});
+    config.replace(config.find("\"float32\""), 9, "\"float16\"");
+    std::ofstream(half.path() + "/config.json") << config;
+    const ScratchFile input(R"({"prompt_token_ids": [1, 2, 3]})"), costs(costs_file());
+    const Ended ended = run(record(input.path(), recording.path(),
+                                   {"--draft", half.path(), "--costs", costs.path(), "--costs", costs.path()}));
+    std::filesystem::remove_all(half.path());
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const auto drafts = spec::read_recording(recording.path()).head.drafts;
+    EXPECT_EQ(drafts.at(0).dtype, "float32");
+    EXPECT_EQ(drafts.at(1).dtype, "float16");
+}
+
 // ---- what is refused ----
 
 void expect_refused(const Strings& arguments, int code, const std::string& why) {
@@ -262,7 +349,51 @@ TEST(Replay, TuneRefusesARecordingOfOtherOptions) {
     EXPECT_NE(output.text().find("acceptance = gumbel"), std::string::npos);
 }
 
+TEST(Replay, NoFileIsReadTwiceOrWrittenOver) {
+    const ScratchFile input(R"({"prompt_token_ids": [1, 2, 3]})"), costs(costs_file());
+    const NewFile recording, output;
+    ASSERT_EQ(run(record(input.path(), recording.path(), {"--costs", costs.path()})).code, 0);
+    const std::string before = recording.text();
+    const std::string again = std::filesystem::path(recording.path()).parent_path() / "." /
+                              std::filesystem::path(recording.path()).filename();
+    const Strings simulate = {"simulate", "--recording", recording.path(), "--rules", "static"};
+    expect_refused(simulate + Strings{"--recording", again}, 2, "is given twice");
+    expect_refused(simulate + Strings{"--output", again}, 2, "--output and --recording are the same file");
+    expect_refused(simulate + Strings{"--output", output.path(), "--trace", output.path()}, 2,
+                   "--output and --trace are the same file");
+    expect_refused(simulate + Strings{"--output", costs.path(), "--costs", costs.path()}, 2,
+                   "--output and --costs are the same file");
+    expect_refused({"simulate", "--recording", "/no/such", "--output", "/no/such/directory/x"}, 1,
+                   "/no/such/directory/x: cannot be written");
+    EXPECT_EQ(recording.text(), before);
+}
+
+TEST(Replay, RecordAndTuneOfferOnlyWhatTheyRead) {
+    for (const char* command : {"record", "tune"}) {
+        expect_refused(Strings{command} + kPair + Strings{"--draft-placement", "dedicated"}, 2, "--draft-placement");
+        const std::string help = run({command, "--help"}).out;
+        EXPECT_NE(help.find("--draft "), std::string::npos);
+        EXPECT_EQ(help.find("cascade"), std::string::npos) << help;
+    }
+    EXPECT_EQ(run({"bench", "latency", "--help"}).out.find("cascade"), std::string::npos);
+    EXPECT_NE(run({"bench", "compare", "--help"}).out.find("a cascade"), std::string::npos);
+}
+
 // ---- figures ----
+
+TEST(Replay, IntervalsOfFewPromptsAreWideEnough) {
+    // Two, three and four ratios about their mean; Student's 97.5 % quantiles of 1 to 3 degrees of freedom.
+    const std::vector<double> values = {1, 3, 1, 3}, ones = {1, 1, 1, 1};
+    const double quantiles[] = {12.706, 4.303, 3.182};
+    for (std::size_t n = 2; n <= 4; ++n) {
+        const launch::Interval interval = launch::ratio_interval(std::span(values).first(n), std::span(ones).first(n));
+        double squares = 0;
+        for (std::size_t i = 0; i < n; ++i)
+            squares += std::pow(values[i] - interval.mean, 2);
+        const double error = std::sqrt(squares / static_cast<double>(n - 1) / static_cast<double>(n));
+        EXPECT_NEAR((interval.high - interval.mean) / error, quantiles[n - 2], 0.001) << n;
+    }
+}
 
 TEST(Replay, IntervalsOfRatiosAreStudents) {
     using launch::ratio_interval;

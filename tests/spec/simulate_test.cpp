@@ -45,6 +45,7 @@ std::int64_t compare(TestPair& pair, const std::vector<spec::Request>& requests,
     for (const spec::StopRuleOptions& rule : rule_settings(cap)) {
         const spec::ReplaySetting setting = {spec::ReplayKind::rule, rule, 0, kCosts};
         const auto simulated = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1);
+        spec::Replay replay(recorded.head, setting);
         RunOptions options;
         options.rule = rule;
         options.acceptance = noisy ? spec::Acceptance::gumbel : spec::Acceptance::rejection;
@@ -52,7 +53,9 @@ std::int64_t compare(TestPair& pair, const std::vector<spec::Request>& requests,
         const auto texts = pair.run(requests, options);
         for (std::size_t i = 0; i < texts.size(); ++i) {
             SCOPED_TRACE(describe(rule) + ", text " + std::to_string(i));
-            expect_equal(simulated.front().texts[i], texts[i].stats);
+            expect_equal(replay.replay(recorded.texts[i]), texts[i].stats);
+            EXPECT_EQ(simulated.front().texts[i].new_tokens, texts[i].stats.new_tokens);
+            EXPECT_DOUBLE_EQ(simulated.front().texts[i].seconds, predicted_seconds(texts[i].stats, kCosts));
         }
         accepted += simulated.front().stats.accepted;
     }
@@ -155,6 +158,11 @@ TEST(Simulate, SeveralThreadsCountAlike) {
     const auto together = simulate(recorded.head, recorded.pointers(), settings, 3);
     for (std::size_t i = 0; i < settings.size(); ++i)
         expect_equal(together[i].stats, alone[i].stats);
+}
+
+TEST(Simulate, KeepsLittleOfEachTextSoThatManySettingsFit) {
+    // A thousand settings over a thousand texts: a million of them.
+    EXPECT_LE(sizeof(decltype(spec::Simulated::texts)::value_type), 32U);
 }
 
 TEST(Simulate, RefusesWhatTheRecordingDoesNotHold) {

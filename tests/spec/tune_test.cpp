@@ -73,6 +73,28 @@ TEST(Tune, FindsNoWorseThanTheGridAndSaysWhatItCosts) {
     }
 }
 
+TEST(Tune, TriesNoSettingTwice) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    const RecordedTexts recorded = record_texts(pair, {request_of({1, 2, 3}, 40)}, false, 8);
+    const auto texts = recorded.pointers();
+    for (const spec::TunedRule& rule : spec::tune({&recorded.head, texts, 0, kCosts, 8, 1})) {
+        std::set<std::vector<double>> distinct;
+        for (const spec::TriedSetting& tried : rule.tried) {
+            const StopRuleOptions& r = tried.rule;
+            const std::vector<double> numbers = {r.threshold_or_default(),
+                                                 r.factor,
+                                                 static_cast<double>(r.window),
+                                                 static_cast<double>(r.num_draft_tokens_or_default()),
+                                                 r.confidence,
+                                                 r.svip_threshold,
+                                                 r.adaedl_gamma};
+            EXPECT_TRUE(distinct.insert(numbers).second) << describe(r);
+        }
+        if (rule.best.setting.rule.kind == StopRuleKind::constant)
+            EXPECT_EQ(rule.tried.size(), 8U) << "the grid has them all";
+    }
+}
+
 TEST(Tune, SecondsAreCountsTimesCosts) {
     spec::Stats stats;
     stats.new_tokens = 5;
