@@ -12,7 +12,6 @@
 #include "entrodraft/model/kernels/roofline.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace entrodraft::launch {
 

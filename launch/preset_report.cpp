@@ -11,7 +11,6 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <stdexcept>
 
 namespace entrodraft::launch {
 

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 namespace entrodraft::launch {
 
