@@ -4,6 +4,8 @@
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/config.h"
 
+#include <algorithm>
+
 using namespace entrodraft;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -16,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     try {
         const model::ModelConfig config = model::read_config(fuzz::directory().path());
         fuzz::require(model::parameter_count(config) >= 0);
-        for (int layer = 0; layer < std::min(config.layers, 4); ++layer)
+        for (int layer = 0; layer < std::min(config.n_layers, 4); ++layer)
             fuzz::use(config.window(layer));
     } catch (const model::BadFile&) {
     }
