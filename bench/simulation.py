@@ -25,7 +25,7 @@ SETTINGS = ("static:1.5", "static:2.25", "static:4",
             "adaedl:0.02", "adaedl:0.1", "adaedl:0.2")
 GAIN_CAPS = (2, 4, 15)  # expected-gain has nothing to set but the cap
 BATCHES = [(",".join(SETTINGS), 15)] + [("expected-gain", cap) for cap in GAIN_CAPS]
-SLICE = 4  # prompts that run between two measurements of costs
+SLICE = 16  # prompts that run between two measurements of costs
 
 
 def ours(options, *arguments):

@@ -225,6 +225,7 @@ struct Session::State {
     std::optional<RankBoard> board;
     std::optional<Watches> watches;
     std::optional<Watchdog> watchdog;
+    std::function<void(const std::string& place, const std::string& reason)> on_stuck; // may be empty
     std::unique_ptr<Communicator> world;
 
     void start_mpi(const Environment& environment);
@@ -275,10 +276,10 @@ std::vector<RankBoard::Member> Session::State::board_members() {
 void Session::State::start_watching(const StartOptions& options) {
     board.emplace(world_rank, board_members());
     watches.emplace(*board, options.observer);
-    Watchdog::OnStuck on_stuck;
-    if (options.on_stuck)
-        on_stuck = [this, tell = options.on_stuck](const std::string& reason) { tell(board->position(), reason); };
-    watchdog.emplace(*board, std::move(on_stuck));
+    on_stuck = options.on_stuck;
+    Watchdog::OnStuck tell;
+    if (on_stuck) tell = [this](const std::string& reason) { on_stuck(board->position(), reason); };
+    watchdog.emplace(*board, std::move(tell));
 }
 
 std::unique_ptr<Communicator> Session::State::make_group(int color, bool over_mpi) {
@@ -397,7 +398,11 @@ void Session::leave(int exit_code) {
     if (state_->uses_mpi) {
         const int code_when_alone = exit_code == 0 ? 1 : exit_code;
         exit_after(kLeaveSeconds, code_when_alone);
-        if (!last_barrier()) _exit(code_when_alone);
+        if (!last_barrier()) {
+            if (exit_code == 0 && state_->on_stuck)
+                state_->on_stuck(position(), "all is done, but the other ranks did not come to the end");
+            _exit(code_when_alone);
+        }
         state_->watchdog.reset(); // its memory goes now
         for (MPI_Win& window : state_->windows) {
             MPI_Win_unlock_all(window);

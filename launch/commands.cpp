@@ -124,6 +124,10 @@ int run_bench(dist::Session& session, const Arguments& arguments) {
 }
 
 int run_completion(dist::Session& session, const Arguments& arguments) {
+    if (asks_for(arguments, "--help")) {
+        print(session, kUsage);
+        return kAllServed;
+    }
     in_agreement(session, session.start_seconds(), [&] {
         if (arguments != Arguments{"bash"})
             throw BadOption("completion of which shell? There is 'entrodraft completion bash': load it with "

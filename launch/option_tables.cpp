@@ -91,7 +91,7 @@ const OptionGroup kSpeculation = {
      {"entropy-threshold", "TAU", "of static [2.25] and cumulative [10]", true},
      {"entropy-factor", "LAMBDA", "of moving-average [0.5]", true},
      {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]", true},
-     {"entropy-unit", "UNIT", "nats, bits: of --entropy-threshold and of reports [nats]"},
+     {"entropy-unit", "UNIT", "nats, bits: of --entropy-threshold [nats]"},
      {"num-draft-tokens", "K", "of constant [5]; first K of heuristic [5] and adaptive [3]", true},
      {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15]", true},
      {"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]", true},

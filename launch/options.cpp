@@ -260,6 +260,12 @@ std::uint64_t byte_size(const ParsedOptions& given, const std::string& name) {
 
 } // namespace
 
+std::string json_output(const ParsedOptions& given) {
+    std::string output = given.file("output");
+    if (output == "-") throw BadOption("--output writes a file; for stdout there is --json");
+    return output;
+}
+
 void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement) {
     if (placement == Placement::sharded && !is_one_model(drafter))
         throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
@@ -274,9 +280,16 @@ void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, Drafte
     options.max_new_tokens = given.integer("max-new-tokens", options.max_new_tokens, least_new_tokens, INT_MAX);
     options.temperatures = number_list(given, "temperatures", options.temperatures);
     options.seed = given.unsigned_integer("seed", 0);
-    options.output = given.file("output");
+    options.output = json_output(given);
     options.json = given.on("json");
     options.quiet = given.on("quiet");
+}
+
+void refuse_unused_drafts(const ParsedOptions& given, const DrafterBenchOptions& options) {
+    const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has(DrafterKind::model); };
+    if (!options.models.drafts.empty() &&
+        std::none_of(options.drafters.begin(), options.drafters.end(), drafts_with_model))
+        throw BadOption("--draft has no effect: --drafters " + given.text("drafters", "") + " names no model");
 }
 
 dist::DraftPlacement draft_placement(const ParsedOptions& given) {
@@ -303,6 +316,8 @@ ModelOptions model_options(const ParsedOptions& given) {
     given.choice("device", 0, {"auto", "cpu"});
     models.dtype = weight_type(given, "dtype", std::nullopt);
     models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
+    if (given.given("draft-dtype") && models.drafts.empty())
+        throw BadOption("--draft-dtype has no effect without --draft DIR");
     models.threads = given.integer("threads", 0, 1, 1024);
     models.max_context = given.integer("max-context", 0, 2, INT_MAX);
     models.quiet = given.on("quiet");
@@ -411,12 +426,12 @@ LatencyOptions latency_options(const ParsedOptions& given) {
         if (of != std::floor(of)) throw BadOption("--shards must list whole numbers of ranks");
         options.shards.push_back(static_cast<int>(of));
     }
-    options.output = given.file("output");
+    options.output = json_output(given);
     options.json = given.on("json");
     if (given.given("draft-placement") && options.models.drafts.empty())
         throw BadOption("--draft-placement has no effect without --draft DIR");
     if (options.models.drafts.size() > 1)
-        throw BadOption("--draft is given twice; time one pair at a time, a cascade level by level");
+        throw BadOption("--draft is given more than once; time one pair at a time, a cascade level by level");
     if (given.given("output") && options.models.drafts.empty())
         throw BadOption("--output writes costs of target and draft; it needs --draft DIR");
     return options;
@@ -431,6 +446,7 @@ CompareOptions compare_options(const ParsedOptions& given) {
     CompareOptions options;
     read_drafter_bench(given, 1, options);
     options.drafters = compared_drafters(given, options.models.drafts.size());
+    refuse_unused_drafts(given, options);
     options.drafters = with_ahead(options.drafters, given, options.placement);
     options.sources = drafter_sources(given, options.drafters);
     const std::size_t n_levels = std::max<std::size_t>(1, options.models.drafts.size());
@@ -450,6 +466,7 @@ CompareOptions compare_options(const ParsedOptions& given) {
 }
 
 LoadOptions load_options(const ParsedOptions& given) {
+    refuse_later_work(given);
     LoadOptions options;
     options.model = model_of(given);
     options.dtype = weight_type(given, "dtype", std::nullopt);

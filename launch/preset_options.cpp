@@ -68,7 +68,7 @@ PresetOptions preset_options(const ParsedOptions& given) {
     refuse_later_work(given);
     PresetOptions options;
     options.list = given.on("list");
-    options.output = given.file("output");
+    options.output = json_output(given);
     options.json = given.on("json");
     if (options.list) {
         refuse(given, {"name", "seed", "target"}, "has no effect with --list");
@@ -117,9 +117,7 @@ DrafterBenchOptions alpha_options(const ParsedOptions& given) {
             throw BadOption("nothing to measure: give --draft DIR, or --drafters NAME,NAME");
         options.drafters = compared_drafters(given, n_drafts);
     }
-    const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has(DrafterKind::model); };
-    if (n_drafts > 0 && std::none_of(options.drafters.begin(), options.drafters.end(), drafts_with_model))
-        throw BadOption("--draft has no effect: --drafters " + given.text("drafters", "") + " names no model");
+    refuse_unused_drafts(given, options);
     for (const DrafterChoice& drafter : options.drafters)
         require_one_model(drafter, options.placement);
     options.sources = drafter_sources(given, options.drafters);

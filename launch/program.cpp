@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <unistd.h>
@@ -38,7 +39,13 @@ void report_failure(dist::Session& session, const std::string& reason) {
 
 } // namespace
 
-int run_program(int argc, char** argv, dist::StepWatch* observer) {
+namespace {
+
+std::string reason_of(const std::exception& error) {
+    return dynamic_cast<const std::bad_alloc*>(&error) ? "out of memory" : error.what();
+}
+
+int run(int argc, char** argv, dist::StepWatch* observer) {
     const Arguments arguments(argv + 1, argv + argc);
     std::optional<dist::Session> session;
     dist::StartOptions start;
@@ -65,11 +72,22 @@ int run_program(int argc, char** argv, dist::StepWatch* observer) {
             const dist::Environment environment = dist::process_environment();
             const std::string place =
                 dist::started_by_launcher(environment) ? "[" + dist::starting_place(environment) + "] " : "";
-            say("entrodraft: " + place + error.what());
+            say("entrodraft: " + place + reason_of(error));
             return kFailure;
         }
-        report_failure(*session, error.what());
+        report_failure(*session, reason_of(error));
         session->abort(kFailure);
+    }
+}
+
+} // namespace
+
+int run_program(int argc, char** argv, dist::StepWatch* observer) {
+    try {
+        return run(argc, argv, observer);
+    } catch (const std::exception& error) { // before there was a session, or while a message was put together
+        say("entrodraft: " + reason_of(error));
+        return kFailure;
     }
 }
 

@@ -8,6 +8,7 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/recording_file.h"
 #include "entrodraft/launch/recording_run.h"
+#include "entrodraft/launch/replaced_file.h"
 #include "entrodraft/launch/replay_options.h"
 #include "entrodraft/launch/report.h"
 #include "entrodraft/launch/requests.h"
@@ -17,7 +18,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -39,8 +39,7 @@ class RecordingDesk {
     RecordingDesk(const RecordOptions& options, const ModelPair& models)
         : options_(options), file_(options.output, options.resume),
           reader_(options.input, options.requests, models.prompt_limits()), progress_(options.quiet) {
-        std::error_code ignored;
-        if (std::filesystem::equivalent(options.input, options.output, ignored))
+        if (are_one_file(options.input, options.output))
             throw BadOption("--input and --output are the same file: " + options.output);
         has_head_ = !file_.is_new();
         skip_recorded();

@@ -21,6 +21,15 @@ namespace {
 
 } // namespace
 
+bool are_one_file(const std::string& a, const std::string& b) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(a, b, ignored)) return true;
+    const auto whole = [&](const std::string& file) {
+        return std::filesystem::weakly_canonical(std::filesystem::absolute(file, ignored), ignored);
+    };
+    return whole(a) == whole(b);
+}
+
 void require_replaceable(const std::string& file) {
     struct stat info {};
     if (stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode))

@@ -14,6 +14,9 @@ namespace entrodraft::launch {
 // plain file, or its directory is missing or not to be written to. Local.
 void require_replaceable(const std::string& file);
 
+// Whether two names are one file, which need not be there yet. Local.
+bool are_one_file(const std::string& a, const std::string& b);
+
 class ReplacedFile {
   public:
     // Opens a new file beside `file`. Throws std::runtime_error naming it, as the other calls do. Local.

@@ -89,6 +89,8 @@ void read_rules(const ParsedOptions& given, SimulateOptions& options) {
                 listed += (listed.empty() ? "" : ",") + rule;
         }
     }
+    if (listed.empty() && options.rules.empty() && !options.oracle)
+        throw BadOption("--rules is empty; name rules, separated by commas");
     if (listed.empty()) return;
     ParsedOptions rules;
     for (const char* option : {"max-draft-tokens", "min-draft-tokens", "drop-stop-token"})
@@ -152,7 +154,7 @@ SimulateOptions simulate_options(const ParsedOptions& given) {
     options.costs = costs_instead(given);
     options.ahead = ahead(given);
     options.threads = given.integer("threads", 0, 1, 1024);
-    options.output = given.file("output");
+    options.output = json_output(given);
     options.trace = given.file("trace");
     if (!options.trace.empty() && options.rules.size() + (options.oracle ? 1 : 0) != 1)
         throw BadOption("--trace shows the rounds of one setting; --rules names " +
@@ -168,7 +170,7 @@ TuneOptions tune_options(const ParsedOptions& given) {
     options.requests = request_defaults(given);
     if (options.models.drafts.size() != 1)
         throw BadOption(options.models.drafts.empty() ? "--draft DIR is missing: what is to be tuned"
-                                                      : "--draft is given twice; tune one pair at a time");
+                                                      : "--draft is given more than once; tune one pair at a time");
     options.input = required(given, "input", "the prompts, JSON lines as for generate");
     options.recording = given.file("recording");
     options.output = required(given, "output", "the file that the best setting goes to, for --config");

@@ -18,10 +18,14 @@ RequestDefaults request_defaults(const ParsedOptions& given);
 void read_chat(const ParsedOptions& given, bool has_prompt, ModelOptions& models, RequestDefaults& requests);
 // What the benches read alike that decode prompts with several drafters; the drafters themselves are the bench's own.
 void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, DrafterBenchOptions& options);
+// A model that no drafter drafts with would be loaded in vain.
+void refuse_unused_drafts(const ParsedOptions& given, const DrafterBenchOptions& options);
 // A draft that is cut over the ranks goes with no other drafter.
 void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement);
 // Whether --drop-stop-token means anything to a rule: those that look at what was drafted, but not at the token.
 bool may_drop_stop_token(spec::StopRuleKind rule);
+// --output of commands that print to stdout with --json; "" where there is none.
+std::string json_output(const ParsedOptions& given);
 // "a,b,c"
 std::vector<std::string> split_list(const std::string& text, char separator = ',');
 // "1,2.5,4": numbers that are not negative.

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -22,15 +21,6 @@ namespace entrodraft::launch {
 namespace {
 
 const char* const kUsage = "Usage: entrodraft simulate --recording FILE [--rules LIST] [options]\n";
-
-bool are_one_file(const std::string& a, const std::string& b) {
-    std::error_code ignored;
-    if (std::filesystem::equivalent(a, b, ignored)) return true;
-    const auto whole = [&](const std::string& file) {
-        return std::filesystem::weakly_canonical(std::filesystem::absolute(file, ignored), ignored);
-    };
-    return whole(a) == whole(b);
-}
 
 // What would read a file twice, or write over one that is read, before anything is read.
 void check_files(const SimulateOptions& options) {
@@ -110,8 +100,10 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
         if (options.draft && static_cast<std::size_t>(*options.draft) != draft + 1) continue;
         const spec::Costs costs = costs_of(options.costs, head.costs.at(draft));
         settings.push_back({spec::ReplayKind::plain, any, draft, costs});
-        for (const spec::StopRuleOptions& rule : options.rules)
+        for (spec::StopRuleOptions rule : options.rules) {
+            if (!options.max_draft_tokens) rule.max_tokens = std::max(any.max_tokens, rule.min_tokens);
             settings.push_back({spec::ReplayKind::rule, rule, draft, costs, options.ahead.value_or(0)});
+        }
         if (options.oracle) settings.push_back({spec::ReplayKind::oracle, any, draft, costs});
     }
     return settings;

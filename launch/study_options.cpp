@@ -3,6 +3,7 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/model_shapes.h"
 #include "entrodraft/launch/options.h"
+#include "entrodraft/launch/shared_options.h"
 
 #include <sstream>
 
@@ -11,12 +12,6 @@ namespace entrodraft::launch {
 namespace {
 
 constexpr double kNoLimit = 1e300;
-
-std::string output_of(const ParsedOptions& given) {
-    std::string output = given.file("output");
-    if (output == "-") throw BadOption("--output writes a file; for stdout there is --json");
-    return output;
-}
 
 std::vector<std::string> listed_shapes(const ParsedOptions& given) {
     std::vector<std::string> known, listed;
@@ -45,7 +40,7 @@ TheoryOptions theory_options(const ParsedOptions& given) {
         throw BadOption("--c-operations has " + std::to_string(options.c_operations.size()) + " numbers and --c has " +
                         std::to_string(options.cs.size()) + "; give one for all or one for each");
     options.most_tokens = given.integer("most-tokens", options.most_tokens, 1, 1000);
-    options.output = output_of(given);
+    options.output = json_output(given);
     options.json = given.on("json");
     return options;
 }
@@ -63,7 +58,7 @@ ScalingOptions scaling_options(const ParsedOptions& given) {
             throw BadOption(std::string("--") + option + " has no effect without --hardware FILE");
     options.shapes = listed_shapes(given);
     options.bandwidth_share = given.number("bandwidth-share", options.bandwidth_share, 1e-6, 1);
-    options.output = output_of(given);
+    options.output = json_output(given);
     options.json = given.on("json");
     return options;
 }

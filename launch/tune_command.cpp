@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <filesystem>
 #include <set>
 #include <stdexcept>
 
@@ -196,12 +195,11 @@ class Tuning {
             if (output.empty()) continue;
             require_replaceable(output);
             for (const std::string& input : {options_.input, options_.recording}) {
-                std::error_code ignored; // of a file that is not there yet
-                if (!input.empty() && std::filesystem::equivalent(input, output, ignored))
+                if (!input.empty() && are_one_file(input, output))
                     throw BadOption(output + " is both read and written; name another file");
             }
         }
-        if (options_.output == options_.report)
+        if (!options_.report.empty() && are_one_file(options_.output, options_.report))
             throw BadOption("--output and --report are the same file: " + options_.output);
     }
 

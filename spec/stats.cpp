@@ -36,7 +36,7 @@ void check_theory(double alpha, int k, double c) {
 }
 
 [[noreturn]] void bad_costs(const std::string& file, const std::string& reason) {
-    throw std::runtime_error(file + ": " + reason + "; write it with `bench latency`");
+    throw std::runtime_error(file + ": " + reason);
 }
 
 double read_ms(const Json& value, double least, const std::string& file, const std::string& field) {
@@ -262,7 +262,11 @@ Costs costs_in(const std::string& text, const std::string& file) {
 } // namespace
 
 Costs read_costs(const std::string& file) {
-    return costs_in(read_text(file), file);
+    try {
+        return costs_in(read_text(file), file);
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error(std::string(error.what()) + "; write it with `bench latency`");
+    }
 }
 
 Costs costs_of(const std::string& json) {

@@ -164,7 +164,7 @@ def scaling_extrapolated(inputs, choice):
 
 PLOTS = [
     Plot("round-time-line", "Time line of a round, by rank",
-         "A row is a rank, a bar a step of a round; empty is waiting or the loop between steps. Ranks that end a "
+         "A row is a rank, a bar a step of a round; empty is the loop between steps; waiting for other ranks is part of announce and gather. Ranks that end a "
          "step long before the others wait for them. The round of median length is shown, with those that follow "
          "it.",
          "entrodraft generate ... --timeline FILE", round_time_line),
