@@ -144,7 +144,7 @@ TEST(Options, ComparisonsDraftAheadWhereOneCan) {
     EXPECT_TRUE(compared({"--draft-placement", "dedicated"}).drafters.front().ahead.has_value());
     const std::string needs = "--draft-ahead needs --draft-placement dedicated and one --draft, which drafts last";
     EXPECT_EQ(refused({"--draft-ahead", "8"}), needs);
-    EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "8", "--drafters", "ngram"}), needs);
+    EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "8", "--drafters", "model+ngram"}), needs);
     EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "1.5"}),
               "--draft-ahead must list whole numbers from 0 to 32");
     EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "0", "--draft-ahead-passes", "4"}),
