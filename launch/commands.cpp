@@ -3,12 +3,12 @@
 
 #include "entrodraft/launch/completion.h"
 #include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/option_set.h"
-#include "entrodraft/launch/options.h"
+#include "entrodraft/launch/generate/results.h"
+#include "entrodraft/launch/options/option_set.h"
+#include "entrodraft/launch/options/options.h"
+#include "entrodraft/launch/options/preset_options.h"
+#include "entrodraft/launch/options/replay_options.h"
 #include "entrodraft/launch/phase.h"
-#include "entrodraft/launch/preset_options.h"
-#include "entrodraft/launch/replay_options.h"
-#include "entrodraft/launch/results.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 // Called by the command completion.
 #pragma once
 
-#include "entrodraft/launch/option_set.h"
+#include "entrodraft/launch/options/option_set.h"
 
 #include <string>
 #include <vector>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "entrodraft/launch/json_line.h"
-#include "entrodraft/launch/model_pair.h"
+#include "entrodraft/launch/models/model_pair.h"
 
 #include <string>
 #include <vector>

@@ -5,7 +5,7 @@
 #include "entrodraft/dist/session.h"
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/report.h"
+#include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/signals.h"
 
 #include <cstdlib>

@@ -46,6 +46,8 @@ has() {
                        int main() { zlibVersion(); }' -lz ;;
     libgtest-dev) links '#include <gtest/gtest.h>
                          int main(int n, char** v) { testing::InitGoogleTest(&n, v); }' -lgtest -pthread ;;
+    clang-16) command -v clang++-16 ;;
+    libclang-rt-16-dev) printf '%s\n' 'int main() {}' | clang++-16 -x c++ - -fsanitize=address -o /dev/null ;;
     slurm-wlm) on_path slurmctld && on_path slurmd && on_path sbatch ;;
     munge) on_path munged ;;
     libpmix-dev) compgen -G '/usr/lib/*/pmix*/lib/libpmix.so' || links 'int main() {}' -lpmix ;;
@@ -111,14 +113,15 @@ install_nccl() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "nvidia-nccl-cu$major==$kNcclVersion" >&2
 }
 
-# prepare TESTS: afterwards build/ is configured (release); TESTS is ON, or OFF for "only if it costs nothing".
-# build/entrodraft-setup remembers what for, so that a second run checks nothing.
+# prepare TESTS SETTING...: afterwards build/ is configured (release, and so set); TESTS is ON, or OFF for "only if it
+# costs nothing". build/entrodraft-setup remembers what for, so that a second run checks nothing.
 prepare() {
     local tests=$1 cuda=OFF nvcc done_for=
+    shift
     nvcc=$(find_nvcc)
     [ -z "$nvcc" ] || cuda=ON
     [ ! -f build/build.ninja ] || done_for=$(cat build/entrodraft-setup 2>/dev/null || true)
-    case "$tests, $done_for" in
+    case "$tests$*, $done_for" in
     "OFF, tests OFF nvcc $nvcc" | "OFF, tests ON nvcc $nvcc" | "ON, tests ON nvcc $nvcc") return 0 ;;
     esac
     local needed=(g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libboost-program-options-dev
@@ -131,7 +134,8 @@ prepare() {
         cuda=OFF
     fi
     rm -f build/entrodraft-setup
-    cmake --preset release -DENTRODRAFT_TESTS="$tests" -DENTRODRAFT_CUDA=$cuda ${nvcc:+-DCMAKE_CUDA_COMPILER="$nvcc"} >&2
+    cmake --preset release -DENTRODRAFT_TESTS="$tests" -DENTRODRAFT_CUDA=$cuda ${nvcc:+-DCMAKE_CUDA_COMPILER="$nvcc"} \
+        "$@" >&2
     echo "tests $tests nvcc $nvcc" >build/entrodraft-setup
 }
 

@@ -99,7 +99,7 @@ std::map<fs::path, std::string> read_sources(const fs::path& root) {
 TEST(Layering, FindsIncludesAgainstTheRoomOrder) {
     EXPECT_EQ(include_faults("dist/a.h", "#include \"entrodraft/model/config.h\"\n").size(), 1U);
     EXPECT_EQ(include_faults("model/a.cpp", "\n #  include \"entrodraft/spec/round.h\"\n").size(), 1U);
-    EXPECT_EQ(include_faults("spec/a.cpp", "#include <entrodraft/launch/options.h>\n").size(), 1U);
+    EXPECT_EQ(include_faults("spec/a.cpp", "#include <entrodraft/launch/options/options.h>\n").size(), 1U);
     EXPECT_EQ(include_faults("spec/a.cpp", "#include \"entrodraft/utils/strings.h\"\n").size(), 1U);
     EXPECT_EQ(include_faults("spec/a.cpp", "#include \"../launch/options.h\"\n").size(), 1U);
     EXPECT_TRUE(include_faults("launch/a.cpp", "#include \"entrodraft/dist/session.h\"\n#include <vector>\n").empty());

@@ -2,7 +2,7 @@
 #include "fuzz_input.h"
 
 #include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/options.h"
+#include "entrodraft/launch/options/options.h"
 
 using namespace entrodraft;
 

@@ -1,7 +1,7 @@
 // A file of input lines. Every good one must be a request that an engine can take.
 #include "fuzz_input.h"
 
-#include "entrodraft/launch/requests.h"
+#include "entrodraft/launch/generate/requests.h"
 
 #include <variant>
 

@@ -16,6 +16,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROMPT = "The old house stood at the end of the lane, and"
 NEW_TOKENS = 16
+# Of two libraries of a name, the installed tree's has to be found without help.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
 failures = []
 
 
@@ -27,7 +29,7 @@ def expect(holds, what):
 
 def run(*command, **options):
     """Its standard output; ends the test with its messages where it fails."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=ENVIRONMENT, **options)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout

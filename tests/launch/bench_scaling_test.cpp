@@ -1,8 +1,8 @@
 // The scaling model against times that were made up by it, files that are not as they should be, and the command.
-#include "entrodraft/launch/gpu_scaling.h"
-#include "entrodraft/launch/hardware_file.h"
-#include "entrodraft/launch/model_shapes.h"
-#include "entrodraft/launch/scaling_report.h"
+#include "entrodraft/launch/bench/gpu_scaling.h"
+#include "entrodraft/launch/bench/hardware_file.h"
+#include "entrodraft/launch/bench/model_shapes.h"
+#include "entrodraft/launch/bench/scaling_report.h"
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/inspection.h"
 #include "launch/command_line.h"

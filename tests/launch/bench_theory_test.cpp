@@ -1,5 +1,5 @@
 // The textbook's tables: values of the paper and by hand, and the command from outside.
-#include "entrodraft/launch/theory_table.h"
+#include "entrodraft/launch/bench/theory_table.h"
 #include "launch/command_line.h"
 
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #include "model/temporary_directory.h"
 
 #include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/options.h"
+#include "entrodraft/launch/options/options.h"
 #include "entrodraft/model/tokenizer.h"
 #include "entrodraft/spec/token_table.h"
 

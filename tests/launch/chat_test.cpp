@@ -1,8 +1,8 @@
 // Conversations in input lines, and which chat template they are put into.
-#include "entrodraft/launch/chat.h"
 #include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/messages.h"
-#include "entrodraft/launch/requests.h"
+#include "entrodraft/launch/generate/chat.h"
+#include "entrodraft/launch/generate/messages.h"
+#include "entrodraft/launch/generate/requests.h"
 #include "entrodraft/model/chat_template.h"
 #include "model/temporary_directory.h"
 

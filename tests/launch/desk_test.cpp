@@ -1,7 +1,7 @@
 // The desk and its clerks without models or ranks: who is handed what and when, what is written in which order, and how
 // all of it ends. Replicas are threads here, and engines say of a prompt what it says itself.
 #include "entrodraft/dist/error.h"
-#include "entrodraft/launch/clerk.h"
+#include "entrodraft/launch/generate/clerk.h"
 #include "launch/post_office.h"
 #include "launch/prompt_limits.h"
 #include "launch/scratch_file.h"

@@ -1,5 +1,5 @@
 // inspect on the shapes of public checkpoints, made up as sparse files, and its arithmetic against what decoders hold.
-#include "entrodraft/launch/pairing.h"
+#include "entrodraft/launch/models/pairing.h"
 #include "entrodraft/model/checkpoint.h"
 #include "entrodraft/model/families/names.h"
 #include "entrodraft/model/inspection.h"

@@ -1,6 +1,6 @@
 // What is wrong with how ranks lie on hosts and cores, and which of them is slow, from made-up facts.
-#include "entrodraft/launch/launch_check.h"
-#include "entrodraft/launch/slowest_rank.h"
+#include "entrodraft/launch/generate/slowest_rank.h"
+#include "entrodraft/launch/models/launch_check.h"
 
 #include <cstring>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Letters come out as they went in, and signs of life are missed in time.
 #include "entrodraft/dist/error.h"
-#include "entrodraft/launch/correspondence.h"
-#include "entrodraft/launch/letters.h"
+#include "entrodraft/launch/generate/correspondence.h"
+#include "entrodraft/launch/generate/letters.h"
 #include "launch/post_office.h"
 
 #include <gtest/gtest.h>

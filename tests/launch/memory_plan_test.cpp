@@ -1,5 +1,5 @@
 // What fits a host, in words where it does not, and what a system says of its memory.
-#include "entrodraft/launch/memory_plan.h"
+#include "entrodraft/launch/models/memory_plan.h"
 #include "entrodraft/model/inspection.h"
 #include "model/temporary_directory.h"
 

@@ -1,5 +1,5 @@
 // What --target, --draft and --model mean: a directory, or a name in the local Hugging Face cache.
-#include "entrodraft/launch/model_directory.h"
+#include "entrodraft/launch/models/model_directory.h"
 
 #include "model/checkpoint_files.h"
 #include "model/temporary_directory.h"

@@ -1,6 +1,6 @@
 // Options of the commands: values, refusals, conflicts, suggestions, config files.
 #include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/options.h"
+#include "entrodraft/launch/options/options.h"
 
 #include <cmath>
 #include <cstdio>

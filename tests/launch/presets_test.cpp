@@ -1,8 +1,8 @@
 // Presets: their data, what is refused in it, their replays, and the command from outside.
-#include "entrodraft/launch/preset_options.h"
-#include "entrodraft/launch/preset_replay.h"
-#include "entrodraft/launch/preset_report.h"
-#include "entrodraft/launch/presets.h"
+#include "entrodraft/launch/bench/preset_replay.h"
+#include "entrodraft/launch/bench/preset_report.h"
+#include "entrodraft/launch/bench/presets.h"
+#include "entrodraft/launch/options/preset_options.h"
 
 #include "entrodraft/launch/failure.h"
 #include "launch/command_line.h"

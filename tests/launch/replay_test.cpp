@@ -2,8 +2,8 @@
 // cannot be is refused in one line.
 #include "launch/command_line.h"
 
-#include "entrodraft/launch/simulation_report.h"
-#include "entrodraft/launch/tuning.h"
+#include "entrodraft/launch/study/simulation_report.h"
+#include "entrodraft/launch/study/tuning.h"
 #include "entrodraft/spec/recording.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What is printed for people: figures and forms.
-#include "entrodraft/launch/report.h"
+#include "entrodraft/launch/generate/report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Input lines: what is served, and what each bad line is told.
+#include "entrodraft/launch/generate/requests.h"
 #include "entrodraft/launch/json_line.h"
-#include "entrodraft/launch/requests.h"
 #include "launch/scratch_file.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // Output lines: their form, their order, and what --resume makes of a file.
 #include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/results.h"
+#include "entrodraft/launch/generate/results.h"
 #include "launch/prompt_limits.h"
 #include "launch/scratch_file.h"
 

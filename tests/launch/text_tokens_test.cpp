@@ -1,5 +1,5 @@
 // Text files to tokens in blocks: the same tokens as at once, and what is said of files that cannot be read so.
-#include "entrodraft/launch/text_tokens.h"
+#include "entrodraft/launch/models/text_tokens.h"
 
 #include "launch/scratch_file.h"
 

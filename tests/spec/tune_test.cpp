@@ -55,7 +55,9 @@ TEST(Tune, FindsNoWorseThanTheGridAndSaysWhatItCosts) {
     for (std::size_t i = 0; i < tuned.size(); ++i) {
         const spec::TunedRule& rule = tuned[i];
         SCOPED_TRACE(describe(rule.best.setting.rule));
-        if (i > 0) EXPECT_GE(rule.seconds_per_token, tuned[i - 1].seconds_per_token) << "the fastest goes first";
+        if (i > 0) {
+            EXPECT_GE(rule.seconds_per_token, tuned[i - 1].seconds_per_token) << "the fastest goes first";
+        }
         EXPECT_DOUBLE_EQ(rule.seconds_per_token, spec::seconds_per_token(rule.best.stats, kCosts));
         for (const StopRuleOptions& other : spec::tuning_grid(8)) {
             if (other.kind != rule.best.setting.rule.kind) continue;
@@ -90,8 +92,9 @@ TEST(Tune, TriesNoSettingTwice) {
                                                  r.adaedl_gamma};
             EXPECT_TRUE(distinct.insert(numbers).second) << describe(r);
         }
-        if (rule.best.setting.rule.kind == StopRuleKind::constant)
+        if (rule.best.setting.rule.kind == StopRuleKind::constant) {
             EXPECT_EQ(rule.tried.size(), 8U) << "the grid has them all";
+        }
     }
 }
 

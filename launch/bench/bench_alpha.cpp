@@ -1,0 +1,62 @@
+// entrodraft bench alpha: how well drafters foresee a target, whatever stop rule or machine they would draft with.
+//
+// The measuring is alpha_run.cpp's.
+#include "entrodraft/launch/bench/alpha_run.h"
+#include "entrodraft/launch/bench/bench_prompts.h"
+#include "entrodraft/launch/bench/preset_report.h"
+#include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/environment.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options/command_options.h"
+#include "entrodraft/launch/options/preset_options.h"
+#include "entrodraft/launch/replaced_file.h"
+
+namespace entrodraft::launch {
+
+namespace {
+
+const char* const kUsage =
+    "Usage: entrodraft bench alpha --target DIR [--draft DIR]... [--drafters LIST] --input FILE [options]\n"
+    "\n"
+    "Each drafter proposes one token at every even place of the target's texts. accepted/drafted counts those that "
+    "stood\nunder rejection sampling; alpha is the mean of sum min(p, q), what that share tends to.\n";
+
+PresetReport report_of(const DrafterBenchOptions& options, const Json& environment,
+                       const std::vector<AlphaFigure>& figures) {
+    PresetReport report;
+    report.json = {{"command", "alpha"}, {"environment", environment}, {"max_new_tokens", options.max_new_tokens}};
+    for (const AlphaFigure& figure : figures)
+        report.json["figures"].push_back(to_json(figure));
+    report.text = environment_line(environment) + "\n" + "every other place of texts of at most " +
+                  std::to_string(options.max_new_tokens) + " new tokens\n\n" + alpha_table(figures);
+    return report;
+}
+
+} // namespace
+
+int run_bench_alpha(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, kUsage, alpha_groups(), alpha_options);
+    if (!options) return kAllServed;
+    const double timeout = options->models.collective_timeout_seconds;
+    in_agreement(session, timeout, [&] {
+        require_readable(options->sources);
+        if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
+    });
+    const auto models = open_models(session, options->models, {.draft = options->placement});
+    const Drafters drafters(session, *models, options->sources, timeout);
+    const Json environment = environment_of(session, *models);
+    RequestDefaults defaults;
+    defaults.max_new_tokens = options->max_new_tokens;
+    defaults.sampling.seed = options->seed;
+    const auto prompts =
+        read_bench_prompts(session, *models, {options->input, defaults, options->most_prompts}, timeout);
+    const AlphaPlan plan = {options->drafters, options->temperatures, options->max_new_tokens, timeout, options->quiet};
+    const std::vector<AlphaFigure> figures = measure_alpha(session, *models, drafters, prompts, plan);
+    in_agreement(session, timeout, [&] {
+        if (models->layout.is_coordinator())
+            show(report_of(*options, environment, figures), options->output, options->json);
+    });
+    return kAllServed;
+}
+
+} // namespace entrodraft::launch

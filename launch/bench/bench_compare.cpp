@@ -1,0 +1,88 @@
+// entrodraft bench compare: drafters, stop rules and acceptances side by side on the same prompts, in one process.
+//
+// Times come from the engine's own statistics, predictions from the costs of passes measured apart (bench latency).
+// The running is comparison.cpp's, the figures are comparison_report.cpp's.
+#include "entrodraft/launch/bench/bench_latency.h"
+#include "entrodraft/launch/bench/comparison_report.h"
+#include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/generate/report.h"
+#include "entrodraft/launch/generate/results.h"
+#include "entrodraft/launch/options/command_options.h"
+#include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/replaced_file.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+const char* const kUsage = "Usage: entrodraft bench compare --target DIR [--draft DIR] --input FILE [options]\n";
+
+// Those of the files, or measured. Empty on ranks that do not coordinate. Collective over the world.
+std::vector<spec::Costs> costs_of(dist::Session& session, ModelPair& models, const CompareOptions& options,
+                                  const Json& environment) {
+    const double timeout = options.models.collective_timeout_seconds;
+    std::vector<spec::Costs> costs;
+    in_agreement(session, timeout, [&] {
+        require_readable(options.sources);
+        for (const std::string& file : options.costs)
+            costs.push_back(spec::read_costs(file));
+        if (!costs.empty()) require_costs_of(environment, options.costs.front());
+    });
+    if (!costs.empty()) return costs;
+    LatencyPlan plan;
+    plan.timeout_seconds = timeout;
+    plan.rows = std::max(plan.rows, options.max_draft_tokens + 1);
+    const Latency latency = measure_latency(session, models, plan);
+    in_agreement(session, timeout, [&] { costs = level_costs(latency, models, plan); });
+    return costs;
+}
+
+void show(const CompareOptions& options, const ComparisonReport& report) {
+    for (const std::string& complaint : report.complaints)
+        say(complaint);
+    if (!options.output.empty()) replace_file(options.output, indented(report.json));
+    if (report.different_texts > 0) throw std::runtime_error("texts differ from plain decoding; no figure is shown");
+    ResultWriter("-", Existing::refuse).write_text(options.json ? indented(report.json) : report.text);
+}
+
+} // namespace
+
+int run_bench_compare(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, kUsage, compare_groups(), compare_options);
+    if (!options) return kAllServed;
+    const double timeout = options->models.collective_timeout_seconds;
+    in_agreement(session, timeout, [&] {
+        if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
+    });
+    Placement placement = {.draft = options->placement};
+    for (const DrafterChoice& drafter : options->drafters)
+        placement.ahead = std::max(placement.ahead, outcomes_ahead(drafter));
+    const auto models = open_models(session, options->models, placement);
+    const bool coordinates = models->layout.is_coordinator();
+    const Drafters drafters(session, *models, options->sources, timeout);
+    ComparisonFacts facts;
+    facts.environment = environment_of(session, *models);
+    facts.best_of_each_rule = options->tune;
+    facts.costs = costs_of(session, *models, *options, facts.environment);
+    Comparison comparison(session, *models, drafters, *options, facts.costs, !options->costs.empty());
+    comparison.read_prompts();
+    in_agreement(session, timeout, [&] {
+        if (!coordinates || models->drafts.empty()) return;
+        facts.operations_ratio = operations_ratio(*models);
+        // A step of the draft alone is timed, after a pass of the target on the same cores.
+        if (models->layout.placement != dist::DraftPlacement::colocated) return;
+        for (const auto rule : {spec::StopRuleKind::static_threshold, spec::StopRuleKind::expected_gain})
+            facts.overheads.push_back(measure_draft_overhead(*models, comparison.prompts.front(), rule));
+    });
+    comparison.run();
+    in_agreement(session, timeout, [&] {
+        if (coordinates) show(*options, report_of(comparison, *options, facts));
+    });
+    return kAllServed;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,46 @@
+// Prompts of a bench: see bench_prompts.h.
+#include "entrodraft/launch/bench/bench_prompts.h"
+
+#include "entrodraft/launch/generate/requests.h"
+#include "entrodraft/launch/phase.h"
+
+#include <stdexcept>
+#include <utility>
+#include <variant>
+
+namespace entrodraft::launch {
+
+std::vector<spec::Request> read_all_prompts(const BenchPrompts& wanted, const PromptLimits& limits) {
+    std::vector<spec::Request> prompts;
+    const auto most = static_cast<std::size_t>(wanted.most_tokens);
+    const auto cut = [&](std::vector<spec::TokenId> tokens) {
+        if (most > 0 && tokens.size() > most) tokens.resize(most);
+        return tokens;
+    };
+    PromptLimits cutting = limits; // so that a long text is no reason to refuse its line
+    cutting.encode = [&](std::string_view text) { return cut(limits.encode(text)); };
+    cutting.encode_chat = [&](const std::vector<model::ChatMessage>& messages) {
+        return cut(limits.encode_chat(messages));
+    };
+    RequestReader reader(wanted.input, wanted.defaults, cutting);
+    while (auto item = reader.next()) {
+        if (const auto* bad = std::get_if<BadLine>(&*item))
+            throw std::runtime_error(wanted.input + ": line of id " + bad->id + ": " + bad->error);
+        prompts.push_back(std::get<spec::Request>(std::move(*item)));
+        prompts.back().prompt = cut(std::move(prompts.back().prompt));
+        if (wanted.most_prompts > 0 && static_cast<int>(prompts.size()) == wanted.most_prompts) break;
+    }
+    if (prompts.empty()) throw std::runtime_error(wanted.input + ": holds no prompts");
+    return prompts;
+}
+
+std::vector<spec::Request> read_bench_prompts(dist::Session& session, const ModelPair& models,
+                                              const BenchPrompts& wanted, double timeout_seconds) {
+    std::vector<spec::Request> prompts;
+    in_agreement(session, timeout_seconds, [&] {
+        if (models.layout.is_coordinator()) prompts = read_all_prompts(wanted, models.prompt_limits());
+    });
+    return prompts;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,30 @@
+// entrodraft bench theory: the textbook's model as tables, before anything runs. Needs no models and no ranks.
+#include "entrodraft/launch/bench/theory_table.h"
+#include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options/command_options.h"
+#include "entrodraft/launch/options/options.h"
+#include "entrodraft/launch/replaced_file.h"
+
+namespace entrodraft::launch {
+
+namespace {
+
+const char* const kUsage = "Usage: entrodraft bench theory [--alpha LIST] [--c LIST] [options]\n";
+
+} // namespace
+
+int run_bench_theory(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, kUsage, theory_groups(), theory_options);
+    if (!options) return kAllServed;
+    in_agreement(session, session.start_seconds(), [&] {
+        if (session.world_rank() != 0) return;
+        const TheoryPlan plan = {options->alphas, options->cs, options->c_operations, options->most_tokens};
+        const std::string json = indented(theory_json(plan));
+        if (!options->output.empty()) replace_file(options->output, json);
+        print(session, options->json ? json : theory_text(plan));
+    });
+    return kAllServed;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,35 @@
+// What bench compare shows of a comparison: text tables and JSON. Texts are compared with plain decoding first.
+#pragma once
+
+#include "entrodraft/launch/bench/comparison.h"
+#include "entrodraft/launch/bench/draft_overhead.h"
+#include "entrodraft/launch/json_line.h"
+
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+struct ComparisonFacts {
+    Json environment;
+    std::vector<spec::Costs> costs;       // of the levels of drafting
+    std::vector<DraftOverhead> overheads; // of the rules that look at entropies; empty without a draft model
+    double operations_ratio = 0;          // of a draft's row over a target's; 0 without a draft model
+    bool best_of_each_rule = false;       // --tune
+};
+
+struct ComparisonReport {
+    Json json;
+    std::string text;
+    int different_texts = 0;             // that had to be plain decoding's
+    std::vector<std::string> complaints; // a line for each setting with such
+};
+
+// Of drafting that stops exactly before each token that falls, read off a run that drafted to the cap; 0 where there is
+// nothing to read. Local.
+double oracle_speedup(const spec::Stats& longest, const spec::Costs& costs);
+
+// Local, on the coordinator.
+ComparisonReport report_of(Comparison& comparison, const CompareOptions& options, const ComparisonFacts& facts);
+
+} // namespace entrodraft::launch

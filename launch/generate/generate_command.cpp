@@ -1,0 +1,152 @@
+// entrodraft generate: one prompt streamed to stdout, or JSON lines in and JSON lines out.
+//
+// Opens files and models, and lets the engine of each replica run between the desk and its clerk (desk.h, clerk.h).
+#include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/generate/clerk.h"
+#include "entrodraft/launch/generate/desk.h"
+#include "entrodraft/launch/generate/remote_desk.h"
+#include "entrodraft/launch/generate/report.h"
+#include "entrodraft/launch/generate/slowest_rank.h"
+#include "entrodraft/launch/generate/timeline.h"
+#include "entrodraft/launch/models/drafters.h"
+#include "entrodraft/launch/models/model_pair.h"
+#include "entrodraft/launch/options/command_options.h"
+#include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/signals.h"
+#include "entrodraft/spec/generate.h"
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace entrodraft::launch {
+
+namespace {
+
+const char* const kUsage =
+    "Usage: entrodraft generate --target DIR [--draft DIR] (--prompt TEXT | --input FILE) [options]\n"
+    "\n"
+    "Exit codes: 0 all served; 1 failure; 2 bad options; 3 some lines had errors;\n"
+    "75 stopped by a signal after a clean flush: run again with --resume.\n";
+
+spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPair& models,
+                                   const std::optional<spec::Costs>& costs) {
+    spec::EngineOptions engine;
+    engine.acceptance = options.speculation.acceptance;
+    engine.stop_rule = options.speculation.stop_rules.front();
+    engine.costs = costs;
+    engine.n_slots = models.batch_size;
+    engine.vocab_size = models.vocab_size;
+    engine.record_margins = options.check;
+    engine.timeout_seconds = options.models.collective_timeout_seconds;
+    return engine;
+}
+
+// What the run came to, on the writer.
+RunSummary summary_of(const GenerateOptions& options, const ModelPair& models, const std::vector<Tally>& tallies,
+                      const Desk& desk) {
+    RunSummary summary;
+    for (const Tally& tally : tallies) {
+        static_cast<Tally&>(summary) += tally;
+        summary.replicas_busy_seconds.push_back(tally.busy_seconds);
+    }
+    summary.with_error += desk.bad_lines();
+    summary.resumed = desk.resumed();
+    summary.interrupted = desk.was_interrupted();
+    summary.resumable = !options.prompt && options.output != "-";
+    summary.batch_size = models.batch_size;
+    summary.ranks = models.layout.world_size;
+    summary.threads = models.team->size();
+    summary.speculation = options.speculation;
+    const DrafterChoice& drafter = options.speculation.drafter;
+    if (drafter.kinds == std::vector{DrafterKind::model} && drafter.drafts.size() == 1)
+        summary.operations_ratio = operations_ratio(models);
+    return summary;
+}
+
+int exit_code_of(const RunSummary& summary, const Desk& desk) {
+    if (summary.interrupted) return kStopped;
+    if (summary.check_differs > 0) return kFailure;
+    return summary.with_error + desk.resumed_with_error() > 0 ? kSomeLinesFailed : kAllServed;
+}
+
+} // namespace
+
+int run_generate(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, kUsage, generate_groups(), generate_options);
+    if (!options) return kAllServed;
+    install_signal_handlers(session.world_rank() == 0);
+    const double timeout = options->models.collective_timeout_seconds;
+    const Placement placement = {options->replicas, options->placement, options->batch_size,
+                                 outcomes_ahead(options->speculation.drafter)};
+    std::optional<Desk> desk; // on the writer
+    in_agreement(session, timeout, [&] {
+        if (layout_of(session, placement).is_writer()) desk.emplace(*options);
+    });
+    std::vector<std::optional<spec::Costs>> costs;
+    in_agreement(session, timeout, [&] {
+        costs = read_costs_files(options->speculation);
+        require_readable(options->speculation.sources);
+    });
+    const auto models = open_models(session, options->models, placement);
+    const bool coordinates = models->layout.is_coordinator();
+    in_agreement(session, timeout, [&] {
+        if (desk) desk->begin(models->prompt_limits());
+    });
+    const SpeculationOptions& speculation = options->speculation;
+    const Drafters drafters(session, *models, speculation.sources, timeout);
+    const std::unique_ptr<spec::BatchDrafter> drafter =
+        drafters.make(speculation.drafter, speculation.stop_rules, costs);
+    spec::EngineParts parts = models->engine_parts(drafter.get());
+    std::optional<Timeline> timeline;
+    if (!options->timeline.empty()) {
+        timeline.emplace(session, models->clock, timeout);
+        parts.watch = &*timeline;
+    }
+    spec::Engine engine(engine_options(*options, *models, costs.front()), parts);
+
+    const std::unique_ptr<dist::Mailbox> mailbox = session.mailbox(coordinates ? 0 : -1); // of the coordinators
+    std::optional<RemoteDesk> remote_desk;
+    std::optional<Clerk> clerk;
+    if (desk) {
+        desk->open(*mailbox, models->layout, models->clock, models->batch_size);
+        clerk.emplace(&*desk, *options, models->clock);
+    } else if (coordinates) {
+        remote_desk.emplace(*options, models->prompt_limits(), *mailbox, models->layout, models->clock,
+                            models->batch_size);
+        clerk.emplace(&*remote_desk, *options, models->clock);
+    }
+    const double start = models->clock.now_seconds();
+    bool interrupted = false;
+    {
+        const dist::Session::BoundedSteps bounded(session, timeout);
+        const spec::EngineCallbacks callbacks = clerk ? clerk->callbacks() : spec::EngineCallbacks{};
+        interrupted = engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;
+    }
+    session.watch().enter(dist::kNoRound, "end");
+    disarm_abandonment();
+    std::vector<Tally> tallies; // of all replicas, on the writer
+    if (desk) tallies = desk->close(clerk->tally(), interrupted);
+    if (remote_desk) remote_desk->close(clerk->tally(), interrupted);
+    const double seconds = models->clock.now_seconds() - start;
+    if (timeline) {
+        const std::string events = timeline->gather(models->layout);
+        if (desk) desk->put_timeline(events);
+    }
+    const auto waits = gather_waits(session, models->layout, models->tp.get(), seconds, timeout);
+    if (!desk) return static_cast<int>(from_writer(session, timeout, 0));
+
+    RunSummary summary = summary_of(*options, *models, tallies, *desk);
+    summary.wall_seconds = seconds;
+    summary.slowest_rank = describe_slowest(waits);
+    summary.costs = costs.front();
+    if (!options->quiet) {
+        std::string text = format_summary(summary);
+        text.pop_back(); // note() ends the last line
+        desk->note(text);
+    }
+    return static_cast<int>(from_writer(session, timeout, exit_code_of(summary, *desk)));
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,70 @@
+// Results as JSON lines: whole lines only, each with one write, in input order; and what --resume finds of them.
+//
+// Called by generate on the coordinator.
+#pragma once
+
+#include "entrodraft/launch/generate/requests.h"
+#include "entrodraft/launch/json_line.h"
+#include "entrodraft/spec/generate.h"
+#include "entrodraft/spec/request.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// The counts of a run or a text and the figures made of them, by the names of the output format. Local.
+Json counts_json(const spec::Stats& stats);
+
+// The line of a served request, and of one that was not. No newline. Local.
+std::string result_line(const spec::Request& request, const spec::Completion& completion);
+// The line of a round, for --trace.
+std::string trace_line(const spec::Request& request, const spec::RoundTrace& trace);
+std::string error_line(const BadLine& bad);
+
+enum class Existing {
+    refuse,
+    resume, // our lines
+    append, // whatever it holds
+};
+
+class ResultWriter {
+  public:
+    // "-" is stdout. A file that holds something is refused (BadOption), or resumed: a torn last line is cut off and
+    // the whole ones are counted. Throws std::runtime_error naming file and reason. Local.
+    // `option` is the one that names the file.
+    ResultWriter(const std::string& file, Existing existing, const std::string& option = "--output");
+    ~ResultWriter();
+    ResultWriter(const ResultWriter&) = delete;
+    ResultWriter& operator=(const ResultWriter&) = delete;
+
+    // Hashes of the ids of the lines that stood in a resumed file, in order.
+    const std::vector<std::uint64_t>& served() const { return served_; }
+    std::int64_t served_with_error() const { return served_with_error_; }
+    static std::uint64_t hash_of_id(const std::string& id);
+    // How many items of the output are written, those of a resumed file too.
+    std::int64_t written() const { return next_; }
+
+    // Writes `line` once all items before number `order` (from 0) are written. Throws std::runtime_error. Local.
+    void put(std::int64_t order, const std::string& line);
+    // Writes text as it is. Throws std::runtime_error. Local.
+    void write_text(std::string_view text);
+
+  private:
+    void read_existing();
+
+    std::string file_;
+    int descriptor_ = -1;
+    std::vector<std::uint64_t> served_;
+    std::int64_t served_with_error_ = 0;
+    std::int64_t next_ = 0;
+    std::map<std::int64_t, std::string> waiting_;
+};
+
+// Passes over the items of `reader` that stood in a resumed file, and checks that they are the same ones.
+// Throws std::runtime_error naming the first that differs. Local.
+void skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output);
+
+} // namespace entrodraft::launch

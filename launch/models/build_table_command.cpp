@@ -1,0 +1,71 @@
+// entrodraft build-table: unigram and bigram counts of a text, for drafting without a model. Needs no weights.
+#include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/generate/report.h"
+#include "entrodraft/launch/line_reader.h"
+#include "entrodraft/launch/models/model_directory.h"
+#include "entrodraft/launch/models/text_tokens.h"
+#include "entrodraft/launch/options/command_options.h"
+#include "entrodraft/launch/options/options.h"
+#include "entrodraft/launch/replaced_file.h"
+#include "entrodraft/model/tokenizer.h"
+#include "entrodraft/spec/token_table.h"
+
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+namespace entrodraft::launch {
+
+namespace {
+
+const char* const kUsage = "Usage: entrodraft build-table --model DIR --input FILE|- --output FILE\n";
+
+// What can be known to fail is found out before the work.
+void check_files(const BuildTableOptions& options) {
+    std::error_code ignored; // what cannot be looked at is not the same
+    if (std::filesystem::equivalent(options.input, options.output, ignored))
+        throw BadOption("--output " + options.output + " is the text itself; name another file");
+    require_replaceable(options.output);
+}
+
+spec::TokenCounts count(LineReader& lines, const model::Tokenizer& tokenizer, bool quiet) {
+    spec::TokenCounter counter(tokenizer.size(), tokenizer.fingerprint());
+    StatusLine status(quiet);
+    tokenize_blocks(lines, tokenizer, [&](std::span<const model::TokenId> tokens) {
+        counter.add(tokens);
+        if (!status.is_due()) return;
+        const double size = static_cast<double>(lines.file_bytes());
+        status.draw(size > 0 ? static_cast<double>(lines.bytes_read()) / size : -1,
+                    std::to_string(counter.total()) + " tokens");
+    });
+    if (counter.total() == 0) throw std::runtime_error(lines.file() + ": is empty; give a file with some text");
+    return counter.take();
+}
+
+void build_table(const BuildTableOptions& options) {
+    check_files(options);
+    LineReader lines(options.input, BlockBytes{}.most);
+    const auto tokenizer = model::Tokenizer::open(resolve_model_directory(options.model, "--model"));
+    const spec::TokenCounts counts = count(lines, tokenizer, options.quiet);
+    ReplacedFile file(options.output);
+    spec::write_token_counts(counts, [&](std::span<const std::byte> bytes) { file.write(bytes); });
+    file.commit();
+    if (options.quiet) return;
+    say(options.output + ": " + std::to_string(counts.total) + " tokens, " + std::to_string(counts.followers.size()) +
+        " distinct bigrams, " + std::to_string(spec::token_counts_bytes(counts)) + " bytes");
+}
+
+} // namespace
+
+int run_build_table(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, kUsage, build_table_groups(), build_table_options);
+    if (!options) return kAllServed;
+    in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do
+        if (session.world_rank() == 0) build_table(*options);
+    });
+    return kAllServed;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,134 @@
+// entrodraft doctor: whether a job like this one would work, before anything is loaded: how the ranks lie on hosts and
+// cores, whether they are of one build, see the same files and can be given heads, and how long every collective takes.
+//
+// The checks are those that generate and bench make on their way (launch_check.h, model_pair.h); here all are shown.
+#ifdef ENTRODRAFT_CUDA
+#include "entrodraft/dist/device.h"
+#endif
+#include "entrodraft/launch/bench/collective_times.h"
+#include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/environment.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/models/cores.h"
+#include "entrodraft/launch/models/launch_check.h"
+#include "entrodraft/launch/models/model_pair.h"
+#include "entrodraft/launch/models/opened_model.h"
+#include "entrodraft/launch/options/command_options.h"
+#include "entrodraft/launch/phase.h"
+
+#include <vector>
+
+namespace entrodraft::launch {
+
+namespace {
+
+const char* const kUsage = "Usage: mpirun -n N entrodraft doctor [--target DIR] [options]\n"
+                           "\n"
+                           "Exit codes: 0 it will work, whatever is said of its speed; 1 it will not; 2 bad options.\n";
+
+constexpr std::size_t kHiddenSize = 4096; // of the model that none was named for: that of many 7B ones
+constexpr std::size_t kRows = 16;
+
+// GPUs of this host; -1 in builds that know none.
+int n_gpus() {
+#ifdef ENTRODRAFT_CUDA
+    return dist::device_count();
+#else
+    return -1;
+#endif
+}
+
+// What has been found out: a line each.
+class Report {
+  public:
+    void good(const std::string& text) { text_ += "  ok       " + text + "\n"; }
+    void add(const Finding& finding) {
+        text_ += (finding.is_error ? "  error    " : "  warning  ") + finding.text + "\n";
+        has_errors_ = has_errors_ || finding.is_error;
+    }
+    void plain(const std::string& text) { text_ += text; }
+    const std::string& text() const { return text_; }
+    bool has_errors() const { return has_errors_; }
+
+  private:
+    std::string text_;
+    bool has_errors_ = false;
+};
+
+// The target's hidden size, or another one. Collective over the world.
+std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, Report& report) {
+    const double timeout = options.collective_timeout_seconds;
+    if (options.target.empty()) return kHiddenSize;
+    OpenedPair opened;
+    try {
+        in_agreement(session, timeout, [&] { opened = open_pair(options.target, options.drafts); });
+        require_same(session, timeout, "the checkpoint", opened.summary());
+        report.good("the files of " + options.target + " are there on every rank, and the same");
+        in_agreement(session, timeout, [&] { require_heads_for_all(opened.target, layout_of(session, {})); });
+        report.good("its heads can be cut over " + std::to_string(session.world_size()) + " rank" +
+                    (session.world_size() == 1 ? "" : "s"));
+    } catch (const OrderlyFailure& failure) {
+        report.add({true, failure.what()});
+    }
+    const auto hidden_size = from_writer(session, timeout, opened.target.config.hidden_size); // others may have none
+    return hidden_size > 0 ? static_cast<std::size_t>(hidden_size) : kHiddenSize;
+}
+
+void look_at_ranks(dist::Session& session, const DoctorOptions& options, Report& report) {
+    const double timeout = options.collective_timeout_seconds;
+    const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
+    const std::vector<RankFacts> ranks = gather_facts(session, timeout, threads, n_gpus());
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+        report.plain("  rank " + std::to_string(rank) + "   host " + ranks[rank].host + ", cores " +
+                     describe(ranks[rank].cores) + " of " + std::to_string(ranks[rank].host_cores) + ", threads " +
+                     std::to_string(ranks[rank].threads) +
+                     (ranks[rank].gpus >= 0 ? ", GPUs " + std::to_string(ranks[rank].gpus) : "") + "\n");
+    const std::vector<Finding> findings = findings_of(ranks);
+    for (const Finding& finding : findings)
+        report.add(finding);
+    if (findings.empty()) report.good("one build on all ranks, and cores for each of them");
+}
+
+// Every collective at the sizes of a round: of the slowest rank. Collective over the world.
+std::string ping(dist::Session& session, dist::Communicator& comm, const DoctorOptions& options, std::size_t hidden) {
+    const auto deadline = [&] { return dist::Deadline::after_seconds(options.collective_timeout_seconds); };
+    std::vector<float> data(hidden * kRows);
+    std::vector<std::byte> all(kRows * 8 * static_cast<std::size_t>(comm.size()) +
+                               64 * static_cast<std::size_t>(comm.size()));
+    const std::vector<NamedCollective> collectives = {
+        {"barrier", [&] { comm.barrier(deadline()); }},
+        {"broadcast, 256 bytes (announce)", [&] { comm.broadcast(data.data(), 256, 0, deadline()); }},
+        {"gather, 136 bytes (16 rows)", [&] { comm.gather(data.data(), all.data(), kRows * 8 + 8, 0, deadline()); }},
+        {"all-reduce, 1 row of " + std::to_string(hidden),
+         [&] { comm.all_reduce_sum(data.data(), hidden, deadline()); }},
+        {"all-reduce, 16 rows of " + std::to_string(hidden),
+         [&] { comm.all_reduce_sum(data.data(), hidden * kRows, deadline()); }},
+    };
+    std::vector<std::vector<std::string>> table = {{"  over " + comm.name(), "median us", "p99"}};
+    for (const CollectiveTime& time :
+         time_collectives(session, collectives, options.repetitions, options.collective_timeout_seconds))
+        table.push_back(
+            {"  " + time.name, format_number(time.seconds.median * 1e6, 2), format_number(time.seconds.p99 * 1e6, 2)});
+    return "\n" + format_table(table);
+}
+
+} // namespace
+
+int run_doctor(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, kUsage, doctor_groups(), doctor_options);
+    if (!options) return kAllServed;
+    Report report;
+    report.plain(version_text() + ", " + std::to_string(session.world_size()) + " rank" +
+                 (session.world_size() == 1 ? "" : "s") + "\n");
+    look_at_ranks(session, *options, report);
+    const std::size_t hidden = look_at_files(session, *options, report);
+    report.plain(ping(session, session.world(), *options, hidden));
+    if (session.world_size() > 1 && session.world().name() != "mpi") {
+        const auto over_mpi = session.split_over_mpi(0);
+        report.plain(ping(session, *over_mpi, *options, hidden));
+    }
+    in_agreement(session, options->collective_timeout_seconds, [&] { print(session, report.text()); });
+    return report.has_errors() ? kFailure : kAllServed;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,46 @@
+// See model_directory.h.
+#include "entrodraft/launch/models/model_directory.h"
+
+#include "entrodraft/model/bad_file.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+namespace entrodraft::launch {
+
+namespace {
+
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+} // namespace
+
+std::string resolve_model_directory(const std::string& name, const std::string& option,
+                                    const model::HubEnvironment& environment) {
+    std::error_code ignored; // what cannot be looked at is not there
+    const std::string what = option + " " + name + ": ";
+    if (std::filesystem::is_directory(name, ignored)) return name;
+    if (std::filesystem::exists(name, ignored))
+        throw model::BadFile(what + "is no directory; name the one that holds config.json, tokenizer and weights");
+    if (!model::is_hub_name(name))
+        throw model::BadFile(what + "does not exist; name the directory that holds config.json, tokenizer and " +
+                             "weights, or a model of the Hugging Face hub that was downloaded");
+    const std::filesystem::path cache = model::hub_cache_directory(environment);
+    if (cache.empty())
+        throw model::BadFile(what + "does not exist, and where the Hugging Face cache lies is not known; set HF_HOME");
+    const auto found = model::find_in_hub_cache(cache, name);
+    if (!found)
+        throw model::BadFile(what + "is no directory here, and the Hugging Face cache " + cache.string() +
+                             " does not hold it; to download it: hf download " + name);
+    return found->string();
+}
+
+std::string resolve_model_directory(const std::string& name, const std::string& option) {
+    return resolve_model_directory(
+        name, option, {variable("HF_HUB_CACHE"), variable("HF_HOME"), variable("XDG_CACHE_HOME"), variable("HOME")});
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,72 @@
+// Opening checkpoint directories: see opened_model.h.
+#include "entrodraft/launch/models/opened_model.h"
+
+#include "entrodraft/dist/shard.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/models/model_directory.h"
+#include "entrodraft/launch/models/pairing.h"
+
+#include <algorithm>
+#include <sstream>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+OpenedModel open_model(const std::string& name, const char* option) {
+    const std::string directory = resolve_model_directory(name, option);
+    OpenedModel opened;
+    opened.directory = name;
+    opened.config = model::read_config(directory);
+    opened.checkpoint = model::Checkpoint::open(directory);
+    opened.tokenizer = model::Tokenizer::open(directory);
+    return opened;
+}
+
+Vocabulary vocabulary_of(const OpenedModel& opened, const char* option) {
+    return {std::string(option) + " " + opened.directory, opened.tokenizer->fingerprint(), opened.tokenizer->size(),
+            opened.config.vocab_size};
+}
+
+std::string summary_of(const OpenedModel& opened) {
+    const model::ModelConfig& config = opened.config;
+    std::ostringstream text;
+    text << config.vocab_size << ' ' << config.hidden_size << ' ' << config.intermediate_size << ' ' << config.n_layers
+         << ' ' << config.n_heads << ' ' << config.n_kv_heads << ' ' << config.head_dim << ' ' << config.max_positions
+         << ' ' << config.rope.theta << ' ' << config.norm_epsilon << ' ' << opened.checkpoint->total_bytes() << ' '
+         << opened.tokenizer->fingerprint() << '\n';
+    return text.str();
+}
+
+} // namespace
+
+std::string OpenedPair::summary() const {
+    std::string text = summary_of(target);
+    for (const OpenedModel& draft : drafts)
+        text += summary_of(draft);
+    return text;
+}
+
+OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts) {
+    OpenedPair pair;
+    pair.target = open_model(target, "--target");
+    for (const std::string& name : drafts) {
+        pair.drafts.push_back(open_model(name, "--draft"));
+        const auto why =
+            why_no_pair(vocabulary_of(pair.target, "--target"), vocabulary_of(pair.drafts.back(), "--draft"));
+        if (why) throw BadOption(*why);
+    }
+    return pair;
+}
+
+void require_heads_for_all(const OpenedModel& target, const dist::RankLayout& layout) {
+    try {
+        dist::head_shard(target.config.n_heads, target.config.n_kv_heads, std::max(0, layout.tp_rank), layout.tp_size);
+    } catch (const std::invalid_argument& error) {
+        throw BadOption("--target " + target.directory + " on " + std::to_string(layout.tp_size) +
+                        " ranks: " + error.what());
+    }
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,30 @@
+// The first phase of every command: its options, read alike on every rank, or its --help.
+#pragma once
+
+#include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/options/option_set.h"
+#include "entrodraft/launch/phase.h"
+
+#include <optional>
+#include <string>
+
+namespace entrodraft::launch {
+
+// Nothing when --help was asked for and printed. Throws OrderlyFailure. Collective over the world.
+template <typename Options>
+std::optional<Options> read_options(dist::Session& session, const Arguments& arguments, const std::string& usage,
+                                    const std::vector<OptionGroup>& groups, Options (*make)(const ParsedOptions&)) {
+    session.watch().enter(dist::kNoRound, "options");
+    std::optional<Options> options;
+    std::string canonical;
+    in_agreement(session, session.start_seconds(), [&] {
+        const ParsedOptions given = parse_options(groups, arguments);
+        canonical = given.canonical_text();
+        if (!given.given("help")) options = make(given);
+    });
+    require_same(session, session.start_seconds(), "the command line", canonical);
+    if (!options) print(session, help_text(usage, groups));
+    return options;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,322 @@
+// Options as data: see option_set.h.
+#include "entrodraft/launch/options/option_set.h"
+
+#include "entrodraft/launch/failure.h"
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace entrodraft::launch {
+
+namespace po = boost::program_options;
+
+namespace {
+
+std::vector<std::string> names_of(const std::vector<OptionGroup>& groups) {
+    std::vector<std::string> names;
+    for (const OptionGroup& group : groups)
+        for (const OptionSpec& option : group.options)
+            names.emplace_back(option.name);
+    return names;
+}
+
+const OptionSpec* find_spec(const std::vector<OptionGroup>& groups, std::string_view name) {
+    for (const OptionGroup& group : groups)
+        for (const OptionSpec& option : group.options)
+            if (name == option.name) return &option;
+    return nullptr;
+}
+
+// The option that an argument names: "--seed", not "--seed=1".
+const OptionSpec* find_option(const std::vector<OptionGroup>& groups, const std::string& argument) {
+    return argument.rfind("--", 0) == 0 ? find_spec(groups, argument.substr(2)) : nullptr;
+}
+
+bool is_switch(const OptionSpec& spec) {
+    return *spec.value == '\0';
+}
+
+po::options_description describe(const OptionGroup& group) {
+    po::options_description description(group.title, 110, 60);
+    for (const OptionSpec& option : group.options) {
+        if (is_switch(option))
+            description.add_options()(option.name, option.help);
+        else
+            description.add_options()(option.name, po::value<std::vector<std::string>>()->value_name(option.value),
+                                      option.help);
+    }
+    return description;
+}
+
+std::string trim(const std::string& text) {
+    const char* blanks = " \t\r";
+    const std::size_t begin = text.find_first_not_of(blanks);
+    if (begin == std::string::npos) return "";
+    return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+}
+
+void refuse_repeats(const std::vector<OptionGroup>& groups, const ParsedOptions& parsed) {
+    for (const std::string& name : names_of(groups)) {
+        const auto given = parsed.texts(name);
+        if (given.size() > 1 && !find_spec(groups, name)->repeatable)
+            throw BadOption("--" + name + " is given " + std::to_string(given.size()) + " times; give it once");
+    }
+}
+
+std::string strip_dashes(const std::string& name) {
+    const std::size_t begin = name.find_first_not_of('-');
+    return begin == std::string::npos ? "" : name.substr(begin, name.find('=') - begin);
+}
+
+// "--target --prompt x": the value is missing, and the next option must not stand in for it.
+void refuse_options_as_values(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
+    for (std::size_t i = 0; i + 1 < arguments.size(); ++i) {
+        const OptionSpec* option = find_option(groups, arguments[i]);
+        if (option == nullptr || is_switch(*option)) continue;
+        const std::string& value = arguments[++i];
+        if (find_option(groups, value.substr(0, value.find('='))) != nullptr)
+            throw BadOption(arguments[i - 1] + " needs a value: " + option->value + "; write " + arguments[i - 1] +
+                            "=" + value + " if " + value + " is meant as one");
+    }
+}
+
+ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
+    po::options_description all;
+    for (const OptionGroup& group : groups)
+        all.add(describe(group));
+    namespace style = po::command_line_style;
+    const int long_only = style::allow_long | style::long_allow_adjacent | style::long_allow_next;
+    ParsedOptions parsed;
+    try {
+        const auto result = po::command_line_parser(arguments).options(all).style(long_only).run();
+        refuse_options_as_values(groups, arguments);
+        for (const auto& option : result.options) {
+            if (option.position_key >= 0 || option.string_key.empty())
+                throw BadOption("unexpected argument '" + option.value.at(0) +
+                                "'; options begin with --, and --help lists them");
+            parsed.add(option.string_key, option.value.empty() ? "true" : option.value.front(), "");
+        }
+    } catch (const po::unknown_option& error) {
+        const std::string name = strip_dashes(error.get_option_name());
+        throw BadOption("unknown option --" + name + did_you_mean(name, names_of(groups), "--"));
+    } catch (const po::invalid_command_line_syntax& error) {
+        const std::string name = strip_dashes(error.get_option_name());
+        const OptionSpec* spec = find_spec(groups, name);
+        if (spec != nullptr && is_switch(*spec)) throw BadOption("--" + name + " takes no value");
+        throw BadOption("--" + name + " needs a value" + (spec != nullptr ? std::string(": ") + spec->value : ""));
+    } catch (const po::error& error) {
+        throw BadOption(error.what());
+    }
+    return parsed;
+}
+
+template <typename Number> bool parse_whole(const std::string& text, Number& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc{} && end == text.data() + text.size();
+}
+
+} // namespace
+
+void ParsedOptions::add_nth(const ParsedOptions& from, const std::string& name, std::size_t index) {
+    values_[name].push_back(from.values_.at(name).at(index));
+}
+
+const ParsedOptions::Value* ParsedOptions::find(const std::string& name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? nullptr : &found->second.front();
+}
+
+std::string ParsedOptions::text(const std::string& name, const std::string& otherwise) const {
+    const Value* value = find(name);
+    return value == nullptr ? otherwise : value->text;
+}
+
+std::string ParsedOptions::file(const std::string& name) const {
+    const std::string value = text(name, "");
+    if (given(name) && value.empty()) throw BadOption("--" + name + " is empty; name a file");
+    return value;
+}
+
+std::vector<std::string> ParsedOptions::texts(const std::string& name) const {
+    std::vector<std::string> result;
+    if (const auto found = values_.find(name); found != values_.end())
+        for (const Value& value : found->second)
+            result.push_back(value.text);
+    return result;
+}
+
+int ParsedOptions::integer(const std::string& name, int otherwise, int least, int most) const {
+    const Value* value = find(name);
+    if (value == nullptr) return otherwise;
+    int number = 0;
+    if (!parse_whole(value->text, number) || number < least || number > most) {
+        const std::string range = most == INT32_MAX ? "of at least " + std::to_string(least)
+                                                    : "from " + std::to_string(least) + " to " + std::to_string(most);
+        throw BadOption("--" + name + " " + value->text + value->place + ": must be a whole number " + range);
+    }
+    return number;
+}
+
+std::uint64_t ParsedOptions::unsigned_integer(const std::string& name, std::uint64_t otherwise) const {
+    const Value* value = find(name);
+    if (value == nullptr) return otherwise;
+    std::uint64_t number = 0;
+    if (!parse_whole(value->text, number))
+        throw BadOption("--" + name + " " + value->text + value->place + ": must be a whole number from 0 to 2^64 - 1");
+    return number;
+}
+
+double ParsedOptions::number(const std::string& name, double otherwise, double least, double most) const {
+    const Value* value = find(name);
+    if (value == nullptr) return otherwise;
+    double number = 0;
+    if (!parse_whole(value->text, number) || !std::isfinite(number) || number < least || number > most) {
+        std::ostringstream range;
+        if (most >= 1e300)
+            range << "of at least " << least;
+        else
+            range << "from " << least << " to " << most;
+        throw BadOption("--" + name + " " + value->text + value->place + ": must be a number " + range.str());
+    }
+    return number;
+}
+
+std::vector<double> ParsedOptions::numbers(const std::string& name, const std::vector<double>& otherwise, double least,
+                                           double most) const {
+    const Value* value = find(name);
+    if (value == nullptr) return otherwise;
+    std::vector<double> numbers;
+    std::istringstream list(value->text);
+    for (std::string one; std::getline(list, one, ',');) {
+        ParsedOptions single;
+        single.add(name, one, value->place);
+        numbers.push_back(single.number(name, 0, least, most));
+    }
+    if (numbers.empty()) throw BadOption("--" + name + " is empty; give numbers separated by commas");
+    return numbers;
+}
+
+std::size_t ParsedOptions::choice(const std::string& name, std::size_t otherwise,
+                                  const std::vector<std::string>& choices) const {
+    const Value* value = find(name);
+    if (value == nullptr) return otherwise;
+    const auto found = std::find(choices.begin(), choices.end(), value->text);
+    if (found == choices.end()) {
+        std::string list;
+        for (const std::string& choice : choices)
+            list += (list.empty() ? "" : ", ") + choice;
+        const auto meant = nearest(value->text, choices);
+        throw BadOption("--" + name + " " + value->text + value->place + ": must be one of " + list +
+                        (meant ? "; did you mean " + *meant + "?" : ""));
+    }
+    return static_cast<std::size_t>(found - choices.begin());
+}
+
+void ParsedOptions::add(const std::string& name, const std::string& value, const std::string& place) {
+    values_[name].push_back({value, place});
+}
+
+void ParsedOptions::add_missing(const ParsedOptions& other) {
+    for (const auto& [name, values] : other.values_)
+        values_.emplace(name, values);
+}
+
+std::string ParsedOptions::canonical_text() const {
+    std::string text;
+    for (const auto& [name, values] : values_)
+        for (const Value& value : values)
+            text += name + '=' + value.text + '\n';
+    return text;
+}
+
+ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
+    ParsedOptions parsed;
+    if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
+        parsed.add("help", "true", "");
+        return parsed;
+    }
+    parsed = parse_arguments(groups, arguments);
+    refuse_repeats(groups, parsed);
+    if (parsed.given("config")) parsed.add_missing(parse_config(groups, parsed.text("config", "")));
+    return parsed;
+}
+
+ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::string& file) {
+    if (file.empty()) throw BadOption("--config is empty; name a file");
+    std::ifstream stream(file);
+    if (!stream) throw BadOption("--config " + file + ": cannot be read; check the path");
+    ParsedOptions parsed;
+    std::string line;
+    for (int number = 1; std::getline(stream, line); ++number) {
+        if (number == 1 && line.rfind("\xef\xbb\xbf", 0) == 0) line.erase(0, 3); // the mark some editors write
+        line = trim(line);
+        if (line.empty() || line.front() == '#') continue;
+        const std::string where = file + " line " + std::to_string(number);
+        const std::size_t equals = line.find('=');
+        if (equals == std::string::npos) throw BadOption(where + ": must read 'option = value'");
+        const std::string name = trim(line.substr(0, equals));
+        std::string value = trim(line.substr(equals + 1));
+        const OptionSpec* spec = find_spec(groups, name);
+        if (name == "config" || name == "help") throw BadOption(where + ": " + name + " belongs on the command line");
+        if (spec == nullptr)
+            throw BadOption(where + ": unknown option '" + name + "'" + did_you_mean(name, names_of(groups)));
+        if (!value.empty() && value.front() == '"') {
+            const auto json = nlohmann::json::parse(value, nullptr, false);
+            if (!json.is_string()) throw BadOption(where + ": the value in quotes must be a JSON string");
+            value = json.get<std::string>();
+        }
+        if (is_switch(*spec)) {
+            if (value != "true" && value != "false")
+                throw BadOption(where + ": " + name + " is a switch; it takes true or false");
+            if (value == "false") continue;
+        }
+        parsed.add(name, value, " (" + where + ")");
+    }
+    if (stream.bad()) throw BadOption("--config " + file + ": cannot be read; it must be a file");
+    refuse_repeats(groups, parsed);
+    return parsed;
+}
+
+std::string help_text(const std::string& usage, const std::vector<OptionGroup>& groups) {
+    std::ostringstream text;
+    text << usage;
+    for (const OptionGroup& group : groups)
+        text << '\n' << describe(group);
+    return text.str();
+}
+
+std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates) {
+    std::optional<std::string> best;
+    std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+    for (const std::string& candidate : candidates) {
+        std::vector<std::size_t> previous(candidate.size() + 1), row(candidate.size() + 1);
+        for (std::size_t j = 0; j <= candidate.size(); ++j)
+            previous[j] = j;
+        for (std::size_t i = 1; i <= name.size(); ++i) {
+            row[0] = i;
+            for (std::size_t j = 1; j <= candidate.size(); ++j)
+                row[j] = std::min(
+                    {previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (name[i - 1] == candidate[j - 1] ? 0u : 1u)});
+            std::swap(previous, row);
+        }
+        const std::size_t distance = previous.back();
+        if (distance < best_distance && distance < candidate.size()) {
+            best_distance = distance;
+            best = candidate;
+        }
+    }
+    return best;
+}
+
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates, const std::string& prefix) {
+    const auto meant = nearest(name, candidates);
+    return meant ? "; did you mean " + prefix + *meant + "?" : "; --help lists them";
+}
+
+} // namespace entrodraft::launch

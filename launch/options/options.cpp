@@ -1,0 +1,511 @@
+// Options of every command: checked, and turned into structs. See options.h; option_tables.cpp declares them.
+#include "entrodraft/launch/options/options.h"
+
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options/shared_options.h"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+namespace entrodraft::launch {
+
+namespace {
+
+constexpr double kNoLimit = 1e300;
+
+// Options of later work: known, and refused by name. `values` are those refused, separated by '|'; "*" is all,
+// ">N" every number above N. In words: "--OPTION VALUE is not supported yet: this version REST".
+struct NotYet {
+    const char* option;
+    const char* values;
+    const char* rest;
+};
+
+constexpr NotYet kNotYet[] = {
+    {"device", "cuda|gpu", "decodes on the CPU: --device cpu"},
+    {"dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
+    {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
+};
+
+bool is_refused(const NotYet& row, const std::string& value) {
+    const std::string values = row.values;
+    if (values == "*") return true;
+    if (values.front() == '>') {
+        char* end = nullptr;
+        const double number = std::strtod(value.c_str(), &end);
+        return end != value.c_str() && *end == '\0' && number > std::stod(values.substr(1));
+    }
+    std::istringstream list(values);
+    for (std::string one; std::getline(list, one, '|');)
+        if (one == value) return true;
+    return false;
+}
+
+std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
+                                             std::optional<model::WeightType> otherwise) {
+    if (!given.given(name)) return otherwise;
+    switch (given.choice(name, 0, {"auto", "float32", "bfloat16", "float16", "int8"})) {
+    case 1:
+        return model::WeightType::float32;
+    case 2:
+        return model::WeightType::bfloat16;
+    case 3:
+        return model::WeightType::float16;
+    case 4:
+        return model::WeightType::int8;
+    default:
+        return std::nullopt;
+    }
+}
+
+spec::SamplingOptions sampling_options(const ParsedOptions& given) {
+    spec::SamplingOptions sampling;
+    sampling.temperature = given.number("temperature", 0, 0, kNoLimit);
+    sampling.top_k = given.integer("top-k", 0, 0, INT_MAX);
+    sampling.top_p = given.number("top-p", 1, 0, 1);
+    sampling.seed = given.unsigned_integer("seed", 0);
+    sampling.min_p = given.number("min-p", 0, 0, 1);
+    if (const char* why = spec::why_invalid(sampling); *why != '\0') throw BadOption(why);
+    return sampling;
+}
+
+// "220:-1.5": a token and what is added to its logit.
+std::pair<spec::TokenId, float> logit_bias(const std::string& text) {
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos) throw BadOption("--logit-bias " + text + ": must be TOKEN:BIAS, such as 220:-1.5");
+    ParsedOptions one;
+    one.add("token", text.substr(0, colon), " (in --logit-bias " + text + ")");
+    one.add("bias", text.substr(colon + 1), " (in --logit-bias " + text + ")");
+    return {one.integer("token", 0, 0, INT_MAX), static_cast<float>(one.number("bias", 0, -1e30, 1e30))};
+}
+
+// What the vocabulary has to do with is checked when that is known, request by request.
+spec::LogitProcessing processing_options(const ParsedOptions& given) {
+    spec::LogitProcessing processing;
+    processing.repetition_penalty = given.number("repetition-penalty", 1, 0, kNoLimit);
+    processing.presence_penalty = given.number("presence-penalty", 0, -kNoLimit, kNoLimit);
+    processing.frequency_penalty = given.number("frequency-penalty", 0, -kNoLimit, kNoLimit);
+    processing.no_repeat_ngram_size = given.integer("no-repeat-ngram-size", 0, 0, INT_MAX);
+    processing.min_new_tokens = given.integer("min-new-tokens", 0, 0, INT_MAX);
+    for (const std::string& bias : given.texts("logit-bias"))
+        processing.logit_bias.push_back(logit_bias(bias));
+    for (const double token : number_list(given, "banned-tokens", {})) {
+        if (token != std::floor(token) || token > INT_MAX)
+            throw BadOption("--banned-tokens " + given.text("banned-tokens", "") +
+                            ": must be token ids separated by commas");
+        processing.banned_tokens.push_back(static_cast<spec::TokenId>(token));
+    }
+    if (const std::string why = spec::why_invalid(processing, INT_MAX); !why.empty()) throw BadOption(why);
+    return processing;
+}
+
+// "3/16": piece 3, from 0, of 16.
+std::optional<Share> share(const ParsedOptions& given) {
+    if (!given.given("share")) return std::nullopt;
+    const std::string text = given.text("share", "");
+    const std::size_t slash = text.find('/');
+    if (slash == std::string::npos)
+        throw BadOption("--share " + text + ": must be I/N, piece I of N, from 0, such as 0/16");
+    ParsedOptions one;
+    one.add("piece", text.substr(0, slash), " (in --share " + text + ")");
+    one.add("pieces", text.substr(slash + 1), " (in --share " + text + ")");
+    const Share share = {one.integer("piece", 0, 0, INT_MAX), one.integer("pieces", 1, 1, INT_MAX)};
+    if (share.index >= share.of)
+        throw BadOption("--share " + text + ": pieces count from 0, so that the last of " + std::to_string(share.of) +
+                        " is " + std::to_string(share.of - 1) + "/" + std::to_string(share.of));
+    if (!given.given("input") || given.text("input", "") == "-")
+        throw BadOption("--share needs --input FILE: what to take a piece of");
+    return share;
+}
+
+using Placement = dist::DraftPlacement;
+
+bool is_one_model(const DrafterChoice& drafter) {
+    return drafter.drafts.size() == 1 && drafter.kinds == std::vector{DrafterKind::model};
+}
+
+// One draft model on a rank of its own, for one sequence at a time; drafters that go before it stand in for it where
+// the round ended as nobody foresaw.
+bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batch_size) {
+    return placement == Placement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
+           !drafter.kinds.empty() && drafter.kinds.back() == DrafterKind::model;
+}
+
+void refuse_ahead(const ParsedOptions& given, bool may, const char* needs) {
+    for (const char* option : {"draft-ahead", "draft-ahead-passes"})
+        if (given.given(option) && !may) throw BadOption(std::string("--") + option + " needs " + needs);
+}
+
+// --draft-ahead-passes; 0 without.
+int ahead_passes(const ParsedOptions& given, bool is_wanted) {
+    constexpr int kLeast = 2; // the first looks for the ends of the round, the next drafts for them
+    const int passes = given.integer("draft-ahead-passes", 0, kLeast, INT_MAX);
+    if (passes > 0 && !is_wanted) throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
+    return passes;
+}
+
+// Where it can be done it is done, unless --draft-ahead is 0.
+void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
+    DrafterChoice& drafter = options.speculation.drafter;
+    require_one_model(drafter, options.placement);
+    const bool may = may_draft_ahead(drafter, options.placement, options.batch_size);
+    refuse_ahead(given, may, "--draft-placement dedicated, --batch-size 1 and one --draft, which drafts last");
+    const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
+    const bool is_wanted = may && (!given.given("draft-ahead") || outcomes > 0);
+    const int passes = ahead_passes(given, is_wanted);
+    if (is_wanted) drafter.ahead = {outcomes, passes};
+}
+
+// What --draft-ahead lists: none and 0 alike where drafting ahead is off; without it, as many outcomes as fit.
+std::vector<std::optional<spec::AheadOptions>> listed_ahead(const ParsedOptions& given) {
+    if (!given.given("draft-ahead")) return {spec::AheadOptions{0, ahead_passes(given, true)}};
+    const std::vector<double> outcomes = number_list(given, "draft-ahead", {});
+    const auto is_on = [](double of) { return of > 0; };
+    const int passes = ahead_passes(given, std::any_of(outcomes.begin(), outcomes.end(), is_on));
+    std::vector<std::optional<spec::AheadOptions>> listed;
+    for (const double of : outcomes) {
+        if (of != std::floor(of) || of < 0 || of > spec::AheadOptions::kMostOutcomes)
+            throw BadOption("--draft-ahead must list whole numbers from 0 to " +
+                            std::to_string(spec::AheadOptions::kMostOutcomes));
+        listed.emplace_back();
+        if (is_on(of)) listed.back() = spec::AheadOptions{static_cast<int>(of), passes};
+    }
+    return listed;
+}
+
+// Each that can draft ahead with every number of outcomes that --draft-ahead lists.
+std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
+                                      Placement placement) {
+    for (const DrafterChoice& drafter : drafters)
+        require_one_model(drafter, placement);
+    const auto may = [&](const DrafterChoice& drafter) { return may_draft_ahead(drafter, placement, 1); };
+    refuse_ahead(given, std::any_of(drafters.begin(), drafters.end(), may),
+                 "--draft-placement dedicated and one --draft, which drafts last");
+    std::vector<DrafterChoice> choices;
+    for (const DrafterChoice& drafter : drafters) {
+        if (!may(drafter)) {
+            choices.push_back(drafter);
+            continue;
+        }
+        for (const std::optional<spec::AheadOptions>& ahead : listed_ahead(given)) {
+            choices.push_back(drafter);
+            choices.back().ahead = ahead;
+        }
+    }
+    return choices;
+}
+
+void check_generate(const ParsedOptions& given, const GenerateOptions& options) {
+    if (given.given("prompt") == given.given("input"))
+        throw BadOption(given.given("prompt") ? "--prompt and --input exclude each other; give one"
+                                              : "nothing to decode: give --prompt TEXT or --input FILE");
+    if (options.prompt && options.prompt->empty()) throw BadOption("--prompt is empty; give some text");
+    if (options.prompt && given.given("output"))
+        throw BadOption("--output goes with --input; a --prompt streams to stdout");
+    if (options.prompt && options.replicas > 1)
+        throw BadOption("--replicas shares out the prompts of --input; one --prompt needs one replica");
+    if (options.prompt && options.batch_size > 1)
+        throw BadOption("--batch-size decodes prompts of --input together; one --prompt is decoded alone");
+    if (given.given("output") && options.output.empty()) throw BadOption("--output is empty; name a file or -");
+    if (given.given("input") && options.input.empty()) throw BadOption("--input is empty; name a file or -");
+    if (options.resume && (options.output == "-" || options.prompt))
+        throw BadOption("--resume needs --output FILE: what to go on with");
+    const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
+    if (options.check && options.speculation.drafter.kinds.empty())
+        throw BadOption("--check compares with decoding without a draft; it needs --draft DIR or --drafter NAME");
+    if (options.check && !options.requests.sampling.greedy() && acceptance.kind != spec::Acceptance::gumbel)
+        throw BadOption("--check compares texts that a draft must not change; it needs --temperature 0 or "
+                        "--acceptance gumbel");
+    if (options.check && acceptance.is_lossy())
+        throw BadOption("--check compares with the target's own text, which a lossy acceptance is not after");
+    if (options.trace == "-") throw BadOption("--trace writes a file; stdout is for text");
+    if (options.timeline == "-") throw BadOption("--timeline writes a file; stdout is for text");
+    if (!options.timeline.empty() && (options.timeline == options.output || options.timeline == options.trace))
+        throw BadOption("--timeline and " + std::string(options.timeline == options.output ? "--output" : "--trace") +
+                        " are the same file: " + options.timeline);
+    if (!options.trace.empty() && options.trace == options.output)
+        throw BadOption("--trace and --output are the same file: " + options.trace);
+}
+
+std::string model_of(const ParsedOptions& given) {
+    const std::string model = given.text("model", "");
+    if (model.empty()) throw BadOption("--model DIR is missing: the directory of the checkpoint");
+    return model;
+}
+
+// "80GiB", "24GB", "512MiB", "1000000"; K, M, G and T alone are powers of 1024, as in Slurm.
+std::uint64_t byte_size(const ParsedOptions& given, const std::string& name) {
+    static const std::map<std::string, double> units = {
+        {"", 1},         {"b", 1},        {"kb", 1e3},     {"mb", 1e6},    {"gb", 1e9},
+        {"tb", 1e12},    {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},  {"t", 0x1p40},
+        {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}};
+    const std::string text = given.text(name, "");
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+    std::string unit = text.substr(std::min(text.find_first_not_of(' ', digits), text.size()));
+    for (char& c : unit)
+        c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    const auto found = units.find(unit);
+    char* end = nullptr;
+    const double number = std::strtod(text.c_str(), &end);
+    const bool is_whole = digits > 0 && end == text.c_str() + digits;
+    const double bytes = is_whole && found != units.end() ? number * found->second : 0;
+    if (!(bytes >= 1 && bytes <= 0x1p62))
+        throw BadOption("--" + name + " " + text + ": must be a size such as 80GiB, 24GB or 512MiB");
+    return static_cast<std::uint64_t>(bytes);
+}
+
+} // namespace
+
+std::string json_output(const ParsedOptions& given) {
+    std::string output = given.file("output");
+    if (output == "-") throw BadOption("--output writes a file; for stdout there is --json");
+    return output;
+}
+
+void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement) {
+    if (placement == Placement::sharded && !is_one_model(drafter))
+        throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
+}
+
+void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, DrafterBenchOptions& options) {
+    options.models = model_options(given);
+    options.placement = draft_placement(given);
+    options.input = given.file("input");
+    if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to decode");
+    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
+    options.max_new_tokens = given.integer("max-new-tokens", options.max_new_tokens, least_new_tokens, INT_MAX);
+    options.temperatures = number_list(given, "temperatures", options.temperatures);
+    options.seed = given.unsigned_integer("seed", 0);
+    options.output = json_output(given);
+    options.json = given.on("json");
+    options.quiet = given.on("quiet");
+}
+
+void refuse_unused_drafts(const ParsedOptions& given, const DrafterBenchOptions& options) {
+    const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has(DrafterKind::model); };
+    if (!options.models.drafts.empty() &&
+        std::none_of(options.drafters.begin(), options.drafters.end(), drafts_with_model))
+        throw BadOption("--draft has no effect: --drafters " + given.text("drafters", "") + " names no model");
+}
+
+dist::DraftPlacement draft_placement(const ParsedOptions& given) {
+    constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated, Placement::sharded};
+    return kPlacements[given.choice("draft-placement", 0, {"colocated", "dedicated", "sharded"})];
+}
+
+void refuse_later_work(const ParsedOptions& given) {
+    for (const NotYet& row : kNotYet)
+        for (const std::string& value : given.texts(row.option))
+            if (is_refused(row, value))
+                throw BadOption(std::string("--") + row.option + " " + value + " is not supported yet: this version " +
+                                row.rest);
+}
+
+ModelOptions model_options(const ParsedOptions& given) {
+    ModelOptions models;
+    models.target = given.text("target", "");
+    if (models.target.empty())
+        throw BadOption("--target DIR is missing: the directory of the checkpoint to decode with");
+    models.drafts = given.texts("draft");
+    for (const std::string& draft : models.drafts)
+        if (draft.empty()) throw BadOption("--draft is empty; name a directory or leave it out");
+    given.choice("device", 0, {"auto", "cpu"});
+    models.dtype = weight_type(given, "dtype", std::nullopt);
+    models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
+    if (given.given("draft-dtype") && models.drafts.empty())
+        throw BadOption("--draft-dtype has no effect without --draft DIR");
+    models.threads = given.integer("threads", 0, 1, 1024);
+    models.max_context = given.integer("max-context", 0, 2, INT_MAX);
+    models.quiet = given.on("quiet");
+    models.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
+    return models;
+}
+
+std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
+    return given.numbers(name, otherwise, 0, kNoLimit);
+}
+
+RequestDefaults request_defaults(const ParsedOptions& given) {
+    RequestDefaults requests;
+    requests.sampling = sampling_options(given);
+    requests.processing = processing_options(given);
+    requests.max_new_tokens = given.integer("max-new-tokens", 128, 1, INT_MAX);
+    requests.ignore_eos = given.on("ignore-eos");
+    requests.stop_strings = given.texts("stop");
+    for (const std::string& stop : requests.stop_strings)
+        if (stop.empty()) throw BadOption("--stop is empty; give the string that ends the text");
+    return requests;
+}
+
+void read_chat(const ParsedOptions& given, bool has_prompt, ModelOptions& models, RequestDefaults& requests) {
+    requests.chat = models.chat_template.is_needed = given.on("chat");
+    if (given.given("system")) requests.system = given.text("system", "");
+    if (requests.system && !requests.chat) throw BadOption("--system has no effect without --chat");
+    for (const char* option : {"chat-template", "chat-date"}) {
+        if (given.given(option) && given.text(option, "").empty())
+            throw BadOption(std::string("--") + option + " is empty; give some text or leave it out");
+        if (given.given(option) && has_prompt && !requests.chat)
+            throw BadOption(std::string("--") + option + " has no effect on a --prompt without --chat");
+    }
+    models.chat_template.name = given.text("chat-template", "");
+    models.chat_template.date = given.text("chat-date", "");
+}
+
+GenerateOptions generate_options(const ParsedOptions& given) {
+    refuse_later_work(given);
+    GenerateOptions options;
+    options.models = model_options(given);
+    options.speculation = speculation_options(given, options.models.drafts.size());
+    options.requests = request_defaults(given);
+    if (given.given("prompt")) options.prompt = given.text("prompt", "");
+    options.input = given.text("input", "");
+    options.share = share(given);
+    options.output = given.text("output", "-");
+    options.trace = given.file("trace");
+    options.timeline = given.file("timeline");
+    options.resume = given.on("resume");
+    options.check = given.on("check");
+    options.quiet = given.on("quiet");
+    options.replicas = given.integer("replicas", 1, 1, INT_MAX);
+    options.batch_size = given.integer("batch-size", 1, 1, spec::kMostSlots);
+    options.placement = draft_placement(given);
+    read_ahead(given, options);
+    check_generate(given, options);
+    read_chat(given, options.prompt.has_value(), options.models, options.requests);
+    return options;
+}
+
+TokenizeOptions tokenize_options(const ParsedOptions& given) {
+    TokenizeOptions options;
+    options.model = given.text("model", "");
+    if (options.model.empty()) throw BadOption("--model DIR is missing: the directory that holds tokenizer.json");
+    if (given.given("text") == given.given("input"))
+        throw BadOption(given.given("text") ? "--text and --input exclude each other; give one"
+                                            : "nothing to do: give --text TEXT or --input FILE");
+    if (given.given("text")) options.text = given.text("text", "");
+    options.input = given.text("input", "");
+    if (given.given("input") && options.input.empty()) throw BadOption("--input is empty; name a file or -");
+    options.decode = given.on("decode");
+    options.add_special_tokens = given.on("add-special-tokens");
+    options.skip_special_tokens = given.on("skip-special-tokens");
+    if (options.decode && options.text)
+        throw BadOption("--decode goes with --input: JSON lines {\"id\", \"token_ids\"}");
+    if (options.decode && options.add_special_tokens)
+        throw BadOption("--add-special-tokens has no effect with --decode; --skip-special-tokens does");
+    if (!options.decode && options.skip_special_tokens)
+        throw BadOption("--skip-special-tokens has no effect without --decode");
+    return options;
+}
+
+BuildTableOptions build_table_options(const ParsedOptions& given) {
+    BuildTableOptions options;
+    options.model = given.text("model", "");
+    if (options.model.empty()) throw BadOption("--model DIR is missing: the directory that holds tokenizer.json");
+    options.input = given.text("input", "");
+    if (options.input.empty()) throw BadOption("--input FILE is missing: the text to count, or - for stdin");
+    options.output = given.file("output");
+    if (options.output.empty()) throw BadOption("--output FILE is missing: where the table goes");
+    if (options.output == "-") throw BadOption("--output -: a table goes to a file; name one");
+    options.quiet = given.on("quiet");
+    return options;
+}
+
+LatencyOptions latency_options(const ParsedOptions& given) {
+    refuse_later_work(given);
+    LatencyOptions options;
+    options.models = model_options(given);
+    options.placement = draft_placement(given);
+    options.rows = given.integer("rows", 16, 1, 128);
+    options.context = given.integer("context", 64, 1, INT_MAX);
+    options.repetitions = given.integer("repetitions", 200, 1, 1000000);
+    for (const double of : given.numbers("shards", {}, 1, 65536)) {
+        if (of != std::floor(of)) throw BadOption("--shards must list whole numbers of ranks");
+        options.shards.push_back(static_cast<int>(of));
+    }
+    options.output = json_output(given);
+    options.json = given.on("json");
+    if (given.given("draft-placement") && options.models.drafts.empty())
+        throw BadOption("--draft-placement has no effect without --draft DIR");
+    if (options.models.drafts.size() > 1)
+        throw BadOption("--draft is given more than once; time one pair at a time, a cascade level by level");
+    if (given.given("output") && options.models.drafts.empty())
+        throw BadOption("--output writes costs of target and draft; it needs --draft DIR");
+    return options;
+}
+
+CompareOptions compare_options(const ParsedOptions& given) {
+    for (const char* option : {"device", "dtype", "draft-dtype"}) {
+        ParsedOptions one;
+        if (given.given(option)) one.add(option, given.text(option, ""), "");
+        refuse_later_work(one);
+    }
+    CompareOptions options;
+    read_drafter_bench(given, 1, options);
+    options.drafters = compared_drafters(given, options.models.drafts.size());
+    refuse_unused_drafts(given, options);
+    options.drafters = with_ahead(options.drafters, given, options.placement);
+    options.sources = drafter_sources(given, options.drafters);
+    const std::size_t n_levels = std::max<std::size_t>(1, options.models.drafts.size());
+    options.rules = compared_rules(given, n_levels);
+    options.max_draft_tokens = given.integer("max-draft-tokens", options.max_draft_tokens, 1, 127);
+    options.acceptances = compared_acceptances(given);
+    options.costs = given.texts("costs");
+    if (options.costs.size() > n_levels)
+        throw BadOption("--costs is given " + std::to_string(options.costs.size()) + " times for " +
+                        std::to_string(n_levels) + (n_levels == 1 ? " level" : " levels") + " of drafting");
+    if (!options.costs.empty() && options.costs.size() < n_levels)
+        throw BadOption("--costs is needed for each of the " + std::to_string(n_levels) +
+                        " levels of drafting, in the order of --draft");
+    options.tune = given.on("tune");
+    if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");
+    return options;
+}
+
+LoadOptions load_options(const ParsedOptions& given) {
+    refuse_later_work(given);
+    LoadOptions options;
+    options.model = model_of(given);
+    options.dtype = weight_type(given, "dtype", std::nullopt);
+    options.threads = given.integer("threads", 0, 1, 1024);
+    options.repetitions = given.integer("repetitions", 3, 1, 1000);
+    options.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
+    options.json = given.on("json");
+    return options;
+}
+
+DoctorOptions doctor_options(const ParsedOptions& given) {
+    DoctorOptions options;
+    options.target = given.text("target", "");
+    options.drafts = given.texts("draft");
+    if (options.target.empty() && !options.drafts.empty())
+        throw BadOption("--draft has no effect without --target DIR");
+    options.threads = given.integer("threads", 0, 1, 1024);
+    options.repetitions = given.integer("repetitions", 1000, 1, 1'000'000);
+    options.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
+    return options;
+}
+
+InspectOptions inspect_options(const ParsedOptions& given) {
+    InspectOptions options;
+    options.model = model_of(given);
+    options.draft = given.text("draft", "");
+    if (given.given("draft") && options.draft.empty())
+        throw BadOption("--draft is empty; name a directory or leave it out");
+    if (given.given("draft-dtype") && options.draft.empty())
+        throw BadOption("--draft-dtype has no effect without --draft DIR");
+    options.dtype = weight_type(given, "dtype", std::nullopt);
+    options.draft_dtype = weight_type(given, "draft-dtype", options.dtype);
+    options.ranks = given.integer("tensor-parallel", 1, 1, 65536);
+    options.threads = given.integer("threads", 1, 1, 1024);
+    options.batch = given.integer("batch-size", 1, 1, INT_MAX);
+    options.length = given.integer("length", 0, 1, INT_MAX);
+    if (given.given("memory")) options.memory_bytes = byte_size(given, "memory");
+    options.json = given.on("json");
+    return options;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,34 @@
+// Groups of options that several commands read alike. Private to the files that make options into structs.
+#pragma once
+
+#include "entrodraft/launch/options/options.h"
+
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// All throw BadOption. Local.
+void refuse_later_work(const ParsedOptions& given);
+ModelOptions model_options(const ParsedOptions& given);
+dist::DraftPlacement draft_placement(const ParsedOptions& given);
+// Sampling, penalties, bans, ends: what a request asks for where its line says nothing.
+RequestDefaults request_defaults(const ParsedOptions& given);
+// Lines with messages are conversations without --chat too, so that a template may be named without it.
+void read_chat(const ParsedOptions& given, bool has_prompt, ModelOptions& models, RequestDefaults& requests);
+// What the benches read alike that decode prompts with several drafters; the drafters themselves are the bench's own.
+void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, DrafterBenchOptions& options);
+// A model that no drafter drafts with would be loaded in vain.
+void refuse_unused_drafts(const ParsedOptions& given, const DrafterBenchOptions& options);
+// A draft that is cut over the ranks goes with no other drafter.
+void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement);
+// Whether --drop-stop-token means anything to a rule: those that look at what was drafted, but not at the token.
+bool may_drop_stop_token(spec::StopRuleKind rule);
+// --output of commands that print to stdout with --json; "" where there is none.
+std::string json_output(const ParsedOptions& given);
+// "a,b,c"
+std::vector<std::string> split_list(const std::string& text, char separator = ',');
+// "1,2.5,4": numbers that are not negative.
+std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,474 @@
+// Options of drafters, stop rules and acceptance, for every command that decodes. See options.h.
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options/options.h"
+#include "entrodraft/launch/options/shared_options.h"
+
+#include <algorithm>
+#include <climits>
+#include <numbers>
+#include <sstream>
+
+namespace entrodraft::launch {
+
+namespace {
+
+using Rule = spec::StopRuleKind;
+
+constexpr double kNoLimit = 1e300;
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words)
+        text += (text.empty() ? "" : ", ") + word;
+    return text;
+}
+
+// ---- drafters ----
+
+const std::vector<std::pair<DrafterKind, std::string>>& drafter_names() {
+    static const std::vector<std::pair<DrafterKind, std::string>> names = {
+        {DrafterKind::model, "model"},   {DrafterKind::ngram, "ngram"},     {DrafterKind::suffix, "suffix"},
+        {DrafterKind::bigram, "bigram"}, {DrafterKind::unigram, "unigram"}, {DrafterKind::random, "random"}};
+    return names;
+}
+
+std::vector<std::size_t> all_drafts(std::size_t n_drafts) {
+    std::vector<std::size_t> drafts(n_drafts);
+    for (std::size_t i = 0; i < n_drafts; ++i)
+        drafts[i] = i;
+    return drafts;
+}
+
+// "ngram,model". `option` is named in errors.
+DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option) {
+    DrafterChoice choice;
+    choice.drafts = all_drafts(n_drafts);
+    for (const std::string& name : split_list(text, separator)) {
+        const auto known = std::find_if(drafter_names().begin(), drafter_names().end(),
+                                        [&](const auto& entry) { return entry.second == name; });
+        if (known == drafter_names().end()) {
+            std::vector<std::string> names;
+            for (const auto& entry : drafter_names())
+                names.push_back(entry.second);
+            throw BadOption(option + " " + text + ": '" + name + "' must be one of " + joined(names) +
+                            did_you_mean(name, names));
+        }
+        if (choice.has(known->first)) throw BadOption(option + " " + text + " names " + name + " twice");
+        choice.kinds.push_back(known->first);
+    }
+    if (choice.kinds.empty()) throw BadOption(option + " is empty; name a drafter or leave it out");
+    if (choice.has(DrafterKind::model) && n_drafts == 0) throw BadOption(option + " model needs --draft DIR");
+    return choice;
+}
+
+DrafterChoice drafter_choice(const ParsedOptions& given, std::size_t n_drafts) {
+    DrafterChoice choice;
+    if (given.given("drafter")) {
+        choice = parse_drafter(given.text("drafter", ""), ',', n_drafts, "--drafter");
+        if (n_drafts > 0 && !choice.has(DrafterKind::model))
+            throw BadOption("--drafter " + given.text("drafter", "") +
+                            " drafts without a model; leave out --draft, or add model to the list");
+    } else if (n_drafts > 0) {
+        choice.kinds = {DrafterKind::model};
+        choice.drafts = all_drafts(n_drafts);
+    }
+    return choice;
+}
+
+// ---- stop rules ----
+
+// Which rules an option of theirs belongs to; none: all.
+struct RuleOption {
+    const char* option;
+    std::vector<Rule> rules;
+
+    bool belongs_to(Rule rule) const {
+        return rules.empty() || std::find(rules.begin(), rules.end(), rule) != rules.end();
+    }
+};
+
+const std::vector<RuleOption>& rule_options() {
+    static const std::vector<RuleOption> table = {
+        {"entropy-threshold", {Rule::static_threshold, Rule::cumulative}},
+        {"entropy-factor", {Rule::moving_average}},
+        {"entropy-window", {Rule::moving_average, Rule::cumulative}},
+        {"num-draft-tokens", {Rule::constant, Rule::heuristic, Rule::adaptive}},
+        {"confidence-threshold", {Rule::confidence}},
+        {"svip-threshold", {Rule::svip}},
+        {"adaedl-gamma", {Rule::adaedl}},
+        {"costs", {Rule::expected_gain}},
+        {"max-draft-tokens", {}},
+        {"min-draft-tokens", {}},
+    };
+    return table;
+}
+
+const std::vector<Rule> kThresholdRules = {Rule::static_threshold, Rule::cumulative, Rule::moving_average, Rule::svip,
+                                           Rule::adaedl};
+
+Rule rule_kind(const std::string& name) {
+    if (const auto kind = spec::parse_stop_rule(name)) return *kind;
+    if (name == "oracle")
+        throw BadOption("--stop-rule oracle stops before the first token that would fall, which no run knows; see "
+                        "entrodraft simulate --rules oracle");
+    std::vector<std::string> names;
+    for (const Rule rule : spec::all_stop_rules())
+        names.push_back(to_string(rule));
+    throw BadOption("--stop-rule " + name + ": must be one of " + joined(names) + did_you_mean(name, names));
+}
+
+// The rules of the levels: the last one given goes on to the levels after it.
+std::vector<Rule> rules_of_levels(const ParsedOptions& given, std::size_t n_levels) {
+    const std::vector<std::string> names = given.texts("stop-rule");
+    if (names.size() > n_levels)
+        throw BadOption("--stop-rule is given " + std::to_string(names.size()) + " times, but there " +
+                        (n_levels == 1 ? "is 1 level of drafting" : "are " + std::to_string(n_levels) + " levels"));
+    std::vector<Rule> kinds;
+    for (std::size_t level = 0; level < n_levels; ++level)
+        kinds.push_back(names.empty() ? kDefaultStopRule : rule_kind(names[std::min(level, names.size() - 1)]));
+    return kinds;
+}
+
+[[noreturn]] void refuse_without_rule(const std::string& option, const std::vector<Rule>& belongs,
+                                      const std::vector<Rule>& kinds) {
+    std::vector<std::string> fitting, present;
+    for (const Rule rule : belongs)
+        fitting.push_back(to_string(rule));
+    for (const Rule rule : kinds)
+        present.push_back(to_string(rule));
+    throw BadOption("--" + option + " has no effect with --stop-rule " + joined(present) + "; it belongs to " +
+                    joined(fitting));
+}
+
+// The values of one option, dealt out to the levels whose rule takes it; the last one goes on to those after it.
+void deal_out(const ParsedOptions& given, const RuleOption& row, const std::vector<Rule>& kinds,
+              std::vector<ParsedOptions>& levels) {
+    if (!given.given(row.option)) return;
+    const std::size_t n_values = given.texts(row.option).size();
+    std::size_t taken = 0;
+    for (std::size_t level = 0; level < levels.size(); ++level)
+        if (row.belongs_to(kinds[level])) levels[level].add_nth(given, row.option, std::min(taken++, n_values - 1));
+    if (taken == 0) refuse_without_rule(row.option, row.rules, kinds);
+    if (n_values > taken)
+        throw BadOption(std::string("--") + row.option + " is given " + std::to_string(n_values) + " times, but " +
+                        std::to_string(taken) + (taken == 1 ? " level takes it" : " levels take it"));
+}
+
+// The rule of one level, from options that are all its own.
+spec::StopRuleOptions rule_of_level(const ParsedOptions& given, Rule kind, EntropyUnit unit) {
+    spec::StopRuleOptions rule;
+    rule.kind = kind;
+    if (given.given("entropy-threshold"))
+        rule.threshold = threshold_in_nats(given.number("entropy-threshold", 0, 0, kNoLimit), kind, unit);
+    rule.factor = given.number("entropy-factor", rule.factor, 0, kNoLimit);
+    rule.window = given.integer("entropy-window", rule.window, 1, INT_MAX);
+    rule.max_tokens = given.integer("max-draft-tokens", rule.max_tokens, 1, 127);
+    rule.min_tokens = given.integer("min-draft-tokens", rule.min_tokens, 1, 127);
+    rule.confidence = given.number("confidence-threshold", rule.confidence, 0, 1);
+    rule.svip_threshold = given.number("svip-threshold", rule.svip_threshold, 0, kNoLimit);
+    rule.adaedl_gamma = given.number("adaedl-gamma", rule.adaedl_gamma, 0, kNoLimit);
+    rule.num_draft_tokens = std::min(rule.num_draft_tokens_or_default(), rule.max_tokens);
+    if (given.given("num-draft-tokens")) rule.num_draft_tokens = given.integer("num-draft-tokens", 1, 1, 127);
+    if (rule.min_tokens > rule.max_tokens)
+        throw BadOption("--min-draft-tokens " + std::to_string(rule.min_tokens) + " is above --max-draft-tokens " +
+                        std::to_string(rule.max_tokens));
+    if (*rule.num_draft_tokens > rule.max_tokens)
+        throw BadOption("--num-draft-tokens " + std::to_string(*rule.num_draft_tokens) +
+                        " is above --max-draft-tokens " + std::to_string(rule.max_tokens));
+    return rule;
+}
+
+void read_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation) {
+    const std::vector<Rule> kinds = rules_of_levels(given, n_levels);
+    const auto any_of_kind = [&](const std::vector<Rule>& wanted) {
+        return std::any_of(kinds.begin(), kinds.end(),
+                           [&](Rule kind) { return std::find(wanted.begin(), wanted.end(), kind) != wanted.end(); });
+    };
+    std::vector<ParsedOptions> levels(n_levels);
+    for (const RuleOption& row : rule_options())
+        deal_out(given, row, kinds, levels);
+    const std::vector<Rule> thresholds = {Rule::static_threshold, Rule::cumulative};
+    if (given.given("entropy-unit") && !any_of_kind(thresholds)) refuse_without_rule("entropy-unit", thresholds, kinds);
+    if (given.on("drop-stop-token") && !any_of_kind(kThresholdRules))
+        refuse_without_rule("drop-stop-token", kThresholdRules, kinds);
+    if (given.choice("entropy-unit", 0, {"nats", "bits"}) == 1) speculation.entropy_unit = EntropyUnit::bits;
+    for (std::size_t level = 0; level < n_levels; ++level) {
+        spec::StopRuleOptions rule = rule_of_level(levels[level], kinds[level], speculation.entropy_unit);
+        rule.drop_stop_token = given.on("drop-stop-token") && may_drop_stop_token(kinds[level]);
+        if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
+        speculation.stop_rules.push_back(rule);
+        speculation.costs.push_back(levels[level].text("costs", ""));
+    }
+}
+
+// ---- acceptance ----
+
+spec::Acceptance acceptance_of(const std::string& name, const char* option) {
+    if (const auto acceptance = spec::parse_acceptance(name)) return *acceptance;
+    const std::vector<std::string> names = {"rejection", "block", "gumbel", "typical"};
+    throw BadOption(std::string(option) + " " + name + ": must be one of " + joined(names) + did_you_mean(name, names));
+}
+
+spec::AcceptanceOptions acceptance_options(const ParsedOptions& given) {
+    spec::AcceptanceOptions acceptance;
+    if (given.given("acceptance")) acceptance.kind = acceptance_of(given.text("acceptance", ""), "--acceptance");
+    acceptance.lenience = given.number("lenience", 1, 0, 1);
+    if (acceptance.lenience == 0) throw BadOption("--lenience 0: must be above 0, at most 1");
+    if (acceptance.lenience < 1 && acceptance.kind != spec::Acceptance::rejection)
+        throw BadOption("--lenience below 1 goes with --acceptance rejection alone, not with " +
+                        to_string(acceptance.kind));
+    for (const char* option : {"typical-epsilon", "typical-delta"})
+        if (given.given(option) && acceptance.kind != spec::Acceptance::typical)
+            throw BadOption(std::string("--") + option + " has no effect without --acceptance typical");
+    acceptance.typical.epsilon = given.number("typical-epsilon", acceptance.typical.epsilon, 0, 1);
+    acceptance.typical.delta = given.number("typical-delta", acceptance.typical.delta, 0, 1);
+    return acceptance;
+}
+
+// Gumbel's noise decides what is said without a draft as well; nothing else here does.
+void refuse_without_drafter(const ParsedOptions& given) {
+    for (const char* option : {"stop-rule", "entropy-threshold", "entropy-factor", "entropy-window", "entropy-unit",
+                               "num-draft-tokens", "max-draft-tokens", "min-draft-tokens", "drop-stop-token",
+                               "confidence-threshold", "svip-threshold", "adaedl-gamma", "costs", "draft-dtype",
+                               "acceptance", "typical-epsilon", "typical-delta", "lenience", "draft-placement"}) {
+        const bool decides_text = std::string(option) == "acceptance" && given.text(option, "") == "gumbel";
+        // The widest pass of a run is also that of a run that it is compared with, so the cap may stand alone.
+        const bool may_stand = decides_text || std::string(option) == "max-draft-tokens";
+        if (given.given(option) && !may_stand)
+            throw BadOption(std::string("--") + option + " has no effect without --draft DIR or --drafter NAME");
+    }
+}
+
+// ---- what bench compare puts side by side ----
+
+// The option that a rule's first number in a list sets; nullptr: it has none.
+const char* first_parameter(Rule kind) {
+    switch (kind) {
+    case Rule::static_threshold:
+    case Rule::cumulative:
+        return "entropy-threshold";
+    case Rule::moving_average:
+        return "entropy-factor";
+    case Rule::constant:
+    case Rule::heuristic:
+    case Rule::adaptive:
+        return "num-draft-tokens";
+    case Rule::confidence:
+        return "confidence-threshold";
+    case Rule::svip:
+        return "svip-threshold";
+    case Rule::adaedl:
+        return "adaedl-gamma";
+    case Rule::expected_gain:
+        return nullptr;
+    }
+    throw BadOption("unknown stop rule");
+}
+
+// "static:2.25", "moving-average:0.5:7", "cumulative:10:7", "constant:5", "expected-gain", ...
+spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& given) {
+    const std::vector<std::string> parts = split_list(text, ':');
+    const auto kind = parts.empty() ? std::nullopt : spec::parse_stop_rule(parts[0]);
+    if (!kind)
+        throw BadOption("--rules " + text +
+                        ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
+                        "adaptive:K, confidence:C, svip:H, adaedl:GAMMA or expected-gain, or all");
+    const char* first = first_parameter(*kind);
+    const bool has_window = *kind == Rule::moving_average || *kind == Rule::cumulative;
+    if (parts.size() > (has_window ? 3u : first ? 2u : 1u))
+        throw BadOption("--rules " + text + ": too many numbers for this rule");
+    ParsedOptions own;
+    for (const char* option : {"max-draft-tokens", "min-draft-tokens", "drop-stop-token"})
+        if (given.given(option)) own.add_nth(given, option, 0);
+    if (parts.size() > 1) own.add(first, parts[1], " (in --rules " + text + ")");
+    if (parts.size() > 2) own.add("entropy-window", parts[2], " (in --rules " + text + ")");
+    spec::StopRuleOptions rule = rule_of_level(own, *kind, EntropyUnit::nats);
+    rule.drop_stop_token = own.on("drop-stop-token") && may_drop_stop_token(*kind);
+    if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
+    return rule;
+}
+
+} // namespace
+
+bool may_drop_stop_token(Rule rule) {
+    return std::find(kThresholdRules.begin(), kThresholdRules.end(), rule) != kThresholdRules.end();
+}
+
+std::vector<std::string> split_list(const std::string& text, char separator) {
+    std::vector<std::string> parts;
+    std::istringstream list(text);
+    for (std::string one; std::getline(list, one, separator);)
+        parts.push_back(one);
+    return parts;
+}
+
+bool DrafterChoice::has(DrafterKind kind) const {
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
+std::string to_string(DrafterKind kind) {
+    for (const auto& [known, name] : drafter_names())
+        if (known == kind) return name;
+    throw std::invalid_argument("unknown drafter");
+}
+
+DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& choices) {
+    const auto any_has = [&](DrafterKind kind) {
+        return std::any_of(choices.begin(), choices.end(),
+                           [&](const DrafterChoice& choice) { return choice.has(kind); });
+    };
+    const bool has_ngram = any_has(DrafterKind::ngram), has_suffix = any_has(DrafterKind::suffix);
+    const bool has_table = any_has(DrafterKind::bigram) || any_has(DrafterKind::unigram);
+    const auto refuse = [&](const char* option, bool fits, const char* drafters) {
+        if (given.given(option) && !fits)
+            throw BadOption(std::string("--") + option + " has no effect without the drafter " + drafters);
+    };
+    refuse("ngram-max", has_ngram, "ngram");
+    refuse("ngram-match", has_ngram, "ngram");
+    refuse("ngram-min", has_ngram || has_suffix, "ngram or suffix");
+    refuse("lookup-corpus", has_suffix, "suffix");
+    refuse("draft-table", has_table, "bigram or unigram");
+    DrafterSources sources;
+    const bool combined = std::any_of(choices.begin(), choices.end(),
+                                      [](const DrafterChoice& choice) { return choice.kinds.size() > 1; });
+    sources.ngram.shortest = given.integer("ngram-min", combined ? kShortestOfCombination : 1, 1, INT_MAX);
+    sources.ngram.longest =
+        given.integer("ngram-max", std::max(sources.ngram.longest, sources.ngram.shortest), 1, INT_MAX);
+    if (given.choice("ngram-match", 0, {"latest", "first"}) == 1) sources.ngram.match = spec::NgramMatch::first;
+    if (const std::string why = spec::why_invalid(sources.ngram); !why.empty()) throw BadOption(why);
+    sources.lookup_corpus = given.file("lookup-corpus");
+    sources.draft_table = given.file("draft-table");
+    if (has_table && sources.draft_table.empty())
+        throw BadOption("the drafters bigram and unigram need --draft-table FILE; entrodraft build-table makes one");
+    return sources;
+}
+
+SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n_drafts) {
+    SpeculationOptions speculation;
+    speculation.drafter = drafter_choice(given, n_drafts);
+    speculation.sources = drafter_sources(given, {speculation.drafter});
+    if (speculation.drafter.kinds.empty()) refuse_without_drafter(given);
+    if (given.given("draft-dtype") && n_drafts == 0) throw BadOption("--draft-dtype has no effect without --draft DIR");
+    const bool drafts_with_models = speculation.drafter.has(DrafterKind::model);
+    read_rules(given, drafts_with_models ? n_drafts : 1, speculation);
+    speculation.acceptance = acceptance_options(given);
+    return speculation;
+}
+
+std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::size_t n_drafts) {
+    std::vector<DrafterChoice> choices;
+    for (const std::string& name : split_list(given.text("drafters", n_drafts > 0 ? "model" : ""), ',')) {
+        std::size_t number = 0; // "draft2": the second --draft alone
+        for (std::size_t draft = 1; draft <= n_drafts; ++draft)
+            if (name == "draft" + std::to_string(draft)) number = draft;
+        choices.push_back(parse_drafter(number > 0 ? "model" : name, '+', n_drafts, "--drafters"));
+        if (number > 0) choices.back().drafts = {number - 1};
+    }
+    if (choices.empty()) throw BadOption("nothing to compare: give --draft DIR, or --drafters NAME,NAME");
+    return choices;
+}
+
+std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptions& given, std::size_t n_levels) {
+    std::vector<std::vector<spec::StopRuleOptions>> settings;
+    const auto add = [&](const std::string& text) {
+        std::vector<spec::StopRuleOptions> levels;
+        for (const std::string& rule : split_list(text, '/'))
+            levels.push_back(parse_rule(rule, given));
+        if (levels.empty() || levels.size() > n_levels)
+            throw BadOption("--rules " + text + ": rules of " + std::to_string(levels.size()) + " levels, but there " +
+                            (n_levels == 1 ? "is 1" : "are " + std::to_string(n_levels)));
+        levels.resize(n_levels, levels.back());
+        settings.push_back(levels);
+    };
+    for (const std::string& one : split_list(given.text("rules", "all"), ',')) {
+        if (one == "none") continue; // plain decoding always runs
+        if (one != "all") {
+            add(one);
+            continue;
+        }
+        for (const Rule rule : spec::all_stop_rules())
+            add(to_string(rule));
+    }
+    if (settings.empty() && given.text("rules", "") != "none")
+        throw BadOption("--rules is empty; name some, or none for plain decoding alone");
+    return settings;
+}
+
+std::vector<spec::Acceptance> compared_acceptances(const ParsedOptions& given) {
+    std::vector<spec::Acceptance> acceptances;
+    for (const std::string& name : split_list(given.text("acceptances", "rejection"), ','))
+        acceptances.push_back(acceptance_of(name, "--acceptances"));
+    if (acceptances.empty()) throw BadOption("--acceptances is empty; name one or leave it out");
+    return acceptances;
+}
+
+double threshold_in_nats(double threshold, Rule kind, EntropyUnit unit) {
+    if (unit == EntropyUnit::nats) return threshold;
+    return threshold * (kind == Rule::cumulative ? std::numbers::ln2 * std::numbers::ln2 : std::numbers::ln2);
+}
+
+double threshold_in_unit(double threshold_nats, Rule kind, EntropyUnit unit) {
+    return threshold_nats / threshold_in_nats(1, kind, unit);
+}
+
+int outcomes_ahead(const DrafterChoice& drafter) {
+    if (!drafter.ahead) return 0;
+    return drafter.ahead->outcomes > 0 ? drafter.ahead->outcomes : spec::AheadOptions::kMostOutcomes;
+}
+
+std::string describe(const DrafterChoice& drafter) {
+    std::string text;
+    for (const DrafterKind kind : drafter.kinds) {
+        text += text.empty() ? "" : "+";
+        if (kind != DrafterKind::model) {
+            text += to_string(kind);
+            continue;
+        }
+        std::string models;
+        for (const std::size_t draft : drafter.drafts)
+            models += (models.empty() ? "draft" : "<draft") + std::to_string(draft + 1);
+        text += drafter.drafts.size() == 1 && drafter.drafts[0] == 0 ? "model" : models;
+    }
+    if (drafter.ahead) text += " ahead";
+    if (drafter.ahead && drafter.ahead->outcomes > 0) text += " of " + std::to_string(drafter.ahead->outcomes);
+    return text;
+}
+
+std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
+    std::ostringstream text;
+    text << to_string(rule.kind);
+    const char* name = unit == EntropyUnit::bits ? "bits" : "nats";
+    switch (rule.kind) {
+    case Rule::static_threshold:
+        text << ", threshold " << threshold_in_unit(rule.threshold_or_default(), rule.kind, unit) << ' ' << name;
+        break;
+    case Rule::moving_average:
+        text << ", factor " << rule.factor << ", window " << rule.window;
+        break;
+    case Rule::cumulative:
+        text << ", threshold " << threshold_in_unit(rule.threshold_or_default(), rule.kind, unit) << ' ' << name
+             << "^2, window " << rule.window;
+        break;
+    case Rule::constant:
+        text << ", " << rule.num_draft_tokens_or_default() << " tokens";
+        break;
+    case Rule::heuristic:
+    case Rule::adaptive:
+        text << ", from " << rule.num_draft_tokens_or_default() << " tokens";
+        break;
+    case Rule::confidence:
+        text << ", threshold " << rule.confidence;
+        break;
+    case Rule::svip:
+        text << ", threshold " << rule.svip_threshold;
+        break;
+    case Rule::adaedl:
+        text << ", gamma " << rule.adaedl_gamma;
+        break;
+    case Rule::expected_gain:
+        break;
+    }
+    return text.str();
+}
+
+} // namespace entrodraft::launch
