@@ -1,0 +1,174 @@
+// The device's arithmetic, as functions that put kernels on a stream. No CUDA header is needed to call them.
+//
+// All pointers are device memory unless a name says host; `stream` is a cudaStream_t. Sums are float32. A row's result
+// does not depend on the rows computed with it, nor on how many there are: every kernel treats rows alike and adds in
+// an order that shapes alone decide. Rows beyond those of a pass (padding) are those whose slot is negative: nothing is
+// read or written for them but their own activations. Called by gpu/decoder and the benches.
+#pragma once
+
+#include "entrodraft/model/config.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace entrodraft::model::gpu {
+
+enum class NumberType { float32, bfloat16, float16 };
+std::size_t bytes_of(NumberType type);
+
+// Rows of a pass, [rows] each, in device memory: a graph that reads them is launched again with other contents.
+struct RowTable {
+    const std::int32_t* tokens = nullptr;
+    const std::int32_t* slots = nullptr;        // negative: padding
+    const std::int32_t* positions = nullptr;    // rotary
+    const std::int32_t* places = nullptr;       // in the cache, where the row's own keys and values go
+    const std::int32_t* n_keys = nullptr;       // keys [0, n_keys) are there for the row
+    const std::int32_t* first_keys = nullptr;   // of the pass's own window; 0: all
+    const std::int32_t* window_ends = nullptr;  // a layer's window of w holds the keys from window_end - w on
+    const std::int32_t* prefix_slots = nullptr; // keys [0, prefix_length) lie in this slot, in the same places
+    const std::int32_t* prefix_lengths = nullptr;
+    // Of a tree: key mask_begin + i counts only where bit i of the row's mask is set. A negative begin: all count.
+    const std::int32_t* mask_begins = nullptr;
+    const std::uint64_t* masks = nullptr; // [rows][kMaskWords]
+    int rows = 0;                         // with padding
+};
+inline constexpr int kMaskWords = 2;
+
+// y[r][n] = x[r] . w[n] + bias[n]. Rows of w and x lie `stride` elements apart, a multiple of 32, zeros behind k.
+// One call has 1 to 128 rows.
+struct Linear {
+    NumberType type = NumberType::float32; // of w and x
+    const void* w = nullptr;
+    const void* x = nullptr;
+    int k = 0;
+    int stride = 0;
+    int n = 0;
+    int rows = 0;
+    const float* bias = nullptr; // [n] or none
+    void* y = nullptr;           // [rows][y_stride]
+    int y_stride = 0;
+    NumberType y_type = NumberType::float32;
+};
+void linear(void* stream, const Linear& call);
+inline constexpr int kLinearAlign = 32; // elements
+
+// x[r] = scale * table[token - first] (zeros where the token is another rank's) + positions[position].
+struct Embed {
+    NumberType type = NumberType::float32; // of the table
+    const void* table = nullptr;           // [tokens held][stride]
+    int stride = 0;
+    int first_token = 0;
+    int n_tokens = 0;
+    float scale = 1;
+    const float* positions = nullptr; // [positions][width] or none; from one rank only where ranks are summed
+    int position_offset = 0;
+    float* x = nullptr; // [rows][width]
+    int width = 0;
+};
+void embed(void* stream, const RowTable& table, const Embed& call);
+
+// x += delta, where there is one; then out = norm(x), where there is an out. Both norms: weight [width], bias or none.
+struct NormCall {
+    float* x = nullptr;          // [rows][width], the residual stream
+    const void* delta = nullptr; // [rows][delta_stride], of delta_type
+    NumberType delta_type = NumberType::float32;
+    int delta_stride = 0;
+    Norm norm = Norm::rms;
+    const float* weight = nullptr; // none: out is x itself, rounded
+    const float* bias = nullptr;
+    float epsilon = 0;
+    void* out = nullptr; // [rows][out_stride], of out_type
+    NumberType out_type = NumberType::float32;
+    int out_stride = 0;
+    int width = 0;
+    int rows = 0;
+};
+void add_and_norm(void* stream, const NormCall& call);
+
+// out = f(gate) * up, or f(up) without a gate; [rows][width] of wide, gate first.
+struct ActivateCall {
+    Activation activation = Activation::silu;
+    NumberType type = NumberType::float32;
+    const void* wide = nullptr; // [rows][wide_stride]: gate [width], then up [width]; or up alone
+    int wide_stride = 0;
+    bool gated = true;
+    void* out = nullptr; // [rows][out_stride]
+    int out_stride = 0;
+    int width = 0;
+    int rows = 0;
+};
+void activate(void* stream, const ActivateCall& call);
+
+// The cache of a rank, in device memory: [layer][slot][kv_head][capacity][head_dim], keys and values apart.
+struct CacheView {
+    NumberType type = NumberType::float32;
+    void* keys = nullptr;
+    void* values = nullptr;
+    int n_slots = 0;
+    int n_kv_heads = 0;
+    int capacity = 0; // positions a slot
+    int head_dim = 0;
+};
+
+// Queries and keys are normed and turned in place, keys and values go into the cache at the rows' places.
+struct PlaceCall {
+    CacheView cache;
+    int layer = 0;
+    void* qkv = nullptr; // [rows][stride] of the cache's type: query heads, key heads, value heads
+    int stride = 0;
+    int n_query_heads = 0;
+    const float* query_norm = nullptr; // [head_dim], RMSNorm of every head; or none
+    const float* key_norm = nullptr;
+    float norm_epsilon = 0;
+    const float* cosines = nullptr; // [positions][rotary_dims / 2]; none: nothing is turned
+    const float* sines = nullptr;
+    int rotary_dims = 0;
+};
+void place_keys(void* stream, const RowTable& table, const PlaceCall& call);
+
+// attended[r][query head] = softmax(scale q . keys) values over the keys that the row sees, in blocks of kKeyBlock keys
+// at fixed places, merged in order.
+struct AttendCall {
+    CacheView cache;
+    int layer = 0;
+    const void* qkv = nullptr; // as place_keys has left it
+    int stride = 0;
+    int n_query_heads = 0;
+    const std::int32_t* kv_head_of = nullptr; // [n_query_heads], own key head of each
+    float scale = 1;
+    float soft_cap = 0;
+    const float* slopes = nullptr; // ALiBi, [n_query_heads]: a key's score gains slope * scale * its place
+    int window = 0;                // of this layer: a row sees its last `window` keys; 0: all
+    int most_keys = 0;             // keys that any row may see: the blocks that are launched
+    float* partial = nullptr;      // workspace, attend_workspace_floats() of it
+    void* attended = nullptr;      // [rows][out_stride] of the cache's type
+    int out_stride = 0;
+};
+inline constexpr int kKeyBlock = 256;
+std::size_t attend_workspace_floats(int rows, int n_query_heads, int head_dim, int most_keys);
+void attend(void* stream, const RowTable& table, const AttendCall& call);
+
+// What a row of logits says, as kernels::LogitStats has it; sums in float32 within a block of logits, merged in double.
+struct DeviceLogitStats {
+    float max;
+    std::int32_t arg_max; // -1: no logits
+    double sum_exp, sum_shifted_exp;
+};
+struct SummarizeCall {
+    const float* logits = nullptr; // [rows][stride]
+    std::size_t stride = 0;
+    int rows = 0;
+    int count = 0;                       // logits that count, from the first
+    int first_token = 0;                 // the token of the first
+    DeviceLogitStats* partial = nullptr; // workspace, [rows][kStatsBlocks]
+    DeviceLogitStats* stats = nullptr;   // [rows]
+};
+inline constexpr int kStatsBlocks = 32;
+void summarize_logits(void* stream, const SummarizeCall& call);
+
+// x[r][0..width) = cap * tanh(x / cap) of rows * stride floats. For logits.
+void soft_cap(void* stream, float* x, std::size_t count, float cap);
+// out[i] = from[i], number by number.
+void convert(void* stream, const void* from, NumberType from_type, void* to, NumberType to_type, std::size_t count);
+
+} // namespace entrodraft::model::gpu

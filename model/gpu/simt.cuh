@@ -1,0 +1,183 @@
+// What the kernels of this folder share: number types, warps, vector loads, the tensor cores' product, launching.
+//
+// Included by .cu files only. They are compiled by nvcc, and once more as C++ against tests/cuda_stand_in, where their
+// threads run one after another on the CPU.
+#pragma once
+
+#include "entrodraft/dist/error.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace entrodraft::model::gpu {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+inline void check(cudaError_t code, const char* call) {
+    if (code != cudaSuccess) throw dist::Error(std::string(call) + " failed: " + cudaGetErrorString(code));
+}
+
+// ---- launching ----
+
+struct Grid {
+    dim3 blocks;
+    dim3 threads;
+    std::size_t shared_bytes = 0;
+};
+
+// Puts kernel(arguments...) on the stream. Throws Error where it cannot be launched. Local.
+template <typename... Parameters, typename... Arguments>
+void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const Arguments&... arguments) {
+    const auto on = static_cast<cudaStream_t>(stream);
+#ifdef ENTRODRAFT_CUDA_STAND_IN
+    check(cuda_stand_in::enqueue(on,
+                                 [=] {
+                                     cuda_stand_in::run_grid(grid.blocks, grid.threads, grid.shared_bytes,
+                                                             [&] { kernel(static_cast<Parameters>(arguments)...); });
+                                 }),
+          "a kernel's launch");
+#else
+    kernel<<<grid.blocks, grid.threads, grid.shared_bytes, on>>>(static_cast<Parameters>(arguments)...);
+    check(cudaGetLastError(), "a kernel's launch");
+#endif
+}
+
+constexpr unsigned blocks_for(std::size_t items, std::size_t per_block) {
+    return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+
+#ifdef ENTRODRAFT_CUDA_STAND_IN
+inline unsigned char* dynamic_shared() {
+    return cuda_stand_in::here().dynamic_shared;
+}
+#else
+__device__ inline unsigned char* dynamic_shared() {
+    extern __shared__ __align__(16) unsigned char bytes[];
+    return bytes;
+}
+#endif
+
+// ---- numbers ----
+
+__device__ inline float to_float(float x) {
+    return x;
+}
+__device__ inline float to_float(__nv_bfloat16 x) {
+    return __bfloat162float(x);
+}
+__device__ inline float to_float(__half x) {
+    return __half2float(x);
+}
+template <typename T> __device__ T from_float(float x);
+template <> __device__ inline float from_float<float>(float x) {
+    return x;
+}
+template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
+    return __float2bfloat16_rn(x);
+}
+template <> __device__ inline __half from_float<__half>(float x) {
+    return __float2half_rn(x);
+}
+
+// 16 bytes, read once and not kept in the first-level cache where the device can be told so.
+__device__ inline uint4 load_streaming(const void* from) {
+#if defined(__CUDA_ARCH__)
+    uint4 got;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)
+                 : "l"(from));
+    return got;
+#else
+    return *static_cast<const uint4*>(from);
+#endif
+}
+
+// ---- warps ----
+
+__device__ inline int lane_of_thread() {
+    return static_cast<int>(threadIdx.x) % kWarp;
+}
+__device__ inline int warp_of_thread() {
+    return static_cast<int>(threadIdx.x) / kWarp;
+}
+
+// The same on every lane, always added in the same order.
+__device__ inline float warp_sum(float x) {
+    for (int step = kWarp / 2; step > 0; step /= 2)
+        x += __shfl_xor_sync(kAllLanes, x, step);
+    return x;
+}
+__device__ inline float warp_max(float x) {
+    for (int step = kWarp / 2; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(kAllLanes, x, step);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+// The sum over the threads of a one-dimensional block of whole warps, on every thread, in one order. Barriers inside.
+__device__ inline float block_sum(float x) {
+    __shared__ float of_warps[kWarp];
+    const int n_warps = static_cast<int>(blockDim.x) / kWarp;
+    x = warp_sum(x);
+    __syncthreads(); // an earlier sum has been read
+    if (lane_of_thread() == 0) of_warps[warp_of_thread()] = x;
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < n_warps; ++i)
+        sum += of_warps[i];
+    return sum;
+}
+
+// ---- tensor cores ----
+
+// c[16 x 8] += a[16 x 16] b[16 x 8] over a warp, float32 sums. Lane l = 4 g + t holds of a the pairs (row g, columns
+// 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), of b the pairs (rows 2t, column g), (2t + 8, g), and of c (row g,
+// columns 2t, 2t + 1), (g + 8, 2t, 2t + 1): the PTX manual's mma.m16n8k16.
+#ifdef ENTRODRAFT_CUDA_STAND_IN
+template <typename T> void multiply_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    struct Fragments {
+        T a[8];
+        T b[4];
+    } mine;
+    std::memcpy(mine.a, a, sizeof mine.a);
+    std::memcpy(mine.b, b, sizeof mine.b);
+    const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
+    cuda_stand_in::show_warp(&mine, [&](const void* const* lanes) {
+        const auto of = [&](int lane) -> const Fragments& { return *static_cast<const Fragments*>(lanes[lane]); };
+        for (int i = 0; i < 4; ++i) {
+            const int row = i / 2, column = 2 * t + i % 2; // row: 0 for g, 1 for g + 8
+            for (int k = 0; k < 16; ++k) {
+                const int holder = k % 8 / 2, half = k / 8;
+                const T from_a = of(4 * g + holder).a[2 * (row + 2 * half) + k % 2];
+                const T from_b = of(4 * column + holder).b[2 * half + k % 2];
+                c[i] += to_float(from_a) * to_float(from_b);
+            }
+        }
+    });
+}
+#else
+template <typename T> __device__ void multiply_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
+template <>
+__device__ inline void multiply_16x8x16<__nv_bfloat16>(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <>
+__device__ inline void multiply_16x8x16<__half>(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
+} // namespace entrodraft::model::gpu

@@ -1,0 +1,15 @@
+// The bfloat16 type of the CUDA stand-in: see cuda_runtime.h.
+#pragma once
+
+#include "cuda_runtime.h"
+#include "entrodraft/model/half.h"
+
+struct __nv_bfloat16 {
+    std::uint16_t bits;
+};
+inline float __bfloat162float(__nv_bfloat16 value) {
+    return entrodraft::model::from_bfloat16(value.bits);
+}
+inline __nv_bfloat16 __float2bfloat16_rn(float value) {
+    return {entrodraft::model::to_bfloat16(value)};
+}

@@ -1,0 +1,177 @@
+// A stand-in for the CUDA runtime on machines without a GPU: the project's .cu files, compiled as C++ against this
+// header, run on the CPU, thread by thread, so that their logic is tested where no device is.
+//
+// Blocks run one after another; the threads of a block are fibers that switch at barriers and warp operations, in lane
+// order. A barrier that not all threads of a block (lanes of a warp) reach ends the program with a message, as do reads
+// and writes outside of what was allocated where the sanitizers watch. Streams do at once what they are told, unless
+// they are being captured: then it is kept, and done by cudaGraphLaunch. Only what the project uses is here; nothing of
+// speed or of memory ordering between running blocks can be learnt from it.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#define ENTRODRAFT_CUDA_STAND_IN
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__ __restrict
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+struct dim3 {
+    unsigned x = 1, y = 1, z = 1;
+    constexpr dim3(unsigned of_x = 1, unsigned of_y = 1, unsigned of_z = 1) : x(of_x), y(of_y), z(of_z) {}
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+
+namespace cuda_stand_in {
+
+// Where the running fiber is.
+struct Place {
+    dim3 thread, block, block_size, grid_size;
+    unsigned char* dynamic_shared = nullptr;
+};
+Place& here();
+
+// Runs `kernel` for every thread of every block of the grid.
+void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel);
+void block_barrier();
+void warp_barrier();
+int lane();
+// Every lane of a warp shows the others what it has; `use` sees it as array[lane]. Lanes that have ended show nothing.
+void show_warp(const void* mine, const std::function<void(const void* const* of_lanes)>& use);
+
+template <typename T> T exchange(T value, int from) {
+    T got = value;
+    show_warp(&value, [&](const void* const* of_lanes) {
+        if (of_lanes[from] != nullptr) got = *static_cast<const T*>(of_lanes[from]);
+    });
+    return got;
+}
+
+} // namespace cuda_stand_in
+
+#define threadIdx (::cuda_stand_in::here().thread)
+#define blockIdx (::cuda_stand_in::here().block)
+#define blockDim (::cuda_stand_in::here().block_size)
+#define gridDim (::cuda_stand_in::here().grid_size)
+
+inline void __syncthreads() {
+    cuda_stand_in::block_barrier();
+}
+inline void __syncwarp(unsigned = 0xffffffffu) {
+    cuda_stand_in::warp_barrier();
+}
+template <typename T> T __shfl_xor_sync(unsigned, T value, int mask) {
+    return cuda_stand_in::exchange(value, cuda_stand_in::lane() ^ mask);
+}
+template <typename T> T __shfl_sync(unsigned, T value, int from) {
+    return cuda_stand_in::exchange(value, from);
+}
+inline unsigned __ballot_sync(unsigned, bool predicate) {
+    unsigned bits = 0;
+    cuda_stand_in::show_warp(&predicate, [&](const void* const* of_lanes) {
+        for (int lane = 0; lane < 32; ++lane)
+            if (of_lanes[lane] != nullptr && *static_cast<const bool*>(of_lanes[lane])) bits |= 1u << lane;
+    });
+    return bits;
+}
+inline void __threadfence() {}
+inline int atomicAdd(int* to, int value) {
+    return std::exchange(*to, *to + value);
+}
+inline unsigned atomicAdd(unsigned* to, unsigned value) {
+    return std::exchange(*to, *to + value);
+}
+inline unsigned __float_as_uint(float value) {
+    unsigned bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+    float value = 0;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+    return static_cast<unsigned>((static_cast<std::uint64_t>(a) * b) >> 32);
+}
+inline float rsqrtf(float x) {
+    return 1.0f / std::sqrt(x);
+}
+inline float __fdividef(float a, float b) {
+    return a / b;
+}
+
+// ---- the host's side ----
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600, cudaErrorUnknown = 999 };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3,
+    cudaMemcpyDefault = 4
+};
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal,
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+};
+enum : unsigned { cudaStreamNonBlocking = 1, cudaHostAllocMapped = 2, cudaEventDisableTiming = 2 };
+
+struct CudaStandInStream;
+struct CudaStandInGraph;
+struct CudaStandInEvent;
+using cudaStream_t = CudaStandInStream*;
+using cudaGraph_t = CudaStandInGraph*;
+using cudaGraphExec_t = CudaStandInGraph*;
+using cudaEvent_t = CudaStandInEvent*;
+using cudaGraphConditionalHandle = unsigned long long;
+
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaMalloc(void** memory, std::size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemset(void* memory, int value, std::size_t bytes);
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+
+namespace cuda_stand_in {
+// Does it, or keeps it where the stream is being captured.
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+} // namespace cuda_stand_in

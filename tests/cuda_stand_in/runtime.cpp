@@ -1,0 +1,270 @@
+#include "cuda_runtime.h"
+
+#include <boost/context/fiber.hpp>
+#include <boost/context/pooled_fixedsize_stack.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+struct CudaStandInGraph {
+    std::vector<std::function<void()>> work;
+};
+struct CudaStandInStream {
+    std::unique_ptr<CudaStandInGraph> captured; // while it is being captured
+};
+
+namespace cuda_stand_in {
+
+namespace {
+
+constexpr unsigned kWarp = 32;
+constexpr std::size_t kStackBytes = 128 * 1024;
+
+[[noreturn]] void fail(const char* what) {
+    const Place& place = here();
+    std::fprintf(stderr, "CUDA stand-in: %s (block %u,%u,%u, thread %u,%u,%u)\n", what, place.block.x, place.block.y,
+                 place.block.z, place.thread.x, place.thread.y, place.thread.z);
+    std::abort();
+}
+
+enum class Waits { no, for_warp, for_block, done };
+
+struct Lane {
+    boost::context::fiber fiber;
+    Place place;
+    Waits waits = Waits::no;
+    const void* shown = nullptr; // to the other lanes of its warp
+};
+
+// The block that runs, and the fiber that runs in it.
+struct Block {
+    std::vector<Lane> lanes;
+    std::size_t current = 0;
+    boost::context::fiber scheduler;
+
+    Lane& running() { return lanes[current]; }
+    void pause(Waits what) {
+        running().waits = what;
+        scheduler = std::move(scheduler).resume();
+    }
+    std::size_t first_of_warp() const { return current / kWarp * kWarp; }
+    // Lets those go on that all wait for the same; false where nobody can.
+    bool release();
+    void run();
+};
+
+thread_local Block* block_of_thread = nullptr;
+
+Block& block() {
+    return *block_of_thread;
+}
+
+bool Block::release() {
+    bool any = false, all_at_barrier = true, some_left = false;
+    for (std::size_t first = 0; first < lanes.size(); first += kWarp) {
+        const std::size_t end = std::min<std::size_t>(first + kWarp, lanes.size());
+        bool together = true, waiting = false;
+        for (std::size_t i = first; i < end; ++i) {
+            if (lanes[i].waits == Waits::done) continue;
+            some_left = true;
+            waiting = waiting || lanes[i].waits == Waits::for_warp;
+            together = together && lanes[i].waits == Waits::for_warp;
+            all_at_barrier = all_at_barrier && lanes[i].waits == Waits::for_block;
+        }
+        if (!waiting || !together) continue;
+        for (std::size_t i = first; i < end; ++i)
+            if (lanes[i].waits == Waits::for_warp) lanes[i].waits = Waits::no;
+        any = true;
+    }
+    if (any || !some_left) return any;
+    if (!all_at_barrier) return false;
+    for (Lane& lane : lanes)
+        if (lane.waits == Waits::for_block) lane.waits = Waits::no;
+    return true;
+}
+
+void Block::run() {
+    for (;;) {
+        bool left = false;
+        for (current = 0; current < lanes.size(); ++current) {
+            if (running().waits == Waits::no) running().fiber = std::move(running().fiber).resume();
+            left = left || running().waits != Waits::done;
+        }
+        if (!left) return;
+        if (!release()) {
+            current = 0;
+            while (running().waits == Waits::done)
+                ++current;
+            fail("threads wait for others that never come to their barrier");
+        }
+    }
+}
+
+} // namespace
+
+Place& here() {
+    static thread_local Place outside;
+    return block_of_thread ? block().running().place : outside;
+}
+
+int lane() {
+    return static_cast<int>(block().current % kWarp);
+}
+void block_barrier() {
+    block().pause(Waits::for_block);
+}
+void warp_barrier() {
+    block().pause(Waits::for_warp);
+}
+
+void show_warp(const void* mine, const std::function<void(const void* const*)>& use) {
+    Block& all = block();
+    all.running().shown = mine;
+    warp_barrier();
+    const void* of_lanes[kWarp] = {};
+    for (std::size_t i = 0; i < kWarp && all.first_of_warp() + i < all.lanes.size(); ++i) {
+        const Lane& lane = all.lanes[all.first_of_warp() + i];
+        if (lane.waits != Waits::done) of_lanes[i] = lane.shown;
+    }
+    use(of_lanes);
+    warp_barrier(); // nobody goes on while others still look
+}
+
+void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel) {
+    static thread_local boost::context::pooled_fixedsize_stack stacks(kStackBytes);
+    const std::unique_ptr<void, decltype(&std::free)> shared(
+        std::aligned_alloc(128, (dynamic_shared_bytes + 128) / 128 * 128), &std::free);
+    struct Restore {
+        Block* before = block_of_thread;
+        ~Restore() { block_of_thread = before; }
+    } restore;
+    Block all;
+    block_of_thread = &all;
+    all.lanes.resize(static_cast<std::size_t>(size.x) * size.y * size.z);
+    for (unsigned z = 0; z < grid.z; ++z)
+        for (unsigned y = 0; y < grid.y; ++y)
+            for (unsigned x = 0; x < grid.x; ++x) {
+                std::memset(shared.get(), 0xff, dynamic_shared_bytes); // what is read before it is written has to show
+                for (std::size_t i = 0; i < all.lanes.size(); ++i) {
+                    const auto n = static_cast<unsigned>(i);
+                    Lane& lane = all.lanes[i];
+                    lane.place = {{n % size.x, n / size.x % size.y, n / (size.x * size.y)},
+                                  {x, y, z},
+                                  size,
+                                  grid,
+                                  static_cast<unsigned char*>(shared.get())};
+                    lane.waits = Waits::no;
+                    lane.fiber = boost::context::fiber(std::allocator_arg, stacks, [&](boost::context::fiber&& back) {
+                        all.scheduler = std::move(back);
+                        kernel();
+                        all.running().waits = Waits::done;
+                        return std::move(all.scheduler);
+                    });
+                }
+                all.run();
+            }
+}
+
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+    if (stream != nullptr && stream->captured)
+        stream->captured->work.push_back(std::move(work));
+    else
+        work();
+    return cudaSuccess;
+}
+
+} // namespace cuda_stand_in
+
+const char* cudaGetErrorString(cudaError_t error) {
+    return error == cudaSuccess ? "no error" : error == cudaErrorMemoryAllocation ? "out of memory" : "error";
+}
+cudaError_t cudaGetLastError() {
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+    return device == 0 ? cudaSuccess : cudaErrorUnknown;
+}
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+    // Never zero: what is read before it is written has to show.
+    *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
+    if (*memory == nullptr) return cudaErrorMemoryAllocation;
+    std::memset(*memory, 0xff, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+    std::free(memory);
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
+    return cudaMalloc(memory, bytes);
+}
+cudaError_t cudaFreeHost(void* memory) {
+    return cudaFree(memory);
+}
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
+    *free_bytes = *total_bytes = std::size_t{4} << 30;
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+    std::memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+    return cuda_stand_in::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+}
+cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
+    std::memset(memory, value, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+    return cuda_stand_in::enqueue(stream, [=] { std::memset(memory, value, bytes); });
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    *stream = new CudaStandInStream;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    delete stream;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t) {
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+    return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+    if (stream == nullptr || stream->captured) return cudaErrorUnknown;
+    stream->captured = std::make_unique<CudaStandInGraph>();
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+    if (stream == nullptr || !stream->captured) return cudaErrorUnknown;
+    *graph = stream->captured.release();
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+    *executable = new CudaStandInGraph(*graph);
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+    return cuda_stand_in::enqueue(stream, [executable] {
+        for (const auto& work : executable->work)
+            work();
+    });
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+    delete executable;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    delete graph;
+    return cudaSuccess;
+}

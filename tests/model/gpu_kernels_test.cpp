@@ -1,0 +1,593 @@
+// The device's kernels against sums in float64 and against the CPU's kernels. Run twice: on a GPU where there is one
+// (label gpu), and everywhere on the stand-in for CUDA (tests/cuda_stand_in).
+#include "entrodraft/model/attention.h"
+#include "entrodraft/model/gpu/kernels.h"
+#include "entrodraft/model/gpu/memory.h"
+#include "entrodraft/model/half.h"
+#include "entrodraft/model/kernels/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace entrodraft::model::gpu {
+namespace {
+
+constexpr double kPatience = 60;
+
+std::size_t index(int i) {
+    return static_cast<std::size_t>(i);
+}
+
+float rounded(NumberType type, float x) {
+    switch (type) {
+    case NumberType::float32:
+        return x;
+    case NumberType::bfloat16:
+        return from_bfloat16(to_bfloat16(x));
+    case NumberType::float16:
+        return from_float16(to_float16(x));
+    }
+    return x;
+}
+
+// Half a step of the type's last digit, relative.
+double epsilon_of(NumberType type) {
+    return type == NumberType::float32 ? 6e-8 : type == NumberType::bfloat16 ? 4e-3 : 5e-4;
+}
+
+// Numbers of a type in device memory, made from floats and read back as floats.
+class Numbers {
+  public:
+    Numbers(NumberType type, const std::vector<float>& values) : Numbers(type, values.size()) {
+        std::vector<std::byte> bytes(bytes_.size());
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const std::uint16_t half = type == NumberType::bfloat16 ? to_bfloat16(values[i]) : to_float16(values[i]);
+            if (type == NumberType::float32)
+                std::memcpy(&bytes[4 * i], &values[i], 4);
+            else
+                std::memcpy(&bytes[2 * i], &half, 2);
+        }
+        copy(stream_, bytes_.data(), bytes.data(), bytes.size());
+        stream_.wait(kPatience);
+    }
+    Numbers(NumberType type, std::size_t count) : type_(type), count_(count), bytes_(count * bytes_of(type)) {}
+
+    void* data() const { return bytes_.data(); }
+    std::vector<float> read() const {
+        std::vector<std::byte> bytes(bytes_.size());
+        copy(stream_, bytes.data(), bytes_.data(), bytes.size());
+        stream_.wait(kPatience);
+        std::vector<float> values(count_);
+        for (std::size_t i = 0; i < count_; ++i) {
+            std::uint16_t half = 0;
+            if (type_ == NumberType::float32) {
+                std::memcpy(&values[i], &bytes[4 * i], 4);
+                continue;
+            }
+            std::memcpy(&half, &bytes[2 * i], 2);
+            values[i] = type_ == NumberType::bfloat16 ? from_bfloat16(half) : from_float16(half);
+        }
+        return values;
+    }
+
+  private:
+    NumberType type_;
+    std::size_t count_;
+    Stream stream_;
+    DeviceBytes bytes_;
+};
+
+template <typename T> DeviceArray<T> to_device(const std::vector<T>& values) {
+    DeviceArray<T> array(values.size());
+    const Stream stream;
+    copy(stream, array.data(), values.data(), values.size() * sizeof(T));
+    stream.wait(kPatience);
+    return array;
+}
+
+template <typename T> std::vector<T> to_host(const DeviceArray<T>& array) {
+    std::vector<T> values(array.size());
+    const Stream stream;
+    copy(stream, values.data(), array.data(), values.size() * sizeof(T));
+    stream.wait(kPatience);
+    return values;
+}
+
+std::vector<float> random_numbers(NumberType type, std::size_t count, std::mt19937& random, float scale = 1) {
+    std::normal_distribution<float> normal(0, scale);
+    std::vector<float> values(count);
+    for (float& value : values)
+        value = rounded(type, normal(random));
+    return values;
+}
+
+struct GpuKernels : testing::Test {
+    std::mt19937 random{7};
+    Stream stream;
+    void finish() const { stream.wait(kPatience); }
+};
+
+constexpr NumberType kTypes[] = {NumberType::float32, NumberType::bfloat16, NumberType::float16};
+
+// [rows][n] of w [n][stride], x [rows][stride], the first k of which are not zero.
+struct Product {
+    int rows, n, k;
+    int stride = 0;
+    std::vector<float> w, x, bias;
+
+    Product(NumberType type, int of_rows, int of_n, int of_k, std::mt19937& random) : rows(of_rows), n(of_n), k(of_k) {
+        stride = (k + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
+        w = random_numbers(type, index(n) * index(stride), random);
+        x = random_numbers(type, index(rows) * index(stride), random);
+        bias = random_numbers(NumberType::float32, index(n), random);
+        for (std::vector<float>* matrix : {&w, &x})
+            for (std::size_t i = 0; i < matrix->size(); ++i)
+                if (i % index(stride) >= index(k)) (*matrix)[i] = 0;
+    }
+
+    std::vector<float> on_device(const Stream& stream, NumberType type, NumberType y_type, bool with_bias,
+                                 int of_rows) const {
+        const Numbers weights(type, w), inputs(type, x);
+        const DeviceArray<float> biases = to_device(bias);
+        const Numbers y(y_type, index(of_rows) * index(n));
+        linear(stream.handle(), {type, weights.data(), inputs.data(), k, stride, n, of_rows,
+                                 with_bias ? biases.data() : nullptr, y.data(), n, y_type});
+        stream.wait(kPatience);
+        return y.read();
+    }
+};
+
+TEST_F(GpuKernels, ProductsAreSumsInFloat64UpToRounding) {
+    for (const NumberType type : kTypes)
+        for (const auto& [rows, n, k] :
+             {std::tuple{1, 16, 32}, {3, 40, 96}, {8, 33, 64}, {9, 16, 300}, {17, 7, 33}, {1, 5, 1100}})
+            for (const bool with_bias : {false, true}) {
+                const Product product(type, rows, n, k, random);
+                const std::vector<float> y = product.on_device(stream, type, NumberType::float32, with_bias, rows);
+                for (int r = 0; r < rows; ++r)
+                    for (int o = 0; o < n; ++o) {
+                        double sum = with_bias ? product.bias[index(o)] : 0, size = std::abs(sum);
+                        for (int i = 0; i < k; ++i) {
+                            const double term = static_cast<double>(product.w[index(o * product.stride + i)]) *
+                                                product.x[index(r * product.stride + i)];
+                            sum += term;
+                            size += std::abs(term);
+                        }
+                        ASSERT_NEAR(y[index(r * n + o)], sum, 1e-6 * size + 1e-6)
+                            << "row " << r << ", output " << o << " of " << rows << " x " << n << " x " << k;
+                    }
+            }
+}
+
+TEST_F(GpuKernels, ARowOfAProductDoesNotDependOnTheRowsBesideIt) {
+    for (const NumberType type : kTypes) {
+        const Product product(type, 20, 48, 320, random);
+        const std::vector<float> all = product.on_device(stream, type, NumberType::float32, true, 20);
+        for (const int rows : {1, 2, 7, 8, 9, 16, 17}) {
+            const std::vector<float> some = product.on_device(stream, type, NumberType::float32, true, rows);
+            EXPECT_EQ(some, std::vector<float>(all.begin(), all.begin() + rows * 48)) << rows << " rows";
+        }
+    }
+}
+
+TEST_F(GpuKernels, ProductsRoundToTheTypeThatIsAskedFor) {
+    const Product product(NumberType::bfloat16, 4, 32, 64, random);
+    const auto y = [&](NumberType type) { return product.on_device(stream, NumberType::bfloat16, type, true, 4); };
+    const std::vector<float> exact = y(NumberType::float32);
+    for (const NumberType type : {NumberType::bfloat16, NumberType::float16}) {
+        const std::vector<float> coarse = y(type);
+        for (std::size_t i = 0; i < exact.size(); ++i)
+            EXPECT_EQ(coarse[i], rounded(type, exact[i]));
+    }
+}
+
+TEST_F(GpuKernels, AGraphReadsItsInputsAnewEachTime) {
+    const Product product(NumberType::bfloat16, 2, 16, 64, random);
+    const Numbers weights(NumberType::bfloat16, product.w), inputs(NumberType::bfloat16, product.x);
+    const Numbers y(NumberType::float32, 32);
+    const auto multiply = [&] {
+        linear(stream.handle(),
+               {NumberType::bfloat16, weights.data(), inputs.data(), 64, 64, 16, 2, nullptr, y.data(), 16});
+    };
+    const Graph graph(stream, multiply);
+    EXPECT_EQ(y.read(), std::vector<float>(32)) << "recording runs nothing";
+    multiply();
+    finish();
+    const std::vector<float> first = y.read();
+    const Numbers others(NumberType::bfloat16, random_numbers(NumberType::bfloat16, 128, random));
+    copy(stream, inputs.data(), others.data(), 256);
+    graph.launch(stream);
+    finish();
+    const std::vector<float> second = y.read();
+    EXPECT_NE(first, second);
+    multiply();
+    finish();
+    EXPECT_EQ(y.read(), second);
+}
+
+TEST_F(GpuKernels, NormsAreThoseOfTheCpu) {
+    const kernels::Kernels& cpu = *kernels::kernels_named("portable");
+    for (const Norm norm : {Norm::rms, Norm::layer})
+        for (const int width : {8, 100, 700}) {
+            constexpr int kRows = 3;
+            const std::vector<float> x = random_numbers(NumberType::float32, index(kRows * width), random, 3),
+                                     delta = random_numbers(NumberType::bfloat16, index(kRows * width), random),
+                                     weight = random_numbers(NumberType::float32, index(width), random),
+                                     bias = random_numbers(NumberType::float32, index(width), random);
+            DeviceArray<float> stream_x = to_device(x);
+            const DeviceArray<float> weights = to_device(weight), biases = to_device(bias);
+            const Numbers deltas(NumberType::bfloat16, delta), out(NumberType::float32, x.size());
+            NormCall call;
+            call.x = stream_x.data();
+            call.delta = deltas.data();
+            call.delta_type = NumberType::bfloat16;
+            call.delta_stride = call.width = call.out_stride = width;
+            call.norm = norm;
+            call.weight = weights.data();
+            call.bias = norm == Norm::layer ? biases.data() : nullptr;
+            call.epsilon = 1e-5f;
+            call.out = out.data();
+            call.rows = kRows;
+            add_and_norm(stream.handle(), call);
+            finish();
+            std::vector<float> sum = x, expected(x.size());
+            for (std::size_t i = 0; i < x.size(); ++i)
+                sum[i] += delta[i];
+            EXPECT_EQ(to_host(stream_x), sum);
+            for (int r = 0; r < kRows; ++r) {
+                const float* row = sum.data() + r * width;
+                if (norm == Norm::rms)
+                    cpu.rms_norm(row, weight.data(), width, 1e-5f, expected.data() + r * width);
+                else
+                    cpu.layer_norm(row, weight.data(), bias.data(), width, 1e-5f, expected.data() + r * width);
+            }
+            const std::vector<float> got = out.read();
+            for (std::size_t i = 0; i < got.size(); ++i)
+                ASSERT_NEAR(got[i], expected[i], 2e-6 * (1 + std::abs(expected[i])));
+        }
+}
+
+TEST_F(GpuKernels, ActivationsAreThoseOfTheCpu) {
+    const kernels::Kernels& cpu = *kernels::kernels_named("portable");
+    constexpr int kWidth = 300, kRows = 2;
+    for (const Activation activation : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu})
+        for (const bool gated : {false, true})
+            for (const NumberType type : kTypes) {
+                const int stride = (gated ? 2 : 1) * kWidth + 4;
+                const std::vector<float> wide = random_numbers(type, index(kRows * stride), random, 4);
+                const Numbers from(type, wide), to(type, kRows * kWidth);
+                activate(stream.handle(),
+                         {activation, type, from.data(), stride, gated, to.data(), kWidth, kWidth, kRows});
+                finish();
+                const std::vector<float> got = to.read();
+                for (int r = 0; r < kRows; ++r) {
+                    std::vector<float> expected(wide.begin() + r * stride, wide.begin() + r * stride + kWidth);
+                    cpu.activate(activation, expected.data(), gated ? &wide[index(r * stride + kWidth)] : nullptr,
+                                 kWidth);
+                    for (int i = 0; i < kWidth; ++i)
+                        ASSERT_NEAR(got[index(r * kWidth + i)], expected[index(i)],
+                                    (2 * epsilon_of(type) + 2e-6) * (1 + std::abs(expected[index(i)])));
+                }
+            }
+}
+
+TEST_F(GpuKernels, LooksUpItsOwnTokensAndAddsPositions) {
+    constexpr int kWidth = 10, kStride = 32;
+    const std::vector<float> table = random_numbers(NumberType::float16, 4 * kStride, random),
+                             positions = random_numbers(NumberType::float32, 6 * kWidth, random);
+    const Numbers tokens_table(NumberType::float16, table);
+    const DeviceArray<float> position_table = to_device(positions);
+    const auto tokens = to_device<std::int32_t>({5, 9, 6, 2}), slots = to_device<std::int32_t>({0, 0, -1, 1}),
+               places = to_device<std::int32_t>({3, 0, 1, 2});
+    RowTable rows;
+    rows.tokens = tokens.data();
+    rows.slots = slots.data();
+    rows.positions = places.data();
+    rows.rows = 4;
+    DeviceArray<float> x(4 * kWidth);
+    embed(stream.handle(), rows,
+          {NumberType::float16, tokens_table.data(), kStride, 5, 4, 2.0f, position_table.data(), 2, x.data(), kWidth});
+    finish();
+    const std::vector<float> got = to_host(x);
+    for (int i = 0; i < kWidth; ++i) {
+        EXPECT_EQ(got[index(i)], 2 * table[index(i)] + positions[index(5 * kWidth + i)]) << "token 5 at 3";
+        EXPECT_EQ(got[index(kWidth + i)], positions[index(2 * kWidth + i)]) << "token 9 is another rank's";
+        EXPECT_EQ(got[index(2 * kWidth + i)], 0) << "padding";
+        EXPECT_EQ(got[index(3 * kWidth + i)], positions[index(4 * kWidth + i)]) << "token 2 is another rank's";
+    }
+}
+
+// A cache with numbers in it, rows over it, and attention in float64.
+struct AttentionCase {
+    NumberType type = NumberType::float32;
+    int n_query_heads = 4, n_kv_heads = 2, head_dim = 16, n_slots = 3, n_layers = 2, capacity = 600, layer = 1;
+    int window = 0;
+    float scale = 0.25f, soft_cap = 0;
+    std::vector<float> slopes;
+    struct Query {
+        int slot, n_keys, first_key = 0, window_end = 0, prefix_slot = 0, prefix_length = 0, mask_begin = -1;
+        std::uint64_t mask[kMaskWords] = {};
+    };
+    std::vector<Query> queries;
+
+    std::size_t at(int of_layer, int slot, int head, int place) const {
+        return (((index(of_layer) * index(n_slots) + index(slot)) * index(n_kv_heads) + index(head)) * index(capacity) +
+                index(place)) *
+               index(head_dim);
+    }
+    bool sees(const Query& q, int key) const {
+        int begin = std::max(q.first_key, window > 0 ? q.window_end - window : 0);
+        if (q.mask_begin >= 0) begin = std::min(begin, q.mask_begin);
+        if (key < begin || key >= q.n_keys) return false;
+        const int bit = key - q.mask_begin;
+        return q.mask_begin < 0 || bit < 0 || (q.mask[bit / 64] >> (bit % 64) & 1) != 0;
+    }
+    std::vector<double> expected(const std::vector<float>& keys, const std::vector<float>& values, const float* query,
+                                 const Query& q, int head) const {
+        const int kv_head = head * n_kv_heads / n_query_heads;
+        const auto slot_of = [&](int key) { return key < q.prefix_length ? q.prefix_slot : q.slot; };
+        std::vector<double> scores, out(index(head_dim));
+        double largest = -1e30, sum = 0;
+        for (int key = 0; key < q.n_keys; ++key) {
+            double score = 0;
+            for (int d = 0; d < head_dim; ++d)
+                score += static_cast<double>(query[d]) * keys[at(layer, slot_of(key), kv_head, key) + index(d)];
+            score *= scale;
+            if (soft_cap > 0) score = soft_cap * std::tanh(score / soft_cap);
+            if (!slopes.empty())
+                score += rounded(NumberType::bfloat16, slopes[index(head)] * static_cast<float>(key)) * scale;
+            if (!sees(q, key)) score = -1e30;
+            largest = std::max(largest, score);
+            scores.push_back(score);
+        }
+        for (int key = 0; key < q.n_keys; ++key) {
+            if (!sees(q, key)) continue;
+            const double weight = std::exp(scores[index(key)] - largest);
+            sum += weight;
+            for (int d = 0; d < head_dim; ++d)
+                out[index(d)] += weight * values[at(layer, slot_of(key), kv_head, key) + index(d)];
+        }
+        for (double& value : out)
+            value /= sum;
+        return out;
+    }
+
+    // [rows][n_query_heads][head_dim]
+    std::vector<float> on_device(const Stream& stream, const std::vector<float>& keys, const std::vector<float>& values,
+                                 const std::vector<float>& qkv, int stride) const {
+        const Numbers device_keys(type, keys), device_values(type, values), device_qkv(type, qkv);
+        std::vector<std::int32_t> slots, n_keys, firsts, ends, prefix_slots, prefix_lengths, begins, heads;
+        std::vector<std::uint64_t> masks;
+        for (const Query& q : queries) {
+            slots.push_back(q.slot);
+            n_keys.push_back(q.n_keys);
+            firsts.push_back(q.first_key);
+            ends.push_back(q.window_end);
+            prefix_slots.push_back(q.prefix_slot);
+            prefix_lengths.push_back(q.prefix_length);
+            begins.push_back(q.mask_begin);
+            masks.insert(masks.end(), q.mask, q.mask + kMaskWords);
+        }
+        for (int head = 0; head < n_query_heads; ++head)
+            heads.push_back(head * n_kv_heads / n_query_heads);
+        const auto d_slots = to_device(slots), d_keys = to_device(n_keys), d_firsts = to_device(firsts),
+                   d_ends = to_device(ends), d_prefix_slots = to_device(prefix_slots),
+                   d_prefix_lengths = to_device(prefix_lengths), d_begins = to_device(begins),
+                   d_heads = to_device(heads);
+        const auto d_masks = to_device(masks);
+        const auto d_slopes = to_device(slopes);
+        RowTable table;
+        table.slots = d_slots.data();
+        table.n_keys = d_keys.data();
+        table.first_keys = d_firsts.data();
+        table.window_ends = d_ends.data();
+        table.prefix_slots = d_prefix_slots.data();
+        table.prefix_lengths = d_prefix_lengths.data();
+        table.mask_begins = d_begins.data();
+        table.masks = d_masks.data();
+        table.rows = static_cast<int>(queries.size());
+        AttendCall call;
+        call.cache = {type, device_keys.data(), device_values.data(), n_slots, n_kv_heads, capacity, head_dim};
+        call.layer = layer;
+        call.qkv = device_qkv.data();
+        call.stride = stride;
+        call.n_query_heads = n_query_heads;
+        call.kv_head_of = d_heads.data();
+        call.scale = scale;
+        call.soft_cap = soft_cap;
+        call.slopes = slopes.empty() ? nullptr : d_slopes.data();
+        call.window = window;
+        call.most_keys = capacity;
+        const DeviceArray<float> partial(attend_workspace_floats(table.rows, n_query_heads, head_dim, capacity));
+        call.partial = partial.data();
+        call.out_stride = n_query_heads * head_dim;
+        const Numbers out(type, queries.size() * index(call.out_stride));
+        call.attended = out.data();
+        attend(stream.handle(), table, call);
+        stream.wait(kPatience);
+        return out.read();
+    }
+
+    void check(const Stream& stream, std::mt19937& random) const {
+        const std::size_t numbers = at(n_layers, 0, 0, 0);
+        const std::vector<float> keys = random_numbers(type, numbers, random),
+                                 values = random_numbers(type, numbers, random);
+        const int stride = (n_query_heads + 2 * n_kv_heads) * head_dim;
+        const std::vector<float> qkv = random_numbers(type, queries.size() * index(stride), random, 2);
+        const std::vector<float> got = on_device(stream, keys, values, qkv, stride);
+        for (std::size_t r = 0; r < queries.size(); ++r)
+            for (int head = 0; head < n_query_heads && queries[r].slot >= 0; ++head) {
+                const float* query = &qkv[r * index(stride) + index(head * head_dim)];
+                const std::vector<double> out = expected(keys, values, query, queries[r], head);
+                for (int d = 0; d < head_dim; ++d)
+                    ASSERT_NEAR(got[(r * index(n_query_heads) + index(head)) * index(head_dim) + index(d)],
+                                out[index(d)], epsilon_of(type) * 4 + 2e-5)
+                        << "row " << r << ", head " << head << ", dimension " << d;
+            }
+        AttentionCase alone = *this; // a row alone says the same, bit by bit
+        alone.queries = {queries.back()};
+        const std::vector<float> last(qkv.end() - stride, qkv.end()),
+            of_last = alone.on_device(stream, keys, values, last, stride);
+        EXPECT_TRUE(std::equal(of_last.begin(), of_last.end(), got.end() - n_query_heads * head_dim));
+    }
+};
+
+TEST_F(GpuKernels, AttentionIsThatOfFloat64) {
+    for (const NumberType type : kTypes) {
+        AttentionCase of;
+        of.type = type;
+        of.queries = {{0, 1}, {1, 300}, {1, 301}, {1, 302}, {-1, 0}, {2, 512}, {2, 513}, {0, 600}};
+        of.check(stream, random);
+    }
+}
+
+TEST_F(GpuKernels, AttentionKeepsToWindowsTreesAndSharedBeginnings) {
+    AttentionCase of;
+    of.window = 40;
+    of.queries = {{0, 30, 0, 30}, {1, 300, 0, 300}, {1, 301, 290, 301}, {2, 599, 0, 560}};
+    of.check(stream, random);
+    of.window = 0;
+    of.queries = {{1, 310, 0, 0, 0, 256}, {2, 310, 0, 0, 0, 256}, {1, 100, 0, 0, 2, 48}};
+    of.check(stream, random);
+    of.queries = {{0, 261, 0, 0, 0, 0, 256, {0b10101, 0}}, {0, 400, 0, 0, 0, 0, 330, {~std::uint64_t{0} << 3, 1}}};
+    of.check(stream, random);
+}
+
+TEST_F(GpuKernels, AttentionHasCapsBiasesAndHeadsOfManySizes) {
+    for (const int dim : {8, 40, 80, 128, 256}) {
+        AttentionCase of;
+        of.head_dim = dim;
+        of.capacity = 280;
+        of.scale = 1.0f / std::sqrt(static_cast<float>(dim));
+        of.soft_cap = dim == 40 ? 3.0f : 0.0f;
+        if (dim == 80) of.slopes = alibi_slopes(of.n_query_heads);
+        of.queries = {{0, 3}, {2, 270}};
+        of.check(stream, random);
+    }
+}
+
+TEST_F(GpuKernels, HeadsThatDoNotFitAreRefused) {
+    AttendCall call;
+    call.cache.head_dim = 12;
+    EXPECT_THROW(attend(stream.handle(), {}, call), std::invalid_argument);
+}
+
+TEST_F(GpuKernels, KeysAndValuesGoToTheirPlacesNormedAndTurned) {
+    const kernels::Kernels& cpu = *kernels::kernels_named("portable");
+    constexpr int kQueryHeads = 3, kKvHeads = 2, kDim = 24, kRotary = 16, kCapacity = 50, kSlots = 2, kRows = 3;
+    constexpr int kHeads = kQueryHeads + 2 * kKvHeads, kStride = kHeads * kDim + 8;
+    const std::vector<float> qkv = random_numbers(NumberType::float32, kRows * kStride, random),
+                             query_norm = random_numbers(NumberType::float32, kDim, random),
+                             key_norm = random_numbers(NumberType::float32, kDim, random),
+                             cosines = random_numbers(NumberType::float32, 40 * kRotary / 2, random),
+                             sines = random_numbers(NumberType::float32, 40 * kRotary / 2, random);
+    const std::vector<std::int32_t> slots = {1, -1, 0}, positions = {7, 8, 39}, places = {9, 10, 3};
+    const Numbers device_qkv(NumberType::float32, qkv);
+    const Numbers keys(NumberType::float32, 2 * kSlots * kKvHeads * kCapacity * kDim),
+        values(NumberType::float32, keys.read().size());
+    const auto d_slots = to_device(slots), d_positions = to_device(positions), d_places = to_device(places);
+    const auto d_query_norm = to_device(query_norm), d_key_norm = to_device(key_norm), d_cosines = to_device(cosines),
+               d_sines = to_device(sines);
+    RowTable table;
+    table.slots = d_slots.data();
+    table.positions = d_positions.data();
+    table.places = d_places.data();
+    table.rows = kRows;
+    PlaceCall call;
+    call.cache = {NumberType::float32, keys.data(), values.data(), kSlots, kKvHeads, kCapacity, kDim};
+    call.layer = 1;
+    call.qkv = device_qkv.data();
+    call.stride = kStride;
+    call.n_query_heads = kQueryHeads;
+    call.query_norm = d_query_norm.data();
+    call.key_norm = d_key_norm.data();
+    call.norm_epsilon = 1e-6f;
+    call.cosines = d_cosines.data();
+    call.sines = d_sines.data();
+    call.rotary_dims = kRotary;
+    place_keys(stream.handle(), table, call);
+    finish();
+
+    const std::vector<float> got_qkv = device_qkv.read(), got_keys = keys.read(), got_values = values.read();
+    std::size_t written = 0;
+    for (int r = 0; r < kRows; ++r)
+        for (int head = 0; head < kHeads; ++head) {
+            const bool is_query = head < kQueryHeads, is_value = head >= kQueryHeads + kKvHeads;
+            std::vector<float> expected(qkv.begin() + r * kStride + head * kDim,
+                                        qkv.begin() + r * kStride + (head + 1) * kDim);
+            const auto angles = index(positions[index(r)] * kRotary / 2);
+            if (!is_value) {
+                cpu.rms_norm(expected.data(), (is_query ? query_norm : key_norm).data(), kDim, 1e-6f, expected.data());
+                cpu.rotate_half(expected.data(), &cosines[angles], &sines[angles], kRotary / 2);
+            }
+            const int kv_head = (head - kQueryHeads) % kKvHeads, slot = slots[index(r)];
+            if (slot < 0) continue;
+            const std::size_t at =
+                is_query
+                    ? index(r * kStride + head * kDim)
+                    : ((index(kSlots + slot) * kKvHeads + index(kv_head)) * kCapacity + index(places[index(r)])) * kDim;
+            const float* got = (is_query ? got_qkv : is_value ? got_values : got_keys).data() + at;
+            for (int d = 0; d < kDim; ++d)
+                ASSERT_NEAR(got[d], expected[index(d)], 3e-6 * (1 + std::abs(expected[index(d)])))
+                    << r << ' ' << head << ' ' << d;
+            written += is_query ? 0 : kDim;
+        }
+    const auto not_zero = [](const std::vector<float>& of) {
+        return of.size() - static_cast<std::size_t>(std::count(of.begin(), of.end(), 0.0f));
+    };
+    EXPECT_EQ(not_zero(got_keys) + not_zero(got_values), written) << "nothing else was written";
+    EXPECT_TRUE(std::equal(qkv.begin() + kStride, qkv.begin() + 2 * kStride, got_qkv.begin() + kStride))
+        << "padding stays";
+}
+
+TEST_F(GpuKernels, LogitsAreSummedUpAsOnTheCpu) {
+    const kernels::Kernels& cpu = *kernels::kernels_named("portable");
+    for (const int count : {1, 31, 1000, 5000}) {
+        constexpr int kRows = 3;
+        const std::size_t stride = index(count + 5);
+        std::vector<float> logits = random_numbers(NumberType::float32, kRows * stride, random, 5);
+        if (count == 1000) { // a tie, banned tokens, and a row of nothing else
+            logits[700] = logits[40] = 30;
+            for (int i = 0; i < count; ++i)
+                logits[stride + index(i)] = i % 3 == 0 ? -INFINITY : logits[stride + index(i)];
+        }
+        const DeviceArray<float> on_device = to_device(logits);
+        const DeviceArray<DeviceLogitStats> partial(kRows * kStatsBlocks), stats(kRows);
+        summarize_logits(stream.handle(), {on_device.data(), stride, kRows, count, 100, partial.data(), stats.data()});
+        finish();
+        const std::vector<DeviceLogitStats> got = to_host(stats);
+        for (int r = 0; r < kRows; ++r) {
+            const kernels::LogitStats expected = cpu.logit_stats(logits.data() + index(r) * stride, count, 100);
+            const DeviceLogitStats& s = got[index(r)];
+            EXPECT_EQ(s.max, expected.max);
+            EXPECT_EQ(s.arg_max, expected.arg_max);
+            EXPECT_NEAR(s.sum_exp, expected.sum_exp, 1e-5 * expected.sum_exp);
+            const kernels::LogitStats ours = {s.max, s.arg_max, s.sum_exp, s.sum_shifted_exp};
+            EXPECT_NEAR(ours.entropy_nats(), expected.entropy_nats(), 1e-5);
+        }
+    }
+}
+
+TEST_F(GpuKernels, CapsAndConversions) {
+    const std::vector<float> x = random_numbers(NumberType::float32, 1000, random, 20);
+    DeviceArray<float> capped = to_device(x);
+    soft_cap(stream.handle(), capped.data(), x.size(), 15);
+    const Numbers half(NumberType::float16, x.size()), back(NumberType::float32, x.size());
+    const DeviceArray<float> from = to_device(x);
+    convert(stream.handle(), from.data(), NumberType::float32, half.data(), NumberType::float16, x.size());
+    convert(stream.handle(), half.data(), NumberType::float16, back.data(), NumberType::float32, x.size());
+    finish();
+    const std::vector<float> got = to_host(capped), halves = back.read();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        EXPECT_NEAR(got[i], 15 * std::tanh(x[i] / 15), 1e-5);
+        EXPECT_EQ(halves[i], rounded(NumberType::float16, x[i]));
+    }
+}
+
+} // namespace
+} // namespace entrodraft::model::gpu
