@@ -27,6 +27,10 @@ void Communicator::barrier(Deadline deadline) {
     all_reduce_sum(&nothing, 1, deadline);
 }
 
+void Communicator::enqueue_all_reduce_sum(void*, std::size_t, ElementType, void*) {
+    throw Error("a communicator of host memory (" + name() + ") cannot sum in the order of a stream");
+}
+
 void Communicator::count_all_reduce(std::size_t bytes) {
     ++traffic_.all_reduces;
     traffic_.all_reduce_bytes += bytes;

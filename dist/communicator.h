@@ -49,6 +49,10 @@ class Communicator {
     // tell. Local.
     virtual bool is_ready() { return true; }
 
+    // The same sum as work of `stream`, a cudaStream_t, which orders it; nothing waits here, and what fails shows where
+    // the stream is waited for. Communicators of device memory only: others throw Error. Collective over the group.
+    virtual void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream);
+
     // Start and wait in one. Collective over the group.
     void all_reduce_sum(float* data, std::size_t count, Deadline deadline);
     void broadcast(void* data, std::size_t bytes, int root, Deadline deadline);

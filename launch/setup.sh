@@ -46,6 +46,8 @@ has() {
                        int main() { zlibVersion(); }' -lz ;;
     libgtest-dev) links '#include <gtest/gtest.h>
                          int main(int n, char** v) { testing::InitGoogleTest(&n, v); }' -lgtest -pthread ;;
+    libboost-context-dev) links '#include <boost/context/fiber.hpp>
+                               int main() { boost::context::fiber fiber; }' -lboost_context ;;
     clang-16) command -v clang++-16 ;;
     libclang-rt-16-dev) printf '%s\n' 'int main() {}' | clang++-16 -x c++ - -fsanitize=address -o /dev/null ;;
     slurm-wlm) on_path slurmctld && on_path slurmd && on_path sbatch ;;
@@ -126,9 +128,9 @@ prepare() {
     esac
     local needed=(g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libboost-program-options-dev
         nlohmann-json3-dev libonig-dev libutf8proc-dev zlib1g-dev)
-    [ "$tests" = OFF ] || needed+=(libgtest-dev)
+    [ "$tests" = OFF ] || needed+=(libgtest-dev libboost-context-dev)
     ensure "${needed[@]}"
-    if has libgtest-dev; then tests=ON; fi
+    if has libgtest-dev && has libboost-context-dev; then tests=ON; fi
     if [ $cuda = ON ] && ! install_nccl "$nvcc"; then
         say "NCCL could not be installed: building for CPUs only although nvcc is here; remove build/ to try again"
         cuda=OFF

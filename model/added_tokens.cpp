@@ -63,11 +63,11 @@ bool AddedTokenFinder::stands_alone(std::string_view text, Span span) const {
     return !word_before && !word_after;
 }
 
-std::vector<Segment> AddedTokenFinder::split(std::string_view text) const {
+std::vector<TextPart> AddedTokenFinder::split(std::string_view text) const {
     const auto is_space = [&](std::size_t position) {
         return classes_->is(code_point_at(text, position).value, CharClasses::space);
     };
-    std::vector<Segment> segments;
+    std::vector<TextPart> segments;
     std::size_t taken = 0; // where the last segment ended
     std::size_t position = 0;
     Span stripped; // the last run of white space that rstrip took: tokens in it take its rest

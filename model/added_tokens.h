@@ -33,7 +33,7 @@ struct AddedToken {
 std::vector<AddedToken> added_tokens_from_json(const nlohmann::json& added_tokens);
 
 // A piece of text: one added token, or text between them.
-struct Segment {
+struct TextPart {
     Span span;
     TokenId id = -1; // -1: text
 };
@@ -45,7 +45,7 @@ class AddedTokenFinder {
     AddedTokenFinder(std::vector<AddedToken> tokens, const std::vector<std::string>& needles,
                      std::shared_ptr<const CharClasses> classes);
     // Cuts `text` into segments; text segments are not empty. Linear in the text for a given set. Local.
-    std::vector<Segment> split(std::string_view text) const;
+    std::vector<TextPart> split(std::string_view text) const;
 
   private:
     struct Found {

@@ -3,10 +3,10 @@
 #include "entrodraft/model/decoder.h"
 
 #include "entrodraft/model/attention.h"
+#include "entrodraft/model/decoder_backend.h"
 #include "entrodraft/model/families/names.h"
 #include "entrodraft/model/parallel_linear.h"
 #include "entrodraft/model/pass_layout.h"
-#include "entrodraft/model/rank_shard.h"
 #include "entrodraft/model/weights.h"
 
 #include <algorithm>
@@ -25,16 +25,15 @@ dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
     return shard_of(config, tp_rank, tp_size).vocab;
 }
 
-struct Decoder::Impl {
-    ModelConfig config;
+namespace {
+
+struct CpuDecoder final : DecoderBackend {
     DecoderOptions options;
     dist::Communicator* tp = nullptr;
     ThreadTeam* team = nullptr;
     const kernels::Kernels* kernels = nullptr;
 
-    RankShard shard;
     ModelWeights weights;
-    KvCache cache;
     Attention attention;
 
     // Activations, [kMostRows][...] each; normed and scratch are per thread.
@@ -51,17 +50,27 @@ struct Decoder::Impl {
 
     PassLayout layout; // the pass at hand
 
-    Impl(const Checkpoint& checkpoint, const ModelConfig& model_config, const DecoderOptions& decoder_options,
-         dist::Communicator& tp_ranks, ThreadTeam& threads)
-        : config(model_config), options(decoder_options), tp(&tp_ranks), team(&threads),
+    CpuDecoder(const Checkpoint& checkpoint, const ModelConfig& model_config, const DecoderOptions& decoder_options,
+               dist::Communicator& tp_ranks, ThreadTeam& threads)
+        : CpuDecoder(checkpoint, model_config, shard_of(model_config, tp_ranks.rank(), tp_ranks.size()),
+                     decoder_options, tp_ranks, threads) {}
+    CpuDecoder(const Checkpoint& checkpoint, const ModelConfig& model_config, const RankShard& held,
+               const DecoderOptions& decoder_options, dist::Communicator& tp_ranks, ThreadTeam& threads)
+        : DecoderBackend(model_config, held,
+                         KvCache({model_config.n_layers, held.n_kv_heads(), model_config.head_dim,
+                                  decoder_options.n_slots, decoder_options.capacity}),
+                         decoder_options.capacity),
+          options(decoder_options), tp(&tp_ranks), team(&threads),
           kernels(options.kernels ? options.kernels : &kernels::best_kernels()),
-          shard(shard_of(config, tp->rank(), tp->size())),
           weights(checkpoint, config, shard, options.weight_type, threads, options.progress),
-          cache({config.n_layers, shard.n_kv_heads(), config.head_dim, options.n_slots, options.capacity}),
           attention(config, shard, cache, threads.size()) {
         options.progress = nullptr; // its owner need not outlive the loading
         make_buffers();
     }
+
+    std::size_t weight_bytes() const override { return weights.bytes_per_pass(); }
+    double operations_per_row() const override { return weights.operations_per_row(); }
+    PassResult forward(const Pass& pass) override;
 
     int rows() const { return layout.rows(); }
     float* scratch_of(int thread) { return scratch.as<float>() + index(thread) * scratch_floats; }
@@ -98,9 +107,11 @@ struct Decoder::Impl {
     void keep_hidden(const PassContext& context, int layers_done);
 };
 
+} // namespace
+
 // ---- construction ----
 
-void Decoder::Impl::make_buffers() {
+void CpuDecoder::make_buffers() {
     const std::size_t row = kMostRows * sizeof(float);
     const LayerWeights& layer = weights.layers[0];
     lane_stats.resize(index(team->size()) * kMostRows);
@@ -120,7 +131,7 @@ void Decoder::Impl::make_buffers() {
     scratch = Buffer(index(team->size()) * scratch_floats * sizeof(float));
 }
 
-Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Decoder::Decoder(std::unique_ptr<DecoderBackend> backend) : backend_(std::move(backend)) {}
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder::~Decoder() = default;
 
@@ -129,56 +140,56 @@ Decoder Decoder::load(const Checkpoint& checkpoint, const ModelConfig& config, c
     check_shapes(config, checkpoint);
     DecoderOptions filled = options;
     if (filled.capacity == 0) filled.capacity = config.max_positions;
-    auto impl = std::make_unique<Impl>(checkpoint, config, filled, tp, team);
-    impl->config.max_positions = std::min(config.max_positions, filled.capacity); // for those who ask for the context
-    return Decoder(std::move(impl));
+    return Decoder(std::make_unique<CpuDecoder>(checkpoint, config, filled, tp, team));
 }
 
 const ModelConfig& Decoder::config() const {
-    return impl_->config;
+    return backend_->config;
 }
 KvCache& Decoder::cache() {
-    return impl_->cache;
+    return backend_->cache;
 }
 dist::Slice Decoder::local_vocab() const {
-    return impl_->shard.vocab;
+    return backend_->shard.vocab;
 }
 std::size_t Decoder::weight_bytes() const {
-    return impl_->weights.bytes_per_pass();
+    return backend_->weight_bytes();
 }
 double Decoder::operations_per_row() const {
-    return impl_->weights.operations_per_row();
+    return backend_->operations_per_row();
+}
+PassResult Decoder::forward(const Pass& pass) {
+    return backend_->forward(pass);
 }
 
 // ---- the pass ----
 
-PassResult Decoder::forward(const Pass& pass) {
-    Impl& d = *impl_;
-    d.layout.set(pass, d.config, d.cache);
-    d.attention.cover(d.layout.last_position);
-    d.hidden.resize(pass.hidden_layers.size() * pass.rows.size() * d.width());
+PassResult CpuDecoder::forward(const Pass& pass) {
+    layout.set(pass, config, cache);
+    attention.cover(layout.last_position);
+    hidden.resize(pass.hidden_layers.size() * pass.rows.size() * width());
     std::exception_ptr failure;
-    const auto deadline = dist::Deadline::after_seconds(d.options.timeout_seconds);
-    d.team->run([&](int thread) {
-        const PassContext context = {d.kernels, d.team, d.tp, deadline, thread, d.scratch_of(thread), &failure};
-        d.embed(context);
-        d.keep_hidden(context, 0);
-        for (int i = 0; i < d.config.n_layers; ++i) {
-            d.run_layer(context, i);
-            d.keep_hidden(context, i + 1);
+    const auto deadline = dist::Deadline::after_seconds(options.timeout_seconds);
+    team->run([&](int thread) {
+        const PassContext context = {kernels, team, tp, deadline, thread, scratch_of(thread), &failure};
+        embed(context);
+        keep_hidden(context, 0);
+        for (int i = 0; i < config.n_layers; ++i) {
+            run_layer(context, i);
+            keep_hidden(context, i + 1);
         }
-        d.project_logits(context);
+        project_logits(context);
     });
     if (failure) std::rethrow_exception(failure);
-    for (const Segment& segment : d.layout.segments)
-        d.cache.append(segment.slot, segment.end - segment.begin);
-    const std::size_t stride = index(d.weights.head().n_padded());
-    d.merge_summaries();
-    return {{d.logits.as<float>(), pass.logit_rows.size() * stride}, stride, d.summaries, d.hidden};
+    for (const Segment& segment : layout.segments)
+        cache.append(segment.slot, segment.end - segment.begin);
+    const std::size_t stride = index(weights.head().n_padded());
+    merge_summaries();
+    return {{logits.as<float>(), pass.logit_rows.size() * stride}, stride, summaries, hidden};
 }
 
 // x[r] = the token's embedding, scaled, widened, with its position's added, as the family has it.
-void Decoder::Impl::embed(const PassContext& context) {
+void CpuDecoder::embed(const PassContext& context) {
     float* looked_up = has_projections() ? embedded.as<float>() : x.as<float>();
     weights.embedding.look_up(context, layout.tokens, looked_up, has_projections() ? embedded_stride() : x_stride());
     if (!has_projections() && weights.positions.empty() && config.embedding_scale == 1) return;
@@ -194,7 +205,7 @@ void Decoder::Impl::embed(const PassContext& context) {
     context.barrier();
 }
 
-void Decoder::Impl::run_layer(const PassContext& context, int layer_index) {
+void CpuDecoder::run_layer(const PassContext& context, int layer_index) {
     const LayerWeights& layer = weights.layers[index(layer_index)];
     const std::size_t attended_stride = index(shard.n_query_heads() * config.head_dim),
                       inner_stride = layer.up.y_stride();
@@ -246,7 +257,7 @@ void Decoder::Impl::run_layer(const PassContext& context, int layer_index) {
     }
 }
 
-void Decoder::Impl::keep_hidden(const PassContext& context, int layers_done) {
+void CpuDecoder::keep_hidden(const PassContext& context, int layers_done) {
     if (context.thread != 0) return;
     const Pass& pass = layout.pass;
     for (std::size_t i = 0; i < pass.hidden_layers.size(); ++i)
@@ -257,7 +268,7 @@ void Decoder::Impl::keep_hidden(const PassContext& context, int layers_done) {
 
 // ---- norms ----
 
-void Decoder::Impl::apply_norm(const NormWeights& norm, const float* from, float* to) const {
+void CpuDecoder::apply_norm(const NormWeights& norm, const float* from, float* to) const {
     if (config.norm == Norm::rms)
         kernels->rms_norm(from, norm.weight.data(), config.hidden_size, config.norm_epsilon, to);
     else
@@ -265,7 +276,7 @@ void Decoder::Impl::apply_norm(const NormWeights& norm, const float* from, float
 }
 
 // Every thread norms all rows into its own memory: cheaper than meeting at a barrier.
-const float* Decoder::Impl::norm_rows(const PassContext& context, const NormWeights& norm) {
+const float* CpuDecoder::norm_rows(const PassContext& context, const NormWeights& norm) {
     float* to = normed_of(context.thread);
     for (int r = 0; r < rows(); ++r)
         apply_norm(norm, x.as<float>() + index(r) * x_stride(), to + index(r) * width());
@@ -273,7 +284,7 @@ const float* Decoder::Impl::norm_rows(const PassContext& context, const NormWeig
 }
 
 // x = norm(x), each row by one thread; a barrier stands behind.
-void Decoder::Impl::norm_in_place(const PassContext& context, const NormWeights& norm) {
+void CpuDecoder::norm_in_place(const PassContext& context, const NormWeights& norm) {
     const dist::Slice mine = dist::even_slice(rows(), context.thread, team->size());
     for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
         float* row = x.as<float>() + index(r) * x_stride();
@@ -283,7 +294,7 @@ void Decoder::Impl::norm_in_place(const PassContext& context, const NormWeights&
 }
 
 // x += norm(delta), each row by one thread; a barrier stands behind.
-void Decoder::Impl::add_normed_delta(const PassContext& context, const NormWeights& norm) {
+void CpuDecoder::add_normed_delta(const PassContext& context, const NormWeights& norm) {
     const dist::Slice mine = dist::even_slice(rows(), context.thread, team->size());
     float* to = normed_of(context.thread);
     for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
@@ -298,7 +309,7 @@ void Decoder::Impl::add_normed_delta(const PassContext& context, const NormWeigh
 // ---- the two halves of a layer ----
 
 // From qkv, which this thread has made its outputs of, to attended; barriers before and behind.
-void Decoder::Impl::attend(const PassContext& context, int layer_index) {
+void CpuDecoder::attend(const PassContext& context, int layer_index) {
     const LayerWeights& layer = weights.layers[index(layer_index)];
     context.barrier();
     attention.run(context, {&layout, &layer, layer_index, qkv.as<float>(), layer.qkv.y_stride(), attended.as<float>()});
@@ -306,8 +317,7 @@ void Decoder::Impl::attend(const PassContext& context, int layer_index) {
 }
 
 // inner[r][own outputs] = activation(up) or activation(gate) * up. No barrier.
-void Decoder::Impl::widen(const PassContext& context, const LayerWeights& layer, const float* from,
-                          std::size_t stride) {
+void CpuDecoder::widen(const PassContext& context, const LayerWeights& layer, const float* from, std::size_t stride) {
     if (config.gated_mlp) layer.gate.apply(context, from, stride, rows(), gate.as<float>());
     layer.up.apply(context, from, stride, rows(), up.as<float>());
     const dist::Slice mine = layer.up.matrix().outputs_of(context.thread);
@@ -323,7 +333,7 @@ void Decoder::Impl::widen(const PassContext& context, const LayerWeights& layer,
 
 // ---- logits ----
 
-void Decoder::Impl::project_logits(const PassContext& context) {
+void CpuDecoder::project_logits(const PassContext& context) {
     const Pass& pass = layout.pass;
     if (pass.logit_rows.empty()) return;
     float* to = normed_of(context.thread);
@@ -344,13 +354,13 @@ void Decoder::Impl::project_logits(const PassContext& context) {
     if (pass.summary != LogitSummary::none) summarize(context);
 }
 
-int Decoder::Impl::counted_outputs() const {
+int CpuDecoder::counted_outputs() const {
     const int known = layout.pass.summary_vocab > 0 ? layout.pass.summary_vocab : config.vocab_size;
     return static_cast<int>(std::clamp<std::int64_t>(known - shard.vocab.begin, 0, shard.vocab.size()));
 }
 
 // This thread's outputs of the logits, with what the family does to them.
-void Decoder::Impl::multiply_head(const PassContext& context, const float* from, std::size_t from_stride) {
+void CpuDecoder::multiply_head(const PassContext& context, const float* from, std::size_t from_stride) {
     const PackedMatrix& matrix = weights.head();
     const int n_rows = static_cast<int>(layout.pass.logit_rows.size());
     const std::size_t stride = index(matrix.n_padded());
@@ -372,7 +382,7 @@ void Decoder::Impl::multiply_head(const PassContext& context, const float* from,
 }
 
 // What this thread's outputs say of each row.
-void Decoder::Impl::summarize(const PassContext& context) {
+void CpuDecoder::summarize(const PassContext& context) {
     const PackedMatrix& matrix = weights.head();
     const std::size_t stride = index(matrix.n_padded());
     const int first = static_cast<int>(shard.vocab.begin); // token id of this rank's first output
@@ -394,7 +404,7 @@ void Decoder::Impl::summarize(const PassContext& context) {
 }
 
 // Puts the threads' parts of each row together.
-void Decoder::Impl::merge_summaries() {
+void CpuDecoder::merge_summaries() {
     summaries.clear();
     if (layout.pass.summary == LogitSummary::none) return;
     for (std::size_t r = 0; r < layout.pass.logit_rows.size(); ++r) {

@@ -80,12 +80,15 @@ struct DecoderOptions {
 // parts. Local.
 dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 
+class DecoderBackend;
+
 class Decoder {
   public:
-    // Reads this rank's slice of the checkpoint. `tp` spans the ranks the model is cut over and outlives the
-    // decoder, as does `team`. Throws BadFile, std::invalid_argument (sizes that would work). Local.
+    // On the CPU. Reads this rank's slice of the checkpoint. `tp` spans the ranks the model is cut over and outlives
+    // the decoder, as does `team`. Throws BadFile, std::invalid_argument (sizes that would work). Local.
     static Decoder load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                         dist::Communicator& tp, ThreadTeam& team);
+    explicit Decoder(std::unique_ptr<DecoderBackend> backend);
     Decoder(Decoder&&) noexcept;
     ~Decoder();
 
@@ -103,9 +106,7 @@ class Decoder {
     PassResult forward(const Pass& pass);
 
   private:
-    struct Impl;
-    explicit Decoder(std::unique_ptr<Impl> impl);
-    std::unique_ptr<Impl> impl_;
+    std::unique_ptr<DecoderBackend> backend_;
 };
 
 } // namespace entrodraft::model

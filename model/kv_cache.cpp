@@ -15,21 +15,21 @@ std::size_t index(int value) {
     return static_cast<std::size_t>(value);
 }
 
-int whole_blocks(int positions) {
-    return (positions + KvCache::kBlock - 1) / KvCache::kBlock * KvCache::kBlock;
-}
-
 } // namespace
 
-KvCache::KvCache(const Shape& shape) : shape_(shape), lengths_(index(shape.n_slots), 0) {
+KvCache::KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere)
+    : shape_(shape), elsewhere_(std::move(elsewhere)), lengths_(index(shape.n_slots), 0) {
     shape_.capacity = whole_blocks(shape.capacity);
+    for (int slot = 0; slot < shape_.n_slots; ++slot)
+        prefixes_.push_back({slot, 0});
+}
+
+KvCache::KvCache(const Shape& shape) : KvCache(shape, nullptr) {
     std::size_t bytes = sizeof(float);
     for (const int factor : {shape_.n_layers, shape_.n_slots, shape_.n_kv_heads, shape_.capacity, shape_.head_dim})
         if (__builtin_mul_overflow(bytes, index(factor), &bytes)) throw std::bad_alloc();
     keys_ = Buffer(bytes);
     values_ = Buffer(bytes);
-    for (int slot = 0; slot < shape_.n_slots; ++slot)
-        prefixes_.push_back({slot, 0});
 }
 
 std::size_t KvCache::head_floats() const {
@@ -49,7 +49,7 @@ float* KvCache::values(int layer, int slot, int kv_head) {
 }
 
 std::size_t KvCache::bytes_per_position() const {
-    return index(shape_.n_layers) * index(shape_.n_kv_heads) * index(shape_.head_dim) * sizeof(float) * 2;
+    return index(shape_.n_layers) * index(shape_.n_kv_heads) * index(shape_.head_dim) * index(shape_.number_bytes) * 2;
 }
 
 void KvCache::append(int slot, int rows) {
@@ -119,6 +119,7 @@ void KvCache::own_from(int slot, int position, int end) {
 // goes whole.
 void KvCache::copy_range(int from, int to, int begin, int end) {
     if (begin >= end) return;
+    if (elsewhere_) return elsewhere_->copy_range(from, to, begin, end);
     const std::size_t dim = index(shape_.head_dim), first = index(begin) * dim;
     const std::size_t key_bytes = (index(whole_blocks(end)) * dim - first) * sizeof(float),
                       value_bytes = index(end - begin) * dim * sizeof(float);
@@ -131,6 +132,7 @@ void KvCache::copy_range(int from, int to, int begin, int end) {
 }
 
 void KvCache::copy_position(int slot, int from, int to) {
+    if (elsewhere_) return elsewhere_->copy_position(slot, from, to);
     const std::size_t dim = index(shape_.head_dim);
     auto key_offset = [&](int position) { return index(position / kBlock) * dim * kBlock + index(position % kBlock); };
     for (int layer = 0; layer < shape_.n_layers; ++layer) {

@@ -3,16 +3,28 @@
 // A sequence owns one slot of fixed capacity; physical memory is taken as positions are first written. Whole blocks at
 // its beginning may be those of another slot, read where they lie (share): continuations of one text cost next to none.
 // Keys lie transposed in blocks of 16 positions, [kv_head][position / 16][head_dim][16], so that a block's
-// scores need no horizontal sums; values lie [kv_head][position][head_dim]. float32 on CPU.
+// scores need no horizontal sums; values lie [kv_head][position][head_dim]. So it is on a CPU, in float32; memory that
+// lies elsewhere, as a GPU's, has a KvMemory that copies there.
 #pragma once
 
 #include "entrodraft/model/buffer.h"
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 namespace entrodraft::model {
+
+// Keys and values that KvCache keeps the books of and cannot reach itself.
+class KvMemory {
+  public:
+    virtual ~KvMemory() = default;
+    // Positions [begin, end) of every layer and head of a slot, to the same places of another; `begin` stands on a
+    // border of KvCache::kBlock.
+    virtual void copy_range(int from, int to, int begin, int end) = 0;
+    virtual void copy_position(int slot, int from, int to) = 0;
+};
 
 class KvCache {
   public:
@@ -23,11 +35,15 @@ class KvCache {
         int n_kv_heads = 0; // held by this rank
         int head_dim = 0;
         int n_slots = 1;
-        int capacity = 0; // positions a slot
+        int capacity = 0;     // positions a slot
+        int number_bytes = 4; // of a key's or value's number
     };
 
     // Throws std::bad_alloc.
     explicit KvCache(const Shape& shape);
+    // Of memory that is already there, with room for whole blocks.
+    KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere);
+    static int whole_blocks(int positions) { return (positions + kBlock - 1) / kBlock * kBlock; }
 
     const Shape& shape() const { return shape_; }
     int length(int slot) const { return lengths_[static_cast<std::size_t>(slot)]; }
@@ -56,7 +72,8 @@ class KvCache {
     };
     Prefix prefix(int slot) const { return prefixes_[static_cast<std::size_t>(slot)]; }
 
-    // First element of a head's own keys or values in a layer, those of its prefix left out. Shapes above.
+    // First element of a head's own keys or values in a layer, those of its prefix left out. Shapes above. Of memory of
+    // its own only.
     float* keys(int layer, int slot, int kv_head);
     float* values(int layer, int slot, int kv_head);
 
@@ -72,6 +89,7 @@ class KvCache {
     void check_unread(int slot, int position) const;
 
     Shape shape_;
+    std::unique_ptr<KvMemory> elsewhere_; // or the next two
     Buffer keys_;
     Buffer values_;
     std::vector<int> lengths_;

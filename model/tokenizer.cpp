@@ -207,7 +207,7 @@ void Tokenizer::Impl::encode_part(std::string_view text, bool at_begin, Encoder&
         normalized = normalizer.normalize(text);
         text = normalized.text;
     }
-    for (const Segment& segment : normalized_added.split(text)) {
+    for (const TextPart& segment : normalized_added.split(text)) {
         if (segment.id >= 0) {
             ids.push_back(segment.id);
             continue;
@@ -258,7 +258,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special_t
     std::vector<TokenId> ids;
     ids.reserve(text.size() / 3);
     Impl::Encoder words = impl_->encoder();
-    for (const Segment& segment : impl_->raw_added.split(text)) {
+    for (const TextPart& segment : impl_->raw_added.split(text)) {
         if (segment.id >= 0) {
             ids.push_back(segment.id);
         } else {

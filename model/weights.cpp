@@ -1,42 +1,17 @@
 #include "entrodraft/model/weights.h"
 
-#include "entrodraft/model/families/names.h"
+#include "entrodraft/model/sources.h"
 
 #include <exception>
 
 namespace entrodraft::model {
 namespace {
 
-std::vector<float> read_all(const Checkpoint& checkpoint, const std::string& name) {
-    const TensorView& tensor = checkpoint.tensor(name);
-    std::int64_t count = 1;
-    for (const std::int64_t dim : tensor.shape)
-        count *= dim;
-    std::vector<float> values(static_cast<std::size_t>(count));
-    read_floats(tensor, {0, count}, values.data());
-    return values;
-}
-
 NormWeights read_norm(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names) {
     NormWeights norm;
-    if (names.weight.empty()) return norm;
-    norm.weight = read_all(checkpoint, names.weight);
-    for (float& weight : norm.weight)
-        weight += config.norm_offset;
-    if (!names.bias.empty()) norm.bias = read_all(checkpoint, names.bias);
+    norm.weight = read_norm_weight(checkpoint, config, names);
+    if (!names.bias.empty()) norm.bias = read_vector(checkpoint, names.bias);
     return norm;
-}
-
-// The biases of stored rows, one after another; none where the layer has no bias.
-std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<StoredRows>& rows) {
-    std::vector<float> values;
-    for (const StoredRows& part : rows) {
-        if (part.tensor->bias.empty()) return {};
-        const std::size_t at = values.size();
-        values.resize(at + static_cast<std::size_t>(part.rows.size()));
-        read_floats(checkpoint.tensor(part.tensor->bias), part.rows, values.data() + at);
-    }
-    return values;
 }
 
 } // namespace
@@ -71,7 +46,7 @@ class ModelWeights::Loader {
 
     // The small tensors, all float32.
     void read_vectors() {
-        if (!names_.positions.weight.empty()) to_.positions = read_all(checkpoint_, names_.positions.weight);
+        if (!names_.positions.weight.empty()) to_.positions = read_vector(checkpoint_, names_.positions.weight);
         to_.final_norm = read_norm(checkpoint_, config_, names_.final_norm);
         if (!names_.head.bias.empty()) {
             to_.head_bias = read_biases(checkpoint_, {{&names_.head, shard_.vocab}});
@@ -86,45 +61,44 @@ class ModelWeights::Loader {
             layer.after_mlp_norm = read_norm(checkpoint_, config_, names.after_mlp_norm);
             layer.query_norm = read_norm(checkpoint_, config_, names.query_norm);
             layer.key_norm = read_norm(checkpoint_, config_, names.key_norm);
-            layer.qkv.set_bias(read_biases(checkpoint_, qkv_rows(config_, names_.qkv, names, shard_.heads)));
-            if (config_.gated_mlp) layer.gate.set_bias(read_biases(checkpoint_, {gate_rows(names, shard_.mlp)}));
-            layer.up.set_bias(read_biases(checkpoint_, {up_rows(config_, names, shard_.mlp)}));
+            const LayerSources sources = layer_sources(config_, names_, names, shard_);
+            layer.qkv.set_bias(read_biases(checkpoint_, sources.qkv.rows));
+            if (config_.gated_mlp) layer.gate.set_bias(read_biases(checkpoint_, sources.gate.rows));
+            layer.up.set_bias(read_biases(checkpoint_, sources.up.rows));
             if (!shard_.is_first) continue;
-            layer.output.set_bias(read_biases(checkpoint_, {{&names.output, {0, config_.hidden_size}}}));
-            layer.down.set_bias(read_biases(checkpoint_, {{&names.down, {0, config_.hidden_size}}}));
+            layer.output.set_bias(read_biases(checkpoint_, sources.output.rows));
+            layer.down.set_bias(read_biases(checkpoint_, sources.down.rows));
         }
     }
 
     // This thread's part of every matrix.
     void read_matrices(int thread, const LoadProgress& progress) {
         std::size_t done = 0;
-        const auto fill = [&](PackedMatrix& matrix, const std::vector<StoredRows>& rows, dist::Slice inputs,
-                              bool transposed) {
+        const auto fill = [&](PackedMatrix& matrix, const MatrixSource& source) {
+            if (source.rows.empty()) return;
             std::vector<MatrixPart> parts;
-            for (const StoredRows& part : rows)
-                parts.push_back({&checkpoint_.tensor(part.tensor->weight), part.rows, inputs, transposed});
+            for (const StoredRows& part : source.rows)
+                parts.push_back(
+                    {&checkpoint_.tensor(part.tensor->weight), part.rows, source.inputs, source.transposed});
             matrix.load(parts, thread);
             done += matrix.bytes();
             if (thread == 0 && progress) progress(done, to_.arena_.bytes());
         };
-        const dist::Slice hidden = {0, config_.hidden_size}, embedded = {0, config_.embedding_size};
-        const dist::Slice attended = {shard_.heads.query_heads.begin * config_.head_dim,
-                                      shard_.heads.query_heads.end * config_.head_dim};
-        const bool turned = names_.transposed;
         for (int i = 0; i < config_.n_layers; ++i) {
             const LayerNames names = names_.layer(i);
+            const LayerSources sources = layer_sources(config_, names_, names, shard_);
             LayerWeights& layer = to_.layers[static_cast<std::size_t>(i)];
-            fill(layer.qkv.matrix(), qkv_rows(config_, names_.qkv, names, shard_.heads), hidden, turned);
-            fill(layer.output.matrix(), {{&names.output, hidden}}, attended, turned);
-            if (config_.gated_mlp) fill(layer.gate.matrix(), {gate_rows(names, shard_.mlp)}, hidden, turned);
-            fill(layer.up.matrix(), {up_rows(config_, names, shard_.mlp)}, hidden, turned);
-            fill(layer.down.matrix(), {{&names.down, hidden}}, shard_.mlp, turned);
+            fill(layer.qkv.matrix(), sources.qkv);
+            fill(layer.output.matrix(), sources.output);
+            fill(layer.gate.matrix(), sources.gate);
+            fill(layer.up.matrix(), sources.up);
+            fill(layer.down.matrix(), sources.down);
         }
-        fill(to_.embedding.table(), {{&names_.embedding, shard_.vocab}}, embedded, false);
-        if (!config_.tied_embeddings) fill(to_.own_head.matrix(), {{&names_.head, shard_.vocab}}, embedded, false);
-        if (config_.embedding_size == config_.hidden_size) return;
-        fill(to_.project_in.matrix(), {{&names_.project_in, hidden}}, embedded, false);
-        fill(to_.project_out.matrix(), {{&names_.project_out, embedded}}, hidden, false);
+        const OuterSources sources = outer_sources(config_, names_, shard_);
+        fill(to_.embedding.table(), sources.embedding);
+        fill(to_.own_head.matrix(), sources.head);
+        fill(to_.project_in.matrix(), sources.project_in);
+        fill(to_.project_out.matrix(), sources.project_out);
     }
 
     void place(WeightArena& arena) {

@@ -113,7 +113,7 @@ std::uint64_t draft_bytes(const Inspection& inspection, int rank, int length) {
 void look_at_ranks(Inspection& inspection) {
     const model::ModelConfig& config = inspection.model.config;
     for (int rank = 0; rank < inspection.run.ranks; ++rank) {
-        RankFacts facts;
+        RankShare facts;
         facts.needs = needs_of(config, inspection.run, rank);
         facts.draft_bytes = draft_bytes(inspection, rank, inspection.run.length);
         const auto bytes_of = [&](int length) {

@@ -184,7 +184,7 @@ std::string model_text(const ModelFacts& facts) {
 }
 
 // Everything that a row of the table says, so that equal ranks share one.
-std::vector<std::string> rank_cells(const Inspection& inspection, const RankFacts& rank) {
+std::vector<std::string> rank_cells(const Inspection& inspection, const RankShare& rank) {
     const model::RankShard& shard = rank.needs.shard;
     std::vector<std::string> cells = {std::to_string(shard.n_query_heads()),
                                       std::to_string(shard.n_kv_heads()) +
@@ -312,7 +312,7 @@ Json model_json(const ModelFacts& facts) {
 }
 
 Json rank_json(const Inspection& inspection, int rank) {
-    const RankFacts& facts = inspection.ranks[static_cast<std::size_t>(rank)];
+    const RankShare& facts = inspection.ranks[static_cast<std::size_t>(rank)];
     const model::RankShard& shard = facts.needs.shard;
     Json json = {{"rank", rank},
                  {"query_heads", slice_json(shard.heads.query_heads)},
@@ -335,14 +335,14 @@ Json rank_json(const Inspection& inspection, int rank) {
 
 std::uint64_t Inspection::largest_rank_bytes() const {
     std::uint64_t largest = 0;
-    for (const RankFacts& rank : ranks)
+    for (const RankShare& rank : ranks)
         largest = std::max(largest, rank.total_bytes());
     return largest;
 }
 
 std::optional<int> Inspection::longest() const {
     std::optional<int> least;
-    for (const RankFacts& rank : ranks)
+    for (const RankShare& rank : ranks)
         if (rank.longest) least = std::min(least.value_or(*rank.longest), *rank.longest);
     return least;
 }

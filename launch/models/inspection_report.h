@@ -41,7 +41,7 @@ struct ModelFacts {
     std::string no_tokenizer;
 };
 
-struct RankFacts {
+struct RankShare {
     model::RankNeeds needs;
     std::uint64_t draft_bytes = 0; // of the whole draft, where the rank drafts
     std::optional<int> longest;    // positions that fit the memory
@@ -56,7 +56,7 @@ struct Inspection {
     model::RunShape run;
     std::optional<model::RunShape> draft_run;
     std::optional<std::uint64_t> memory_bytes; // of a rank
-    std::vector<RankFacts> ranks;
+    std::vector<RankShare> ranks;
     model::AllReduces all_reduces;
 
     std::uint64_t largest_rank_bytes() const;

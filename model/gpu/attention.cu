@@ -10,7 +10,6 @@ namespace entrodraft::model::gpu {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kMostHeadDim = 256;
 constexpr int kQueriesOfBlock = 8; // two a warp, of the same head where there are as many rows
 constexpr int kKeysOfLane = kKeyBlock / kWarp;
 constexpr int kDimsOfLane = kMostHeadDim / kWarp;
@@ -30,7 +29,7 @@ __device__ std::size_t cache_at(const CacheView& cache, int layer, int slot, int
     const std::size_t of_heads =
         of_slots * static_cast<std::size_t>(cache.n_kv_heads) + static_cast<std::size_t>(kv_head);
     return (of_heads * static_cast<std::size_t>(cache.capacity) + static_cast<std::size_t>(place)) *
-           static_cast<std::size_t>(cache.head_dim);
+           static_cast<std::size_t>(cache.head_stride);
 }
 
 // ---- before: norms, rotation, and into the cache ----
@@ -110,7 +109,7 @@ template <typename T>
 __device__ float score_of(const AttendCall& call, const float* query, const T* key, int place, int head) {
     constexpr int kPerLoad = 16 / static_cast<int>(sizeof(T));
     float sum = 0;
-    for (int d = 0; d < call.cache.head_dim; d += kPerLoad) {
+    for (int d = 0; d < call.cache.head_stride; d += kPerLoad) {
         const uint4 loaded = *reinterpret_cast<const uint4*>(key + d);
         const T* numbers = reinterpret_cast<const T*>(&loaded);
 #pragma unroll
@@ -142,15 +141,16 @@ template <typename T> __global__ void attend_blocks(RowTable table, AttendCall c
                      static_cast<std::size_t>(row) * static_cast<std::size_t>(call.stride) +
                      static_cast<std::size_t>(head) * static_cast<std::size_t>(dim);
         __syncwarp(); // the query before it has been read
-        for (int d = lane; d < dim; d += kWarp)
-            query[d] = to_float(q[d]);
+        for (int d = lane; d < call.cache.head_stride; d += kWarp)
+            query[d] = d < dim ? to_float(q[d]) : 0.0f;
         __syncwarp();
 
         const int kv_head = call.kv_head_of[head], prefix = table.prefix_lengths[row];
         const std::size_t own = cache_at(call.cache, call.layer, table.slots[row], kv_head, 0);
         const std::size_t shared = cache_at(call.cache, call.layer, table.prefix_slots[row], kv_head, 0);
         const auto at = [&](int key) {
-            return (key < prefix ? shared : own) + static_cast<std::size_t>(key) * static_cast<std::size_t>(dim);
+            return (key < prefix ? shared : own) +
+                   static_cast<std::size_t>(key) * static_cast<std::size_t>(call.cache.head_stride);
         };
         float weights[kKeysOfLane];
         float largest = -INFINITY;
@@ -235,9 +235,9 @@ template <typename T> void place_in(void* stream, const RowTable& table, const P
 }
 
 void check_head_dim(int dim) {
-    if (dim < 8 || dim > kMostHeadDim || dim % 8 != 0)
-        throw std::invalid_argument("heads of " + std::to_string(dim) +
-                                    " on a GPU: they must be a multiple of 8 up to " + std::to_string(kMostHeadDim));
+    if (dim < 1 || dim > kMostHeadDim)
+        throw std::invalid_argument("heads of " + std::to_string(dim) + " on a GPU: they may have up to " +
+                                    std::to_string(kMostHeadDim));
 }
 
 } // namespace

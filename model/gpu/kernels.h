@@ -48,6 +48,7 @@ struct Linear {
     void* y = nullptr;           // [rows][y_stride]
     int y_stride = 0;
     NumberType y_type = NumberType::float32;
+    bool add = false; // y += instead; float32 only
 };
 void linear(void* stream, const Linear& call);
 inline constexpr int kLinearAlign = 32; // elements
@@ -82,6 +83,7 @@ struct NormCall {
     int out_stride = 0;
     int width = 0;
     int rows = 0;
+    const std::int32_t* from_rows = nullptr; // [rows]: row r is made of this row of x; no delta then
 };
 void add_and_norm(void* stream, const NormCall& call);
 
@@ -99,16 +101,20 @@ struct ActivateCall {
 };
 void activate(void* stream, const ActivateCall& call);
 
-// The cache of a rank, in device memory: [layer][slot][kv_head][capacity][head_dim], keys and values apart.
+// The cache of a rank, in device memory: [layer][slot][kv_head][capacity][head_stride], keys and values apart; zeros
+// behind head_dim.
 struct CacheView {
     NumberType type = NumberType::float32;
     void* keys = nullptr;
     void* values = nullptr;
     int n_slots = 0;
     int n_kv_heads = 0;
-    int capacity = 0; // positions a slot
-    int head_dim = 0;
+    int capacity = 0;    // positions a slot
+    int head_dim = 0;    // at most kMostHeadDim
+    int head_stride = 0; // head_dim rounded up to kHeadAlign
 };
+inline constexpr int kHeadAlign = 8;
+inline constexpr int kMostHeadDim = 256;
 
 // Queries and keys are normed and turned in place, keys and values go into the cache at the rows' places.
 struct PlaceCall {

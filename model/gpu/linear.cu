@@ -29,7 +29,7 @@ __device__ void store(const Linear& call, int row, int n, float sum) {
         static_cast<std::size_t>(row) * static_cast<std::size_t>(call.y_stride) + static_cast<std::size_t>(n);
     switch (call.y_type) {
     case NumberType::float32:
-        static_cast<float*>(call.y)[at] = sum;
+        static_cast<float*>(call.y)[at] = call.add ? static_cast<float*>(call.y)[at] + sum : sum;
         return;
     case NumberType::bfloat16:
         static_cast<__nv_bfloat16*>(call.y)[at] = from_float<__nv_bfloat16>(sum);

@@ -44,7 +44,7 @@ template <typename T> __global__ void embed_rows(RowTable table, Embed call) {
 // A block a row. Mean first, then the mean square of what is left, as on the CPU.
 template <typename Delta, typename Out> __global__ void add_and_norm_rows(NormCall call) {
     const int row = static_cast<int>(blockIdx.x), first = static_cast<int>(threadIdx.x);
-    float* x = call.x + place(row, call.width, 0);
+    float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], call.width, 0);
     if (call.delta != nullptr) {
         const Delta* delta = static_cast<const Delta*>(call.delta) + place(row, call.delta_stride, 0);
         for (int i = first; i < call.width; i += kThreads)

@@ -108,11 +108,25 @@ __device__ inline int warp_of_thread() {
 }
 
 // The same on every lane, always added in the same order.
+#ifdef ENTRODRAFT_CUDA_STAND_IN
+inline float warp_sum(float x) { // what the shuffles below come to, in one exchange
+    float of_lanes[kWarp] = {};
+    cuda_stand_in::show_warp(&x, sizeof x, [&](const void* const* lanes) {
+        for (int lane = 0; lane < kWarp; ++lane)
+            if (lanes[lane] != nullptr) of_lanes[lane] = *static_cast<const float*>(lanes[lane]);
+    });
+    for (int step = kWarp / 2; step > 0; step /= 2)
+        for (int lane = 0; lane < step; ++lane)
+            of_lanes[lane] += of_lanes[lane + step];
+    return of_lanes[0];
+}
+#else
 __device__ inline float warp_sum(float x) {
     for (int step = kWarp / 2; step > 0; step /= 2)
         x += __shfl_xor_sync(kAllLanes, x, step);
     return x;
 }
+#endif
 __device__ inline float warp_max(float x) {
     for (int step = kWarp / 2; step > 0; step /= 2) {
         const float other = __shfl_xor_sync(kAllLanes, x, step);
@@ -149,7 +163,7 @@ template <typename T> void multiply_16x8x16(float (&c)[4], const unsigned (&a)[4
     std::memcpy(mine.a, a, sizeof mine.a);
     std::memcpy(mine.b, b, sizeof mine.b);
     const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
-    cuda_stand_in::show_warp(&mine, [&](const void* const* lanes) {
+    cuda_stand_in::show_warp(&mine, sizeof mine, [&](const void* const* lanes) {
         const auto of = [&](int lane) -> const Fragments& { return *static_cast<const Fragments*>(lanes[lane]); };
         for (int i = 0; i < 4; ++i) {
             const int row = i / 2, column = 2 * t + i % 2; // row: 0 for g, 1 for g + 8

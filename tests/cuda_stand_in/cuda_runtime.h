@@ -57,12 +57,13 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std
 void block_barrier();
 void warp_barrier();
 int lane();
-// Every lane of a warp shows the others what it has; `use` sees it as array[lane]. Lanes that have ended show nothing.
-void show_warp(const void* mine, const std::function<void(const void* const* of_lanes)>& use);
+// Every lane of a warp shows the others up to 64 bytes; `use` sees them as array[lane]. Lanes that have ended show
+// nothing.
+void show_warp(const void* mine, std::size_t bytes, const std::function<void(const void* const* of_lanes)>& use);
 
 template <typename T> T exchange(T value, int from) {
     T got = value;
-    show_warp(&value, [&](const void* const* of_lanes) {
+    show_warp(&value, sizeof value, [&](const void* const* of_lanes) {
         if (of_lanes[from] != nullptr) got = *static_cast<const T*>(of_lanes[from]);
     });
     return got;
@@ -89,7 +90,7 @@ template <typename T> T __shfl_sync(unsigned, T value, int from) {
 }
 inline unsigned __ballot_sync(unsigned, bool predicate) {
     unsigned bits = 0;
-    cuda_stand_in::show_warp(&predicate, [&](const void* const* of_lanes) {
+    cuda_stand_in::show_warp(&predicate, sizeof predicate, [&](const void* const* of_lanes) {
         for (int lane = 0; lane < 32; ++lane)
             if (of_lanes[lane] != nullptr && *static_cast<const bool*>(of_lanes[lane])) bits |= 1u << lane;
     });

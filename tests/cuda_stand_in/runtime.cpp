@@ -22,6 +22,7 @@ namespace {
 
 constexpr unsigned kWarp = 32;
 constexpr std::size_t kStackBytes = 128 * 1024;
+constexpr std::size_t kMostShown = 64;
 
 [[noreturn]] void fail(const char* what) {
     const Place& place = here();
@@ -36,7 +37,8 @@ struct Lane {
     boost::context::fiber fiber;
     Place place;
     Waits waits = Waits::no;
-    const void* shown = nullptr; // to the other lanes of its warp
+    alignas(16) unsigned char shown[2][kMostShown]; // to the other lanes of its warp, last and before
+    unsigned shows = 0;
 };
 
 // The block that runs, and the fiber that runs in it.
@@ -120,17 +122,18 @@ void warp_barrier() {
     block().pause(Waits::for_warp);
 }
 
-void show_warp(const void* mine, const std::function<void(const void* const*)>& use) {
+void show_warp(const void* mine, std::size_t bytes, const std::function<void(const void* const*)>& use) {
     Block& all = block();
-    all.running().shown = mine;
-    warp_barrier();
+    if (bytes > kMostShown) fail("a lane shows more than it may");
+    const unsigned show = all.running().shows++;
+    std::memcpy(all.running().shown[show % 2], mine, bytes);
+    warp_barrier(); // a lane may be one show ahead of another, not two
     const void* of_lanes[kWarp] = {};
     for (std::size_t i = 0; i < kWarp && all.first_of_warp() + i < all.lanes.size(); ++i) {
         const Lane& lane = all.lanes[all.first_of_warp() + i];
-        if (lane.waits != Waits::done) of_lanes[i] = lane.shown;
+        if (lane.shows > show) of_lanes[i] = lane.shown[show % 2];
     }
     use(of_lanes);
-    warp_barrier(); // nobody goes on while others still look
 }
 
 void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel) {
@@ -157,6 +160,7 @@ void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std:
                                   grid,
                                   static_cast<unsigned char*>(shared.get())};
                     lane.waits = Waits::no;
+                    lane.shows = 0;
                     lane.fiber = boost::context::fiber(std::allocator_arg, stacks, [&](boost::context::fiber&& back) {
                         all.scheduler = std::move(back);
                         kernel();

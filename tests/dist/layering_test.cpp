@@ -2,6 +2,7 @@
 // and CUDA headers may stand, and which folder names there are not. Knows nothing of what the code does.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -79,6 +80,28 @@ std::optional<std::string> folder_fault(const fs::path& file) {
     return std::nullopt;
 }
 
+// The types that a file defines for others to see: those of a named namespace, at its outermost level.
+std::vector<std::string> types_of(const std::string& text) {
+    static const std::regex opens(R"(^namespace\s*([\w:]*)\s*\{.*)"), closes(R"(^\} // namespace.*)"),
+        type(R"(^(template <[^>]*> )?(struct|class|enum class|enum) (\w+)( final)?( : .*)? \{.*)");
+    std::vector<std::string> spaces, types;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        std::smatch found;
+        if (std::regex_match(line, found, opens)) {
+            spaces.push_back(found[1]);
+        } else if (std::regex_match(line, closes) && !spaces.empty()) {
+            spaces.pop_back();
+        } else if (std::regex_match(line, found, type) && std::count(spaces.begin(), spaces.end(), "") == 0) {
+            std::string name;
+            for (const std::string& space : spaces)
+                name += space + "::";
+            types.push_back(name + found[3].str());
+        }
+    }
+    return types;
+}
+
 // Every C++ and CUDA file of the rooms, the tests and the benches, relative to the source root.
 std::map<fs::path, std::string> read_sources(const fs::path& root) {
     static const std::set<std::string> extensions = {".h", ".hpp", ".cpp", ".inl", ".cu", ".cuh", ".c", ".cc"};
@@ -124,10 +147,30 @@ TEST(Layering, FindsFoldersWithoutAMeaning) {
     EXPECT_FALSE(folder_fault("model/kernels/a.cpp"));
 }
 
+TEST(Layering, FindsTypesThatOthersSee) {
+    const std::string text =
+        "namespace a::b {\nnamespace {\nstruct Own {\n};\n} // namespace\nclass Seen final : X {\n"
+        "    struct Inner {\n    };\n};\nstruct Only;\n} // namespace a::b\nenum class Outer { x };\n";
+    EXPECT_EQ(types_of(text), (std::vector<std::string>{"a::b::Seen", "Outer"}));
+}
+
+// Two types of one name are one to the linker, which then takes the functions of either for both.
+TEST(Layering, NoTwoFilesDefineTheSameType) {
+    std::map<std::string, std::string> seen;
+    for (const auto& [file, text] : read_sources(ENTRODRAFT_SOURCE_DIR))
+        for (const std::string& type : types_of(text)) {
+            if (file.string().find("cuda_stand_in") != std::string::npos) continue; // others' names
+            const auto [at, is_new] = seen.emplace(type, file.string());
+            EXPECT_TRUE(is_new) << type << " is defined in " << at->second << " and in " << file;
+        }
+    EXPECT_GT(seen.size(), 200U);
+}
+
 TEST(Layering, HoldsInTheWholeTree) {
     const auto sources = read_sources(ENTRODRAFT_SOURCE_DIR);
     std::map<std::string, int> files_of_room;
     for (const auto& [file, text] : sources) {
+        if (file.string().find("cuda_stand_in") != std::string::npos) continue; // a CUDA of its own
         ++files_of_room[file.begin()->string()];
         for (const std::string& fault : include_faults(file, text))
             ADD_FAILURE() << fault;

@@ -39,6 +39,7 @@ struct TestModelOptions {
     std::vector<std::int64_t> eos_token_ids = {}; // empty: as the checkpoint says
     dist::Communicator* tp = nullptr;             // null: this rank alone
     model::DecoderOptions decoder = {};
+    decltype(&model::Decoder::load) load = &model::Decoder::load; // onto which device
 };
 
 // A checkpoint loaded on this rank, with a team of its own.
@@ -46,8 +47,8 @@ class TestModel {
   public:
     explicit TestModel(const std::filesystem::path& directory, const TestModelOptions& options = {})
         : config(changed(model::read_config(directory), options)), team(options.threads),
-          decoder(model::Decoder::load(model::Checkpoint::open(directory), config, options.decoder,
-                                       options.tp ? *options.tp : self, team)) {}
+          decoder(options.load(model::Checkpoint::open(directory), config, options.decoder,
+                               options.tp ? *options.tp : self, team)) {}
 
     // One pass; the logits of the rows asked for, [logit_rows][local vocabulary].
     std::vector<float> forward(std::span<const model::Row> rows, std::span<const int> logit_rows,

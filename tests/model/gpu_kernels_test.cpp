@@ -318,8 +318,9 @@ struct AttentionCase {
     std::size_t at(int of_layer, int slot, int head, int place) const {
         return (((index(of_layer) * index(n_slots) + index(slot)) * index(n_kv_heads) + index(head)) * index(capacity) +
                 index(place)) *
-               index(head_dim);
+               index(head_stride());
     }
+    int head_stride() const { return (head_dim + 7) / 8 * 8; }
     bool sees(const Query& q, int key) const {
         int begin = std::max(q.first_key, window > 0 ? q.window_end - window : 0);
         if (q.mask_begin >= 0) begin = std::min(begin, q.mask_begin);
@@ -392,7 +393,8 @@ struct AttentionCase {
         table.masks = d_masks.data();
         table.rows = static_cast<int>(queries.size());
         AttendCall call;
-        call.cache = {type, device_keys.data(), device_values.data(), n_slots, n_kv_heads, capacity, head_dim};
+        call.cache = {type,     device_keys.data(), device_values.data(), n_slots, n_kv_heads,
+                      capacity, head_dim,           head_stride()};
         call.layer = layer;
         call.qkv = device_qkv.data();
         call.stride = stride;
@@ -415,8 +417,7 @@ struct AttentionCase {
 
     void check(const Stream& stream, std::mt19937& random) const {
         const std::size_t numbers = at(n_layers, 0, 0, 0);
-        const std::vector<float> keys = random_numbers(type, numbers, random),
-                                 values = random_numbers(type, numbers, random);
+        std::vector<float> keys = random_numbers(type, numbers, random), values = random_numbers(type, numbers, random);
         const int stride = (n_query_heads + 2 * n_kv_heads) * head_dim;
         const std::vector<float> qkv = random_numbers(type, queries.size() * index(stride), random, 2);
         const std::vector<float> got = on_device(stream, keys, values, qkv, stride);
@@ -459,7 +460,7 @@ TEST_F(GpuKernels, AttentionKeepsToWindowsTreesAndSharedBeginnings) {
 }
 
 TEST_F(GpuKernels, AttentionHasCapsBiasesAndHeadsOfManySizes) {
-    for (const int dim : {8, 40, 80, 128, 256}) {
+    for (const int dim : {6, 8, 40, 80, 128, 256}) {
         AttentionCase of;
         of.head_dim = dim;
         of.capacity = 280;
@@ -473,7 +474,7 @@ TEST_F(GpuKernels, AttentionHasCapsBiasesAndHeadsOfManySizes) {
 
 TEST_F(GpuKernels, HeadsThatDoNotFitAreRefused) {
     AttendCall call;
-    call.cache.head_dim = 12;
+    call.cache.head_dim = 264;
     EXPECT_THROW(attend(stream.handle(), {}, call), std::invalid_argument);
 }
 
@@ -499,7 +500,7 @@ TEST_F(GpuKernels, KeysAndValuesGoToTheirPlacesNormedAndTurned) {
     table.places = d_places.data();
     table.rows = kRows;
     PlaceCall call;
-    call.cache = {NumberType::float32, keys.data(), values.data(), kSlots, kKvHeads, kCapacity, kDim};
+    call.cache = {NumberType::float32, keys.data(), values.data(), kSlots, kKvHeads, kCapacity, kDim, kDim};
     call.layer = 1;
     call.qkv = device_qkv.data();
     call.stride = kStride;

@@ -110,7 +110,7 @@ inline double border_of(const std::function<bool(double)>& holds) {
 }
 
 // That a certain number of drafted tokens stands: how likely over all acceptance numbers, and such numbers.
-struct Outcome {
+struct RoundOutcome {
     double chance = 0;
     std::vector<double> acceptance;
 };
@@ -118,14 +118,14 @@ struct Outcome {
 // A way of verifying, and the chance of each number of accepted tokens under it.
 struct Method {
     Verdict (*verify)(const RejectionInput&, std::span<const double>, std::span<const double>);
-    std::vector<Outcome> (*outcomes)(const RejectionInput&);
+    std::vector<RoundOutcome> (*outcomes)(const RejectionInput&);
 };
 
 // The first refusal ends it.
-inline std::vector<Outcome> outcomes_of_rejection(const RejectionInput& input) {
+inline std::vector<RoundOutcome> outcomes_of_rejection(const RejectionInput& input) {
     const std::size_t n = input.drafted.size();
     const std::vector<double> resample(n + 1, 0.5);
-    std::vector<Outcome> outcomes;
+    std::vector<RoundOutcome> outcomes;
     double reached = 1;
     for (std::size_t i = 0; i <= n; ++i) {
         std::vector<double> numbers(n, 0.0); // 0 accepts whatever can be accepted
@@ -144,10 +144,10 @@ inline std::vector<Outcome> outcomes_of_rejection(const RejectionInput& input) {
 }
 
 // The last success decides.
-inline std::vector<Outcome> outcomes_of_block(const RejectionInput& input) {
+inline std::vector<RoundOutcome> outcomes_of_block(const RejectionInput& input) {
     const std::size_t n = input.drafted.size();
     const std::vector<double> resample(n + 1, 0.5);
-    std::vector<Outcome> outcomes(n + 1);
+    std::vector<RoundOutcome> outcomes(n + 1);
     double left = 1; // that no longer prefix succeeded
     for (std::size_t i = n + 1; i-- > 0;) {
         std::vector<double> numbers(n, kLargestNumber);
@@ -171,7 +171,7 @@ constexpr Method kRejection = {verify_rejection, outcomes_of_rejection}, kBlock 
 inline void for_each_verdict(const Method& method, const RejectionInput& input,
                              const std::function<void(const Verdict&, double)>& visit) {
     const std::size_t n = input.drafted.size(), vocab = input.p.size() / (n + 1);
-    const std::vector<Outcome> outcomes = method.outcomes(input);
+    const std::vector<RoundOutcome> outcomes = method.outcomes(input);
     for (std::size_t i = 0; i <= n; ++i) {
         if (outcomes[i].chance <= 0) continue;
         std::vector<double> resample(n + 1, 0.5);
@@ -202,7 +202,7 @@ inline void for_each_draft(const ToyModel& target, const ToyModel& draft, std::s
 inline double mean_accepted(const Method& method, const ToyModel& target, const ToyModel& draft, std::size_t k) {
     double mean = 0;
     for_each_draft(target, draft, k, 1, [&](const RejectionInput& input, double chance) {
-        const std::vector<Outcome> outcomes = method.outcomes(input);
+        const std::vector<RoundOutcome> outcomes = method.outcomes(input);
         for (std::size_t i = 0; i < outcomes.size(); ++i)
             mean += chance * outcomes[i].chance * static_cast<double>(i);
     });

@@ -1,0 +1,18 @@
+// The forward pass on a GPU: the same rows, the same contract and the same Decoder as on the CPU.
+//
+// A pass is one graph: what differs from pass to pass lies in device memory, so that a graph is made once for every
+// padded number of rows. Activations and cache are in the number type of the weights, the residual stream and all sums
+// in float32. A row's result depends neither on the rows beside it nor on their number (gpu/kernels.h).
+#pragma once
+
+#include "entrodraft/model/decoder.h"
+
+namespace entrodraft::model::gpu {
+
+// As Decoder::load, into the memory of the current device. `tp` sums device memory in the order of a stream
+// (Communicator::enqueue_all_reduce_sum); a group of one need not. float32, bfloat16 and float16. Throws BadFile,
+// dist::Error, std::invalid_argument (sizes and types that would work). Local.
+Decoder load_decoder(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
+                     dist::Communicator& tp);
+
+} // namespace entrodraft::model::gpu

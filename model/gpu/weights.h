@@ -1,0 +1,52 @@
+// All weights of a model that one rank holds, in the memory of a GPU, as the kernels of this folder read them: matrices
+// [outputs][inputs] in one number type, rows padded to kLinearAlign numbers with zeros; vectors in float32.
+//
+// Called by gpu/decoder. The CPU's are in model/weights.h; what is read from where is the same (model/sources.h).
+#pragma once
+
+#include "entrodraft/model/checkpoint.h"
+#include "entrodraft/model/gpu/kernels.h"
+#include "entrodraft/model/gpu/memory.h"
+#include "entrodraft/model/sources.h"
+
+#include <functional>
+#include <vector>
+
+namespace entrodraft::model::gpu {
+
+struct DeviceMatrix {
+    DeviceBytes numbers;
+    int n = 0, k = 0, stride = 0;
+    DeviceArray<float> bias; // [n] or empty
+};
+
+struct DeviceNorm {
+    DeviceArray<float> weight, bias; // empty: no norm, no bias
+};
+
+struct DeviceLayer {
+    DeviceNorm attention_norm, mlp_norm, after_attention_norm, after_mlp_norm, query_norm, key_norm;
+    DeviceMatrix qkv, output, wide, down; // wide: gate, then up; or up alone
+};
+
+struct DeviceWeights {
+    // Reads the rank's slice. `progress` is told of bytes done and of all. Throws BadFile, dist::Error. Local.
+    DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard, NumberType type,
+                  const std::function<void(std::size_t, std::size_t)>& progress);
+
+    const DeviceMatrix& head() const { return own_head.n > 0 ? own_head : embedding; }
+    std::size_t bytes_per_pass() const; // read by a pass of one row
+    double operations_per_row() const;
+
+    NumberType type;
+    DeviceMatrix embedding, own_head, project_in, project_out;
+    DeviceArray<float> positions; // learned, [max_positions + position_offset][hidden_size]
+    DeviceArray<float> head_bias; // [own vocabulary] or empty
+    std::vector<DeviceLayer> layers;
+    DeviceNorm final_norm;
+
+  private:
+    std::vector<const DeviceMatrix*> multiplied() const;
+};
+
+} // namespace entrodraft::model::gpu

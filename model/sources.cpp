@@ -1,0 +1,63 @@
+#include "entrodraft/model/sources.h"
+
+#include "entrodraft/model/packing.h"
+
+namespace entrodraft::model {
+
+LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer,
+                           const RankShard& shard) {
+    const dist::Slice hidden = {0, config.hidden_size};
+    const dist::Slice attended = {shard.heads.query_heads.begin * config.head_dim,
+                                  shard.heads.query_heads.end * config.head_dim};
+    const bool turned = names.transposed;
+    LayerSources sources;
+    sources.qkv = {qkv_rows(config, names.qkv, layer, shard.heads), hidden, turned};
+    sources.output = {{{&layer.output, hidden}}, attended, turned};
+    if (config.gated_mlp) sources.gate = {{gate_rows(layer, shard.mlp)}, hidden, turned};
+    sources.up = {{up_rows(config, layer, shard.mlp)}, hidden, turned};
+    sources.down = {{{&layer.down, hidden}}, shard.mlp, turned};
+    return sources;
+}
+
+OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, const RankShard& shard) {
+    const dist::Slice hidden = {0, config.hidden_size}, embedded = {0, config.embedding_size};
+    OuterSources sources;
+    sources.embedding = {{{&names.embedding, shard.vocab}}, embedded};
+    if (!config.tied_embeddings) sources.head = {{{&names.head, shard.vocab}}, embedded};
+    if (config.embedding_size != config.hidden_size) {
+        sources.project_in = {{{&names.project_in, hidden}}, embedded};
+        sources.project_out = {{{&names.project_out, embedded}}, hidden};
+    }
+    return sources;
+}
+
+std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name) {
+    const TensorView& tensor = checkpoint.tensor(name);
+    std::int64_t count = 1;
+    for (const std::int64_t dim : tensor.shape)
+        count *= dim;
+    std::vector<float> values(static_cast<std::size_t>(count));
+    read_floats(tensor, {0, count}, values.data());
+    return values;
+}
+
+std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<StoredRows>& rows) {
+    std::vector<float> values;
+    for (const StoredRows& part : rows) {
+        if (part.tensor->bias.empty()) return {};
+        const std::size_t at = values.size();
+        values.resize(at + static_cast<std::size_t>(part.rows.size()));
+        read_floats(checkpoint.tensor(part.tensor->bias), part.rows, values.data() + at);
+    }
+    return values;
+}
+
+std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names) {
+    if (names.weight.empty()) return {};
+    std::vector<float> weight = read_vector(checkpoint, names.weight);
+    for (float& value : weight)
+        value += config.norm_offset;
+    return weight;
+}
+
+} // namespace entrodraft::model

@@ -1,0 +1,39 @@
+// Which stored rows and columns make up each matrix that a rank holds. Both devices load by it.
+#pragma once
+
+#include "entrodraft/model/families/names.h"
+#include "entrodraft/model/rank_shard.h"
+
+#include <vector>
+
+namespace entrodraft::model {
+
+struct MatrixSource {
+    std::vector<StoredRows> rows; // one behind the other
+    dist::Slice inputs;
+    bool transposed = false; // stored [in, out]
+};
+
+struct LayerSources {
+    MatrixSource qkv, output, gate, up, down; // gate: of gated MLPs only
+};
+// `layer` must outlive the result. Local.
+LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer,
+                           const RankShard& shard);
+
+struct OuterSources {
+    MatrixSource embedding;
+    MatrixSource head;                    // no rows where it is the embedding
+    MatrixSource project_in, project_out; // no rows where embeddings are as wide as layers
+};
+// `names` must outlive the result. Local.
+OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, const RankShard& shard);
+
+// The small tensors, in float32.
+std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name);
+// The biases of stored rows, one after another; none where the layer has no bias. Local.
+std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<StoredRows>& rows);
+// A norm's weights, the family's offset added; none for a name that is empty. Local.
+std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names);
+
+} // namespace entrodraft::model

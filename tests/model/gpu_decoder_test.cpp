@@ -1,0 +1,208 @@
+// The forward pass on a GPU, one rank: against transformers for every family, against the CPU, and bit for bit against
+// itself however rows are grouped. Run on a GPU where there is one, and everywhere on the stand-in for CUDA.
+#include "entrodraft/model/gpu/decoder.h"
+#include "model/family_golden.h"
+
+#include <random>
+
+namespace {
+
+using namespace entrodraft;
+using model::Mask;
+using model::Row;
+using model::TokenId;
+using model::WeightType;
+
+model::Decoder load_on_gpu(const model::Checkpoint& checkpoint, const model::ModelConfig& config,
+                           const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam&) {
+    return model::gpu::load_decoder(checkpoint, config, options, tp);
+}
+
+TestModelOptions on_gpu(WeightType type = WeightType::float32, int n_slots = 1) {
+    TestModelOptions options;
+    options.load = &load_on_gpu;
+    options.decoder.weight_type = type;
+    options.decoder.n_slots = n_slots;
+    options.decoder.capacity = 300;
+    return options;
+}
+
+class GpuFamilies : public testing::TestWithParam<FamilyGolden> {};
+
+std::string test_name(const testing::TestParamInfo<FamilyGolden>& info) {
+    std::string name = info.param.name();
+    std::replace_if(
+        name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+    return name;
+}
+INSTANTIATE_TEST_SUITE_P(All, GpuFamilies, testing::ValuesIn(family_goldens()), test_name);
+
+TEST_P(GpuFamilies, LogitsAndGreedyTokensAreThoseOfTransformers) {
+    TestModel model(GetParam().directory, on_gpu());
+    for (const FamilyText& text : GetParam().texts) {
+        model.forget();
+        std::vector<TokenId> tokens = text.tokens;
+        tokens.insert(tokens.end(), text.greedy.begin(), text.greedy.end());
+        const std::vector<float> logits = model.read(tokens);
+        EXPECT_LE(worst_kept_row(logits, text), kRowBound);
+        EXPECT_EQ(said_of(logits, text, GetParam().known), text.greedy);
+    }
+}
+
+TEST_P(GpuFamilies, BitsOfARowDoNotDependOnTheRowsOfItsPass) {
+    TestModel model(GetParam().directory, on_gpu(WeightType::bfloat16));
+    const std::vector<TokenId> tokens = varied_tokens(19, model.config.vocab_size);
+    const std::vector<float> together = model.read(tokens);
+    for (const int chunk : {1, 9}) {
+        model.forget();
+        EXPECT_TRUE(same_bits(model.read(tokens, chunk), together)) << "chunks of " << chunk;
+    }
+}
+
+TEST(GpuDecoder, SixteenBitWeightsStayNearTheCpus) {
+    const std::vector<TokenId> tokens = varied_tokens(60, 512);
+    for (const auto& [type, bound] : {std::pair{WeightType::bfloat16, 0.05}, {WeightType::float16, 0.006}}) {
+        TestModelOptions cpu;
+        cpu.decoder.weight_type = type;
+        TestModel reference(golden_directory("llama-target"), cpu),
+            model(golden_directory("llama-target"), on_gpu(type));
+        EXPECT_LT(relative_difference(model.read(tokens), reference.read(tokens)), bound) << to_string(type);
+        EXPECT_GE(model.decoder.weight_bytes(), reference.decoder.weight_bytes()); // rows are padded
+        EXPECT_LE(model.decoder.weight_bytes(), reference.decoder.weight_bytes() * 3 / 2);
+        EXPECT_EQ(model.decoder.operations_per_row(), reference.decoder.operations_per_row());
+    }
+}
+
+TEST(GpuDecoder, Int8IsRefusedWithARemedy) {
+    try {
+        TestModel(golden_directory("llama-target"), on_gpu(WeightType::int8));
+        FAIL() << "int8 was taken";
+    } catch (const std::invalid_argument& refusal) {
+        EXPECT_EQ(std::string(refusal.what()),
+                  "int8 weights are for CPUs so far: give --dtype float32, bfloat16 or float16");
+    }
+}
+
+TEST(GpuDecoder, SlotsOfAPassKeepTheirOwnTexts) {
+    TestModel model(golden_directory("llama-target"), on_gpu(WeightType::bfloat16, 3));
+    const std::vector<TokenId> a = varied_tokens(20, 512), b = varied_tokens(31, 512, 3);
+    const std::vector<float> of_a = model.read(a), of_b = model.read(b, 128, 2);
+    for (const int slot : {0, 2})
+        model.forget(slot);
+    std::vector<Row> rows = model.chain(b, 2);
+    for (const Row& row : model.chain(a, 1))
+        rows.push_back({row.token, 1, row.position, row.parent < 0 ? -1 : row.parent + 31});
+    std::vector<float> together = model.forward(rows, TestModel::all_of(rows.size()));
+    EXPECT_TRUE(same_bits(std::span<const float>(together).first(of_b.size()), of_b));
+    EXPECT_TRUE(same_bits(std::span<const float>(together).subspan(of_b.size()), of_a));
+}
+
+TEST(GpuDecoder, LogitsOfSomeRowsAreThoseOfAll) {
+    TestModel model(golden_directory("llama-target"), on_gpu(WeightType::float16));
+    const std::vector<TokenId> tokens = varied_tokens(11, 512);
+    const std::vector<float> all = model.read(tokens);
+    model.forget();
+    const std::vector<Row> rows = model.chain(tokens);
+    const std::vector<int> wanted = {10, 3, 4};
+    const std::vector<float> some = model.forward(rows, wanted);
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+        EXPECT_TRUE(same_bits(std::span<const float>(some).subspan(i * 512, 512),
+                              std::span<const float>(all).subspan(static_cast<std::size_t>(wanted[i]) * 512, 512)));
+    model.forget();
+    EXPECT_TRUE(model.forward(rows, {}).empty()) << "a pass that only fills the cache";
+    EXPECT_EQ(model.decoder.cache().length(0), 11);
+}
+
+TEST(GpuDecoder, TruncatingForkingSharingAndKeepingArePassesOverWhatIsLeft) {
+    for (const WeightType type : {WeightType::float32, WeightType::bfloat16}) {
+        TestModel model(golden_directory("llama-target"), on_gpu(type, 3));
+        const std::vector<TokenId> text = varied_tokens(50, 512), more = varied_tokens(9, 512, 5);
+        model.read(text);
+        const std::vector<float> expected = [&] {
+            TestModel fresh(golden_directory("llama-target"), on_gpu(type, 3));
+            fresh.read(std::span(text).first(37));
+            return fresh.read(more);
+        }();
+        model::KvCache& cache = model.decoder.cache();
+        cache.share(0, 1, 37); // two whole blocks lie in slot 0, five positions are copied
+        EXPECT_TRUE(same_bits(model.read(more, 128, 1), expected));
+        cache.fork(0, 2);
+        cache.truncate(2, 37);
+        EXPECT_TRUE(same_bits(model.read(more, 2, 2), expected));
+        cache.truncate(1, 0);
+        cache.truncate(0, 37);
+        EXPECT_TRUE(same_bits(model.read(more, 1), expected));
+    }
+}
+
+TEST(GpuDecoder, TreesSeeTheirAncestorsAndKeepsOneBranch) {
+    for (const bool gpu : {true, false}) { // the test itself holds on the CPU
+        TestModelOptions options = on_gpu();
+        if (!gpu) options.load = &model::Decoder::load;
+        TestModel model(golden_directory("llama-target"), options);
+        const std::vector<TokenId> prompt = varied_tokens(20, 512);
+        const std::vector<TokenId> branch = {7, 30, 31};
+        model.read(prompt);
+        const std::vector<float> chain = model.read(branch), after = model.read(std::vector<TokenId>{99});
+        model.decoder.cache().truncate(0, 20);
+        // 7 (20), 8 (20), 30 after 7, 9 after 8, 31 after 30
+        const std::vector<Row> tree = {{7, 0, 20, -1}, {8, 0, 20, -1}, {30, 0, 21, 0}, {9, 0, 21, 1}, {31, 0, 22, 2}};
+        const std::vector<float> logits = model.forward(tree, TestModel::all_of(5), Mask::by_parent);
+        const auto row = [](const std::vector<float>& of, std::size_t i) {
+            return std::span<const float>(of).subspan(i * 512, 512);
+        };
+        for (const auto& [in_tree, in_chain] : {std::pair<std::size_t, std::size_t>{0, 0}, {2, 1}, {4, 2}})
+            EXPECT_LE(relative_difference(row(logits, in_tree), row(chain, in_chain)), kRowBound);
+        model.decoder.cache().keep(0, 20, std::vector<int>{0, 2, 4});
+        EXPECT_LE(relative_difference(model.read(std::vector<TokenId>{99}), after), kRowBound);
+    }
+}
+
+TEST(GpuDecoder, WindowsAndFullMasksAreTheCpus) {
+    const std::vector<TokenId> tokens = varied_tokens(30, 512);
+    for (const Mask mask : {Mask::window, Mask::full}) {
+        std::vector<float> of[2];
+        for (const bool gpu : {false, true}) {
+            TestModelOptions options = on_gpu();
+            if (!gpu) options.load = &model::Decoder::load;
+            TestModel model(golden_directory("llama-target"), options);
+            const std::vector<Row> rows = model.chain(tokens);
+            const model::PassResult result = model.decoder.forward(
+                {.rows = rows, .logit_rows = std::vector<int>{5, 29}, .hidden_layers = {}, .mask = mask, .window = 7});
+            for (std::size_t i = 0; i < 2; ++i)
+                of[gpu].insert(of[gpu].end(),
+                               result.logits.begin() + static_cast<std::ptrdiff_t>(i * result.logits_stride),
+                               result.logits.begin() + static_cast<std::ptrdiff_t>(i * result.logits_stride + 512));
+        }
+        EXPECT_LE(relative_difference(of[1], of[0]), kRowBound);
+    }
+}
+
+TEST(GpuDecoder, SummariesAndHiddenStatesAreTheCpus) {
+    const std::vector<TokenId> tokens = varied_tokens(9, 512);
+    std::vector<model::kernels::LogitStats> stats[2];
+    std::vector<float> hidden[2];
+    const std::vector<int> logit_rows = {2, 8}, layers = {0, 1, 3};
+    for (const bool gpu : {false, true}) {
+        TestModelOptions options = on_gpu();
+        if (!gpu) options.load = &model::Decoder::load;
+        TestModel model(golden_directory("llama-target"), options);
+        const std::vector<Row> rows = model.chain(tokens);
+        const model::PassResult result = model.decoder.forward({.rows = rows,
+                                                                .logit_rows = logit_rows,
+                                                                .hidden_layers = layers,
+                                                                .summary = model::LogitSummary::entropy,
+                                                                .summary_vocab = 500});
+        stats[gpu].assign(result.summaries.begin(), result.summaries.end());
+        hidden[gpu].assign(result.hidden.begin(), result.hidden.end());
+    }
+    ASSERT_EQ(stats[1].size(), 2U);
+    for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(stats[1][i].arg_max, stats[0][i].arg_max);
+        EXPECT_NEAR(stats[1][i].max, stats[0][i].max, 1e-4 * std::abs(stats[0][i].max));
+        EXPECT_NEAR(stats[1][i].entropy_nats(), stats[0][i].entropy_nats(), 1e-4);
+    }
+    EXPECT_LE(relative_difference(hidden[1], hidden[0]), kRowBound);
+}
+
+} // namespace
