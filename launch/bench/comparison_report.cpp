@@ -1,6 +1,7 @@
 // Figures of a comparison and their forms: see comparison_report.h.
 #include "entrodraft/launch/bench/comparison_report.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/generate/results.h"
 
@@ -277,8 +278,9 @@ std::string to_text(const Comparison& comparison, const Temperature& result, con
 }
 
 std::string head_of(const CompareOptions& options, const Comparison& comparison, const ComparisonFacts& facts) {
-    std::string text = environment_line(facts.environment) + "\n" + std::to_string(comparison.prompts.size()) +
-                       " prompts, at most " + std::to_string(options.max_new_tokens) + " new tokens each";
+    std::string text = environment_line(facts.environment) + "\n" +
+                       counted(static_cast<std::int64_t>(comparison.prompts.size()), "prompt") + ", at most " +
+                       counted(options.max_new_tokens, "new token") + " each";
     const auto ms = [](double seconds) { return format_number(seconds * 1e3, 4); };
     for (std::size_t level = 0; level < facts.costs.size(); ++level) {
         const spec::Costs& costs = facts.costs[level];

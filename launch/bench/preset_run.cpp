@@ -6,6 +6,7 @@
 #include "entrodraft/launch/bench/bench_prompts.h"
 #include "entrodraft/launch/bench/comparison.h"
 #include "entrodraft/launch/bench/comparison_report.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/phase.h"
 
@@ -216,8 +217,8 @@ PresetReport run_rules(dist::Session& session, ModelPair& models, const Drafters
     if (!models.layout.is_coordinator()) return {};
     for (ComparedCase& one : cases)
         one.basis =
-            "ours MEASURED on these models, " + std::to_string(counts.all) + " prompts, at most " +
-            std::to_string(compare_options(preset, options, 1).max_new_tokens) + " new tokens" +
+            "ours MEASURED on these models, " + counted(counts.all, "prompt") + ", at most " +
+            counted(compare_options(preset, options, 1).max_new_tokens, "new token") +
             (counts.shorter > 0 ? ", " + std::to_string(counts.shorter) + " of them shorter than the preset's" : "");
     PresetReport report = report_of(preset, cases, {});
     report.json["environment"] = environment;
@@ -262,8 +263,8 @@ PresetReport run_drafters(dist::Session& session, ModelPair& models, const Draft
     for (const AlphaFigure& figure : figures)
         report.json["ours"].push_back(to_json(figure));
     report.text = environment_line(environment) + "\n" + report.text + "\nours, MEASURED on these models, " +
-                  std::to_string(counts.all) + " prompts, at most " + std::to_string(plan.max_new_tokens) +
-                  " new tokens\n" + alpha_table(figures);
+                  counted(counts.all, "prompt") + ", at most " + counted(plan.max_new_tokens, "new token") + "\n" +
+                  alpha_table(figures);
     return report;
 }
 

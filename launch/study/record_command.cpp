@@ -3,6 +3,7 @@
 // How a text becomes a record is recording_run.cpp's affair; the file is docs/RECORDING.md's.
 #include "entrodraft/launch/bench/bench_latency.h"
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
@@ -86,8 +87,8 @@ class RecordingDesk {
     void summarise(double seconds, bool interrupted) {
         progress_.clear();
         if (options_.quiet) return;
-        say(options_.output + ": " + std::to_string(lines_ - errors_) + " texts, " + std::to_string(new_tokens_) +
-            " new tokens" + (errors_ > 0 ? ", " + std::to_string(errors_) + " lines with errors" : "") + ", in " +
+        say(options_.output + ": " + counted(lines_ - errors_, "text") + ", " + counted(new_tokens_, "new token") +
+            (errors_ > 0 ? ", " + counted(errors_, "line") + " with errors" : "") + ", in " +
             format_number(seconds, 1) + " s" + (interrupted ? "; interrupted: go on with --resume" : ""));
     }
 
