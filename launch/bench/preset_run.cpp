@@ -46,7 +46,7 @@ std::vector<spec::Request> prompts_of(dist::Session& session, const ModelPair& m
     const PresetSetting& setting = preset.setting;
     RequestDefaults defaults;
     defaults.max_new_tokens = max_new_tokens(preset, *options.real);
-    defaults.sampling.seed = options.seed;
+    defaults.sampling.seed = options.seed.value_or(0);
     defaults.sampling.top_p = setting.top_p;
     defaults.processing.no_repeat_ngram_size = setting.no_repeat_ngram_size;
     std::vector<spec::Request> prompts = read_bench_prompts(
@@ -81,7 +81,7 @@ CompareOptions compare_options(const Preset& preset, const PresetOptions& option
     compare.acceptances = {spec::Acceptance::rejection};
     compare.lenience = lenience;
     compare.quiet = options.quiet;
-    compare.seed = options.seed;
+    compare.seed = options.seed.value_or(0);
     compare.sources = sources_of(preset, real);
     DrafterChoice drafter;
     drafter.kinds = {preset.setting.drafter};

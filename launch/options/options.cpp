@@ -1,6 +1,7 @@
 // Options of every command: checked, and turned into structs. See options.h; option_tables.cpp declares them.
 #include "entrodraft/launch/options/options.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/shared_options.h"
 
@@ -9,7 +10,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
-#include <sstream>
 
 namespace entrodraft::launch {
 
@@ -17,8 +17,8 @@ namespace {
 
 constexpr double kNoLimit = 1e300;
 
-// Options of later work: known, and refused by name. `values` are those refused, separated by '|'; "*" is all,
-// ">N" every number above N. In words: "--OPTION VALUE is not supported yet: this version REST".
+// Options of later work: known, and refused by name. `values` are those refused, separated by '|'.
+// In words: "--OPTION VALUE is not supported yet: this version REST".
 struct NotYet {
     const char* option;
     const char* values;
@@ -32,17 +32,8 @@ constexpr NotYet kNotYet[] = {
 };
 
 bool is_refused(const NotYet& row, const std::string& value) {
-    const std::string values = row.values;
-    if (values == "*") return true;
-    if (values.front() == '>') {
-        char* end = nullptr;
-        const double number = std::strtod(value.c_str(), &end);
-        return end != value.c_str() && *end == '\0' && number > std::stod(values.substr(1));
-    }
-    std::istringstream list(values);
-    for (std::string one; std::getline(list, one, '|');)
-        if (one == value) return true;
-    return false;
+    const std::vector<std::string> refused = split_list(row.values, '|');
+    return std::find(refused.begin(), refused.end(), value) != refused.end();
 }
 
 std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
@@ -78,8 +69,8 @@ std::pair<spec::TokenId, float> logit_bias(const std::string& text) {
     const std::size_t colon = text.find(':');
     if (colon == std::string::npos) throw BadOption("--logit-bias " + text + ": must be TOKEN:BIAS, such as 220:-1.5");
     ParsedOptions one;
-    one.add("token", text.substr(0, colon), " (in --logit-bias " + text + ")");
-    one.add("bias", text.substr(colon + 1), " (in --logit-bias " + text + ")");
+    one.add_part("token", text.substr(0, colon), "--logit-bias " + text);
+    one.add_part("bias", text.substr(colon + 1), "--logit-bias " + text);
     return {one.integer("token", 0, 0, INT_MAX), static_cast<float>(one.number("bias", 0, -1e30, 1e30))};
 }
 
@@ -111,8 +102,8 @@ std::optional<Share> share(const ParsedOptions& given) {
     if (slash == std::string::npos)
         throw BadOption("--share " + text + ": must be I/N, piece I of N, from 0, such as 0/16");
     ParsedOptions one;
-    one.add("piece", text.substr(0, slash), " (in --share " + text + ")");
-    one.add("pieces", text.substr(slash + 1), " (in --share " + text + ")");
+    one.add_part("piece", text.substr(0, slash), "--share " + text);
+    one.add_part("pieces", text.substr(slash + 1), "--share " + text);
     const Share share = {one.integer("piece", 0, 0, INT_MAX), one.integer("pieces", 1, 1, INT_MAX)};
     if (share.index >= share.of)
         throw BadOption("--share " + text + ": pieces count from 0, so that the last of " + std::to_string(share.of) +
@@ -456,7 +447,7 @@ CompareOptions compare_options(const ParsedOptions& given) {
     options.costs = given.texts("costs");
     if (options.costs.size() > n_levels)
         throw BadOption("--costs is given " + std::to_string(options.costs.size()) + " times for " +
-                        std::to_string(n_levels) + (n_levels == 1 ? " level" : " levels") + " of drafting");
+                        counted(static_cast<std::int64_t>(n_levels), "level") + " of drafting");
     if (!options.costs.empty() && options.costs.size() < n_levels)
         throw BadOption("--costs is needed for each of the " + std::to_string(n_levels) +
                         " levels of drafting, in the order of --draft");

@@ -43,7 +43,7 @@ std::vector<std::string> with_ranges(const std::string& rule) {
         throw BadOption("--rules " + rule + ": a range is FROM..TO..STEP, such as static:2..7..0.5");
     const auto number = [&](const std::string& text) {
         ParsedOptions one;
-        one.add("number", text, " (in --rules " + rule + ")");
+        one.add_part("number", text, "--rules " + rule);
         return one.number("number", 0, -1e9, 1e9);
     };
     const double from = number(range.substr(0, dots - begin));
@@ -175,6 +175,9 @@ TuneOptions tune_options(const ParsedOptions& given) {
     options.recording = given.file("recording");
     options.output = required(given, "output", "the file that the best setting goes to, for --config");
     options.report = given.file("report");
+    for (const char* option : {"output", "report"})
+        if (given.text(option, "") == "-")
+            throw BadOption(std::string("--") + option + " -: it is written at the end, to a file; name one");
     options.most_prompts = given.integer("prompts", 0, 2, INT_MAX);
     options.max_draft_tokens = given.integer("max-draft-tokens", 15, 1, 127);
     options.repetitions = given.integer("repetitions", 3, 1, 1000);

@@ -26,8 +26,6 @@ void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placem
 bool may_drop_stop_token(spec::StopRuleKind rule);
 // --output of commands that print to stdout with --json; "" where there is none.
 std::string json_output(const ParsedOptions& given);
-// "a,b,c"
-std::vector<std::string> split_list(const std::string& text, char separator = ',');
 // "1,2.5,4": numbers that are not negative.
 std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise);
 

@@ -1,4 +1,5 @@
 // Options of drafters, stop rules and acceptance, for every command that decodes. See options.h.
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/launch/options/shared_options.h"
@@ -50,8 +51,7 @@ DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t
             std::vector<std::string> names;
             for (const auto& entry : drafter_names())
                 names.push_back(entry.second);
-            throw BadOption(option + " " + text + ": '" + name + "' must be one of " + joined(names) +
-                            did_you_mean(name, names));
+            throw BadOption(option + " " + text + ": '" + name + "' " + must_be_one_of(names, name));
         }
         if (choice.has(known->first)) throw BadOption(option + " " + text + " names " + name + " twice");
         choice.kinds.push_back(known->first);
@@ -114,7 +114,7 @@ Rule rule_kind(const std::string& name) {
     std::vector<std::string> names;
     for (const Rule rule : spec::all_stop_rules())
         names.push_back(to_string(rule));
-    throw BadOption("--stop-rule " + name + ": must be one of " + joined(names) + did_you_mean(name, names));
+    throw BadOption("--stop-rule " + name + ": " + must_be_one_of(names, name));
 }
 
 // The rules of the levels: the last one given goes on to the levels after it.
@@ -173,8 +173,8 @@ spec::StopRuleOptions rule_of_level(const ParsedOptions& given, Rule kind, Entro
         throw BadOption("--min-draft-tokens " + std::to_string(rule.min_tokens) + " is above --max-draft-tokens " +
                         std::to_string(rule.max_tokens));
     if (*rule.num_draft_tokens > rule.max_tokens)
-        throw BadOption("--num-draft-tokens " + std::to_string(*rule.num_draft_tokens) +
-                        " is above --max-draft-tokens " + std::to_string(rule.max_tokens));
+        throw BadOption(given.said("num-draft-tokens") + " must be at most --max-draft-tokens " +
+                        std::to_string(rule.max_tokens));
     return rule;
 }
 
@@ -205,8 +205,8 @@ void read_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOpt
 
 spec::Acceptance acceptance_of(const std::string& name, const char* option) {
     if (const auto acceptance = spec::parse_acceptance(name)) return *acceptance;
-    const std::vector<std::string> names = {"rejection", "block", "gumbel", "typical"};
-    throw BadOption(std::string(option) + " " + name + ": must be one of " + joined(names) + did_you_mean(name, names));
+    throw BadOption(std::string(option) + " " + name + ": " +
+                    must_be_one_of({"rejection", "block", "gumbel", "typical"}, name));
 }
 
 spec::AcceptanceOptions acceptance_options(const ParsedOptions& given) {
@@ -265,14 +265,28 @@ const char* first_parameter(Rule kind) {
     throw BadOption("unknown stop rule");
 }
 
+[[noreturn]] void refuse_rule(const std::string& text, const std::string& name) {
+    if (text == "oracle")
+        throw BadOption("--rules oracle: no run knows which token will fall; each table shows the oracle's figure, and "
+                        "entrodraft simulate replays it");
+    if (text == "grid") throw BadOption("--rules grid is for entrodraft simulate; bench compare has --tune");
+    std::vector<std::string> names = {"all", "none"};
+    for (const Rule rule : spec::all_stop_rules())
+        names.push_back(to_string(rule));
+    const auto meant = nearest(name, names);
+    throw BadOption("--rules " + text +
+                    ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
+                    "adaptive:K, confidence:C, svip:H, adaedl:GAMMA or expected-gain, or all" +
+                    (meant ? "; did you mean " + *meant + "?" : ""));
+}
+
 // "static:2.25", "moving-average:0.5:7", "cumulative:10:7", "constant:5", "expected-gain", ...
 spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& given) {
     const std::vector<std::string> parts = split_list(text, ':');
     const auto kind = parts.empty() ? std::nullopt : spec::parse_stop_rule(parts[0]);
-    if (!kind)
-        throw BadOption("--rules " + text +
-                        ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
-                        "adaptive:K, confidence:C, svip:H, adaedl:GAMMA or expected-gain, or all");
+    if (!kind) refuse_rule(text, parts.empty() ? "" : parts[0]);
+    if (text.find("..") != std::string::npos)
+        throw BadOption("--rules " + text + ": ranges are for entrodraft simulate; name each setting here");
     const char* first = first_parameter(*kind);
     const bool has_window = *kind == Rule::moving_average || *kind == Rule::cumulative;
     if (parts.size() > (has_window ? 3u : first ? 2u : 1u))
@@ -280,8 +294,8 @@ spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& g
     ParsedOptions own;
     for (const char* option : {"max-draft-tokens", "min-draft-tokens", "drop-stop-token"})
         if (given.given(option)) own.add_nth(given, option, 0);
-    if (parts.size() > 1) own.add(first, parts[1], " (in --rules " + text + ")");
-    if (parts.size() > 2) own.add("entropy-window", parts[2], " (in --rules " + text + ")");
+    if (parts.size() > 1) own.add_part(first, parts[1], "--rules " + text);
+    if (parts.size() > 2) own.add_part("entropy-window", parts[2], "--rules " + text);
     spec::StopRuleOptions rule = rule_of_level(own, *kind, EntropyUnit::nats);
     rule.drop_stop_token = own.on("drop-stop-token") && may_drop_stop_token(*kind);
     if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
@@ -292,14 +306,6 @@ spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& g
 
 bool may_drop_stop_token(Rule rule) {
     return std::find(kThresholdRules.begin(), kThresholdRules.end(), rule) != kThresholdRules.end();
-}
-
-std::vector<std::string> split_list(const std::string& text, char separator) {
-    std::vector<std::string> parts;
-    std::istringstream list(text);
-    for (std::string one; std::getline(list, one, separator);)
-        parts.push_back(one);
-    return parts;
 }
 
 bool DrafterChoice::has(DrafterKind kind) const {
@@ -375,7 +381,8 @@ std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptio
         for (const std::string& rule : split_list(text, '/'))
             levels.push_back(parse_rule(rule, given));
         if (levels.empty() || levels.size() > n_levels)
-            throw BadOption("--rules " + text + ": rules of " + std::to_string(levels.size()) + " levels, but there " +
+            throw BadOption("--rules " + text + ": rules of " +
+                            counted(static_cast<std::int64_t>(levels.size()), "level") + ", but there " +
                             (n_levels == 1 ? "is 1" : "are " + std::to_string(n_levels)));
         levels.resize(n_levels, levels.back());
         settings.push_back(levels);
@@ -450,11 +457,11 @@ std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
              << "^2, window " << rule.window;
         break;
     case Rule::constant:
-        text << ", " << rule.num_draft_tokens_or_default() << " tokens";
+        text << ", " << counted(rule.num_draft_tokens_or_default(), "token");
         break;
     case Rule::heuristic:
     case Rule::adaptive:
-        text << ", from " << rule.num_draft_tokens_or_default() << " tokens";
+        text << ", from " << counted(rule.num_draft_tokens_or_default(), "token");
         break;
     case Rule::confidence:
         text << ", threshold " << rule.confidence;

@@ -5,8 +5,6 @@
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/launch/options/shared_options.h"
 
-#include <sstream>
-
 namespace entrodraft::launch {
 
 namespace {
@@ -18,8 +16,7 @@ std::vector<std::string> listed_shapes(const ParsedOptions& given) {
     for (const ModelShape& shape : model_shapes())
         known.push_back(shape.name);
     if (!given.given("shapes")) return known;
-    std::istringstream list(given.text("shapes", ""));
-    for (std::string one; std::getline(list, one, ',');) {
+    for (const std::string& one : split_list(given.text("shapes", ""))) {
         ParsedOptions single;
         single.add("shapes", one, "");
         listed.push_back(known[single.choice("shapes", 0, known)]);

@@ -199,7 +199,7 @@ TEST(Options, UnknownNamesGetTheNearestOne) {
     expect_refused({"--max-new-token", "5"}, "unknown option --max-new-token; did you mean --max-new-tokens?");
     expect_refused({"--temprature", "1"}, "did you mean --temperature?");
     expect_refused({"--temprature=1"}, "unknown option --temprature; did you mean --temperature?");
-    expect_refused({"--zzzzzzzz"}, "unknown option --zzzzzzzz; --help lists them");
+    expect_refused({"--zzzzzzzz"}, "unknown option --zzzzzzzz; --help lists those there are");
     expect_refused({"--stop-rule", "statik"}, "did you mean static?");
 }
 
@@ -273,7 +273,7 @@ TEST(Options, ConflictsAreRefused) {
     expect_refused({"--min-draft-tokens", "9", "--max-draft-tokens", "4"},
                    "--min-draft-tokens 9 is above --max-draft-tokens 4");
     expect_refused({"--stop-rule", "constant", "--num-draft-tokens", "16"},
-                   "--num-draft-tokens 16 is above --max-draft-tokens 15");
+                   "--num-draft-tokens 16: must be at most --max-draft-tokens 15");
     EXPECT_NE(refusal([] { parse({"--target", "t"}); }).find("nothing to decode"), std::string::npos);
     EXPECT_NE(refusal([] { parse({"--prompt", "t"}); }).find("--target DIR is missing"), std::string::npos);
     EXPECT_NE(refusal([] { parse({"--target", "t", "--prompt", ""}); }).find("--prompt is empty"), std::string::npos);
@@ -353,7 +353,7 @@ TEST(Options, LogitProcessingIsReadAndChecked) {
     EXPECT_EQ(processing.logit_bias, (std::vector<std::pair<spec::TokenId, float>>{{5, -1.5F}, {9, 2.0F}}));
     EXPECT_EQ(processing.banned_tokens, (std::vector<spec::TokenId>{3, 4}));
     expect_refused({"--logit-bias", "5"}, "--logit-bias 5: must be TOKEN:BIAS");
-    expect_refused({"--logit-bias", "x:1"}, "(in --logit-bias x:1)");
+    expect_refused({"--logit-bias", "x:1"}, "--logit-bias x:1: 'x' must be a whole number");
     expect_refused({"--banned-tokens", "1.5"}, "must be token ids separated by commas");
     expect_refused({"--repetition-penalty", "0"}, "--repetition-penalty must be a number from 0.001");
     expect_refused({"--presence-penalty", "3"}, "--presence-penalty must be a number from -2 to 2");
