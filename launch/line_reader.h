@@ -40,6 +40,7 @@ class LineReader {
     using Time = std::chrono::steady_clock::time_point;
 
     bool await_bytes(Time began);
+    bool is_out_of_patience(Time began) const;
     bool fill();
 
     std::string file_;

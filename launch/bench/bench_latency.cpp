@@ -260,6 +260,8 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
         if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
     });
     const auto models = open_models(session, options->models, {.draft = options->placement});
+    in_agreement(session, options->models.collective_timeout_seconds,
+                 [&] { require_heads_for(options->shards, models->target_config); });
     const LatencyPlan plan = {options->rows, options->context, options->repetitions,
                               options->models.collective_timeout_seconds};
     const Latency latency = measure_latency(session, *models, plan);

@@ -62,7 +62,7 @@ struct LoadFigures {
 
 Subject open_subject(const LoadOptions& options, int rank, int ranks) {
     Subject subject;
-    subject.directory = resolve_model_directory(options.model, "--model");
+    subject.directory = resolve_checkpoint_directory(options.model, "--model");
     subject.config = model::read_config(subject.directory);
     subject.checkpoint = model::Checkpoint::open(subject.directory);
     model::check_shapes(subject.config, *subject.checkpoint);

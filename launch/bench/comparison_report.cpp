@@ -286,8 +286,9 @@ std::string head_of(const CompareOptions& options, const Comparison& comparison,
         const spec::Costs& costs = facts.costs[level];
         text += level == 0 ? "; " : "; level " + std::to_string(level + 1) + ": ";
         text += "t_draft " + ms(costs.t_draft) + " ms (first of a round " + ms(costs.first_draft_seconds()) +
-                "), t_target(1) " + ms(costs.target_seconds(1)) + " ms, t_target(5) " + ms(costs.target_seconds(5)) +
-                " ms";
+                "), t_target(1) " + ms(costs.target_seconds(1)) + " ms";
+        const int rows = std::min(5, static_cast<int>(costs.t_target.size())); // wider passes were not timed
+        if (rows > 1) text += ", t_target(" + std::to_string(rows) + ") " + ms(costs.target_seconds(rows)) + " ms";
     }
     return text + "\n\n";
 }

@@ -189,6 +189,8 @@ PresetReport run_rules(dist::Session& session, ModelPair& models, const Drafters
                        const PresetOptions& options) {
     const double timeout = options.real->models.collective_timeout_seconds;
     const Json environment = environment_of(session, models);
+    PromptCounts counts;
+    const std::vector<spec::Request> prompts = prompts_of(session, models, preset, options, counts);
     LatencyPlan latency_plan;
     latency_plan.timeout_seconds = timeout;
     latency_plan.repetitions = kLatencyRepetitions;
@@ -197,8 +199,6 @@ PresetReport run_rules(dist::Session& session, ModelPair& models, const Drafters
     const Latency latency = measure_latency(session, models, latency_plan);
     std::vector<spec::Costs> costs;
     in_agreement(session, timeout, [&] { costs = level_costs(latency, models, latency_plan); });
-    PromptCounts counts;
-    const std::vector<spec::Request> prompts = prompts_of(session, models, preset, options, counts);
     std::vector<ComparedCase> cases;
     for (const PresetCase& one : preset.cases)
         cases.emplace_back().preset_case = one;

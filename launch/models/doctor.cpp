@@ -65,7 +65,7 @@ std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, 
         in_agreement(session, timeout, [&] { opened = open_pair(options.target, options.drafts); });
         require_same(session, timeout, "the checkpoint", opened.summary());
         report.good("the files of " + options.target + " are there on every rank, and the same");
-        in_agreement(session, timeout, [&] { require_heads_for_all(opened.target, layout_of(session, {})); });
+        in_agreement(session, timeout, [&] { require_heads_for_all(opened, layout_of(session, {})); });
         report.good("its heads can be cut over " + counted(session.world_size(), "rank"));
     } catch (const OrderlyFailure& failure) {
         report.add({true, failure.what()});

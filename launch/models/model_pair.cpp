@@ -93,7 +93,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         pair->batch_size = placement.batch_size;
         opened = open_pair(options.target, options.drafts);
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
-        require_heads_for_all(opened.target, pair->layout);
+        require_heads_for_all(opened, pair->layout);
     });
     require_same(session, timeout, "the checkpoint", opened.summary());
 

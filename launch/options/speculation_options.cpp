@@ -367,6 +367,9 @@ std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::si
         std::size_t number = 0; // "draft2": the second --draft alone
         for (std::size_t draft = 1; draft <= n_drafts; ++draft)
             if (name == "draft" + std::to_string(draft)) number = draft;
+        if (number == 0 && name.starts_with("draft"))
+            throw BadOption("--drafters " + name + ": --draft is given " +
+                            counted(static_cast<std::int64_t>(n_drafts), "time") + "; draft1 is the first of them");
         choices.push_back(parse_drafter(number > 0 ? "model" : name, '+', n_drafts, "--drafters"));
         if (number > 0) choices.back().drafts = {number - 1};
     }

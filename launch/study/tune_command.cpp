@@ -78,8 +78,8 @@ class Tuning {
         plan.timeout_seconds = timeout_;
         const std::vector<spec::Request>& prompts =
             prompts_.chosen_on.empty() ? prompts_.confirmed_on : prompts_.chosen_on;
-        const auto costs = measure_round_costs(session_, *models_, drafters_, prompts, plan);
-        if (coordinates()) costs_ = costs.front();
+        const auto costs = measure_round_costs(session_, *models_, drafters_, prompts, plan, kNoSignal);
+        if (coordinates()) costs_ = costs->front();
     }
 
     void record() {

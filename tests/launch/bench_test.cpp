@@ -1,6 +1,7 @@
 // What the benches print and check, and one small run of each from outside.
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
+#include "launch/command_line.h"
 #include "launch/scratch_file.h"
 
 #include <cstdlib>
@@ -75,6 +76,14 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
     }
     EXPECT_GT(greedy[2]["drafted"], 0);
     EXPECT_GE(greedy[2]["oracle_speedup"].get<double>(), greedy[2]["predicted_speedup"].get<double>() * 0.999);
+}
+
+TEST(Bench, PromptsAreReadBeforeAnythingIsTimed) {
+    const test::ScratchFile input("no JSON\n");
+    const test::Ended ended = test::run({"bench", "compare", "--target", test::kTarget, "--draft", test::kDraft,
+                                         "--input", input.path(), "--costs", "/nowhere/costs.json"});
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_NE(ended.err.find(input.path() + " line 1: not JSON"), std::string::npos) << ended.err;
 }
 
 TEST(Bench, ComparesDraftersAndAcceptances) {

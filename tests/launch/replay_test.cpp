@@ -304,6 +304,15 @@ TEST(Replay, ASilentPipeIsWaitedForAndASignalEndsIt) {
     EXPECT_EQ(spec::read_recording(stopped.path()).texts().size(), 1U);
 }
 
+TEST(Replay, ASignalEndsTheMeasuringOfCosts) {
+    const ScratchFile input("{\"prompt_token_ids\": [1, 2]}\n");
+    const NewFile output;
+    const Ended ended =
+        run(record(input.path(), output.path(), {"--threads", "1"}), "timeout --preserve-status -s USR1 1");
+    EXPECT_EQ(ended.code, 75) << ended.err;
+    EXPECT_EQ(output.text(), "") << "costs were measured to their end";
+}
+
 TEST(Replay, RefusesInOneLineWhatCannotBe) {
     const ScratchFile input(kInput), no_recording("{}\n"), empty("");
     const NewFile output;
@@ -314,6 +323,9 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
     expect_refused(record(input.path(), output.path(), {"--costs", "a", "--costs", "b"}), 2,
                    "--costs is given 2 times");
     expect_refused(record(empty.path(), output.path()), 1, "no prompt that can be decoded");
+    const ScratchFile no_lines("no JSON\n");
+    expect_refused(record(no_lines.path(), output.path()), 1, "that can be decoded; its first error: not JSON");
+    expect_refused({"simulate", "--recording", "/"}, 1, "/: is a directory");
     expect_refused({"simulate"}, 2, "--recording FILE is missing");
     expect_refused({"simulate", "--recording", no_recording.path()}, 1, "block 0");
     expect_refused({"simulate", "--recording", output.path() + "x"}, 1, "cannot be opened");
@@ -325,11 +337,12 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
                    "--trace shows the rounds of one setting");
     expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path()}, 2, "--output is missing");
     expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path(), "--output", output.path(), "--quiet"}, 1,
-                   "line of id \"b\"");
+                   input.path() + " line 2: ");
     const ScratchFile prompts("{\"prompt_token_ids\": [1]}\n{\"prompt_token_ids\": [2], \"temperature\": 1}\n");
     const Strings tune = Strings{"tune"} + kPair + Strings{"--input", prompts.path(), "--quiet"};
     expect_refused(tune + Strings{"--output", output.path()}, 1, "temperature of its own");
     expect_refused(tune + Strings{"--output", prompts.path()}, 2, "both read and written");
+    expect_refused(tune + Strings{"--output", "-"}, 2, "--output -: it is written at the end, to a file");
     expect_refused(tune + Strings{"--output", output.path(), "--report", output.path()}, 2, "the same file");
     expect_refused(tune + Strings{"--output", output.path(), "--report", "/nowhere/r.json"}, 1, "/nowhere/r.json");
 }
