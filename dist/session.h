@@ -5,7 +5,6 @@
 #pragma once
 
 #include "entrodraft/dist/communicator.h"
-#include "entrodraft/dist/layout.h"
 #include "entrodraft/dist/mailbox.h"
 #include "entrodraft/dist/step_watch.h"
 

@@ -8,7 +8,7 @@
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/spec/batch_drafter.h"
 #include "entrodraft/spec/draft_model.h"
-#include "entrodraft/spec/suffix_index.h"
+#include "entrodraft/spec/suffix_automaton.h"
 #include "entrodraft/spec/token_table.h"
 
 #include <memory>
