@@ -4,9 +4,13 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/models/text_tokens.h"
 #include "entrodraft/launch/phase.h"
+#include "entrodraft/spec/suffix_index.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <stdexcept>
+#include <utility>
 
 namespace entrodraft::launch {
 
@@ -118,9 +122,11 @@ std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOption
 }
 
 void require_readable(const DrafterSources& sources) {
-    for (const std::string& file : {sources.lookup_corpus, sources.draft_table})
+    const std::pair<const char*, const std::string&> files[] = {{"--lookup-corpus ", sources.lookup_corpus},
+                                                                {"--draft-table ", sources.draft_table}};
+    for (const auto& [option, file] : files)
         if (!file.empty() && file != "-" && !std::ifstream(file))
-            throw std::runtime_error(file + ": cannot be opened for reading");
+            throw std::runtime_error(option + file + ": cannot be opened: " + std::strerror(errno));
 }
 
 } // namespace entrodraft::launch
