@@ -43,8 +43,8 @@ std::string resolve_checkpoint_directory(const std::string& name, const std::str
     std::error_code ignored; // what is there and cannot be read is said by who reads it
     if (std::filesystem::status(std::filesystem::path(directory) / "config.json", ignored).type() ==
         std::filesystem::file_type::not_found)
-        throw model::BadFile(option + " " + name + ": " + directory +
-                             " holds no config.json; name a directory with config.json, tokenizer and weights");
+        throw model::BadFile(option + " " + name + ": " + (directory == name ? "" : directory + " ") +
+                             "holds no config.json; name a directory with config.json, tokenizer and weights");
     return directory;
 }
 

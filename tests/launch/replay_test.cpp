@@ -307,8 +307,10 @@ TEST(Replay, ASilentPipeIsWaitedForAndASignalEndsIt) {
 TEST(Replay, ASignalEndsTheMeasuringOfCosts) {
     const ScratchFile input("{\"prompt_token_ids\": [1, 2]}\n");
     const NewFile output;
-    const Ended ended =
-        run(record(input.path(), output.path(), {"--threads", "1"}), "timeout --preserve-status -s USR1 1");
+    const std::string demo = ENTRODRAFT_SOURCE_DIR "/model/demo/"; // whose costs take some fifteen seconds
+    const Ended ended = run({"record", "--target", demo + "target", "--draft", demo + "draft", "--threads", "1",
+                             "--input", input.path(), "--output", output.path()},
+                            "timeout --preserve-status -s USR1 3");
     EXPECT_EQ(ended.code, 75) << ended.err;
     EXPECT_EQ(output.text(), "") << "costs were measured to their end";
 }
