@@ -53,7 +53,7 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
         _exit(kFailure);
     };
     try {
-        session.emplace(dist::Session::start(&argc, &argv, start));
+        session.emplace(dist::Session::start(start));
         heed_failure(session->failure());
         int exit_code = kFailure;
         try {

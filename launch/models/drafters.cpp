@@ -1,6 +1,7 @@
 // From options to drafters: see drafters.h.
 #include "entrodraft/launch/models/drafters.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/models/text_tokens.h"
 #include "entrodraft/launch/phase.h"
@@ -113,9 +114,10 @@ std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOption
         costs = spec::read_costs(file);
         const auto rows = static_cast<std::size_t>(speculation.stop_rules.at(level).max_tokens) + 1;
         if (costs->t_target.size() < rows)
-            throw BadOption("--costs " + file + " times passes of up to " + std::to_string(costs->t_target.size()) +
-                            " rows, and --max-draft-tokens " + std::to_string(rows - 1) + " makes " +
-                            std::to_string(rows) + ": measure with bench latency --rows " + std::to_string(rows));
+            throw BadOption("--costs " + file + " times passes of up to " +
+                            counted(static_cast<std::int64_t>(costs->t_target.size()), "row") +
+                            ", and --max-draft-tokens " + std::to_string(rows - 1) + " makes " + std::to_string(rows) +
+                            ": measure with bench latency --rows " + std::to_string(rows));
         if (!speculation.drafter.has(DrafterKind::model)) *costs = {0, costs->t_target, std::nullopt, costs->t_round};
     }
     return levels;

@@ -1,6 +1,7 @@
 // Options of record, simulate and tune: see replay_options.h.
 #include "entrodraft/launch/options/replay_options.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/option_groups.h"
 #include "entrodraft/launch/options/shared_options.h"
@@ -26,8 +27,8 @@ std::string required(const ParsedOptions& given, const char* name, const char* w
 
 void require_costs_for_each(const std::vector<std::string>& costs, std::size_t n_drafts) {
     if (!costs.empty() && costs.size() != n_drafts)
-        throw BadOption("--costs is given " + std::to_string(costs.size()) + " times for " + std::to_string(n_drafts) +
-                        " of --draft; name a file for each, in their order, or none");
+        throw BadOption("--costs is given " + counted(static_cast<std::int64_t>(costs.size()), "time") + " for " +
+                        std::to_string(n_drafts) + " of --draft; name a file for each, in their order, or none");
 }
 
 // "2..7..0.5" in a rule's numbers: each from 2 to 7 in steps of 0.5.

@@ -212,7 +212,7 @@ class Tuning {
                                      " drafts; tune one pair at a time");
         if (begun.max_draft_tokens < options_.max_draft_tokens)
             throw std::runtime_error(options_.recording + " holds drafts of up to " +
-                                     std::to_string(begun.max_draft_tokens) + " tokens; give --max-draft-tokens " +
+                                     counted(begun.max_draft_tokens, "token") + "; give --max-draft-tokens " +
                                      std::to_string(begun.max_draft_tokens));
         spec::RecordingHead own =
             recording_head(*models_, options_.models, options_.input, options_.requests, begun.max_draft_tokens);
