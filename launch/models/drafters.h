@@ -1,6 +1,6 @@
 // Drafters made from what the options name: the pair's draft models, and the tables and texts of drafters without one.
 //
-// Called by generate and the benches. How tokens are drafted is spec's affair.
+// Called by all commands that decode. How tokens are drafted is spec's affair.
 #pragma once
 
 #include "entrodraft/dist/session.h"
