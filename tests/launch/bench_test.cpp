@@ -1,4 +1,5 @@
 // What the benches print and check, and one small run of each from outside.
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "launch/command_line.h"
@@ -34,6 +35,11 @@ TEST(Bench, QuantilesAreThoseOfTheSortedSamples) {
 
 TEST(Bench, TableColumnsAreAsWideAsTheirWidestCell) {
     EXPECT_EQ(format_table({{"a", "long"}, {"wide", "1"}}), "a     long\nwide     1\n");
+}
+
+TEST(Bench, OneOfAKindIsNotSeveral) {
+    EXPECT_EQ(counted(1, "new token") + ", " + counted(0, "text") + ", " + counted(2, "rank"),
+              "1 new token, 0 texts, 2 ranks");
 }
 
 TEST(Bench, CostsOfAnotherSettingAreRefused) {
