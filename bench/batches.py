@@ -44,7 +44,7 @@ def main():
                     rates[drafts].append(rate)
                     equal = equal and output_texts == expected
                     if drafts:
-                        rounds, tokens = re.search(r"(\d+) rounds, (\d+) drafted", summary).groups()
+                        rounds, tokens = re.search(r"(\d+) rounds?, (\d+) drafted", summary).groups()
                         drafted.append(int(tokens) / int(rounds))
             ratios = [with_draft / plain for plain, with_draft in zip(rates[False], rates[True])]
             print(f"{batch:5}  {statistics.median(rates[False]):14.0f}  {statistics.median(rates[True]):17.0f}  "

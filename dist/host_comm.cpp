@@ -112,8 +112,10 @@ double HostComm::Wait::seconds() const {
 
 void HostComm::Wait::time_out() {
     is_shown_ = false; // it stays on the board: others may ask why this rank does not come
-    const std::string whom = rank_ == RankBoard::kEverybody ? "the other " + std::to_string(comm_.size() - 1) + " ranks"
-                                                            : "rank " + std::to_string(comm_.world_rank_of(rank_));
+    const std::string others =
+        comm_.size() == 2 ? "the other rank" : "the other " + std::to_string(comm_.size() - 1) + " ranks";
+    const std::string whom =
+        rank_ == RankBoard::kEverybody ? others : "rank " + std::to_string(comm_.world_rank_of(rank_));
     char text[160];
     std::snprintf(text, sizeof text, "rank %d waited %.1f s for %s in %s%s: ", comm_.world_rank_of(comm_.rank_),
                   seconds(), whom.c_str(), name_of(comm_.in_flight_.kind),

@@ -29,9 +29,9 @@ void check_sizes(int world_rank, int world_size, int replicas, DraftPlacement pl
     }
     if (world_size % replicas != 0) {
         throw std::invalid_argument("--replicas " + std::to_string(replicas) + ": " + counted(world_size, "rank") +
-                                    " cannot be cut into " + counted(replicas, "equal group") +
-                                    "; use --replicas with one of " + divisors_of(world_size) + ", or a multiple of " +
-                                    std::to_string(replicas) + " ranks");
+                                    " cannot be cut into " + counted(replicas, "equal group") + "; use --replicas " +
+                                    divisors_of(world_size) + ", or start a multiple of " + std::to_string(replicas) +
+                                    " ranks");
     }
     if (placement == DraftPlacement::dedicated && world_size / replicas < 2) {
         throw std::invalid_argument("--draft-placement dedicated: " + counted(world_size, "rank") + " in " +

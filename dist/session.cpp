@@ -310,7 +310,7 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-Session Session::start(int* /*argc*/, char*** /*argv*/, const StartOptions& options) {
+Session Session::start(const StartOptions& options) {
     auto state = std::make_unique<State>();
     char host[256] = {};
     gethostname(host, sizeof host - 1);

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "entrodraft/dist/communicator.h"
-#include "entrodraft/dist/layout.h"
 #include "entrodraft/dist/mailbox.h"
 #include "entrodraft/dist/step_watch.h"
 
@@ -27,10 +26,9 @@ struct StartOptions {
 
 class Session {
   public:
-    // Starts MPI where a launcher (mpirun, srun) started this process; else a world of one, without MPI. Leaves
-    // argv as it is. Throws Error when MPI does not give what is needed, or when this rank could not reach the others.
-    // Collective over the world.
-    static Session start(int* argc, char*** argv, const StartOptions& options = {});
+    // Starts MPI where a launcher (mpirun, srun) started this process; else a world of one, without MPI. Throws Error
+    // when MPI does not give what is needed, or when this rank could not reach the others. Collective over the world.
+    static Session start(const StartOptions& options = {});
     Session(Session&&) noexcept;
     Session& operator=(Session&&) noexcept;
     // Frees nothing that needs the other ranks: a process that ends without leave() ends the whole job. Local.

@@ -1,6 +1,6 @@
 // The commands of the binary: each takes what follows its name, and returns the exit code on every rank.
 //
-// Failures that all ranks know of are thrown as OrderlyFailure; anything else is one rank's own (main.cpp).
+// Failures that all ranks know of are thrown as OrderlyFailure; anything else is one rank's own (program.cpp).
 #pragma once
 
 #include "entrodraft/dist/session.h"

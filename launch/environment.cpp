@@ -2,6 +2,7 @@
 #include "entrodraft/launch/environment.h"
 
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 
 #include <algorithm>
@@ -57,8 +58,7 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
 std::string environment_line(const Json& environment) {
     const auto text = [&](const char* name) { return environment[name].get<std::string>(); };
     const auto count = [&](const char* name, const char* thing) {
-        const int number = environment[name].get<int>();
-        return std::to_string(number) + " " + thing + (number == 1 ? "" : "s");
+        return counted(environment[name].get<int>(), thing);
     };
     return text("cpu") + ", " + count("cores", "core") + "; " + count("ranks", "rank") + " of " +
            count("threads_per_rank", "thread") + " over " + text("communicator") + ", draft " +

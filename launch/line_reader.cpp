@@ -49,6 +49,10 @@ bool LineReader::await_bytes(Time began) {
     return ready > 0;
 }
 
+bool LineReader::is_out_of_patience(Time began) const {
+    return patience_ && std::chrono::steady_clock::now() - began >= *patience_;
+}
+
 // False when a signal came first.
 bool LineReader::fill() {
     constexpr std::size_t kChunk = std::size_t{64} << 10;
@@ -91,6 +95,10 @@ std::optional<Line> LineReader::next() {
         }
         if (!await_bytes(began) || !fill()) {
             skipping_ = line.too_long;
+            return std::nullopt;
+        }
+        if (line.too_long && is_out_of_patience(began)) { // it may never end: /dev/zero
+            skipping_ = waiting_ = true;
             return std::nullopt;
         }
     }

@@ -29,7 +29,7 @@ class LineReader {
     std::optional<Line> next();
     bool interrupted() const { return interrupted_; }
     bool waiting() const { return waiting_; } // the last next() ran out of patience: ask again
-    // How long next() waits for a line that has not come yet; without it, as long as it takes.
+    // How long next() waits for a line that has not come, or not ended; without it, as long as it takes.
     void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
     const std::string& file() const { return file_; }
     std::uint64_t bytes_read() const { return bytes_read_; } // of whole lines handed out
@@ -40,6 +40,7 @@ class LineReader {
     using Time = std::chrono::steady_clock::time_point;
 
     bool await_bytes(Time began);
+    bool is_out_of_patience(Time began) const;
     bool fill();
 
     std::string file_;

@@ -37,10 +37,6 @@ void report_failure(dist::Session& session, const std::string& reason) {
     if (session.claim_failure(kFailure)) say("entrodraft: [" + session.position() + "] " + reason);
 }
 
-} // namespace
-
-namespace {
-
 std::string reason_of(const std::exception& error) {
     return dynamic_cast<const std::bad_alloc*>(&error) ? "out of memory" : error.what();
 }
@@ -57,7 +53,7 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
         _exit(kFailure);
     };
     try {
-        session.emplace(dist::Session::start(&argc, &argv, start));
+        session.emplace(dist::Session::start(start));
         heed_failure(session->failure());
         int exit_code = kFailure;
         try {

@@ -1,6 +1,6 @@
 // A file that takes another's place only once it is whole: written beside it, then renamed.
 //
-// For results that are worth nothing by half. Called by build-table and the benches that only reckon.
+// For results that are worth nothing by half. Called by build-table, simulate, tune and the benches.
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "entrodraft/model/byte_trie.h"
-#include "entrodraft/model/normalizer.h"
 #include "entrodraft/model/regex.h"
 #include "entrodraft/model/tokenizer.h"
 

@@ -13,6 +13,7 @@
 #include "entrodraft/model/kernels/kernels.h"
 #include "entrodraft/model/kernels/thread_team.h"
 #include "entrodraft/model/kv_cache.h"
+#include "entrodraft/model/token_id.h"
 
 #include <cstdint>
 #include <functional>
@@ -21,8 +22,6 @@
 #include <vector>
 
 namespace entrodraft::model {
-
-using TokenId = std::int32_t;
 
 struct Row {
     TokenId token = 0;

@@ -1,6 +1,6 @@
 // Reads JSON that nobody has vouched for: size and depth are capped, the whole text must be one value in valid
 // UTF-8, and by default no key may stand twice in an object. Knows nothing of what the fields mean.
-// Only .cpp files include this, so that nlohmann stays private. Called by config, safetensors and tokenizer.
+// Only .cpp files and families/fields.h include this: nlohmann stays private. Called by readers of JSON in every room.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -5,6 +5,8 @@
 // An unknown component is an error that names it. Equal to the reference (PyPI tokenizers) in ids and text.
 #pragma once
 
+#include "entrodraft/model/token_id.h"
+
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -14,8 +16,6 @@
 #include <vector>
 
 namespace entrodraft::model {
-
-using TokenId = std::int32_t;
 
 class Tokenizer {
   public:

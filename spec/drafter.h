@@ -1,7 +1,7 @@
 // What proposes tokens: the Drafter interface and the drafters there are.
 //
 // A drafter returns tokens with parents and, where it has one, the distribution each was drawn from.
-// Called by the round, on the draft owner only.
+// Called by the turns drafter and by drafters made of others, on the draft owner only.
 #pragma once
 
 #include "entrodraft/dist/clock.h"

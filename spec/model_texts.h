@@ -1,7 +1,7 @@
 // The texts that a draft model follows, one a slot, forwards and back: which of their tokens its cache holds, and
 // passes over what it does not hold yet.
 //
-// Called by the drafters that have a model.
+// Called by the drafters that have a model, and by the recorder.
 #pragma once
 
 #include "entrodraft/spec/draft_model.h"

@@ -5,6 +5,8 @@
 // Filled by the coordinator, read by every rank; every later branch depends on it and on admissions alone.
 #pragma once
 
+#include "entrodraft/spec/token_id.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,8 +14,6 @@
 #include <vector>
 
 namespace entrodraft::spec {
-
-using TokenId = std::int32_t;
 
 // idle: nothing to do yet, said now and then so that waiting for input is not taken for a death.
 enum class Command : std::uint8_t { round = 1, admit = 2, prefill = 3, retire = 4, stop = 5, interrupt = 6, idle = 7 };

@@ -5,7 +5,10 @@
 #include "entrodraft/spec/recording_block.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <stdexcept>
@@ -286,8 +289,10 @@ std::string pack(const RecordedLine& line) {
 }
 
 Recording read_recording(const std::string& file, bool may_be_torn) {
+    std::error_code ignored; // what cannot be looked at cannot be opened either
+    if (std::filesystem::is_directory(file, ignored)) throw std::runtime_error(file + ": is a directory; name a file");
     std::ifstream in(file, std::ios::binary);
-    if (!in) throw std::runtime_error(file + ": cannot be opened for reading");
+    if (!in) throw std::runtime_error(file + ": cannot be opened: " + std::strerror(errno));
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     if (in.bad()) throw std::runtime_error(file + ": cannot be read");
     Recording recording;
@@ -306,7 +311,8 @@ Recording read_recording(const std::string& file, bool may_be_torn) {
                 recording.lines.push_back(line_of(block, recording.head));
             recording.whole_bytes += length;
         } catch (const std::exception& error) {
-            throw std::runtime_error(file + " block " + std::to_string(number) + ": " + error.what());
+            throw std::runtime_error(file + " block " + std::to_string(number) + ": " + error.what() +
+                                     (number == 0 ? "; entrodraft record makes recordings" : ""));
         }
     }
     if (recording.whole_bytes == 0 && !may_be_torn) throw std::runtime_error(file + ": is empty, and no recording");

@@ -19,8 +19,8 @@ std::string why_unservable(const Request& request, int vocab_size, int max_posit
     if (request.prompt.empty()) return "the prompt is empty: at least one token is needed to go on from";
     const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
     if (prompt_tokens >= max_positions)
-        return "the prompt has " + std::to_string(prompt_tokens) + " tokens; the model's context of " +
-               std::to_string(max_positions) + " leaves no room for an answer";
+        return "the prompt has " + std::to_string(prompt_tokens) + " tokens; the context of " +
+               std::to_string(max_positions) + " positions leaves no room for an answer";
     for (std::size_t i = 0; i < request.prompt.size(); ++i)
         if (request.prompt[i] < 0 || request.prompt[i] >= vocab_size)
             return "token id " + std::to_string(request.prompt[i]) + " at prompt position " + std::to_string(i) +

@@ -1,6 +1,8 @@
 // Rows from ranks to coordinator: see row_gather.h.
 #include "entrodraft/spec/row_gather.h"
 
+#include "entrodraft/dist/layout.h"
+
 #include <cstring>
 
 namespace entrodraft::spec {

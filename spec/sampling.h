@@ -4,14 +4,14 @@
 // Pure functions of one row; called by the drafter, verify and the ranks' gather.
 #pragma once
 
+#include "entrodraft/spec/token_id.h"
+
 #include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <vector>
 
 namespace entrodraft::spec {
-
-using TokenId = std::int32_t;
 
 // No token has any probability: bans have left none.
 class NothingToSay final : public std::runtime_error {

@@ -6,7 +6,6 @@
 // Judges nothing (judge.h does) and sends nothing (row_gather.h does).
 #pragma once
 
-#include "entrodraft/dist/layout.h"
 #include "entrodraft/model/decoder.h"
 #include "entrodraft/spec/gumbel.h"
 #include "entrodraft/spec/request.h"

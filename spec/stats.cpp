@@ -1,10 +1,12 @@
 // Counting, timing and the formulas made from them; the costs file. See stats.h.
 #include "entrodraft/spec/stats.h"
 
-#include <nlohmann/json.hpp>
+#include "entrodraft/model/json_file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <numeric>
@@ -48,28 +50,13 @@ double read_ms(const Json& value, double least, const std::string& file, const s
 
 std::string read_text(const std::string& file) {
     std::ifstream in(file, std::ios::binary);
-    if (!in) throw std::runtime_error(file + ": cannot be opened for reading");
+    if (!in) bad_costs(file, std::string("cannot be opened: ") + std::strerror(errno));
     std::string text(kMostCostsBytes + 1, '\0');
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    if (in.bad()) throw std::runtime_error(file + ": cannot be read");
+    if (in.bad()) bad_costs(file, "cannot be read; it must be a file");
     text.resize(static_cast<std::size_t>(in.gcount()));
     if (text.size() > kMostCostsBytes) bad_costs(file, "is larger than 1 MiB and thus no costs file");
     return text;
-}
-
-// A field that stands twice is refused: it would silently be one of the two.
-Json parse_costs(const std::string& text, const std::string& file) {
-    std::set<std::string> fields;
-    const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-        if (event == Json::parse_event_t::key && depth == 1 && !fields.insert(parsed.get<std::string>()).second)
-            bad_costs(file, "field " + parsed.dump(-1, ' ', false, Json::error_handler_t::replace) + " stands twice");
-        return true;
-    };
-    try {
-        return Json::parse(text, watch);
-    } catch (const Json::exception& error) {
-        bad_costs(file, std::string("is not JSON (") + error.what() + ")");
-    }
 }
 
 const Json& field_of(const Json& object, const char* field, const std::string& file) {
@@ -238,7 +225,7 @@ std::string to_json(const Costs& costs) {
 namespace {
 
 Costs costs_in(const std::string& text, const std::string& file) {
-    const Json json = parse_costs(text, file);
+    const Json json = model::parse_json(text, file);
     if (!json.is_object()) bad_costs(file, "does not hold one JSON object");
     const Json& version = field_of(json, "schema_version", file);
     if (!version.is_number_integer() || version != kCostsVersion)
@@ -265,7 +252,7 @@ Costs read_costs(const std::string& file) {
     try {
         return costs_in(read_text(file), file);
     } catch (const std::runtime_error& error) {
-        throw std::runtime_error(std::string(error.what()) + "; write it with `bench latency`");
+        throw std::runtime_error(std::string(error.what()) + "; entrodraft bench latency --output writes such files");
     }
 }
 

@@ -21,8 +21,8 @@ NUMBER = r"(-?[\d.]+(?:e-?\d+)?)"
 NAMES = {"static": (rf"threshold {NUMBER} nats", "entropy_threshold"),
          "moving-average": (rf"factor {NUMBER}, window (\d+)", "entropy_factor", "entropy_window"),
          "cumulative": (rf"threshold {NUMBER} nats\^2, window (\d+)", "entropy_threshold", "entropy_window"),
-         "constant": (r"(\d+) tokens", "num_draft_tokens"), "heuristic": (r"from (\d+) tokens", "num_draft_tokens"),
-         "adaptive": (r"from (\d+) tokens", "num_draft_tokens"),
+         "constant": (r"(\d+) tokens?", "num_draft_tokens"), "heuristic": (r"from (\d+) tokens?", "num_draft_tokens"),
+         "adaptive": (r"from (\d+) tokens?", "num_draft_tokens"),
          "confidence": (rf"threshold {NUMBER}", "confidence_threshold"),
          "svip": (rf"threshold {NUMBER}", "svip_threshold"), "adaedl": (rf"gamma {NUMBER}", "adaedl_gamma")}
 

@@ -5,6 +5,7 @@
 #include "entrodraft/launch/bench/bench_prompts.h"
 #include "entrodraft/launch/bench/preset_report.h"
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/command_options.h"
@@ -28,7 +29,7 @@ PresetReport report_of(const DrafterBenchOptions& options, const Json& environme
     for (const AlphaFigure& figure : figures)
         report.json["figures"].push_back(to_json(figure));
     report.text = environment_line(environment) + "\n" + "every other place of texts of at most " +
-                  std::to_string(options.max_new_tokens) + " new tokens\n\n" + alpha_table(figures);
+                  counted(options.max_new_tokens, "new token") + "\n\n" + alpha_table(figures);
     return report;
 }
 

@@ -67,9 +67,9 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     ComparisonFacts facts;
     facts.environment = environment_of(session, *models);
     facts.best_of_each_rule = options->tune;
-    facts.costs = costs_of(session, *models, *options, facts.environment);
     Comparison comparison(session, *models, drafters, *options, facts.costs, !options->costs.empty());
-    comparison.read_prompts();
+    comparison.read_prompts(); // what may be wrong in a file is said before anything is timed
+    facts.costs = costs_of(session, *models, *options, facts.environment);
     in_agreement(session, timeout, [&] {
         if (!coordinates || models->drafts.empty()) return;
         facts.operations_ratio = operations_ratio(*models);

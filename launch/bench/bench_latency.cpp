@@ -4,6 +4,7 @@
 #include "entrodraft/launch/bench/pass_timer.h"
 #include "entrodraft/launch/bench/shard_times.h"
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/phase.h"
@@ -61,18 +62,18 @@ void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan&
     const auto all_reduce = [&](std::size_t floats) {
         if (models.tp) models.tp->all_reduce_sum(buffer.data(), floats, deadline());
     };
-    const std::string all_rows = std::to_string(plan.rows);
+    const std::string all_rows = counted(plan.rows, "row");
     constexpr std::size_t kPacket = 256;
     std::vector<NamedCollective> collectives = {
         {"barrier", [&] { models.replica->barrier(deadline()); }},
         {"announce: broadcast of 256 bytes", [&] { models.replica->broadcast(buffer.data(), kPacket, 0, deadline()); },
          kPacket},
-        {"gather of candidates, " + all_rows + " rows", [&] { gather(rows * 8 + 8); }, rows * 8 + 8},
-        {"gather of distributions, " + all_rows + " rows", [&] { gather(row_bytes * rows); }, row_bytes * rows},
+        {"gather of candidates, " + all_rows, [&] { gather(rows * 8 + 8); }, rows * 8 + 8},
+        {"gather of distributions, " + all_rows, [&] { gather(row_bytes * rows); }, row_bytes * rows},
     };
     // Several sizes, so that what a message costs and what its bytes cost can be told apart.
     for (std::size_t each = 1;; each = std::min(2 * each, rows)) {
-        collectives.push_back({"all-reduce of hidden, " + std::to_string(each) + (each == 1 ? " row" : " rows"),
+        collectives.push_back({"all-reduce of hidden, " + counted(static_cast<std::int64_t>(each), "row"),
                                [&, each] { all_reduce(hidden * each); }, hidden * each * sizeof(float)});
         if (each == rows) break;
     }
@@ -162,9 +163,8 @@ std::string to_text(const Latency& latency, const Json& environment, int context
     std::vector<std::vector<std::string>> table = {{"pass", "median ms", "p90", "p99", "limit", "ratio", "t(r)/t(1)"}};
     for (std::size_t i = 0; i < latency.target.size(); ++i) {
         const Quantiles& pass = latency.target[i];
-        table.push_back({"target, " + std::to_string(i + 1) + (i == 0 ? " row" : " rows"), ms(pass.median),
-                         ms(pass.p90), ms(pass.p99), ms(latency.limit[i]),
-                         format_number(pass.median / latency.limit[i], 2),
+        table.push_back({"target, " + counted(static_cast<std::int64_t>(i + 1), "row"), ms(pass.median), ms(pass.p90),
+                         ms(pass.p99), ms(latency.limit[i]), format_number(pass.median / latency.limit[i], 2),
                          format_number(pass.median / latency.target[0].median, 2)});
     }
     const std::pair<const char*, const Quantiles&> drafts[] = {{"draft, first of a round", latency.first_draft},
@@ -260,6 +260,8 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
         if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
     });
     const auto models = open_models(session, options->models, {.draft = options->placement});
+    in_agreement(session, options->models.collective_timeout_seconds,
+                 [&] { require_heads_for(options->shards, models->target_config); });
     const LatencyPlan plan = {options->rows, options->context, options->repetitions,
                               options->models.collective_timeout_seconds};
     const Latency latency = measure_latency(session, *models, plan);

@@ -1,6 +1,7 @@
 // entrodraft bench load: how fast a rank loads its slice, against reading the same files plainly, and how far its
 // memory grows over the slice while it does.
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/models/cores.h"
@@ -61,7 +62,7 @@ struct LoadFigures {
 
 Subject open_subject(const LoadOptions& options, int rank, int ranks) {
     Subject subject;
-    subject.directory = resolve_model_directory(options.model, "--model");
+    subject.directory = resolve_checkpoint_directory(options.model, "--model");
     subject.config = model::read_config(subject.directory);
     subject.checkpoint = model::Checkpoint::open(subject.directory);
     model::check_shapes(subject.config, *subject.checkpoint);
@@ -202,9 +203,10 @@ std::string to_text(const std::vector<LoadFigures>& ranks, const Json& machine, 
     const auto gb = [](double bytes) { return format_number(bytes / 1e9, 3); };
     const auto mb = [](double bytes) { return format_number(bytes / 1e6, 1); };
     const auto of = [](double share) { return format_number(share, 3); };
-    std::string text = machine["cpu"].get<std::string>() + ", " + compact(machine["ranks"]) + " ranks of " +
-                       compact(machine["threads_per_rank"]) + " threads; weights in " + to_string(subject.type) + "\n" +
-                       "loading of what a rank needs of " + std::to_string(subject.files.size()) + " files (" +
+    std::string text = machine["cpu"].get<std::string>() + ", " + counted(machine["ranks"].get<int>(), "rank") +
+                       " of " + counted(machine["threads_per_rank"].get<int>(), "thread") + "; weights in " +
+                       to_string(subject.type) + "\n" + "loading of what a rank needs of " +
+                       counted(static_cast<std::int64_t>(subject.files.size()), "file") + " (" +
                        gb(static_cast<double>(subject.file_bytes)) +
                        " GB), against reading as much of them into new memory, warm; the quickest of each\n\n";
     std::vector<std::vector<std::string>> table = {

@@ -61,10 +61,10 @@ std::vector<std::string> commands_of(const Preset& preset, const PresetOptions& 
 
 // Without models: everything on one rank.
 PresetReport report_alone(const Preset& preset, const PresetOptions& options) {
-    const PresetReplayPlan plan = {options.alpha, options.texts, options.seed};
-    if ((options.alpha || options.texts > 0) && !can_be_replayed(preset, plan))
-        throw BadOption(std::string(options.alpha ? "--alpha" : "--texts") + " has no effect: the preset " +
-                        preset.name + " is not replayed");
+    const PresetReplayPlan plan = {options.alpha, options.texts, options.seed.value_or(0)};
+    const char* const of_replays = options.alpha ? "--alpha" : options.texts > 0 ? "--texts" : "--seed";
+    if ((options.alpha || options.texts > 0 || options.seed) && !can_be_replayed(preset, plan))
+        throw BadOption(std::string(of_replays) + " has no effect: the preset " + preset.name + " is not replayed");
     return report_of(preset, replay_preset(preset, plan), commands_of(preset, options));
 }
 

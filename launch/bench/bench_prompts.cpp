@@ -25,7 +25,8 @@ std::vector<spec::Request> read_all_prompts(const BenchPrompts& wanted, const Pr
     RequestReader reader(wanted.input, wanted.defaults, cutting);
     while (auto item = reader.next()) {
         if (const auto* bad = std::get_if<BadLine>(&*item))
-            throw std::runtime_error(wanted.input + ": line of id " + bad->id + ": " + bad->error);
+            throw std::runtime_error(wanted.input + " line " + std::to_string(reader.last_number() + 1) + ": " +
+                                     bad->error);
         prompts.push_back(std::get<spec::Request>(std::move(*item)));
         prompts.back().prompt = cut(std::move(prompts.back().prompt));
         if (wanted.most_prompts > 0 && static_cast<int>(prompts.size()) == wanted.most_prompts) break;

@@ -1,6 +1,6 @@
 // The prompts that a bench runs on: all lines of a file must be good ones.
 //
-// Called by the benches that decode, on all ranks.
+// Called by the benches that decode, on all ranks, and by tune.
 #pragma once
 
 #include "entrodraft/launch/models/model_pair.h"

@@ -1,6 +1,7 @@
 // Figures of a comparison and their forms: see comparison_report.h.
 #include "entrodraft/launch/bench/comparison_report.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/generate/results.h"
 
@@ -277,15 +278,17 @@ std::string to_text(const Comparison& comparison, const Temperature& result, con
 }
 
 std::string head_of(const CompareOptions& options, const Comparison& comparison, const ComparisonFacts& facts) {
-    std::string text = environment_line(facts.environment) + "\n" + std::to_string(comparison.prompts.size()) +
-                       " prompts, at most " + std::to_string(options.max_new_tokens) + " new tokens each";
+    std::string text = environment_line(facts.environment) + "\n" +
+                       counted(static_cast<std::int64_t>(comparison.prompts.size()), "prompt") + ", at most " +
+                       counted(options.max_new_tokens, "new token") + " each";
     const auto ms = [](double seconds) { return format_number(seconds * 1e3, 4); };
     for (std::size_t level = 0; level < facts.costs.size(); ++level) {
         const spec::Costs& costs = facts.costs[level];
         text += level == 0 ? "; " : "; level " + std::to_string(level + 1) + ": ";
         text += "t_draft " + ms(costs.t_draft) + " ms (first of a round " + ms(costs.first_draft_seconds()) +
-                "), t_target(1) " + ms(costs.target_seconds(1)) + " ms, t_target(5) " + ms(costs.target_seconds(5)) +
-                " ms";
+                "), t_target(1) " + ms(costs.target_seconds(1)) + " ms";
+        const int rows = std::min(5, static_cast<int>(costs.t_target.size())); // wider passes were not timed
+        if (rows > 1) text += ", t_target(" + std::to_string(rows) + ") " + ms(costs.target_seconds(rows)) + " ms";
     }
     return text + "\n\n";
 }

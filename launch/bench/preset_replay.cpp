@@ -1,6 +1,7 @@
 // Presets out of synthetic texts: see preset_replay.h.
 #include "entrodraft/launch/bench/preset_replay.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/study/simulation_report.h"
 #include "entrodraft/spec/synthetic.h"
@@ -35,8 +36,8 @@ class CaseReplay {
         std::string origin;
         compared.alpha = synthetic_.alpha = acceptance(origin);
         compared.basis = "REPLAYED, its acceptance is SYNTHETIC: alpha " + format_number(synthetic_.alpha, 3) + " (" +
-                         origin + "), " + std::to_string(synthetic_.texts) + " texts of " +
-                         std::to_string(synthetic_.new_tokens) + " tokens, seed " + std::to_string(plan_.seed);
+                         origin + "), " + counted(synthetic_.texts, "text") + " of " +
+                         counted(synthetic_.new_tokens, "token") + ", seed " + std::to_string(plan_.seed);
         compared.costs = costs_text();
         const spec::SyntheticRecording recording = make_synthetic(synthetic_);
         const auto texts = recording.pointers();

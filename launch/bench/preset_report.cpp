@@ -2,6 +2,7 @@
 #include "entrodraft/launch/bench/preset_report.h"
 
 #include "entrodraft/launch/bench/theory_table.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/generate/results.h"
 #include "entrodraft/launch/replaced_file.h"
@@ -211,7 +212,7 @@ std::string head_of(const Preset& preset) {
     const PresetSetting& setting = preset.setting;
     std::string text = preset.name + ": " + preset.about + "\n" + preset.source + "\n";
     if (preset.kind == PresetKind::theory) return text;
-    text += "at most " + std::to_string(setting.max_new_tokens) + " new tokens";
+    text += "at most " + counted(setting.max_new_tokens, "new token");
     if (setting.prompt_tokens > 0) text += " after prompts of " + std::to_string(setting.prompt_tokens);
     text += ", drafts of at most " + std::to_string(setting.max_draft_tokens);
     if (setting.no_repeat_ngram_size > 0)

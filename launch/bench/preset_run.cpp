@@ -6,6 +6,7 @@
 #include "entrodraft/launch/bench/bench_prompts.h"
 #include "entrodraft/launch/bench/comparison.h"
 #include "entrodraft/launch/bench/comparison_report.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/phase.h"
 
@@ -45,7 +46,7 @@ std::vector<spec::Request> prompts_of(dist::Session& session, const ModelPair& m
     const PresetSetting& setting = preset.setting;
     RequestDefaults defaults;
     defaults.max_new_tokens = max_new_tokens(preset, *options.real);
-    defaults.sampling.seed = options.seed;
+    defaults.sampling.seed = options.seed.value_or(0);
     defaults.sampling.top_p = setting.top_p;
     defaults.processing.no_repeat_ngram_size = setting.no_repeat_ngram_size;
     std::vector<spec::Request> prompts = read_bench_prompts(
@@ -80,7 +81,7 @@ CompareOptions compare_options(const Preset& preset, const PresetOptions& option
     compare.acceptances = {spec::Acceptance::rejection};
     compare.lenience = lenience;
     compare.quiet = options.quiet;
-    compare.seed = options.seed;
+    compare.seed = options.seed.value_or(0);
     compare.sources = sources_of(preset, real);
     DrafterChoice drafter;
     drafter.kinds = {preset.setting.drafter};
@@ -188,6 +189,8 @@ PresetReport run_rules(dist::Session& session, ModelPair& models, const Drafters
                        const PresetOptions& options) {
     const double timeout = options.real->models.collective_timeout_seconds;
     const Json environment = environment_of(session, models);
+    PromptCounts counts;
+    const std::vector<spec::Request> prompts = prompts_of(session, models, preset, options, counts);
     LatencyPlan latency_plan;
     latency_plan.timeout_seconds = timeout;
     latency_plan.repetitions = kLatencyRepetitions;
@@ -196,8 +199,6 @@ PresetReport run_rules(dist::Session& session, ModelPair& models, const Drafters
     const Latency latency = measure_latency(session, models, latency_plan);
     std::vector<spec::Costs> costs;
     in_agreement(session, timeout, [&] { costs = level_costs(latency, models, latency_plan); });
-    PromptCounts counts;
-    const std::vector<spec::Request> prompts = prompts_of(session, models, preset, options, counts);
     std::vector<ComparedCase> cases;
     for (const PresetCase& one : preset.cases)
         cases.emplace_back().preset_case = one;
@@ -216,8 +217,8 @@ PresetReport run_rules(dist::Session& session, ModelPair& models, const Drafters
     if (!models.layout.is_coordinator()) return {};
     for (ComparedCase& one : cases)
         one.basis =
-            "ours MEASURED on these models, " + std::to_string(counts.all) + " prompts, at most " +
-            std::to_string(compare_options(preset, options, 1).max_new_tokens) + " new tokens" +
+            "ours MEASURED on these models, " + counted(counts.all, "prompt") + ", at most " +
+            counted(compare_options(preset, options, 1).max_new_tokens, "new token") +
             (counts.shorter > 0 ? ", " + std::to_string(counts.shorter) + " of them shorter than the preset's" : "");
     PresetReport report = report_of(preset, cases, {});
     report.json["environment"] = environment;
@@ -262,8 +263,8 @@ PresetReport run_drafters(dist::Session& session, ModelPair& models, const Draft
     for (const AlphaFigure& figure : figures)
         report.json["ours"].push_back(to_json(figure));
     report.text = environment_line(environment) + "\n" + report.text + "\nours, MEASURED on these models, " +
-                  std::to_string(counts.all) + " prompts, at most " + std::to_string(plan.max_new_tokens) +
-                  " new tokens\n" + alpha_table(figures);
+                  counted(counts.all, "prompt") + ", at most " + counted(plan.max_new_tokens, "new token") + "\n" +
+                  alpha_table(figures);
     return report;
 }
 

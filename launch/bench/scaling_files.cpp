@@ -1,6 +1,7 @@
 // Reading what bench scaling is given: see scaling_files.h.
 #include "entrodraft/launch/bench/scaling_files.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/json_fields.h"
 #include "entrodraft/model/bad_file.h"
 
@@ -116,8 +117,7 @@ void check(const ScalingFiles& files) {
 } // namespace
 
 std::string RunSetting::name() const {
-    return std::to_string(ranks) + (ranks == 1 ? " rank of " : " ranks of ") + std::to_string(threads) +
-           (threads == 1 ? " thread, " : " threads, ") + placement;
+    return counted(ranks, "rank") + " of " + counted(threads, "thread") + ", " + placement;
 }
 
 const CompareRun* ScalingFiles::compare_of(const RunSetting& setting) const {

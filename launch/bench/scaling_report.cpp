@@ -1,6 +1,7 @@
 // Measured passes beside the scaling model: see scaling_report.h. gpu_scaling_report.cpp has the extrapolation.
 #include "entrodraft/launch/bench/scaling_report.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 
 #include <algorithm>
@@ -91,7 +92,7 @@ std::string range_text(const MeasuredScaling& scaling) {
         ++count;
     }
     if (count == 0) return "nothing but the base was measured within the cores: the model has met no test\n";
-    return "measured over predicted of the " + std::to_string(count) + " other setting" + (count == 1 ? "" : "s") +
+    return "measured over predicted of the " + counted(count, "other setting") +
            " within the cores: " + format_number(least, 2) + (count == 1 ? "" : " to " + format_number(most, 2)) + "\n";
 }
 
@@ -103,9 +104,8 @@ std::string best_text(const MeasuredScaling& scaling) {
     if (!scaling.best_throughput) return text;
     const RunSetting& group = scaling.rows[*scaling.best_throughput].run->setting;
     const int cores = scaling.throughput_cores, replicas = cores / group.used_cores();
-    return text + "best for throughput on " + std::to_string(cores) + (cores == 1 ? " core: " : " cores: ") +
-           std::to_string(replicas) + (replicas == 1 ? " replica of " : " replicas of ") + group.name() + ", " +
-           format_number(replicas * scaling.rate(*scaling.best_throughput), 1) + rate_of +
+    return text + "best for throughput on " + counted(cores, "core") + ": " + counted(replicas, "replica") + " of " +
+           group.name() + ", " + format_number(replicas * scaling.rate(*scaling.best_throughput), 1) + rate_of +
            ", if replicas do not slow each other down\n";
 }
 

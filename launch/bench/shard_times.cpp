@@ -1,6 +1,7 @@
 // Timing shards by themselves: see shard_times.h.
 #include "entrodraft/launch/bench/shard_times.h"
 
+#include "entrodraft/dist/shard.h"
 #include "entrodraft/launch/bench/pass_timer.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
@@ -8,6 +9,7 @@
 #include "entrodraft/model/kernels/roofline.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace entrodraft::launch {
 
@@ -67,6 +69,16 @@ ShardTime time_shard(ModelPair& models, const model::Checkpoint& checkpoint, con
 void require_one_rank_for(const std::vector<int>& shards, int n_ranks) {
     if (!shards.empty() && n_ranks > 1)
         throw BadOption("--shards times shards by themselves: start one rank, not " + std::to_string(n_ranks));
+}
+
+void require_heads_for(const std::vector<int>& shards, const model::ModelConfig& config) {
+    for (const int of : shards) {
+        try {
+            dist::head_shard(config.n_heads, config.n_kv_heads, 0, of);
+        } catch (const std::invalid_argument& error) {
+            throw BadOption("--shards " + std::to_string(of) + ": " + error.what());
+        }
+    }
 }
 
 std::vector<ShardTime> time_shards(ModelPair& models, const ShardPlan& plan) {

@@ -65,6 +65,19 @@ RunSummary summary_of(const GenerateOptions& options, const ModelPair& models, c
     return summary;
 }
 
+void note_summary(Desk& desk, const RunSummary& summary) {
+    std::string text = format_summary(summary);
+    text.pop_back(); // note() ends the last line
+    desk.note(text);
+}
+
+// Requests are served until there are none; whether a signal ended that first. Collective over the replica.
+bool decode(dist::Session& session, spec::Engine& engine, Clerk* clerk, double timeout_seconds) {
+    const dist::Session::BoundedSteps bounded(session, timeout_seconds);
+    const spec::EngineCallbacks callbacks = clerk ? clerk->callbacks() : spec::EngineCallbacks{};
+    return engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;
+}
+
 int exit_code_of(const RunSummary& summary, const Desk& desk) {
     if (summary.interrupted) return kStopped;
     if (summary.check_differs > 0) return kFailure;
@@ -81,11 +94,9 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     const Placement placement = {options->replicas, options->placement, options->batch_size,
                                  outcomes_ahead(options->speculation.drafter)};
     std::optional<Desk> desk; // on the writer
-    in_agreement(session, timeout, [&] {
-        if (layout_of(session, placement).is_writer()) desk.emplace(*options);
-    });
     std::vector<std::optional<spec::Costs>> costs;
-    in_agreement(session, timeout, [&] {
+    in_agreement(session, timeout, [&] { // files first: a mistake there costs no loading
+        if (layout_of(session, placement).is_writer()) desk.emplace(*options);
         costs = read_costs_files(options->speculation);
         require_readable(options->speculation.sources);
     });
@@ -118,12 +129,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         clerk.emplace(&*remote_desk, *options, models->clock);
     }
     const double start = models->clock.now_seconds();
-    bool interrupted = false;
-    {
-        const dist::Session::BoundedSteps bounded(session, timeout);
-        const spec::EngineCallbacks callbacks = clerk ? clerk->callbacks() : spec::EngineCallbacks{};
-        interrupted = engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;
-    }
+    const bool interrupted = decode(session, engine, clerk ? &*clerk : nullptr, timeout);
     session.watch().enter(dist::kNoRound, "end");
     disarm_abandonment();
     std::vector<Tally> tallies; // of all replicas, on the writer
@@ -141,11 +147,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     summary.wall_seconds = seconds;
     summary.slowest_rank = describe_slowest(waits);
     summary.costs = costs.front();
-    if (!options->quiet) {
-        std::string text = format_summary(summary);
-        text.pop_back(); // note() ends the last line
-        desk->note(text);
-    }
+    if (!options->quiet) note_summary(*desk, summary);
     return static_cast<int>(from_writer(session, timeout, exit_code_of(summary, *desk)));
 }
 

@@ -1,6 +1,8 @@
 // What people see on stderr: see report.h.
 #include "entrodraft/launch/generate/report.h"
 
+#include "entrodraft/launch/counted.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdarg>
@@ -107,11 +109,12 @@ std::string format_ahead(const spec::DraftedAhead& ahead) {
     const auto share = [](std::int64_t part, std::int64_t whole) {
         return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
     };
-    return format("  ahead      %lld rounds, hit rate %.3f; a round %.1f outcomes in %.1f hidden passes, %.3f ms; %lld "
-                  "tokens drafted, %.1f %% of them used\n",
-                  static_cast<long long>(ahead.rounds), ahead.hit_rate(), share(ahead.outcomes, ahead.rounds),
-                  share(ahead.passes, ahead.rounds), 1000 * ahead.seconds / static_cast<double>(ahead.rounds),
-                  static_cast<long long>(ahead.tokens), 100 * share(ahead.used, ahead.tokens));
+    return "  ahead      " + counted(ahead.rounds, "round") +
+           format(", hit rate %.3f; a round %.1f outcomes in %.1f hidden passes, %.3f ms; ", ahead.hit_rate(),
+                  share(ahead.outcomes, ahead.rounds), share(ahead.passes, ahead.rounds),
+                  1000 * ahead.seconds / static_cast<double>(ahead.rounds)) +
+           counted(ahead.tokens, "token") +
+           format(" drafted, %.1f %% of them used\n", 100 * share(ahead.used, ahead.tokens));
 }
 
 std::string format_speculation(const RunSummary& summary) {
@@ -124,12 +127,12 @@ std::string format_speculation(const RunSummary& summary) {
     text += "; drafter " + describe(speculation.drafter) + ", acceptance " + to_string(speculation.acceptance.kind);
     if (speculation.acceptance.lenience < 1) text += format(", lenience %g", speculation.acceptance.lenience);
     if (speculation.acceptance.is_lossy()) text += ": LOSSY, not the target's own text";
-    text += "\n  drafting   " + count(stats.rounds) + " rounds, " + count(stats.drafted) + " drafted, " +
+    text += "\n  drafting   " + counted(stats.rounds, "round") + ", " + count(stats.drafted) + " drafted, " +
             count(stats.accepted) + " accepted " +
             format("(draft acceptance rate %.3f), mean acceptance length %.2f\n", stats.draft_acceptance_rate(),
                    stats.mean_acceptance_length());
     for (const spec::Stats& level : stats.levels)
-        text += "  level      " + count(level.rounds) + " rounds, " + count(level.drafted) + " drafted, " +
+        text += "  level      " + counted(level.rounds, "round") + ", " + count(level.drafted) + " drafted, " +
                 format("draft acceptance rate %.3f, mean acceptance length %.2f\n", level.draft_acceptance_rate(),
                        level.mean_acceptance_length());
     text += format_ahead(stats.ahead);
@@ -162,11 +165,11 @@ std::string format_summary(const RunSummary& summary) {
     const auto count = [](std::int64_t number) { return std::to_string(number); };
     std::string text = summary.interrupted ? "stopped by a signal" : "";
     if (summary.interrupted) text += summary.resumable ? "; run again with --resume to serve the rest\n" : "\n";
-    text += "  served     " + count(summary.served) + (summary.served == 1 ? " prompt" : " prompts");
+    text += "  served     " + counted(summary.served, "prompt");
     if (summary.with_error > 0) text += ", " + count(summary.with_error) + " not served (see their error lines)";
     if (summary.resumed > 0) text += ", " + count(summary.resumed) + " found in the output already";
-    text += format(", in %.2f s on %d rank%s of %d thread%s\n", summary.wall_seconds, summary.ranks,
-                   summary.ranks == 1 ? "" : "s", summary.threads, summary.threads == 1 ? "" : "s");
+    text += format(", in %.2f s on ", summary.wall_seconds) + counted(summary.ranks, "rank") + " of " +
+            counted(summary.threads, "thread") + "\n";
     if (stats.new_tokens == 0) return text;
     const double ms = stats.ms_per_token();
     text += "  tokens     " + count(stats.prompt_tokens) + " prompt, " + count(stats.new_tokens) + " new; " +
@@ -241,7 +244,7 @@ void StatusLine::clear() {
 void Progress::update(double fraction, std::int64_t lines, std::int64_t new_tokens) {
     if (!line_.is_due()) return;
     const double seconds = line_.seconds();
-    std::string text = std::to_string(lines) + " prompts, " + std::to_string(new_tokens) + " tokens, " +
+    std::string text = counted(lines, "prompt") + ", " + counted(new_tokens, "token") + ", " +
                        format("%.0f tokens/s, ", static_cast<double>(new_tokens) / seconds) + format_duration(seconds);
     if (fraction > 0.01) text += ", " + format_duration(seconds / fraction - seconds) + " to go";
     line_.draw(fraction, text);

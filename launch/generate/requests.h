@@ -3,7 +3,7 @@
 // A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} or {"id": any,
 // "prompt_token_ids": [..]}, and may override max_new_tokens, the options of sampling, penalties and bans. Lines count
 // from 0; blank lines count but ask for nothing. Other fields are the user's own and left alone, but for those that ask
-// for what a line cannot have. Called by generate and bench compare on the coordinator.
+// for what a line cannot have. Called by all commands that read prompts, on the coordinator.
 #pragma once
 
 #include "entrodraft/launch/line_reader.h"

@@ -1,6 +1,6 @@
 // Results as JSON lines: whole lines only, each with one write, in input order; and what --resume finds of them.
 //
-// Called by generate on the coordinator.
+// Lines are generate's, on the coordinator; ResultWriter also prints what other commands have to say.
 #pragma once
 
 #include "entrodraft/launch/generate/requests.h"

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "entrodraft/dist/clock.h"
+#include "entrodraft/dist/layout.h"
 #include "entrodraft/dist/session.h"
 #include "entrodraft/dist/step_watch.h"
-#include "entrodraft/launch/models/model_pair.h"
 
 #include <cstddef>
 #include <string>

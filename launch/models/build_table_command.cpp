@@ -1,5 +1,6 @@
 // entrodraft build-table: unigram and bigram counts of a text, for drafting without a model. Needs no weights.
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/line_reader.h"
@@ -37,8 +38,7 @@ spec::TokenCounts count(LineReader& lines, const model::Tokenizer& tokenizer, bo
         counter.add(tokens);
         if (!status.is_due()) return;
         const double size = static_cast<double>(lines.file_bytes());
-        status.draw(size > 0 ? static_cast<double>(lines.bytes_read()) / size : -1,
-                    std::to_string(counter.total()) + " tokens");
+        status.draw(size > 0 ? static_cast<double>(lines.bytes_read()) / size : -1, counted(counter.total(), "token"));
     });
     if (counter.total() == 0) throw std::runtime_error(lines.file() + ": is empty; give a file with some text");
     return counter.take();
@@ -53,8 +53,9 @@ void build_table(const BuildTableOptions& options) {
     spec::write_token_counts(counts, [&](std::span<const std::byte> bytes) { file.write(bytes); });
     file.commit();
     if (options.quiet) return;
-    say(options.output + ": " + std::to_string(counts.total) + " tokens, " + std::to_string(counts.followers.size()) +
-        " distinct bigrams, " + std::to_string(spec::token_counts_bytes(counts)) + " bytes");
+    say(options.output + ": " + counted(counts.total, "token") + ", " +
+        counted(static_cast<std::int64_t>(counts.followers.size()), "distinct bigram") + ", " +
+        std::to_string(spec::token_counts_bytes(counts)) + " bytes");
 }
 
 } // namespace

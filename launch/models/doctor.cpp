@@ -7,6 +7,7 @@
 #endif
 #include "entrodraft/launch/bench/collective_times.h"
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/models/cores.h"
@@ -64,9 +65,8 @@ std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, 
         in_agreement(session, timeout, [&] { opened = open_pair(options.target, options.drafts); });
         require_same(session, timeout, "the checkpoint", opened.summary());
         report.good("the files of " + options.target + " are there on every rank, and the same");
-        in_agreement(session, timeout, [&] { require_heads_for_all(opened.target, layout_of(session, {})); });
-        report.good("its heads can be cut over " + std::to_string(session.world_size()) + " rank" +
-                    (session.world_size() == 1 ? "" : "s"));
+        in_agreement(session, timeout, [&] { require_heads_for_all(opened, layout_of(session, {})); });
+        report.good("its heads can be cut over " + counted(session.world_size(), "rank"));
     } catch (const OrderlyFailure& failure) {
         report.add({true, failure.what()});
     }
@@ -118,8 +118,7 @@ int run_doctor(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options(session, arguments, kUsage, doctor_groups(), doctor_options);
     if (!options) return kAllServed;
     Report report;
-    report.plain(version_text() + ", " + std::to_string(session.world_size()) + " rank" +
-                 (session.world_size() == 1 ? "" : "s") + "\n");
+    report.plain(version_text() + ", " + counted(session.world_size(), "rank") + "\n");
     look_at_ranks(session, *options, report);
     const std::size_t hidden = look_at_files(session, *options, report);
     report.plain(ping(session, session.world(), *options, hidden));

@@ -1,12 +1,17 @@
 // From options to drafters: see drafters.h.
 #include "entrodraft/launch/models/drafters.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/models/text_tokens.h"
 #include "entrodraft/launch/phase.h"
+#include "entrodraft/spec/suffix_index.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <stdexcept>
+#include <utility>
 
 namespace entrodraft::launch {
 
@@ -109,18 +114,21 @@ std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOption
         costs = spec::read_costs(file);
         const auto rows = static_cast<std::size_t>(speculation.stop_rules.at(level).max_tokens) + 1;
         if (costs->t_target.size() < rows)
-            throw BadOption("--costs " + file + " times passes of up to " + std::to_string(costs->t_target.size()) +
-                            " rows, and --max-draft-tokens " + std::to_string(rows - 1) + " makes " +
-                            std::to_string(rows) + ": measure with bench latency --rows " + std::to_string(rows));
+            throw BadOption("--costs " + file + " times passes of up to " +
+                            counted(static_cast<std::int64_t>(costs->t_target.size()), "row") +
+                            ", and --max-draft-tokens " + std::to_string(rows - 1) + " makes " + std::to_string(rows) +
+                            ": measure with bench latency --rows " + std::to_string(rows));
         if (!speculation.drafter.has(DrafterKind::model)) *costs = {0, costs->t_target, std::nullopt, costs->t_round};
     }
     return levels;
 }
 
 void require_readable(const DrafterSources& sources) {
-    for (const std::string& file : {sources.lookup_corpus, sources.draft_table})
+    const std::pair<const char*, const std::string&> files[] = {{"--lookup-corpus ", sources.lookup_corpus},
+                                                                {"--draft-table ", sources.draft_table}};
+    for (const auto& [option, file] : files)
         if (!file.empty() && file != "-" && !std::ifstream(file))
-            throw std::runtime_error(file + ": cannot be opened for reading");
+            throw std::runtime_error(option + file + ": cannot be opened: " + std::strerror(errno));
 }
 
 } // namespace entrodraft::launch

@@ -1,6 +1,6 @@
 // Drafters made from what the options name: the pair's draft models, and the tables and texts of drafters without one.
 //
-// Called by generate and the benches. How tokens are drafted is spec's affair.
+// Called by all commands that decode. How tokens are drafted is spec's affair.
 #pragma once
 
 #include "entrodraft/dist/session.h"
@@ -8,7 +8,7 @@
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/spec/batch_drafter.h"
 #include "entrodraft/spec/draft_model.h"
-#include "entrodraft/spec/suffix_index.h"
+#include "entrodraft/spec/suffix_automaton.h"
 #include "entrodraft/spec/token_table.h"
 
 #include <memory>

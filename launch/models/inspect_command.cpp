@@ -67,7 +67,7 @@ struct Findings {
 ModelFacts look_at(const std::string& name, const char* option, Findings& findings) {
     ModelFacts facts;
     facts.name = name;
-    facts.directory = resolve_model_directory(name, option);
+    facts.directory = resolve_checkpoint_directory(name, option);
     facts.config = model::read_config(facts.directory);
     facts.n_parameters = parameter_count(facts.config);
     const fs::path directory = facts.directory;

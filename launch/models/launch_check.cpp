@@ -1,6 +1,7 @@
 // Facts of ranks and what follows from them: see launch_check.h.
 #include "entrodraft/launch/models/launch_check.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/spec/philox.h"
@@ -23,10 +24,6 @@ std::uint64_t build_checksum() {
     while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) || file.gcount() > 0)
         checksum = spec::hash_bytes(chunk.data(), static_cast<std::size_t>(file.gcount()), checksum);
     return checksum;
-}
-
-std::string counted(std::size_t count, const char* noun) {
-    return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
 // Ranks of one host, by number.

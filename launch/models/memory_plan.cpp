@@ -1,6 +1,7 @@
 // Sums by host, and what Linux says of free memory: see memory_plan.h.
 #include "entrodraft/launch/models/memory_plan.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/models/inspection_report.h"
 #include "entrodraft/launch/phase.h"
@@ -108,10 +109,10 @@ std::string why_too_little_memory(std::span<const RankMemory> ranks, const Cache
         return "not enough memory: " +
                std::string(host.ranks > 1 ? "the " + std::to_string(host.ranks) + " ranks" : "the rank") +
                " of a host need" + (host.ranks > 1 ? " " : "s ") + format_bytes(host.total_bytes()) + " (weights " +
-               format_bytes(host.weight_bytes) + ", KV cache of " + std::to_string(cache.sequences) +
-               (cache.sequences == 1 ? " sequence" : " sequences") + " of " + format_count(cache.positions) +
-               " positions " + format_bytes(host.cache_bytes) + ", buffers " + format_bytes(host.buffer_bytes) +
-               "), and it has " + format_bytes(host.available_bytes) + " left: " + remedy(host, cache);
+               format_bytes(host.weight_bytes) + ", KV cache of " + counted(cache.sequences, "sequence") + " of " +
+               format_count(cache.positions) + " positions " + format_bytes(host.cache_bytes) + ", buffers " +
+               format_bytes(host.buffer_bytes) + "), and it has " + format_bytes(host.available_bytes) +
+               " left: " + remedy(host, cache);
     }
     return "";
 }

@@ -38,6 +38,16 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
     return found->string();
 }
 
+std::string resolve_checkpoint_directory(const std::string& name, const std::string& option) {
+    const std::string directory = resolve_model_directory(name, option);
+    std::error_code ignored; // what is there and cannot be read is said by who reads it
+    if (std::filesystem::status(std::filesystem::path(directory) / "config.json", ignored).type() ==
+        std::filesystem::file_type::not_found)
+        throw model::BadFile(option + " " + name + ": " + (directory == name ? "" : directory + " ") +
+                             "holds no config.json; name a directory with config.json, tokenizer and weights");
+    return directory;
+}
+
 std::string resolve_model_directory(const std::string& name, const std::string& option) {
     return resolve_model_directory(
         name, option, {variable("HF_HUB_CACHE"), variable("HF_HOME"), variable("XDG_CACHE_HOME"), variable("HOME")});

@@ -16,4 +16,7 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
 // The same, with the variables HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME of this process. Local.
 std::string resolve_model_directory(const std::string& name, const std::string& option);
 
+// The same of a checkpoint: there is a config.json in it. Local.
+std::string resolve_checkpoint_directory(const std::string& name, const std::string& option);
+
 } // namespace entrodraft::launch

@@ -79,6 +79,37 @@ dist::RankLayout layout_of(const dist::Session& session, const Placement& placem
     return dist::make_layout(session.world_rank(), session.world_size(), placement.replicas, placement.draft);
 }
 
+namespace {
+
+// Reads the weights of all that this rank holds of the target and of each draft. Local.
+void load_weights(const OpenedPair& opened, const ModelOptions& options, const Placement& placement, int context,
+                  ModelPair& pair) {
+    const dist::RankLayout& layout = pair.layout;
+    const bool is_sharded = layout.placement == dist::DraftPlacement::sharded && !opened.drafts.empty();
+    const auto load = [&](const OpenedModel& from, const char* what, model::WeightType type, int n_slots,
+                          dist::Communicator& ranks) {
+        LoadingBar bar(what, options.quiet || !layout.is_writer());
+        model::DecoderOptions decoder;
+        decoder.timeout_seconds = options.collective_timeout_seconds;
+        decoder.weight_type = type;
+        decoder.capacity = std::min(context, from.config.max_positions);
+        decoder.n_slots = n_slots;
+        decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
+        return model::Decoder::load(*from.checkpoint, from.config, decoder, ranks, *pair.team);
+    };
+    if (layout.holds_target())
+        pair.target.emplace(load(opened.target, "target", pair.target_type, placement.batch_size, *pair.tp));
+    for (const OpenedModel& draft : opened.drafts)
+        if (layout.owns_draft())
+            pair.drafts.push_back(load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type),
+                                       placement.batch_size + placement.ahead, is_sharded ? *pair.tp : pair.self));
+    if (is_sharded)
+        pair.sharded_draft = std::make_unique<spec::ShardedDraftModel>(pair.drafts.front(), *pair.replica,
+                                                                       options.collective_timeout_seconds);
+}
+
+} // namespace
+
 std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options,
                                        const Placement& placement) {
     const double timeout = options.collective_timeout_seconds;
@@ -93,7 +124,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         pair->batch_size = placement.batch_size;
         opened = open_pair(options.target, options.drafts);
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
-        require_heads_for_all(opened.target, pair->layout);
+        require_heads_for_all(opened, pair->layout);
     });
     require_same(session, timeout, "the checkpoint", opened.summary());
 
@@ -108,34 +139,13 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->target_type = options.dtype.value_or(target.config.stored_type);
     pair->draft_type =
         drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);
-    const bool is_sharded = layout.placement == dist::DraftPlacement::sharded && !drafts.empty();
     const int context = options.max_context > 0 ? std::min(options.max_context, target.config.max_positions)
                                                 : target.config.max_positions;
     require_memory(session, timeout, held_models(opened, options, layout, placement.ahead), threads,
                    {placement.batch_size, context});
     in_agreement(session, timeout, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
-        const auto load = [&](const OpenedModel& from, const char* what, model::WeightType type, int n_slots,
-                              dist::Communicator& ranks) {
-            LoadingBar bar(what, options.quiet || !layout.is_writer());
-            model::DecoderOptions decoder;
-            decoder.timeout_seconds = timeout;
-            decoder.weight_type = type;
-            decoder.capacity = std::min(context, from.config.max_positions);
-            decoder.n_slots = n_slots;
-            decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
-            return model::Decoder::load(*from.checkpoint, from.config, decoder, ranks, *pair->team);
-        };
-        if (layout.holds_target())
-            pair->target.emplace(load(target, "target", pair->target_type, placement.batch_size, *pair->tp));
-        for (const OpenedModel& draft : drafts)
-            if (layout.owns_draft())
-                pair->drafts.push_back(load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type),
-                                            placement.batch_size + placement.ahead,
-                                            is_sharded ? *pair->tp : pair->self));
-        if (is_sharded)
-            pair->sharded_draft =
-                std::make_unique<spec::ShardedDraftModel>(pair->drafts.front(), *pair->replica, timeout);
+        load_weights(opened, options, placement, context, *pair);
         pair->tokenizer = std::move(opened.target.tokenizer);
         pair->target_config = target.config;
         pair->target_config.max_positions = context;

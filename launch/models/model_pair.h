@@ -1,6 +1,6 @@
 // Target and draft, opened and cut over the ranks: everything a run needs before its first round.
 //
-// Called by generate and the benches, collectively. Every failure is one message and one code on all ranks.
+// Called by all commands that decode, collectively. Every failure is one message and one code on all ranks.
 #pragma once
 
 #include "entrodraft/dist/layout.h"

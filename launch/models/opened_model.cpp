@@ -2,6 +2,7 @@
 #include "entrodraft/launch/models/opened_model.h"
 
 #include "entrodraft/dist/shard.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/models/model_directory.h"
 #include "entrodraft/launch/models/pairing.h"
@@ -15,7 +16,7 @@ namespace entrodraft::launch {
 namespace {
 
 OpenedModel open_model(const std::string& name, const char* option) {
-    const std::string directory = resolve_model_directory(name, option);
+    const std::string directory = resolve_checkpoint_directory(name, option);
     OpenedModel opened;
     opened.directory = name;
     opened.config = model::read_config(directory);
@@ -60,13 +61,20 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
     return pair;
 }
 
-void require_heads_for_all(const OpenedModel& target, const dist::RankLayout& layout) {
-    try {
-        dist::head_shard(target.config.n_heads, target.config.n_kv_heads, std::max(0, layout.tp_rank), layout.tp_size);
-    } catch (const std::invalid_argument& error) {
-        throw BadOption("--target " + target.directory + " on " + std::to_string(layout.tp_size) +
-                        " ranks: " + error.what());
-    }
+void require_heads_for_all(const OpenedPair& pair, const dist::RankLayout& layout) {
+    const auto require = [&](const OpenedModel& model, const char* option) {
+        try {
+            dist::head_shard(model.config.n_heads, model.config.n_kv_heads, std::max(0, layout.tp_rank),
+                             layout.tp_size);
+        } catch (const std::invalid_argument& error) {
+            throw BadOption(std::string(option) + " " + model.directory + " on " + counted(layout.tp_size, "rank") +
+                            ": " + error.what());
+        }
+    };
+    require(pair.target, "--target");
+    if (layout.placement != dist::DraftPlacement::sharded) return;
+    for (const OpenedModel& draft : pair.drafts)
+        require(draft, "--draft");
 }
 
 } // namespace entrodraft::launch

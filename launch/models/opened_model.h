@@ -33,7 +33,8 @@ struct OpenedPair {
 // what reading throws otherwise.
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts);
 
-// Throws BadOption where the heads of the target cannot be cut over the ranks of the layout.
-void require_heads_for_all(const OpenedModel& target, const dist::RankLayout& layout);
+// Throws BadOption where the heads of the target, or of a draft that is cut too, cannot be cut over the ranks of the
+// layout.
+void require_heads_for_all(const OpenedPair& pair, const dist::RankLayout& layout);
 
 } // namespace entrodraft::launch

@@ -1,6 +1,6 @@
 // Whether one checkpoint can draft for another: the same reasons where a pair is run and where it is only looked at.
 //
-// Called by model_pair and inspect.
+// Called by opened_model and inspect.
 #pragma once
 
 #include <cstdint>

@@ -74,6 +74,13 @@ std::string strip_dashes(const std::string& name) {
     return begin == std::string::npos ? "" : name.substr(begin, name.find('=') - begin);
 }
 
+// "; did you mean X?", or where the names are.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates,
+                         const std::string& prefix = "") {
+    const auto meant = nearest(name, candidates);
+    return meant ? "; did you mean " + prefix + *meant + "?" : "; --help lists those there are";
+}
+
 // "--target --prompt x": the value is missing, and the next option must not stand in for it.
 void refuse_options_as_values(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
     for (std::size_t i = 0; i + 1 < arguments.size(); ++i) {
@@ -116,6 +123,11 @@ ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const std:
     return parsed;
 }
 
+// Digits alone: a whole number, though perhaps a larger one than can be held.
+bool is_of_digits(const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
 template <typename Number> bool parse_whole(const std::string& text, Number& value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc{} && end == text.data() + text.size();
@@ -155,10 +167,13 @@ int ParsedOptions::integer(const std::string& name, int otherwise, int least, in
     const Value* value = find(name);
     if (value == nullptr) return otherwise;
     int number = 0;
-    if (!parse_whole(value->text, number) || number < least || number > most) {
-        const std::string range = most == INT32_MAX ? "of at least " + std::to_string(least)
-                                                    : "from " + std::to_string(least) + " to " + std::to_string(most);
-        throw BadOption("--" + name + " " + value->text + value->place + ": must be a whole number " + range);
+    const bool is_held = parse_whole(value->text, number);
+    if (!is_held || number < least || number > most) {
+        const bool is_too_large = !is_held && is_of_digits(value->text);
+        const std::string range = most == INT32_MAX && !is_too_large
+                                      ? "of at least " + std::to_string(least)
+                                      : "from " + std::to_string(least) + " to " + std::to_string(most);
+        throw BadOption(said(name) + " must be a whole number " + range);
     }
     return number;
 }
@@ -167,8 +182,7 @@ std::uint64_t ParsedOptions::unsigned_integer(const std::string& name, std::uint
     const Value* value = find(name);
     if (value == nullptr) return otherwise;
     std::uint64_t number = 0;
-    if (!parse_whole(value->text, number))
-        throw BadOption("--" + name + " " + value->text + value->place + ": must be a whole number from 0 to 2^64 - 1");
+    if (!parse_whole(value->text, number)) throw BadOption(said(name) + " must be a whole number from 0 to 2^64 - 1");
     return number;
 }
 
@@ -182,7 +196,7 @@ double ParsedOptions::number(const std::string& name, double otherwise, double l
             range << "of at least " << least;
         else
             range << "from " << least << " to " << most;
-        throw BadOption("--" + name + " " + value->text + value->place + ": must be a number " + range.str());
+        throw BadOption(said(name) + " must be a number " + range.str());
     }
     return number;
 }
@@ -192,8 +206,7 @@ std::vector<double> ParsedOptions::numbers(const std::string& name, const std::v
     const Value* value = find(name);
     if (value == nullptr) return otherwise;
     std::vector<double> numbers;
-    std::istringstream list(value->text);
-    for (std::string one; std::getline(list, one, ',');) {
+    for (const std::string& one : split_list(value->text)) {
         ParsedOptions single;
         single.add(name, one, value->place);
         numbers.push_back(single.number(name, 0, least, most));
@@ -207,19 +220,22 @@ std::size_t ParsedOptions::choice(const std::string& name, std::size_t otherwise
     const Value* value = find(name);
     if (value == nullptr) return otherwise;
     const auto found = std::find(choices.begin(), choices.end(), value->text);
-    if (found == choices.end()) {
-        std::string list;
-        for (const std::string& choice : choices)
-            list += (list.empty() ? "" : ", ") + choice;
-        const auto meant = nearest(value->text, choices);
-        throw BadOption("--" + name + " " + value->text + value->place + ": must be one of " + list +
-                        (meant ? "; did you mean " + *meant + "?" : ""));
-    }
+    if (found == choices.end()) throw BadOption(said(name) + " " + must_be_one_of(choices, value->text));
     return static_cast<std::size_t>(found - choices.begin());
 }
 
 void ParsedOptions::add(const std::string& name, const std::string& value, const std::string& place) {
-    values_[name].push_back({value, place});
+    values_[name].push_back({value, place, ""});
+}
+
+void ParsedOptions::add_part(const std::string& name, const std::string& value, const std::string& whole) {
+    values_[name].push_back({value, "", whole});
+}
+
+std::string ParsedOptions::said(const std::string& name) const {
+    const Value& value = values_.at(name).front();
+    return value.whole.empty() ? "--" + name + " " + value.text + value.place + ":"
+                               : value.whole + ": '" + value.text + "'";
 }
 
 void ParsedOptions::add_missing(const ParsedOptions& other) {
@@ -314,9 +330,20 @@ std::optional<std::string> nearest(std::string_view name, const std::vector<std:
     return best;
 }
 
-std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates, const std::string& prefix) {
-    const auto meant = nearest(name, candidates);
-    return meant ? "; did you mean " + prefix + *meant + "?" : "; --help lists them";
+std::string must_be_one_of(const std::vector<std::string>& choices, std::string_view given) {
+    std::string list;
+    for (const std::string& choice : choices)
+        list += (list.empty() ? "" : ", ") + choice;
+    const auto meant = nearest(given, choices);
+    return "must be one of " + list + (meant ? "; did you mean " + *meant + "?" : "");
+}
+
+std::vector<std::string> split_list(const std::string& text, char separator) {
+    std::vector<std::string> parts;
+    std::istringstream list(text);
+    for (std::string one; std::getline(list, one, separator);)
+        parts.push_back(trim(one));
+    return parts;
 }
 
 } // namespace entrodraft::launch

@@ -46,10 +46,14 @@ class ParsedOptions {
 
     // Adds a value. `place` is "" for the command line, else " (FILE line N)".
     void add(const std::string& name, const std::string& value, const std::string& place);
+    // Adds a part of another option's value, which messages name in its place: `whole` is "--share 3/16".
+    void add_part(const std::string& name, const std::string& value, const std::string& whole);
     // Adds the value of `name` that `from` was given as number `index`, from 0.
     void add_nth(const ParsedOptions& from, const std::string& name, std::size_t index);
     // Values of options that this does not hold yet: how a --config file yields to the command line.
     void add_missing(const ParsedOptions& other);
+    // What was given, as messages begin with it: "--seed x (FILE line N)", or of a part "--share x/16: 'x'".
+    std::string said(const std::string& name) const;
     // All names and values in a fixed order, for comparing ranks.
     std::string canonical_text() const;
 
@@ -57,6 +61,7 @@ class ParsedOptions {
     struct Value {
         std::string text;
         std::string place;
+        std::string whole; // what it is a part of; "": it is an option's own
     };
     const Value* find(const std::string& name) const;
 
@@ -76,8 +81,10 @@ std::string help_text(const std::string& usage, const std::vector<OptionGroup>& 
 
 // The candidate nearest to `name` by edit distance, if near enough to be meant.
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
-// "; did you mean X?" or nothing.
-std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates,
-                         const std::string& prefix = "");
+// "must be one of a, b, c", with what was meant where one of them is near.
+std::string must_be_one_of(const std::vector<std::string>& choices, std::string_view given);
+
+// "a, b": the parts, without the blanks around them. Local.
+std::vector<std::string> split_list(const std::string& text, char separator = ',');
 
 } // namespace entrodraft::launch

@@ -19,7 +19,7 @@ const OptionGroup kModels = {
       "smaller checkpoint with the same vocabulary that proposes; several, the largest first, draft for each other; "
       "none: plain decoding",
       true},
-     {"device", "auto|cpu|cuda", "[auto: cpu]"},
+     {"device", "auto|cpu", "[auto: cpu]"},
      {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8: the weights' type in memory [auto: the file's]"},
      {"draft-dtype", "TYPE", "the same for the draft [as --dtype]"},
      {"threads", "N", "threads of each rank [cores / local ranks]"}}};
@@ -123,7 +123,7 @@ const OptionGroup& chat_group() {
 std::vector<OptionSpec> bench_model_options(const char* draft_help) {
     return {{"target", "DIR", "checkpoint of the target"},
             {"draft", "DIR", draft_help, true},
-            {"device", "auto|cpu|cuda", "[auto: cpu]"},
+            {"device", "auto|cpu", "[auto: cpu]"},
             {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
             {"draft-dtype", "TYPE", "[as --dtype]"},
             {"threads", "N", "threads of each rank [cores / local ranks]"},

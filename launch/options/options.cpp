@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
-#include <sstream>
 
 namespace entrodraft::launch {
 
@@ -17,8 +16,8 @@ namespace {
 
 constexpr double kNoLimit = 1e300;
 
-// Options of later work: known, and refused by name. `values` are those refused, separated by '|'; "*" is all,
-// ">N" every number above N. In words: "--OPTION VALUE is not supported yet: this version REST".
+// Options of later work: known, and refused by name. `values` are those refused, separated by '|'.
+// In words: "--OPTION VALUE is not supported yet: this version REST".
 struct NotYet {
     const char* option;
     const char* values;
@@ -32,17 +31,8 @@ constexpr NotYet kNotYet[] = {
 };
 
 bool is_refused(const NotYet& row, const std::string& value) {
-    const std::string values = row.values;
-    if (values == "*") return true;
-    if (values.front() == '>') {
-        char* end = nullptr;
-        const double number = std::strtod(value.c_str(), &end);
-        return end != value.c_str() && *end == '\0' && number > std::stod(values.substr(1));
-    }
-    std::istringstream list(values);
-    for (std::string one; std::getline(list, one, '|');)
-        if (one == value) return true;
-    return false;
+    const std::vector<std::string> refused = split_list(row.values, '|');
+    return std::find(refused.begin(), refused.end(), value) != refused.end();
 }
 
 std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
@@ -78,8 +68,8 @@ std::pair<spec::TokenId, float> logit_bias(const std::string& text) {
     const std::size_t colon = text.find(':');
     if (colon == std::string::npos) throw BadOption("--logit-bias " + text + ": must be TOKEN:BIAS, such as 220:-1.5");
     ParsedOptions one;
-    one.add("token", text.substr(0, colon), " (in --logit-bias " + text + ")");
-    one.add("bias", text.substr(colon + 1), " (in --logit-bias " + text + ")");
+    one.add_part("token", text.substr(0, colon), "--logit-bias " + text);
+    one.add_part("bias", text.substr(colon + 1), "--logit-bias " + text);
     return {one.integer("token", 0, 0, INT_MAX), static_cast<float>(one.number("bias", 0, -1e30, 1e30))};
 }
 
@@ -111,8 +101,8 @@ std::optional<Share> share(const ParsedOptions& given) {
     if (slash == std::string::npos)
         throw BadOption("--share " + text + ": must be I/N, piece I of N, from 0, such as 0/16");
     ParsedOptions one;
-    one.add("piece", text.substr(0, slash), " (in --share " + text + ")");
-    one.add("pieces", text.substr(slash + 1), " (in --share " + text + ")");
+    one.add_part("piece", text.substr(0, slash), "--share " + text);
+    one.add_part("pieces", text.substr(slash + 1), "--share " + text);
     const Share share = {one.integer("piece", 0, 0, INT_MAX), one.integer("pieces", 1, 1, INT_MAX)};
     if (share.index >= share.of)
         throw BadOption("--share " + text + ": pieces count from 0, so that the last of " + std::to_string(share.of) +
@@ -120,83 +110,6 @@ std::optional<Share> share(const ParsedOptions& given) {
     if (!given.given("input") || given.text("input", "") == "-")
         throw BadOption("--share needs --input FILE: what to take a piece of");
     return share;
-}
-
-using Placement = dist::DraftPlacement;
-
-bool is_one_model(const DrafterChoice& drafter) {
-    return drafter.drafts.size() == 1 && drafter.kinds == std::vector{DrafterKind::model};
-}
-
-// One draft model on a rank of its own, for one sequence at a time; drafters that go before it stand in for it where
-// the round ended as nobody foresaw.
-bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batch_size) {
-    return placement == Placement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
-           !drafter.kinds.empty() && drafter.kinds.back() == DrafterKind::model;
-}
-
-void refuse_ahead(const ParsedOptions& given, bool may, const char* needs) {
-    for (const char* option : {"draft-ahead", "draft-ahead-passes"})
-        if (given.given(option) && !may) throw BadOption(std::string("--") + option + " needs " + needs);
-}
-
-// --draft-ahead-passes; 0 without.
-int ahead_passes(const ParsedOptions& given, bool is_wanted) {
-    constexpr int kLeast = 2; // the first looks for the ends of the round, the next drafts for them
-    const int passes = given.integer("draft-ahead-passes", 0, kLeast, INT_MAX);
-    if (passes > 0 && !is_wanted) throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
-    return passes;
-}
-
-// Where it can be done it is done, unless --draft-ahead is 0.
-void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
-    DrafterChoice& drafter = options.speculation.drafter;
-    require_one_model(drafter, options.placement);
-    const bool may = may_draft_ahead(drafter, options.placement, options.batch_size);
-    refuse_ahead(given, may, "--draft-placement dedicated, --batch-size 1 and one --draft, which drafts last");
-    const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
-    const bool is_wanted = may && (!given.given("draft-ahead") || outcomes > 0);
-    const int passes = ahead_passes(given, is_wanted);
-    if (is_wanted) drafter.ahead = {outcomes, passes};
-}
-
-// What --draft-ahead lists: none and 0 alike where drafting ahead is off; without it, as many outcomes as fit.
-std::vector<std::optional<spec::AheadOptions>> listed_ahead(const ParsedOptions& given) {
-    if (!given.given("draft-ahead")) return {spec::AheadOptions{0, ahead_passes(given, true)}};
-    const std::vector<double> outcomes = number_list(given, "draft-ahead", {});
-    const auto is_on = [](double of) { return of > 0; };
-    const int passes = ahead_passes(given, std::any_of(outcomes.begin(), outcomes.end(), is_on));
-    std::vector<std::optional<spec::AheadOptions>> listed;
-    for (const double of : outcomes) {
-        if (of != std::floor(of) || of < 0 || of > spec::AheadOptions::kMostOutcomes)
-            throw BadOption("--draft-ahead must list whole numbers from 0 to " +
-                            std::to_string(spec::AheadOptions::kMostOutcomes));
-        listed.emplace_back();
-        if (is_on(of)) listed.back() = spec::AheadOptions{static_cast<int>(of), passes};
-    }
-    return listed;
-}
-
-// Each that can draft ahead with every number of outcomes that --draft-ahead lists.
-std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
-                                      Placement placement) {
-    for (const DrafterChoice& drafter : drafters)
-        require_one_model(drafter, placement);
-    const auto may = [&](const DrafterChoice& drafter) { return may_draft_ahead(drafter, placement, 1); };
-    refuse_ahead(given, std::any_of(drafters.begin(), drafters.end(), may),
-                 "--draft-placement dedicated and one --draft, which drafts last");
-    std::vector<DrafterChoice> choices;
-    for (const DrafterChoice& drafter : drafters) {
-        if (!may(drafter)) {
-            choices.push_back(drafter);
-            continue;
-        }
-        for (const std::optional<spec::AheadOptions>& ahead : listed_ahead(given)) {
-            choices.push_back(drafter);
-            choices.back().ahead = ahead;
-        }
-    }
-    return choices;
 }
 
 void check_generate(const ParsedOptions& given, const GenerateOptions& options) {
@@ -266,33 +179,8 @@ std::string json_output(const ParsedOptions& given) {
     return output;
 }
 
-void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement) {
-    if (placement == Placement::sharded && !is_one_model(drafter))
-        throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
-}
-
-void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, DrafterBenchOptions& options) {
-    options.models = model_options(given);
-    options.placement = draft_placement(given);
-    options.input = given.file("input");
-    if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to decode");
-    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
-    options.max_new_tokens = given.integer("max-new-tokens", options.max_new_tokens, least_new_tokens, INT_MAX);
-    options.temperatures = number_list(given, "temperatures", options.temperatures);
-    options.seed = given.unsigned_integer("seed", 0);
-    options.output = json_output(given);
-    options.json = given.on("json");
-    options.quiet = given.on("quiet");
-}
-
-void refuse_unused_drafts(const ParsedOptions& given, const DrafterBenchOptions& options) {
-    const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has(DrafterKind::model); };
-    if (!options.models.drafts.empty() &&
-        std::none_of(options.drafters.begin(), options.drafters.end(), drafts_with_model))
-        throw BadOption("--draft has no effect: --drafters " + given.text("drafters", "") + " names no model");
-}
-
 dist::DraftPlacement draft_placement(const ParsedOptions& given) {
+    using Placement = dist::DraftPlacement;
     constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated, Placement::sharded};
     return kPlacements[given.choice("draft-placement", 0, {"colocated", "dedicated", "sharded"})];
 }
@@ -411,57 +299,6 @@ BuildTableOptions build_table_options(const ParsedOptions& given) {
     if (options.output.empty()) throw BadOption("--output FILE is missing: where the table goes");
     if (options.output == "-") throw BadOption("--output -: a table goes to a file; name one");
     options.quiet = given.on("quiet");
-    return options;
-}
-
-LatencyOptions latency_options(const ParsedOptions& given) {
-    refuse_later_work(given);
-    LatencyOptions options;
-    options.models = model_options(given);
-    options.placement = draft_placement(given);
-    options.rows = given.integer("rows", 16, 1, 128);
-    options.context = given.integer("context", 64, 1, INT_MAX);
-    options.repetitions = given.integer("repetitions", 200, 1, 1000000);
-    for (const double of : given.numbers("shards", {}, 1, 65536)) {
-        if (of != std::floor(of)) throw BadOption("--shards must list whole numbers of ranks");
-        options.shards.push_back(static_cast<int>(of));
-    }
-    options.output = json_output(given);
-    options.json = given.on("json");
-    if (given.given("draft-placement") && options.models.drafts.empty())
-        throw BadOption("--draft-placement has no effect without --draft DIR");
-    if (options.models.drafts.size() > 1)
-        throw BadOption("--draft is given more than once; time one pair at a time, a cascade level by level");
-    if (given.given("output") && options.models.drafts.empty())
-        throw BadOption("--output writes costs of target and draft; it needs --draft DIR");
-    return options;
-}
-
-CompareOptions compare_options(const ParsedOptions& given) {
-    for (const char* option : {"device", "dtype", "draft-dtype"}) {
-        ParsedOptions one;
-        if (given.given(option)) one.add(option, given.text(option, ""), "");
-        refuse_later_work(one);
-    }
-    CompareOptions options;
-    read_drafter_bench(given, 1, options);
-    options.drafters = compared_drafters(given, options.models.drafts.size());
-    refuse_unused_drafts(given, options);
-    options.drafters = with_ahead(options.drafters, given, options.placement);
-    options.sources = drafter_sources(given, options.drafters);
-    const std::size_t n_levels = std::max<std::size_t>(1, options.models.drafts.size());
-    options.rules = compared_rules(given, n_levels);
-    options.max_draft_tokens = given.integer("max-draft-tokens", options.max_draft_tokens, 1, 127);
-    options.acceptances = compared_acceptances(given);
-    options.costs = given.texts("costs");
-    if (options.costs.size() > n_levels)
-        throw BadOption("--costs is given " + std::to_string(options.costs.size()) + " times for " +
-                        std::to_string(n_levels) + (n_levels == 1 ? " level" : " levels") + " of drafting");
-    if (!options.costs.empty() && options.costs.size() < n_levels)
-        throw BadOption("--costs is needed for each of the " + std::to_string(n_levels) +
-                        " levels of drafting, in the order of --draft");
-    options.tune = given.on("tune");
-    if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");
     return options;
 }
 

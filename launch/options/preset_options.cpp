@@ -38,10 +38,10 @@ void check_models(const ParsedOptions& given, const Preset& preset, const Preset
     if (preset.kind == PresetKind::theory || preset.kind == PresetKind::simulation_cost)
         throw BadOption("--target has no effect: " + name + " needs no models");
     if (preset.kind == PresetKind::study) {
+        const std::string why = "has no effect: " + name + " only names the commands that measure it";
         for (const char* option : kOfRuns)
-            if (given.given(option) && std::string(option) != "draft" && std::string(option) != "input")
-                throw BadOption(std::string("--") + option + " has no effect: " + name +
-                                " only names the commands that measure it");
+            if (std::string(option) != "draft" && std::string(option) != "input") refuse(given, {option}, why);
+        refuse(given, {"seed"}, why);
         return;
     }
     if (real.input.empty()) throw BadOption("--input FILE is missing: the prompts to run " + name + " on");
@@ -79,7 +79,7 @@ PresetOptions preset_options(const ParsedOptions& given) {
     options.name = given.text("name", "");
     if (options.name.empty()) throw BadOption("which preset? Name one right behind the command, or give --list");
     const Preset& preset = preset_named(options.name);
-    options.seed = given.unsigned_integer("seed", 0);
+    if (given.given("seed")) options.seed = given.unsigned_integer("seed", 0);
     options.quiet = given.on("quiet");
     if (given.given("target")) {
         refuse(given, kOfReplays, "has no effect on runs of models");

@@ -25,11 +25,11 @@ struct PresetModels {
 struct PresetOptions {
     bool list = false;
     std::string name;
-    std::optional<PresetModels> real; // none: replayed, or published figures alone
-    std::optional<double> alpha;      // of a replay, in place of the preset's
-    int texts = 0;                    // of a replay; 0: as many as make 20,000 tokens
-    std::uint64_t seed = 0;
-    std::string output; // file; empty: none
+    std::optional<PresetModels> real;  // none: replayed, or published figures alone
+    std::optional<double> alpha;       // of a replay, in place of the preset's
+    int texts = 0;                     // of a replay; 0: as many as make 20,000 tokens
+    std::optional<std::uint64_t> seed; // of texts; none given: 0
+    std::string output;                // file; empty: none
     bool json = false;
     bool quiet = false;
 };

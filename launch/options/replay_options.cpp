@@ -1,6 +1,7 @@
 // Options of record, simulate and tune: see replay_options.h.
 #include "entrodraft/launch/options/replay_options.h"
 
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/option_groups.h"
 #include "entrodraft/launch/options/shared_options.h"
@@ -26,8 +27,8 @@ std::string required(const ParsedOptions& given, const char* name, const char* w
 
 void require_costs_for_each(const std::vector<std::string>& costs, std::size_t n_drafts) {
     if (!costs.empty() && costs.size() != n_drafts)
-        throw BadOption("--costs is given " + std::to_string(costs.size()) + " times for " + std::to_string(n_drafts) +
-                        " of --draft; name a file for each, in their order, or none");
+        throw BadOption("--costs is given " + counted(static_cast<std::int64_t>(costs.size()), "time") + " for " +
+                        std::to_string(n_drafts) + " of --draft; name a file for each, in their order, or none");
 }
 
 // "2..7..0.5" in a rule's numbers: each from 2 to 7 in steps of 0.5.
@@ -43,7 +44,7 @@ std::vector<std::string> with_ranges(const std::string& rule) {
         throw BadOption("--rules " + rule + ": a range is FROM..TO..STEP, such as static:2..7..0.5");
     const auto number = [&](const std::string& text) {
         ParsedOptions one;
-        one.add("number", text, " (in --rules " + rule + ")");
+        one.add_part("number", text, "--rules " + rule);
         return one.number("number", 0, -1e9, 1e9);
     };
     const double from = number(range.substr(0, dots - begin));
@@ -175,6 +176,9 @@ TuneOptions tune_options(const ParsedOptions& given) {
     options.recording = given.file("recording");
     options.output = required(given, "output", "the file that the best setting goes to, for --config");
     options.report = given.file("report");
+    for (const char* option : {"output", "report"})
+        if (given.text(option, "") == "-")
+            throw BadOption(std::string("--") + option + " -: it is written at the end, to a file; name one");
     options.most_prompts = given.integer("prompts", 0, 2, INT_MAX);
     options.max_draft_tokens = given.integer("max-draft-tokens", 15, 1, 127);
     options.repetitions = given.integer("repetitions", 3, 1, 1000);

@@ -22,12 +22,20 @@ void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, Drafte
 void refuse_unused_drafts(const ParsedOptions& given, const DrafterBenchOptions& options);
 // A draft that is cut over the ranks goes with no other drafter.
 void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement);
+// --draft-ahead and --draft-ahead-passes: where drafting ahead can be done it is done, unless --draft-ahead is 0.
+void read_ahead(const ParsedOptions& given, GenerateOptions& options);
+// Each that can draft ahead with every number of outcomes that --draft-ahead lists.
+std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
+                                      dist::DraftPlacement placement);
+// "ngram,model". `option` is named in errors.
+DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option);
+// The rule of one level, from options that are all its own.
+spec::StopRuleOptions rule_of_level(const ParsedOptions& given, spec::StopRuleKind kind, EntropyUnit unit);
+spec::Acceptance acceptance_of(const std::string& name, const char* option);
 // Whether --drop-stop-token means anything to a rule: those that look at what was drafted, but not at the token.
 bool may_drop_stop_token(spec::StopRuleKind rule);
 // --output of commands that print to stdout with --json; "" where there is none.
 std::string json_output(const ParsedOptions& given);
-// "a,b,c"
-std::vector<std::string> split_list(const std::string& text, char separator = ',');
 // "1,2.5,4": numbers that are not negative.
 std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise);
 

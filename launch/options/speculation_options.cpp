@@ -1,4 +1,5 @@
 // Options of drafters, stop rules and acceptance, for every command that decodes. See options.h.
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/launch/options/shared_options.h"
@@ -37,28 +38,6 @@ std::vector<std::size_t> all_drafts(std::size_t n_drafts) {
     for (std::size_t i = 0; i < n_drafts; ++i)
         drafts[i] = i;
     return drafts;
-}
-
-// "ngram,model". `option` is named in errors.
-DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option) {
-    DrafterChoice choice;
-    choice.drafts = all_drafts(n_drafts);
-    for (const std::string& name : split_list(text, separator)) {
-        const auto known = std::find_if(drafter_names().begin(), drafter_names().end(),
-                                        [&](const auto& entry) { return entry.second == name; });
-        if (known == drafter_names().end()) {
-            std::vector<std::string> names;
-            for (const auto& entry : drafter_names())
-                names.push_back(entry.second);
-            throw BadOption(option + " " + text + ": '" + name + "' must be one of " + joined(names) +
-                            did_you_mean(name, names));
-        }
-        if (choice.has(known->first)) throw BadOption(option + " " + text + " names " + name + " twice");
-        choice.kinds.push_back(known->first);
-    }
-    if (choice.kinds.empty()) throw BadOption(option + " is empty; name a drafter or leave it out");
-    if (choice.has(DrafterKind::model) && n_drafts == 0) throw BadOption(option + " model needs --draft DIR");
-    return choice;
 }
 
 DrafterChoice drafter_choice(const ParsedOptions& given, std::size_t n_drafts) {
@@ -114,7 +93,7 @@ Rule rule_kind(const std::string& name) {
     std::vector<std::string> names;
     for (const Rule rule : spec::all_stop_rules())
         names.push_back(to_string(rule));
-    throw BadOption("--stop-rule " + name + ": must be one of " + joined(names) + did_you_mean(name, names));
+    throw BadOption("--stop-rule " + name + ": " + must_be_one_of(names, name));
 }
 
 // The rules of the levels: the last one given goes on to the levels after it.
@@ -154,30 +133,6 @@ void deal_out(const ParsedOptions& given, const RuleOption& row, const std::vect
                         std::to_string(taken) + (taken == 1 ? " level takes it" : " levels take it"));
 }
 
-// The rule of one level, from options that are all its own.
-spec::StopRuleOptions rule_of_level(const ParsedOptions& given, Rule kind, EntropyUnit unit) {
-    spec::StopRuleOptions rule;
-    rule.kind = kind;
-    if (given.given("entropy-threshold"))
-        rule.threshold = threshold_in_nats(given.number("entropy-threshold", 0, 0, kNoLimit), kind, unit);
-    rule.factor = given.number("entropy-factor", rule.factor, 0, kNoLimit);
-    rule.window = given.integer("entropy-window", rule.window, 1, INT_MAX);
-    rule.max_tokens = given.integer("max-draft-tokens", rule.max_tokens, 1, 127);
-    rule.min_tokens = given.integer("min-draft-tokens", rule.min_tokens, 1, 127);
-    rule.confidence = given.number("confidence-threshold", rule.confidence, 0, 1);
-    rule.svip_threshold = given.number("svip-threshold", rule.svip_threshold, 0, kNoLimit);
-    rule.adaedl_gamma = given.number("adaedl-gamma", rule.adaedl_gamma, 0, kNoLimit);
-    rule.num_draft_tokens = std::min(rule.num_draft_tokens_or_default(), rule.max_tokens);
-    if (given.given("num-draft-tokens")) rule.num_draft_tokens = given.integer("num-draft-tokens", 1, 1, 127);
-    if (rule.min_tokens > rule.max_tokens)
-        throw BadOption("--min-draft-tokens " + std::to_string(rule.min_tokens) + " is above --max-draft-tokens " +
-                        std::to_string(rule.max_tokens));
-    if (*rule.num_draft_tokens > rule.max_tokens)
-        throw BadOption("--num-draft-tokens " + std::to_string(*rule.num_draft_tokens) +
-                        " is above --max-draft-tokens " + std::to_string(rule.max_tokens));
-    return rule;
-}
-
 void read_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation) {
     const std::vector<Rule> kinds = rules_of_levels(given, n_levels);
     const auto any_of_kind = [&](const std::vector<Rule>& wanted) {
@@ -202,12 +157,6 @@ void read_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOpt
 }
 
 // ---- acceptance ----
-
-spec::Acceptance acceptance_of(const std::string& name, const char* option) {
-    if (const auto acceptance = spec::parse_acceptance(name)) return *acceptance;
-    const std::vector<std::string> names = {"rejection", "block", "gumbel", "typical"};
-    throw BadOption(std::string(option) + " " + name + ": must be one of " + joined(names) + did_you_mean(name, names));
-}
 
 spec::AcceptanceOptions acceptance_options(const ParsedOptions& given) {
     spec::AcceptanceOptions acceptance;
@@ -239,67 +188,59 @@ void refuse_without_drafter(const ParsedOptions& given) {
     }
 }
 
-// ---- what bench compare puts side by side ----
+} // namespace
 
-// The option that a rule's first number in a list sets; nullptr: it has none.
-const char* first_parameter(Rule kind) {
-    switch (kind) {
-    case Rule::static_threshold:
-    case Rule::cumulative:
-        return "entropy-threshold";
-    case Rule::moving_average:
-        return "entropy-factor";
-    case Rule::constant:
-    case Rule::heuristic:
-    case Rule::adaptive:
-        return "num-draft-tokens";
-    case Rule::confidence:
-        return "confidence-threshold";
-    case Rule::svip:
-        return "svip-threshold";
-    case Rule::adaedl:
-        return "adaedl-gamma";
-    case Rule::expected_gain:
-        return nullptr;
+DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option) {
+    DrafterChoice choice;
+    choice.drafts = all_drafts(n_drafts);
+    for (const std::string& name : split_list(text, separator)) {
+        const auto known = std::find_if(drafter_names().begin(), drafter_names().end(),
+                                        [&](const auto& entry) { return entry.second == name; });
+        if (known == drafter_names().end()) {
+            std::vector<std::string> names;
+            for (const auto& entry : drafter_names())
+                names.push_back(entry.second);
+            throw BadOption(option + " " + text + ": '" + name + "' " + must_be_one_of(names, name));
+        }
+        if (choice.has(known->first)) throw BadOption(option + " " + text + " names " + name + " twice");
+        choice.kinds.push_back(known->first);
     }
-    throw BadOption("unknown stop rule");
+    if (choice.kinds.empty()) throw BadOption(option + " is empty; name a drafter or leave it out");
+    if (choice.has(DrafterKind::model) && n_drafts == 0) throw BadOption(option + " model needs --draft DIR");
+    return choice;
 }
 
-// "static:2.25", "moving-average:0.5:7", "cumulative:10:7", "constant:5", "expected-gain", ...
-spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& given) {
-    const std::vector<std::string> parts = split_list(text, ':');
-    const auto kind = parts.empty() ? std::nullopt : spec::parse_stop_rule(parts[0]);
-    if (!kind)
-        throw BadOption("--rules " + text +
-                        ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
-                        "adaptive:K, confidence:C, svip:H, adaedl:GAMMA or expected-gain, or all");
-    const char* first = first_parameter(*kind);
-    const bool has_window = *kind == Rule::moving_average || *kind == Rule::cumulative;
-    if (parts.size() > (has_window ? 3u : first ? 2u : 1u))
-        throw BadOption("--rules " + text + ": too many numbers for this rule");
-    ParsedOptions own;
-    for (const char* option : {"max-draft-tokens", "min-draft-tokens", "drop-stop-token"})
-        if (given.given(option)) own.add_nth(given, option, 0);
-    if (parts.size() > 1) own.add(first, parts[1], " (in --rules " + text + ")");
-    if (parts.size() > 2) own.add("entropy-window", parts[2], " (in --rules " + text + ")");
-    spec::StopRuleOptions rule = rule_of_level(own, *kind, EntropyUnit::nats);
-    rule.drop_stop_token = own.on("drop-stop-token") && may_drop_stop_token(*kind);
-    if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
+spec::StopRuleOptions rule_of_level(const ParsedOptions& given, Rule kind, EntropyUnit unit) {
+    spec::StopRuleOptions rule;
+    rule.kind = kind;
+    if (given.given("entropy-threshold"))
+        rule.threshold = threshold_in_nats(given.number("entropy-threshold", 0, 0, kNoLimit), kind, unit);
+    rule.factor = given.number("entropy-factor", rule.factor, 0, kNoLimit);
+    rule.window = given.integer("entropy-window", rule.window, 1, INT_MAX);
+    rule.max_tokens = given.integer("max-draft-tokens", rule.max_tokens, 1, 127);
+    rule.min_tokens = given.integer("min-draft-tokens", rule.min_tokens, 1, 127);
+    rule.confidence = given.number("confidence-threshold", rule.confidence, 0, 1);
+    rule.svip_threshold = given.number("svip-threshold", rule.svip_threshold, 0, kNoLimit);
+    rule.adaedl_gamma = given.number("adaedl-gamma", rule.adaedl_gamma, 0, kNoLimit);
+    rule.num_draft_tokens = std::min(rule.num_draft_tokens_or_default(), rule.max_tokens);
+    if (given.given("num-draft-tokens")) rule.num_draft_tokens = given.integer("num-draft-tokens", 1, 1, 127);
+    if (rule.min_tokens > rule.max_tokens)
+        throw BadOption("--min-draft-tokens " + std::to_string(rule.min_tokens) + " is above --max-draft-tokens " +
+                        std::to_string(rule.max_tokens));
+    if (*rule.num_draft_tokens > rule.max_tokens)
+        throw BadOption(given.said("num-draft-tokens") + " must be at most --max-draft-tokens " +
+                        std::to_string(rule.max_tokens));
     return rule;
 }
 
-} // namespace
+spec::Acceptance acceptance_of(const std::string& name, const char* option) {
+    if (const auto acceptance = spec::parse_acceptance(name)) return *acceptance;
+    throw BadOption(std::string(option) + " " + name + ": " +
+                    must_be_one_of({"rejection", "block", "gumbel", "typical"}, name));
+}
 
 bool may_drop_stop_token(Rule rule) {
     return std::find(kThresholdRules.begin(), kThresholdRules.end(), rule) != kThresholdRules.end();
-}
-
-std::vector<std::string> split_list(const std::string& text, char separator) {
-    std::vector<std::string> parts;
-    std::istringstream list(text);
-    for (std::string one; std::getline(list, one, separator);)
-        parts.push_back(one);
-    return parts;
 }
 
 bool DrafterChoice::has(DrafterKind kind) const {
@@ -355,53 +296,6 @@ SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n
     return speculation;
 }
 
-std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::size_t n_drafts) {
-    std::vector<DrafterChoice> choices;
-    for (const std::string& name : split_list(given.text("drafters", n_drafts > 0 ? "model" : ""), ',')) {
-        std::size_t number = 0; // "draft2": the second --draft alone
-        for (std::size_t draft = 1; draft <= n_drafts; ++draft)
-            if (name == "draft" + std::to_string(draft)) number = draft;
-        choices.push_back(parse_drafter(number > 0 ? "model" : name, '+', n_drafts, "--drafters"));
-        if (number > 0) choices.back().drafts = {number - 1};
-    }
-    if (choices.empty()) throw BadOption("nothing to compare: give --draft DIR, or --drafters NAME,NAME");
-    return choices;
-}
-
-std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptions& given, std::size_t n_levels) {
-    std::vector<std::vector<spec::StopRuleOptions>> settings;
-    const auto add = [&](const std::string& text) {
-        std::vector<spec::StopRuleOptions> levels;
-        for (const std::string& rule : split_list(text, '/'))
-            levels.push_back(parse_rule(rule, given));
-        if (levels.empty() || levels.size() > n_levels)
-            throw BadOption("--rules " + text + ": rules of " + std::to_string(levels.size()) + " levels, but there " +
-                            (n_levels == 1 ? "is 1" : "are " + std::to_string(n_levels)));
-        levels.resize(n_levels, levels.back());
-        settings.push_back(levels);
-    };
-    for (const std::string& one : split_list(given.text("rules", "all"), ',')) {
-        if (one == "none") continue; // plain decoding always runs
-        if (one != "all") {
-            add(one);
-            continue;
-        }
-        for (const Rule rule : spec::all_stop_rules())
-            add(to_string(rule));
-    }
-    if (settings.empty() && given.text("rules", "") != "none")
-        throw BadOption("--rules is empty; name some, or none for plain decoding alone");
-    return settings;
-}
-
-std::vector<spec::Acceptance> compared_acceptances(const ParsedOptions& given) {
-    std::vector<spec::Acceptance> acceptances;
-    for (const std::string& name : split_list(given.text("acceptances", "rejection"), ','))
-        acceptances.push_back(acceptance_of(name, "--acceptances"));
-    if (acceptances.empty()) throw BadOption("--acceptances is empty; name one or leave it out");
-    return acceptances;
-}
-
 double threshold_in_nats(double threshold, Rule kind, EntropyUnit unit) {
     if (unit == EntropyUnit::nats) return threshold;
     return threshold * (kind == Rule::cumulative ? std::numbers::ln2 * std::numbers::ln2 : std::numbers::ln2);
@@ -450,11 +344,11 @@ std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
              << "^2, window " << rule.window;
         break;
     case Rule::constant:
-        text << ", " << rule.num_draft_tokens_or_default() << " tokens";
+        text << ", " << counted(rule.num_draft_tokens_or_default(), "token");
         break;
     case Rule::heuristic:
     case Rule::adaptive:
-        text << ", from " << rule.num_draft_tokens_or_default() << " tokens";
+        text << ", from " << counted(rule.num_draft_tokens_or_default(), "token");
         break;
     case Rule::confidence:
         text << ", threshold " << rule.confidence;

@@ -3,6 +3,7 @@
 // How a text becomes a record is recording_run.cpp's affair; the file is docs/RECORDING.md's.
 #include "entrodraft/launch/bench/bench_latency.h"
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
@@ -86,13 +87,18 @@ class RecordingDesk {
     void summarise(double seconds, bool interrupted) {
         progress_.clear();
         if (options_.quiet) return;
-        say(options_.output + ": " + std::to_string(lines_ - errors_) + " texts, " + std::to_string(new_tokens_) +
-            " new tokens" + (errors_ > 0 ? ", " + std::to_string(errors_) + " lines with errors" : "") + ", in " +
+        say(options_.output + ": " + counted(lines_ - errors_, "text") + ", " + counted(new_tokens_, "new token") +
+            (errors_ > 0 ? ", " + counted(errors_, "line") + " with errors" : "") + ", in " +
             format_number(seconds, 1) + " s" + (interrupted ? "; interrupted: go on with --resume" : ""));
     }
 
     RecordingFile& file() { return file_; }
     bool has_errors() const { return errors_ > 0; }
+    // "; its first error: ...", while errors wait for the head; or nothing.
+    std::string first_error() const {
+        const auto* error = waiting_.empty() ? nullptr : std::get_if<spec::RecordedError>(&waiting_.front());
+        return error ? "; its first error: " + error->error : "";
+    }
 
   private:
     bool is_full() const { return options_.most_prompts > 0 && lines_ >= options_.most_prompts; }
@@ -170,10 +176,15 @@ struct Measured {
     std::string collectives = "[]";
 };
 
-Measured measure(dist::Session& session, ModelPair& models, const Drafters& drafters, const RecordOptions& options,
-                 const std::optional<spec::Request>& first) {
+// Nothing, on any rank, where a signal came first. Collective.
+std::optional<Measured> measure(dist::Session& session, ModelPair& models, const Drafters& drafters,
+                                const RecordOptions& options, const std::optional<spec::Request>& first) {
     const double timeout = options.models.collective_timeout_seconds;
     Measured measured;
+    in_agreement(session, timeout, [&] {
+        for (const std::string& file : options.costs)
+            measured.costs.push_back(spec::read_costs(file));
+    });
     LatencyPlan latency_plan;
     latency_plan.repetitions = 20;
     latency_plan.rows = options.max_draft_tokens + 1;
@@ -184,13 +195,7 @@ Measured measure(dist::Session& session, ModelPair& models, const Drafters& draf
     for (const CollectiveTime& each : latency.collectives)
         collectives.push_back({{"name", each.name}, {"median_ms", each.seconds.median * 1e3}});
     measured.collectives = collectives.dump();
-    if (!options.costs.empty()) {
-        in_agreement(session, timeout, [&] {
-            for (const std::string& file : options.costs)
-                measured.costs.push_back(spec::read_costs(file));
-        });
-        return measured;
-    }
+    if (!options.costs.empty()) return measured;
     RoundCostPlan plan;
     plan.max_draft_tokens = options.max_draft_tokens;
     plan.timeout_seconds = timeout;
@@ -198,7 +203,9 @@ Measured measure(dist::Session& session, ModelPair& models, const Drafters& draf
     if (first)
         prompts.assign(static_cast<std::size_t>(plan.most_prompts),
                        prompt_for_costs(*first, models.target_config.max_positions, plan.max_draft_tokens));
-    measured.costs = measure_round_costs(session, models, drafters, prompts, plan);
+    auto costs = measure_round_costs(session, models, drafters, prompts, plan, stop_signal());
+    if (!costs) return std::nullopt;
+    measured.costs = std::move(*costs);
     return measured;
 }
 
@@ -229,14 +236,17 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     Step step = next_step(session, timeout, desk ? &*desk : nullptr);
     const bool is_new = from_writer(session, timeout, coordinates && head.costs.empty() ? 1 : 0) == 1;
     in_agreement(session, timeout, [&] {
-        if (is_new && step == over) throw std::runtime_error(options->input + ": holds no prompt that can be decoded");
+        if (is_new && step == over)
+            throw std::runtime_error(options->input + ": holds no prompt that can be decoded" +
+                                     (desk ? desk->first_error() : ""));
     });
     if (is_new && step == one) {
-        const Measured measured = measure(session, *models, drafters, *options, desk ? desk->request() : std::nullopt);
+        const auto measured = measure(session, *models, drafters, *options, desk ? desk->request() : std::nullopt);
+        if (!measured) step = stopped;
         in_agreement(session, timeout, [&] {
-            if (!coordinates) return;
-            head.costs = measured.costs;
-            head.collectives = measured.collectives;
+            if (!coordinates || !measured) return;
+            head.costs = measured->costs;
+            head.collectives = measured->collectives;
             desk->write_head(head);
         });
     }

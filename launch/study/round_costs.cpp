@@ -14,7 +14,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr volatile int kNoSignal = 0;
 // A machine is now faster, now slower, for seconds on end: what is measured in one of them is not what runs meet.
 constexpr double kMostSeconds = 15;
 constexpr std::int64_t kLeastTurns = 2;
@@ -90,17 +89,21 @@ class LengthEngine {
     std::unique_ptr<spec::Engine> engine_;
 };
 
-void time_text(LengthEngine& engine, int length, const spec::Request* request, Timed& timed, Overhead& overhead) {
+// False where a signal ended it.
+bool time_text(LengthEngine& engine, int length, const spec::Request* request, const volatile int& stop_signal,
+               Timed& timed, Overhead& overhead) {
     const auto on_round = [&](const spec::Request&, const spec::RoundTrace& trace) {
         if (static_cast<int>(trace.draft->tokens.size()) != length || trace.draft->passes != length) return;
         if (length > 0) timed.draft.push_back(trace.draft_seconds);
         timed.target.push_back(trace.target_seconds);
     };
-    const spec::Stats stats = decode_one(engine.engine(), request, kNoSignal, on_round).completion.stats;
+    const DecodedText text = decode_one(engine.engine(), request, stop_signal, on_round);
+    const spec::Stats& stats = text.completion.stats;
     const spec::StepSeconds& s = stats.seconds;
     overhead.in_rounds += s.announce + s.gather + s.decide;
     overhead.around += s.total - s.prefill - s.draft - s.entropy - s.announce - s.score - s.gather - s.decide;
     overhead.rounds += stats.rounds;
+    return text.end == spec::RunEnd::finished;
 }
 
 // Least squares of t_first + (k - 1) t_next over the lengths k that came up.
@@ -140,45 +143,65 @@ spec::Costs costs_of(const std::vector<Timed>& by_length, const Overhead& overhe
     return costs;
 }
 
+// Rounds of one draft with the target, by the lengths of its drafts.
+struct Rounds {
+    std::vector<Timed> by_length;
+    Overhead overhead;
+};
+
+// All ranks know how many prompts there are. Nothing where a signal came first.
+std::optional<Rounds> time_rounds(dist::Session& session, ModelPair& models, const Drafters& drafters,
+                                  std::size_t draft, std::span<const spec::Request> prompts, std::int64_t n_prompts,
+                                  const RoundCostPlan& plan, const volatile int& stop_signal) {
+    const int n_lengths = plan.max_draft_tokens + 1;
+    std::vector<std::unique_ptr<LengthEngine>> engines;
+    for (int length = 0; length < n_lengths; ++length)
+        engines.push_back(std::make_unique<LengthEngine>(models, drafters, draft, length, plan));
+    Rounds rounds, warm_up;
+    rounds.by_length.resize(engines.size());
+    warm_up.by_length.resize(engines.size());
+    const double begin = models.clock.now_seconds();
+    const auto goes_on = [&](std::int64_t turn) {
+        const bool has_time = turn < kLeastTurns || models.clock.now_seconds() - begin < kMostSeconds;
+        return from_writer(session, plan.timeout_seconds, turn < n_prompts && has_time ? 1 : 0) == 1;
+    };
+    for (std::int64_t turn = -1; goes_on(turn); ++turn) { // the first warms up
+        Rounds& taken = turn < 0 ? warm_up : rounds;
+        const std::int64_t text = std::max<std::int64_t>(turn, 0);
+        for (int i = 0; i < n_lengths; ++i) {
+            const auto length = static_cast<std::size_t>((i + text) % n_lengths);
+            const bool coordinates = models.layout.is_coordinator();
+            spec::Request request;
+            if (coordinates) request = prompts[static_cast<std::size_t>(text)];
+            request.max_new_tokens =
+                std::min(request.max_new_tokens, turn < 0 ? plan.max_draft_tokens + 2 : plan.max_new_tokens);
+            if (!time_text(*engines[length], static_cast<int>(length), coordinates ? &request : nullptr, stop_signal,
+                           taken.by_length[length], taken.overhead))
+                return std::nullopt;
+        }
+    }
+    return rounds;
+}
+
 } // namespace
 
-std::vector<spec::Costs> measure_round_costs(dist::Session& session, ModelPair& models, const Drafters& drafters,
-                                             std::span<const spec::Request> prompts, const RoundCostPlan& plan) {
-    const bool coordinates = models.layout.is_coordinator();
+std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& session, ModelPair& models,
+                                                            const Drafters& drafters,
+                                                            std::span<const spec::Request> prompts,
+                                                            const RoundCostPlan& plan,
+                                                            const volatile int& stop_signal) {
     const std::int64_t n_prompts =
         from_writer(session, plan.timeout_seconds,
                     std::min<std::int64_t>(plan.most_prompts, static_cast<std::int64_t>(prompts.size())));
     const std::int64_t n_drafts =
         from_writer(session, plan.timeout_seconds, static_cast<std::int64_t>(models.drafts.size()));
-    const int n_lengths = plan.max_draft_tokens + 1;
     std::vector<spec::Costs> all;
     for (std::int64_t draft = 0; draft < n_drafts; ++draft) {
-        std::vector<std::unique_ptr<LengthEngine>> engines;
-        for (int length = 0; length < n_lengths; ++length)
-            engines.push_back(
-                std::make_unique<LengthEngine>(models, drafters, static_cast<std::size_t>(draft), length, plan));
-        std::vector<Timed> timed(engines.size());
-        Overhead overhead;
-        const double begin = models.clock.now_seconds();
-        const auto goes_on = [&](std::int64_t turn) {
-            const bool has_time = turn < kLeastTurns || models.clock.now_seconds() - begin < kMostSeconds;
-            return from_writer(session, plan.timeout_seconds, turn < n_prompts && has_time ? 1 : 0) == 1;
-        };
-        for (std::int64_t turn = -1; goes_on(turn); ++turn) { // the first warms up
-            for (int i = 0; i < n_lengths; ++i) {
-                const auto length = static_cast<std::size_t>((i + std::max<std::int64_t>(turn, 0)) % n_lengths);
-                spec::Request request;
-                if (coordinates) request = prompts[static_cast<std::size_t>(std::max<std::int64_t>(turn, 0))];
-                request.max_new_tokens =
-                    std::min(request.max_new_tokens, turn < 0 ? plan.max_draft_tokens + 2 : plan.max_new_tokens);
-                Timed unused;
-                Overhead none;
-                time_text(*engines[length], static_cast<int>(length), coordinates ? &request : nullptr,
-                          turn < 0 ? unused : timed[length], turn < 0 ? none : overhead);
-            }
-        }
+        const std::optional<Rounds> rounds = time_rounds(session, models, drafters, static_cast<std::size_t>(draft),
+                                                         prompts, n_prompts, plan, stop_signal);
+        if (!rounds) return std::nullopt;
         in_agreement(session, plan.timeout_seconds, [&] {
-            if (coordinates) all.push_back(costs_of(timed, overhead));
+            if (models.layout.is_coordinator()) all.push_back(costs_of(rounds->by_length, rounds->overhead));
         });
     }
     return all;

@@ -8,6 +8,7 @@
 #include "entrodraft/launch/models/model_pair.h"
 #include "entrodraft/spec/stats.h"
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,8 +23,10 @@ struct RoundCostPlan {
 };
 
 // Of each draft with the target, on the coordinator; `prompts` count there. Decodes each of the first prompts once
-// for every length of a draft. Collective over the world.
-std::vector<spec::Costs> measure_round_costs(dist::Session& session, ModelPair& models, const Drafters& drafters,
-                                             std::span<const spec::Request> prompts, const RoundCostPlan& plan);
+// for every length of a draft. Nothing, on any rank, once `stop_signal` is set on one. Collective over the world.
+std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& session, ModelPair& models,
+                                                            const Drafters& drafters,
+                                                            std::span<const spec::Request> prompts,
+                                                            const RoundCostPlan& plan, const volatile int& stop_signal);
 
 } // namespace entrodraft::launch

@@ -1,6 +1,7 @@
 // entrodraft simulate: any stop rules over recordings, without models. Counts are those of real runs; times are counts
 // times costs, the recording's or others ("what if").
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
@@ -89,7 +90,7 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
     const int n_drafts = static_cast<int>(head.drafts.size());
     if (options.draft && *options.draft > n_drafts)
         throw BadOption("--draft " + std::to_string(*options.draft) + ": the recording has " +
-                        std::to_string(n_drafts) + (n_drafts == 1 ? " draft" : " drafts"));
+                        counted(static_cast<std::int64_t>(n_drafts), "draft"));
     if (!options.trace.empty() && !options.draft && n_drafts > 1)
         throw BadOption("--trace shows the rounds of one draft; the recording has " + std::to_string(n_drafts) +
                         ": name one with --draft");
@@ -176,9 +177,9 @@ void simulate_all(const SimulateOptions& options) {
     for (const spec::TextRecord* text : texts)
         tokens += text->new_tokens;
     ResultWriter("-", Existing::refuse)
-        .write_text(std::to_string(texts.size()) + " texts of " + std::to_string(tokens) + " new tokens, " +
-                    std::to_string(settings.size()) + " settings in " + format_number(took.count(), 1) + " ms\n\n" +
-                    simulation_table(figures, names_draft));
+        .write_text(counted(static_cast<std::int64_t>(texts.size()), "text") + " of " + counted(tokens, "new token") +
+                    ", " + counted(static_cast<std::int64_t>(settings.size()), "setting") + " in " +
+                    format_number(took.count(), 1) + " ms\n\n" + simulation_table(figures, names_draft));
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 // a recording of half the prompts; the best of each rule is run on the other half, and the winner written for --config.
 #include "entrodraft/launch/bench/bench_prompts.h"
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
@@ -77,8 +78,8 @@ class Tuning {
         plan.timeout_seconds = timeout_;
         const std::vector<spec::Request>& prompts =
             prompts_.chosen_on.empty() ? prompts_.confirmed_on : prompts_.chosen_on;
-        const auto costs = measure_round_costs(session_, *models_, drafters_, prompts, plan);
-        if (coordinates()) costs_ = costs.front();
+        const auto costs = measure_round_costs(session_, *models_, drafters_, prompts, plan, kNoSignal);
+        if (coordinates()) costs_ = costs->front();
     }
 
     void record() {
@@ -158,15 +159,15 @@ class Tuning {
             "made by entrodraft tune for " + options_.models.target + " and " + options_.models.drafts.front(),
             format_number(winner.measured_ms.mean, 4) + " ms a token (" + format_number(winner.measured_ms.low, 4) +
                 " to " + format_number(winner.measured_ms.high, 4) + ") on " +
-                std::to_string(prompts_.confirmed_on.size()) + " prompts, " + format_number(winner.speedup, 3) +
-                " times plain decoding"};
+                counted(static_cast<std::int64_t>(prompts_.confirmed_on.size()), "prompt") + ", " +
+                format_number(winner.speedup, 3) + " times plain decoding"};
         const std::size_t again = chosen_and_confirmed();
         ResultWriter writer("-", Existing::refuse);
-        writer.write_text("settings chosen on " + std::to_string(recording_.texts().size()) + " texts, run " +
-                          std::to_string(options_.repetitions) + " times on " +
-                          std::to_string(prompts_.confirmed_on.size()) +
-                          (again == 0 ? " others" : ", of which " + std::to_string(again) + " are among them") +
-                          "\n\n" + tuning_table(rules_) + "\nbest: " + name + "\n");
+        writer.write_text(
+            "settings chosen on " + counted(static_cast<std::int64_t>(recording_.texts().size()), "text") + ", run " +
+            counted(options_.repetitions, "time") + " on " + std::to_string(prompts_.confirmed_on.size()) +
+            (again == 0 ? " others" : ", " + std::to_string(again) + " of them the same") + "\n\n" +
+            tuning_table(rules_) + "\nbest: " + name + "\n");
         replace_file(options_.output, config_text(rule, recording_.head.noisy, remarks));
         if (!options_.report.empty()) replace_file(options_.report, report_json(winner).dump(2) + "\n");
         writer.write_text("written to " + options_.output + "\n");
@@ -211,7 +212,7 @@ class Tuning {
                                      " drafts; tune one pair at a time");
         if (begun.max_draft_tokens < options_.max_draft_tokens)
             throw std::runtime_error(options_.recording + " holds drafts of up to " +
-                                     std::to_string(begun.max_draft_tokens) + " tokens; give --max-draft-tokens " +
+                                     counted(begun.max_draft_tokens, "token") + "; give --max-draft-tokens " +
                                      std::to_string(begun.max_draft_tokens));
         spec::RecordingHead own =
             recording_head(*models_, options_.models, options_.input, options_.requests, begun.max_draft_tokens);

@@ -330,6 +330,7 @@ class NumbersOfFigures(unittest.TestCase):
                 ("ngram+model, cumulative, threshold 10 nats^2, window 7, block",
                  ("ngram+model", "cumulative", {"entropy_threshold": 10, "entropy_window": 7}, "block")),
                 ("model, heuristic, from 5 tokens", ("model", "heuristic", {"num_draft_tokens": 5}, None)),
+                ("model, constant, 1 token", ("model", "constant", {"num_draft_tokens": 1}, None)),
                 ("model, expected-gain", ("model", "expected-gain", {}, None)),
                 ("model, expected-gain, typical", ("model", "expected-gain", {}, "typical")),
                 ("plain", None), ("plain, gumbel", None),

@@ -17,7 +17,7 @@ entrodraft::dist::Session& session_of_tests() {
 
 int main(int argc, char** argv) {
     using namespace entrodraft::dist;
-    Session session = Session::start(&argc, &argv);
+    Session session = Session::start();
     the_session = &session;
     testing::InitGoogleTest(&argc, argv);
     auto& listeners = testing::UnitTest::GetInstance()->listeners();

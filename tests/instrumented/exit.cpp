@@ -1,5 +1,5 @@
-// The program leaves by _exit, behind which nothing is written or looked for any more: builds that count lines write their
-// counts first, builds that look for leaks look. Linked with --wrap=_exit into those builds alone.
+// The program leaves by _exit, behind which nothing is written or looked for any more: builds that count lines write
+// their counts first, builds that look for leaks look. Linked with --wrap=_exit into those builds alone.
 #include <unistd.h>
 
 extern "C" {

@@ -1,6 +1,8 @@
 // What the benches print and check, and one small run of each from outside.
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
+#include "launch/command_line.h"
 #include "launch/scratch_file.h"
 
 #include <cstdlib>
@@ -33,6 +35,11 @@ TEST(Bench, QuantilesAreThoseOfTheSortedSamples) {
 
 TEST(Bench, TableColumnsAreAsWideAsTheirWidestCell) {
     EXPECT_EQ(format_table({{"a", "long"}, {"wide", "1"}}), "a     long\nwide     1\n");
+}
+
+TEST(Bench, OneOfAKindIsNotSeveral) {
+    EXPECT_EQ(counted(1, "new token") + ", " + counted(0, "text") + ", " + counted(2, "rank"),
+              "1 new token, 0 texts, 2 ranks");
 }
 
 TEST(Bench, CostsOfAnotherSettingAreRefused) {
@@ -75,6 +82,14 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
     }
     EXPECT_GT(greedy[2]["drafted"], 0);
     EXPECT_GE(greedy[2]["oracle_speedup"].get<double>(), greedy[2]["predicted_speedup"].get<double>() * 0.999);
+}
+
+TEST(Bench, PromptsAreReadBeforeAnythingIsTimed) {
+    const test::ScratchFile input("no JSON\n");
+    const test::Ended ended = test::run({"bench", "compare", "--target", test::kTarget, "--draft", test::kDraft,
+                                         "--input", input.path(), "--costs", "/nowhere/costs.json"});
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_NE(ended.err.find(input.path() + " line 1: not JSON"), std::string::npos) << ended.err;
 }
 
 TEST(Bench, ComparesDraftersAndAcceptances) {

@@ -113,6 +113,14 @@ TEST(Cli, BadCheckpointsAreNamed) {
     }
 }
 
+TEST(Cli, ADirectoryThatIsNoCheckpointIsNamedWithItsOption) {
+    const std::string parent = fs::path(kTarget).parent_path();
+    for (const Strings& command : {Strings{"generate", "--prompt", "p", "--target"}, Strings{"inspect", "--model"},
+                                   Strings{"bench", "load", "--model"}})
+        expect_refusal(run(command + Strings{parent}), 1,
+                       {command.back() + " " + parent, "holds no config.json; name a directory"});
+}
+
 TEST(Cli, MemoryIsPlannedBeforeWeightsAreRead) {
     const ModelCopy endless(kTarget);
     endless.set_in_config("max_position_embeddings", 1 << 29);
@@ -493,6 +501,13 @@ TEST(CliRanks, EveryRankLeavesWithOneMessageAndOneCode) {
 
 TEST(CliRanks, MoreRanksThanHeadsAreRefusedWithTheMostThatWork) {
     expect_refusal(run_ranks(7, kPair + Strings{"--prompt", "p"}), 2, {kTarget, "7 ranks", "at most 6"});
+}
+
+TEST(CliRanks, ADraftThatCannotBeCutIsNamed) {
+    const Strings sharded = {"--prompt", "p", "--draft-placement", "sharded", "--threads", "1"};
+    const Ended ended = run_ranks(5, Strings{"generate", "--target", kTarget, "--draft", kDraft} + sharded);
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_NE(ended.err.find("--draft " + kDraft + " on 5 ranks: "), std::string::npos) << ended.err;
 }
 
 TEST(CliRanks, DifferentCommandLinesAreNoticed) {

@@ -199,8 +199,10 @@ TEST(Options, UnknownNamesGetTheNearestOne) {
     expect_refused({"--max-new-token", "5"}, "unknown option --max-new-token; did you mean --max-new-tokens?");
     expect_refused({"--temprature", "1"}, "did you mean --temperature?");
     expect_refused({"--temprature=1"}, "unknown option --temprature; did you mean --temperature?");
-    expect_refused({"--zzzzzzzz"}, "unknown option --zzzzzzzz; --help lists them");
+    expect_refused({"--zzzzzzzz"}, "unknown option --zzzzzzzz; --help lists those there are");
     expect_refused({"--stop-rule", "statik"}, "did you mean static?");
+    EXPECT_EQ(refusal_of({"--acceptance", "exact"}),
+              "--acceptance exact: must be one of rejection, block, gumbel, typical"); // none is near
 }
 
 TEST(Options, NamesAreNotGuessedFromTheirBeginning) {
@@ -211,7 +213,8 @@ TEST(Options, BadValuesNameTheirOption) {
     expect_refused({"--max-new-tokens", "0"}, "--max-new-tokens 0: must be a whole number of at least 1");
     expect_refused({"--max-new-tokens", "abc"}, "--max-new-tokens abc");
     expect_refused({"--max-new-tokens", "5.5"}, "--max-new-tokens 5.5");
-    expect_refused({"--max-new-tokens", "99999999999"}, "--max-new-tokens 99999999999");
+    expect_refused({"--max-new-tokens", "99999999999"},
+                   "--max-new-tokens 99999999999: must be a whole number from 1 to 2147483647");
     expect_refused({"--max-draft-tokens", "128"}, "--max-draft-tokens 128: must be a whole number from 1 to 127");
     expect_refused({"--max-draft-tokens", "0"}, "--max-draft-tokens");
     expect_refused({"--temperature", "-1"}, "--temperature -1");
@@ -273,7 +276,7 @@ TEST(Options, ConflictsAreRefused) {
     expect_refused({"--min-draft-tokens", "9", "--max-draft-tokens", "4"},
                    "--min-draft-tokens 9 is above --max-draft-tokens 4");
     expect_refused({"--stop-rule", "constant", "--num-draft-tokens", "16"},
-                   "--num-draft-tokens 16 is above --max-draft-tokens 15");
+                   "--num-draft-tokens 16: must be at most --max-draft-tokens 15");
     EXPECT_NE(refusal([] { parse({"--target", "t"}); }).find("nothing to decode"), std::string::npos);
     EXPECT_NE(refusal([] { parse({"--prompt", "t"}); }).find("--target DIR is missing"), std::string::npos);
     EXPECT_NE(refusal([] { parse({"--target", "t", "--prompt", ""}); }).find("--prompt is empty"), std::string::npos);
@@ -353,7 +356,7 @@ TEST(Options, LogitProcessingIsReadAndChecked) {
     EXPECT_EQ(processing.logit_bias, (std::vector<std::pair<spec::TokenId, float>>{{5, -1.5F}, {9, 2.0F}}));
     EXPECT_EQ(processing.banned_tokens, (std::vector<spec::TokenId>{3, 4}));
     expect_refused({"--logit-bias", "5"}, "--logit-bias 5: must be TOKEN:BIAS");
-    expect_refused({"--logit-bias", "x:1"}, "(in --logit-bias x:1)");
+    expect_refused({"--logit-bias", "x:1"}, "--logit-bias x:1: 'x' must be a whole number");
     expect_refused({"--banned-tokens", "1.5"}, "must be token ids separated by commas");
     expect_refused({"--repetition-penalty", "0"}, "--repetition-penalty must be a number from 0.001");
     expect_refused({"--presence-penalty", "3"}, "--presence-penalty must be a number from -2 to 2");
@@ -474,7 +477,39 @@ TEST(Options, CompareRulesAreParsedWithTheirSettings) {
     EXPECT_EQ(describe(cascade.drafters[1]), "draft2");
     EXPECT_EQ(describe(cascade.drafters[2]), "ngram+draft1<draft2");
     EXPECT_EQ(cascade.acceptances, (std::vector{spec::Acceptance::block, spec::Acceptance::gumbel}));
-    EXPECT_NE(refusal([&] { parse_rules("constant:x"); }).find("in --rules constant:x"), std::string::npos);
+}
+
+TEST(Options, ARuleOfAListIsRefusedUnderItsOwnName) {
+    const auto refused = [](const std::string& rules) {
+        return refusal([&] {
+            compare_options(
+                parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules", rules}));
+        });
+    };
+    EXPECT_EQ(refused("constant:x"), "--rules constant:x: 'x' must be a whole number from 1 to 127");
+    EXPECT_EQ(refused("constant:20"), "--rules constant:20: '20' must be at most --max-draft-tokens 15");
+    EXPECT_EQ(refused("static:1..3..1"),
+              "--rules static:1..3..1: ranges are for entrodraft simulate; name each setting here");
+    EXPECT_NE(refused("statik:2").find("or all; did you mean static?"), std::string::npos);
+    EXPECT_NE(refused("oracle").find("simulate replays it"), std::string::npos);
+    EXPECT_NE(refused("grid").find("bench compare has --tune"), std::string::npos);
+}
+
+TEST(Options, ListsMayHaveBlanks) {
+    const auto given = parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules",
+                                                        "static:2, constant:3", "--temperatures", "0, 0.5"});
+    const CompareOptions options = compare_options(given);
+    ASSERT_EQ(options.rules.size(), 2u);
+    EXPECT_EQ(options.rules[1][0].kind, spec::StopRuleKind::constant);
+    EXPECT_EQ(options.temperatures, (std::vector{0.0, 0.5}));
+}
+
+TEST(Options, ADraftByNumberMustBeThere) {
+    EXPECT_EQ(refusal([] {
+                  compare_options(parse_options(
+                      compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--drafters", "draft2"}));
+              }),
+              "--drafters draft2: --draft is given 1 time; draft1 is the first of them");
 }
 
 TEST(Options, TokenizeRefusesWhatHasNoEffect) {

@@ -212,6 +212,8 @@ TEST(BenchPreset, RefusesWhatHasNoEffect) {
     refused({"thesis-default", "--list"}, "--name has no effect with --list");
     refused({"thesis-default", "--prompts", "3"}, "--prompts has no effect without --target");
     refused({"leviathan-table-3", "--alpha", "0.5"}, "--alpha has no effect");
+    refused({"leviathan-theory", "--seed", "1"}, "--seed has no effect: the preset leviathan-theory is not replayed");
+    refused(Strings{"thesis-latency", "--seed", "2"} + target, "--seed has no effect");
     refused(Strings{"thesis-default", "--alpha", "0.5"} + target, "--alpha has no effect on runs");
     refused(Strings{"leviathan-theory"} + target, "needs no models");
     refused(Strings{"thesis-default"} + target, "--input FILE is missing");

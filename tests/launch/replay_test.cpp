@@ -304,6 +304,17 @@ TEST(Replay, ASilentPipeIsWaitedForAndASignalEndsIt) {
     EXPECT_EQ(spec::read_recording(stopped.path()).texts().size(), 1U);
 }
 
+TEST(Replay, ASignalEndsTheMeasuringOfCosts) {
+    const ScratchFile input("{\"prompt_token_ids\": [1, 2]}\n");
+    const NewFile output;
+    const std::string demo = ENTRODRAFT_SOURCE_DIR "/model/demo/"; // whose costs take some fifteen seconds
+    const Ended ended = run({"record", "--target", demo + "target", "--draft", demo + "draft", "--threads", "1",
+                             "--input", input.path(), "--output", output.path()},
+                            "timeout --preserve-status -s USR1 3");
+    EXPECT_EQ(ended.code, 75) << ended.err;
+    EXPECT_EQ(output.text(), "") << "costs were measured to their end";
+}
+
 TEST(Replay, RefusesInOneLineWhatCannotBe) {
     const ScratchFile input(kInput), no_recording("{}\n"), empty("");
     const NewFile output;
@@ -314,6 +325,9 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
     expect_refused(record(input.path(), output.path(), {"--costs", "a", "--costs", "b"}), 2,
                    "--costs is given 2 times");
     expect_refused(record(empty.path(), output.path()), 1, "no prompt that can be decoded");
+    const ScratchFile no_lines("no JSON\n");
+    expect_refused(record(no_lines.path(), output.path()), 1, "that can be decoded; its first error: not JSON");
+    expect_refused({"simulate", "--recording", "/"}, 1, "/: is a directory");
     expect_refused({"simulate"}, 2, "--recording FILE is missing");
     expect_refused({"simulate", "--recording", no_recording.path()}, 1, "block 0");
     expect_refused({"simulate", "--recording", output.path() + "x"}, 1, "cannot be opened");
@@ -325,11 +339,12 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
                    "--trace shows the rounds of one setting");
     expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path()}, 2, "--output is missing");
     expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path(), "--output", output.path(), "--quiet"}, 1,
-                   "line of id \"b\"");
+                   input.path() + " line 2: ");
     const ScratchFile prompts("{\"prompt_token_ids\": [1]}\n{\"prompt_token_ids\": [2], \"temperature\": 1}\n");
     const Strings tune = Strings{"tune"} + kPair + Strings{"--input", prompts.path(), "--quiet"};
     expect_refused(tune + Strings{"--output", output.path()}, 1, "temperature of its own");
     expect_refused(tune + Strings{"--output", prompts.path()}, 2, "both read and written");
+    expect_refused(tune + Strings{"--output", "-"}, 2, "--output -: it is written at the end, to a file");
     expect_refused(tune + Strings{"--output", output.path(), "--report", output.path()}, 2, "the same file");
     expect_refused(tune + Strings{"--output", output.path(), "--report", "/nowhere/r.json"}, 1, "/nowhere/r.json");
 }
@@ -345,7 +360,7 @@ TEST(Replay, TuneRefusesARecordingOfOtherOptions) {
     expect_refused(tune + Strings{"--temperature", "1", "--max-draft-tokens", "16"}, 1, "holds drafts of up to");
     const Ended ended = run(tune + Strings{"--temperature", "1", "--max-new-tokens", "8", "--repetitions", "1"});
     EXPECT_EQ(ended.code, 0) << ended.err;
-    EXPECT_NE(ended.out.find("of which 1 are among them"), std::string::npos) << ended.out;
+    EXPECT_NE(ended.out.find("1 of them the same"), std::string::npos) << ended.out;
     EXPECT_NE(output.text().find("acceptance = gumbel"), std::string::npos);
 }
 

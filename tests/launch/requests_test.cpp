@@ -281,6 +281,15 @@ TEST(LineReader, PatienceGivesUpOnALineThatHasNotComeAndLosesNothingOfIt) {
     unlink(path.c_str());
 }
 
+TEST(LineReader, PatienceEndsWithALineThatNeverDoes) {
+    LineReader reader("/dev/zero", 1000);
+    reader.set_patience(std::chrono::milliseconds(5));
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_FALSE(reader.next().has_value());
+        EXPECT_TRUE(reader.waiting());
+    }
+}
+
 TEST(LineReader, NamesAFileThatCannotBeRead) {
     try {
         LineReader("/nonexistent/in.jsonl");

@@ -1,0 +1,140 @@
+// Options of the benches but for bench preset and bench alpha, whose own are in preset_options.cpp. See options.h;
+// option_tables.cpp declares them.
+#include "entrodraft/launch/bench/model_shapes.h"
+#include "entrodraft/launch/counted.h"
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options/options.h"
+#include "entrodraft/launch/options/shared_options.h"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+
+namespace entrodraft::launch {
+
+namespace {
+
+constexpr double kNoLimit = 1e300;
+
+std::vector<std::string> listed_shapes(const ParsedOptions& given) {
+    std::vector<std::string> known, listed;
+    for (const ModelShape& shape : model_shapes())
+        known.push_back(shape.name);
+    if (!given.given("shapes")) return known;
+    for (const std::string& one : split_list(given.text("shapes", ""))) {
+        ParsedOptions single;
+        single.add("shapes", one, "");
+        listed.push_back(known[single.choice("shapes", 0, known)]);
+    }
+    if (listed.empty()) throw BadOption("--shapes is empty; give names separated by commas");
+    return listed;
+}
+
+} // namespace
+
+void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, DrafterBenchOptions& options) {
+    options.models = model_options(given);
+    options.placement = draft_placement(given);
+    options.input = given.file("input");
+    if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to decode");
+    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
+    options.max_new_tokens = given.integer("max-new-tokens", options.max_new_tokens, least_new_tokens, INT_MAX);
+    options.temperatures = number_list(given, "temperatures", options.temperatures);
+    options.seed = given.unsigned_integer("seed", 0);
+    options.output = json_output(given);
+    options.json = given.on("json");
+    options.quiet = given.on("quiet");
+}
+
+void refuse_unused_drafts(const ParsedOptions& given, const DrafterBenchOptions& options) {
+    const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has(DrafterKind::model); };
+    if (!options.models.drafts.empty() &&
+        std::none_of(options.drafters.begin(), options.drafters.end(), drafts_with_model))
+        throw BadOption("--draft has no effect: --drafters " + given.text("drafters", "") + " names no model");
+}
+
+LatencyOptions latency_options(const ParsedOptions& given) {
+    refuse_later_work(given);
+    LatencyOptions options;
+    options.models = model_options(given);
+    options.placement = draft_placement(given);
+    options.rows = given.integer("rows", 16, 1, 128);
+    options.context = given.integer("context", 64, 1, INT_MAX);
+    options.repetitions = given.integer("repetitions", 200, 1, 1000000);
+    for (const double of : given.numbers("shards", {}, 1, 65536)) {
+        if (of != std::floor(of)) throw BadOption("--shards must list whole numbers of ranks");
+        options.shards.push_back(static_cast<int>(of));
+    }
+    options.output = json_output(given);
+    options.json = given.on("json");
+    if (given.given("draft-placement") && options.models.drafts.empty())
+        throw BadOption("--draft-placement has no effect without --draft DIR");
+    if (options.models.drafts.size() > 1)
+        throw BadOption("--draft is given more than once; time one pair at a time, a cascade level by level");
+    if (given.given("output") && options.models.drafts.empty())
+        throw BadOption("--output writes costs of target and draft; it needs --draft DIR");
+    return options;
+}
+
+CompareOptions compare_options(const ParsedOptions& given) {
+    for (const char* option : {"device", "dtype", "draft-dtype"}) {
+        ParsedOptions one;
+        if (given.given(option)) one.add(option, given.text(option, ""), "");
+        refuse_later_work(one);
+    }
+    CompareOptions options;
+    read_drafter_bench(given, 1, options);
+    options.drafters = compared_drafters(given, options.models.drafts.size());
+    refuse_unused_drafts(given, options);
+    options.drafters = with_ahead(options.drafters, given, options.placement);
+    options.sources = drafter_sources(given, options.drafters);
+    const std::size_t n_levels = std::max<std::size_t>(1, options.models.drafts.size());
+    options.rules = compared_rules(given, n_levels);
+    options.max_draft_tokens = given.integer("max-draft-tokens", options.max_draft_tokens, 1, 127);
+    options.acceptances = compared_acceptances(given);
+    options.costs = given.texts("costs");
+    if (options.costs.size() > n_levels)
+        throw BadOption("--costs is given " + std::to_string(options.costs.size()) + " times for " +
+                        counted(static_cast<std::int64_t>(n_levels), "level") + " of drafting");
+    if (!options.costs.empty() && options.costs.size() < n_levels)
+        throw BadOption("--costs is needed for each of the " + std::to_string(n_levels) +
+                        " levels of drafting, in the order of --draft");
+    options.tune = given.on("tune");
+    if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");
+    return options;
+}
+
+TheoryOptions theory_options(const ParsedOptions& given) {
+    TheoryOptions options;
+    options.alphas = given.numbers("alpha", options.alphas, 0, 1);
+    options.cs = given.numbers("c", options.cs, 0, kNoLimit);
+    options.c_operations = given.numbers("c-operations", options.cs, 0, kNoLimit);
+    if (options.c_operations.size() == 1) options.c_operations.resize(options.cs.size(), options.c_operations[0]);
+    if (options.c_operations.size() != options.cs.size())
+        throw BadOption("--c-operations has " + std::to_string(options.c_operations.size()) + " numbers and --c has " +
+                        std::to_string(options.cs.size()) + "; give one for all or one for each");
+    options.most_tokens = given.integer("most-tokens", options.most_tokens, 1, 1000);
+    options.output = json_output(given);
+    options.json = given.on("json");
+    return options;
+}
+
+ScalingOptions scaling_options(const ParsedOptions& given) {
+    ScalingOptions options;
+    options.inputs = given.texts("input");
+    for (const std::string& input : options.inputs)
+        if (input.empty()) throw BadOption("--input is empty; name a file");
+    options.hardware = given.file("hardware");
+    if (options.inputs.empty() && options.hardware.empty())
+        throw BadOption("nothing to do: name files of bench latency --output, or --hardware FILE");
+    for (const char* option : {"shapes", "bandwidth-share"})
+        if (given.given(option) && options.hardware.empty())
+            throw BadOption(std::string("--") + option + " has no effect without --hardware FILE");
+    options.shapes = listed_shapes(given);
+    options.bandwidth_share = given.number("bandwidth-share", options.bandwidth_share, 1e-6, 1);
+    options.output = json_output(given);
+    options.json = given.on("json");
+    return options;
+}
+
+} // namespace entrodraft::launch

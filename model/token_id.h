@@ -1,0 +1,10 @@
+// What a token is called by: its place in the vocabulary, from 0. Passes, tokenizers and packets share it.
+#pragma once
+
+#include <cstdint>
+
+namespace entrodraft::model {
+
+using TokenId = std::int32_t;
+
+} // namespace entrodraft::model

@@ -1,0 +1,10 @@
+// The model room's token id, under this room's name too.
+#pragma once
+
+#include "entrodraft/model/token_id.h"
+
+namespace entrodraft::spec {
+
+using model::TokenId;
+
+} // namespace entrodraft::spec
