@@ -1,7 +1,7 @@
 // The forward pass on a GPU, one rank: against transformers for every family, against the CPU, and bit for bit against
 // itself however rows are grouped. Run on a GPU where there is one, and everywhere on the stand-in for CUDA.
-#include "entrodraft/model/gpu/decoder.h"
 #include "model/family_golden.h"
+#include "model/gpu_models.h"
 
 #include <random>
 
@@ -12,20 +12,6 @@ using model::Mask;
 using model::Row;
 using model::TokenId;
 using model::WeightType;
-
-model::Decoder load_on_gpu(const model::Checkpoint& checkpoint, const model::ModelConfig& config,
-                           const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam&) {
-    return model::gpu::load_decoder(checkpoint, config, options, tp);
-}
-
-TestModelOptions on_gpu(WeightType type = WeightType::float32, int n_slots = 1) {
-    TestModelOptions options;
-    options.load = &load_on_gpu;
-    options.decoder.weight_type = type;
-    options.decoder.n_slots = n_slots;
-    options.decoder.capacity = 300;
-    return options;
-}
 
 class GpuFamilies : public testing::TestWithParam<FamilyGolden> {};
 

@@ -165,6 +165,8 @@ class TestPair {
         TestModelOptions options;
         if (placement == dist::DraftPlacement::sharded) options.tp = target_options.tp;
         options.max_positions = target_options.max_positions;
+        options.load = target_options.load;
+        options.decoder.capacity = target_options.decoder.capacity;
         options.decoder.n_slots = std::max(target_options.decoder.n_slots, 1 + spec::AheadOptions::kMostOutcomes);
         return options;
     }

@@ -1,0 +1,23 @@
+// Test models on a GPU, or on the stand-in for one. For tests only.
+#pragma once
+
+#include "entrodraft/model/gpu/decoder.h"
+#include "model/golden_models.h"
+
+namespace entrodraft {
+
+inline model::Decoder load_on_gpu(const model::Checkpoint& checkpoint, const model::ModelConfig& config,
+                                  const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam&) {
+    return model::gpu::load_decoder(checkpoint, config, options, tp);
+}
+
+inline TestModelOptions on_gpu(model::WeightType type = model::WeightType::float32, int n_slots = 1) {
+    TestModelOptions options;
+    options.load = &load_on_gpu;
+    options.decoder.weight_type = type;
+    options.decoder.n_slots = n_slots;
+    options.decoder.capacity = 300;
+    return options;
+}
+
+} // namespace entrodraft
