@@ -13,6 +13,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 
 namespace entrodraft::launch {
@@ -39,6 +40,15 @@ void report_failure(dist::Session& session, const std::string& reason) {
 
 std::string reason_of(const std::exception& error) {
     return dynamic_cast<const std::bad_alloc*>(&error) ? "out of memory" : error.what();
+}
+
+// Where an exception cannot be handed on, as out of a destructor that wants memory of its own (nlohmann::json's do): a
+// message and our exit code still, without any memory. Other ranks are ended by their launcher.
+[[noreturn]] void end_at_once() {
+    constexpr std::string_view kMessage =
+        "entrodraft: out of memory, or a fault of ours, where nothing could be unwound\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+    _exit(kFailure);
 }
 
 int run(int argc, char** argv, dist::StepWatch* observer) {
@@ -79,6 +89,7 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
 } // namespace
 
 int run_program(int argc, char** argv, dist::StepWatch* observer) {
+    std::set_terminate(&end_at_once);
     try {
         return run(argc, argv, observer);
     } catch (const std::exception& error) { // before there was a session, or while a message was put together
