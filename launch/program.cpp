@@ -8,12 +8,14 @@
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/signals.h"
 
+#include <array>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <unistd.h>
 
 namespace entrodraft::launch {
@@ -42,12 +44,19 @@ std::string reason_of(const std::exception& error) {
     return dynamic_cast<const std::bad_alloc*>(&error) ? "out of memory" : error.what();
 }
 
-// Where an exception cannot be handed on, as out of a destructor that wants memory of its own (nlohmann::json's do): a
-// message and our exit code still, without any memory. Other ranks are ended by their launcher.
+// What is said where nothing may be allocated any more; with the rank's place, once it is known.
+using LastWords = std::array<char, 256>;
+LastWords& last_words() {
+    static LastWords words = {"entrodraft: out of memory\n"};
+    return words;
+}
+
+// Where memory has run out, or an exception cannot be handed on: a message and our exit code, and nothing is unwound,
+// since values of nlohmann::json cannot be (their destructors want memory, and half-made ones are not sound). The other
+// ranks are ended as by any death. What large allocations of weights and caches throw does not come here.
 [[noreturn]] void end_at_once() {
-    constexpr std::string_view kMessage =
-        "entrodraft: out of memory, or a fault of ours, where nothing could be unwound\n";
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+    [[maybe_unused]] const ssize_t written =
+        ::write(STDERR_FILENO, last_words().data(), std::strlen(last_words().data()));
     _exit(kFailure);
 }
 
@@ -65,6 +74,8 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
     try {
         session.emplace(dist::Session::start(start));
         heed_failure(session->failure());
+        std::snprintf(last_words().data(), last_words().size(), "entrodraft: [rank %d, host %s] out of memory\n",
+                      session->world_rank(), session->host_name().c_str());
         int exit_code = kFailure;
         try {
             exit_code = run_command(*session, arguments);
@@ -89,6 +100,7 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
 } // namespace
 
 int run_program(int argc, char** argv, dist::StepWatch* observer) {
+    std::set_new_handler(&end_at_once);
     std::set_terminate(&end_at_once);
     try {
         return run(argc, argv, observer);

@@ -80,7 +80,10 @@ template <typename Function> Function next(const char* name) {
 } // namespace
 
 void* operator new(std::size_t bytes) {
-    if (fails(allocation)) throw std::bad_alloc();
+    if (fails(allocation)) { // as the library's own: the handler first
+        if (const std::new_handler handler = std::get_new_handler()) handler();
+        throw std::bad_alloc();
+    }
     if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
     throw std::bad_alloc();
 }
