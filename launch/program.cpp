@@ -51,10 +51,10 @@ LastWords& last_words() {
     return words;
 }
 
-// Where memory has run out, or an exception cannot be handed on: a message and our exit code, and nothing is unwound,
-// since values of nlohmann::json cannot be (their destructors want memory, and half-made ones are not sound). The other
-// ranks are ended as by any death. What large allocations of weights and caches throw does not come here.
-[[noreturn]] void end_at_once() {
+// Called by operator new where memory has run out: a message and our exit code, and nothing is unwound, since values of
+// nlohmann::json cannot be (their destructors want memory, and half-made ones are not sound). The other ranks are ended
+// as by any death. Weights and caches have memory of their own, whose want is thrown as ever.
+[[noreturn]] void end_without_memory() {
     [[maybe_unused]] const ssize_t written =
         ::write(STDERR_FILENO, last_words().data(), std::strlen(last_words().data()));
     _exit(kFailure);
@@ -100,8 +100,7 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
 } // namespace
 
 int run_program(int argc, char** argv, dist::StepWatch* observer) {
-    std::set_new_handler(&end_at_once);
-    std::set_terminate(&end_at_once);
+    std::set_new_handler(&end_without_memory);
     try {
         return run(argc, argv, observer);
     } catch (const std::exception& error) { // before there was a session, or while a message was put together

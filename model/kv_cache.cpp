@@ -49,7 +49,7 @@ float* KvCache::values(int layer, int slot, int kv_head) {
 }
 
 std::size_t KvCache::bytes_per_position() const {
-    return index(shape_.n_layers) * index(shape_.n_kv_heads) * index(shape_.head_dim) * index(shape_.number_bytes) * 2;
+    return index(shape_.n_layers) * index(shape_.n_kv_heads) * index(shape_.head_dim) * sizeof(float) * 2;
 }
 
 void KvCache::append(int slot, int rows) {

@@ -35,8 +35,7 @@ class KvCache {
         int n_kv_heads = 0; // held by this rank
         int head_dim = 0;
         int n_slots = 1;
-        int capacity = 0;     // positions a slot
-        int number_bytes = 4; // of a key's or value's number
+        int capacity = 0; // positions a slot
     };
 
     // Throws std::bad_alloc.

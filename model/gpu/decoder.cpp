@@ -178,8 +178,7 @@ class GpuDecoder final : public DecoderBackend {
         auto made = std::make_unique<DeviceCache>(type, model.n_layers, held.n_kv_heads(), model.head_dim,
                                                   options.n_slots, options.capacity, stream);
         memory = made.get();
-        return KvCache({model.n_layers, held.n_kv_heads(), model.head_dim, options.n_slots, options.capacity,
-                        static_cast<int>(bytes_of(type))},
+        return KvCache({model.n_layers, held.n_kv_heads(), model.head_dim, options.n_slots, options.capacity},
                        std::move(made));
     }
 

@@ -174,7 +174,5 @@ void summarize_logits(void* stream, const SummarizeCall& call);
 
 // x[r][0..width) = cap * tanh(x / cap) of rows * stride floats. For logits.
 void soft_cap(void* stream, float* x, std::size_t count, float cap);
-// out[i] = from[i], number by number.
-void convert(void* stream, const void* from, NumberType from_type, void* to, NumberType to_type, std::size_t count);
 
 } // namespace entrodraft::model::gpu

@@ -109,11 +109,6 @@ __global__ void cap_numbers(float* x, std::size_t count, float cap) {
     if (i < count) x[i] = cap * tanhf(x[i] / cap);
 }
 
-template <typename From, typename To> __global__ void convert_numbers(const void* from, void* to, std::size_t count) {
-    const std::size_t i = thread_of_grid();
-    if (i < count) static_cast<To*>(to)[i] = from_float<To>(to_float(static_cast<const From*>(from)[i]));
-}
-
 } // namespace
 
 void embed(void* stream, const RowTable& table, const Embed& call) {
@@ -143,16 +138,6 @@ void activate(void* stream, const ActivateCall& call) {
 
 void soft_cap(void* stream, float* x, std::size_t count, float cap) {
     launch(stream, {blocks_for(count, kThreads), kThreads}, cap_numbers, x, count, cap);
-}
-
-void convert(void* stream, const void* from, NumberType from_type, void* to, NumberType to_type, std::size_t count) {
-    with_type(from_type, [&](auto* source) {
-        with_type(to_type, [&](auto* goal) {
-            using From = std::remove_pointer_t<decltype(source)>;
-            using To = std::remove_pointer_t<decltype(goal)>;
-            launch(stream, {blocks_for(count, kThreads), kThreads}, convert_numbers<From, To>, from, to, count);
-        });
-    });
 }
 
 } // namespace entrodraft::model::gpu

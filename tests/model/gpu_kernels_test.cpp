@@ -574,20 +574,14 @@ TEST_F(GpuKernels, LogitsAreSummedUpAsOnTheCpu) {
     }
 }
 
-TEST_F(GpuKernels, CapsAndConversions) {
+TEST_F(GpuKernels, LogitsAreCapped) {
     const std::vector<float> x = random_numbers(NumberType::float32, 1000, random, 20);
     DeviceArray<float> capped = to_device(x);
     soft_cap(stream.handle(), capped.data(), x.size(), 15);
-    const Numbers half(NumberType::float16, x.size()), back(NumberType::float32, x.size());
-    const DeviceArray<float> from = to_device(x);
-    convert(stream.handle(), from.data(), NumberType::float32, half.data(), NumberType::float16, x.size());
-    convert(stream.handle(), half.data(), NumberType::float16, back.data(), NumberType::float32, x.size());
     finish();
-    const std::vector<float> got = to_host(capped), halves = back.read();
-    for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::vector<float> got = to_host(capped);
+    for (std::size_t i = 0; i < x.size(); ++i)
         EXPECT_NEAR(got[i], 15 * std::tanh(x[i] / 15), 1e-5);
-        EXPECT_EQ(halves[i], rounded(NumberType::float16, x[i]));
-    }
 }
 
 } // namespace

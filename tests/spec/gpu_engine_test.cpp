@@ -13,10 +13,6 @@ using spec::Request;
 const std::filesystem::path kTarget = golden_directory("llama-target");
 const std::filesystem::path kDraft = golden_directory("llama-draft");
 
-std::vector<TokenId> golden_prompt(std::size_t i) {
-    return golden_expectations("llama-target").at(i).at("prompt").get<std::vector<TokenId>>();
-}
-
 std::vector<Request> requests(int new_tokens, bool plain, double temperature = 0) {
     std::vector<Request> all = {request_of({7}, new_tokens, plain), request_of({300, 12, 5, 9}, new_tokens, plain),
                                 request_of({41, 2}, new_tokens, plain)};
@@ -37,7 +33,7 @@ void expect_same(const std::vector<Completion>& got, const std::vector<Completio
 TEST(GpuEngine, PlainGreedyTextIsTheGoldenOne) {
     TestPair pair(kTarget, kDraft, on_gpu());
     const auto golden = golden_expectations("llama-target").at(3);
-    const auto done = pair.run({request_of(golden_prompt(3), 24, true)});
+    const auto done = pair.run({request_of(golden.at("prompt").get<std::vector<TokenId>>(), 24, true)});
     const auto greedy = golden.at("greedy").get<std::vector<TokenId>>();
     EXPECT_EQ(done.at(0).tokens, std::vector<TokenId>(greedy.begin(), greedy.begin() + 24));
 }
