@@ -58,7 +58,8 @@ fuzz() {
     local options=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=1024 -print_final_stats=1
         -artifact_prefix="$findings/$target-")
     [ ! -f "$dictionary" ] || options+=(-dict="$dictionary")
-    "$build/fuzz_$target" "${options[@]}" "$grown" "$corpus" >"$findings/$target.log" 2>&1 || true
+    local TIMEFORMAT='cpu seconds: %0U'
+    { time "$build/fuzz_$target" "${options[@]}" "$grown" "$corpus" || true; } >"$findings/$target.log" 2>&1
     if [ -n "$keep" ]; then
         "$build/fuzz_$target" -merge=1 -max_len=2000 "$corpus" "$grown" >>"$findings/$target.log" 2>&1 || true
     fi
@@ -76,14 +77,15 @@ done
 wait
 
 found=0
-printf '%-18s %12s %8s %8s %10s\n' target executions a_second edges findings
+printf '%-18s %12s %8s %8s %8s %10s\n' target executions a_second cpu_s edges findings
 for target in "${targets[@]}"; do
     log=$findings/$target.log
     count=$(find $findings -name "$target-*" | wc -l)
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)
     rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log" | tail -1)
+    cpu=$(sed -n 's/^cpu seconds: *//p' "$log")
     edges=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -1)
-    printf '%-18s %12s %8s %8s %10s\n' "$target" "${executions:-none}" "${rate:-}" "${edges:-}" "$count"
+    printf '%-18s %12s %8s %8s %8s %10s\n' "$target" "${executions:-none}" "${rate:-}" "${cpu:-}" "${edges:-}" "$count"
     if [ -z "$executions" ]; then
         echo "$target did not run to its end; the end of $log:"
         tail -5 "$log"
