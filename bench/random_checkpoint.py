@@ -1,59 +1,111 @@
-"""Writes a Llama checkpoint of about a billion random parameters, to measure loading and passes on.
+"""Writes a checkpoint of random weights in the shape of a public one, to measure loading and passes on.
 
-    python3 bench/random_checkpoint.py OUT [--layers 22] [--dtype bfloat16] [--tokenizer model/demo/target]
+    python3 bench/random_checkpoint.py OUT --shape llama-3-8b [--layers 22] [--dtype bfloat16] [--tokenizer DIR]
 
-Shapes are those of a 1.1-billion Llama (hidden 2048, 32 heads over 4 key heads, MLP 5632, vocabulary 32000). The
-tokenizer is copied from another checkpoint and may know fewer tokens. Needs torch and safetensors.
+Shapes are the files of tests/launch/public_shapes (opt-125m, opt-2.7b, opt-6.7b, llama-3-8b, ...), and `llama-1b`: hidden
+2048, 32 heads over 4 key heads, MLP 5632, vocabulary 32000, 22 layers. Matrices are normal with deviation 0.02, taken
+from one block of numbers again and again; norms are 1, biases 0. The tokenizer is copied from another checkpoint and
+may know fewer tokens. Needs numpy. Writes as fast as the disk does.
 """
 
 import argparse
 import json
+import math
 import pathlib
 import shutil
+import sys
 
-import torch
-from safetensors.torch import save_file
+import numpy as np
 
-HIDDEN, HEADS, KV_HEADS, INNER, VOCAB = 2048, 32, 4, 5632, 32000
+ROOT = pathlib.Path(__file__).parent.parent
+SHAPES = ROOT / "tests/launch/public_shapes"
+DTYPES = {"bfloat16": ("BF16", 2), "float16": ("F16", 2), "float32": ("F32", 4)}
+BLOCK = 1 << 24  # numbers
+
+
+def llama_1b():
+    hidden, inner, keys, vocab = 2048, 5632, 256, 32000
+    layer = "model.layers.{i}."
+    tensors = [["model.embed_tokens.weight", [vocab, hidden]], ["lm_head.weight", [vocab, hidden]],
+               ["model.norm.weight", [hidden]], [layer + "input_layernorm.weight", [hidden]],
+               [layer + "post_attention_layernorm.weight", [hidden]]]
+    for name, shape in {"self_attn.q_proj": [hidden, hidden], "self_attn.k_proj": [keys, hidden],
+                        "self_attn.v_proj": [keys, hidden], "self_attn.o_proj": [hidden, hidden],
+                        "mlp.gate_proj": [inner, hidden], "mlp.up_proj": [inner, hidden],
+                        "mlp.down_proj": [hidden, inner]}.items():
+        tensors.append([layer + name + ".weight", shape])
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": vocab, "hidden_size": hidden,
+              "intermediate_size": inner, "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4,
+              "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+              "tie_word_embeddings": False, "bos_token_id": 0, "eos_token_id": 0}
+    return {"config": config, "layers": 22, "tensors": tensors}
+
+
+def load_shape(name):
+    if name == "llama-1b":
+        return llama_1b()
+    file = SHAPES / f"{name}.json"
+    if not file.exists():
+        known = ["llama-1b"] + sorted(path.stem for path in SHAPES.glob("*.json"))
+        sys.exit(f"--shape {name}: not one of {', '.join(known)}")
+    return json.loads(file.read_text())
+
+
+def encoded(values, dtype):
+    if dtype == "bfloat16":
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(dtype)
+
+
+def tensors_of(shape, layers):
+    for name, size in shape["tensors"]:
+        for i in range(layers if "{i}" in name else 1):
+            yield name.replace("{i}", str(i)), size
+
+
+def write_weights(path, tensors, dtype):
+    code, width = DTYPES[dtype]
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, size in tensors:
+        begin, end = end, end + math.prod(size) * width
+        header[name] = {"dtype": code, "shape": size, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    normal = encoded(np.random.default_rng(1).standard_normal(BLOCK, np.float32) * np.float32(0.02), dtype)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, size in tensors:
+            count = math.prod(size)
+            if len(size) == 1:
+                file.write(encoded(np.full(count, 0.0 if name.endswith("bias") else 1.0), dtype).tobytes())
+            while len(size) > 1 and count > 0:
+                part = normal[:min(count, BLOCK)]
+                file.write(part.tobytes())
+                count -= len(part)
+    return end // width
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--layers", type=int, default=22)
-    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
-    parser.add_argument("--tokenizer", type=pathlib.Path,
-                        default=pathlib.Path(__file__).parent.parent / "model/demo/target")
+    parser.add_argument("--shape", default="llama-1b")
+    parser.add_argument("--layers", type=int, help="fewer or more than the shape has")
+    parser.add_argument("--dtype", default="bfloat16", choices=sorted(DTYPES))
+    parser.add_argument("--tokenizer", type=pathlib.Path, default=ROOT / "model/demo/target")
     options = parser.parse_args()
-    dtype = getattr(torch, options.dtype)
-    generator = torch.Generator().manual_seed(1)
-
-    def random(*shape):
-        return torch.randn(*shape, generator=generator).mul_(0.02).to(dtype)
-
-    tensors = {"model.embed_tokens.weight": random(VOCAB, HIDDEN), "lm_head.weight": random(VOCAB, HIDDEN),
-               "model.norm.weight": torch.ones(HIDDEN, dtype=dtype)}
-    key = HIDDEN // HEADS * KV_HEADS
-    for i in range(options.layers):
-        layer = f"model.layers.{i}."
-        for name, shape in {"self_attn.q_proj": (HIDDEN, HIDDEN), "self_attn.k_proj": (key, HIDDEN),
-                            "self_attn.v_proj": (key, HIDDEN), "self_attn.o_proj": (HIDDEN, HIDDEN),
-                            "mlp.gate_proj": (INNER, HIDDEN), "mlp.up_proj": (INNER, HIDDEN),
-                            "mlp.down_proj": (HIDDEN, INNER)}.items():
-            tensors[layer + name + ".weight"] = random(*shape)
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            tensors[layer + name + ".weight"] = torch.ones(HIDDEN, dtype=dtype)
+    shape = load_shape(options.shape)
+    config = shape["config"]
+    layers = options.layers or shape["layers"]
+    for field in ("num_hidden_layers", "n_layer"):
+        if field in config:
+            config[field] = layers
+    config["torch_dtype"] = options.dtype
 
     options.out.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, options.out / "model.safetensors", {"format": "pt"})
-    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": VOCAB, "hidden_size": HIDDEN,
-              "intermediate_size": INNER, "num_hidden_layers": options.layers, "num_attention_heads": HEADS,
-              "num_key_value_heads": KV_HEADS, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
-              "hidden_act": "silu", "torch_dtype": options.dtype, "tie_word_embeddings": False,
-              "bos_token_id": 0, "eos_token_id": 0}
+    count = write_weights(options.out / "model.safetensors", list(tensors_of(shape, layers)), options.dtype)
     (options.out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     shutil.copy(options.tokenizer / "tokenizer.json", options.out)
-    print(sum(tensor.numel() for tensor in tensors.values()), "parameters in", options.out)
+    print(count, "parameters in", options.out)
 
 
 if __name__ == "__main__":

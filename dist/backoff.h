@@ -22,8 +22,12 @@ class Backoff {
   public:
     static constexpr int kSpins = 2000;      // some 50 us: longer than any rank of a pass lags behind
     static constexpr int kCrowdedSpins = 50; // where ranks share cores, the awaited one may need this very core
+    static constexpr std::chrono::milliseconds kPatience{1};
+    static constexpr std::chrono::milliseconds kPassPatience{200}; // a pass on a GPU: a nap would be seen in its time
 
-    explicit Backoff(Deadline deadline, int spins = kSpins) : deadline_(deadline), spins_left_(spins) {}
+    // It sleeps between looks once `patience` has passed.
+    explicit Backoff(Deadline deadline, int spins = kSpins, std::chrono::milliseconds patience = kPatience)
+        : deadline_(deadline), spins_left_(spins), patience_(patience) {}
 
     // Waits a little, longer the later it is; false once the deadline has passed. Reads the clock seldom.
     bool step() {
@@ -36,7 +40,7 @@ class Backoff {
             const auto now = std::chrono::steady_clock::now();
             if (slow_steps_ == 1) began_ = now;
             if (now >= deadline_.at) return false;
-            sleeps_ = now - began_ > kYieldTime;
+            sleeps_ = now - began_ > patience_;
         }
         if (sleeps_) {
             const timespec nap{0, 20'000};
@@ -47,7 +51,7 @@ class Backoff {
         return true;
     }
 
-    bool sleeps() const { return sleeps_; } // it has lasted: more than a millisecond
+    bool sleeps() const { return sleeps_; } // it has lasted
 
     double waited_seconds() const {
         if (slow_steps_ == 0) return 0;
@@ -56,10 +60,9 @@ class Backoff {
 
   private:
     static constexpr unsigned kStepsPerClockRead = 16;
-    static constexpr std::chrono::milliseconds kYieldTime{1};
-
     Deadline deadline_;
     int spins_left_;
+    std::chrono::milliseconds patience_;
     unsigned slow_steps_ = 0;
     bool sleeps_ = false;
     std::chrono::steady_clock::time_point began_;

@@ -31,6 +31,15 @@ void Communicator::enqueue_all_reduce_sum(void*, std::size_t, ElementType, void*
     throw Error("a communicator of host memory (" + name() + ") cannot sum in the order of a stream");
 }
 
+void Communicator::await_stream(void*, Deadline) {
+    throw Error("a communicator of host memory (" + name() + ") has nothing on a stream");
+}
+
+void Communicator::count_again(const Traffic& sums) {
+    traffic_.all_reduces += sums.all_reduces;
+    traffic_.all_reduce_bytes += sums.all_reduce_bytes;
+}
+
 void Communicator::count_all_reduce(std::size_t bytes) {
     ++traffic_.all_reduces;
     traffic_.all_reduce_bytes += bytes;

@@ -3,7 +3,7 @@
 // Start posts this rank's part and returns at once where the transport allows it; wait returns when the
 // result stands in the caller's buffer. At most one collective is in flight on a communicator, and its
 // buffers stay untouched in between. All ranks call the same collectives in the same order.
-// Buffers lie in the memory the communicator is made for: host memory for SelfComm, NodeComm and MpiComm,
+// Buffers lie in the memory the communicator is made for: host memory for SelfComm, NodeComm, MpiComm and StagedComm,
 // device memory for NcclComm.
 #pragma once
 
@@ -34,6 +34,8 @@ class Communicator {
     virtual int size() const = 0;
     virtual std::string name() const = 0; // "self", "node", "mpi", "nccl": for reports
     const Traffic& traffic() const { return traffic_; }
+    // Enqueued sums that a graph of them does once more. Local.
+    void count_again(const Traffic& sums);
 
     // data[0..count) becomes the sum over all ranks, added in rank order, the same bits on every rank.
     // Host communicators take float32 only (throws Error otherwise). Collective over the group.
@@ -49,9 +51,13 @@ class Communicator {
     // tell. Local.
     virtual bool is_ready() { return true; }
 
-    // The same sum as work of `stream`, a cudaStream_t, which orders it; nothing waits here, and what fails shows where
-    // the stream is waited for. Communicators of device memory only: others throw Error. Collective over the group.
+    // The same sum of device memory as work of `stream`, a cudaStream_t, which orders it and may be under capture into
+    // a graph; nothing waits here. Communicators of GPUs only (nccl_comm.h, staged_comm.h): others throw Error.
+    // Collective over the group.
     virtual void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream);
+    // Until `stream` has done all its work, enqueued sums included. Throws Timeout and Error, as wait() does. Local
+    // wait on collectives.
+    virtual void await_stream(void* stream, Deadline deadline);
 
     // Start and wait in one. Collective over the group.
     void all_reduce_sum(float* data, std::size_t count, Deadline deadline);

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstring>
 #include <utility>
 
 namespace entrodraft::dist {
@@ -14,6 +15,23 @@ int device_count() {
     if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
     cudaGetLastError(); // no driver or no device is an answer, not an error of the next call
     return 0;
+}
+
+DeviceFacts device_facts(int device) {
+    cudaDeviceProp properties = {};
+    check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    DeviceFacts facts;
+    facts.name = properties.name;
+    static_assert(sizeof properties.uuid == sizeof facts.uuid);
+    std::memcpy(facts.uuid.data(), &properties.uuid, sizeof facts.uuid);
+    facts.total_bytes = properties.totalGlobalMem;
+    facts.compute_major = properties.major;
+    facts.compute_minor = properties.minor;
+    return facts;
+}
+
+void use_device(int device) {
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
 }
 
 DeviceBuffer::DeviceBuffer(int device, std::size_t bytes) : bytes_(bytes) {

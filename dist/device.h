@@ -1,13 +1,26 @@
 // The GPUs of this machine, as far as collectives and their tests need them. Only in builds with ENTRODRAFT_CUDA.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <string>
 
 namespace entrodraft::dist {
 
 // How many CUDA devices this process can use: 0 without a driver or a device. The first CUDA call of a process that
 // has not made any. Local.
 int device_count();
+
+struct DeviceFacts {
+    std::string name;               // "NVIDIA H200"
+    std::array<std::byte, 16> uuid; // of this one GPU, whoever sees it under whatever number
+    std::size_t total_bytes = 0;    // of memory
+    int compute_major = 0, compute_minor = 0;
+};
+// Throws Error. Local.
+DeviceFacts device_facts(int device);
+// Later CUDA calls of this thread are about this device. Throws Error. Local.
+void use_device(int device);
 
 // Memory on one device, freed with the object. Move only.
 class DeviceBuffer {

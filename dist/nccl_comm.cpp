@@ -51,12 +51,15 @@ class NcclComm final : public Communicator {
     void start_gather(const void* mine, void* all, std::size_t bytes, int root) override;
     void wait(Deadline deadline) override;
     void barrier(Deadline deadline) override;
+    void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) override;
+    void await_stream(void* stream, Deadline deadline) override;
 
   private:
+    void require_idle(const char* what) const;
     void begin(const char* what);
     bool nccl_is_idle();
     void await_nccl(const char* what, Deadline deadline);
-    void await_stream(Deadline deadline);
+    template <typename Query> void await_device(const char* what, Deadline deadline, const Query& query);
     [[noreturn]] void throw_timeout(const char* what, double seconds);
     void close_connection();
     void abort_connection();
@@ -96,6 +99,7 @@ void NcclComm::connect(const ncclUniqueId& id, Deadline deadline) {
     config.blocking = 0;
     check_nccl(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig");
     await_nccl("connecting", deadline);
+    barrier(deadline); // what the first collective sets up cannot be set up under capture
 }
 
 void NcclComm::start_all_reduce_sum(void* data, std::size_t count, ElementType type) {
@@ -136,7 +140,7 @@ void NcclComm::wait(Deadline deadline) {
     try {
         await_nccl(in_flight_, deadline);
         check_cuda(cudaEventRecord(finished_, stream_), "cudaEventRecord");
-        await_stream(deadline);
+        await_device(in_flight_, deadline, [this] { return cudaEventQuery(finished_); });
     } catch (...) {
         abort_connection();
         throw;
@@ -149,10 +153,33 @@ void NcclComm::barrier(Deadline deadline) {
     wait(deadline);
 }
 
-// The collective waits, on the device, for the work that stands on the work stream now.
-void NcclComm::begin(const char* what) {
+void NcclComm::enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) {
+    const ncclDataType_t element = nccl_type(type);
+    require_idle("all-reduce");
+    count_all_reduce(count * (type == ElementType::float32 ? sizeof(float) : sizeof(std::uint16_t)));
+    check_nccl(ncclAllReduce(data, data, count, element, ncclSum, comm_, static_cast<cudaStream_t>(stream)),
+               "ncclAllReduce");
+    await_nccl("all-reduce", Deadline::after_seconds(options_.enqueue_seconds));
+}
+
+void NcclComm::await_stream(void* stream, Deadline deadline) {
+    require_idle("waiting for a pass");
+    try {
+        await_device("a pass", deadline, [&] { return cudaStreamQuery(static_cast<cudaStream_t>(stream)); });
+    } catch (...) {
+        abort_connection();
+        throw;
+    }
+}
+
+void NcclComm::require_idle(const char* what) const {
     if (comm_ == nullptr) throw Error(std::string(what) + " on a communicator that has failed before");
     if (in_flight_ != nullptr) throw Error(std::string(what) + " started while a " + in_flight_ + " is in flight");
+}
+
+// The collective waits, on the device, for the work that stands on the work stream now.
+void NcclComm::begin(const char* what) {
+    require_idle(what);
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
     check_cuda(cudaEventRecord(work_done_, static_cast<cudaStream_t>(options_.work_stream)), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(stream_, work_done_, 0), "cudaStreamWaitEvent");
@@ -174,14 +201,15 @@ void NcclComm::await_nccl(const char* what, Deadline deadline) {
     }
 }
 
-void NcclComm::await_stream(Deadline deadline) {
-    Backoff backoff(deadline);
+// Until `query` says that the device has done it.
+template <typename Query> void NcclComm::await_device(const char* what, Deadline deadline, const Query& query) {
+    Backoff backoff(deadline, Backoff::kSpins, Backoff::kPassPatience);
     for (;;) {
-        const cudaError_t state = cudaEventQuery(finished_);
+        const cudaError_t state = query();
         if (state == cudaSuccess) return;
-        if (state != cudaErrorNotReady) check_cuda(state, "cudaEventQuery");
+        if (state != cudaErrorNotReady) check_cuda(state, what);
         nccl_is_idle(); // throws what NCCL has noticed meanwhile
-        if (!backoff.step()) throw_timeout(in_flight_, backoff.waited_seconds());
+        if (!backoff.step()) throw_timeout(what, backoff.waited_seconds());
     }
 }
 

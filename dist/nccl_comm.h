@@ -14,6 +14,7 @@ struct NcclOptions {
     int device = 0;              // of this rank, as CUDA counts them
     void* work_stream = nullptr; // cudaStream_t whose earlier work a collective waits for; null: the default stream
     double close_seconds = 2;    // how long the destructor waits for the others before it aborts
+    double enqueue_seconds = 60; // how long the others may take to set up what an enqueued sum needs
 };
 
 // The ranks of `host` with their devices. The sum's order is NCCL's: the same bits on every rank, fixed for a given

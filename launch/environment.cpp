@@ -51,6 +51,7 @@ Json environment_of(const dist::Session& session, const ModelPair& models) {
     environment["dtype"] = model::to_string(models.target_type);
     environment["draft_dtype"] = model::to_string(models.draft_type);
     environment["communicator"] = models.replica->name();
+    environment["device"] = models.device.name;
     environment["draft_placement"] = dist::to_string(models.layout.placement);
     return environment;
 }
@@ -60,7 +61,8 @@ std::string environment_line(const Json& environment) {
     const auto count = [&](const char* name, const char* thing) {
         return counted(environment[name].get<int>(), thing);
     };
-    return text("cpu") + ", " + count("cores", "core") + "; " + count("ranks", "rank") + " of " +
+    const std::string gpu = environment.value("device", "cpu") == "cpu" ? "" : text("device") + "; ";
+    return gpu + text("cpu") + ", " + count("cores", "core") + "; " + count("ranks", "rank") + " of " +
            count("threads_per_rank", "thread") + " over " + text("communicator") + ", draft " +
            text("draft_placement") + "; target " + text("dtype") + ", draft " + text("draft_dtype") + "; " +
            text("version") + ", " + text("compiler");
@@ -69,8 +71,9 @@ std::string environment_line(const Json& environment) {
 void require_costs_of(const Json& environment, const std::string& costs_file) {
     const Json costs = Json::parse(std::ifstream(costs_file), nullptr, false);
     if (!costs.is_object() || !costs.contains("environment")) return; // written by hand: it says nothing of this
-    for (const char* field : {"ranks", "threads_per_rank", "draft_placement", "dtype", "draft_dtype"}) {
+    for (const char* field : {"ranks", "threads_per_rank", "draft_placement", "dtype", "draft_dtype", "device"}) {
         const Json measured = costs["environment"].value(field, Json());
+        if (measured.is_null() && std::string(field) == "device") continue; // of versions that knew CPUs alone
         if (measured != environment[field])
             throw BadOption("--costs " + costs_file + " was measured with " + field + " " + compact(measured) +
                             ", and this run has " + compact(environment[field]) + "; measure again with bench latency");

@@ -101,7 +101,8 @@ struct CpuDecoder final : DecoderBackend {
     int counted_outputs() const; // of this rank's slice, those that count in summaries
     // Whether the head's multiplication keeps up the sums for the entropy: only of logits that stay as they are.
     bool sums_on_the_way() const {
-        return layout.pass.summary == LogitSummary::entropy && weights.head_bias.empty() && config.logit_soft_cap == 0;
+        return layout.pass.needs.summary == LogitSummary::entropy && weights.head_bias.empty() &&
+               config.logit_soft_cap == 0;
     }
     void merge_summaries();
     void keep_hidden(const PassContext& context, int layers_done);
@@ -185,7 +186,7 @@ PassResult CpuDecoder::forward(const Pass& pass) {
         cache.append(segment.slot, segment.end - segment.begin);
     const std::size_t stride = index(weights.head().n_padded());
     merge_summaries();
-    return {{logits.as<float>(), pass.logit_rows.size() * stride}, stride, summaries, hidden};
+    return {{logits.as<float>(), pass.logit_rows.size() * stride}, stride, summaries, {}, hidden};
 }
 
 // x[r] = the token's embedding, scaled, widened, with its position's added, as the family has it.
@@ -351,7 +352,7 @@ void CpuDecoder::project_logits(const PassContext& context) {
         context.barrier();
         multiply_head(context, embedded.as<float>(), embedded_stride());
     }
-    if (pass.summary != LogitSummary::none) summarize(context);
+    if (pass.needs.summary != LogitSummary::none) summarize(context);
 }
 
 int CpuDecoder::counted_outputs() const {
@@ -394,7 +395,7 @@ void CpuDecoder::summarize(const PassContext& context) {
         kernels::LogitStats& part = summary_parts[index(context.thread) * kMostRows + r];
         part = {};
         if (n == 0) continue;
-        if (layout.pass.summary == LogitSummary::max)
+        if (layout.pass.needs.summary == LogitSummary::max)
             part = kernels->logit_max(row, n, first + begin);
         else if (sums_on_the_way())
             part = kernels->finish_stats(lane_stats[index(context.thread) * kMostRows + r], row, n, first + begin);
@@ -406,7 +407,7 @@ void CpuDecoder::summarize(const PassContext& context) {
 // Puts the threads' parts of each row together.
 void CpuDecoder::merge_summaries() {
     summaries.clear();
-    if (layout.pass.summary == LogitSummary::none) return;
+    if (layout.pass.needs.summary == LogitSummary::none) return;
     for (std::size_t r = 0; r < layout.pass.logit_rows.size(); ++r) {
         kernels::LogitStats whole = summary_parts[r];
         for (int thread = 1; thread < team->size(); ++thread) {

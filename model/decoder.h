@@ -13,6 +13,7 @@
 #include "entrodraft/model/kernels/kernels.h"
 #include "entrodraft/model/kernels/thread_team.h"
 #include "entrodraft/model/kv_cache.h"
+#include "entrodraft/model/logit_needs.h"
 #include "entrodraft/model/token_id.h"
 
 #include <cstdint>
@@ -38,30 +39,26 @@ enum class Mask {
     full,      // the cached prefix and every row of its slot in this pass
 };
 
-// What is wanted of each row of logits beside the logits themselves.
-enum class LogitSummary {
-    none,
-    max,     // the largest and its place
-    entropy, // the sums behind entropy and probabilities as well, made while the head's weights are read
-};
-
 struct Pass {
     std::span<const Row> rows;          // rows of one slot stand together, in order
     std::span<const int> logit_rows;    // which rows need logits; empty: none
     std::span<const int> hidden_layers; // after which layers to return hidden states (0: the embedding)
     Mask mask = Mask::causal;
     int window = 0; // of Mask::window: how many positions a row sees
-    LogitSummary summary = LogitSummary::none;
+    LogitNeeds needs = {};
     int summary_vocab = 0; // tokens that count in it, from the first of the vocabulary; 0: all
 };
 
 struct PassResult {
     // [logit_rows.size()][logits_stride], of which the first local_vocab().size() count: this rank's slice of
-    // the vocabulary. Valid until the next pass.
+    // the vocabulary. Valid until the next pass. May be empty where they are not wanted.
     std::span<const float> logits;
     std::size_t logits_stride = 0;
-    // [logit_rows.size()], of this rank's slice; indices are token ids. Empty where none is asked for.
+    // [logit_rows.size()], of this rank's slice; indices are token ids. Empty where none is asked for. Of a chain, as
+    // many as it had rows: those after the first follow the best token of the one before, and their tokens, all but the
+    // last's best, are in the cache.
     std::span<const kernels::LogitStats> summaries;
+    std::span<const NoisyToken> noisy; // as many; empty where there was no noise, or the logits are to be looked at
     // [hidden_layers.size()][rows.size()][hidden_size]; valid until the next pass.
     std::span<const float> hidden;
 };
@@ -99,6 +96,9 @@ class Decoder {
     double operations_per_row() const;    // multiply-adds times two of a row on this rank, attention not counted
     static constexpr int kMostRows = 128; // of a pass: longer prompts go in chunks
     int most_rows() const { return kMostRows; }
+
+    // Whether it goes on with chains (LogitNeeds::chain) by itself: a GPU that holds the whole model.
+    bool goes_on_with_chains() const;
 
     // Computes the rows, writes their keys and values at the end of their slots and appends them to the cache.
     // Throws std::invalid_argument on rows that break the contract above. Collective over tp.

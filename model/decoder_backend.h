@@ -21,6 +21,7 @@ struct DecoderBackend {
     virtual std::size_t weight_bytes() const = 0;
     virtual double operations_per_row() const = 0;
     virtual PassResult forward(const Pass& pass) = 0;
+    virtual bool goes_on_with_chains() const { return false; }
 
     ModelConfig config;
     RankShard shard;

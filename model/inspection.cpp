@@ -1,6 +1,7 @@
 // See inspection.h. Follows ModelWeights, KvCache and the decoder's buffers.
 #include "entrodraft/model/inspection.h"
 
+#include "entrodraft/model/gpu/kernels.h"
 #include "entrodraft/model/kv_cache.h"
 #include "entrodraft/model/packed_matrix.h"
 #include "entrodraft/model/pass_layout.h"
@@ -48,7 +49,21 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
 
 std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const std::int64_t capacity = in_units(run.length, KvCache::kBlock);
-    return product({2, config.n_layers, run.batch, shard.n_kv_heads(), capacity, config.head_dim, sizeof(float)});
+    const std::int64_t number = run.on_gpu && run.type != WeightType::float32 ? 2 : sizeof(float);
+    return product({2, config.n_layers, run.batch, shard.n_kv_heads(), capacity, config.head_dim, number});
+}
+
+// As gpu/decoder makes them, all numbers taken for float32.
+std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
+    const ShardShapes shapes = shapes_of(config, shard);
+    const std::int64_t row = 4 * std::int64_t{config.hidden_size} + shapes.layer.qkv.outputs +
+                             shapes.layer.output.inputs + (config.gated_mlp ? 3 : 2) * shard.mlp.size() +
+                             config.embedding_size + shard.vocab.size();
+    const std::int64_t blocks = in_units(run.length, gpu::kKeyBlock) / gpu::kKeyBlock;
+    const std::int64_t part = std::int64_t{gpu::kAttendRows} * shard.n_query_heads() * (config.head_dim + 2);
+    std::uint64_t floats = product({kMostRows, row}) + product({blocks, part});
+    if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
+    return floats * kFloat;
 }
 
 std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
@@ -83,7 +98,7 @@ RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {
     }
     add_weights(config, run, needs);
     needs.cache_bytes = cache_bytes(config, run, needs.shard);
-    needs.activation_bytes = activation_bytes(config, run, needs.shard);
+    needs.activation_bytes = (run.on_gpu ? gpu_activation_bytes : activation_bytes)(config, run, needs.shard);
     if (needs.total_bytes() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
         throw std::invalid_argument("so many positions take more bytes than can be counted");
     return needs;

@@ -143,7 +143,8 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool who
     const double began = clock_.now_seconds();
     text_.insert(text_.end(), inner_draft_.tokens.begin(), inner_draft_.tokens.end());
     const std::size_t n_inner = inner_draft_.tokens.size();
-    const SourceRows rows = level_.source->rows_after(text_, n_inner + 1, chooser_.summary(whole, choice.acceptance));
+    const SourceRows rows =
+        level_.source->rows_after(text_, n_inner + 1, chooser_.needs(whole, choice.acceptance).with_rows());
     const bool says_something = read_rows(rows, n_inner, whole, choice);
     text_.resize(round_start);
     if (!says_something) return;

@@ -32,8 +32,9 @@ void ChainDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
     const double began = clock_.now_seconds();
     phase_.begin(request, source_->context(), limits_, chooser_, rule, draft);
     while (phase_.wants_row()) {
-        const SourceRows rows = source_->rows_after(phase_.text(), 1, phase_.summary());
-        phase_.take(rows.row(0), rows.summary(0), clock_);
+        const SourceRows rows =
+            source_->rows_after(phase_.text(), 1, phase_.needs_alone(source_->goes_on_with_chains()));
+        phase_.take(rows.row(0), rows.summary(0), clock_, rows.noisy_token(0));
     }
     phase_.finish();
     draft.seconds = clock_.now_seconds() - began - draft.entropy_seconds;

@@ -25,18 +25,35 @@ bool ChainPhase::wants_row(const PassCost& cost) {
     return false;
 }
 
+model::LogitNeeds ChainPhase::needs_alone(bool goes_on_with_chains) {
+    model::LogitNeeds all = needs();
+    noise_ = chooser_->noise(text_.size(), request_.choice.acceptance);
+    if (noise_.temperature > 0) {
+        all.noises = std::span(&noise_, 1);
+        all.rows = false;
+    }
+    if (all.rows || !goes_on_with_chains) return all;
+    const int left = most_ - static_cast<int>(draft_->tokens.size());
+    chain_ = rule_->forecast(left);
+    all.chain = &chain_;
+    return all;
+}
+
 void ChainPhase::take(std::span<const float> logits, const model::kernels::LogitStats& summary,
-                      const dist::Clock& clock) {
+                      const dist::Clock& clock, const model::NoisyToken* noisy) {
     ++draft_->passes;
     const SeenRow row = chooser_->see(logits, summary, text_, whole_);
     if (row.is_dead) {
         draft_->end = DraftEnd::no_match;
         return;
     }
-    const TokenId token = choose(row);
+    const TokenId token = choose(row, noisy);
     const double before = clock.now_seconds();
     DraftedToken seen;
-    if (whole_) seen = drafted_token(row.stats, logits[static_cast<std::size_t>(token)]);
+    if (whole_)
+        seen = drafted_token(row.stats, noisy            ? noisy->logit
+                                        : logits.empty() ? row.stats.max
+                                                         : logits[static_cast<std::size_t>(token)]);
     const Judgement judgement = rule_->judge(seen);
     draft_->entropy_seconds += clock.now_seconds() - before;
     if (judgement == Judgement::drop) {
@@ -48,10 +65,10 @@ void ChainPhase::take(std::span<const float> logits, const model::kernels::Logit
     draft_->end = limits_->why_end(request_, *draft_, most_, rule_->end());
 }
 
-TokenId ChainPhase::choose(const SeenRow& row) {
+TokenId ChainPhase::choose(const SeenRow& row, const model::NoisyToken* noisy) {
     const std::size_t step = draft_->tokens.size();
     const std::uint64_t position = request_.tokens.size() + step;
-    if (!draws_) return chooser_->best(row, position, request_.choice.acceptance);
+    if (!draws_) return chooser_->best(row, position, request_.choice.acceptance, noisy);
     q_.resize((step + 1) * row.logits.size());
     const std::span<float> q(q_.data() + step * row.logits.size(), row.logits.size());
     chooser_->distribution(row, q);

@@ -25,16 +25,20 @@ class ChainPhase {
     void charge(double passes) { rule_->charge(passes); }
     // The text with what is drafted so far: what the next row follows.
     std::span<const TokenId> text() const { return text_; }
-    model::LogitSummary summary() const { return chooser_->summary(whole_, request_.choice.acceptance); }
-    // The row that was wanted. Local.
-    void take(std::span<const float> logits, const model::kernels::LogitStats& summary, const dist::Clock& clock);
+    model::LogitNeeds needs() const { return chooser_->needs(whole_, request_.choice.acceptance); }
+    // The same for a source that is asked for this phase's row alone: with its noise, and, where the source goes on
+    // with chains, with how far this one is likely to go. Valid until the next call. Local.
+    model::LogitNeeds needs_alone(bool goes_on_with_chains);
+    // The row that was wanted; `logits` may be empty where the needs do not ask for them. Local.
+    void take(std::span<const float> logits, const model::kernels::LogitStats& summary, const dist::Clock& clock,
+              const model::NoisyToken* noisy = nullptr);
     // Draft::q stands.
     void finish();
     // The draft is another's, and so is the end of the text. Local.
     void adopt();
 
   private:
-    TokenId choose(const SeenRow& row);
+    TokenId choose(const SeenRow& row, const model::NoisyToken* noisy);
 
     DraftRequest request_;
     const DraftLimits* limits_ = nullptr;
@@ -47,6 +51,8 @@ class ChainPhase {
     bool draws_ = false;
     std::vector<TokenId> text_;
     std::vector<float> q_; // [drafted][vocab]
+    model::RowNoise noise_;
+    model::Chain chain_;
 };
 
 } // namespace entrodraft::spec

@@ -58,6 +58,10 @@ double GainModel::acceptance(const DraftedToken& token, double luck) const {
     return chance(features_of(token, luck));
 }
 
+std::array<double, 3> GainModel::weights(double luck) const {
+    return {weights_[0] + weights_[3] * luck, weights_[1], weights_[2]};
+}
+
 double GainModel::mean_acceptance() const {
     return all_.probability();
 }

@@ -57,6 +57,9 @@ class GainModel {
     // stands) over the text's judged tokens. Luck is part of that probability, so it settles where the two agree.
     // Local.
     double acceptance(const DraftedToken& token, double luck) const;
+    // The line behind it for drawn tokens of a text with this luck: its logit is the product of these with
+    // (1, sqrt(entropy) - 1.5, log(probability) + 2). Local.
+    std::array<double, 3> weights(double luck) const;
     // The same of a token of which nothing is known yet. Local.
     double mean_acceptance() const;
     // Seconds of `passes` draft passes of a round; of a cascade also parts of passes. Local.

@@ -32,6 +32,9 @@ struct EngineOptions {
     int vocab_size = 0;           // tokens that both models and the tokenizer know
     bool record_margins = false;  // Completion::logit_margins, of greedy and gumbel text
     double timeout_seconds = 300; // of every collective
+    // For benches of models that mean nothing: each drafted token stands with this probability, whatever it is. What is
+    // said then means nothing either, and the rest of a round costs what it costs.
+    std::optional<double> synthetic_acceptance;
 };
 
 class ShardedDraftModel;

@@ -20,8 +20,13 @@ struct SourceRows {
     std::size_t stride = 0;
     std::size_t vocab = 0;
     std::span<const model::kernels::LogitStats> summaries; // [rows]; empty where none was asked for
+    std::span<const model::NoisyToken> noisy = {};         // [rows]; empty where noise is to be added to the logits
 
-    std::span<const float> row(std::size_t i) const { return logits.subspan(i * stride, vocab); }
+    // Empty where logits were not wanted and did not come.
+    std::span<const float> row(std::size_t i) const {
+        return logits.empty() ? logits : logits.subspan(i * stride, vocab);
+    }
+    const model::NoisyToken* noisy_token(std::size_t i) const { return noisy.empty() ? nullptr : &noisy[i]; }
     model::kernels::LogitStats summary(std::size_t i) const {
         return summaries.empty() ? model::kernels::LogitStats{} : summaries[i];
     }
@@ -41,8 +46,11 @@ class LogitSource {
     virtual void begin_sequence() = 0;
     // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
     virtual void prefill(std::span<const TokenId> prompt) = 0;
-    // What follows each of the last `n` tokens: one pass. At most context() tokens, 1 to most_rows() rows.
-    virtual SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitSummary summary) = 0;
+    // Whether it makes more rows than asked for where LogitNeeds::chain says that they will be wanted.
+    virtual bool goes_on_with_chains() const { return false; }
+    // What follows each of the last `n` tokens: one pass, or none where the row is there already. At most context()
+    // tokens, 1 to most_rows() rows.
+    virtual SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) = 0;
 };
 
 // A model on this rank alone, its text in `slot`; `decoder` is the caller's and outlives the source. `vocab` is how

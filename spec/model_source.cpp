@@ -16,11 +16,12 @@ class ModelSource final : public LogitSource {
     std::size_t weight_bytes() const override { return model_.weight_bytes(); }
     std::size_t context() const override { return texts_.context(); }
     std::size_t most_rows() const override { return static_cast<std::size_t>(model_.most_rows()); }
+    bool goes_on_with_chains() const override { return model_.goes_on_with_chains(); }
     void begin_sequence() override { texts_.begin_sequence(slot_); }
     void prefill(std::span<const TokenId> prompt) override { texts_.prefill(slot_, prompt); }
-    SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitSummary summary) override {
+    SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) override {
         const TextEnd text = {slot_, tokens, n};
-        return texts_.rows_after(std::span(&text, 1), summary);
+        return texts_.rows_after(std::span(&text, 1), needs);
     }
 
   private:

@@ -6,9 +6,10 @@
 namespace entrodraft::spec {
 
 ModelTexts::ModelTexts(DraftModel& model, int n_slots, int vocab)
-    : model_(model), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)) {}
+    : model_(model), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)), ahead_(cached_.size()) {}
 
 void ModelTexts::begin_sequence(int slot) {
+    ahead_[static_cast<std::size_t>(slot)] = {};
     model_.truncate(slot, 0);
     cached(slot).clear();
 }
@@ -32,6 +33,7 @@ void ModelTexts::move(int from, int to) {
 // Cuts the cache back to where it agrees with the text, leaving at least the last n tokens to be read.
 void ModelTexts::forget(const TextEnd& text) {
     std::vector<TokenId>& held = cached(text.slot);
+    ahead_[static_cast<std::size_t>(text.slot)] = {};
     const std::size_t before = held.size();
     held.resize(std::min(held.size(), text.tokens.size() - text.n));
     if (!std::equal(held.begin(), held.end(), text.tokens.begin())) // compares as bytes: quick where nothing fell
@@ -69,7 +71,35 @@ void ModelTexts::make_room(std::span<const TextEnd> texts) {
     }
 }
 
-SourceRows ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitSummary summary) {
+// The row that a chain has left for the end of this text; null: none has.
+const SourceRows* ModelTexts::row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
+    if (texts.size() != 1 || texts[0].n != 1 || needs.rows) return nullptr;
+    const std::span<const TokenId> tokens = texts[0].tokens;
+    const Ahead& ahead = ahead_[static_cast<std::size_t>(texts[0].slot)];
+    const std::vector<TokenId>& held = cached(texts[0].slot);
+    if (tokens.size() < ahead.first || tokens.size() >= ahead.first + ahead.summaries.size()) return nullptr;
+    if (held.size() < tokens.size() || !std::equal(tokens.begin(), tokens.end(), held.begin())) return nullptr;
+    const std::size_t i = tokens.size() - ahead.first;
+    row_ahead_ = {{}, 0, static_cast<std::size_t>(vocab_), std::span(ahead.summaries).subspan(i, 1), {}};
+    if (!ahead.noisy.empty()) row_ahead_.noisy = std::span(ahead.noisy).subspan(i, 1);
+    return &row_ahead_;
+}
+
+// The tokens of a chain, all but the last, have been read; what follows them is kept.
+void ModelTexts::keep_chain(const TextEnd& text, const model::PassResult& result) {
+    const std::size_t n = result.summaries.size();
+    if (n < 2) return;
+    std::vector<TokenId>& held = cached(text.slot);
+    for (std::size_t i = 0; i + 1 < n; ++i)
+        held.push_back(result.noisy.empty() ? result.summaries[i].arg_max : result.noisy[i].token);
+    Ahead& ahead = ahead_[static_cast<std::size_t>(text.slot)];
+    ahead.first = text.tokens.size() + 1;
+    ahead.summaries.assign(result.summaries.begin() + 1, result.summaries.end());
+    if (!result.noisy.empty()) ahead.noisy.assign(result.noisy.begin() + 1, result.noisy.end());
+}
+
+SourceRows ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
+    if (const SourceRows* row = row_ahead(texts, needs)) return *row;
     for (const TextEnd& text : texts)
         forget(text);
     make_room(texts);
@@ -84,9 +114,10 @@ SourceRows ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitSu
                                                      .logit_rows = logit_rows_,
                                                      .hidden_layers = {},
                                                      .mask = model::Mask::causal,
-                                                     .summary = summary,
+                                                     .needs = needs,
                                                      .summary_vocab = vocab_});
-    return {result.logits, result.logits_stride, static_cast<std::size_t>(vocab_), result.summaries};
+    if (texts.size() == 1) keep_chain(texts[0], result);
+    return {result.logits, result.logits_stride, static_cast<std::size_t>(vocab_), result.summaries, result.noisy};
 }
 
 } // namespace entrodraft::spec

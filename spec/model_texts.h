@@ -35,10 +35,20 @@ class ModelTexts {
     // What stands in slot `from` moves to slot `to`, at the cost of what `from` does not share with it.
     void move(int from, int to);
     // What follows each of the last tokens asked about, one text after another: one pass. Slots increase; at most
-    // context() tokens each and most_rows() rows together.
-    SourceRows rows_after(std::span<const TextEnd> texts, model::LogitSummary summary);
+    // context() tokens each and most_rows() rows together. Where the model went on with a chain before, and the text is
+    // that chain, the row is there and no pass is needed.
+    SourceRows rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs);
 
   private:
+    // Rows that the model made of a slot's chain beyond the one asked for.
+    struct Ahead {
+        std::size_t first = 0; // tokens that its first row follows
+        std::vector<model::kernels::LogitStats> summaries;
+        std::vector<model::NoisyToken> noisy;
+    };
+
+    const SourceRows* row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
+    void keep_chain(const TextEnd& text, const model::PassResult& result);
     std::vector<TokenId>& cached(int slot) { return cached_[static_cast<std::size_t>(slot)]; }
     void forget(const TextEnd& text);
     void read(int slot, std::span<const TokenId> tokens);
@@ -48,6 +58,8 @@ class ModelTexts {
     DraftModel& model_;
     int vocab_;
     std::vector<std::vector<TokenId>> cached_; // [slot]: tokens whose keys and values the cache holds
+    std::vector<Ahead> ahead_;                 // [slot]
+    SourceRows row_ahead_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
 };

@@ -18,7 +18,7 @@ class RandomSource final : public LogitSource {
     std::size_t most_rows() const override { return 128; }
     void begin_sequence() override {}
     void prefill(std::span<const TokenId>) override {}
-    SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitSummary summary) override;
+    SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) override;
 
   private:
     void fill(std::size_t position, TokenId last, std::span<float> row) const;
@@ -28,14 +28,14 @@ class RandomSource final : public LogitSource {
     std::vector<model::kernels::LogitStats> summaries_;
 };
 
-SourceRows RandomSource::rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitSummary summary) {
+SourceRows RandomSource::rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) {
     logits_.resize(n * vocab_);
     summaries_.clear();
     for (std::size_t i = 0; i < n; ++i) {
         const std::size_t position = tokens.size() - n + 1 + i;
         const std::span<float> row(logits_.data() + i * vocab_, vocab_);
         fill(position, tokens[position - 1], row);
-        if (summary != model::LogitSummary::none)
+        if (needs.summary != model::LogitSummary::none)
             summaries_.push_back(model::kernels::best_kernels().logit_stats(row.data(), static_cast<int>(vocab_), 0));
     }
     return {logits_, vocab_, vocab_, summaries_};

@@ -202,7 +202,8 @@ void Recorder::note_draft(Reader& reader, DraftRecord& draft, const TextRecord& 
     const std::size_t end = std::min(first + n, context + 1 - std::min(context + 1, prompt_tokens));
     if (end <= first) return;
     const TextEnd text = {kSlot, std::span(tokens_).first(prompt_tokens + end - 1), end - first};
-    const SourceRows rows = reader.texts.rows_after(std::span(&text, 1), reader.chooser.summary(true, kAcceptance));
+    const SourceRows rows =
+        reader.texts.rows_after(std::span(&text, 1), reader.chooser.needs(true, kAcceptance).with_rows());
     for (std::size_t i = 0; i < end - first; ++i)
         note_place(reader, draft, record, first + i, rows.row(i), rows.summary(i));
 }
@@ -299,7 +300,7 @@ void Recorder::follow_together(Reader& reader, std::span<Chain> chains) {
             going.push_back(&chains[i]);
         }
         if (going.empty()) return;
-        const SourceRows rows = reader.texts.rows_after(ends, reader.chooser.summary(true, kAcceptance));
+        const SourceRows rows = reader.texts.rows_after(ends, reader.chooser.needs(true, kAcceptance).with_rows());
         for (std::size_t i = 0; i < going.size(); ++i) {
             Chain& chain = *going[i];
             const SeenRow seen = reader.chooser.see(rows.row(i), rows.summary(i), chain.text, true);

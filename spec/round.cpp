@@ -312,7 +312,7 @@ void Round::score() {
                                       .logit_rows = logit_rows_,
                                       .hidden_layers = hidden_layers_,
                                       .mask = model::Mask::causal,
-                                      .summary = row_gather_.summary(sequences_),
+                                      .needs = row_gather_.needs(sequences_),
                                       .summary_vocab = options_.vocab_size});
 }
 
@@ -349,6 +349,7 @@ void Round::decide(Sequence& sequence, const RankRows& rows, double target_secon
         sequence.verdict = {};
         return sequence.fail(nothing.what());
     }
+    if (options_.synthetic_acceptance) judged.verdict.accepted = accepted_by_chance(sequence, draft);
     const int drafted = static_cast<int>(draft.tokens.size()), accepted = judged.verdict.accepted;
     sequence.verdict = judged.verdict;
     sequence.logit_margins.insert(sequence.logit_margins.end(), judged.margins.begin(), judged.margins.end());
@@ -365,6 +366,17 @@ void Round::decide(Sequence& sequence, const RankRows& rows, double target_secon
     std::vector<TokenId> said(draft.tokens.begin(), draft.tokens.begin() + accepted);
     said.push_back(judged.verdict.next_token);
     sequence.say(said, config().eos_token_ids, config().max_positions);
+}
+
+// The same whatever was drafted: it hangs on text and position alone.
+int Round::accepted_by_chance(const Sequence& sequence, const Draft& draft) const {
+    const Request& request = sequence.request();
+    const RandomStream chance(request.sampling.seed, request.sequence_key, Purpose::acceptance);
+    int accepted = 0;
+    while (accepted < static_cast<int>(draft.tokens.size()) &&
+           chance.uniform(sequence.tokens().size() + static_cast<std::size_t>(accepted)) < *options_.synthetic_acceptance)
+        ++accepted;
+    return accepted;
 }
 
 Company Round::company_of(const RankRows& rows) const {

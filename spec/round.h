@@ -89,6 +89,7 @@ class Round {
     void announce_slot(int index, const Sequence& sequence);
     void check_packet() const;
     void decide(Sequence& sequence, const RankRows& rows, double target_seconds);
+    int accepted_by_chance(const Sequence& sequence, const Draft& draft) const;
     Company company_of(const RankRows& rows) const;
     void keep_hidden(const RankRows& rows, int accepted);
     void append(Slot& slot, TokenId token) const;

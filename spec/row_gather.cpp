@@ -26,10 +26,19 @@ bool RowGather::is_copied(const RankRows& rows) const {
     return replica_.size() > 1 || slot(rows.slot).form() != RowForm::logits;
 }
 
-model::LogitSummary RowGather::summary(std::span<const RankRows> sequences) const {
-    for (const RankRows& rows : sequences)
-        if (slot(rows.slot).summary() == model::LogitSummary::max) return model::LogitSummary::max;
-    return model::LogitSummary::none;
+model::LogitNeeds RowGather::needs(std::span<const RankRows> sequences) {
+    model::LogitNeeds all(model::LogitSummary::none, false);
+    noises_.clear();
+    bool any_noise = false;
+    for (const RankRows& rows : sequences) {
+        all = all.and_those_of(slot(rows.slot).needs());
+        for (std::size_t i = 0; i < rows.count(); ++i) {
+            noises_.push_back(slot(rows.slot).noise(rows.prefix.size() + i));
+            any_noise = any_noise || noises_.back().temperature > 0;
+        }
+    }
+    if (any_noise) all.noises = noises_;
+    return all;
 }
 
 void RowGather::start(std::uint64_t status, std::span<const RankRows> sequences) {

@@ -21,7 +21,8 @@ class RowGather {
     SequenceRows& slot(int index) { return slots_[static_cast<std::size_t>(index)]; }
     const SequenceRows& slot(int index) const { return slots_[static_cast<std::size_t>(index)]; }
     // What to ask of a pass over rows of these. Local.
-    model::LogitSummary summary(std::span<const RankRows> sequences) const;
+    // Valid until the next call.
+    model::LogitNeeds needs(std::span<const RankRows> sequences);
 
     // Hands over this rank's part of `sequences` (none between rounds), which stay as they are until finish().
     // Collective over the replica.
@@ -41,6 +42,7 @@ class RowGather {
     dist::Communicator& replica_;
     std::vector<SequenceRows> slots_;
     std::span<const RankRows> sequences_; // under way
+    std::vector<model::RowNoise> noises_; // of a pass's rows
     std::vector<std::byte> sent_;         // status word, then each sequence's rows
     std::vector<std::byte> gathered_;     // the same of every rank
 };

@@ -45,8 +45,15 @@ void SequenceRows::begin_sequence(const Request& request) {
     processor_.emplace(request.processing, request.prompt, eos_tokens);
 }
 
-model::LogitSummary SequenceRows::summary() const {
-    return form_ == RowForm::best && !processor_ ? model::LogitSummary::max : model::LogitSummary::none;
+model::LogitNeeds SequenceRows::needs() const {
+    const bool is_best = form_ == RowForm::best || form_ == RowForm::noisy_best;
+    if (!is_best || processor_) return {};
+    return {model::LogitSummary::max, setting_->options.record_margins};
+}
+
+model::RowNoise SequenceRows::noise(std::uint64_t position) const {
+    if (form_ != RowForm::noisy_best || needs().rows) return {};
+    return {noise_->key(), position, sampling_.temperature};
 }
 
 std::size_t SequenceRows::row_bytes() const {
@@ -75,6 +82,7 @@ SequenceRows::View SequenceRows::view_of(const RankRows& rows) {
     const dist::Slice slice = setting_->target->local_vocab();
     const auto local = static_cast<std::size_t>(slice.size());
     const std::size_t stride = rows.scores->logits_stride;
+    if (rows.scores->logits.empty()) return {}; // the summaries serve
     const std::span<const float> logits = rows.scores->logits.subspan(rows.first * stride);
     if (!processor_) return {logits, stride, local};
     processed_.clear();
@@ -102,19 +110,25 @@ void SequenceRows::write_row(const View& view, const RankRows& rows, std::size_t
         const auto first = static_cast<TokenId>(setting_->target->local_vocab().begin);
         make_shortlist({logits.first(known()), first, rows.prefix.size() + row}, sampling_, *noise_, to);
     } else {
-        const BestToken best = best_of_slice(logits.first(known()), rows, row);
+        const BestToken best = best_of_slice(logits.empty() ? logits : logits.first(known()), rows, row);
         std::memcpy(to.data(), &best, sizeof best);
     }
 }
 
+// `logits` is empty where the pass was not asked for them.
 BestToken SequenceRows::best_of_slice(std::span<const float> logits, const RankRows& rows, std::size_t row) const {
+    if (known() == 0) return {}; // this rank knows none of the tokens that count
     const auto first = static_cast<TokenId>(setting_->target->local_vocab().begin);
-    if (form_ == RowForm::noisy_best)
-        return noisy_best({logits, first, rows.prefix.size() + row}, sampling_.temperature, *noise_);
-    if (logits.empty()) return {}; // this rank knows none of the tokens that count
+    const std::size_t place = rows.first + row;
+    if (form_ == RowForm::noisy_best) {
+        if (!logits.empty())
+            return noisy_best({logits, first, rows.prefix.size() + row}, sampling_.temperature, *noise_);
+        const model::NoisyToken& found = rows.scores->noisy[place];
+        return {found.token < 0 ? kNone : found.value, found.token, kNone};
+    }
     const model::kernels::LogitStats stats =
         processor_ ? model::kernels::best_kernels().logit_max(logits.data(), static_cast<int>(logits.size()), first)
-                   : rows.scores->summaries[rows.first + row];
+                   : rows.scores->summaries[place];
     BestToken best{static_cast<double>(stats.max), stats.arg_max, kNone};
     if (setting_->options.record_margins)
         for (std::size_t i = 0; i < logits.size(); ++i)

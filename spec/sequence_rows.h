@@ -66,7 +66,9 @@ class SequenceRows {
     void begin_sequence(const Request& request);
     RowForm form() const { return form_; }
     // What to ask of the target's pass. Local.
-    model::LogitSummary summary() const;
+    model::LogitNeeds needs() const;
+    // The noise that the pass may add to the row after `position` tokens; of temperature 0 where it adds none. Local.
+    model::RowNoise noise(std::uint64_t position) const;
     std::size_t row_bytes() const;
 
     // This rank's part, [rows.count()][row_bytes()]; zeros without a shard. Local.
@@ -88,7 +90,9 @@ class SequenceRows {
         std::span<const float> logits;
         std::size_t stride = 0;
         std::size_t local = 0; // tokens of the slice
-        std::span<const float> row(std::size_t i) const { return logits.subspan(i * stride, local); }
+        std::span<const float> row(std::size_t i) const {
+            return logits.empty() ? logits : logits.subspan(i * stride, local);
+        }
     };
 
     std::size_t known() const;

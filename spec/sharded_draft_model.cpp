@@ -71,7 +71,7 @@ model::PassResult ShardedDraftModel::forward(const model::Pass& pass) {
     this->pass(pass);
     const std::size_t n_rows = pass.logit_rows.size();
     assemble(n_rows, pass);
-    return {logits_, static_cast<std::size_t>(config().vocab_size), summaries_, {}};
+    return {logits_, static_cast<std::size_t>(config().vocab_size), summaries_, {}, {}};
 }
 
 void ShardedDraftModel::follow() {
@@ -122,9 +122,9 @@ void ShardedDraftModel::assemble(std::size_t n_rows, const model::Pass& pass) {
                         logits_.data() + row * vocab + static_cast<std::size_t>(slice.begin));
     }
     summaries_.clear();
-    if (pass.summary == model::LogitSummary::none) return;
+    if (pass.needs.summary == model::LogitSummary::none) return;
     const model::kernels::Kernels& kernels = model::kernels::best_kernels();
-    const auto summarise = pass.summary == model::LogitSummary::max ? kernels.logit_max : kernels.logit_stats;
+    const auto summarise = pass.needs.summary == model::LogitSummary::max ? kernels.logit_max : kernels.logit_stats;
     const int counted = pass.summary_vocab > 0 ? pass.summary_vocab : config().vocab_size;
     for (std::size_t row = 0; row < n_rows; ++row)
         summaries_.push_back(summarise(logits_.data() + row * vocab, counted, 0));

@@ -38,6 +38,7 @@ class SharedPassesDrafter final : public BatchDrafter {
     std::vector<double> shares_;          // [slot]: of this round's passes
     std::vector<const DraftTask*> going_; // those that want another row
     std::vector<TextEnd> ends_;
+    std::vector<model::RowNoise> noises_; // of their rows
 };
 
 void SharedPassesDrafter::draft(std::span<const DraftTask> tasks) {
@@ -82,14 +83,20 @@ void SharedPassesDrafter::ask_rules(std::span<const DraftTask> tasks) {
 // A row of every phase that goes on.
 void SharedPassesDrafter::pass() {
     ends_.clear();
-    model::LogitSummary summary = model::LogitSummary::none;
+    noises_.clear();
+    model::LogitNeeds needs(model::LogitSummary::none, false);
     for (const DraftTask* task : going_) {
         ends_.push_back({task->slot, phase(*task).text(), 1});
-        summary = std::max(summary, phase(*task).summary());
+        const model::LogitNeeds own = phase(*task).needs_alone(false);
+        noises_.push_back(own.noises.empty() ? model::RowNoise{} : own.noises.front());
+        needs = needs.and_those_of(own);
     }
-    const SourceRows rows = texts_.rows_after(ends_, summary);
+    const auto has_noise = [](const model::RowNoise& noise) { return noise.temperature > 0; };
+    if (std::any_of(noises_.begin(), noises_.end(), has_noise)) needs.noises = noises_;
+    const SourceRows rows = texts_.rows_after(ends_, needs);
     for (std::size_t i = 0; i < going_.size(); ++i)
-        phase(*going_[i]).take(rows.row(i), rows.summary(i), clock_);
+        phase(*going_[i])
+            .take(rows.row(i), rows.summary(i), clock_, has_noise(noises_[i]) ? rows.noisy_token(i) : nullptr);
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 #include "entrodraft/spec/stop_rule.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -149,6 +150,49 @@ bool StopRule::wants_another(const PassCost& cost) {
     return true;
 }
 
+model::Chain StopRule::forecast(int most) const {
+    using Kind = model::ChainStop::Kind;
+    model::Chain chain = {std::max(1, most), {}};
+    model::ChainStop& stop = chain.stop;
+    stop.first = std::max(1, options_.min_tokens - drafted_);
+    stop.window = options_.window;
+    stop.factor = options_.factor;
+    switch (options_.kind) {
+    case StopRuleKind::static_threshold:
+        stop.kind = Kind::entropy;
+        stop.threshold = options_.threshold_or_default();
+        break;
+    case StopRuleKind::moving_average:
+        stop.kind = Kind::moving_average;
+        break;
+    case StopRuleKind::cumulative:
+        stop.kind = Kind::squares;
+        stop.threshold = options_.threshold_or_default();
+        break;
+    case StopRuleKind::constant:
+    case StopRuleKind::heuristic:
+    case StopRuleKind::adaptive:
+        chain.most_rows = std::clamp(std::max(k_, options_.min_tokens) - drafted_, 1, chain.most_rows);
+        break;
+    case StopRuleKind::confidence:
+        stop.kind = Kind::probability;
+        stop.threshold = options_.confidence;
+        break;
+    case StopRuleKind::svip:
+        stop.kind = Kind::entropy;
+        stop.threshold = options_.svip_threshold * options_.svip_threshold / kSvipFactor;
+        break;
+    case StopRuleKind::adaedl:
+        stop.kind = Kind::entropy;
+        stop.threshold = std::pow(std::max(0.0, 1 - lambda_), 2) / options_.adaedl_gamma;
+        break;
+    case StopRuleKind::expected_gain:
+        forecast_gain(chain);
+        break;
+    }
+    return chain;
+}
+
 Judgement StopRule::judge(const DraftedToken& token) {
     ++drafted_;
     tokens_.push_back(token);
@@ -233,6 +277,31 @@ bool StopRule::another_pays(const PassCost& cost, double acceptance) const {
         if (costs_each && product * acceptance < needed * each_seconds) return false;
     }
     return false;
+}
+
+// another_pays() as thresholds: after t tokens, the least product of acceptances at which another pass pays.
+void StopRule::forecast_gain(model::Chain& chain) const {
+    const double needed = gain_->tokens_per_second(), acceptance = gain_->mean_acceptance();
+    if (needed <= 0 || probes_) { // a row at a time
+        chain.most_rows = 1;
+        return;
+    }
+    chain.stop.kind = model::ChainStop::Kind::gain;
+    const std::array<double, 3> weights = gain_->weights(luck_);
+    std::copy(weights.begin(), weights.end(), chain.stop.weights);
+    const int most = std::min({chain.most_rows, options_.max_tokens - drafted_, model::ChainStop::kMostLeast});
+    chain.most_rows = std::max(1, most);
+    for (int t = 1; t < most; ++t) {
+        const int drafted = drafted_ + t;
+        const double spent = gain_->draft_seconds(drafted), scored = target_seconds(drafted + 1);
+        double least = std::numeric_limits<float>::max(), tokens = 0, product = all_stand_;
+        for (int k = drafted + 1; k <= options_.max_tokens; ++k) {
+            tokens += product *= acceptance;
+            const double seconds = gain_->draft_seconds(k) - spent + target_seconds(k + 1) - scored;
+            least = std::min(least, needed * seconds / tokens);
+        }
+        chain.stop.least[t - 1] = static_cast<float>(least);
+    }
 }
 
 // Where drafting does not pay as far as is known, a token is drafted now and then to learn whether that still holds:

@@ -19,6 +19,7 @@
 // The caps --max-draft-tokens and --min-draft-tokens hold for every rule; min_tokens makes a rule look later.
 #pragma once
 
+#include "entrodraft/model/logit_needs.h"
 #include "entrodraft/spec/gain_model.h"
 #include "entrodraft/spec/packet.h"
 
@@ -107,6 +108,9 @@ class StopRule {
     bool wants_another(const PassCost& cost = {});
     // The pass that was wanted cost so much more, in draft passes: fewer share it than were asked. Local.
     void charge(double passes) { passes_ += passes; }
+    // How far a chain that begins with the next token is likely to go, at most `most` rows, for a device that goes on
+    // by itself: what it makes too many of is dropped, what it makes too few of is asked for again. Local.
+    model::Chain forecast(int most) const;
     // To be asked once after each drafted token. Local.
     Judgement judge(const DraftedToken& token);
     // Why the last answer was to stop: rule or cap; none while it was not. A rule that fires on the cap's
@@ -123,6 +127,7 @@ class StopRule {
     bool entropy_fires() const;
     double rate() const;
     double target_seconds(int rows) const; // of a pass with so many rows of this sequence
+    void forecast_gain(model::Chain& chain) const;
     bool another_pays(const PassCost& cost, double acceptance) const;
     bool wants_probe(const PassCost& cost);
     bool last_pays() const;

@@ -24,14 +24,14 @@ class TableSource final : public LogitSource {
     void begin_sequence() override {}
     void prefill(std::span<const TokenId>) override {}
 
-    SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitSummary summary) override {
+    SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) override {
         const auto& kernels = model::kernels::best_kernels();
         logits_.resize(n * vocab_);
         summaries_.clear();
         for (std::size_t i = 0; i < n; ++i) {
             const std::span<float> row(logits_.data() + i * vocab_, vocab_);
             table_.row(order_, tokens[tokens.size() - n + i], row);
-            if (summary != model::LogitSummary::none)
+            if (needs.summary != model::LogitSummary::none)
                 summaries_.push_back(kernels.logit_stats(row.data(), static_cast<int>(vocab_), 0));
         }
         return {logits_, vocab_, vocab_, summaries_};

@@ -20,10 +20,11 @@ void TokenChooser::begin_sequence(const Request& request, std::span<const TokenI
     if (!request.processing.is_off()) processor_.emplace(request.processing, request.prompt, eos_tokens);
 }
 
-model::LogitSummary TokenChooser::summary(bool whole_distribution, Acceptance acceptance) const {
-    if (processor_) return model::LogitSummary::none;
-    if (whole_distribution) return model::LogitSummary::entropy;
-    return draws(acceptance) ? model::LogitSummary::none : model::LogitSummary::max;
+model::LogitNeeds TokenChooser::needs(bool whole_distribution, Acceptance acceptance) const {
+    if (processor_) return {};
+    const bool rows = !request_->sampling.greedy();
+    if (whole_distribution) return {model::LogitSummary::entropy, rows};
+    return {draws(acceptance) ? model::LogitSummary::none : model::LogitSummary::max, rows};
 }
 
 SeenRow TokenChooser::see(std::span<const float> logits, const LogitStats& head, std::span<const TokenId> prefix,
@@ -39,8 +40,17 @@ SeenRow TokenChooser::see(std::span<const float> logits, const LogitStats& head,
     return {processed_, stats, stats.max == -std::numeric_limits<float>::infinity()};
 }
 
-TokenId TokenChooser::best(const SeenRow& row, std::uint64_t position, Acceptance acceptance) const {
+model::RowNoise TokenChooser::noise(std::uint64_t position, Acceptance acceptance) const {
     const SamplingOptions& sampling = request_->sampling;
+    if (processor_ || acceptance != Acceptance::gumbel || sampling.greedy()) return {};
+    if (gumbel_gather(sampling) != GumbelGather::best) return {};
+    return {GumbelNoise(sampling.seed, request_->sequence_key).key(), position, sampling.temperature};
+}
+
+TokenId TokenChooser::best(const SeenRow& row, std::uint64_t position, Acceptance acceptance,
+                           const model::NoisyToken* noisy) const {
+    const SamplingOptions& sampling = request_->sampling;
+    if (noisy) return noisy->token;
     if (acceptance == Acceptance::gumbel && !sampling.greedy())
         return noisy_best_adjusted({row.logits, 0, position}, sampling,
                                    GumbelNoise(sampling.seed, request_->sequence_key))

@@ -41,14 +41,19 @@ class TokenChooser {
     // Whether tokens are drawn from distributions, so that verification needs these.
     bool draws(Acceptance acceptance) const { return !request_->sampling.greedy() && acceptance != Acceptance::gumbel; }
     // What to ask of the pass that makes the rows: its own summary serves where nothing is done to logits.
-    model::LogitSummary summary(bool whole_distribution, Acceptance acceptance) const;
+    model::LogitNeeds needs(bool whole_distribution, Acceptance acceptance) const;
 
     // The row that follows `prefix`. `head` is the summary that the pass has made of it; valid until the next call.
     // Local.
     SeenRow see(std::span<const float> logits, const model::kernels::LogitStats& head, std::span<const TokenId> prefix,
                 bool whole_distribution);
-    // The token said at `position` (the prefix's length): arg max or noisy best. Local.
-    TokenId best(const SeenRow& row, std::uint64_t position, Acceptance acceptance) const;
+    // The noise that the pass may add to the row that follows `position` tokens, so that it finds the best itself; of
+    // temperature 0 where there is none, or where it takes the logits. Local.
+    model::RowNoise noise(std::uint64_t position, Acceptance acceptance) const;
+    // The token said at `position` (the prefix's length): arg max or noisy best; `noisy` is what the pass found, if it
+    // did. Local.
+    TokenId best(const SeenRow& row, std::uint64_t position, Acceptance acceptance,
+                 const model::NoisyToken* noisy = nullptr) const;
     // The adjusted distribution of a row, and a sample of it with the draft's number at this position in the round that
     // began at `round_start`: tokens that fell have a say in how much is drafted next, so their numbers are not drawn
     // again. Local.

@@ -10,9 +10,10 @@
 #include "entrodraft/launch/phase.h"
 #include "entrodraft/launch/replaced_file.h"
 #include "entrodraft/model/inspection.h"
-#include "entrodraft/model/kernels/roofline.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace entrodraft::launch {
 
@@ -59,9 +60,6 @@ void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan&
     const auto gather = [&](std::size_t bytes) {
         models.replica->gather(buffer.data(), gathered.data(), bytes, 0, deadline());
     };
-    const auto all_reduce = [&](std::size_t floats) {
-        if (models.tp) models.tp->all_reduce_sum(buffer.data(), floats, deadline());
-    };
     const std::string all_rows = counted(plan.rows, "row");
     constexpr std::size_t kPacket = 256;
     std::vector<NamedCollective> collectives = {
@@ -73,8 +71,10 @@ void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan&
     };
     // Several sizes, so that what a message costs and what its bytes cost can be told apart.
     for (std::size_t each = 1;; each = std::min(2 * each, rows)) {
-        collectives.push_back({"all-reduce of hidden, " + counted(static_cast<std::int64_t>(each), "row"),
-                               [&, each] { all_reduce(hidden * each); }, hidden * each * sizeof(float)});
+        collectives.push_back(
+            {"all-reduce of hidden, " + counted(static_cast<std::int64_t>(each), "row"),
+             models.tp ? sum_for_passes(models.device, *models.tp, hidden * each, plan.timeout_seconds) : [] {},
+             hidden * each * sizeof(float)});
         if (each == rows) break;
     }
     latency.collectives = time_collectives(session, collectives, 5 * plan.repetitions, plan.timeout_seconds);
@@ -86,14 +86,12 @@ void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan
     const std::size_t bytes = counts ? models.target->weight_bytes() : std::size_t{1} << 20;
     const double operations = counts ? models.target->operations_per_row() : 0;
     session.world().barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
-    const double rate = model::read_rate(*models.team, bytes);
-    session.world().barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
-    const double peak = model::arithmetic_peak(*models.team);
+    const auto [rate, peak] = limits_of(models.device, *models.team, bytes);
     std::vector<double> limits;
     for (int rows = 1; rows <= plan.rows; ++rows)
         limits.push_back(counts ? std::max(static_cast<double>(bytes) / rate, rows * operations / peak) : 0);
     latency.limit = largest_over_ranks(session, limits, plan.timeout_seconds);
-    constexpr double kNoLimit = 1e300;
+    constexpr double kNoLimit = std::numeric_limits<double>::infinity();
     const auto slowest = largest_over_ranks(
         session, {counts ? static_cast<double>(bytes) : 0, counts ? -rate : -kNoLimit, counts ? -peak : -kNoLimit},
         plan.timeout_seconds);
@@ -144,7 +142,7 @@ Json to_json(const Latency& latency, const Json& environment, const ModelPair& m
     }
     json["weight_bytes_per_rank"] = latency.weight_bytes;
     json["read_rate_bytes_per_second"] = latency.read_rate;
-    json["arithmetic_peak_per_second"] = latency.peak;
+    if (std::isfinite(latency.peak)) json["arithmetic_peak_per_second"] = latency.peak;
     for (const CollectiveTime& collective : latency.collectives) {
         Json row = to_json(collective.seconds);
         row["name"] = collective.name;
@@ -156,10 +154,11 @@ Json to_json(const Latency& latency, const Json& environment, const ModelPair& m
 
 std::string to_text(const Latency& latency, const Json& environment, int context) {
     const auto ms = [](double seconds) { return format_number(seconds * 1e3, 4); };
-    std::string text = environment_line(environment) + "\n\n" + "a rank's weights " +
-                       format_number(latency.weight_bytes / 1e6, 2) + " MB, read rate " +
-                       format_number(latency.read_rate / 1e9, 1) + " GB/s, arithmetic peak " +
-                       format_number(latency.peak / 1e9, 1) + " GFLOP/s; context " + std::to_string(context) + "\n\n";
+    std::string text =
+        environment_line(environment) + "\n\n" + "a rank's weights " + format_number(latency.weight_bytes / 1e6, 2) +
+        " MB, read rate " + format_number(latency.read_rate / 1e9, 1) + " GB/s" +
+        (std::isfinite(latency.peak) ? ", arithmetic peak " + format_number(latency.peak / 1e9, 1) + " GFLOP/s" : "") +
+        "; context " + std::to_string(context) + "\n\n";
     std::vector<std::vector<std::string>> table = {{"pass", "median ms", "p90", "p99", "limit", "ratio", "t(r)/t(1)"}};
     for (std::size_t i = 0; i < latency.target.size(); ++i) {
         const Quantiles& pass = latency.target[i];
@@ -260,8 +259,11 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
         if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
     });
     const auto models = open_models(session, options->models, {.draft = options->placement});
-    in_agreement(session, options->models.collective_timeout_seconds,
-                 [&] { require_heads_for(options->shards, models->target_config); });
+    in_agreement(session, options->models.collective_timeout_seconds, [&] {
+        if (!options->shards.empty() && models->device.is_gpu)
+            throw BadOption("--shards times shards on the CPU alone: add --device cpu");
+        require_heads_for(options->shards, models->target_config);
+    });
     const LatencyPlan plan = {options->rows, options->context, options->repetitions,
                               options->models.collective_timeout_seconds};
     const Latency latency = measure_latency(session, *models, plan);

@@ -85,6 +85,7 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
     engine.timeout_seconds = options_.models.collective_timeout_seconds;
     spec::EngineParts parts = models_.engine_parts(setting.own_drafter.get());
     if (kind == SettingKind::plain) parts.sharded_draft = nullptr; // nobody has to wait for drafts
+    engine.synthetic_acceptance = options_.synthetic_acceptance;
     setting.engine = std::make_unique<spec::Engine>(engine, parts);
 }
 
@@ -107,6 +108,7 @@ std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) cons
 }
 
 void Comparison::require_plain_texts() const {
+    if (options_.synthetic_acceptance) return;
     for (const Temperature& result : results)
         for (const Outcome& outcome : result.outcomes) {
             const spec::Acceptance acceptance = outcome.setting->acceptance;
@@ -125,6 +127,7 @@ void Comparison::read_prompts() {
     RequestDefaults defaults;
     defaults.max_new_tokens = options_.max_new_tokens;
     defaults.sampling.seed = options_.seed;
+    defaults.ignore_eos = options_.synthetic_acceptance.has_value();
     take_prompts(read_bench_prompts(session_, models_, {options_.input, defaults, options_.most_prompts},
                                     options_.models.collective_timeout_seconds));
 }

@@ -98,7 +98,7 @@ Figures figures_of(const Comparison& comparison, const Temperature& result, cons
     figures.median_over_predicted = quantiles_of(over_predicted).median;
     if (setting.drafts()) figures.oracle = oracle_of(result, setting, costs.front());
     const bool draft_decides_nothing = result.temperature == 0 || setting.acceptance == spec::Acceptance::gumbel;
-    figures.must_be_plain = draft_decides_nothing && setting.acceptance != spec::Acceptance::typical;
+    figures.must_be_plain = !comparison.is_synthetic() && draft_decides_nothing && setting.acceptance != spec::Acceptance::typical;
     for (std::size_t i = 0; figures.must_be_plain && i < plain.texts.size(); ++i)
         figures.different_texts += outcome.texts[i] == plain.texts[i] ? 0 : 1;
     return figures;
@@ -290,6 +290,9 @@ std::string head_of(const CompareOptions& options, const Comparison& comparison,
         const int rows = std::min(5, static_cast<int>(costs.t_target.size())); // wider passes were not timed
         if (rows > 1) text += ", t_target(" + std::to_string(rows) + ") " + ms(costs.target_seconds(rows)) + " ms";
     }
+    if (options.synthetic_acceptance)
+        text += "; drafted tokens stand with probability " + format_number(*options.synthetic_acceptance, 3) +
+                ", whatever they are: texts mean nothing";
     return text + "\n\n";
 }
 
@@ -313,6 +316,7 @@ ComparisonReport report_of(Comparison& comparison, const CompareOptions& options
     report.json["environment"] = facts.environment;
     report.json["prompts"] = comparison.prompts.size();
     report.json["max_new_tokens"] = options.max_new_tokens;
+    if (options.synthetic_acceptance) report.json["synthetic_acceptance"] = *options.synthetic_acceptance;
     for (const spec::Costs& costs : facts.costs)
         report.json["costs"].push_back(Json::parse(spec::to_json(costs)));
     report.text = head_of(options, comparison, facts);

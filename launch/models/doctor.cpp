@@ -2,9 +2,6 @@
 // cores, whether they are of one build, see the same files and can be given heads, and how long every collective takes.
 //
 // The checks are those that generate and bench make on their way (launch_check.h, model_pair.h); here all are shown.
-#ifdef ENTRODRAFT_CUDA
-#include "entrodraft/dist/device.h"
-#endif
 #include "entrodraft/launch/bench/collective_times.h"
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/counted.h"
@@ -14,6 +11,7 @@
 #include "entrodraft/launch/models/launch_check.h"
 #include "entrodraft/launch/models/model_pair.h"
 #include "entrodraft/launch/models/opened_model.h"
+#include "entrodraft/launch/models/rank_device.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/phase.h"
 
@@ -29,15 +27,6 @@ const char* const kUsage = "Usage: mpirun -n N entrodraft doctor [--target DIR] 
 
 constexpr std::size_t kHiddenSize = 4096; // of the model that none was named for: that of many 7B ones
 constexpr std::size_t kRows = 16;
-
-// GPUs of this host; -1 in builds that know none.
-int n_gpus() {
-#ifdef ENTRODRAFT_CUDA
-    return dist::device_count();
-#else
-    return -1;
-#endif
-}
 
 // What has been found out: a line each.
 class Report {

@@ -29,6 +29,7 @@ struct HostMemory {
     std::uint64_t least_buffer_bytes = 0;
     std::uint64_t available_bytes = kNotKnown;
     int ranks = 0;
+    bool is_gpu = false;
 
     std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + buffer_bytes; }
 };
@@ -48,7 +49,8 @@ std::string remedy(const HostMemory& host, const CacheShape& cache) {
     std::string text;
     if (positions > 0) text += "give --max-context " + std::to_string(positions) + " or less, ";
     if (cache.sequences > 1) text += "lower --batch-size, ";
-    return text + (positions > 0 ? "or " : "") + "take a smaller --dtype, fewer --replicas or more hosts";
+    return text + (positions > 0 ? "or " : "") + "take a smaller --dtype, fewer --replicas or more " +
+           (host.is_gpu ? "GPUs" : "hosts");
 }
 
 // The number in a file that holds nothing else; none where there is no such file or it says "max".
@@ -101,6 +103,7 @@ std::string why_too_little_memory(std::span<const RankMemory> ranks, const Cache
         host.buffer_bytes += rank.buffer_bytes;
         host.least_buffer_bytes += rank.least_buffer_bytes;
         host.available_bytes = std::min(host.available_bytes, rank.available_bytes);
+        host.is_gpu = rank.is_gpu;
         ++host.ranks;
     }
     for (const RankMemory& rank : ranks) {
@@ -108,11 +111,11 @@ std::string why_too_little_memory(std::span<const RankMemory> ranks, const Cache
         if (host.total_bytes() <= host.available_bytes) continue;
         return "not enough memory: " +
                std::string(host.ranks > 1 ? "the " + std::to_string(host.ranks) + " ranks" : "the rank") +
-               " of a host need" + (host.ranks > 1 ? " " : "s ") + format_bytes(host.total_bytes()) + " (weights " +
-               format_bytes(host.weight_bytes) + ", KV cache of " + counted(cache.sequences, "sequence") + " of " +
-               format_count(cache.positions) + " positions " + format_bytes(host.cache_bytes) + ", buffers " +
-               format_bytes(host.buffer_bytes) + "), and it has " + format_bytes(host.available_bytes) +
-               " left: " + remedy(host, cache);
+               (host.is_gpu ? " of a GPU" : " of a host") + " need" + (host.ranks > 1 ? " " : "s ") +
+               format_bytes(host.total_bytes()) + " (weights " + format_bytes(host.weight_bytes) + ", KV cache of " +
+               counted(cache.sequences, "sequence") + " of " + format_count(cache.positions) + " positions " +
+               format_bytes(host.cache_bytes) + ", buffers " + format_bytes(host.buffer_bytes) + "), and it has " +
+               format_bytes(host.available_bytes) + " left: " + remedy(host, cache);
     }
     return "";
 }
@@ -140,7 +143,7 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
     RankMemory memory;
     for (const HeldModel& part : held) {
         const int positions = std::min(cache.positions, part.config->max_positions);
-        model::RunShape run = {part.ranks, threads, cache.sequences + part.beside, positions, part.type};
+        model::RunShape run = {part.ranks, threads, cache.sequences + part.beside, positions, part.type, part.on_gpu};
         const model::RankNeeds needs = needs_of(*part.config, run, part.rank);
         run.length = 1;
         memory.weight_bytes += needs.weight_bytes;
@@ -152,11 +155,15 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
 }
 
 void require_memory(dist::Session& session, double timeout_seconds, std::span<const HeldModel> held, int threads,
-                    const CacheShape& cache) {
+                    const CacheShape& cache, const RankDevice& device) {
     RankMemory mine;
-    in_agreement(session, timeout_seconds, [&] { mine = memory_of(held, threads, cache); });
-    mine.host = spec::hash_bytes(session.host_name().data(), session.host_name().size());
-    mine.available_bytes = available_memory_bytes();
+    in_agreement(session, timeout_seconds, [&] {
+        mine = memory_of(held, threads, cache);
+        mine.available_bytes = device.is_gpu ? free_bytes(device) : available_memory_bytes();
+    });
+    mine.is_gpu = device.is_gpu;
+    mine.host =
+        device.is_gpu ? device.identity : spec::hash_bytes(session.host_name().data(), session.host_name().size());
     std::vector<RankMemory> all(static_cast<std::size_t>(session.world_size()));
     const auto deadline = dist::Deadline::after_seconds(timeout_seconds);
     session.world().gather(&mine, all.data(), sizeof mine, 0, deadline);

@@ -1,4 +1,4 @@
-// Whether weights, KV cache and buffers of all ranks of a host fit its memory, before anything is loaded.
+// Whether weights, KV cache and buffers of all ranks of a host, or of a GPU, fit its memory, before anything is loaded.
 //
 // Arithmetic, but for require_memory() and a look at what the system says is free. A cache takes memory only as
 // positions are first written; it is reckoned whole all the same, so that no run dies of its longest text. Called by
@@ -6,6 +6,7 @@
 #pragma once
 
 #include "entrodraft/dist/session.h"
+#include "entrodraft/launch/models/rank_device.h"
 #include "entrodraft/model/config.h"
 
 #include <cstdint>
@@ -20,7 +21,8 @@ constexpr std::uint64_t kNotKnown = std::numeric_limits<std::uint64_t>::max();
 
 // What a rank will take. Trivially copyable: ranks hand it to each other.
 struct RankMemory {
-    std::uint64_t host = 0; // hash of its host's name
+    std::uint64_t host = 0; // hash of its host's name, or of its GPU's number
+    bool is_gpu = false;
     std::uint64_t weight_bytes = 0;
     std::uint64_t cache_bytes = 0;
     std::uint64_t buffer_bytes = 0;
@@ -42,6 +44,7 @@ struct HeldModel {
     int ranks = 1;  // that it is cut over
     int rank = 0;   // of them
     int beside = 0; // sequences that its cache holds beside those of the plan: continuations drafted ahead
+    bool on_gpu = false;
 };
 
 // Why the ranks do not fit their hosts, in one line with the numbers and what would help, of the first such host;
@@ -56,8 +59,9 @@ std::uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
 // std::invalid_argument where that cannot be counted. Local.
 RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheShape& cache);
 
-// Throws OrderlyFailure, with that line, where a host cannot hold what its ranks need. Collective over the world.
+// Throws OrderlyFailure, with that line, where a host or a GPU cannot hold what its ranks need. Collective over the
+// world.
 void require_memory(dist::Session& session, double timeout_seconds, std::span<const HeldModel> held, int threads,
-                    const CacheShape& cache);
+                    const CacheShape& cache, const RankDevice& device);
 
 } // namespace entrodraft::launch

@@ -19,7 +19,7 @@ namespace {
 
 // What this rank holds of them. A continuation drafted ahead writes few positions, but in time at every place.
 std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions& options,
-                                   const dist::RankLayout& layout, int ahead) {
+                                   const dist::RankLayout& layout, int ahead, bool on_gpu) {
     std::vector<HeldModel> held;
     if (layout.holds_target())
         held.push_back({&opened.target.config, options.dtype.value_or(opened.target.config.stored_type), layout.tp_size,
@@ -29,6 +29,8 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
         if (layout.owns_draft())
             held.push_back({&draft.config, options.draft_dtype.value_or(draft.config.stored_type),
                             is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead});
+    for (HeldModel& part : held)
+        part.on_gpu = on_gpu;
     return held;
 }
 
@@ -95,7 +97,7 @@ void load_weights(const OpenedPair& opened, const ModelOptions& options, const P
         decoder.capacity = std::min(context, from.config.max_positions);
         decoder.n_slots = n_slots;
         decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
-        return model::Decoder::load(*from.checkpoint, from.config, decoder, ranks, *pair.team);
+        return load_decoder(pair.device, *from.checkpoint, from.config, decoder, ranks, *pair.team);
     };
     if (layout.holds_target())
         pair.target.emplace(load(opened.target, "target", pair.target_type, placement.batch_size, *pair.tp));
@@ -133,7 +135,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     const dist::RankLayout& layout = pair->layout;
     pair->vocab_size = std::min(target.config.vocab_size, target.tokenizer->size());
     pair->replica = session.split(layout.replica);
-    pair->tp = session.split(layout.holds_target() ? layout.replica : -1);
+    pair->device = choose_device(session, timeout, options.device);
+    pair->tp = split_for_passes(session, pair->device, layout.holds_target() ? layout.replica : -1, timeout);
     const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
     check_launch(session, timeout, threads, options.quiet);
     pair->target_type = options.dtype.value_or(target.config.stored_type);
@@ -141,8 +144,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);
     const int context = options.max_context > 0 ? std::min(options.max_context, target.config.max_positions)
                                                 : target.config.max_positions;
-    require_memory(session, timeout, held_models(opened, options, layout, placement.ahead), threads,
-                   {placement.batch_size, context});
+    require_memory(session, timeout, held_models(opened, options, layout, placement.ahead, pair->device.is_gpu),
+                   threads, {placement.batch_size, context}, pair->device);
     in_agreement(session, timeout, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
         load_weights(opened, options, placement, context, *pair);

@@ -7,6 +7,7 @@
 #include "entrodraft/dist/session.h"
 #include "entrodraft/launch/generate/chat.h"
 #include "entrodraft/launch/generate/requests.h"
+#include "entrodraft/launch/models/rank_device.h"
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/model/decoder.h"
 #include "entrodraft/model/kernels/thread_team.h"
@@ -24,7 +25,8 @@ struct ModelPair {
     dist::RankLayout layout;
     int batch_size = 1;                          // sequences that target and drafts hold at once
     std::unique_ptr<dist::Communicator> replica; // all ranks of the replica
-    std::unique_ptr<dist::Communicator> tp;      // those that hold the target; null elsewhere
+    RankDevice device;                           // of this rank
+    std::unique_ptr<dist::Communicator> tp;      // those that hold the target, for its passes; null elsewhere
     dist::SelfComm self;
     dist::SteadyClock clock;
     dist::StepWatch* watch = nullptr; // the session's

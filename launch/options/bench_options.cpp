@@ -77,7 +77,7 @@ LatencyOptions latency_options(const ParsedOptions& given) {
 }
 
 CompareOptions compare_options(const ParsedOptions& given) {
-    for (const char* option : {"device", "dtype", "draft-dtype"}) {
+    for (const char* option : {"dtype", "draft-dtype"}) {
         ParsedOptions one;
         if (given.given(option)) one.add(option, given.text(option, ""), "");
         refuse_later_work(one);
@@ -101,6 +101,7 @@ CompareOptions compare_options(const ParsedOptions& given) {
                         " levels of drafting, in the order of --draft");
     options.tune = given.on("tune");
     if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");
+    if (given.given("synthetic-acceptance")) options.synthetic_acceptance = given.number("synthetic-acceptance", 0, 0, 1);
     return options;
 }
 

@@ -19,7 +19,7 @@ const OptionGroup kModels = {
       "smaller checkpoint with the same vocabulary that proposes; several, the largest first, draft for each other; "
       "none: plain decoding",
       true},
-     {"device", "auto|cpu", "[auto: cpu]"},
+     {"device", "auto|cpu|cuda", "what computes [auto: cpu]"},
      {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8: the weights' type in memory [auto: the file's]"},
      {"draft-dtype", "TYPE", "the same for the draft [as --dtype]"},
      {"threads", "N", "threads of each rank [cores / local ranks]"}}};
@@ -123,7 +123,7 @@ const OptionGroup& chat_group() {
 std::vector<OptionSpec> bench_model_options(const char* draft_help) {
     return {{"target", "DIR", "checkpoint of the target"},
             {"draft", "DIR", draft_help, true},
-            {"device", "auto|cpu", "[auto: cpu]"},
+            {"device", "auto|cpu|cuda", "what computes [auto: cuda where every rank has a GPU of its own]"},
             {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
             {"draft-dtype", "TYPE", "[as --dtype]"},
             {"threads", "N", "threads of each rank [cores / local ranks]"},
@@ -239,6 +239,8 @@ const std::vector<OptionGroup>& compare_groups() {
               {"draft-ahead", "F,F", "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]"},
               {"draft-ahead-passes", "N", "with dedicated: hidden draft passes a round, exactly [as many as fit]"},
               {"tune", "", "try a grid of settings of every rule and show the best of each"},
+              {"synthetic-acceptance", "A",
+               "drafted tokens stand with this probability, whatever they are: rounds of models that mean nothing"},
               {"costs", "FILE", "costs of passes, as bench latency writes them; of each level [measured first]", true}},
              drafter_source_options(),
              bench_result_options()})};

@@ -25,7 +25,6 @@ struct NotYet {
 };
 
 constexpr NotYet kNotYet[] = {
-    {"device", "cuda|gpu", "decodes on the CPU: --device cpu"},
     {"dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
     {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
 };
@@ -201,7 +200,8 @@ ModelOptions model_options(const ParsedOptions& given) {
     models.drafts = given.texts("draft");
     for (const std::string& draft : models.drafts)
         if (draft.empty()) throw BadOption("--draft is empty; name a directory or leave it out");
-    given.choice("device", 0, {"auto", "cpu"});
+    const bool asks_for_cuda = given.choice("device", 0, {"auto", "cpu", "cuda"}) == 2;
+    models.device = asks_for_cuda ? DeviceChoice::cuda : DeviceChoice::cpu;
     models.dtype = weight_type(given, "dtype", std::nullopt);
     models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
     if (given.given("draft-dtype") && models.drafts.empty())

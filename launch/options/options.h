@@ -27,12 +27,15 @@ struct ChatTemplateOptions {
     std::string date;       // empty: the template's own
 };
 
+enum class DeviceChoice { cpu, cuda };
+
 // Which models, on what.
 struct ModelOptions {
     std::string target;                     // directory
     std::vector<std::string> drafts;        // directories, the largest first; several: a cascade
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
+    DeviceChoice device = DeviceChoice::cpu;
     int threads = 0;     // 0: cores / local ranks
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = 300;
@@ -154,6 +157,7 @@ struct CompareOptions : DrafterBenchOptions {
     double lenience = 1;            // of rejection
     std::vector<std::string> costs; // files, of each level; empty: measured first
     bool tune = false;
+    std::optional<double> synthetic_acceptance; // drafted tokens stand by chance, and texts mean nothing
 };
 
 struct LoadOptions {

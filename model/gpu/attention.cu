@@ -218,7 +218,19 @@ template <typename T> __global__ void merge_blocks(RowTable table, AttendCall ca
     }
 }
 
-template <typename T> void attend_in(void* stream, const RowTable& table, const AttendCall& call) {
+// Rows from `begin` on.
+RowTable rows_from(const RowTable& table, int begin, int rows) {
+    RowTable part = table;
+    for (const std::int32_t** column :
+         {&part.tokens, &part.slots, &part.positions, &part.places, &part.n_keys, &part.first_keys, &part.window_ends,
+          &part.prefix_slots, &part.prefix_lengths, &part.mask_begins})
+        *column += begin;
+    part.masks += begin * kMaskWords;
+    part.rows = rows;
+    return part;
+}
+
+template <typename T> void attend_rows(void* stream, const RowTable& table, const AttendCall& call) {
     const int queries = table.rows * call.n_query_heads;
     const dim3 blocks(blocks_for(static_cast<std::size_t>(call.most_keys), kKeyBlock),
                       blocks_for(static_cast<std::size_t>(queries), kQueriesOfBlock));
@@ -226,6 +238,16 @@ template <typename T> void attend_in(void* stream, const RowTable& table, const 
     const dim3 merges(blocks_for(static_cast<std::size_t>(call.n_query_heads), kWarps),
                       static_cast<unsigned>(table.rows));
     launch(stream, {merges, kWarps * kWarp}, merge_blocks<T>, table, call);
+}
+
+// A few rows at a time, so that the workspace is theirs alone.
+template <typename T> void attend_in(void* stream, const RowTable& table, const AttendCall& call) {
+    for (int begin = 0; begin < table.rows; begin += kAttendRows) {
+        AttendCall part = call;
+        part.qkv = static_cast<const T*>(call.qkv) + static_cast<std::ptrdiff_t>(begin) * call.stride;
+        part.attended = static_cast<T*>(call.attended) + static_cast<std::ptrdiff_t>(begin) * call.out_stride;
+        attend_rows<T>(stream, rows_from(table, begin, std::min(kAttendRows, table.rows - begin)), part);
+    }
 }
 
 template <typename T> void place_in(void* stream, const RowTable& table, const PlaceCall& call) {
@@ -243,7 +265,7 @@ void check_head_dim(int dim) {
 } // namespace
 
 std::size_t attend_workspace_floats(int rows, int n_query_heads, int head_dim, int most_keys) {
-    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(n_query_heads) *
+    return static_cast<std::size_t>(std::min(rows, kAttendRows)) * static_cast<std::size_t>(n_query_heads) *
            blocks_for(static_cast<std::size_t>(most_keys), kKeyBlock) * static_cast<std::size_t>(kPartHead + head_dim);
 }
 

@@ -2,6 +2,7 @@
 
 #include "entrodraft/model/attention.h"
 #include "entrodraft/model/decoder_backend.h"
+#include "entrodraft/model/gpu/chain.h"
 #include "entrodraft/model/gpu/weights.h"
 #include "entrodraft/model/pass_layout.h"
 #include "entrodraft/model/rotary.h"
@@ -111,7 +112,9 @@ class Rows {
     std::uint64_t* mask(int row) const {
         return reinterpret_cast<std::uint64_t*>(host_.data() + kMasks) + index(row) * kMaskWords;
     }
-    const std::int32_t* on_device(Column column) const { return device_.data() + index(column) * index(kMostRows); }
+    DeviceNoise& noise(int row) const { return reinterpret_cast<DeviceNoise*>(host_.data() + kNoises)[index(row)]; }
+    std::int32_t* on_device(Column column) const { return device_.data() + index(column) * index(kMostRows); }
+    DeviceNoise* noises_on_device() const { return reinterpret_cast<DeviceNoise*>(device_.data() + kNoises); }
     RowTable table(int rows) const {
         return {on_device(tokens),
                 on_device(slots),
@@ -132,7 +135,9 @@ class Rows {
 
   private:
     static constexpr std::size_t kMasks = static_cast<std::size_t>(n_columns) * kMostRows;
-    static constexpr std::size_t kWords = kMasks + static_cast<std::size_t>(kMostRows) * kMaskWords * 2;
+    static constexpr std::size_t kNoises = kMasks + static_cast<std::size_t>(kMostRows) * kMaskWords * 2;
+    static constexpr std::size_t kWords = kNoises + static_cast<std::size_t>(kMostRows) * sizeof(DeviceNoise) / 4;
+    static_assert(sizeof(std::int32_t) == 4 && kNoises % 2 == 0 && sizeof(DeviceNoise) % 8 == 0);
     PinnedArray<std::int32_t> host_;
     DeviceArray<std::int32_t> device_;
 };
@@ -146,6 +151,7 @@ class GpuDecoder final : public DecoderBackend {
     std::size_t weight_bytes() const override { return weights_.bytes_per_pass(); }
     double operations_per_row() const override { return weights_.operations_per_row(); }
     PassResult forward(const Pass& pass) override;
+    bool goes_on_with_chains() const override { return tp_->size() == 1; }
 
   private:
     // What makes one graph unlike another.
@@ -154,7 +160,9 @@ class GpuDecoder final : public DecoderBackend {
         int logit_rows = 0; // padded
         int most_keys = 0;
         LogitSummary summary = LogitSummary::none;
-        int counted = 0; // logits that count in it
+        int counted = 0;      // logits that count in it
+        bool rows_too = true; // logits go to the host
+        bool has_noise = false;
         auto operator<=>(const Form&) const = default;
     };
 
@@ -182,13 +190,27 @@ class GpuDecoder final : public DecoderBackend {
                        std::move(made));
     }
 
+    // A form that has been met.
+    struct KnownForm {
+        Graph graph;
+        dist::Traffic sums; // of one launch
+    };
+
     void make_buffers();
     void fill_rows(int padded);
     Form form_of(const Pass& pass) const;
+    int padded_keys(int keys) const;
+    int chain_rows(const Pass& pass, const Form& form) const;
+    void run_chain(const Pass& pass, const Form& pass_form, int most_rows);
+    void take_row(const DeviceLogitStats& stats, const DeviceNoisy* noisy);
+    void run(const Form& form);
+    void await();
     void record(const Form& form);
+    void compute(const Form& form);
     void run_layer(const Form& form, const DeviceLayer& layer, int number);
     void look_up(const Form& form);
-    void finish(const Form& form);
+    void make_logits(const Form& form);
+    void copy_out(const Form& form);
 
     void add_pending(int rows);
     void round_rows(float* from, int rows, int width, DeviceBytes& to);
@@ -208,7 +230,8 @@ class GpuDecoder final : public DecoderBackend {
     std::unique_ptr<Stream> stream_;
     CacheView cache_view_;
     DeviceWeights weights_;
-    std::map<Form, Graph> graphs_;
+    std::map<Form, KnownForm> forms_;
+    std::map<Form, Graph> chains_; // by the form of their further rows
     PassLayout layout_;
     Rows rows_;
 
@@ -217,10 +240,17 @@ class GpuDecoder final : public DecoderBackend {
     DeviceArray<float> x_, delta_, normed_delta_, logits_, partial_; // float32: [kMostRows][...]
     DeviceBytes normed_, qkv_, attended_, wide_, inner_, embedded_;  // in the number type, rows aligned
     DeviceArray<DeviceLogitStats> stats_parts_, stats_;
+    DeviceArray<DeviceNoisy> noisy_parts_, noisy_;
+    DeviceArray<ChainPlan> plan_; // [1]
+    DeviceArray<ChainState> chain_;
     PinnedArray<float> host_logits_;
     PinnedArray<DeviceLogitStats> host_stats_;
+    PinnedArray<DeviceNoisy> host_noisy_;
+    PinnedArray<ChainPlan> host_plan_;
+    PinnedArray<ChainState> host_chain_;
     std::vector<float> hidden_;
     std::vector<kernels::LogitStats> summaries_;
+    std::vector<NoisyToken> noisy_tokens_;
     bool pending_ = false; // delta_ is still to be added to x_
 };
 
@@ -243,7 +273,14 @@ void GpuDecoder::make_buffers() {
     host_logits_ = PinnedArray<float>(logits_.size());
     stats_parts_ = DeviceArray<DeviceLogitStats>(index(kMostRows) * kStatsBlocks);
     stats_ = DeviceArray<DeviceLogitStats>(kMostRows);
+    noisy_parts_ = DeviceArray<DeviceNoisy>(index(kMostRows) * kStatsBlocks);
+    noisy_ = DeviceArray<DeviceNoisy>(kMostRows);
+    plan_ = DeviceArray<ChainPlan>(1);
+    chain_ = DeviceArray<ChainState>(1);
     host_stats_ = PinnedArray<DeviceLogitStats>(kMostRows);
+    host_noisy_ = PinnedArray<DeviceNoisy>(kMostRows);
+    host_plan_ = PinnedArray<ChainPlan>(1);
+    host_chain_ = PinnedArray<ChainState>(1);
     partial_ = DeviceArray<float>(
         attend_workspace_floats(kMostRows, shard.n_query_heads(), config.head_dim, cache_view_.capacity));
 
@@ -309,6 +346,10 @@ void GpuDecoder::fill_rows(int padded) {
     }
     for (std::size_t i = 0; i < pass.logit_rows.size(); ++i)
         rows_.at(Rows::logit_rows, static_cast<int>(i)) = pass.logit_rows[i];
+    for (std::size_t i = 0; !pass.needs.noises.empty() && i < std::bit_ceil(pass.logit_rows.size()); ++i) {
+        const RowNoise noise = i < pass.needs.noises.size() ? pass.needs.noises[i] : RowNoise{};
+        rows_.noise(static_cast<int>(i)) = {{noise.key[0], noise.key[1]}, noise.position, noise.temperature};
+    }
 }
 
 GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
@@ -319,14 +360,20 @@ GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
     int keys = 1;
     for (const Segment& segment : layout_.segments)
         keys = std::max(keys, segment.cached + segment.end - segment.begin);
-    const std::size_t blocks = (index(keys) + kKeyBlock - 1) / kKeyBlock;
-    form.most_keys = std::min(static_cast<int>(std::bit_ceil(blocks)) * kKeyBlock, cache_view_.capacity);
-    form.summary = form.logit_rows > 0 ? pass.summary : LogitSummary::none;
+    form.most_keys = padded_keys(keys);
+    form.summary = form.logit_rows > 0 ? pass.needs.summary : LogitSummary::none;
+    form.rows_too = pass.needs.rows;
     if (form.summary != LogitSummary::none) {
         const int known = pass.summary_vocab > 0 ? pass.summary_vocab : config.vocab_size;
         form.counted = static_cast<int>(std::clamp<std::int64_t>(known - shard.vocab.begin, 0, shard.vocab.size()));
+        form.has_noise = !pass.needs.noises.empty();
     }
     return form;
+}
+
+int GpuDecoder::padded_keys(int keys) const {
+    const std::size_t blocks = (index(keys) + kKeyBlock - 1) / kKeyBlock;
+    return std::min(static_cast<int>(std::bit_ceil(blocks)) * kKeyBlock, cache_view_.capacity);
 }
 
 PassResult GpuDecoder::forward(const Pass& pass) {
@@ -334,34 +381,123 @@ PassResult GpuDecoder::forward(const Pass& pass) {
     const Form form = form_of(pass);
     fill_rows(form.rows);
     hidden_.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
-    if (!pass.hidden_layers.empty()) {
-        record(form); // hidden states are copied out on the way
-    } else {
-        Graph& graph = graphs_[form];
-        if (!graph) graph = Graph(*stream_, [&] { record(form); });
-        graph.launch(*stream_);
-    }
-    stream_->wait(options_.timeout_seconds);
+    pass.hidden_layers.empty() ? run(form) : record(form); // hidden states are copied out on the way
+    const int most_rows = chain_rows(pass, form);
+    if (most_rows > 1) run_chain(pass, form, most_rows);
+    await();
     for (const Segment& segment : layout_.segments)
         cache.append(segment.slot, segment.end - segment.begin);
     summaries_.clear();
-    for (std::size_t i = 0; i < pass.logit_rows.size() && form.summary != LogitSummary::none; ++i) {
-        const DeviceLogitStats& stats = host_stats_.data()[i];
-        summaries_.push_back({stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp});
+    noisy_tokens_.clear();
+    if (most_rows > 1) {
+        const auto further = host_chain_.data()->n_rows - 1;
+        if (further > 0) cache.append(pass.rows.back().slot, further);
+        for (int i = 0; i <= further; ++i)
+            take_row(host_chain_.data()->rows[i].stats, form.has_noise ? &host_chain_.data()->rows[i].noisy : nullptr);
+    } else if (form.summary != LogitSummary::none) {
+        for (std::size_t i = 0; i < pass.logit_rows.size(); ++i)
+            take_row(host_stats_.data()[i], form.has_noise ? host_noisy_.data() + i : nullptr);
     }
-    return {{host_logits_.data(), pass.logit_rows.size() * index(vocab())}, index(vocab()), summaries_, hidden_};
+    const std::size_t copied = form.rows_too ? pass.logit_rows.size() * index(vocab()) : 0;
+    return {{host_logits_.data(), copied}, index(vocab()), summaries_, noisy_tokens_, hidden_};
+}
+
+void GpuDecoder::take_row(const DeviceLogitStats& stats, const DeviceNoisy* noisy) {
+    summaries_.push_back({stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp});
+    if (noisy != nullptr) noisy_tokens_.push_back({noisy->value, noisy->token, noisy->logit});
+}
+
+// The first time at once, so that nothing has to be set up under capture; then as a graph.
+void GpuDecoder::run(const Form& form) {
+    const auto [found, is_new] = forms_.try_emplace(form);
+    KnownForm& known = found->second;
+    if (is_new) return record(form);
+    if (known.graph) {
+        tp_->count_again(known.sums);
+    } else {
+        const dist::Traffic before = tp_->traffic();
+        known.graph = Graph(*stream_, [&] { record(form); });
+        known.sums = {.all_reduces = tp_->traffic().all_reduces - before.all_reduces,
+                      .all_reduce_bytes = tp_->traffic().all_reduce_bytes - before.all_reduce_bytes};
+    }
+    known.graph.launch(*stream_);
+}
+
+// How many rows a chain behind this pass may have, the pass's own included; 1: none.
+int GpuDecoder::chain_rows(const Pass& pass, const Form& form) const {
+    const Chain* chain = pass.needs.chain;
+    if (chain == nullptr || !goes_on_with_chains() || pass.logit_rows.size() != 1 || !pass.hidden_layers.empty() ||
+        pass.mask != Mask::causal || form.summary == LogitSummary::none || form.rows_too ||
+        pass.logit_rows.front() != static_cast<int>(pass.rows.size()) - 1)
+        return 1;
+    const int room = config.max_positions - (pass.rows.back().position + 1); // for the rows that follow
+    return std::clamp(chain->most_rows, 1, std::min(kMostChain, room + 1));
+}
+
+// Behind a pass that is under way: what its last row says is read as the next row, and so on.
+void GpuDecoder::run_chain(const Pass& pass, const Form& pass_form, int most_rows) {
+    *host_plan_.data() = {most_rows, static_cast<int>(pass.rows.size()) - 1, pass_form.has_noise ? 1 : 0,
+                          pass.needs.chain->stop};
+    Form form = pass_form;
+    form.rows = 1;
+    form.most_keys = padded_keys(rows_.at(Rows::n_keys, static_cast<int>(pass.rows.size()) - 1) + most_rows);
+    Graph& graph = chains_[form];
+    if (!graph) {
+        ChainCall call = {rows_.on_device(Rows::tokens),
+                          rows_.on_device(Rows::slots),
+                          rows_.on_device(Rows::positions),
+                          rows_.on_device(Rows::places),
+                          rows_.on_device(Rows::n_keys),
+                          rows_.on_device(Rows::window_ends),
+                          rows_.on_device(Rows::first_keys),
+                          rows_.on_device(Rows::prefix_slots),
+                          rows_.on_device(Rows::prefix_lengths),
+                          rows_.on_device(Rows::mask_begins),
+                          rows_.on_device(Rows::logit_rows),
+                          rows_.noises_on_device(),
+                          stats_.data(),
+                          noisy_.data(),
+                          plan_.data(),
+                          chain_.data()};
+        Graph::Repeated parts;
+        parts.first = [&](unsigned long long condition) {
+            call.condition = condition;
+            copy(*stream_, plan_.data(), host_plan_.data(), sizeof(ChainPlan));
+            begin_chain(handle(), call);
+        };
+        parts.again = [&](unsigned long long) {
+            compute(form);
+            go_on_with_chain(handle(), call);
+        };
+        parts.last = [&] { copy(*stream_, host_chain_.data(), chain_.data(), sizeof(ChainState)); };
+        graph = Graph(*stream_, parts);
+    }
+    graph.launch(*stream_);
+}
+
+void GpuDecoder::await() {
+    if (tp_->size() > 1)
+        tp_->await_stream(handle(), dist::Deadline::after_seconds(options_.timeout_seconds));
+    else
+        stream_->wait(options_.timeout_seconds);
 }
 
 // Everything of a pass, put on the stream.
 void GpuDecoder::record(const Form& form) {
     rows_.upload(*stream_);
+    compute(form);
+    copy_out(form);
+}
+
+// From the rows on the device to their logits and what is made of them, there.
+void GpuDecoder::compute(const Form& form) {
     look_up(form);
     keep_hidden(0);
     for (int i = 0; i < config.n_layers; ++i) {
         run_layer(form, weights_.layers[index(i)], i);
         keep_hidden(i + 1);
     }
-    finish(form);
+    make_logits(form);
 }
 
 void GpuDecoder::look_up(const Form& form) {
@@ -508,7 +644,7 @@ void GpuDecoder::attend_rows(const Form& form, const DeviceLayer& layer, int num
     attend(handle(), table, call);
 }
 
-void GpuDecoder::finish(const Form& form) {
+void GpuDecoder::make_logits(const Form& form) {
     add_pending(form.rows);
     if (form.logit_rows == 0) return;
     add_and_norm_rows(form.logit_rows, x_.data(), nullptr, weights_.final_norm, normed_.data(), weights_.type,
@@ -530,12 +666,30 @@ void GpuDecoder::finish(const Form& form) {
     linear(handle(), call);
     const std::size_t count = index(form.logit_rows) * index(vocab());
     if (config.logit_soft_cap > 0) soft_cap(handle(), logits_.data(), count, config.logit_soft_cap);
-    if (form.summary != LogitSummary::none) {
-        summarize_logits(handle(), {logits_.data(), index(vocab()), form.logit_rows, form.counted,
-                                    static_cast<int>(shard.vocab.begin), stats_parts_.data(), stats_.data()});
-        copy(*stream_, host_stats_.data(), stats_.data(), index(form.logit_rows) * sizeof(DeviceLogitStats));
+    if (form.summary == LogitSummary::none) return;
+    SummarizeCall summarize;
+    summarize.logits = logits_.data();
+    summarize.stride = index(vocab());
+    summarize.rows = form.logit_rows;
+    summarize.count = form.counted;
+    summarize.first_token = static_cast<int>(shard.vocab.begin);
+    summarize.partial = stats_parts_.data();
+    summarize.stats = stats_.data();
+    if (form.has_noise) {
+        summarize.noises = rows_.noises_on_device();
+        summarize.noisy_partial = noisy_parts_.data();
+        summarize.noisy = noisy_.data();
     }
-    copy(*stream_, host_logits_.data(), logits_.data(), count * sizeof(float));
+    summarize_logits(handle(), summarize);
+}
+
+void GpuDecoder::copy_out(const Form& form) {
+    const std::size_t rows = index(form.logit_rows);
+    if (rows == 0) return;
+    if (form.rows_too) copy(*stream_, host_logits_.data(), logits_.data(), rows * index(vocab()) * sizeof(float));
+    if (form.summary != LogitSummary::none)
+        copy(*stream_, host_stats_.data(), stats_.data(), rows * sizeof(DeviceLogitStats));
+    if (form.has_noise) copy(*stream_, host_noisy_.data(), noisy_.data(), rows * sizeof(DeviceNoisy));
 }
 
 void GpuDecoder::keep_hidden(int layers_done) {

@@ -151,6 +151,7 @@ struct AttendCall {
     int out_stride = 0;
 };
 inline constexpr int kKeyBlock = 256;
+inline constexpr int kAttendRows = 16; // that share the workspace
 std::size_t attend_workspace_floats(int rows, int n_query_heads, int head_dim, int most_keys);
 void attend(void* stream, const RowTable& table, const AttendCall& call);
 
@@ -160,14 +161,27 @@ struct DeviceLogitStats {
     std::int32_t arg_max; // -1: no logits
     double sum_exp, sum_shifted_exp;
 };
+struct DeviceNoise { // as RowNoise
+    std::uint32_t key[2];
+    std::uint64_t position;
+    double temperature;
+};
+struct DeviceNoisy { // as NoisyToken
+    double value;
+    std::int32_t token;
+    float logit;
+};
 struct SummarizeCall {
     const float* logits = nullptr; // [rows][stride]
     std::size_t stride = 0;
     int rows = 0;
-    int count = 0;                       // logits that count, from the first
-    int first_token = 0;                 // the token of the first
-    DeviceLogitStats* partial = nullptr; // workspace, [rows][kStatsBlocks]
-    DeviceLogitStats* stats = nullptr;   // [rows]
+    int count = 0;                        // logits that count, from the first
+    int first_token = 0;                  // the token of the first
+    DeviceLogitStats* partial = nullptr;  // workspace, [rows][kStatsBlocks]
+    DeviceLogitStats* stats = nullptr;    // [rows]
+    const DeviceNoise* noises = nullptr;  // [rows], or none
+    DeviceNoisy* noisy_partial = nullptr; // workspace, [rows][kStatsBlocks]
+    DeviceNoisy* noisy = nullptr;         // [rows]
 };
 inline constexpr int kStatsBlocks = 32;
 void summarize_logits(void* stream, const SummarizeCall& call);

@@ -13,6 +13,48 @@ cudaStream_t of(const Stream& stream) {
     return static_cast<cudaStream_t>(stream.handle());
 }
 
+class OwnGraph {
+  public:
+    OwnGraph() { check(cudaGraphCreate(&graph_, 0), "cudaGraphCreate"); }
+    OwnGraph(const OwnGraph&) = delete;
+    OwnGraph& operator=(const OwnGraph&) = delete;
+    ~OwnGraph() {
+        if (graph_ != nullptr) cudaGraphDestroy(graph_);
+    }
+    cudaGraph_t get() const { return graph_; }
+    cudaGraph_t release() const { return std::exchange(graph_, nullptr); }
+
+  private:
+    mutable cudaGraph_t graph_ = nullptr;
+};
+
+// Adds what `record` puts on the stream to the graph, behind a node or at its beginning; returns its last node. Other
+// threads of the process may call CUDA meanwhile.
+cudaGraphNode_t record_into(const Stream& stream, cudaGraph_t graph, const cudaGraphNode_t* behind,
+                            const std::function<void()>& record) {
+    check(cudaStreamBeginCaptureToGraph(of(stream), graph, behind, nullptr, behind != nullptr ? 1 : 0,
+                                        cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCaptureToGraph");
+    cudaGraph_t same = nullptr;
+    cudaGraphNode_t last = nullptr;
+    try {
+        record();
+        cudaStreamCaptureStatus status = {};
+        const cudaGraphNode_t* ends = nullptr;
+        const cudaGraphEdgeData* edges = nullptr;
+        std::size_t n_ends = 0;
+        check(cudaStreamGetCaptureInfo(of(stream), &status, nullptr, nullptr, &ends, &edges, &n_ends),
+              "cudaStreamGetCaptureInfo");
+        if (n_ends != 1) throw dist::Error("work of a stream ends in " + std::to_string(n_ends) + " places");
+        last = ends[0];
+    } catch (...) {
+        cudaStreamEndCapture(of(stream), &same);
+        throw;
+    }
+    check(cudaStreamEndCapture(of(stream), &same), "cudaStreamEndCapture");
+    return last;
+}
+
 } // namespace
 
 Stream::Stream() {
@@ -26,7 +68,8 @@ Stream::~Stream() {
 }
 
 void Stream::wait(double timeout_seconds) const {
-    dist::Backoff backoff(dist::Deadline::after_seconds(timeout_seconds));
+    dist::Backoff backoff(dist::Deadline::after_seconds(timeout_seconds), dist::Backoff::kSpins,
+                          dist::Backoff::kPassPatience);
     for (;;) {
         const cudaError_t state = cudaStreamQuery(of(*this));
         if (state == cudaSuccess) return;
@@ -36,24 +79,40 @@ void Stream::wait(double timeout_seconds) const {
     }
 }
 
-Graph::Graph(const Stream& stream, const std::function<void()>& record) {
-    // Other threads of the process may call CUDA meanwhile.
-    check(cudaStreamBeginCapture(of(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    cudaGraph_t graph = nullptr;
-    try {
-        record();
-    } catch (...) {
-        cudaStreamEndCapture(of(stream), &graph);
-        if (graph != nullptr) cudaGraphDestroy(graph);
-        throw;
-    }
-    check(cudaStreamEndCapture(of(stream), &graph), "cudaStreamEndCapture");
+// Takes the graph, which is then spent.
+Graph::Graph(void* graph) {
     cudaGraphExec_t executable = nullptr;
-    const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
-    cudaGraphDestroy(graph);
+    const cudaError_t made = cudaGraphInstantiate(&executable, static_cast<cudaGraph_t>(graph), 0);
+    cudaGraphDestroy(static_cast<cudaGraph_t>(graph));
     check(made, "cudaGraphInstantiate");
     executable_ = executable;
 }
+
+Graph::Graph(const Stream& stream, const std::function<void()>& record)
+    : Graph([&] {
+          const OwnGraph graph;
+          record_into(stream, graph.get(), nullptr, record);
+          return graph.release();
+      }()) {}
+
+Graph::Graph(const Stream& stream, const Repeated& parts)
+    : Graph([&] {
+          const OwnGraph graph;
+          cudaGraphConditionalHandle condition = 0;
+          check(cudaGraphConditionalHandleCreate(&condition, graph.get(), 0, 0), "cudaGraphConditionalHandleCreate");
+          cudaGraphNode_t end_of_first = record_into(stream, graph.get(), nullptr, [&] { parts.first(condition); });
+          cudaGraphNodeParams loop = {};
+          loop.type = cudaGraphNodeTypeConditional;
+          loop.conditional.handle = condition;
+          loop.conditional.type = cudaGraphCondTypeWhile;
+          loop.conditional.size = 1;
+          cudaGraphNode_t repeated = nullptr;
+          check(cudaGraphAddNode(&repeated, graph.get(), &end_of_first, nullptr, 1, &loop), "cudaGraphAddNode");
+          record_into(stream, loop.conditional.phGraph_out[0], nullptr, [&] { parts.again(condition); });
+          record_into(stream, graph.get(), &repeated, parts.last);
+          return graph.release();
+      }()) {}
+
 Graph::Graph(Graph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
 Graph& Graph::operator=(Graph&& other) noexcept {
     std::swap(executable_, other.executable_);

@@ -33,6 +33,13 @@ class Graph {
     Graph() = default;
     // `record` puts the work on the stream; nothing of it runs.
     Graph(const Stream& stream, const std::function<void()>& record);
+    // `first`, then `again` as long as the condition is set that a kernel of either was handed, then `last`: all on the
+    // device. No host work and no collectives in `again`.
+    struct Repeated {
+        std::function<void(unsigned long long condition)> first, again;
+        std::function<void()> last;
+    };
+    Graph(const Stream& stream, const Repeated& parts);
     Graph(Graph&& other) noexcept;
     Graph& operator=(Graph&& other) noexcept;
     ~Graph();
@@ -40,6 +47,8 @@ class Graph {
     void launch(const Stream& stream) const;
 
   private:
+    explicit Graph(void* graph);
+
     void* executable_ = nullptr;
 };
 

@@ -59,15 +59,18 @@ class Uploader {
             const std::int64_t end = std::min(part.rows.end, begin + static_cast<std::int64_t>(at_once));
             staging_.assign(static_cast<std::size_t>(end - begin) * row_bytes, std::byte{0});
             for (std::int64_t r = begin; r < end; ++r) {
-                if (source.transposed) {
-                    for (std::int64_t i = source.inputs.begin; i < source.inputs.end; ++i)
-                        row[static_cast<std::size_t>(i - source.inputs.begin)] =
-                            turned[static_cast<std::size_t>(i * tensor.shape[1] + r)];
-                } else {
-                    const std::int64_t first = r * tensor.shape[1];
-                    read_floats(tensor, {first + source.inputs.begin, first + source.inputs.end}, row.data());
+                for (std::int64_t i = source.inputs.begin; source.transposed && i < source.inputs.end; ++i)
+                    row[static_cast<std::size_t>(i - source.inputs.begin)] =
+                        turned[static_cast<std::size_t>(i * tensor.shape[1] + r)];
+                std::byte* place = staging_.data() + static_cast<std::size_t>(r - begin) * row_bytes;
+                const std::int64_t first = r * tensor.shape[1] + source.inputs.begin;
+                if (!source.transposed && is_stored_as_held(tensor)) {
+                    std::memcpy(place, tensor.bytes.data() + static_cast<std::size_t>(first) * bytes_of(type_),
+                                row.size() * bytes_of(type_));
+                    continue;
                 }
-                store(row, staging_.data() + static_cast<std::size_t>(r - begin) * row_bytes);
+                if (!source.transposed) read_floats(tensor, {first, first + source.inputs.size()}, row.data());
+                store(row, place);
             }
             copy(stream_, to, staging_.data(), staging_.size());
             stream_.wait(kPatience);
@@ -75,6 +78,18 @@ class Uploader {
             begin = end;
         }
         return to;
+    }
+
+    bool is_stored_as_held(const TensorView& tensor) const {
+        switch (type_) {
+        case NumberType::float32:
+            return tensor.type == DiskType::float32;
+        case NumberType::bfloat16:
+            return tensor.type == DiskType::bfloat16;
+        case NumberType::float16:
+            return tensor.type == DiskType::float16;
+        }
+        return false;
     }
 
     void store(const std::vector<float>& row, std::byte* to) const {

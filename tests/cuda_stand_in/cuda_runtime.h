@@ -116,6 +116,25 @@ inline float __uint_as_float(unsigned bits) {
 inline unsigned __umulhi(unsigned a, unsigned b) {
     return static_cast<unsigned>((static_cast<std::uint64_t>(a) * b) >> 32);
 }
+inline double __dadd_rn(double a, double b) {
+    return a + b;
+}
+inline double __dmul_rn(double a, double b) {
+    return a * b;
+}
+inline double __ddiv_rn(double a, double b) {
+    return a / b;
+}
+inline long long __double_as_longlong(double value) {
+    long long bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+inline double __longlong_as_double(long long bits) {
+    double value = 0;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
 inline float rsqrtf(float x) {
     return 1.0f / std::sqrt(x);
 }
@@ -137,20 +156,53 @@ enum cudaStreamCaptureMode {
     cudaStreamCaptureModeThreadLocal,
     cudaStreamCaptureModeRelaxed
 };
-enum : unsigned { cudaStreamNonBlocking = 1, cudaHostAllocMapped = 2, cudaEventDisableTiming = 2 };
+enum : unsigned {
+    cudaHostAllocDefault = 0,
+    cudaStreamNonBlocking = 1,
+    cudaHostAllocMapped = 2,
+    cudaEventDisableTiming = 2
+};
+
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
+enum cudaGraphNodeType { cudaGraphNodeTypeConditional = 13 };
+enum cudaGraphConditionalNodeType { cudaGraphCondTypeIf, cudaGraphCondTypeWhile };
 
 struct CudaStandInStream;
 struct CudaStandInGraph;
 struct CudaStandInEvent;
+struct CudaStandInNode;
 using cudaStream_t = CudaStandInStream*;
 using cudaGraph_t = CudaStandInGraph*;
 using cudaGraphExec_t = CudaStandInGraph*;
 using cudaEvent_t = CudaStandInEvent*;
+using cudaGraphNode_t = CudaStandInNode*;
 using cudaGraphConditionalHandle = unsigned long long;
+struct cudaGraphEdgeData {};
+struct cudaConditionalNodeParams {
+    cudaGraphConditionalHandle handle;
+    cudaGraphConditionalNodeType type;
+    unsigned size;
+    cudaGraph_t* phGraph_out;
+};
+struct cudaGraphNodeParams {
+    cudaGraphNodeType type;
+    cudaConditionalNodeParams conditional;
+};
+
+struct cudaUUID_t {
+    char bytes[16];
+};
+struct cudaDeviceProp {
+    char name[256];
+    cudaUUID_t uuid;
+    std::size_t totalGlobalMem;
+    int major, minor;
+};
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
 cudaError_t cudaFree(void* memory);
@@ -165,7 +217,23 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* argument);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t* behind,
+                                          const cudaGraphEdgeData* edges, std::size_t n, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t** ends, const cudaGraphEdgeData** edges,
+                                     std::size_t* n);
+cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned flags);
+cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle* handle, cudaGraph_t graph, unsigned value,
+                                             unsigned flags);
+cudaError_t cudaGraphAddNode(cudaGraphNode_t* node, cudaGraph_t graph, const cudaGraphNode_t* behind,
+                             const cudaGraphEdgeData* edges, std::size_t n, cudaGraphNodeParams* parameters);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags = 0);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
@@ -175,4 +243,6 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 namespace cuda_stand_in {
 // Does it, or keeps it where the stream is being captured.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+// What cudaGraphSetConditional does in a kernel.
+void set_condition(cudaGraphConditionalHandle condition, bool goes_on);
 } // namespace cuda_stand_in

@@ -11,10 +11,12 @@
 
 struct CudaStandInGraph {
     std::vector<std::function<void()>> work;
+    std::vector<std::shared_ptr<unsigned>> conditions;
 };
 struct CudaStandInStream {
-    std::unique_ptr<CudaStandInGraph> captured; // while it is being captured
+    CudaStandInGraph* captured = nullptr; // while it is being captured
 };
+struct CudaStandInNode {};
 
 namespace cuda_stand_in {
 
@@ -173,11 +175,15 @@ void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std:
 }
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
-    if (stream != nullptr && stream->captured)
+    if (stream != nullptr && stream->captured != nullptr)
         stream->captured->work.push_back(std::move(work));
     else
         work();
     return cudaSuccess;
+}
+
+void set_condition(cudaGraphConditionalHandle condition, bool goes_on) {
+    *reinterpret_cast<unsigned*>(condition) = goes_on ? 1 : 0;
 }
 
 } // namespace cuda_stand_in
@@ -191,6 +197,10 @@ cudaError_t cudaGetLastError() {
 cudaError_t cudaGetDeviceCount(int* count) {
     *count = 1;
     return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    *properties = {"CUDA stand-in", {"only one"}, std::size_t{4} << 30, 9, 0};
+    return cudaSetDevice(device);
 }
 cudaError_t cudaSetDevice(int device) {
     return device == 0 ? cudaSuccess : cudaErrorUnknown;
@@ -244,14 +254,73 @@ cudaError_t cudaStreamQuery(cudaStream_t) {
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
     return cudaSuccess;
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-    if (stream == nullptr || stream->captured) return cudaErrorUnknown;
-    stream->captured = std::make_unique<CudaStandInGraph>();
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* argument) {
+    return cuda_stand_in::enqueue(stream, [=] { function(argument); });
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    *event = nullptr;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t) {
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t) {
+    return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
+    return cudaSuccess;
+}
+// What is recorded is done in the order in which it was: whatever is said of nodes.
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t*,
+                                          const cudaGraphEdgeData*, std::size_t, cudaStreamCaptureMode) {
+    if (stream == nullptr || stream->captured != nullptr) return cudaErrorUnknown;
+    stream->captured = graph;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long*,
+                                     cudaGraph_t*, const cudaGraphNode_t** ends, const cudaGraphEdgeData**,
+                                     std::size_t* n) {
+    static CudaStandInNode node;
+    static const cudaGraphNode_t end = &node;
+    *status = stream->captured != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    *ends = &end;
+    *n = 1;
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-    if (stream == nullptr || !stream->captured) return cudaErrorUnknown;
-    *graph = stream->captured.release();
+    if (stream == nullptr || stream->captured == nullptr) return cudaErrorUnknown;
+    *graph = std::exchange(stream->captured, nullptr);
+    return cudaSuccess;
+}
+cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned) {
+    *graph = new CudaStandInGraph;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle* handle, cudaGraph_t graph, unsigned value,
+                                             unsigned) {
+    graph->conditions.push_back(std::make_shared<unsigned>(value));
+    *handle = reinterpret_cast<cudaGraphConditionalHandle>(graph->conditions.back().get());
+    return cudaSuccess;
+}
+cudaError_t cudaGraphAddNode(cudaGraphNode_t*, cudaGraph_t graph, const cudaGraphNode_t*, const cudaGraphEdgeData*,
+                             std::size_t, cudaGraphNodeParams* parameters) {
+    struct Body {
+        CudaStandInGraph graph;
+        cudaGraph_t pointer = &graph;
+    };
+    const auto body = std::make_shared<Body>();
+    parameters->conditional.phGraph_out = &body->pointer;
+    graph->work.push_back([body, handle = parameters->conditional.handle] {
+        while (*reinterpret_cast<unsigned*>(handle) != 0)
+            for (const auto& work : body->graph.work)
+                work();
+    });
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {

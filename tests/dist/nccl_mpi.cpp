@@ -68,6 +68,18 @@ TEST_F(NcclCollectives, SumOverAllDevices) {
     }
 }
 
+// As a pass does it: in the order of a stream, here the default one, waited for once.
+TEST_F(NcclCollectives, SumInTheOrderOfAStream) {
+    const DeviceBuffer data = on_device(std::vector<float>(4097, 1.0F));
+    for (int i = 0; i < 2; ++i)
+        comm_->enqueue_all_reduce_sum(data.data(), 4097, ElementType::float32, nullptr);
+    EXPECT_THROW(comm_->enqueue_all_reduce_sum(data.data(), 4097, static_cast<ElementType>(9), nullptr), Error);
+    comm_->await_stream(nullptr, far_off());
+    const auto factor = static_cast<float>(ranks() * ranks());
+    EXPECT_EQ(on_host(data), std::vector<float>(4097, factor));
+    comm_->barrier(far_off());
+}
+
 TEST_F(NcclCollectives, BroadcastFromEveryRootAndGatherToEveryRoot) {
     for (int root = 0; root < ranks(); ++root) {
         const std::vector<float> mine(33, static_cast<float>(comm_->rank() + 1));

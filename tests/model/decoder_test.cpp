@@ -523,7 +523,7 @@ TEST(Decoder, SummarisesLogitsAsASeparateLookDoes) {
                                                                             .logit_rows = logit_rows,
                                                                             .hidden_layers = {},
                                                                             .mask = Mask::causal,
-                                                                            .summary = wanted,
+                                                                            .needs = wanted,
                                                                             .summary_vocab = known});
                     ASSERT_EQ(result.summaries.size(), 2u);
                     for (std::size_t i = 0; i < 2; ++i) {

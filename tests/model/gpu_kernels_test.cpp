@@ -5,6 +5,7 @@
 #include "entrodraft/model/gpu/memory.h"
 #include "entrodraft/model/half.h"
 #include "entrodraft/model/kernels/kernels.h"
+#include "entrodraft/spec/gumbel.h"
 
 #include <gtest/gtest.h>
 
@@ -572,6 +573,48 @@ TEST_F(GpuKernels, LogitsAreSummedUpAsOnTheCpu) {
             EXPECT_NEAR(ours.entropy_nats(), expected.entropy_nats(), 1e-5);
         }
     }
+}
+
+// Bit for bit: `gumbel` says the same whatever the device, if the logits are the same.
+TEST_F(GpuKernels, TheBestTokenWithNoiseIsTheCpus) {
+    const spec::GumbelNoise of_texts[] = {{1, 2}, {77, 0}};
+    int refined = 0;
+    for (const int count : {1, 63, 500, 20000}) {
+        for (const double temperature : {0.05, 1.0, 4.0}) {
+            constexpr int kRows = 4, kFirst = 37;
+            const std::size_t stride = index(count + 3);
+            std::vector<float> logits = random_numbers(NumberType::float32, kRows * stride, random, 3);
+            for (std::size_t i = 0; i < stride; i += 3) // banned
+                logits[stride + i] = -INFINITY;
+            std::fill_n(logits.begin() + static_cast<std::ptrdiff_t>(2 * stride), stride, 0.25f); // noise alone decides
+            std::vector<DeviceNoise> noises;
+            for (std::uint64_t r = 0; r < kRows; ++r) {
+                const auto key = of_texts[r % 2].key();
+                noises.push_back({{key[0], key[1]}, (1ull << 33) + 5 * r, r == 3 ? 0 : temperature});
+            }
+            const DeviceArray<float> on_device = to_device(logits);
+            const DeviceArray<DeviceNoise> noises_on_device = to_device(noises);
+            const DeviceArray<DeviceLogitStats> partial(kRows * kStatsBlocks), stats(kRows);
+            const DeviceArray<DeviceNoisy> noisy_partial(kRows * kStatsBlocks), noisy(kRows);
+            summarize_logits(stream.handle(),
+                             {on_device.data(), stride, kRows, count, kFirst, partial.data(), stats.data(),
+                              noises_on_device.data(), noisy_partial.data(), noisy.data()});
+            finish();
+            const std::vector<DeviceNoisy> got = to_host(noisy);
+            for (std::size_t r = 0; r + 1 < kRows; ++r) {
+                const std::span<const float> row = std::span(logits).subspan(r * stride, index(count));
+                const spec::BestToken best =
+                    spec::noisy_best({row, kFirst, noises[r].position}, temperature, of_texts[r % 2]);
+                EXPECT_EQ(got[r].token, best.token) << count << ' ' << temperature << ' ' << r;
+                if (best.token < 0) continue; // all are banned
+                EXPECT_EQ(got[r].value, best.value);
+                EXPECT_EQ(got[r].logit, row[index(best.token - kFirst)]);
+                refined += best.value - static_cast<double>(got[r].logit) / temperature > 8.4 ? 1 : 0;
+            }
+            EXPECT_EQ(got[kRows - 1].token, -1) << "no noise, no noisy token";
+        }
+    }
+    EXPECT_GT(refined, 0) << "no token had noise of 64 bits";
 }
 
 TEST_F(GpuKernels, LogitsAreCapped) {

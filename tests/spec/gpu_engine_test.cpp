@@ -72,4 +72,55 @@ TEST(GpuEngine, SequencesOfABatchHaveTheTextsTheyHaveAlone) {
     expect_same(three.run(requests(12, false), options, together.get()), alone);
 }
 
+// What a device goes on with by itself is what the rule wants row by row: the same drafts as on the CPU, few rows made
+// in vain.
+TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
+    TestPair on_cpu(kTarget, kDraft), on_device(kTarget, kDraft, on_gpu());
+    for (const spec::StopRuleKind kind : spec::all_stop_rules()) {
+        for (const double temperature : {0.0, 1.0}) {
+            SCOPED_TRACE(to_string(kind) + ", temperature " + std::to_string(temperature));
+            RunOptions options;
+            options.rule = rule_of(kind);
+            if (kind == spec::StopRuleKind::constant) options.rule.num_draft_tokens = 3;
+            options.acceptance = Acceptance::gumbel;
+            options.costs = spec::Costs{};
+            options.costs->t_draft = 0.05;
+            options.costs->t_target = {1, 1.05, 1.1, 1.15, 1.2};
+            const std::vector<Completion> want = on_cpu.run(requests(14, false, temperature), options);
+            const std::vector<Completion> got = on_device.run(requests(14, false, temperature), options);
+            expect_same(got, want);
+            for (std::size_t i = 0; i < want.size(); ++i) {
+                EXPECT_EQ(got[i].stats.drafted, want[i].stats.drafted);
+                EXPECT_EQ(got[i].stats.rounds, want[i].stats.rounds);
+                EXPECT_EQ(got[i].stats.draft_passes, want[i].stats.draft_passes);
+            }
+        }
+    }
+}
+
+TEST(GpuEngine, ASourceHasTheRowsOfAChainReady) {
+    TestModel model(kDraft, on_gpu());
+    const auto source = spec::make_model_source(model.decoder, 500);
+    source->begin_sequence();
+    std::vector<TokenId> text = {7, 12, 19};
+    model::Chain chain = {4, {}};
+    model::LogitNeeds needs(model::LogitSummary::entropy, false);
+    needs.chain = &chain;
+    std::vector<float> seen;
+    for (int t = 0; t < 5; ++t) {
+        const spec::SourceRows rows = source->rows_after(text, 1, needs);
+        seen.push_back(rows.summary(0).max);
+        EXPECT_EQ(model.decoder.cache().length(0), t < 4 ? 6 : 10) << "one launch for four rows";
+        text.push_back(rows.summary(0).arg_max);
+    }
+    // Another text than the chain's is read anew.
+    text[4] = text[4] == 9 ? 10 : 9;
+    const float other = source->rows_after(std::span(text).first(5), 1, model::LogitSummary::entropy).summary(0).max;
+    TestModel again(kDraft, on_gpu());
+    const auto alone = spec::make_model_source(again.decoder, 500);
+    alone->begin_sequence();
+    EXPECT_EQ(other, alone->rows_after(std::span(text).first(5), 1, model::LogitSummary::entropy).summary(0).max);
+    EXPECT_NE(other, seen[2]);
+}
+
 } // namespace

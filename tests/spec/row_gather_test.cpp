@@ -103,7 +103,7 @@ class OneRanksGather : public testing::Test {
                                                                   .logit_rows = logit_rows,
                                                                   .hidden_layers = {},
                                                                   .mask = model::Mask::causal,
-                                                                  .summary = gather.summary(std::span(&handed, 1)),
+                                                                  .needs = gather.needs(std::span(&handed, 1)),
                                                                   .summary_vocab = kKnown});
         handed.scores = &scores;
         gather.start(status, std::span(&handed, 1));
@@ -145,7 +145,7 @@ TEST_F(OneRanksGather, FindsTheArgMaxOfTheTokensThatCount) {
         const spec::Request asked = request(0, processes ? processing : spec::LogitProcessing{});
         std::vector<float> logits = gather(rows, asked);
         EXPECT_EQ(rows.slot(0).form(), RowForm::best);
-        EXPECT_EQ(rows.slot(0).summary(), processes ? model::LogitSummary::none : model::LogitSummary::max);
+        EXPECT_EQ(rows.slot(0).needs().summary, processes ? model::LogitSummary::none : model::LogitSummary::max);
         if (processes) spec::LogitProcessor(processing, prompt_, {}).apply_to_rows(drafted_, logits);
         for (std::size_t row = 0; row < 3; ++row) {
             const auto known = std::span(logits).subspan(row * 512, kKnown);

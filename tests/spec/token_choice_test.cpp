@@ -44,11 +44,15 @@ model::kernels::LogitStats stats_of(const std::vector<float>& logits) {
 
 TEST(TokenChooser, AsksThePassForWhatItNeedsAndNoMore) {
     const Request greedy = sampled(0), drawn = sampled(1), busy = processed(0);
-    EXPECT_EQ(chooser_of(greedy).summary(false, Acceptance::rejection), LogitSummary::max);
-    EXPECT_EQ(chooser_of(greedy).summary(true, Acceptance::rejection), LogitSummary::entropy);
-    EXPECT_EQ(chooser_of(drawn).summary(false, Acceptance::rejection), LogitSummary::none);
-    EXPECT_EQ(chooser_of(drawn).summary(true, Acceptance::block), LogitSummary::entropy);
-    EXPECT_EQ(chooser_of(busy).summary(true, Acceptance::rejection), LogitSummary::none) << "logits change after it";
+    EXPECT_EQ(chooser_of(greedy).needs(false, Acceptance::rejection).summary, LogitSummary::max);
+    EXPECT_EQ(chooser_of(greedy).needs(true, Acceptance::rejection).summary, LogitSummary::entropy);
+    EXPECT_EQ(chooser_of(drawn).needs(false, Acceptance::rejection).summary, LogitSummary::none);
+    EXPECT_EQ(chooser_of(drawn).needs(true, Acceptance::block).summary, LogitSummary::entropy);
+    EXPECT_FALSE(chooser_of(greedy).needs(true, Acceptance::rejection).rows) << "the summary says it all";
+    EXPECT_TRUE(chooser_of(drawn).needs(true, Acceptance::block).rows);
+    EXPECT_TRUE(chooser_of(busy).needs(true, Acceptance::rejection).rows);
+    EXPECT_EQ(chooser_of(busy).needs(true, Acceptance::rejection).summary, LogitSummary::none)
+        << "logits change after it";
     EXPECT_TRUE(chooser_of(drawn).draws(Acceptance::rejection) && chooser_of(drawn).draws(Acceptance::block));
     EXPECT_FALSE(chooser_of(drawn).draws(Acceptance::gumbel) || chooser_of(greedy).draws(Acceptance::rejection));
 }

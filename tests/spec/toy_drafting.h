@@ -32,7 +32,7 @@ class ToySource final : public LogitSource {
     std::size_t most_rows() const override { return most_rows_; }
     void begin_sequence() override {}
     void prefill(std::span<const TokenId>) override {}
-    SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitSummary summary) override {
+    SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) override {
         EXPECT_LE(tokens.size(), context_);
         EXPECT_TRUE(n >= 1 && n <= most_rows_ && n <= tokens.size()) << n << " rows";
         ++passes;
@@ -42,7 +42,7 @@ class ToySource final : public LogitSource {
             const auto prefix = tokens.subspan(skipped_, tokens.size() - n + 1 + i - skipped_);
             for (const float probability : toy_.after({prefix.begin(), prefix.end()}))
                 logits_.push_back(std::log(probability));
-            if (summary != model::LogitSummary::none)
+            if (needs.summary != model::LogitSummary::none)
                 summaries_.push_back(model::kernels::best_kernels().logit_stats(logits_.data() + i * toy_.vocab(),
                                                                                 static_cast<int>(toy_.vocab()), 0));
         }

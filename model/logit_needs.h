@@ -1,0 +1,82 @@
+// What is wanted of a pass's rows of logits, beside or instead of the logits themselves.
+//
+// Plain data, between those who ask (spec) and the decoders that answer. Called by decoder.h.
+#pragma once
+
+#include "entrodraft/model/token_id.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace entrodraft::model {
+
+// What is made of each row of logits.
+enum class LogitSummary {
+    none,
+    max,     // the largest and its place
+    entropy, // the sums behind entropy and probabilities as well, made while the head's weights are read
+};
+
+// What a row's tokens are given before the best of them is looked for: noise(token) of spec/gumbel.h, whose key and
+// position these are, added to logit / temperature.
+struct RowNoise {
+    std::array<std::uint32_t, 2> key = {};
+    std::uint64_t position = 0;
+    double temperature = 0; // 0: no noise
+};
+
+// The best of a row's tokens with its noise.
+struct NoisyToken {
+    double value = 0;
+    TokenId token = -1; // -1: none
+    float logit = 0;    // its own, as it came
+};
+
+// When a chain's next rows will no longer be wanted, by what is known of its tokens: the stop rules of
+// spec/stop_rule.h as numbers. x is a token's entropy in nats.
+struct ChainStop {
+    enum class Kind {
+        never,
+        entropy,        // x >= threshold
+        moving_average, // x^2 >= factor * mean of the window before it
+        squares,        // sum of x^2 over the last window + 1 >= threshold
+        probability,    // the token's own < threshold
+        gain,           // the product of acceptances < least[t - 1] after t tokens
+    };
+    Kind kind = Kind::never;
+    int first = 1; // token at which it is first looked at
+    int window = 0;
+    double threshold = 0;
+    double factor = 0;
+    // Of gain: acceptance = 1 / (1 + exp(-(weights . (1, sqrt(x) - 1.5, log(p) + 2)))).
+    double weights[3] = {}; // plain arrays: devices read them
+    static constexpr int kMostLeast = 128;
+    float least[kMostLeast] = {};
+};
+
+// A chain that a decoder may go on with by itself: the best token of a row is read as the next row.
+struct Chain {
+    int most_rows = 1; // the pass's own row of logits included
+    ChainStop stop;
+};
+
+// What is wanted of the rows of logits.
+struct LogitNeeds {
+    LogitSummary summary = LogitSummary::none;
+    bool rows = true;                 // the logits; where not, the rest serves, and a GPU keeps them to itself
+    std::span<const RowNoise> noises; // [logit rows]; empty: none has noise
+    const Chain* chain = nullptr;     // of a pass with one row of logits, its last row: more rows may come
+
+    LogitNeeds() = default;
+    LogitNeeds(LogitSummary made, bool rows_too = true) : summary(made), rows(rows_too) {} // NOLINT: one says all
+    LogitNeeds with_rows() const { return {summary, true}; }
+    // What serves both, but for noises and chains, which are each row's own. Local.
+    LogitNeeds and_those_of(const LogitNeeds& other) const {
+        return {std::max(summary, other.summary), rows || other.rows};
+    }
+};
+
+} // namespace entrodraft::model
