@@ -159,6 +159,10 @@ std::size_t Decoder::weight_bytes() const {
 double Decoder::operations_per_row() const {
     return backend_->operations_per_row();
 }
+
+bool Decoder::goes_on_with_chains() const {
+    return backend_->goes_on_with_chains();
+}
 PassResult Decoder::forward(const Pass& pass) {
     return backend_->forward(pass);
 }

@@ -19,7 +19,12 @@ PassTimer::PassTimer(model::Decoder& decoder, const dist::Clock& clock, int cont
 double PassTimer::time(int rows) {
     make_rows(context_, rows);
     const double begin = clock_.now_seconds();
-    decoder_.forward({.rows = rows_, .logit_rows = logit_rows_, .hidden_layers = {}, .mask = model::Mask::causal});
+    decoder_.forward({.rows = rows_,
+                      .logit_rows = logit_rows_,
+                      .hidden_layers = {},
+                      .mask = model::Mask::causal,
+                      .window = 0,
+                      .needs = {model::LogitSummary::max, false}});
     decoder_.cache().truncate(kSlot, context_);
     return clock_.now_seconds() - begin;
 }

@@ -22,12 +22,12 @@ constexpr std::uint64_t kNotKnown = std::numeric_limits<std::uint64_t>::max();
 // What a rank will take. Trivially copyable: ranks hand it to each other.
 struct RankMemory {
     std::uint64_t host = 0; // hash of its host's name, or of its GPU's number
-    bool is_gpu = false;
     std::uint64_t weight_bytes = 0;
     std::uint64_t cache_bytes = 0;
     std::uint64_t buffer_bytes = 0;
     std::uint64_t least_buffer_bytes = 0;      // of them, however few the positions
     std::uint64_t available_bytes = kNotKnown; // on its host, before any of it is taken
+    bool is_gpu = false;                       // `host` and what is there are a GPU's
 
     std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + buffer_bytes; }
 };

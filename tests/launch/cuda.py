@@ -28,7 +28,7 @@ def run(*arguments, ranks=1, lines=None, code=0):
     return done
 
 
-def texts(*arguments, ranks=1, tokens=24):
+def texts(*arguments, ranks=1, tokens=10):
     lines = "".join(json.dumps({"id": i, "prompt_token_ids": ids}) + "\n" for i, ids in enumerate(PROMPTS))
     done = run("generate", *arguments, "--input", "-", "--max-new-tokens", tokens, "--ignore-eos", "--quiet",
                ranks=ranks, lines=lines)
@@ -46,7 +46,7 @@ class Cuda(unittest.TestCase):
             with self.subTest(drafting=bool(drafting)):
                 results = texts(*PAIR[:2], *drafting, *CUDA, "--dtype", "float32")
                 self.assertEqual(token_ids(results), on_cpu)
-                self.assertEqual(bool(drafting), sum(line["stats"]["drafted"] for line in results) > 10)
+                self.assertEqual(bool(drafting), sum(line["stats"]["drafted"] for line in results) > 4)
 
     def test_speculative_text_is_plain_text_in_bfloat16(self):
         for sampling in ([], ["--temperature", 1, "--seed", 3, "--acceptance", "gumbel"]):

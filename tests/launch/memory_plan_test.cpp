@@ -18,6 +18,14 @@ RankMemory rank_on(std::uint64_t host, std::uint64_t available) {
     return {host, 4 * kGiB, 8 * kGiB, kGiB, kGiB, available};
 }
 
+TEST(MemoryPlan, RanksOfAGpuShareItsMemory) {
+    RankMemory rank = rank_on(1, 25 * kGiB);
+    rank.is_gpu = true;
+    const std::string why = why_too_little_memory(std::vector{rank, rank}, {1, 4096});
+    EXPECT_NE(why.find("the 2 ranks of a GPU need 26.0 GiB"), std::string::npos) << why;
+    EXPECT_NE(why.find("more GPUs"), std::string::npos) << why;
+}
+
 TEST(MemoryPlan, RanksOfAHostShareItsMemory) {
     const CacheShape cache = {1, 4096};
     EXPECT_EQ(why_too_little_memory(std::vector{rank_on(1, 13 * kGiB)}, cache), "");
