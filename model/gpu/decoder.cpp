@@ -29,7 +29,12 @@ int aligned(int numbers) {
     return (numbers + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
 }
 
-NumberType number_type(WeightType type) {
+const float* scales_of(const DeviceMatrix& matrix) {
+    return matrix.scales.size() > 0 ? matrix.scales.data() : nullptr;
+}
+
+// Of activations and cache; of int8 weights what the checkpoint was made for, or the wider range.
+NumberType number_type(WeightType type, WeightType stored) {
     switch (type) {
     case WeightType::float32:
         return NumberType::float32;
@@ -38,9 +43,9 @@ NumberType number_type(WeightType type) {
     case WeightType::float16:
         return NumberType::float16;
     case WeightType::int8:
-        break;
+        return stored == WeightType::float16 ? NumberType::float16 : NumberType::bfloat16;
     }
-    throw std::invalid_argument("int8 weights are for CPUs so far: give --dtype float32, bfloat16 or float16");
+    throw std::invalid_argument("a type of weights that GPUs do not know");
 }
 
 // Keys and values of all slots in device memory.
@@ -175,14 +180,15 @@ class GpuDecoder final : public DecoderBackend {
         : DecoderBackend(model, held, make_cache(model, held, decoder_options, *stream, memory),
                          decoder_options.capacity),
           options_(decoder_options), tp_(&ranks), stream_(std::move(stream)), cache_view_(memory->view()),
-          weights_(checkpoint, config, shard, number_type(options_.weight_type), options_.progress) {
+          weights_(checkpoint, config, shard, number_type(options_.weight_type, config.stored_type),
+                   options_.weight_type == WeightType::int8, options_.progress) {
         options_.progress = nullptr; // its owner need not outlive the loading
         make_buffers();
     }
 
     static KvCache make_cache(const ModelConfig& model, const RankShard& held, const DecoderOptions& options,
                               const Stream& stream, DeviceCache*& memory) {
-        const NumberType type = number_type(options.weight_type);
+        const NumberType type = number_type(options.weight_type, model.stored_type);
         auto made = std::make_unique<DeviceCache>(type, model.n_layers, held.n_kv_heads(), model.head_dim,
                                                   options.n_slots, options.capacity, stream);
         memory = made.get();
@@ -655,6 +661,7 @@ void GpuDecoder::make_logits(const Form& form) {
     Linear call;
     call.type = weights_.type;
     call.w = head.numbers.data();
+    call.scales = scales_of(head);
     call.x = projects ? embedded_.data() : normed_.data();
     call.k = head.k;
     call.stride = head.stride;
@@ -724,13 +731,13 @@ void GpuDecoder::round_rows(float* from, int rows, int width, DeviceBytes& to) {
 void GpuDecoder::multiply(const DeviceMatrix& matrix, const DeviceBytes& x, int rows, DeviceBytes& y) {
     const float* bias = matrix.bias.size() > 0 ? matrix.bias.data() : nullptr;
     linear(handle(), {weights_.type, matrix.numbers.data(), x.data(), matrix.k, matrix.stride, matrix.n, rows, bias,
-                      y.data(), aligned(matrix.n), weights_.type});
+                      y.data(), aligned(matrix.n), weights_.type, false, scales_of(matrix)});
 }
 
 void GpuDecoder::multiply_delta(const DeviceMatrix& matrix, const DeviceBytes& x, int rows, bool add) {
     const float* bias = matrix.bias.size() > 0 ? matrix.bias.data() : nullptr;
     linear(handle(), {weights_.type, matrix.numbers.data(), x.data(), matrix.k, matrix.stride, matrix.n, rows, bias,
-                      delta_.data(), config.hidden_size, NumberType::float32, add});
+                      delta_.data(), config.hidden_size, NumberType::float32, add, scales_of(matrix)});
 }
 
 void GpuDecoder::sum_over_ranks(float* data, std::size_t count) {

@@ -34,10 +34,10 @@ struct RowTable {
 };
 inline constexpr int kMaskWords = 2;
 
-// y[r][n] = x[r] . w[n] + bias[n]. Rows of w and x lie `stride` elements apart, a multiple of 32, zeros behind k.
-// One call has 1 to 128 rows.
+// y[r][n] = x[r] . w[n] + bias[n]. Rows of w and x lie `stride` elements apart, a multiple of kLinearAlign, zeros
+// behind k. One call has 1 to 128 rows. With scales w is int8, each of its rows times its scale, and x of 16 bits.
 struct Linear {
-    NumberType type = NumberType::float32; // of w and x
+    NumberType type = NumberType::float32; // of w, where it has no scales, and x
     const void* w = nullptr;
     const void* x = nullptr;
     int k = 0;
@@ -48,10 +48,11 @@ struct Linear {
     void* y = nullptr;           // [rows][y_stride]
     int y_stride = 0;
     NumberType y_type = NumberType::float32;
-    bool add = false; // y += instead; float32 only
+    bool add = false;              // y += instead; float32 only
+    const float* scales = nullptr; // [n] or none
 };
 void linear(void* stream, const Linear& call);
-inline constexpr int kLinearAlign = 32; // elements
+inline constexpr int kLinearAlign = 64; // elements
 
 // x[r] = scale * table[token - first] (zeros where the token is another rank's) + positions[position].
 struct Embed {

@@ -3,9 +3,12 @@
 // 16-bit weights: a block makes 16 or 32 outputs of all rows; its warps share out k in chunks of 32. A quad of lanes
 // reads 64 bytes of a weight row that lie together, 16 a lane, and multiplies them as two steps of the tensor core:
 // which k stands where inside a step does not matter as long as weights and activations agree, so neither is shuffled
-// nor staged. Warps' sums are added in order. float32: a warp an output, lanes along k.
+// nor staged. Warps' sums are added in order. int8 weights: the same in chunks of 64, a lane's 16 bytes widened to the
+// activations' type on the way, which holds every int8 exactly. float32: a warp an output, lanes along k.
 #include "entrodraft/model/gpu/kernels.h"
 #include "entrodraft/model/gpu/simt.cuh"
+
+#include <stdexcept>
 
 namespace entrodraft::model::gpu {
 
@@ -37,6 +40,31 @@ __device__ void store(const Linear& call, int row, int n, float sum) {
     case NumberType::float16:
         static_cast<__half*>(call.y)[at] = from_float<__half>(sum);
         return;
+    }
+}
+
+// Adds up what the warps of a block have of its outputs, in order, and stores it.
+template <int kTiles, int kGroups, int kWarps>
+__device__ void add_warps(const Part& part, const float (&sums)[kTiles][kGroups][4]) {
+    const Linear& call = part.call;
+    const int lane = lane_of_thread(), warp = warp_of_thread();
+    const int first_output = static_cast<int>(blockIdx.x) * kTile * kTiles;
+    // [warp][tile][group][4][lane]
+    constexpr int kOfWarp = kTiles * kGroups * 4 * kWarp;
+    auto* shared = reinterpret_cast<float*>(dynamic_shared());
+    for (int i = 0; i < kTiles; ++i)
+        for (int j = 0; j < kGroups; ++j)
+            for (int c = 0; c < 4; ++c)
+                shared[warp * kOfWarp + ((i * kGroups + j) * 4 + c) * kWarp + lane] = sums[i][j][c];
+    __syncthreads();
+    for (int at = static_cast<int>(threadIdx.x); at < kOfWarp; at += kWarps * kWarp) {
+        float sum = 0;
+        for (int of = 0; of < kWarps; ++of)
+            sum += shared[of * kOfWarp + at];
+        const int holder = at % kWarp, c = at / kWarp % 4, j = at / kWarp / 4 % kGroups, i = at / kWarp / 4 / kGroups;
+        const int n = first_output + i * kTile + holder / 4 + 8 * (c / 2);
+        const int row = part.first_row + j * kRowGroup + 2 * (holder % 4) + c % 2;
+        store(call, row, n, call.scales != nullptr && n < call.n ? sum * call.scales[n] : sum);
     }
 }
 
@@ -95,42 +123,109 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply_16_bit(Part part) {
         }
     }
 
-    // [warp][tile][group][4][lane]
-    constexpr int kOfWarp = kTiles * kGroups * 4 * kWarp;
-    auto* shared = reinterpret_cast<float*>(dynamic_shared());
-    for (int i = 0; i < kTiles; ++i)
-        for (int j = 0; j < kGroups; ++j)
-            for (int c = 0; c < 4; ++c)
-                shared[warp * kOfWarp + ((i * kGroups + j) * 4 + c) * kWarp + lane] = sums[i][j][c];
-    __syncthreads();
-    for (int at = static_cast<int>(threadIdx.x); at < kOfWarp; at += kWarps * kWarp) {
-        float sum = 0;
-        for (int of = 0; of < kWarps; ++of)
-            sum += shared[of * kOfWarp + at];
-        const int holder = at % kWarp, c = at / kWarp % 4, j = at / kWarp / 4 % kGroups, i = at / kWarp / 4 / kGroups;
-        const int n = first_output + i * kTile + holder / 4 + 8 * (c / 2);
-        const int row = part.first_row + j * kRowGroup + 2 * (holder % 4) + c % 2;
-        store(call, row, n, sum);
-    }
+    add_warps<kTiles, kGroups, kWarps>(part, sums);
 }
 
-template <typename T, int kTiles, int kGroups, int kWarps> void launch_16_bit(void* stream, const Part& part) {
+// Four int8 as two pairs of T.
+template <typename T> __device__ void widen(unsigned four, unsigned (&pairs)[2]) {
+    T values[4];
+    four ^= 0x80808080u; // now w + 128
+#pragma unroll
+    for (int i = 0; i < 4; ++i) // 2^23 + w + 128 as float32, less the first two
+        values[i] = from_float<T>(__uint_as_float(__byte_perm(four, 0x4b000000u, 0x7440u + static_cast<unsigned>(i))) -
+                                  8388736.0f);
+    memcpy(pairs, values, sizeof pairs);
+}
+
+constexpr int kByteChunk = 64; // of k
+constexpr int kBytesAhead = 2;
+
+// As multiply_16_bit.
+template <typename T, int kTiles, int kGroups, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp) multiply_8_bit(Part part) {
+    const Linear& call = part.call;
+    const int lane = lane_of_thread(), warp = warp_of_thread(), g = lane / 4, t = lane % 4;
+    const int first_output = static_cast<int>(blockIdx.x) * kTile * kTiles;
+    const auto stride = static_cast<std::size_t>(call.stride);
+    const signed char* w[kTiles][2];
+    const T* x[kGroups];
+    for (int i = 0; i < kTiles; ++i)
+        for (int half = 0; half < 2; ++half) {
+            const int n = first_output + i * kTile + half * 8 + g;
+            w[i][half] = static_cast<const signed char*>(call.w) +
+                         static_cast<std::size_t>(n < call.n ? n : 0) * stride + 16 * t;
+        }
+    for (int i = 0; i < kGroups; ++i) {
+        const int row = part.first_row + i * kRowGroup + g;
+        x[i] = static_cast<const T*>(call.x) + static_cast<std::size_t>(row < call.rows ? row : 0) * stride + 16 * t;
+    }
+
+    float sums[kTiles][kGroups][4] = {};
+    const int n_chunks = call.stride / kByteChunk;
+    for (int first = warp; first < n_chunks; first += kWarps * kBytesAhead) {
+        uint4 weights[kBytesAhead][kTiles][2];
+        uint4 inputs[kBytesAhead][kGroups][2];
+#pragma unroll
+        for (int a = 0; a < kBytesAhead; ++a) {
+            const int chunk = first + a * kWarps;
+            if (chunk >= n_chunks) continue;
+            const std::size_t k = static_cast<std::size_t>(chunk) * kByteChunk;
+#pragma unroll
+            for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    weights[a][i][half] = load_streaming(w[i][half] + k);
+#pragma unroll
+            for (int i = 0; i < kGroups; ++i)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    inputs[a][i][half] = *reinterpret_cast<const uint4*>(x[i] + k + 8 * half);
+        }
+#pragma unroll
+        for (int a = 0; a < kBytesAhead; ++a) {
+            if (first + a * kWarps >= n_chunks) continue; // the same on all lanes
+#pragma unroll
+            for (int i = 0; i < kTiles; ++i) {
+                const uint4 low = weights[a][i][0], high = weights[a][i][1];
+                const unsigned fours[4][2] = {{low.x, high.x}, {low.y, high.y}, {low.z, high.z}, {low.w, high.w}};
+#pragma unroll
+                for (int step = 0; step < 4; ++step) { // 4 of the lane's 16
+                    unsigned of_low[2], of_high[2];
+                    widen<T>(fours[step][0], of_low);
+                    widen<T>(fours[step][1], of_high);
+                    const unsigned of_w[4] = {of_low[0], of_high[0], of_low[1], of_high[1]};
+#pragma unroll
+                    for (int j = 0; j < kGroups; ++j) {
+                        const uint4 eight = inputs[a][j][step / 2];
+                        const unsigned of_x[2] = {step % 2 == 0 ? eight.x : eight.z, step % 2 == 0 ? eight.y : eight.w};
+                        multiply_16x8x16<T>(sums[i][j], of_w, of_x);
+                    }
+                }
+            }
+        }
+    }
+    add_warps<kTiles, kGroups, kWarps>(part, sums);
+}
+
+template <typename T, int kTiles, int kGroups, int kWarps> void launch_tiles(void* stream, const Part& part) {
     constexpr std::size_t kShared = sizeof(float) * kWarps * kTiles * kGroups * 4 * kWarp;
     static_assert(kShared <= 48 * 1024);
     launch(stream, {blocks_for(static_cast<std::size_t>(part.call.n), kTile * kTiles), kWarps * kWarp, kShared},
-           multiply_16_bit<T, kTiles, kGroups, kWarps>, part);
+           part.call.scales != nullptr ? multiply_8_bit<T, kTiles, kGroups, kWarps>
+                                       : multiply_16_bit<T, kTiles, kGroups, kWarps>,
+           part);
 }
 
 // How k is shared out, and with it the order of a sum, follows from the matrix's shape alone, not from the rows.
-template <typename T> void multiply_all_16_bit(void* stream, const Linear& call) {
+template <typename T> void multiply_tiles(void* stream, const Linear& call) {
     constexpr int kManyOutputs = 8192; // then blocks of 32 outputs still fill every multiprocessor several times
     for (int first = 0; first < call.rows; first += kRowGroup * kMostGroups) {
         const Part part = {call, first};
         const bool one_group = call.rows - first <= kRowGroup;
         if (call.n >= kManyOutputs)
-            one_group ? launch_16_bit<T, 2, 1, 8>(stream, part) : launch_16_bit<T, 2, 2, 8>(stream, part);
+            one_group ? launch_tiles<T, 2, 1, 8>(stream, part) : launch_tiles<T, 2, 2, 8>(stream, part);
         else
-            one_group ? launch_16_bit<T, 1, 1, 8>(stream, part) : launch_16_bit<T, 1, 2, 8>(stream, part);
+            one_group ? launch_tiles<T, 1, 1, 8>(stream, part) : launch_tiles<T, 1, 2, 8>(stream, part);
     }
 }
 
@@ -166,6 +261,8 @@ std::size_t bytes_of(NumberType type) {
 }
 
 void linear(void* stream, const Linear& call) {
+    if (call.scales != nullptr && call.type == NumberType::float32)
+        throw std::invalid_argument("int8 weights take activations of 16 bits");
     switch (call.type) {
     case NumberType::float32:
         for (int first = 0; first < call.rows; first += kFloatRows)
@@ -173,9 +270,9 @@ void linear(void* stream, const Linear& call) {
                    multiply_float, Part{call, first});
         return;
     case NumberType::bfloat16:
-        return multiply_all_16_bit<__nv_bfloat16>(stream, call);
+        return multiply_tiles<__nv_bfloat16>(stream, call);
     case NumberType::float16:
-        return multiply_all_16_bit<__half>(stream, call);
+        return multiply_tiles<__half>(stream, call);
     }
 }
 

@@ -3,7 +3,12 @@
 #include "entrodraft/model/half.h"
 #include "entrodraft/model/packing.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <span>
+#include <stdexcept>
 #include <utility>
 
 namespace entrodraft::model::gpu {
@@ -12,12 +17,66 @@ namespace {
 
 constexpr double kPatience = 600; // seconds, of a copy to the device
 
+// How the numbers of a matrix stand in device memory.
+enum class Held { float32, bfloat16, float16, int8 };
+
+Held held_as(NumberType type) {
+    switch (type) {
+    case NumberType::float32:
+        return Held::float32;
+    case NumberType::bfloat16:
+        return Held::bfloat16;
+    case NumberType::float16:
+        return Held::float16;
+    }
+    throw std::invalid_argument("a number type that no matrix is held in");
+}
+
+std::size_t bytes_of(Held held) {
+    return held == Held::float32 ? 4 : held == Held::int8 ? 1 : 2;
+}
+
+bool is_stored_as(const TensorView& tensor, Held held) {
+    return (held == Held::float32 && tensor.type == DiskType::float32) ||
+           (held == Held::bfloat16 && tensor.type == DiskType::bfloat16) ||
+           (held == Held::float16 && tensor.type == DiskType::float16);
+}
+
+// Of int8: the row's largest magnitude over 127, as on the CPU (packing.h).
+float scale_of(std::span<const float> row) {
+    float most = 0;
+    for (const float value : row)
+        most = std::max(most, std::abs(value));
+    const float scale = most / 127;
+    return scale >= std::numeric_limits<float>::min() ? scale : 0;
+}
+
+void store(std::span<const float> row, Held held, float scale, std::byte* to) {
+    const float inverse = scale > 0 ? 1 / scale : 0;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+        std::uint16_t half = 0;
+        switch (held) {
+        case Held::float32:
+            std::memcpy(to + 4 * i, &row[i], 4);
+            break;
+        case Held::bfloat16:
+        case Held::float16:
+            half = held == Held::bfloat16 ? to_bfloat16(row[i]) : to_float16(row[i]);
+            std::memcpy(to + 2 * i, &half, 2);
+            break;
+        case Held::int8:
+            to[i] = static_cast<std::byte>(static_cast<std::int8_t>(std::nearbyint(row[i] * inverse)));
+            break;
+        }
+    }
+}
+
 // Rows of a matrix on their way to the device.
 class Uploader {
   public:
-    Uploader(const Checkpoint& checkpoint, NumberType type) : checkpoint_(checkpoint), type_(type) {}
+    explicit Uploader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-    DeviceMatrix matrix(const std::vector<const MatrixSource*>& stacked) {
+    DeviceMatrix matrix(const std::vector<const MatrixSource*>& stacked, Held held) {
         DeviceMatrix matrix;
         for (const MatrixSource* source : stacked) {
             for (const StoredRows& part : source->rows)
@@ -26,12 +85,14 @@ class Uploader {
         }
         if (matrix.n == 0) return matrix;
         matrix.stride = (matrix.k + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
-        const std::size_t row_bytes = static_cast<std::size_t>(matrix.stride) * bytes_of(type_);
+        const std::size_t row_bytes = static_cast<std::size_t>(matrix.stride) * bytes_of(held);
         matrix.numbers = DeviceBytes(static_cast<std::size_t>(matrix.n) * row_bytes);
         std::byte* to = matrix.numbers.data();
+        scales_.clear();
         for (const MatrixSource* source : stacked)
             for (const StoredRows& part : source->rows)
-                to = upload(*source, part, row_bytes, to);
+                to = upload(*source, part, held, row_bytes, to);
+        if (held == Held::int8) matrix.scales = vector(scales_);
         return matrix;
     }
 
@@ -46,32 +107,20 @@ class Uploader {
     static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
 
     // Some rows at a time; returns where the next part goes.
-    std::byte* upload(const MatrixSource& source, const StoredRows& part, std::size_t row_bytes, std::byte* to) {
+    std::byte* upload(const MatrixSource& source, const StoredRows& part, Held held, std::size_t row_bytes,
+                      std::byte* to) {
         const TensorView& tensor = checkpoint_.tensor(part.tensor->weight);
         const std::size_t at_once = std::max<std::size_t>(1, kStagingBytes / row_bytes);
-        std::vector<float> turned;
+        turned_.clear();
         if (source.transposed) {
-            turned.resize(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));
-            read_floats(tensor, {0, tensor.shape[0] * tensor.shape[1]}, turned.data());
+            turned_.resize(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));
+            read_floats(tensor, {0, tensor.shape[0] * tensor.shape[1]}, turned_.data());
         }
-        std::vector<float> row(static_cast<std::size_t>(source.inputs.size()));
         for (std::int64_t begin = part.rows.begin; begin < part.rows.end;) {
             const std::int64_t end = std::min(part.rows.end, begin + static_cast<std::int64_t>(at_once));
             staging_.assign(static_cast<std::size_t>(end - begin) * row_bytes, std::byte{0});
-            for (std::int64_t r = begin; r < end; ++r) {
-                for (std::int64_t i = source.inputs.begin; source.transposed && i < source.inputs.end; ++i)
-                    row[static_cast<std::size_t>(i - source.inputs.begin)] =
-                        turned[static_cast<std::size_t>(i * tensor.shape[1] + r)];
-                std::byte* place = staging_.data() + static_cast<std::size_t>(r - begin) * row_bytes;
-                const std::int64_t first = r * tensor.shape[1] + source.inputs.begin;
-                if (!source.transposed && is_stored_as_held(tensor)) {
-                    std::memcpy(place, tensor.bytes.data() + static_cast<std::size_t>(first) * bytes_of(type_),
-                                row.size() * bytes_of(type_));
-                    continue;
-                }
-                if (!source.transposed) read_floats(tensor, {first, first + source.inputs.size()}, row.data());
-                store(row, place);
-            }
+            for (std::int64_t r = begin; r < end; ++r)
+                place_row(source, tensor, r, held, staging_.data() + static_cast<std::size_t>(r - begin) * row_bytes);
             copy(stream_, to, staging_.data(), staging_.size());
             stream_.wait(kPatience);
             to += staging_.size();
@@ -80,42 +129,42 @@ class Uploader {
         return to;
     }
 
-    bool is_stored_as_held(const TensorView& tensor) const {
-        switch (type_) {
-        case NumberType::float32:
-            return tensor.type == DiskType::float32;
-        case NumberType::bfloat16:
-            return tensor.type == DiskType::bfloat16;
-        case NumberType::float16:
-            return tensor.type == DiskType::float16;
-        }
-        return false;
-    }
-
-    void store(const std::vector<float>& row, std::byte* to) const {
-        if (type_ == NumberType::float32) {
-            std::memcpy(to, row.data(), row.size() * sizeof(float));
+    // The inputs that are wanted of stored row r. A scale is that of the whole row, so that any slice is quantised
+    // alike.
+    void place_row(const MatrixSource& source, const TensorView& tensor, std::int64_t r, Held held, std::byte* to) {
+        const auto first = static_cast<std::size_t>(source.inputs.begin);
+        const auto wanted = static_cast<std::size_t>(source.inputs.size());
+        if (!source.transposed && is_stored_as(tensor, held)) {
+            const std::size_t place = static_cast<std::size_t>(r * tensor.shape[1]) + first;
+            std::memcpy(to, tensor.bytes.data() + place * bytes_of(held), wanted * bytes_of(held));
             return;
         }
-        for (std::size_t i = 0; i < row.size(); ++i) {
-            const std::uint16_t half = type_ == NumberType::bfloat16 ? to_bfloat16(row[i]) : to_float16(row[i]);
-            std::memcpy(to + 2 * i, &half, sizeof half);
-        }
+        row_.resize(static_cast<std::size_t>(tensor.shape[source.transposed ? 0 : 1]));
+        for (std::size_t i = 0; source.transposed && i < row_.size(); ++i)
+            row_[i] = turned_[i * static_cast<std::size_t>(tensor.shape[1]) + static_cast<std::size_t>(r)];
+        if (!source.transposed) read_floats(tensor, {r * tensor.shape[1], (r + 1) * tensor.shape[1]}, row_.data());
+        const float scale = held == Held::int8 ? scale_of(row_) : 1;
+        if (held == Held::int8) scales_.push_back(scale);
+        store(std::span(row_).subspan(first, wanted), held, scale, to);
     }
 
     const Checkpoint& checkpoint_;
-    NumberType type_;
     Stream stream_;
     std::vector<std::byte> staging_;
+    std::vector<float> turned_; // a stored matrix whose rows are inputs
+    std::vector<float> row_;
+    std::vector<float> scales_; // of the matrix under way
 };
 
 } // namespace
 
 DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
-                             NumberType number_type, const std::function<void(std::size_t, std::size_t)>& progress)
+                             NumberType number_type, bool as_int8,
+                             const std::function<void(std::size_t, std::size_t)>& progress)
     : type(number_type) {
     const ModelNames names = names_of(config, checkpoint);
-    Uploader uploader(checkpoint, type);
+    Uploader uploader(checkpoint);
+    const Held looked_up = held_as(type), multiplied = as_int8 ? Held::int8 : looked_up;
     const auto read_norm = [&](const TensorNames& of) {
         DeviceNorm norm;
         norm.weight = uploader.vector(read_norm_weight(checkpoint, config, of));
@@ -141,12 +190,12 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         layer.after_mlp_norm = read_norm(layer_names.after_mlp_norm);
         layer.query_norm = read_norm(layer_names.query_norm);
         layer.key_norm = read_norm(layer_names.key_norm);
-        layer.qkv = uploader.matrix({&sources.qkv});
+        layer.qkv = uploader.matrix({&sources.qkv}, multiplied);
         layer.qkv.bias = read_bias({&sources.qkv});
-        layer.output = uploader.matrix({&sources.output});
-        layer.wide = uploader.matrix(wide);
+        layer.output = uploader.matrix({&sources.output}, multiplied);
+        layer.wide = uploader.matrix(wide, multiplied);
         layer.wide.bias = read_bias(wide);
-        layer.down = uploader.matrix({&sources.down});
+        layer.down = uploader.matrix({&sources.down}, multiplied);
         if (shard.is_first) { // of what is summed over ranks
             layer.output.bias = read_bias({&sources.output});
             layer.down.bias = read_bias({&sources.down});
@@ -156,10 +205,11 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
     }
     const OuterSources sources = outer_sources(config, names, shard);
-    embedding = uploader.matrix({&sources.embedding});
-    own_head = uploader.matrix({&sources.head});
-    project_in = uploader.matrix({&sources.project_in});
-    project_out = uploader.matrix({&sources.project_out});
+    embedding = uploader.matrix({&sources.embedding}, looked_up);
+    const bool is_tied = sources.head.rows.empty();
+    own_head = uploader.matrix({is_tied && as_int8 ? &sources.embedding : &sources.head}, multiplied);
+    project_in = uploader.matrix({&sources.project_in}, multiplied);
+    project_out = uploader.matrix({&sources.project_out}, multiplied);
     final_norm = read_norm(names.final_norm);
     if (!names.positions.weight.empty()) positions = uploader.vector(read_vector(checkpoint, names.positions.weight));
     if (!names.head.bias.empty()) head_bias = uploader.vector(read_biases(checkpoint, {{&names.head, shard.vocab}}));

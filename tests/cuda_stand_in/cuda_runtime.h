@@ -113,6 +113,13 @@ inline float __uint_as_float(unsigned bits) {
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+    const std::uint64_t bytes = static_cast<std::uint64_t>(high) << 32 | low;
+    unsigned picked = 0;
+    for (unsigned i = 0; i < 4; ++i)
+        picked |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    return picked;
+}
 inline unsigned __umulhi(unsigned a, unsigned b) {
     return static_cast<unsigned>((static_cast<std::uint64_t>(a) * b) >> 32);
 }

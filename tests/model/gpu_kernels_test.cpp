@@ -165,6 +165,50 @@ TEST_F(GpuKernels, ProductsAreSumsInFloat64UpToRounding) {
             }
 }
 
+TEST_F(GpuKernels, ProductsOfInt8AreSumsInFloat64UpToRounding) {
+    for (const NumberType type : {NumberType::bfloat16, NumberType::float16}) {
+        for (const auto& [rows, n, k] : {std::tuple{1, 16, 64}, {3, 50, 100}, {16, 9000, 65}, {17, 33, 700}}) {
+            const int stride = (k + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
+            std::vector<std::int8_t> w(index(n) * index(stride));
+            for (std::size_t i = 0; i < w.size(); ++i)
+                w[i] = i % index(stride) < index(k) ? static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127)
+                                                    : std::int8_t{0};
+            w[0] = 127;
+            w[1] = -127;
+            std::vector<float> x = random_numbers(type, index(rows) * index(stride), random);
+            for (std::size_t i = 0; i < x.size(); ++i)
+                if (i % index(stride) >= index(k)) x[i] = 0;
+            const std::vector<float> scales = random_numbers(NumberType::float32, index(n), random),
+                                     bias = random_numbers(NumberType::float32, index(n), random);
+            const DeviceArray<std::int8_t> weights = to_device(w);
+            const DeviceArray<float> scales_there = to_device(scales), biases = to_device(bias);
+            const Numbers inputs(type, x), y(NumberType::float32, index(rows) * index(n));
+            linear(stream.handle(), {type, weights.data(), inputs.data(), k, stride, n, rows, biases.data(), y.data(),
+                                     n, NumberType::float32, false, scales_there.data()});
+            finish();
+            const std::vector<float> got = y.read();
+            std::size_t wrong = 0;
+            for (int r = 0; r < rows; ++r)
+                for (int o = 0; o < n; ++o) {
+                    double sum = 0, size = 0;
+                    for (int i = 0; i < k; ++i) {
+                        const double term = static_cast<double>(w[index(o * stride + i)]) *
+                                            static_cast<double>(x[index(r * stride + i)]);
+                        sum += term;
+                        size += std::abs(term);
+                    }
+                    const double scale = static_cast<double>(scales[index(o)]);
+                    const double expected = sum * scale + static_cast<double>(bias[index(o)]);
+                    wrong += std::abs(static_cast<double>(got[index(r * n + o)]) - expected) >
+                                     1e-6 * (size * std::abs(scale) + 1)
+                                 ? 1
+                                 : 0;
+                }
+            EXPECT_EQ(wrong, 0U) << rows << ' ' << n << ' ' << k;
+        }
+    }
+}
+
 TEST_F(GpuKernels, ARowOfAProductDoesNotDependOnTheRowsBesideIt) {
     for (const NumberType type : kTypes) {
         const Product product(type, 20, 48, 320, random);
