@@ -19,8 +19,8 @@ class PassTimer {
     // Fills the slot with `context` tokens. All outlive this. Collective over the decoder's group.
     PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context);
 
-    // Seconds of a pass of `rows` rows with the largest logit of each, as a greedy round has it, and of cutting the cache
-    // back. Collective over its group.
+    // Seconds of a pass of `rows` rows with the largest logit of each, as a greedy round has it, and of cutting the
+    // cache back. Collective over its group.
     double time(int rows);
 
   private:

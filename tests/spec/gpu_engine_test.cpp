@@ -40,7 +40,7 @@ TEST(GpuEngine, PlainGreedyTextIsTheGoldenOne) {
 
 TEST(GpuEngine, SpeculativeTextIsPlainText) {
     for (const auto& [type, temperature] :
-         {std::pair{WeightType::float32, 0.0}, {WeightType::bfloat16, 0.0}, {WeightType::bfloat16, 1.0}}) {
+         {std::pair{WeightType::int8, 0.0}, {WeightType::bfloat16, 0.0}, {WeightType::bfloat16, 1.0}}) {
         SCOPED_TRACE(to_string(type) + ", temperature " + std::to_string(temperature));
         TestPair pair(kTarget, kDraft, on_gpu(type));
         RunOptions options;
