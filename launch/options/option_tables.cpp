@@ -123,7 +123,7 @@ const OptionGroup& chat_group() {
 std::vector<OptionSpec> bench_model_options(const char* draft_help) {
     return {{"target", "DIR", "checkpoint of the target"},
             {"draft", "DIR", draft_help, true},
-            {"device", "auto|cpu|cuda", "what computes [auto: cuda where every rank has a GPU of its own]"},
+            {"device", "auto|cpu|cuda", "what computes [auto: cpu]"},
             {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
             {"draft-dtype", "TYPE", "[as --dtype]"},
             {"threads", "N", "threads of each rank [cores / local ranks]"},
