@@ -59,7 +59,6 @@ TEST(GpuDecoder, SixteenBitWeightsStayNearTheCpus) {
     }
 }
 
-// Activations are of 16 bits here and int8 too on the CPU: both are near float32, each in its way.
 TEST(GpuDecoder, Int8WeightsStayNearFloat32) {
     const std::vector<TokenId> tokens = varied_tokens(40, 512);
     for (const char* directory : {"llama-target", "llama-draft"}) {
