@@ -47,7 +47,7 @@ TEST(Completion, OffersCommandsThenTheirOptions) {
 TEST(Completion, OffersWhatAnOptionTakes) {
     EXPECT_EQ(offered("generate --input mod"), Strings{"model.jsonl"});
     EXPECT_EQ(offered("generate --target mod"), Strings{}) << "a directory is wanted";
-    EXPECT_EQ(offered("generate --device c"), Strings{"cpu"});
+    EXPECT_EQ(offered("generate --device c"), (Strings{"cpu", "cuda"}));
     EXPECT_EQ(offered("generate --seed 1"), Strings{});
 }
 

@@ -22,7 +22,7 @@ TEST(MemoryPlan, RanksOfAGpuShareItsMemory) {
     RankMemory rank = rank_on(1, 25 * kGiB);
     rank.is_gpu = true;
     const std::string why = why_too_little_memory(std::vector{rank, rank}, {1, 4096});
-    EXPECT_NE(why.find("the 2 ranks of a GPU need 26.0 GiB"), std::string::npos) << why;
+    EXPECT_NE(why.find("the 2 ranks of a GPU need 26.00 GiB"), std::string::npos) << why;
     EXPECT_NE(why.find("more GPUs"), std::string::npos) << why;
 }
 
