@@ -55,7 +55,7 @@ export ASAN_OPTIONS=allocator_may_return_null=0:detect_leaks=1 UBSAN_OPTIONS=pri
 fuzz() {
     local target=$1 corpus=tests/fuzz/corpus/$1 grown=$build/corpus/$1 dictionary=tests/fuzz/dictionaries/$1.dict
     mkdir -p "$corpus" "$grown"
-    local options=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=1024 -print_final_stats=1
+    local options=(-max_total_time="$seconds" -timeout=10 -report_slow_units=3600 -rss_limit_mb=2048 -malloc_limit_mb=1024 -print_final_stats=1
         -artifact_prefix="$findings/$target-")
     [ ! -f "$dictionary" ] || options+=(-dict="$dictionary")
     local TIMEFORMAT='cpu seconds: %0U'
