@@ -1,6 +1,6 @@
 """What a GPU reaches: passes against its memory, drafting, whole rounds, texts, ranks that share it.
 
-    python3 bench/gpu.py [--build build] [--work DIR] [--parts passes,rounds,texts,ranks,sanitizer]
+    python3 bench/gpu.py [--build build] [--work DIR] [--parts passes,rounds,texts,ranks,peers,sanitizer]
                          [--shapes llama-3-8b,opt-6.7b,opt-2.7b,opt-125m]
 
     passes     `bench latency --device cuda --rows 17` on random weights of each shape, bfloat16: t(r), and the share of the
@@ -9,10 +9,12 @@
                speed-up; and what the entropy and the stop decision add to a draft step
     texts      the demo pair: float32 against the CPU; bfloat16, speculative against plain, 64 prompts x 512 tokens
     ranks      two and four ranks on the one GPU say what one rank says
+    peers      transformers on the same GPU: plain decoding of each shape, and its assisted generation on the demo pair
     sanitizer  compute-sanitizer memcheck and racecheck over the tests of kernels, passes and the engine
 
 Each part says what it saw and how long it took; one that fails does not end the others. Random checkpoints are written
-into --work and kept. Needs a GPU, a build with CUDA and numpy; mpirun for `ranks`.
+into --work and kept. Needs a GPU, a build with CUDA and numpy; mpirun for `ranks`; torch and
+transformers for `peers`.
 """
 
 import argparse
@@ -95,6 +97,16 @@ def ranks(program, work, options):
               f"{time.monotonic() - began:.1f} s", flush=True)
 
 
+def peers(program, work, options):
+    script = ROOT / "bench/peers/transformers.py"
+    common = ["--binary", program, *CUDA, "--dtypes", "bfloat16", "--repetitions", 3, "--limit", 4]
+    for shape in options.shapes.split(","):
+        model = checkpoint(work, shape)
+        print(shape)
+        print(run(["python3", script, "--target", model, "--plain-only", *common]).stdout, flush=True)
+    print(run(["python3", script, *common, "--modes", "constant 3", "--modes", "constant 5"]).stdout)
+
+
 def sanitizer(program, work, options):
     tests = pathlib.Path(options.build) / "test_gpu_on_device"
     few = "--gtest_filter=GpuKernels.*:GpuDecoder.*:GpuEngine.ASource*"
@@ -108,12 +120,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(ROOT / "build"))
     parser.add_argument("--work", type=pathlib.Path, help="where random checkpoints go and stay [a temporary folder]")
-    parser.add_argument("--parts", default="texts,ranks,passes,rounds,sanitizer")
+    parser.add_argument("--parts", default="texts,ranks,passes,rounds,peers,sanitizer")
     parser.add_argument("--shapes", default="llama-3-8b,opt-6.7b,opt-2.7b,opt-125m")
     parser.add_argument("--acceptance", type=float, default=0.8, help="of synthetic rounds [0.8]")
     options = parser.parse_args()
     program = pathlib.Path(options.build) / "entrodraft"
-    parts = {"passes": passes, "rounds": rounds, "texts": texts, "ranks": ranks, "sanitizer": sanitizer}
+    parts = {"passes": passes, "rounds": rounds, "texts": texts, "ranks": ranks, "peers": peers,
+             "sanitizer": sanitizer}
     unknown = [part for part in options.parts.split(",") if part not in parts]
     if unknown:
         parser.error(f"--parts {','.join(unknown)}: not among {', '.join(parts)}")

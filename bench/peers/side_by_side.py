@@ -42,7 +42,8 @@ class Entrodraft:
     def __init__(self, name, group, options, dtype, *arguments):
         self.name, self.group, self.asked = f"entrodraft {name}", group, 0
         self.command = [str(options.binary), "generate", "--target", str(options.target), "--dtype", dtype, "--quiet",
-                        "--threads", str(options.threads), "--ignore-eos", "--input", "-", *map(str, arguments)]
+                        "--threads", str(options.threads), "--device", options.device, "--ignore-eos", "--input", "-",
+                        *map(str, arguments)]
 
     def start(self):
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -71,6 +72,8 @@ class Entrodraft:
 
 def our_contenders(options, dtype):
     """Plain decoding, the default rule with the draft model and the look-up, which are compared; and each --rule."""
+    if options.plain_only:
+        return [Entrodraft("plain", PLAIN, options, dtype)]
     with_draft = ["--draft", options.draft]
     return [Entrodraft("plain", PLAIN, options, dtype),
             Entrodraft("default rule", DRAFT, options, dtype, *with_draft),
@@ -93,7 +96,8 @@ def add_options(parser, dtypes, dtype):
     parser.add_argument("--block", type=int, default=8, help="prompts a turn [8]")
     parser.add_argument("--repetitions", type=int, default=5, choices=[1, *PAIRS])
     parser.add_argument("--keep", type=float, default=1.3, help="see above [1.3]")
-    parser.set_defaults(resident=None)  # an option of peers whose modes do not stay
+    # Options of some peers: --resident of those whose modes do not stay, the others of those that know them.
+    parser.set_defaults(resident=None, device="cpu", plain_only=False)
     parser.add_argument("--rule", action="append", default=[],
                         help="one more of our stop rules, with its options; repeatable")
     parser.add_argument("--modes", action="append", default=[],
@@ -121,7 +125,7 @@ def check_options(parser, options, dtypes):
     check_counts(parser, options, "limit", "new_tokens", "threads", "block")
     if options.keep < 1:
         parser.error("--keep: at least 1")
-    check_models(parser, options, "target", "draft")
+    check_models(parser, options, "target", *([] if options.plain_only else ["draft"]))
     try:
         options.binary = options.binary.resolve()
         about = subprocess.run([str(options.binary), "--version"], capture_output=True, text=True, check=True)
@@ -356,7 +360,7 @@ def print_ratios(figures, only=()):
                                (f"look-up{of_run}", [LOOKUP], OURS[LOOKUP]),
                                (of_run.strip() or "of all", GROUPS, OURS[DRAFT])):
         modes = [name for name, one in figures.items() if not one["ours"] and one["group"] in groups]
-        if modes:
+        if modes and ours in figures:
             # A mode that dropped out is no candidate: it was slower than one that stayed.
             most = max(len(figures[name]["ms_per_token_of_repetitions"]) for name in modes)
             theirs = min((name for name in modes if len(figures[name]["ms_per_token_of_repetitions"]) == most),

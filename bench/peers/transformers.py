@@ -3,9 +3,10 @@
 
     python3 bench/peers/transformers.py [--binary build/entrodraft] [--dtypes float32,bfloat16,float16]
         [--repetitions 5] [--limit 64] [--rule "static --entropy-threshold 2.25"] [--modes constant] [--json FILE]
+        [--device cuda] [--plain-only]
     python3 bench/peers/transformers.py --golden tests/spec/demo_greedy.json
 
-Both decode the same prompts greedily on the same threads, in turns (side_by_side.py says how). Time is that of a
+Both decode the same prompts greedily on the same threads, or the same GPU, in turns (side_by_side.py says how). Time is that of a
 whole sequence per new token: generate() here, stats.seconds there. Texts come first. In float32 a text may part
 from ours only where transformers' own two best logits lie closer than 1e-4 of the row's largest, and in one text of
 64 at most; a worse difference ends the run with 1. In half precision transformers rounds activations as well, so
@@ -44,25 +45,25 @@ ROUNDING = "transformers rounds activations to {0} too, ours are float32"
 DRAFT_SETTINGS = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
 
 
-def load(directory, dtype):
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype)).eval()
+def load(directory, dtype, device="cpu"):
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype)).eval().to(device)
     model.generation_config.eos_token_id = None  # both sides ignore EOS: equal lengths
     return model
 
 
 def generate(model, prompt, n, **options):
     """(new tokens, seconds)"""
-    ids = torch.tensor([prompt])
+    ids = torch.tensor([prompt], device=model.device)
     began = time.perf_counter()
     out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=n,
                          pad_token_id=0, **options)
-    seconds = time.perf_counter() - began
-    return out[0, ids.shape[1]:].tolist(), seconds
+    tokens = out[0, ids.shape[1]:].tolist()  # a GPU has done them all when they are here
+    return tokens, time.perf_counter() - began
 
 
 def margins(model, prompt, tokens):
     """Best less second-best logit over the largest magnitude, at each new token, from one pass over the text."""
-    logits = model(torch.tensor([prompt + tokens[:-1]])).logits[0, len(prompt) - 1:]
+    logits = model(torch.tensor([prompt + tokens[:-1]], device=model.device)).logits[0, len(prompt) - 1:]
     best = logits.topk(2, dim=-1).values
     return ((best[:, 0] - best[:, 1]) / logits.abs().amax(-1)).tolist()
 
@@ -136,15 +137,18 @@ def write_golden(options, prompts):
 
 
 def refuse_with_golden(parser, options):
-    for name in ("draft", "binary", "dtypes", "block", "repetitions", "keep", "rule", "modes", "json"):
+    for name in ("draft", "binary", "dtypes", "block", "repetitions", "keep", "rule", "modes", "json", "device",
+                 "plain_only"):
         if getattr(options, name) != parser.get_default(name):
-            parser.error(f"--{name} has no effect with --golden")
+            parser.error(f"--{name.replace('_', '-')} has no effect with --golden")
 
 
 def compare(parser, options, prompts, dtype):
     """One dtype's table."""
-    target, draft = load(options.target, dtype), load(options.draft, dtype)
-    modes = [Transformers("plain", PLAIN, target), *assisted_modes(target, draft), *lookup_modes(target)]
+    target = load(options.target, dtype, options.device)
+    modes = [Transformers("plain", PLAIN, target)]
+    if not options.plain_only:
+        modes += [*assisted_modes(target, load(options.draft, dtype, options.device)), *lookup_modes(target)]
     contenders = side_by_side.chosen(parser, options, modes) + side_by_side.our_contenders(options, dtype)
     learns = importlib.util.find_spec("sklearn") is not None
     setting = side_by_side.environment(
@@ -172,7 +176,13 @@ def main():
     side_by_side.add_options(parser, DTYPES, ["float32"])
     parser.add_argument("--golden", type=pathlib.Path,
                         help="write transformers' greedy continuations here, and time nothing")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both [cpu]")
+    parser.add_argument("--plain-only", action="store_true", help="plain decoding alone: no draft is looked at")
     options = parser.parse_args()
+    if options.plain_only:
+        for name in ("draft", "rule", "modes"):
+            if getattr(options, name) != parser.get_default(name):
+                parser.error(f"--{name} has no effect with --plain-only")
     if options.golden:
         refuse_with_golden(parser, options)
         side_by_side.check_counts(parser, options, "limit", "new_tokens", "threads")

@@ -53,8 +53,8 @@ TEST(GpuDecoder, SixteenBitWeightsStayNearTheCpus) {
         TestModel reference(golden_directory("llama-target"), cpu),
             model(golden_directory("llama-target"), on_gpu(type));
         EXPECT_LT(relative_difference(model.read(tokens), reference.read(tokens)), bound) << to_string(type);
-        EXPECT_GE(model.decoder.weight_bytes(), reference.decoder.weight_bytes()); // rows are padded
-        EXPECT_LE(model.decoder.weight_bytes(), reference.decoder.weight_bytes() * 3 / 2);
+        EXPECT_GE(model.decoder.weight_bytes(), reference.decoder.weight_bytes()); // rows are padded to 64 numbers
+        EXPECT_LE(model.decoder.weight_bytes(), reference.decoder.weight_bytes() * 8 / 5);
         EXPECT_EQ(model.decoder.operations_per_row(), reference.decoder.operations_per_row());
     }
 }
