@@ -19,12 +19,14 @@ void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
 }
 
 void ModelTexts::share(int from, int to, std::size_t length) {
+    ahead_[static_cast<std::size_t>(to)] = {};
     model_.share(from, to, static_cast<int>(length));
     const std::vector<TokenId>& source = cached(from);
     cached(to).assign(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(length));
 }
 
 void ModelTexts::move(int from, int to) {
+    ahead_[static_cast<std::size_t>(to)] = {};
     model_.fork(from, to);
     cached(to) = cached(from);
     begin_sequence(from);

@@ -7,6 +7,8 @@
 #include "entrodraft/model/gpu/kernels.h"
 #include "entrodraft/model/logit_needs.h"
 
+#include <cstddef>
+
 namespace entrodraft::model::gpu {
 
 inline constexpr int kMostChain = 128; // rows
@@ -24,12 +26,17 @@ struct ChainPlan {
     ChainStop stop;
 };
 
-// What the device has made of it.
+// What the device has made of it; what the host reads comes first.
 struct ChainState {
     int n_rows;
+    ChainRow rows[kMostChain];
     double product;             // of acceptances
     double squares[kMostChain]; // x^2
-    ChainRow rows[kMostChain];
+
+    // Up to and including so many rows.
+    static constexpr std::size_t bytes_of_rows(int n) {
+        return offsetof(ChainState, rows) + static_cast<std::size_t>(n) * sizeof(ChainRow);
+    }
 };
 
 // The columns of a RowTable that a chain moves on; row 0 becomes the chain's.

@@ -168,6 +168,7 @@ class GpuDecoder final : public DecoderBackend {
         int counted = 0;      // logits that count in it
         bool rows_too = true; // logits go to the host
         bool has_noise = false;
+        int chain_rows = 0; // padded, of a chain
         auto operator<=>(const Form&) const = default;
     };
 
@@ -446,6 +447,7 @@ void GpuDecoder::run_chain(const Pass& pass, const Form& pass_form, int most_row
                           pass.needs.chain->stop};
     Form form = pass_form;
     form.rows = 1;
+    form.chain_rows = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(most_rows))), kMostChain);
     form.most_keys = padded_keys(rows_.at(Rows::n_keys, static_cast<int>(pass.rows.size()) - 1) + most_rows);
     Graph& graph = chains_[form];
     if (!graph) {
@@ -475,7 +477,9 @@ void GpuDecoder::run_chain(const Pass& pass, const Form& pass_form, int most_row
             compute(form);
             go_on_with_chain(handle(), call);
         };
-        parts.last = [&] { copy(*stream_, host_chain_.data(), chain_.data(), sizeof(ChainState)); };
+        parts.last = [&] {
+            copy(*stream_, host_chain_.data(), chain_.data(), ChainState::bytes_of_rows(form.chain_rows));
+        };
         graph = Graph(*stream_, parts);
     }
     graph.launch(*stream_);

@@ -194,6 +194,37 @@ TEST_F(OneRanksGather, FindsTheNoisyBestInEveryForm) {
         }
 }
 
+// What a pass need not hand out it may keep: a GPU then copies a few bytes a row.
+TEST_F(OneRanksGather, AsksForLogitsOnlyWhereNothingElseServes) {
+    spec::LogitProcessing processing;
+    processing.repetition_penalty = 1.5;
+    const spec::RankRows rows = {0, nullptr, 0, prompt_, drafted_};
+    struct Case {
+        Acceptance acceptance;
+        double temperature;
+        bool margins, processes, rows, noise;
+    };
+    for (const Case& each : {Case{Acceptance::rejection, 0, false, false, false, false},
+                             {Acceptance::rejection, 0, true, false, true, false},
+                             {Acceptance::rejection, 0, false, true, true, false},
+                             {Acceptance::rejection, 1, false, false, true, false},
+                             {Acceptance::gumbel, 1, false, false, false, true},
+                             {Acceptance::gumbel, 1, true, false, true, false},
+                             {Acceptance::gumbel, 1, false, true, true, false}}) {
+        spec::RowGather gather = gather_of(each.acceptance, each.margins);
+        const spec::Request asked = request(each.temperature, each.processes ? processing : spec::LogitProcessing{});
+        gather.slot(0).begin_sequence(asked);
+        const model::LogitNeeds needs = gather.needs(std::span(&rows, 1));
+        EXPECT_EQ(needs.rows, each.rows);
+        ASSERT_EQ(needs.noises.size(), each.noise ? 3U : 0U);
+        for (std::size_t row = 0; row < needs.noises.size(); ++row) {
+            EXPECT_EQ(needs.noises[row].key, spec::GumbelNoise(4, asked.sequence_key).key());
+            EXPECT_EQ(needs.noises[row].position, prompt_.size() + row);
+            EXPECT_EQ(needs.noises[row].temperature, each.temperature);
+        }
+    }
+}
+
 TEST_F(OneRanksGather, CarriesStatusWordsWithRowsAndWithout) {
     spec::RowGather rows = gather_of(Acceptance::rejection);
     gather(rows, request(0), 3);

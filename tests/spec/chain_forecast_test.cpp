@@ -1,0 +1,129 @@
+// What a stop rule tells a device of its chain comes to what the rule itself does, row by row.
+#include "entrodraft/spec/stop_rule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace entrodraft::spec {
+namespace {
+
+using Tokens = std::vector<DraftedToken>;
+
+// As model/gpu/chain.cu goes about it.
+int rows_of(const model::Chain& chain, const Tokens& tokens) {
+    using Kind = model::ChainStop::Kind;
+    const model::ChainStop& stop = chain.stop;
+    double product = 1;
+    for (int t = 1;; ++t) {
+        const auto x = [&](int at) {
+            return static_cast<double>(tokens[static_cast<std::size_t>(at - 1)].entropy_nats);
+        };
+        const auto p = static_cast<double>(tokens[static_cast<std::size_t>(t - 1)].probability);
+        product /= 1 + std::exp(-(stop.weights[0] + stop.weights[1] * (std::sqrt(x(t)) - 1.5) +
+                                  stop.weights[2] * (std::log(std::max(p, 1e-4)) + 2)));
+        const int before = std::min(t - 1, stop.window);
+        double earlier = 0;
+        for (int i = t - before; i < t; ++i)
+            earlier += x(i) * x(i);
+        bool fires = false;
+        switch (stop.kind) {
+        case Kind::never:
+            break;
+        case Kind::entropy:
+            fires = x(t) >= stop.threshold;
+            break;
+        case Kind::moving_average:
+            fires = before > 0 && earlier > 0 && x(t) * x(t) >= stop.factor * earlier / before;
+            break;
+        case Kind::squares:
+            fires = earlier + x(t) * x(t) >= stop.threshold;
+            break;
+        case Kind::probability:
+            fires = p < stop.threshold;
+            break;
+        case Kind::gain:
+            fires = product < static_cast<double>(stop.least[t - 1]);
+            break;
+        }
+        if (t >= chain.most_rows || (fires && t >= stop.first)) return t;
+    }
+}
+
+int rows_of(StopRule& rule, const Tokens& tokens, int most) {
+    int rows = 0;
+    while (rows < most && rule.wants_another())
+        if (rule.judge(tokens[static_cast<std::size_t>(rows++)]) != Judgement::go_on) break;
+    return rows;
+}
+
+Tokens random_tokens(std::mt19937& random, std::size_t n) {
+    std::uniform_real_distribution<float> uniform(0, 1);
+    Tokens tokens;
+    for (std::size_t i = 0; i < n; ++i) {
+        const float entropy = 4 * uniform(random) * uniform(random);
+        tokens.push_back({entropy, std::exp(-entropy) * (0.5F + 0.5F * uniform(random)), 0});
+    }
+    return tokens;
+}
+
+// Rounds in which the tokens of low entropy stand: what the rule has seen of the run.
+void learn_rounds(StopRule& rule, std::mt19937& random) {
+    for (int round = 0; round < 60; ++round) {
+        rule.begin_round();
+        const Tokens tokens = random_tokens(random, 15);
+        const int drafted = rows_of(rule, tokens, 15);
+        int accepted = 0;
+        while (accepted < drafted && tokens[static_cast<std::size_t>(accepted)].entropy_nats < 1.5F)
+            ++accepted;
+        rule.end_round({drafted, accepted, false, 0.05 * drafted, 1 + 0.05 * drafted});
+    }
+}
+
+TEST(ChainForecast, ComesToWhatTheRuleDoesRowByRow) {
+    for (const StopRuleKind kind : all_stop_rules()) {
+        for (const int min_tokens : {1, 3}) {
+            SCOPED_TRACE(to_string(kind) + ", at least " + std::to_string(min_tokens));
+            StopRuleOptions options;
+            options.kind = kind;
+            options.min_tokens = min_tokens;
+            GainModel gain({.most_rows = 16, .draft_to_target_cost = 0.05, .costs = Costs{0.05, {1, 1.05, 1.1, 1.15}}});
+            StopRule rule(options, &gain);
+            std::mt19937 random(7);
+            learn_rounds(rule, random);
+            int different = 0, seen[16] = {};
+            constexpr int kTexts = 300;
+            for (int text = 0; text < kTexts; ++text) {
+                const Tokens tokens = random_tokens(random, 15);
+                rule.begin_round();
+                const bool begins = rule.wants_another();
+                const model::Chain chain = rule.forecast(12);
+                rule.begin_round();
+                const int by_rule = rows_of(rule, tokens, 12);
+                if (!begins) continue; // nobody asks for a forecast
+                ++seen[by_rule];
+                different += rows_of(chain, tokens) == by_rule ? 0 : 1;
+            }
+            EXPECT_LE(different, kind == StopRuleKind::expected_gain ? 3 : 0)
+                << "of " << kTexts; // its least are float32
+            const bool counts =
+                kind == StopRuleKind::constant || kind == StopRuleKind::heuristic || kind == StopRuleKind::adaptive;
+            int lengths = 0;
+            for (const int n : seen)
+                lengths += n > 0 ? 1 : 0;
+            EXPECT_GE(lengths, counts ? 1 : 3) << "the rule always does the same: nothing is shown";
+        }
+    }
+}
+
+TEST(ChainForecast, AsksForOneRowWhereTheRunIsNotKnownYet) {
+    StopRuleOptions options;
+    options.kind = StopRuleKind::expected_gain;
+    GainModel gain({.most_rows = 16, .draft_to_target_cost = 0.05, .costs = {}});
+    EXPECT_EQ(StopRule(options, &gain).forecast(12).most_rows, 1);
+}
+
+} // namespace
+} // namespace entrodraft::spec
