@@ -374,7 +374,8 @@ int Round::accepted_by_chance(const Sequence& sequence, const Draft& draft) cons
     const RandomStream chance(request.sampling.seed, request.sequence_key, Purpose::acceptance);
     int accepted = 0;
     while (accepted < static_cast<int>(draft.tokens.size()) &&
-           chance.uniform(sequence.tokens().size() + static_cast<std::size_t>(accepted)) < *options_.synthetic_acceptance)
+           chance.uniform(sequence.tokens().size() + static_cast<std::size_t>(accepted)) <
+               *options_.synthetic_acceptance)
         ++accepted;
     return accepted;
 }

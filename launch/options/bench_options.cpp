@@ -101,7 +101,8 @@ CompareOptions compare_options(const ParsedOptions& given) {
                         " levels of drafting, in the order of --draft");
     options.tune = given.on("tune");
     if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");
-    if (given.given("synthetic-acceptance")) options.synthetic_acceptance = given.number("synthetic-acceptance", 0, 0, 1);
+    if (given.given("synthetic-acceptance"))
+        options.synthetic_acceptance = given.number("synthetic-acceptance", 0, 0, 1);
     return options;
 }
 

@@ -4,7 +4,8 @@
 For 2 and 4 ranks with 1 and 2 replicas, and for greedy and gumbel text, a run is killed at a random moment (one rank, or
 all of them and their launcher), resumed, killed again, and so on until a run ends by itself. After each death the file
 must hold whole lines, a beginning of what an uninterrupted run writes; at the end all of it: id, text, token_ids,
-finish_reason and errors. Standard library only.
+finish_reason and errors. A launcher that hangs although all its ranks have ended is not ours to mend (Open MPI 4.1.4's
+does, once in some hundred deaths): it is killed and counted, and seldom enough it is no failure. Standard library only.
 
   kill_and_resume.py BINARY MPIRUN.. -- --repetitions N [--seed S]
 """
@@ -24,6 +25,8 @@ GOLDEN = os.path.join(os.path.dirname(HERE), "model", "golden")
 LINES = 60
 PROMPTS = ["The ferry left", "The island", "One morning the", "Nobody saw", "Once more"]
 MOST_DEATHS = 40  # of one output: a run that never ends is a failure
+MOST_HANGS = 2  # of launchers, of the whole test
+hung_launchers = []
 
 
 def write_input(path):
@@ -85,8 +88,13 @@ def run_once(command, deadly_after, rng):
     except subprocess.TimeoutExpired:
         left = subprocess.run(["ps", "-o", "pid,ppid,stat,wchan,args", "--sid", str(process.pid)], capture_output=True,
                               text=True, check=False).stdout
-        for pid in session_of(process.pid):
+        alive = session_of(process.pid)
+        for pid in alive:
             kill(pid)
+        if kills_one and alive == [process.pid] and len(hung_launchers) < MOST_HANGS:
+            hung_launchers.append(process.pid)
+            print(f"the launcher hung, all its ranks having ended:\n{left}", flush=True)
+            return None, process.communicate()[1].decode(errors="replace")
         died = "a rank" if kills_one else "all ranks"
         raise SystemExit(f"a run did not end within 60 s of the death of {died}: {' '.join(command)}\n{left}")
     for pid in ranks:  # those of a launcher that was killed may take a moment
