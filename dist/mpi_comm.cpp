@@ -147,7 +147,7 @@ void MpiComm::sum_in_blocks(Deadline deadline) {
 
 void MpiComm::take_result() {
     const std::size_t bytes = chunk_bytes();
-    std::byte* out = in_flight_.out + in_flight_.done;
+    std::byte* out = in_flight_.out ? in_flight_.out + in_flight_.done : nullptr; // of a gather the root has one alone
     if (in_flight_.kind == Collective::broadcast) {
         if (!is_root()) std::memcpy(out, buffers_->send.data(), bytes);
     } else if (in_flight_.kind == Collective::gather) {

@@ -73,7 +73,7 @@ void NodeComm::post() {
 
 void NodeComm::consume(Deadline deadline) {
     const std::size_t bytes = chunk_bytes();
-    std::byte* out = in_flight_.out + in_flight_.done;
+    std::byte* out = in_flight_.out ? in_flight_.out + in_flight_.done : nullptr; // of a gather the root has one alone
     switch (in_flight_.kind) {
     case Collective::all_reduce:
         await_all(step_, deadline);
