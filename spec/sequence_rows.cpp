@@ -48,7 +48,8 @@ void SequenceRows::begin_sequence(const Request& request) {
 model::LogitNeeds SequenceRows::needs() const {
     const bool is_best = form_ == RowForm::best || form_ == RowForm::noisy_best;
     if (!is_best || processor_) return {};
-    return {model::LogitSummary::max, setting_->options.record_margins};
+    return {form_ == RowForm::best ? model::LogitSummary::max : model::LogitSummary::none,
+            setting_->options.record_margins};
 }
 
 model::RowNoise SequenceRows::noise(std::uint64_t position) const {

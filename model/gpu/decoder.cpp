@@ -169,6 +169,7 @@ class GpuDecoder final : public DecoderBackend {
         bool rows_too = true; // logits go to the host
         bool has_noise = false;
         int chain_rows = 0; // padded, of a chain
+        bool is_summarized() const { return summary != LogitSummary::none || has_noise; }
         auto operator<=>(const Form&) const = default;
     };
 
@@ -209,7 +210,7 @@ class GpuDecoder final : public DecoderBackend {
     int padded_keys(int keys) const;
     int chain_rows(const Pass& pass, const Form& form) const;
     void run_chain(const Pass& pass, const Form& pass_form, int most_rows);
-    void take_row(const DeviceLogitStats& stats, const DeviceNoisy* noisy);
+    void take_row(const Form& form, const DeviceLogitStats& stats, const DeviceNoisy& noisy);
     void run(const Form& form);
     void await();
     void record(const Form& form);
@@ -370,10 +371,10 @@ GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
     form.most_keys = padded_keys(keys);
     form.summary = form.logit_rows > 0 ? pass.needs.summary : LogitSummary::none;
     form.rows_too = pass.needs.rows;
-    if (form.summary != LogitSummary::none) {
+    form.has_noise = form.logit_rows > 0 && !pass.needs.noises.empty();
+    if (form.is_summarized()) {
         const int known = pass.summary_vocab > 0 ? pass.summary_vocab : config.vocab_size;
         form.counted = static_cast<int>(std::clamp<std::int64_t>(known - shard.vocab.begin, 0, shard.vocab.size()));
-        form.has_noise = !pass.needs.noises.empty();
     }
     return form;
 }
@@ -396,22 +397,20 @@ PassResult GpuDecoder::forward(const Pass& pass) {
         cache.append(segment.slot, segment.end - segment.begin);
     summaries_.clear();
     noisy_tokens_.clear();
-    if (most_rows > 1) {
-        const auto further = host_chain_.data()->n_rows - 1;
-        if (further > 0) cache.append(pass.rows.back().slot, further);
-        for (int i = 0; i <= further; ++i)
-            take_row(host_chain_.data()->rows[i].stats, form.has_noise ? &host_chain_.data()->rows[i].noisy : nullptr);
-    } else if (form.summary != LogitSummary::none) {
-        for (std::size_t i = 0; i < pass.logit_rows.size(); ++i)
-            take_row(host_stats_.data()[i], form.has_noise ? host_noisy_.data() + i : nullptr);
-    }
+    const int further = most_rows > 1 ? host_chain_.data()->n_rows - 1 : 0;
+    if (further > 0) cache.append(pass.rows.back().slot, further);
+    for (int i = 0; most_rows > 1 && i <= further; ++i)
+        take_row(form, host_chain_.data()->rows[i].stats, host_chain_.data()->rows[i].noisy);
+    for (std::size_t i = 0; most_rows == 1 && i < pass.logit_rows.size(); ++i)
+        take_row(form, host_stats_.data()[i], host_noisy_.data()[i]);
     const std::size_t copied = form.rows_too ? pass.logit_rows.size() * index(vocab()) : 0;
     return {{host_logits_.data(), copied}, index(vocab()), summaries_, noisy_tokens_, hidden_};
 }
 
-void GpuDecoder::take_row(const DeviceLogitStats& stats, const DeviceNoisy* noisy) {
-    summaries_.push_back({stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp});
-    if (noisy != nullptr) noisy_tokens_.push_back({noisy->value, noisy->token, noisy->logit});
+void GpuDecoder::take_row(const Form& form, const DeviceLogitStats& stats, const DeviceNoisy& noisy) {
+    if (form.summary != LogitSummary::none)
+        summaries_.push_back({stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp});
+    if (form.has_noise) noisy_tokens_.push_back({noisy.value, noisy.token, noisy.logit});
 }
 
 // The first time at once, so that nothing has to be set up under capture; then as a graph.
@@ -677,7 +676,7 @@ void GpuDecoder::make_logits(const Form& form) {
     linear(handle(), call);
     const std::size_t count = index(form.logit_rows) * index(vocab());
     if (config.logit_soft_cap > 0) soft_cap(handle(), logits_.data(), count, config.logit_soft_cap);
-    if (form.summary == LogitSummary::none) return;
+    if (!form.is_summarized()) return;
     SummarizeCall summarize;
     summarize.logits = logits_.data();
     summarize.stride = index(vocab());
