@@ -24,9 +24,6 @@ DeviceFacts device_facts(int device) {
     facts.name = properties.name;
     static_assert(sizeof properties.uuid == sizeof facts.uuid);
     std::memcpy(facts.uuid.data(), &properties.uuid, sizeof facts.uuid);
-    facts.total_bytes = properties.totalGlobalMem;
-    facts.compute_major = properties.major;
-    facts.compute_minor = properties.minor;
     return facts;
 }
 

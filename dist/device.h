@@ -14,8 +14,6 @@ int device_count();
 struct DeviceFacts {
     std::string name;               // "NVIDIA H200"
     std::array<std::byte, 16> uuid; // of this one GPU, whoever sees it under whatever number
-    std::size_t total_bytes = 0;    // of memory
-    int compute_major = 0, compute_minor = 0;
 };
 // Throws Error. Local.
 DeviceFacts device_facts(int device);

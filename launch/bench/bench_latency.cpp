@@ -10,6 +10,7 @@
 #include "entrodraft/launch/phase.h"
 #include "entrodraft/launch/replaced_file.h"
 #include "entrodraft/model/inspection.h"
+#include "entrodraft/model/kernels/roofline.h"
 
 #include <algorithm>
 #include <cmath>
@@ -81,17 +82,20 @@ void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan&
 }
 
 void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
+    constexpr double kNoLimit = std::numeric_limits<double>::infinity();
     // A rank without a shard reads its draft beside the others, and sets no limit.
     const bool counts = models.target.has_value();
     const std::size_t bytes = counts ? models.target->weight_bytes() : std::size_t{1} << 20;
     const double operations = counts ? models.target->operations_per_row() : 0;
     session.world().barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
-    const auto [rate, peak] = limits_of(models.device, *models.team, bytes);
+    const double rate = read_rate(models.device, *models.team, bytes);
+    session.world().barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
+    // No pass of a round comes near a GPU's.
+    const double peak = models.device.is_gpu ? kNoLimit : model::arithmetic_peak(*models.team);
     std::vector<double> limits;
     for (int rows = 1; rows <= plan.rows; ++rows)
         limits.push_back(counts ? std::max(static_cast<double>(bytes) / rate, rows * operations / peak) : 0);
     latency.limit = largest_over_ranks(session, limits, plan.timeout_seconds);
-    constexpr double kNoLimit = std::numeric_limits<double>::infinity();
     const auto slowest = largest_over_ranks(
         session, {counts ? static_cast<double>(bytes) : 0, counts ? -rate : -kNoLimit, counts ? -peak : -kNoLimit},
         plan.timeout_seconds);

@@ -17,7 +17,6 @@
 #endif
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 namespace entrodraft::launch {
@@ -101,9 +100,8 @@ std::function<void()> sum_for_passes(const RankDevice& device, dist::Communicato
     };
 }
 
-DeviceLimits limits_of(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes) {
-    if (device.is_gpu) return {model::gpu::read_rate(bytes), std::numeric_limits<double>::infinity()};
-    return {model::read_rate(team, bytes), model::arithmetic_peak(team)};
+double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes) {
+    return device.is_gpu ? model::gpu::read_rate(bytes) : model::read_rate(team, bytes);
 }
 
 model::Decoder load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
@@ -140,8 +138,8 @@ std::function<void()> sum_for_passes(const RankDevice&, dist::Communicator& tp, 
     return sum_on_host(tp, floats, timeout_seconds);
 }
 
-DeviceLimits limits_of(const RankDevice&, model::ThreadTeam& team, std::size_t bytes) {
-    return {model::read_rate(team, bytes), model::arithmetic_peak(team)};
+double read_rate(const RankDevice&, model::ThreadTeam& team, std::size_t bytes) {
+    return model::read_rate(team, bytes);
 }
 
 model::Decoder load_decoder(const RankDevice&, const model::Checkpoint& checkpoint, const model::ModelConfig& config,

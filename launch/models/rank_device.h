@@ -46,13 +46,8 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
 std::function<void()> sum_for_passes(const RankDevice& device, dist::Communicator& tp, std::size_t floats,
                                      double timeout_seconds);
 
-// What bounds a pass: bytes that the device reads in a second from an array of so many, and its arithmetic in a second
-// (infinite for GPUs, where no pass of a round comes near it). Local.
-struct DeviceLimits {
-    double read_rate = 0;
-    double arithmetic_peak = 0;
-};
-DeviceLimits limits_of(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes);
+// Bytes that the device reads in a second from an array of so many. Local.
+double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes);
 
 // As model::Decoder::load, onto the device. Local.
 model::Decoder load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,

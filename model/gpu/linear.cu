@@ -16,8 +16,6 @@ namespace {
 
 constexpr int kTile = 16;      // outputs of a tensor-core step
 constexpr int kRowGroup = 8;   // rows of a tensor-core step
-constexpr int kChunk = 32;     // of k, a warp at a time
-constexpr int kAhead = 4;      // chunks whose loads are under way together
 constexpr int kMostGroups = 2; // row groups of a launch: 16 rows
 
 struct Part {
@@ -68,30 +66,59 @@ __device__ void add_warps(const Part& part, const float (&sums)[kTiles][kGroups]
     }
 }
 
-// Rows that are not there are read as row 0 and not stored; so are outputs.
-template <typename T, int kTiles, int kGroups, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp) multiply_16_bit(Part part) {
+// Four int8 as two pairs of T.
+template <typename T> __device__ void widen(unsigned four, unsigned (&pairs)[2]) {
+    T values[4];
+    four ^= 0x80808080u; // now w + 128
+#pragma unroll
+    for (int i = 0; i < 4; ++i) // 2^23 + w + 128 as float32, less the first two
+        values[i] = from_float<T>(__uint_as_float(__byte_perm(four, 0x4b000000u, 0x7440u + static_cast<unsigned>(i))) -
+                                  8388736.0f);
+    memcpy(pairs, values, sizeof pairs);
+}
+
+// The four weights of a lane in a tensor-core step, from the 16 bytes that it has read.
+template <typename T, typename W> __device__ void weights_of_step(const uint4& read, int step, unsigned (&pairs)[2]) {
+    const unsigned words[4] = {read.x, read.y, read.z, read.w};
+    if constexpr (sizeof(W) == 1) {
+        widen<T>(words[step], pairs);
+    } else {
+        pairs[0] = words[2 * step];
+        pairs[1] = words[2 * step + 1];
+    }
+}
+
+// Weights of type W, T itself or int8. Rows that are not there are read as row 0 and not stored; so are outputs.
+template <typename T, typename W, int kTiles, int kGroups, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp) multiply_tensor_cores(Part part) {
+    constexpr int kOfLane = 16 / static_cast<int>(sizeof(W)); // weights that a lane reads at once
+    constexpr int kSteps = kOfLane / 4;
+    constexpr int kInputs = kOfLane / 8; // reads of 8 activations
+    constexpr int kChunk = 4 * kOfLane;  // of k, a warp at a time
+    constexpr int kAhead = 4 / kInputs;  // chunks whose loads are under way together
     const Linear& call = part.call;
     const int lane = lane_of_thread(), warp = warp_of_thread(), g = lane / 4, t = lane % 4;
     const int first_output = static_cast<int>(blockIdx.x) * kTile * kTiles;
     const auto stride = static_cast<std::size_t>(call.stride);
-    const T* w[kTiles][2];
+    const W* w[kTiles][2];
     const T* x[kGroups];
     for (int i = 0; i < kTiles; ++i)
         for (int half = 0; half < 2; ++half) {
             const int n = first_output + i * kTile + half * 8 + g;
-            w[i][half] = static_cast<const T*>(call.w) + static_cast<std::size_t>(n < call.n ? n : 0) * stride + 8 * t;
+            w[i][half] =
+                static_cast<const W*>(call.w) + static_cast<std::size_t>(n < call.n ? n : 0) * stride + kOfLane * t;
         }
     for (int i = 0; i < kGroups; ++i) {
         const int row = part.first_row + i * kRowGroup + g;
-        x[i] = static_cast<const T*>(call.x) + static_cast<std::size_t>(row < call.rows ? row : 0) * stride + 8 * t;
+        x[i] =
+            static_cast<const T*>(call.x) + static_cast<std::size_t>(row < call.rows ? row : 0) * stride + kOfLane * t;
     }
 
     float sums[kTiles][kGroups][4] = {};
     const int n_chunks = call.stride / kChunk;
     for (int first = warp; first < n_chunks; first += kWarps * kAhead) {
         uint4 weights[kAhead][kTiles][2];
-        uint4 inputs[kAhead][kGroups];
+        uint4 inputs[kAhead][kGroups][kInputs];
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
             const int chunk = first + a * kWarps;
@@ -104,96 +131,21 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply_16_bit(Part part) {
                     weights[a][i][half] = load_streaming(w[i][half] + k);
 #pragma unroll
             for (int i = 0; i < kGroups; ++i)
-                inputs[a][i] = *reinterpret_cast<const uint4*>(x[i] + k);
+#pragma unroll
+                for (int read = 0; read < kInputs; ++read)
+                    inputs[a][i][read] = *reinterpret_cast<const uint4*>(x[i] + k + 8 * read);
         }
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
             if (first + a * kWarps >= n_chunks) continue; // the same on all lanes
 #pragma unroll
-            for (int i = 0; i < kTiles; ++i) {
-                const uint4 low = weights[a][i][0], high = weights[a][i][1];
-                const unsigned a0[4] = {low.x, high.x, low.y, high.y}, a1[4] = {low.z, high.z, low.w, high.w};
-#pragma unroll
-                for (int j = 0; j < kGroups; ++j) {
-                    const unsigned b0[2] = {inputs[a][j].x, inputs[a][j].y}, b1[2] = {inputs[a][j].z, inputs[a][j].w};
-                    multiply_16x8x16<T>(sums[i][j], a0, b0);
-                    multiply_16x8x16<T>(sums[i][j], a1, b1);
-                }
-            }
-        }
-    }
-
-    add_warps<kTiles, kGroups, kWarps>(part, sums);
-}
-
-// Four int8 as two pairs of T.
-template <typename T> __device__ void widen(unsigned four, unsigned (&pairs)[2]) {
-    T values[4];
-    four ^= 0x80808080u; // now w + 128
-#pragma unroll
-    for (int i = 0; i < 4; ++i) // 2^23 + w + 128 as float32, less the first two
-        values[i] = from_float<T>(__uint_as_float(__byte_perm(four, 0x4b000000u, 0x7440u + static_cast<unsigned>(i))) -
-                                  8388736.0f);
-    memcpy(pairs, values, sizeof pairs);
-}
-
-constexpr int kByteChunk = 64; // of k
-constexpr int kBytesAhead = 2;
-
-// As multiply_16_bit.
-template <typename T, int kTiles, int kGroups, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp) multiply_8_bit(Part part) {
-    const Linear& call = part.call;
-    const int lane = lane_of_thread(), warp = warp_of_thread(), g = lane / 4, t = lane % 4;
-    const int first_output = static_cast<int>(blockIdx.x) * kTile * kTiles;
-    const auto stride = static_cast<std::size_t>(call.stride);
-    const signed char* w[kTiles][2];
-    const T* x[kGroups];
-    for (int i = 0; i < kTiles; ++i)
-        for (int half = 0; half < 2; ++half) {
-            const int n = first_output + i * kTile + half * 8 + g;
-            w[i][half] = static_cast<const signed char*>(call.w) +
-                         static_cast<std::size_t>(n < call.n ? n : 0) * stride + 16 * t;
-        }
-    for (int i = 0; i < kGroups; ++i) {
-        const int row = part.first_row + i * kRowGroup + g;
-        x[i] = static_cast<const T*>(call.x) + static_cast<std::size_t>(row < call.rows ? row : 0) * stride + 16 * t;
-    }
-
-    float sums[kTiles][kGroups][4] = {};
-    const int n_chunks = call.stride / kByteChunk;
-    for (int first = warp; first < n_chunks; first += kWarps * kBytesAhead) {
-        uint4 weights[kBytesAhead][kTiles][2];
-        uint4 inputs[kBytesAhead][kGroups][2];
-#pragma unroll
-        for (int a = 0; a < kBytesAhead; ++a) {
-            const int chunk = first + a * kWarps;
-            if (chunk >= n_chunks) continue;
-            const std::size_t k = static_cast<std::size_t>(chunk) * kByteChunk;
-#pragma unroll
             for (int i = 0; i < kTiles; ++i)
 #pragma unroll
-                for (int half = 0; half < 2; ++half)
-                    weights[a][i][half] = load_streaming(w[i][half] + k);
-#pragma unroll
-            for (int i = 0; i < kGroups; ++i)
-#pragma unroll
-                for (int half = 0; half < 2; ++half)
-                    inputs[a][i][half] = *reinterpret_cast<const uint4*>(x[i] + k + 8 * half);
-        }
-#pragma unroll
-        for (int a = 0; a < kBytesAhead; ++a) {
-            if (first + a * kWarps >= n_chunks) continue; // the same on all lanes
-#pragma unroll
-            for (int i = 0; i < kTiles; ++i) {
-                const uint4 low = weights[a][i][0], high = weights[a][i][1];
-                const unsigned fours[4][2] = {{low.x, high.x}, {low.y, high.y}, {low.z, high.z}, {low.w, high.w}};
-#pragma unroll
-                for (int step = 0; step < 4; ++step) { // 4 of the lane's 16
-                    unsigned of_low[2], of_high[2];
-                    widen<T>(fours[step][0], of_low);
-                    widen<T>(fours[step][1], of_high);
-                    const unsigned of_w[4] = {of_low[0], of_high[0], of_low[1], of_high[1]};
+                for (int step = 0; step < kSteps; ++step) {
+                    unsigned low[2], high[2];
+                    weights_of_step<T, W>(weights[a][i][0], step, low);
+                    weights_of_step<T, W>(weights[a][i][1], step, high);
+                    const unsigned of_w[4] = {low[0], high[0], low[1], high[1]};
 #pragma unroll
                     for (int j = 0; j < kGroups; ++j) {
                         const uint4 eight = inputs[a][j][step / 2];
@@ -201,7 +153,6 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply_8_bit(Part part) {
                         multiply_16x8x16<T>(sums[i][j], of_w, of_x);
                     }
                 }
-            }
         }
     }
     add_warps<kTiles, kGroups, kWarps>(part, sums);
@@ -211,8 +162,8 @@ template <typename T, int kTiles, int kGroups, int kWarps> void launch_tiles(voi
     constexpr std::size_t kShared = sizeof(float) * kWarps * kTiles * kGroups * 4 * kWarp;
     static_assert(kShared <= 48 * 1024);
     launch(stream, {blocks_for(static_cast<std::size_t>(part.call.n), kTile * kTiles), kWarps * kWarp, kShared},
-           part.call.scales != nullptr ? multiply_8_bit<T, kTiles, kGroups, kWarps>
-                                       : multiply_16_bit<T, kTiles, kGroups, kWarps>,
+           part.call.scales != nullptr ? multiply_tensor_cores<T, signed char, kTiles, kGroups, kWarps>
+                                       : multiply_tensor_cores<T, T, kTiles, kGroups, kWarps>,
            part);
 }
 

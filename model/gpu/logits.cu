@@ -22,10 +22,25 @@ __device__ Best better(const Best& a, const Best& b) {
     return a;
 }
 
-__device__ Best best_of_block(Best best) {
-    __shared__ Best of_warps[kThreads / kWarp];
+__device__ Best of_other_lane(const Best& best, int step) {
+    return {__shfl_xor_sync(kAllLanes, best.max, step), __shfl_xor_sync(kAllLanes, best.at, step)};
+}
+
+__device__ DeviceNoisy better(const DeviceNoisy& a, const DeviceNoisy& b) {
+    if (b.token < 0) return a;
+    if (a.token < 0 || b.value > a.value || (b.value == a.value && b.token < a.token)) return b;
+    return a;
+}
+
+__device__ DeviceNoisy of_other_lane(const DeviceNoisy& best, int step) {
+    return {__shfl_xor_sync(kAllLanes, best.value, step), __shfl_xor_sync(kAllLanes, best.token, step),
+            __shfl_xor_sync(kAllLanes, best.logit, step)};
+}
+
+template <typename T> __device__ T best_of_block(T best) {
+    __shared__ T of_warps[kThreads / kWarp];
     for (int step = kWarp / 2; step > 0; step /= 2)
-        best = better(best, {__shfl_xor_sync(kAllLanes, best.max, step), __shfl_xor_sync(kAllLanes, best.at, step)});
+        best = better(best, of_other_lane(best, step));
     if (lane_of_thread() == 0) of_warps[warp_of_thread()] = best;
     __syncthreads();
     best = of_warps[0];
@@ -34,12 +49,21 @@ __device__ Best best_of_block(Best best) {
     return best;
 }
 
-// Block x of row y: its share of the logits, [begin, end).
-__global__ void summarize_parts(SummarizeCall call) {
+// What block x of row y looks at: [begin, end) of the row's logits x.
+struct BlockShare {
+    int row, part, begin, end;
+    const float* x;
+};
+
+__device__ BlockShare share_of_block(const SummarizeCall& call) {
     const int row = static_cast<int>(blockIdx.y), part = static_cast<int>(blockIdx.x);
     const int share = (call.count + kStatsBlocks - 1) / kStatsBlocks, begin = part * share;
     const int end = begin + share < call.count ? begin + share : call.count;
-    const float* x = call.logits + static_cast<std::size_t>(row) * call.stride;
+    return {row, part, begin, end, call.logits + static_cast<std::size_t>(row) * call.stride};
+}
+
+__global__ void summarize_parts(SummarizeCall call) {
+    const auto [row, part, begin, end, x] = share_of_block(call);
     Best best = {0, -1};
     for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kThreads)
         best = better(best, {x[i], i});
@@ -80,12 +104,6 @@ __global__ void merge_parts(SummarizeCall call) {
     call.stats[row] = whole;
 }
 
-__device__ DeviceNoisy better(const DeviceNoisy& a, const DeviceNoisy& b) {
-    if (b.token < 0) return a;
-    if (a.token < 0 || b.value > a.value || (b.value == a.value && b.token < a.token)) return b;
-    return a;
-}
-
 __device__ float largest_of_block(float value) {
     __shared__ float of_warps[kThreads / kWarp];
     value = warp_max(value);
@@ -97,25 +115,9 @@ __device__ float largest_of_block(float value) {
     return value;
 }
 
-__device__ DeviceNoisy best_of_block(DeviceNoisy best) {
-    __shared__ DeviceNoisy of_warps[kThreads / kWarp];
-    for (int step = kWarp / 2; step > 0; step /= 2)
-        best = better(best, {__shfl_xor_sync(kAllLanes, best.value, step), __shfl_xor_sync(kAllLanes, best.token, step),
-                             __shfl_xor_sync(kAllLanes, best.logit, step)});
-    if (lane_of_thread() == 0) of_warps[warp_of_thread()] = best;
-    __syncthreads();
-    best = of_warps[0];
-    for (int i = 1; i < kThreads / kWarp; ++i)
-        best = better(best, of_warps[i]);
-    return best;
-}
-
-// Block x of row y, as summarize_parts: a rough look at all tokens, then the exact values of those that may be best.
+// A rough look at all tokens, then the exact values of those that may be best.
 __global__ void noisy_parts(SummarizeCall call) {
-    const int row = static_cast<int>(blockIdx.y), part = static_cast<int>(blockIdx.x);
-    const int share = (call.count + kStatsBlocks - 1) / kStatsBlocks, begin = part * share;
-    const int end = begin + share < call.count ? begin + share : call.count;
-    const float* x = call.logits + static_cast<std::size_t>(row) * call.stride;
+    const auto [row, part, begin, end, x] = share_of_block(call);
     const DeviceNoise noise = call.noises[row];
     DeviceNoisy best = {0, -1, 0};
     if (noise.temperature > 0) {

@@ -207,27 +207,36 @@ model::RowNoise noise_at(double temperature, std::size_t position) {
     return {{5, 9}, position, temperature};
 }
 
+// A pass over what the cache does not hold yet of the text; returns how many rows its chain had.
+std::size_t add_pass(TestModel& model, std::span<const TokenId> text, double temperature, const model::Chain* chain,
+                     StepByStep& steps) {
+    const std::vector<Row> rows = model.chain(text.subspan(static_cast<std::size_t>(model.decoder.cache().length(0))));
+    const int last = static_cast<int>(rows.size()) - 1;
+    const model::RowNoise noise = noise_at(temperature, text.size());
+    model::LogitNeeds needs(model::LogitSummary::entropy, false);
+    if (temperature > 0) needs.noises = std::span(&noise, 1);
+    needs.chain = chain;
+    const model::PassResult result = model.decoder.forward({.rows = rows,
+                                                            .logit_rows = std::span(&last, 1),
+                                                            .hidden_layers = {},
+                                                            .mask = Mask::causal,
+                                                            .window = 0,
+                                                            .needs = needs,
+                                                            .summary_vocab = 500});
+    EXPECT_TRUE(result.logits.empty()) << "nobody asked for them";
+    for (std::size_t i = 0; i < result.summaries.size(); ++i) {
+        steps.entropies.push_back(result.summaries[i].entropy_nats());
+        steps.largest.push_back(result.summaries[i].max);
+        steps.tokens.push_back(temperature > 0 ? result.noisy[i].token : result.summaries[i].arg_max);
+    }
+    return result.summaries.size();
+}
+
 StepByStep step_by_step(TestModel& model, std::vector<TokenId> text, int n, double temperature) {
     StepByStep steps;
     model.decoder.cache().truncate(0, 0);
-    for (std::size_t read = 0; static_cast<int>(steps.tokens.size()) < n;) {
-        const std::vector<Row> rows = model.chain(std::span(text).subspan(read));
-        const int last = static_cast<int>(rows.size()) - 1;
-        const model::RowNoise noise = noise_at(temperature, text.size());
-        model::LogitNeeds needs(model::LogitSummary::entropy, false);
-        if (temperature > 0) needs.noises = std::span(&noise, 1);
-        read = text.size();
-        const model::PassResult result = model.decoder.forward({.rows = rows,
-                                                                .logit_rows = std::span(&last, 1),
-                                                                .hidden_layers = {},
-                                                                .mask = Mask::causal,
-                                                                .window = 0,
-                                                                .needs = needs,
-                                                                .summary_vocab = 500});
-        EXPECT_TRUE(result.logits.empty()) << "nobody asked for them";
-        steps.entropies.push_back(result.summaries[0].entropy_nats());
-        steps.largest.push_back(result.summaries[0].max);
-        steps.tokens.push_back(temperature > 0 ? result.noisy[0].token : result.summaries[0].arg_max);
+    while (static_cast<int>(steps.tokens.size()) < n) {
+        EXPECT_EQ(add_pass(model, text, temperature, nullptr, steps), 1U);
         text.push_back(steps.tokens.back());
     }
     return steps;
@@ -236,24 +245,7 @@ StepByStep step_by_step(TestModel& model, std::vector<TokenId> text, int n, doub
 StepByStep chain_of(TestModel& model, const std::vector<TokenId>& text, const model::Chain& chain, double temperature) {
     StepByStep steps;
     model.decoder.cache().truncate(0, 0);
-    const std::vector<Row> rows = model.chain(text);
-    const int last = static_cast<int>(rows.size()) - 1;
-    const model::RowNoise noise = noise_at(temperature, text.size());
-    model::LogitNeeds needs(model::LogitSummary::entropy, false);
-    if (temperature > 0) needs.noises = std::span(&noise, 1);
-    needs.chain = &chain;
-    const model::PassResult result = model.decoder.forward({.rows = rows,
-                                                            .logit_rows = std::span(&last, 1),
-                                                            .hidden_layers = {},
-                                                            .mask = Mask::causal,
-                                                            .window = 0,
-                                                            .needs = needs,
-                                                            .summary_vocab = 500});
-    for (std::size_t i = 0; i < result.summaries.size(); ++i) {
-        steps.entropies.push_back(result.summaries[i].entropy_nats());
-        steps.largest.push_back(result.summaries[i].max);
-        steps.tokens.push_back(temperature > 0 ? result.noisy[i].token : result.summaries[i].arg_max);
-    }
+    add_pass(model, text, temperature, &chain, steps);
     EXPECT_EQ(model.decoder.cache().length(0), static_cast<int>(text.size() + steps.tokens.size()) - 1)
         << "the last token is not read";
     return steps;
