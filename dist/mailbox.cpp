@@ -6,6 +6,7 @@
 
 #include "entrodraft/dist/check.h"
 #include "entrodraft/dist/error.h"
+#include "entrodraft/dist/left_with_mpi.h"
 
 #include <mpi.h>
 
@@ -40,10 +41,9 @@ class MpiMailbox final : public Mailbox {
     MpiMailbox& operator=(const MpiMailbox&) = delete;
 
     ~MpiMailbox() override {
-        // MPI may still read or write what has not ended: it stays.
         for (auto* transits : {&outgoing_, &incoming_})
             for (std::unique_ptr<InTransit>& transit : *transits)
-                if (transit->request != MPI_REQUEST_NULL) static_cast<void>(transit.release());
+                if (transit->request != MPI_REQUEST_NULL) leave_with_mpi(std::move(transit));
     }
 
     int rank() const override { return rank_; }

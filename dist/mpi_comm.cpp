@@ -12,6 +12,7 @@
 
 #include "entrodraft/dist/check.h"
 #include "entrodraft/dist/host_comm.h"
+#include "entrodraft/dist/left_with_mpi.h"
 #include "entrodraft/dist/rank_order_sum.h"
 
 #include <mpi.h>
@@ -45,8 +46,7 @@ class MpiComm final : public HostComm {
     MpiComm& operator=(const MpiComm&) = delete;
 
     ~MpiComm() override {
-        // A request that never ended may still write into its buffers: they stay.
-        if (request_ != MPI_REQUEST_NULL) static_cast<void>(buffers_.release());
+        if (request_ != MPI_REQUEST_NULL) leave_with_mpi(std::move(buffers_)); // it may still write into them
     }
 
     std::string name() const override { return "mpi"; }

@@ -1,0 +1,21 @@
+// Memory that MPI may still read or write after its owner has given up waiting: kept until the process ends.
+//
+// Called by the destructors of mpi_comm.cpp and mailbox.cpp.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace entrodraft::dist {
+
+// Local; any thread.
+template <typename T> void leave_with_mpi(std::unique_ptr<T> memory) {
+    static std::mutex mutex;
+    static auto* const left = new std::vector<std::unique_ptr<T>>(); // never freed: MPI may outlive static objects
+    const std::scoped_lock lock(mutex);
+    left->push_back(std::move(memory));
+}
+
+} // namespace entrodraft::dist
