@@ -13,7 +13,8 @@ namespace entrodraft::dist {
 // Local; any thread.
 template <typename T> void leave_with_mpi(std::unique_ptr<T> memory) {
     static std::mutex mutex;
-    static auto* const left = new std::vector<std::unique_ptr<T>>(); // never freed: MPI may outlive static objects
+    // Never freed: MPI may outlive static objects.
+    static auto* const left = new std::vector<std::unique_ptr<T>>(); // NOLINT(*-avoid-non-const-global-variables)
     const std::scoped_lock lock(mutex);
     left->push_back(std::move(memory));
 }
