@@ -1,9 +1,9 @@
 """What a GPU reaches: passes against its memory, drafting, whole rounds, texts, ranks that share it.
 
     python3 bench/gpu.py [--build build] [--work DIR] [--parts passes,rounds,texts,ranks,peers,sanitizer]
-                         [--shapes llama-3-8b,opt-6.7b,opt-2.7b,opt-125m]
+                         [--shapes llama-3-8b,opt-6.7b,opt-2.7b,opt-125m] [--dtypes bfloat16,int8,float8]
 
-    passes     `bench latency --device cuda --rows 17` on random weights of each shape, bfloat16: t(r), and the share of the
+    passes     `bench latency --device cuda --rows 17` on random weights of each shape in each type: t(r), and the share of the
                limit (weight bytes over the rate at which the GPU reads an array)
     rounds     `bench compare --synthetic-acceptance` on random weights of OPT-6.7B and OPT-125M: measured over predicted
                speed-up; and what the entropy and the stop decision add to a draft step
@@ -18,6 +18,7 @@ transformers for `peers`.
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 import subprocess
@@ -39,13 +40,13 @@ def checkpoint(work, shape):
 
 
 def passes(program, work, options):
-    print("shape         t(1) ms  of limit  t(16)/t(1)  t(17)/t(1)  read rate GB/s  device")
-    for shape in options.shapes.split(","):
+    print("shape        weights    t(1) ms  of limit  t(16)/t(1)  t(17)/t(1)  read rate GB/s  device")
+    for shape, dtype in itertools.product(options.shapes.split(","), options.dtypes.split(",")):
         shown = json.loads(run([program, "bench", "latency", "--target", checkpoint(work, shape), *CUDA, "--dtype",
-                                "bfloat16", "--rows", 17, "--repetitions", 50, "--max-context", 1024, "--json"]).stdout)
+                                dtype, "--rows", 17, "--repetitions", 50, "--max-context", 1024, "--json"]).stdout)
         by_rows = {row["rows"]: row for row in shown["target"]}
         first = by_rows[1]["median_ms"]
-        print(f"{shape:12} {first:8.3f} {1 / by_rows[1]['ratio']:9.3f} {by_rows[16]['median_ms'] / first:11.3f} "
+        print(f"{shape:12} {dtype:9} {first:8.3f} {1 / by_rows[1]['ratio']:9.3f} {by_rows[16]['median_ms'] / first:11.3f} "
               f"{by_rows[17]['median_ms'] / first:11.3f} {shown['read_rate_bytes_per_second'] / 1e9:15.0f}  "
               f"{shown['environment']['device']}", flush=True)
 
@@ -58,7 +59,7 @@ def rounds(program, work, options):
                "--max-new-tokens", 128, "--temperatures", 0, "--rules", "constant:2,constant:4,constant:7",
                "--synthetic-acceptance", options.acceptance, "--max-context", 1024]).stdout)
     print(run([program, "bench", "compare", *PAIR, *CUDA, "--dtype", "bfloat16", "--input", prompts, "--prompts", 8,
-               "--temperatures", 0, "--rules", "static,expected-gain"]).stdout)
+               "--temperatures", "0,1", "--rules", "static,expected-gain"]).stdout)
 
 
 def texts(program, work, options):
@@ -122,6 +123,7 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, help="where random checkpoints go and stay [a temporary folder]")
     parser.add_argument("--parts", default="texts,ranks,passes,rounds,peers,sanitizer")
     parser.add_argument("--shapes", default="llama-3-8b,opt-6.7b,opt-2.7b,opt-125m")
+    parser.add_argument("--dtypes", default="bfloat16,int8,float8", help="of the part passes")
     parser.add_argument("--acceptance", type=float, default=0.8, help="of synthetic rounds [0.8]")
     options = parser.parse_args()
     program = pathlib.Path(options.build) / "entrodraft"

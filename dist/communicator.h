@@ -26,6 +26,13 @@ struct Traffic {
 
 enum class ElementType { float32, bfloat16, float16 };
 
+// Device memory that a communicator has made.
+class SumMemory {
+  public:
+    virtual ~SumMemory() = default;
+    virtual void* data() const = 0;
+};
+
 class Communicator {
   public:
     virtual ~Communicator() = default;
@@ -55,6 +62,10 @@ class Communicator {
     // a graph; nothing waits here. Communicators of GPUs only (nccl_comm.h, staged_comm.h): others throw Error.
     // Collective over the group.
     virtual void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream);
+    // Memory of `bytes` bytes, the same on every rank, in which enqueued sums are fastest; null where any memory of the
+    // device will do. Zeroed; freed before the communicator, with no sum under way in it. Throws Error. Collective over
+    // the group.
+    virtual std::unique_ptr<SumMemory> make_sum_memory(std::size_t bytes);
     // Until `stream` has done all its work, enqueued sums included. Throws Timeout and Error, as wait() does. Local
     // wait on collectives.
     virtual void await_stream(void* stream, Deadline deadline);

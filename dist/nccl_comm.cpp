@@ -53,8 +53,11 @@ class NcclComm final : public Communicator {
     void barrier(Deadline deadline) override;
     void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) override;
     void await_stream(void* stream, Deadline deadline) override;
+    std::unique_ptr<SumMemory> make_sum_memory(std::size_t bytes) override;
 
   private:
+    class Window;
+
     void require_idle(const char* what) const;
     void begin(const char* what);
     bool nccl_is_idle();
@@ -160,6 +163,42 @@ void NcclComm::enqueue_all_reduce_sum(void* data, std::size_t count, ElementType
     check_nccl(ncclAllReduce(data, data, count, element, ncclSum, comm_, static_cast<cudaStream_t>(stream)),
                "ncclAllReduce");
     await_nccl("all-reduce", Deadline::after_seconds(options_.enqueue_seconds));
+}
+
+// A symmetric window: registered on every rank, so that NCCL may sum small messages in one shot over the ranks' memory
+// (within a node with NVLink; elsewhere it sums as ever).
+class NcclComm::Window final : public SumMemory {
+  public:
+    Window(NcclComm& owner, std::size_t bytes) : owner_(owner) {
+        void* memory = nullptr;
+        check_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
+        memory_.reset(memory);
+        check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
+        check_nccl(ncclCommWindowRegister(owner.comm_, memory, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
+                   "ncclCommWindowRegister");
+        owner.await_nccl("registering memory", Deadline::after_seconds(owner.options_.enqueue_seconds));
+    }
+    Window(const Window&) = delete;
+    Window& operator=(const Window&) = delete;
+    ~Window() override {
+        if (owner_.comm_ != nullptr && window_ != nullptr) ncclCommWindowDeregister(owner_.comm_, window_);
+    }
+    void* data() const override { return memory_.get(); }
+
+  private:
+    struct Free {
+        void operator()(void* memory) const { ncclMemFree(memory); }
+    };
+
+    NcclComm& owner_;
+    std::unique_ptr<void, Free> memory_;
+    ncclWindow_t window_ = nullptr; // null where there is no such support
+};
+
+std::unique_ptr<SumMemory> NcclComm::make_sum_memory(std::size_t bytes) {
+    require_idle("making memory for sums");
+    check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
+    return std::make_unique<Window>(*this, bytes);
 }
 
 void NcclComm::await_stream(void* stream, Deadline deadline) {

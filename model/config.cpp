@@ -155,12 +155,14 @@ std::string to_string(WeightType type) {
         return "float16";
     case WeightType::int8:
         return "int8";
+    case WeightType::float8:
+        return "float8";
     }
     throw std::invalid_argument("to_string: no such weight type");
 }
 
 std::size_t bytes_of(WeightType type) {
-    return type == WeightType::float32 ? 4 : type == WeightType::int8 ? 1 : 2;
+    return type == WeightType::float32 ? 4 : type == WeightType::int8 || type == WeightType::float8 ? 1 : 2;
 }
 
 ModelConfig read_config(const std::filesystem::path& directory) {

@@ -17,7 +17,7 @@ enum class Family { gpt2, opt, gpt_neox, llama, mistral, qwen2, qwen3, falcon, g
 enum class Activation { silu, gelu, gelu_tanh, relu };
 enum class Norm { rms, layer };
 enum class Positions { rotary, learned, alibi };
-enum class WeightType { float32, bfloat16, float16, int8 };
+enum class WeightType { float32, bfloat16, float16, int8, float8 }; // float8: e4m3, on GPUs only
 
 // How attention and MLP of a layer join the residual stream x.
 enum class Block {
@@ -28,7 +28,7 @@ enum class Block {
 };
 
 std::string to_string(Family family);   // as config.json's "model_type"
-std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8"
+std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8", "float8"
 std::size_t bytes_of(WeightType type);  // of a weight in memory; int8's scales not counted
 
 enum class RopeScaling { none, linear, dynamic, llama3, yarn };

@@ -138,6 +138,8 @@ Decoder::~Decoder() = default;
 
 Decoder Decoder::load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                       dist::Communicator& tp, ThreadTeam& team) {
+    if (options.weight_type == WeightType::float8)
+        throw std::invalid_argument("float8 weights are for GPUs; CPUs have int8");
     check_shapes(config, checkpoint);
     DecoderOptions filled = options;
     if (filled.capacity == 0) filled.capacity = config.max_positions;
@@ -163,6 +165,10 @@ double Decoder::operations_per_row() const {
 bool Decoder::goes_on_with_chains() const {
     return backend_->goes_on_with_chains();
 }
+bool Decoder::keeps_rows() const {
+    return backend_->keeps_rows();
+}
+
 PassResult Decoder::forward(const Pass& pass) {
     return backend_->forward(pass);
 }

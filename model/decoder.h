@@ -61,6 +61,8 @@ struct PassResult {
     std::span<const NoisyToken> noisy; // as many; empty where there was no noise, or the logits are to be looked at
     // [hidden_layers.size()][rows.size()][hidden_size]; valid until the next pass.
     std::span<const float> hidden;
+    std::span<const float* const> kept = {}; // as many as summaries, in the GPU's memory: see LogitNeeds::keep_from
+    std::span<const JudgedRow> judged = {};  // [logit_rows.size()], see LogitNeeds::drafted; those of tp rank 0 count
 };
 
 struct DecoderOptions {
@@ -99,6 +101,9 @@ class Decoder {
 
     // Whether it goes on with chains (LogitNeeds::chain) by itself: a GPU that holds the whole model.
     bool goes_on_with_chains() const;
+    // Whether rows can stay where they are made, and be judged there: on a GPU.
+    bool keeps_rows() const;
+    static constexpr int kMostKept = 128; // rows
 
     // Computes the rows, writes their keys and values at the end of their slots and appends them to the cache.
     // Throws std::invalid_argument on rows that break the contract above. Collective over tp.

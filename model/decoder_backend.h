@@ -22,6 +22,7 @@ struct DecoderBackend {
     virtual double operations_per_row() const = 0;
     virtual PassResult forward(const Pass& pass) = 0;
     virtual bool goes_on_with_chains() const { return false; }
+    virtual bool keeps_rows() const { return false; }
 
     ModelConfig config;
     RankShard shard;

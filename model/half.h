@@ -1,4 +1,5 @@
-// Conversions between float32 and the two 16-bit formats of checkpoints. Exact, round to nearest even.
+// Conversions between float32, the two 16-bit formats of checkpoints and float8 (e4m3 without infinities, as
+// Micikevicius et al. 2022 and the OCP have it). Exact, round to nearest even.
 #pragma once
 
 #include <bit>
@@ -40,6 +41,29 @@ inline std::uint16_t to_float16(float value) {
     const std::uint32_t large = size > 0x7f800000 ? 0x7e00u : 0x7c00u; // no number, or past the largest half
     const std::uint32_t finite = size < 0x38800000 ? small : normal;
     return static_cast<std::uint16_t>(sign | (size >= 0x477ff000 ? large : finite));
+}
+
+inline constexpr float kLargestFloat8 = 448;
+
+inline float from_float8(std::uint8_t bits) {
+    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x80u) << 24, magnitude = bits & 0x7fu;
+    const std::uint32_t special = magnitude == 0x7fu ? 0x7fc00000u : 0u;
+    const float value = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | special | sign);
+}
+
+// What is larger than kLargestFloat8 becomes that, with its sign; what is no number stays none.
+inline std::uint8_t to_float8(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (bits >> 24) & 0x80u;
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    const auto size = static_cast<std::int32_t>(magnitude);
+    const std::uint32_t normal = (magnitude + 0x7ffffu + ((magnitude >> 20) & 1u) - 0x3c000000u) >> 20;
+    // A subnormal: an addition rounds at the right place, 2^-9.
+    const std::uint32_t small = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) - 0x46800000u;
+    const std::uint32_t finite = size < 0x3c800000 ? small : normal;
+    const std::uint32_t large = size > 0x7f800000 ? 0x7fu : 0x7eu;
+    return static_cast<std::uint8_t>(sign | (size >= 0x43e00000 ? large : finite));
 }
 
 } // namespace entrodraft::model

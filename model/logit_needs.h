@@ -63,17 +63,44 @@ struct Chain {
     ChainStop stop;
 };
 
+// A row of the target's that a GPU judges where it lies: by the row that the token behind it was drawn from. p and q
+// are the softmaxes of both at the temperature, over the tokens that count.
+struct DraftedRow {
+    TokenId drafted = -1; // the token behind it; -1: none was drafted
+    const float* draft_logits =
+        nullptr;           // as PassResult::kept says; null where it is not on this rank, or nothing drafted
+    bool is_first = false; // of its text's
+    // p is scaled by what `block` calls the share of the drafted prefix that the target can use: 1 for the first row,
+    // then min(1, share of the row before * its p / its q of the token drafted).
+    bool is_scaled = false;
+    RowNoise noise; // of what is said if the text ends here; of temperature 0: the row is not judged
+};
+
+// What comes of that. s is the scale of p, or 1.
+struct JudgedRow {
+    double p = 0, q = 0; // of the token drafted
+    double scale = 1;    // s
+    double excess = 0;   // sum of max(0, s p - q)
+    double overlap = 0;  // sum of min(p, q)
+    TokenId next = -1;   // a sample of max(0, s p - q), of p where nothing was drafted; -1: no row, or no numbers in it
+    std::int32_t unused = 0;
+};
+
 // What is wanted of the rows of logits.
 struct LogitNeeds {
     LogitSummary summary = LogitSummary::none;
     bool rows = true;                 // the logits; where not, the rest serves, and a GPU keeps them to itself
     std::span<const RowNoise> noises; // [logit rows]; empty: none has noise
     const Chain* chain = nullptr;     // of a pass with one row of logits, its last row: more rows may come
+    // Rows stay on the GPU (PassResult::kept), the first as number keep_from of those kept, until others are kept under
+    // their numbers; -1: none stays. Only where Decoder::keeps_rows().
+    int keep_from = -1;
+    std::span<const DraftedRow> drafted; // [logit rows] to be judged; empty: none is. Only where Decoder::keeps_rows()
 
     LogitNeeds() = default;
     LogitNeeds(LogitSummary made, bool rows_too = true) : summary(made), rows(rows_too) {} // NOLINT: one says all
     LogitNeeds with_rows() const { return {summary, true}; }
-    // What serves both, but for noises and chains, which are each row's own. Local.
+    // What serves both, but for noises, chains and what follows them, which are each row's own. Local.
     LogitNeeds and_those_of(const LogitNeeds& other) const {
         return {std::max(summary, other.summary), rows || other.rows};
     }

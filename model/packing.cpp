@@ -233,6 +233,8 @@ const std::byte* fetch(WeightType type, const StoredRow& row, int input, int cou
         convert_from<Float32Format>(*row.tensor, from, row.stride, count, reinterpret_cast<std::byte*>(staging.floats));
         quantise(staging.floats, count, scale, reinterpret_cast<std::uint8_t*>(to));
         break;
+    case WeightType::float8:
+        throw std::logic_error("float8 weights are for GPUs");
     }
     return to;
 }
@@ -287,6 +289,8 @@ void unpack_row(WeightType type, const std::byte* unit, int lane, float scale, d
         case WeightType::int8:
             *out = scale * static_cast<float>(static_cast<int>(line[at * 4 + input % 4]) - 128);
             break;
+        case WeightType::float8:
+            throw std::logic_error("float8 weights are for GPUs");
         }
     }
 }

@@ -25,6 +25,8 @@ struct Head {
     std::uint32_t n_biases = 0;
     std::uint32_t n_banned = 0;
     std::uint32_t n_tokens = 0;
+    std::uint32_t judged_in_place = 0;
+    std::uint32_t unused = 0;
 };
 
 struct Bias {
@@ -49,7 +51,7 @@ template <typename T> std::vector<T> take(std::span<const std::byte>& bytes, std
 
 } // namespace
 
-std::vector<std::byte> pack_admission(const Request& request) {
+std::vector<std::byte> pack_admission(const Request& request, bool judged_in_place) {
     const SamplingOptions& sampling = request.sampling;
     const LogitProcessing& processing = request.processing;
     const Head head = {request.sequence_key,
@@ -65,7 +67,9 @@ std::vector<std::byte> pack_admission(const Request& request) {
                        processing.min_new_tokens,
                        static_cast<std::uint32_t>(processing.logit_bias.size()),
                        static_cast<std::uint32_t>(processing.banned_tokens.size()),
-                       static_cast<std::uint32_t>(request.prompt.size())};
+                       static_cast<std::uint32_t>(request.prompt.size()),
+                       judged_in_place ? 1U : 0U,
+                       0};
     std::vector<Bias> biases;
     for (const auto& [token, bias] : processing.logit_bias)
         biases.push_back({token, bias});
@@ -77,9 +81,11 @@ std::vector<std::byte> pack_admission(const Request& request) {
     return bytes;
 }
 
-Request unpack_admission(std::span<const std::byte> bytes) {
+Admission unpack_admission(std::span<const std::byte> bytes) {
     const Head head = take<Head>(bytes, 1)[0];
-    Request request;
+    Admission admission;
+    admission.judged_in_place = head.judged_in_place != 0;
+    Request& request = admission.request;
     request.sequence_key = head.sequence_key;
     request.sampling = {head.temperature, head.top_k, head.top_p, head.min_p, head.seed};
     LogitProcessing& processing = request.processing;
@@ -93,7 +99,7 @@ Request unpack_admission(std::span<const std::byte> bytes) {
     processing.banned_tokens = take<TokenId>(bytes, head.n_banned);
     request.prompt = take<TokenId>(bytes, head.n_tokens);
     if (!bytes.empty()) throw std::runtime_error("an admission is longer than it says");
-    return request;
+    return admission;
 }
 
 } // namespace entrodraft::spec

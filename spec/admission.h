@@ -11,11 +11,17 @@
 
 namespace entrodraft::spec {
 
-// Local.
-std::vector<std::byte> pack_admission(const Request& request);
+// What ranks must know of a text before its first pass.
+struct Admission {
+    Request request;
+    bool judged_in_place = false; // its rows are judged on the GPU of the rank that drafts
+};
 
-// A request with sequence key, prompt, sampling and processing as they were packed, and nothing else. Throws
+// Local.
+std::vector<std::byte> pack_admission(const Request& request, bool judged_in_place);
+
+// The request with sequence key, prompt, sampling and processing as they were packed, and nothing else. Throws
 // std::runtime_error where the bytes are no admission. Local.
-Request unpack_admission(std::span<const std::byte> bytes);
+Admission unpack_admission(std::span<const std::byte> bytes);
 
 } // namespace entrodraft::spec

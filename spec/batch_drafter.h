@@ -29,6 +29,7 @@ class BatchDrafter {
     virtual std::string name() const = 0;
     virtual std::vector<int> hidden_layers() const { return {}; }
     virtual std::size_t weight_bytes() const = 0; // see drafter.h
+    virtual bool keeps_rows() const { return false; }
     // A new sequence begins in the slot; `request` stays where it is until the next.
     virtual void begin_sequence(int slot, const Request& request) = 0;
     virtual void prefill(int slot, std::span<const TokenId> prompt) = 0; // see drafter.h

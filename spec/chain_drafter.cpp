@@ -13,6 +13,7 @@ class ChainDrafter final : public Drafter {
 
     std::string name() const override { return source_->name(); }
     std::size_t weight_bytes() const override { return source_->weight_bytes(); }
+    bool keeps_rows() const override { return source_->keeps_rows(); }
     void begin_sequence(const Request& request) override {
         source_->begin_sequence();
         chooser_.begin_sequence(request, limits_.eos_tokens);
@@ -34,7 +35,7 @@ void ChainDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
     while (phase_.wants_row()) {
         const SourceRows rows =
             source_->rows_after(phase_.text(), 1, phase_.needs_alone(source_->goes_on_with_chains()));
-        phase_.take(rows.row(0), rows.summary(0), clock_, rows.noisy_token(0));
+        phase_.take(rows.row(0), rows.summary(0), clock_, rows.noisy_token(0), rows.kept_row(0));
     }
     phase_.finish();
     draft.seconds = clock_.now_seconds() - began - draft.entropy_seconds;

@@ -1,6 +1,8 @@
 // The draft loop's body: see chain_phase.h.
 #include "entrodraft/spec/chain_phase.h"
 
+#include <algorithm>
+
 namespace entrodraft::spec {
 
 void ChainPhase::begin(const DraftRequest& request, std::size_t context, const DraftLimits& limits,
@@ -14,7 +16,7 @@ void ChainPhase::begin(const DraftRequest& request, std::size_t context, const D
     rule.begin_round();
     most_ = most_drafted(request, rule, context, draft.end);
     whole_ = looks_at_all_ || rule.needs_distribution();
-    draws_ = chooser.draws(request.choice.acceptance);
+    draws_ = chooser.draws(request.choice.acceptance) && !request.judged_in_place;
     text_.assign(request.tokens.begin(), request.tokens.end());
 }
 
@@ -27,7 +29,13 @@ bool ChainPhase::wants_row(const PassCost& cost) {
 
 model::LogitNeeds ChainPhase::needs_alone(bool goes_on_with_chains) {
     model::LogitNeeds all = needs();
-    noise_ = chooser_->noise(text_.size(), request_.choice.acceptance);
+    if (request_.judged_in_place) {
+        noise_ = chooser_->noise_in_place(text_.size(), request_.tokens.size(), request_.choice);
+        all.summary = std::max(all.summary, model::LogitSummary::max); // which chains go by
+        all.keep_from = static_cast<int>(draft_->tokens.size());
+    } else {
+        noise_ = chooser_->noise(text_.size(), request_.choice.acceptance);
+    }
     if (noise_.temperature > 0) {
         all.noises = std::span(&noise_, 1);
         all.rows = false;
@@ -40,7 +48,7 @@ model::LogitNeeds ChainPhase::needs_alone(bool goes_on_with_chains) {
 }
 
 void ChainPhase::take(std::span<const float> logits, const model::kernels::LogitStats& summary,
-                      const dist::Clock& clock, const model::NoisyToken* noisy) {
+                      const dist::Clock& clock, const model::NoisyToken* noisy, const float* kept) {
     ++draft_->passes;
     const SeenRow row = chooser_->see(logits, summary, text_, whole_);
     if (row.is_dead) {
@@ -62,6 +70,7 @@ void ChainPhase::take(std::span<const float> logits, const model::kernels::Logit
     }
     text_.push_back(token);
     draft_->add(token, seen);
+    if (request_.judged_in_place) draft_->kept.push_back(kept);
     draft_->end = limits_->why_end(request_, *draft_, most_, rule_->end());
 }
 

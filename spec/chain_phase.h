@@ -31,7 +31,7 @@ class ChainPhase {
     model::LogitNeeds needs_alone(bool goes_on_with_chains);
     // The row that was wanted; `logits` may be empty where the needs do not ask for them. Local.
     void take(std::span<const float> logits, const model::kernels::LogitStats& summary, const dist::Clock& clock,
-              const model::NoisyToken* noisy = nullptr);
+              const model::NoisyToken* noisy = nullptr, const float* kept = nullptr);
     // Draft::q stands.
     void finish();
     // The draft is another's, and so is the end of the text. Local.

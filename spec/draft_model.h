@@ -15,6 +15,7 @@ class DraftModel {
     virtual std::size_t weight_bytes() const = 0; // that a pass of one row reads, of one rank
     virtual int most_rows() const = 0;
     virtual bool goes_on_with_chains() const { return false; } // as Decoder's
+    virtual bool keeps_rows() const { return false; }          // as Decoder's
     // As Decoder::forward, with logits of all tokens and summaries of the first pass.summary_vocab.
     virtual model::PassResult forward(const model::Pass& pass) = 0;
     // As KvCache::truncate.
@@ -32,6 +33,7 @@ class LocalDraftModel final : public DraftModel {
     std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
     int most_rows() const override { return decoder_.most_rows(); }
     bool goes_on_with_chains() const override { return decoder_.goes_on_with_chains(); }
+    bool keeps_rows() const override { return decoder_.keeps_rows(); }
     model::PassResult forward(const model::Pass& pass) override { return decoder_.forward(pass); }
     void truncate(int slot, int length) override { decoder_.cache().truncate(slot, length); }
     void share(int from, int to, int length) override { decoder_.cache().share(from, to, length); }

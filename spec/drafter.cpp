@@ -11,6 +11,7 @@ void Draft::clear() {
     entropies_nats.clear();
     probabilities.clear();
     q = {};
+    kept.clear();
     end = DraftEnd::none;
     passes = 0;
     seconds = 0;

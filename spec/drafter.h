@@ -27,6 +27,8 @@ struct Draft {
     std::vector<float> entropies_nats; // of each token's unadjusted distribution; NaN where not computed
     std::vector<float> probabilities;  // of each token in the unadjusted distribution; NaN where not computed
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
+    std::vector<const float*>
+        kept; // [tokens.size()] of texts judged in place: PassResult::kept of the rows; else empty
     DraftEnd end = DraftEnd::none;
     int passes = 0;             // of the model that drafts for the target, but for those hidden behind its passes
     DraftedAhead ahead;         // for this phase
@@ -47,7 +49,8 @@ struct DraftRequest {
     // [hidden_layers()][hidden_size of the target]: its states at the last row that stood, whose token stands before
     // the next token; empty in a sequence's first round.
     std::span<const float> target_hidden;
-    int left_tokens = 0; // what budget and target context leave, the cap apart
+    int left_tokens = 0;          // what budget and target context leave, the cap apart
+    bool judged_in_place = false; // rows stay on the GPU, see admission.h: only where the drafter keeps rows
 };
 
 class Drafter {
@@ -58,6 +61,8 @@ class Drafter {
     virtual std::vector<int> hidden_layers() const { return {}; }
     // Bytes of weights that a draft pass reads; 0 where there are none.
     virtual std::size_t weight_bytes() const { return 0; }
+    // Whether rows that tokens are drawn from can stay on the GPU of this rank. Not by default.
+    virtual bool keeps_rows() const { return false; }
     // A new sequence begins; nothing of the one before stands. `request` stays where it is until the next.
     virtual void begin_sequence(const Request& request) = 0;
     // The prompt, or as much of it as the target reads next: reads all but the last of these tokens that it has not

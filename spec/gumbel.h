@@ -21,6 +21,8 @@ namespace entrodraft::spec {
 class GumbelNoise {
   public:
     GumbelNoise(std::uint64_t seed, std::uint64_t sequence_key) : stream_(seed, sequence_key, Purpose::gumbel_noise) {}
+    // Of another purpose: one that nothing else draws from.
+    explicit GumbelNoise(const RandomStream& stream) : stream_(stream) {}
 
     // The noise of a token said at this position of the sequence: from -3.2 to 45.1. Local.
     double at(std::uint64_t position, TokenId token) const;

@@ -28,6 +28,7 @@ Judged Judge::judge(const SequenceRows& rows, const Draft& draft, const Request&
     const std::span<const TokenId> drafted(draft.tokens);
     const SamplingOptions& sampling = request.sampling;
     const bool noisy = options_.acceptance.kind == Acceptance::gumbel && !sampling.greedy();
+    if (rows.form() == RowForm::judged) return judge_in_place(rows, drafted.size(), request, position);
     if (noisy || rows.form() == RowForm::best) return judge_best(rows, drafted);
 
     read_rows(rows, drafted.size() + 1, request);
@@ -63,6 +64,24 @@ Judged Judge::judge_best(const SequenceRows& rows, std::span<const TokenId> draf
         judged.overlap = judged.verdict.accepted;
         judged.overlaps = static_cast<int>(std::min(drafted.size(), row + 1));
     }
+    return judged;
+}
+
+// By what the GPU that holds the rows has said of them.
+Judged Judge::judge_in_place(const SequenceRows& rows, std::size_t n_drafted, const Request& request,
+                             std::uint64_t position) {
+    in_place_.clear();
+    for (std::size_t row = 0; row <= n_drafted; ++row)
+        in_place_.push_back(rows.judged(row));
+    const RandomStream acceptance(request.sampling.seed, request.sequence_key, Purpose::acceptance);
+    const RowsInPlace input = {in_place_, position, options_.acceptance.lenience};
+    Judged judged;
+    judged.verdict = options_.acceptance.kind == Acceptance::block ? verify_block(input, acceptance)
+                                                                   : verify_rejection(input, acceptance);
+    const std::size_t n_judged = std::min(n_drafted, static_cast<std::size_t>(judged.verdict.accepted) + 1);
+    for (std::size_t row = 0; row < n_judged; ++row)
+        judged.overlap += in_place_[row].overlap;
+    judged.overlaps = static_cast<int>(n_judged);
     return judged;
 }
 

@@ -30,12 +30,15 @@ class Judge {
 
   private:
     Judged judge_best(const SequenceRows& rows, std::span<const TokenId> drafted) const;
+    Judged judge_in_place(const SequenceRows& rows, std::size_t n_drafted, const Request& request,
+                          std::uint64_t position);
     void read_rows(const SequenceRows& rows, std::size_t n_rows, const Request& request);
     void add_overlaps(const Draft& draft, Judged& judged) const;
 
     JudgingOptions options_;
-    std::vector<float> p_;     // [rows][vocab_size]
-    std::size_t dead_row_ = 0; // the first in which every token is banned
+    std::vector<float> p_;                   // [rows][vocab_size]
+    std::vector<model::JudgedRow> in_place_; // [rows]
+    std::size_t dead_row_ = 0;               // the first in which every token is banned
 };
 
 } // namespace entrodraft::spec

@@ -21,12 +21,14 @@ struct SourceRows {
     std::size_t vocab = 0;
     std::span<const model::kernels::LogitStats> summaries; // [rows]; empty where none was asked for
     std::span<const model::NoisyToken> noisy = {};         // [rows]; empty where noise is to be added to the logits
+    std::span<const float* const> kept = {};               // [rows]; empty where none stays: PassResult::kept
 
     // Empty where logits were not wanted and did not come.
     std::span<const float> row(std::size_t i) const {
         return logits.empty() ? logits : logits.subspan(i * stride, vocab);
     }
     const model::NoisyToken* noisy_token(std::size_t i) const { return noisy.empty() ? nullptr : &noisy[i]; }
+    const float* kept_row(std::size_t i) const { return kept.empty() ? nullptr : kept[i]; }
     model::kernels::LogitStats summary(std::size_t i) const {
         return summaries.empty() ? model::kernels::LogitStats{} : summaries[i];
     }
@@ -48,6 +50,8 @@ class LogitSource {
     virtual void prefill(std::span<const TokenId> prompt) = 0;
     // Whether it makes more rows than asked for where LogitNeeds::chain says that they will be wanted.
     virtual bool goes_on_with_chains() const { return false; }
+    // Whether rows can stay on a GPU: LogitNeeds::keep_from.
+    virtual bool keeps_rows() const { return false; }
     // What follows each of the last `n` tokens: one pass, or none where the row is there already. At most context()
     // tokens, 1 to most_rows() rows.
     virtual SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) = 0;

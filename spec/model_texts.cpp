@@ -5,6 +5,16 @@
 
 namespace entrodraft::spec {
 
+namespace {
+
+// Whether `noise` is that of a row `steps` behind `of_row`'s.
+bool is_further(const model::RowNoise& noise, const model::RowNoise& of_row, std::size_t steps) {
+    return noise.key == of_row.key && noise.position == of_row.position + steps &&
+           noise.temperature == of_row.temperature;
+}
+
+} // namespace
+
 ModelTexts::ModelTexts(DraftModel& model, int n_slots, int vocab)
     : model_(model), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)), ahead_(cached_.size()) {}
 
@@ -82,13 +92,16 @@ const SourceRows* ModelTexts::row_ahead(std::span<const TextEnd> texts, const mo
     if (tokens.size() < ahead.first || tokens.size() >= ahead.first + ahead.summaries.size()) return nullptr;
     if (held.size() < tokens.size() || !std::equal(tokens.begin(), tokens.end(), held.begin())) return nullptr;
     const std::size_t i = tokens.size() - ahead.first;
+    if (!ahead.noisy.empty() && !needs.noises.empty() && !is_further(needs.noises[0], ahead.noise, i + 1))
+        return nullptr;
     row_ahead_ = {{}, 0, static_cast<std::size_t>(vocab_), std::span(ahead.summaries).subspan(i, 1), {}};
     if (!ahead.noisy.empty()) row_ahead_.noisy = std::span(ahead.noisy).subspan(i, 1);
+    if (!ahead.kept.empty()) row_ahead_.kept = std::span(ahead.kept).subspan(i, 1);
     return &row_ahead_;
 }
 
 // The tokens of a chain, all but the last, have been read; what follows them is kept.
-void ModelTexts::keep_chain(const TextEnd& text, const model::PassResult& result) {
+void ModelTexts::keep_chain(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result) {
     const std::size_t n = result.summaries.size();
     if (n < 2) return;
     std::vector<TokenId>& held = cached(text.slot);
@@ -97,7 +110,10 @@ void ModelTexts::keep_chain(const TextEnd& text, const model::PassResult& result
     Ahead& ahead = ahead_[static_cast<std::size_t>(text.slot)];
     ahead.first = text.tokens.size() + 1;
     ahead.summaries.assign(result.summaries.begin() + 1, result.summaries.end());
-    if (!result.noisy.empty()) ahead.noisy.assign(result.noisy.begin() + 1, result.noisy.end());
+    if (!result.kept.empty()) ahead.kept.assign(result.kept.begin() + 1, result.kept.end());
+    if (result.noisy.empty()) return;
+    ahead.noisy.assign(result.noisy.begin() + 1, result.noisy.end());
+    ahead.noise = needs.noises[0];
 }
 
 SourceRows ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
@@ -118,8 +134,9 @@ SourceRows ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNe
                                                      .mask = model::Mask::causal,
                                                      .needs = needs,
                                                      .summary_vocab = vocab_});
-    if (texts.size() == 1) keep_chain(texts[0], result);
-    return {result.logits, result.logits_stride, static_cast<std::size_t>(vocab_), result.summaries, result.noisy};
+    if (texts.size() == 1) keep_chain(texts[0], needs, result);
+    return {result.logits,    result.logits_stride, static_cast<std::size_t>(vocab_),
+            result.summaries, result.noisy,         result.kept};
 }
 
 } // namespace entrodraft::spec

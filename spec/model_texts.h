@@ -45,10 +45,12 @@ class ModelTexts {
         std::size_t first = 0; // tokens that its first row follows
         std::vector<model::kernels::LogitStats> summaries;
         std::vector<model::NoisyToken> noisy;
+        std::vector<const float*> kept;
+        model::RowNoise noise; // of the row before its first
     };
 
     const SourceRows* row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
-    void keep_chain(const TextEnd& text, const model::PassResult& result);
+    void keep_chain(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result);
     std::vector<TokenId>& cached(int slot) { return cached_[static_cast<std::size_t>(slot)]; }
     void forget(const TextEnd& text);
     void read(int slot, std::span<const TokenId> tokens);

@@ -16,6 +16,12 @@ enum class Purpose : std::uint32_t { gumbel_noise = 1, draft_sample = 2, accepta
 // The raw generator: 128 bits out of a 64-bit key and a 128-bit counter. Local.
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
+// Of noise for tokens at a position that a round decides which began at `round_start`, 0 where any round does: one
+// number for both, since a position fits into 32 bits.
+inline std::uint64_t noise_position(std::uint64_t position, std::uint64_t round_start) {
+    return position | round_start << 32;
+}
+
 class RandomStream {
   public:
     RandomStream(std::uint64_t seed, std::uint64_t sequence_key, Purpose purpose, std::uint32_t cascade_level = 0);

@@ -124,7 +124,8 @@ void Round::draft(const Plan& plan) {
                            &request,
                            {options_.acceptance.kind, request.sampling.seed, request.sequence_key},
                            desk(i).target_hidden,
-                           left_tokens(sequence)},
+                           left_tokens(sequence),
+                           slot(i).judged_in_place},
                           &sequence.rule,
                           &desk(i).draft});
     }
@@ -170,7 +171,7 @@ void Round::announce(const Plan& plan) {
             packet_.slot(i).state = slot(i).state;
         if (plan.command == Command::admit)
             header.admission_bytes = static_cast<std::uint32_t>(
-                pack_admission(plan.sequences[static_cast<std::size_t>(plan.slot)]->request()).size());
+                pack_admission(plan.sequences[static_cast<std::size_t>(plan.slot)]->request(), false).size());
         if (plan.command == Command::prefill)
             header.prefill_rows =
                 static_cast<std::uint32_t>(std::min(prefill_left(plan.slot), model::Decoder::kMostRows));
@@ -250,16 +251,27 @@ void Round::admit(const Plan& plan) {
     enter("admit");
     const int index = packet_.header().slot;
     std::vector<std::byte> bytes(packet_.header().admission_bytes);
-    if (is_coordinator()) bytes = pack_admission(plan.sequences[static_cast<std::size_t>(index)]->request());
+    if (is_coordinator()) {
+        const Request& of_plan = plan.sequences[static_cast<std::size_t>(index)]->request();
+        bytes = pack_admission(of_plan, may_judge_in_place(of_plan));
+    }
     parts_.replica->broadcast(bytes.data(), bytes.size(), dist::RankLayout::kCoordinatorReplicaRank, deadline());
-    const Request request = unpack_admission(bytes);
-    row_gather_.slot(index).begin_sequence(request);
+    const auto [request, judged_in_place] = unpack_admission(bytes);
+    row_gather_.slot(index).begin_sequence(request, judged_in_place);
     desk(index) = {};
     Slot& own = slot(index) = {};
     own.state = SlotState::prefilling;
+    own.judged_in_place = judged_in_place;
     own.checksum = hash_bytes(bytes.data(), bytes.size()); // of all that ranks act on
     own.tokens = request.prompt;
     if (parts_.target) parts_.target->cache().truncate(index, 0);
+}
+
+// Where this rank's GPU holds the rows of the target, or can get them, and of whatever drafts.
+bool Round::may_judge_in_place(const Request& request) const {
+    return parts_.target && parts_.target->keeps_rows() && (!parts_.drafter || parts_.drafter->keeps_rows()) &&
+           request.processing.is_off() && spec::may_judge_in_place(options_.acceptance.kind, request.sampling) &&
+           options_.stop_rule.max_tokens <= model::Decoder::kMostKept;
 }
 
 int Round::prefill_left(int index) const {
@@ -299,7 +311,7 @@ void Round::score() {
         const auto drafted = packet_.tokens(i).first(header.n_drafted);
         own.announced.assign(drafted.begin(), drafted.end());
         const int base = static_cast<int>(own.tokens.size()) - 1, first = static_cast<int>(rows_.size());
-        sequences_.push_back({i, &scores_, rows_.size(), own.tokens, own.announced});
+        sequences_.push_back({i, &scores_, rows_.size(), own.tokens, own.announced, desk(i).draft.kept});
         rows_.push_back({own.tokens.back(), i, base, -1});
         for (int k = 0; k < header.n_drafted; ++k)
             rows_.push_back({drafted[static_cast<std::size_t>(k)], i, base + 1 + k,

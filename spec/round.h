@@ -54,6 +54,7 @@ class Round {
         std::vector<TokenId> announced; // drafted tokens of the round before, of which some stand
         std::uint64_t checksum = 0;     // of the admission and the tokens since
         int cached = 0;                 // tokens that the target has read
+        bool judged_in_place = false;   // see admission.h
     };
     // What the coordinator alone has of it.
     struct Desk {
@@ -74,6 +75,7 @@ class Round {
     void retire();
     void gather(const volatile int& stop_signal);
     void draft_ahead();
+    bool may_judge_in_place(const Request& request) const;
 
     bool is_coordinator() const { return parts_.layout->is_coordinator(); }
     const model::ModelConfig& config() const { return *parts_.target_config; }

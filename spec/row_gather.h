@@ -43,8 +43,9 @@ class RowGather {
     std::vector<SequenceRows> slots_;
     std::span<const RankRows> sequences_; // under way
     std::vector<model::RowNoise> noises_; // of a pass's rows
-    std::vector<std::byte> sent_;         // status word, then each sequence's rows
-    std::vector<std::byte> gathered_;     // the same of every rank
+    std::vector<model::DraftedRow> drafted_;
+    std::vector<std::byte> sent_;     // status word, then each sequence's rows
+    std::vector<std::byte> gathered_; // the same of every rank
 };
 
 } // namespace entrodraft::spec

@@ -33,10 +33,11 @@ RowForm row_form(const JudgingOptions& options, const SamplingOptions& sampling)
     throw std::invalid_argument("row_form: no such form");
 }
 
-void SequenceRows::begin_sequence(const Request& request) {
+void SequenceRows::begin_sequence(const Request& request, bool judged_in_place) {
     sampling_ = request.sampling;
-    form_ = row_form(setting_->options, sampling_);
+    form_ = judged_in_place ? RowForm::judged : row_form(setting_->options, sampling_);
     noise_.emplace(sampling_.seed, request.sequence_key);
+    resample_.emplace(sampling_.seed, request.sequence_key, Purpose::resample);
     processor_.reset();
     if (request.processing.is_off()) return;
     std::vector<TokenId> eos_tokens;
@@ -46,6 +47,7 @@ void SequenceRows::begin_sequence(const Request& request) {
 }
 
 model::LogitNeeds SequenceRows::needs() const {
+    if (form_ == RowForm::judged) return {model::LogitSummary::none, false};
     const bool is_best = form_ == RowForm::best || form_ == RowForm::noisy_best;
     if (!is_best || processor_) return {};
     return {form_ == RowForm::best ? model::LogitSummary::max : model::LogitSummary::none,
@@ -57,8 +59,23 @@ model::RowNoise SequenceRows::noise(std::uint64_t position) const {
     return {noise_->key(), position, sampling_.temperature};
 }
 
+model::DraftedRow SequenceRows::drafted_row(const RankRows& rows, std::size_t i) const {
+    if (form_ != RowForm::judged) return {};
+    const bool is_block = setting_->options.acceptance.kind == Acceptance::block;
+    const std::uint64_t first = rows.prefix.size(), round_start = is_block ? first : 0;
+    model::DraftedRow row;
+    if (i < rows.drafted.size()) row.drafted = rows.drafted[i];
+    if (i < rows.draft_rows.size()) row.draft_logits = rows.draft_rows[i];
+    row.is_first = i == 0;
+    row.is_scaled = is_block;
+    row.noise = {resample_->key(), noise_position(first + i, round_start), sampling_.temperature};
+    return row;
+}
+
 std::size_t SequenceRows::row_bytes() const {
     switch (form_) {
+    case RowForm::judged:
+        return sizeof(model::JudgedRow);
     case RowForm::best:
     case RowForm::noisy_best:
         return sizeof(BestToken);
@@ -98,6 +115,11 @@ SequenceRows::View SequenceRows::view_of(const RankRows& rows) {
 
 void SequenceRows::write(const RankRows& rows, std::span<std::byte> to) {
     if (!setting_->target) return std::fill(to.begin(), to.end(), std::byte{0});
+    if (form_ == RowForm::judged) {
+        const auto judged = std::as_bytes(rows.scores->judged.subspan(rows.first, rows.count()));
+        std::copy(judged.begin(), judged.end(), to.begin());
+        return;
+    }
     const View view = view_of(rows);
     for (std::size_t row = 0; row < rows.count(); ++row)
         write_row(view, rows, row, to.subspan(row * row_bytes(), row_bytes()));
@@ -193,6 +215,12 @@ BestToken SequenceRows::best(std::size_t row) const {
     if (!std::isfinite(best.value))
         throw std::runtime_error("the largest logit of row " + std::to_string(row) + " is infinite or no number");
     return best;
+}
+
+model::JudgedRow SequenceRows::judged(std::size_t row) const {
+    model::JudgedRow judged;
+    std::memcpy(&judged, part(0, row).data(), sizeof judged);
+    return judged;
 }
 
 std::span<const float> SequenceRows::logits(std::size_t row) const {

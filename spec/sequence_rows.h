@@ -24,6 +24,7 @@ enum class RowForm {
     noisy_best, // the same with gumbel noise on the logits
     shortlist,  // what top-k and min-p leave of the rank's tokens under gumbel noise (gumbel.h)
     logits,     // all of the rank's slice
+    judged,     // what tp rank 0's GPU made of the row beside the draft's
 };
 
 struct JudgingOptions {
@@ -53,6 +54,7 @@ struct RankRows {
     std::size_t first = 0;                     // of the pass's rows of logits
     std::span<const TokenId> prefix;
     std::span<const TokenId> drafted;
+    std::span<const float* const> draft_rows = {}; // Draft::kept, on the rank that has drafted; of form judged
 
     std::size_t count() const { return drafted.size() + 1; }
 };
@@ -62,13 +64,17 @@ class SequenceRows {
     // `setting` outlives it.
     explicit SequenceRows(const RowSetting& setting) : setting_(&setting) {}
 
-    // Of what is handed over from now on. Local, on every rank alike.
-    void begin_sequence(const Request& request);
+    // Of what is handed over from now on; whether that is `judged_in_place` the coordinator has said. Local, on every
+    // rank alike.
+    void begin_sequence(const Request& request, bool judged_in_place = false);
     RowForm form() const { return form_; }
     // What to ask of the target's pass. Local.
     model::LogitNeeds needs() const;
     // The noise that the pass may add to the row after `position` tokens; of temperature 0 where it adds none. Local.
     model::RowNoise noise(std::uint64_t position) const;
+    // What the pass is to judge of the row after `rows.prefix` and i of `rows.drafted`; of temperature 0 where it
+    // judges none. Local.
+    model::DraftedRow drafted_row(const RankRows& rows, std::size_t i) const;
     std::size_t row_bytes() const;
 
     // This rank's part, [rows.count()][row_bytes()]; zeros without a shard. Local.
@@ -82,6 +88,8 @@ class SequenceRows {
     // Arg max or noisy best of a row; its runner_up where margins are recorded, else no number. Throws NothingToSay
     // where no token is left, std::runtime_error where a logit is no number.
     BestToken best(std::size_t row) const;
+    // Of form judged.
+    model::JudgedRow judged(std::size_t row) const;
     // [vocab_size], of form logits.
     std::span<const float> logits(std::size_t row) const;
 
@@ -105,6 +113,7 @@ class SequenceRows {
     const RowSetting* setting_;
     SamplingOptions sampling_;
     std::optional<GumbelNoise> noise_;
+    std::optional<RandomStream> resample_; // of form judged
     std::optional<LogitProcessor> processor_;
     RowForm form_ = RowForm::best;
     std::uint64_t position_ = 0; // in the sequence, of the token that row 0 decides

@@ -18,6 +18,7 @@ class SharedPassesDrafter final : public BatchDrafter {
 
     std::string name() const override { return "model"; }
     std::size_t weight_bytes() const override { return texts_.model().weight_bytes(); }
+    bool keeps_rows() const override { return phases_.size() == 1 && texts_.model().keeps_rows(); }
     void begin_sequence(int slot, const Request& request) override {
         texts_.begin_sequence(slot);
         choosers_[static_cast<std::size_t>(slot)].begin_sequence(request, limits_.eos_tokens);
@@ -80,23 +81,25 @@ void SharedPassesDrafter::ask_rules(std::span<const DraftTask> tasks) {
     }
 }
 
-// A row of every phase that goes on.
+// A row of every phase that goes on; of one alone maybe more than a row, kept for later.
 void SharedPassesDrafter::pass() {
+    const bool is_alone = going_.size() == 1;
     ends_.clear();
     noises_.clear();
     model::LogitNeeds needs(model::LogitSummary::none, false);
     for (const DraftTask* task : going_) {
         ends_.push_back({task->slot, phase(*task).text(), 1});
-        const model::LogitNeeds own = phase(*task).needs_alone(false);
+        const model::LogitNeeds own = phase(*task).needs_alone(is_alone && texts_.model().goes_on_with_chains());
         noises_.push_back(own.noises.empty() ? model::RowNoise{} : own.noises.front());
-        needs = needs.and_those_of(own);
+        needs = is_alone ? own : needs.and_those_of(own);
     }
     const auto has_noise = [](const model::RowNoise& noise) { return noise.temperature > 0; };
     if (std::any_of(noises_.begin(), noises_.end(), has_noise)) needs.noises = noises_;
     const SourceRows rows = texts_.rows_after(ends_, needs);
     for (std::size_t i = 0; i < going_.size(); ++i)
         phase(*going_[i])
-            .take(rows.row(i), rows.summary(i), clock_, has_noise(noises_[i]) ? rows.noisy_token(i) : nullptr);
+            .take(rows.row(i), rows.summary(i), clock_, has_noise(noises_[i]) ? rows.noisy_token(i) : nullptr,
+                  rows.kept_row(i));
 }
 
 } // namespace

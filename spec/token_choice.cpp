@@ -47,6 +47,12 @@ model::RowNoise TokenChooser::noise(std::uint64_t position, Acceptance acceptanc
     return {GumbelNoise(sampling.seed, request_->sequence_key).key(), position, sampling.temperature};
 }
 
+model::RowNoise TokenChooser::noise_in_place(std::uint64_t position, std::uint64_t round_start,
+                                             const ChoiceSetting& setting) const {
+    const RandomStream random(setting.seed, setting.random_key, Purpose::draft_sample, setting.level);
+    return {random.key(), noise_position(position, round_start), request_->sampling.temperature};
+}
+
 TokenId TokenChooser::best(const SeenRow& row, std::uint64_t position, Acceptance acceptance,
                            const model::NoisyToken* noisy) const {
     const SamplingOptions& sampling = request_->sampling;

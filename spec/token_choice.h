@@ -50,6 +50,10 @@ class TokenChooser {
     // The noise that the pass may add to the row that follows `position` tokens, so that it finds the best itself; of
     // temperature 0 where there is none, or where it takes the logits. Local.
     model::RowNoise noise(std::uint64_t position, Acceptance acceptance) const;
+    // The same where the row stays on a GPU, so that the pass draws the token itself in the round that began at
+    // `round_start`. Local.
+    model::RowNoise noise_in_place(std::uint64_t position, std::uint64_t round_start,
+                                   const ChoiceSetting& setting) const;
     // The token said at `position` (the prefix's length): arg max or noisy best; `noisy` is what the pass found, if it
     // did. Local.
     TokenId best(const SeenRow& row, std::uint64_t position, Acceptance acceptance,

@@ -54,14 +54,35 @@ struct TokenOdds {
     double p = 0, q = 0;
 };
 
-TokenOdds odds_of(TokenId token, std::span<const float> p, std::span<const float> q) {
-    const std::size_t x = index_of(token, p.size());
-    const TokenOdds odds{static_cast<double>(p[x]), static_cast<double>(q[x])};
+TokenOdds check_odds(const TokenOdds& odds, std::size_t token) {
     if (!(odds.p >= 0) || !(odds.q > 0) || !std::isfinite(odds.p) || !std::isfinite(odds.q))
-        throw std::runtime_error("drafted token " + std::to_string(x) + " has draft probability " +
+        throw std::runtime_error("drafted token " + std::to_string(token) + " has draft probability " +
                                  std::to_string(odds.q) + " and target probability " + std::to_string(odds.p) +
                                  ": it cannot have been drawn from this row");
     return odds;
+}
+
+TokenOdds odds_of(TokenId token, std::span<const float> p, std::span<const float> q) {
+    const std::size_t x = index_of(token, p.size());
+    return check_odds({static_cast<double>(p[x]), static_cast<double>(q[x])}, x);
+}
+
+// Of block, the paper's h_i: the chance that a prefix stands, of which the target can use the share `kept`. `excess` is
+// that behind it, the sum of max(0, kept p - q); below 0: nothing was drafted there.
+double pass_of_block(double kept, double excess) {
+    if (excess < 0 || kept >= 1) return kept;
+    if (!std::isfinite(excess)) throw std::runtime_error("a probability is not a number");
+    return excess / (excess + 1 - kept);
+}
+
+std::size_t check_rows(std::span<const model::JudgedRow> rows) {
+    if (rows.empty()) throw std::invalid_argument("verifying needs a row behind the drafted tokens");
+    return rows.size() - 1;
+}
+
+Verdict said_after(std::span<const model::JudgedRow> rows, std::size_t accepted) {
+    if (rows[accepted].next < 0) throw std::runtime_error("a target probability is not a number");
+    return {static_cast<int>(accepted), rows[accepted].next};
 }
 
 // A token from norm(max(0, factor * p - q)). Where that is 0 everywhere, p and q are equal but for rounding, and the
@@ -175,13 +196,10 @@ Verdict verify_block(const RejectionInput& input, std::span<const double> accept
         const TokenOdds odds =
             odds_of(input.drafted[i - 1], row_of(input.p, i - 1, vocab), row_of(input.q, i - 1, vocab));
         kept = std::min(1.0, kept * (odds.p / odds.q));
-        double passes = kept; // the paper's h_i
-        if (i < n_drafted && kept < 1) {
-            const double excess = sum_of_excess(row_of(input.p, i, vocab), row_of(input.q, i, vocab), kept);
-            if (!std::isfinite(excess)) throw std::runtime_error("a probability is not a number");
-            passes = excess / (excess + 1 - kept);
-        }
-        if (acceptance[i - 1] >= passes) continue;
+        double excess = -1;
+        if (i < n_drafted && kept < 1)
+            excess = sum_of_excess(row_of(input.p, i, vocab), row_of(input.q, i, vocab), kept);
+        if (acceptance[i - 1] >= pass_of_block(kept, excess)) continue;
         accepted = i;
         kept_of_accepted = kept;
     }
@@ -194,6 +212,37 @@ Verdict verify_block(const RejectionInput& input, std::span<const double> accept
 Verdict verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample) {
     return verify_by_streams(verify_block, input, acceptance, resample,
                              static_cast<std::uint32_t>(input.first_position));
+}
+
+bool may_judge_in_place(Acceptance acceptance, const SamplingOptions& sampling) {
+    const bool is_filtered = sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0;
+    return (acceptance == Acceptance::rejection || acceptance == Acceptance::block) && !sampling.greedy() &&
+           !is_filtered;
+}
+
+Verdict verify_rejection(const RowsInPlace& input, const RandomStream& acceptance) {
+    check_lenience(input.lenience);
+    const std::size_t n_drafted = check_rows(input.rows);
+    std::size_t i = 0;
+    for (; i < n_drafted; ++i) {
+        const TokenOdds odds = check_odds({input.rows[i].p, input.rows[i].q}, i);
+        if (acceptance.uniform(input.first_position + i) * input.lenience * odds.q >= odds.p) break;
+    }
+    return said_after(input.rows, i);
+}
+
+Verdict verify_block(const RowsInPlace& input, const RandomStream& acceptance) {
+    if (input.lenience != 1) throw std::invalid_argument("--lenience below 1 does not go with --acceptance block");
+    const std::size_t n_drafted = check_rows(input.rows);
+    const auto round_start = static_cast<std::uint32_t>(input.first_position);
+    std::size_t accepted = 0;
+    for (std::size_t i = 1; i <= n_drafted; ++i) {
+        check_odds({input.rows[i - 1].p, input.rows[i - 1].q}, i - 1);
+        const double kept = input.rows[i].scale;
+        const double passes = pass_of_block(kept, i < n_drafted ? input.rows[i].excess : -1);
+        if (acceptance.uniform(input.first_position + i - 1, 0, round_start) < passes) accepted = i;
+    }
+    return said_after(input.rows, accepted);
 }
 
 const char* why_invalid(const TypicalOptions& options) {

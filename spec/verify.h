@@ -13,6 +13,7 @@
 //              token from p. LOSSY: the text does not follow the target's distribution.
 #pragma once
 
+#include "entrodraft/model/logit_needs.h"
 #include "entrodraft/spec/philox.h"
 #include "entrodraft/spec/sampling.h"
 
@@ -63,6 +64,23 @@ Verdict verify_rejection(const RejectionInput& input, const RandomStream& accept
 // tokens of a refused end were looked at. Hence the draft's samples must carry the round start too. Local.
 Verdict verify_block(const RejectionInput& input, std::span<const double> acceptance, std::span<const double> resample);
 Verdict verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
+
+// Whether rejection or block over rows that stay on a GPU (model::DraftedRow) serves this: where nothing is filtered.
+// Then tokens are drawn as the best of logit / temperature + Gumbel noise of the purposes draft_sample and resample, at
+// the positions and round starts of the numbers they stand for. Local.
+bool may_judge_in_place(Acceptance acceptance, const SamplingOptions& sampling);
+
+// What the rows on the GPU said, [drafted + 1].
+struct RowsInPlace {
+    std::span<const model::JudgedRow> rows;
+    std::uint64_t first_position = 0; // position in the sequence of the first drafted token
+    double lenience = 1;
+};
+
+// As verify_rejection and verify_block. Throw std::runtime_error where a number is none, std::invalid_argument on
+// sizes and lenience. Local.
+Verdict verify_rejection(const RowsInPlace& input, const RandomStream& acceptance);
+Verdict verify_block(const RowsInPlace& input, const RandomStream& acceptance);
 
 // Medusa's thresholds: at most `epsilon`, and less where the target itself is unsure.
 struct TypicalOptions {

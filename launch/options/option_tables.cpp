@@ -20,7 +20,8 @@ const OptionGroup kModels = {
       "none: plain decoding",
       true},
      {"device", "auto|cpu|cuda", "what computes [auto: cpu]"},
-     {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8: the weights' type in memory [auto: the file's]"},
+     {"dtype", "TYPE",
+      "auto, float32, bfloat16, float16, int8, float8 (GPUs): the weights' type in memory [auto: the file's]"},
      {"draft-dtype", "TYPE", "the same for the draft [as --dtype]"},
      {"threads", "N", "threads of each rank [cores / local ranks]"}}};
 
@@ -124,7 +125,7 @@ std::vector<OptionSpec> bench_model_options(const char* draft_help) {
     return {{"target", "DIR", "checkpoint of the target"},
             {"draft", "DIR", draft_help, true},
             {"device", "auto|cpu|cuda", "what computes [auto: cpu]"},
-            {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8 [auto: the file's]"},
+            {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8, float8 (GPUs) [auto: the file's]"},
             {"draft-dtype", "TYPE", "[as --dtype]"},
             {"threads", "N", "threads of each rank [cores / local ranks]"},
             {"max-context", "N", "positions kept for a sequence [all that the target has]"},

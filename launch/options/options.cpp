@@ -25,8 +25,8 @@ struct NotYet {
 };
 
 constexpr NotYet kNotYet[] = {
-    {"dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
-    {"draft-dtype", "int4|float8|fp8", "has float32, bfloat16, float16 and int8"},
+    {"dtype", "int4", "has float32, bfloat16, float16, int8 and float8"},
+    {"draft-dtype", "int4", "has float32, bfloat16, float16, int8 and float8"},
 };
 
 bool is_refused(const NotYet& row, const std::string& value) {
@@ -37,7 +37,7 @@ bool is_refused(const NotYet& row, const std::string& value) {
 std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
                                              std::optional<model::WeightType> otherwise) {
     if (!given.given(name)) return otherwise;
-    switch (given.choice(name, 0, {"auto", "float32", "bfloat16", "float16", "int8"})) {
+    switch (given.choice(name, 0, {"auto", "float32", "bfloat16", "float16", "int8", "float8"})) {
     case 1:
         return model::WeightType::float32;
     case 2:
@@ -46,6 +46,8 @@ std::optional<model::WeightType> weight_type(const ParsedOptions& given, const s
         return model::WeightType::float16;
     case 4:
         return model::WeightType::int8;
+    case 5:
+        return model::WeightType::float8;
     default:
         return std::nullopt;
     }
@@ -206,6 +208,10 @@ ModelOptions model_options(const ParsedOptions& given) {
     models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
     if (given.given("draft-dtype") && models.drafts.empty())
         throw BadOption("--draft-dtype has no effect without --draft DIR");
+    const bool any_float8 =
+        models.dtype == model::WeightType::float8 || models.draft_dtype == model::WeightType::float8;
+    if (any_float8 && models.device != DeviceChoice::cuda)
+        throw BadOption("float8 weights are for --device cuda; CPUs have int8");
     models.threads = given.integer("threads", 0, 1, 1024);
     models.max_context = given.integer("max-context", 0, 2, INT_MAX);
     models.quiet = given.on("quiet");

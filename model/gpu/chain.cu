@@ -77,6 +77,7 @@ __device__ void follow(const ChainCall& call, int from) {
     call.prefix_lengths[0] = call.prefix_lengths[from];
     call.mask_begins[0] = -1;
     call.logit_rows[0] = 0;
+    if (call.kept_rows[0] >= 0) ++call.kept_rows[0];
     if (plan.has_noise != 0) ++call.noises[0].position;
 }
 

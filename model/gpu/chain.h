@@ -52,6 +52,7 @@ struct ChainCall {
     std::int32_t* prefix_lengths = nullptr;
     std::int32_t* mask_begins = nullptr;
     std::int32_t* logit_rows = nullptr;
+    std::int32_t* kept_rows = nullptr;       // negative: rows are not kept
     DeviceNoise* noises = nullptr;           // [1]
     const DeviceLogitStats* stats = nullptr; // [1], of the last row
     const DeviceNoisy* noisy = nullptr;      // [1]

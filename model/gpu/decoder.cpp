@@ -3,6 +3,7 @@
 #include "entrodraft/model/attention.h"
 #include "entrodraft/model/decoder_backend.h"
 #include "entrodraft/model/gpu/chain.h"
+#include "entrodraft/model/gpu/summed_array.h"
 #include "entrodraft/model/gpu/weights.h"
 #include "entrodraft/model/pass_layout.h"
 #include "entrodraft/model/rotary.h"
@@ -33,7 +34,7 @@ const float* scales_of(const DeviceMatrix& matrix) {
     return matrix.scales.size() > 0 ? matrix.scales.data() : nullptr;
 }
 
-// Of activations and cache; of int8 weights what the checkpoint was made for, or the wider range.
+// Of activations and cache; of 8-bit weights what the checkpoint was made for, or the wider range.
 NumberType number_type(WeightType type, WeightType stored) {
     switch (type) {
     case WeightType::float32:
@@ -43,9 +44,14 @@ NumberType number_type(WeightType type, WeightType stored) {
     case WeightType::float16:
         return NumberType::float16;
     case WeightType::int8:
+    case WeightType::float8:
         return stored == WeightType::float16 ? NumberType::float16 : NumberType::bfloat16;
     }
     throw std::invalid_argument("a type of weights that GPUs do not know");
+}
+
+DeviceNoise on_device(const RowNoise& noise) {
+    return {{noise.key[0], noise.key[1]}, noise.position, noise.temperature};
 }
 
 // Keys and values of all slots in device memory.
@@ -106,6 +112,7 @@ class Rows {
         prefix_lengths,
         mask_begins,
         logit_rows,
+        kept_rows, // of logit rows: their numbers among those kept
         n_columns
     };
 
@@ -119,7 +126,13 @@ class Rows {
     }
     DeviceNoise& noise(int row) const { return reinterpret_cast<DeviceNoise*>(host_.data() + kNoises)[index(row)]; }
     std::int32_t* on_device(Column column) const { return device_.data() + index(column) * index(kMostRows); }
+    DeviceDraftedRow& drafted(int row) const {
+        return reinterpret_cast<DeviceDraftedRow*>(host_.data() + kDrafted)[index(row)];
+    }
     DeviceNoise* noises_on_device() const { return reinterpret_cast<DeviceNoise*>(device_.data() + kNoises); }
+    const DeviceDraftedRow* drafted_on_device() const {
+        return reinterpret_cast<const DeviceDraftedRow*>(device_.data() + kDrafted);
+    }
     RowTable table(int rows) const {
         return {on_device(tokens),
                 on_device(slots),
@@ -141,8 +154,10 @@ class Rows {
   private:
     static constexpr std::size_t kMasks = static_cast<std::size_t>(n_columns) * kMostRows;
     static constexpr std::size_t kNoises = kMasks + static_cast<std::size_t>(kMostRows) * kMaskWords * 2;
-    static constexpr std::size_t kWords = kNoises + static_cast<std::size_t>(kMostRows) * sizeof(DeviceNoise) / 4;
+    static constexpr std::size_t kDrafted = kNoises + static_cast<std::size_t>(kMostRows) * sizeof(DeviceNoise) / 4;
+    static constexpr std::size_t kWords = kDrafted + static_cast<std::size_t>(kMostRows) * sizeof(DeviceDraftedRow) / 4;
     static_assert(sizeof(std::int32_t) == 4 && kNoises % 2 == 0 && sizeof(DeviceNoise) % 8 == 0);
+    static_assert(kDrafted % 2 == 0 && sizeof(DeviceDraftedRow) % 8 == 0);
     PinnedArray<std::int32_t> host_;
     DeviceArray<std::int32_t> device_;
 };
@@ -157,6 +172,7 @@ class GpuDecoder final : public DecoderBackend {
     double operations_per_row() const override { return weights_.operations_per_row(); }
     PassResult forward(const Pass& pass) override;
     bool goes_on_with_chains() const override { return tp_->size() == 1; }
+    bool keeps_rows() const override { return true; }
 
   private:
     // What makes one graph unlike another.
@@ -165,9 +181,12 @@ class GpuDecoder final : public DecoderBackend {
         int logit_rows = 0; // padded
         int most_keys = 0;
         LogitSummary summary = LogitSummary::none;
-        int counted = 0;      // logits that count in it
+        int known = 0;        // tokens that count in it
+        int counted = 0;      // of these, the rank's own
         bool rows_too = true; // logits go to the host
         bool has_noise = false;
+        bool keeps = false;
+        bool judges = false;
         int chain_rows = 0; // padded, of a chain
         bool is_summarized() const { return summary != LogitSummary::none || has_noise; }
         auto operator<=>(const Form&) const = default;
@@ -183,7 +202,7 @@ class GpuDecoder final : public DecoderBackend {
                          decoder_options.capacity),
           options_(decoder_options), tp_(&ranks), stream_(std::move(stream)), cache_view_(memory->view()),
           weights_(checkpoint, config, shard, number_type(options_.weight_type, config.stored_type),
-                   options_.weight_type == WeightType::int8, options_.progress) {
+                   options_.weight_type, options_.progress) {
         options_.progress = nullptr; // its owner need not outlive the loading
         make_buffers();
     }
@@ -207,6 +226,7 @@ class GpuDecoder final : public DecoderBackend {
     void make_buffers();
     void fill_rows(int padded);
     Form form_of(const Pass& pass) const;
+    void make_room_for(const Form& form, const Pass& pass);
     int padded_keys(int keys) const;
     int chain_rows(const Pass& pass, const Form& form) const;
     void run_chain(const Pass& pass, const Form& pass_form, int most_rows);
@@ -218,6 +238,8 @@ class GpuDecoder final : public DecoderBackend {
     void run_layer(const Form& form, const DeviceLayer& layer, int number);
     void look_up(const Form& form);
     void make_logits(const Form& form);
+    void summarize(const Form& form);
+    void judge(const Form& form);
     void copy_out(const Form& form);
 
     void add_pending(int rows);
@@ -245,20 +267,28 @@ class GpuDecoder final : public DecoderBackend {
 
     DeviceArray<float> cosines_, sines_, slopes_;
     DeviceArray<std::int32_t> kv_heads_;
-    DeviceArray<float> x_, delta_, normed_delta_, logits_, partial_; // float32: [kMostRows][...]
-    DeviceBytes normed_, qkv_, attended_, wide_, inner_, embedded_;  // in the number type, rows aligned
+    SummedArray x_, delta_;                                         // float32: [kMostRows][hidden_size]
+    DeviceArray<float> normed_delta_, logits_, partial_;            // float32: [kMostRows][...]
+    DeviceBytes normed_, qkv_, attended_, wide_, inner_, embedded_; // in the number type, rows aligned
     DeviceArray<DeviceLogitStats> stats_parts_, stats_;
     DeviceArray<DeviceNoisy> noisy_parts_, noisy_;
+    DeviceArray<float> kept_; // [kMostKept][vocab], from the first row on that is to be kept
+    SummedArray whole_rows_;  // [kMostRows][all tokens], of judged rows that are cut over ranks
+    DeviceArray<JudgeMasses> mass_parts_, masses_;
+    DeviceArray<JudgePart> judge_parts_;
+    DeviceArray<JudgedRow> judged_;
     DeviceArray<ChainPlan> plan_; // [1]
     DeviceArray<ChainState> chain_;
     PinnedArray<float> host_logits_;
     PinnedArray<DeviceLogitStats> host_stats_;
     PinnedArray<DeviceNoisy> host_noisy_;
+    PinnedArray<JudgedRow> host_judged_;
     PinnedArray<ChainPlan> host_plan_;
     PinnedArray<ChainState> host_chain_;
     std::vector<float> hidden_;
     std::vector<kernels::LogitStats> summaries_;
     std::vector<NoisyToken> noisy_tokens_;
+    std::vector<const float*> kept_rows_;
     bool pending_ = false; // delta_ is still to be added to x_
 };
 
@@ -268,8 +298,8 @@ void GpuDecoder::make_buffers() {
     const std::size_t number = bytes_of(weights_.type);
     const auto row_of = [&](int width) { return DeviceBytes(index(kMostRows) * index(aligned(width)) * number); };
     const DeviceLayer& layer = weights_.layers.front();
-    x_ = DeviceArray<float>(index(kMostRows) * index(config.hidden_size));
-    delta_ = DeviceArray<float>(x_.size());
+    x_ = SummedArray(*tp_, index(kMostRows) * index(config.hidden_size));
+    delta_ = SummedArray(*tp_, x_.size());
     if (config.block == Block::sandwich) normed_delta_ = DeviceArray<float>(x_.size());
     normed_ = row_of(config.hidden_size);
     qkv_ = row_of(layer.qkv.n);
@@ -356,7 +386,20 @@ void GpuDecoder::fill_rows(int padded) {
         rows_.at(Rows::logit_rows, static_cast<int>(i)) = pass.logit_rows[i];
     for (std::size_t i = 0; !pass.needs.noises.empty() && i < std::bit_ceil(pass.logit_rows.size()); ++i) {
         const RowNoise noise = i < pass.needs.noises.size() ? pass.needs.noises[i] : RowNoise{};
-        rows_.noise(static_cast<int>(i)) = {{noise.key[0], noise.key[1]}, noise.position, noise.temperature};
+        rows_.noise(static_cast<int>(i)) = on_device(noise);
+    }
+    for (int i = 0; i < kMostRows; ++i)
+        rows_.at(Rows::kept_rows, i) =
+            pass.needs.keep_from < 0 || index(i) >= pass.logit_rows.size() ? -1 : pass.needs.keep_from + i;
+    for (std::size_t i = 0; !pass.needs.drafted.empty() && i < std::bit_ceil(pass.logit_rows.size()); ++i) {
+        const DraftedRow row = i < pass.needs.drafted.size() ? pass.needs.drafted[i] : DraftedRow{};
+        const bool is_drawn = row.drafted >= 0 && row.draft_logits != nullptr;
+        rows_.drafted(static_cast<int>(i)) = {is_drawn ? row.draft_logits : nullptr,
+                                              on_device(row.noise),
+                                              row.drafted,
+                                              row.is_first ? 1 : 0,
+                                              row.is_scaled ? 1 : 0,
+                                              0};
     }
 }
 
@@ -372,11 +415,28 @@ GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
     form.summary = form.logit_rows > 0 ? pass.needs.summary : LogitSummary::none;
     form.rows_too = pass.needs.rows;
     form.has_noise = form.logit_rows > 0 && !pass.needs.noises.empty();
-    if (form.is_summarized()) {
-        const int known = pass.summary_vocab > 0 ? pass.summary_vocab : config.vocab_size;
-        form.counted = static_cast<int>(std::clamp<std::int64_t>(known - shard.vocab.begin, 0, shard.vocab.size()));
+    form.keeps = form.logit_rows > 0 && pass.needs.keep_from >= 0;
+    form.judges = form.logit_rows > 0 && !pass.needs.drafted.empty();
+    if (form.is_summarized() || form.judges) {
+        form.known = pass.summary_vocab > 0 ? pass.summary_vocab : config.vocab_size;
+        form.counted =
+            static_cast<int>(std::clamp<std::int64_t>(form.known - shard.vocab.begin, 0, shard.vocab.size()));
     }
     return form;
+}
+
+// What only judged texts need is made for the first of them.
+void GpuDecoder::make_room_for(const Form& form, const Pass& pass) {
+    if (form.keeps && kept_.size() == 0) kept_ = DeviceArray<float>(index(Decoder::kMostKept) * index(vocab()));
+    if (form.keeps && index(pass.needs.keep_from) + pass.logit_rows.size() > index(Decoder::kMostKept))
+        throw std::invalid_argument("more rows are to be kept than there is room for");
+    if (!form.judges || judged_.size() > 0) return;
+    mass_parts_ = DeviceArray<JudgeMasses>(index(kMostRows) * kStatsBlocks);
+    masses_ = DeviceArray<JudgeMasses>(kMostRows);
+    judge_parts_ = DeviceArray<JudgePart>(index(kMostRows) * kStatsBlocks);
+    judged_ = DeviceArray<JudgedRow>(kMostRows);
+    host_judged_ = PinnedArray<JudgedRow>(kMostRows);
+    if (tp_->size() > 1) whole_rows_ = SummedArray(*tp_, index(kMostRows) * index(config.vocab_size));
 }
 
 int GpuDecoder::padded_keys(int keys) const {
@@ -387,6 +447,7 @@ int GpuDecoder::padded_keys(int keys) const {
 PassResult GpuDecoder::forward(const Pass& pass) {
     layout_.set(pass, config, cache);
     const Form form = form_of(pass);
+    make_room_for(form, pass);
     fill_rows(form.rows);
     hidden_.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
     pass.hidden_layers.empty() ? run(form) : record(form); // hidden states are copied out on the way
@@ -404,7 +465,16 @@ PassResult GpuDecoder::forward(const Pass& pass) {
     for (std::size_t i = 0; most_rows == 1 && i < pass.logit_rows.size(); ++i)
         take_row(form, host_stats_.data()[i], host_noisy_.data()[i]);
     const std::size_t copied = form.rows_too ? pass.logit_rows.size() * index(vocab()) : 0;
-    return {{host_logits_.data(), copied}, index(vocab()), summaries_, noisy_tokens_, hidden_};
+    kept_rows_.clear();
+    for (int i = 0; form.keeps && i < static_cast<int>(most_rows > 1 ? further + 1 : pass.logit_rows.size()); ++i)
+        kept_rows_.push_back(kept_.data() + index(pass.needs.keep_from + i) * index(vocab()));
+    return {{host_logits_.data(), copied},
+            index(vocab()),
+            summaries_,
+            noisy_tokens_,
+            hidden_,
+            kept_rows_,
+            {host_judged_.data(), form.judges ? pass.logit_rows.size() : 0}};
 }
 
 void GpuDecoder::take_row(const Form& form, const DeviceLogitStats& stats, const DeviceNoisy& noisy) {
@@ -437,7 +507,8 @@ int GpuDecoder::chain_rows(const Pass& pass, const Form& form) const {
         pass.logit_rows.front() != static_cast<int>(pass.rows.size()) - 1)
         return 1;
     const int room = config.max_positions - (pass.rows.back().position + 1); // for the rows that follow
-    return std::clamp(chain->most_rows, 1, std::min(kMostChain, room + 1));
+    const int kept = form.keeps ? Decoder::kMostKept - pass.needs.keep_from : kMostChain;
+    return std::clamp(chain->most_rows, 1, std::min({kMostChain, room + 1, kept}));
 }
 
 // Behind a pass that is under way: what its last row says is read as the next row, and so on.
@@ -461,6 +532,7 @@ void GpuDecoder::run_chain(const Pass& pass, const Form& pass_form, int most_row
                           rows_.on_device(Rows::prefix_lengths),
                           rows_.on_device(Rows::mask_begins),
                           rows_.on_device(Rows::logit_rows),
+                          rows_.on_device(Rows::kept_rows),
                           rows_.noises_on_device(),
                           stats_.data(),
                           noisy_.data(),
@@ -665,6 +737,7 @@ void GpuDecoder::make_logits(const Form& form) {
     call.type = weights_.type;
     call.w = head.numbers.data();
     call.scales = scales_of(head);
+    call.is_float8 = head.is_float8;
     call.x = projects ? embedded_.data() : normed_.data();
     call.k = head.k;
     call.stride = head.stride;
@@ -676,21 +749,51 @@ void GpuDecoder::make_logits(const Form& form) {
     linear(handle(), call);
     const std::size_t count = index(form.logit_rows) * index(vocab());
     if (config.logit_soft_cap > 0) soft_cap(handle(), logits_.data(), count, config.logit_soft_cap);
-    if (!form.is_summarized()) return;
-    SummarizeCall summarize;
-    summarize.logits = logits_.data();
-    summarize.stride = index(vocab());
-    summarize.rows = form.logit_rows;
-    summarize.count = form.counted;
-    summarize.first_token = static_cast<int>(shard.vocab.begin);
-    summarize.partial = stats_parts_.data();
-    summarize.stats = stats_.data();
+    if (form.keeps)
+        keep_rows(handle(),
+                  {logits_.data(), index(vocab()), form.logit_rows, rows_.on_device(Rows::kept_rows), kept_.data()});
+    if (form.is_summarized()) summarize(form);
+    if (form.judges) judge(form);
+}
+
+void GpuDecoder::summarize(const Form& form) {
+    SummarizeCall call;
+    call.logits = logits_.data();
+    call.stride = index(vocab());
+    call.rows = form.logit_rows;
+    call.count = form.counted;
+    call.first_token = static_cast<int>(shard.vocab.begin);
+    call.partial = stats_parts_.data();
+    call.stats = stats_.data();
     if (form.has_noise) {
-        summarize.noises = rows_.noises_on_device();
-        summarize.noisy_partial = noisy_parts_.data();
-        summarize.noisy = noisy_.data();
+        call.noises = rows_.noises_on_device();
+        call.noisy_partial = noisy_parts_.data();
+        call.noisy = noisy_.data();
     }
-    summarize_logits(handle(), summarize);
+    summarize_logits(handle(), call);
+}
+
+// Rows that are cut over ranks are put together first, as a sum of which each rank has a part; the draft's rows are on
+// rank 0 alone, and so is a judgement that counts.
+void GpuDecoder::judge(const Form& form) {
+    JudgeCall call;
+    call.logits = logits_.data();
+    call.stride = index(vocab());
+    if (tp_->size() > 1) {
+        widen_rows(handle(), {logits_.data(), vocab(), static_cast<int>(shard.vocab.begin), whole_rows_.data(),
+                              config.vocab_size, form.logit_rows});
+        sum_over_ranks(whole_rows_.data(), index(form.logit_rows) * index(config.vocab_size));
+        call.logits = whole_rows_.data();
+        call.stride = index(config.vocab_size);
+    }
+    call.rows = form.logit_rows;
+    call.count = form.known;
+    call.drafted = rows_.drafted_on_device();
+    call.mass_parts = mass_parts_.data();
+    call.masses = masses_.data();
+    call.parts = judge_parts_.data();
+    call.judged = judged_.data();
+    judge_rows(handle(), call);
 }
 
 void GpuDecoder::copy_out(const Form& form) {
@@ -700,6 +803,7 @@ void GpuDecoder::copy_out(const Form& form) {
     if (form.summary != LogitSummary::none)
         copy(*stream_, host_stats_.data(), stats_.data(), rows * sizeof(DeviceLogitStats));
     if (form.has_noise) copy(*stream_, host_noisy_.data(), noisy_.data(), rows * sizeof(DeviceNoisy));
+    if (form.judges) copy(*stream_, host_judged_.data(), judged_.data(), rows * sizeof(JudgedRow));
 }
 
 void GpuDecoder::keep_hidden(int layers_done) {
@@ -734,13 +838,14 @@ void GpuDecoder::round_rows(float* from, int rows, int width, DeviceBytes& to) {
 void GpuDecoder::multiply(const DeviceMatrix& matrix, const DeviceBytes& x, int rows, DeviceBytes& y) {
     const float* bias = matrix.bias.size() > 0 ? matrix.bias.data() : nullptr;
     linear(handle(), {weights_.type, matrix.numbers.data(), x.data(), matrix.k, matrix.stride, matrix.n, rows, bias,
-                      y.data(), aligned(matrix.n), weights_.type, false, scales_of(matrix)});
+                      y.data(), aligned(matrix.n), weights_.type, false, scales_of(matrix), matrix.is_float8});
 }
 
 void GpuDecoder::multiply_delta(const DeviceMatrix& matrix, const DeviceBytes& x, int rows, bool add) {
     const float* bias = matrix.bias.size() > 0 ? matrix.bias.data() : nullptr;
-    linear(handle(), {weights_.type, matrix.numbers.data(), x.data(), matrix.k, matrix.stride, matrix.n, rows, bias,
-                      delta_.data(), config.hidden_size, NumberType::float32, add, scales_of(matrix)});
+    linear(handle(),
+           {weights_.type, matrix.numbers.data(), x.data(), matrix.k, matrix.stride, matrix.n, rows, bias,
+            delta_.data(), config.hidden_size, NumberType::float32, add, scales_of(matrix), matrix.is_float8});
 }
 
 void GpuDecoder::sum_over_ranks(float* data, std::size_t count) {

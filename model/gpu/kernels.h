@@ -7,6 +7,7 @@
 #pragma once
 
 #include "entrodraft/model/config.h"
+#include "entrodraft/model/logit_needs.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +36,8 @@ struct RowTable {
 inline constexpr int kMaskWords = 2;
 
 // y[r][n] = x[r] . w[n] + bias[n]. Rows of w and x lie `stride` elements apart, a multiple of kLinearAlign, zeros
-// behind k. One call has 1 to 128 rows. With scales w is int8, each of its rows times its scale, and x of 16 bits.
+// behind k. One call has 1 to 128 rows. With scales w is int8 or float8, each of its rows times its scale, and x of 16
+// bits.
 struct Linear {
     NumberType type = NumberType::float32; // of w, where it has no scales, and x
     const void* w = nullptr;
@@ -50,6 +52,7 @@ struct Linear {
     NumberType y_type = NumberType::float32;
     bool add = false;              // y += instead; float32 only
     const float* scales = nullptr; // [n] or none
+    bool is_float8 = false;        // w with scales is float8 (e4m3) in place of int8
 };
 void linear(void* stream, const Linear& call);
 inline constexpr int kLinearAlign = 64; // elements
@@ -186,6 +189,57 @@ struct SummarizeCall {
 };
 inline constexpr int kStatsBlocks = 32;
 void summarize_logits(void* stream, const SummarizeCall& call);
+
+// Row r of logits, [rows][stride], is copied to row numbers[r] of kept, [...][stride]; not where that is negative.
+struct KeepCall {
+    const float* logits = nullptr;
+    std::size_t stride = 0;
+    int rows = 0;
+    const std::int32_t* numbers = nullptr; // [rows]
+    float* kept = nullptr;
+};
+void keep_rows(void* stream, const KeepCall& call);
+
+// wide[r][begin + i] = logits[r][i], i < count, and zeros elsewhere: what the ranks' slices sum up to is whole rows.
+struct WidenCall {
+    const float* logits = nullptr; // [rows][count]
+    int count = 0;
+    int begin = 0;
+    float* wide = nullptr; // [rows][width]
+    int width = 0;
+    int rows = 0;
+};
+void widen_rows(void* stream, const WidenCall& call);
+
+struct DeviceDraftedRow { // as DraftedRow
+    const float* draft_logits;
+    DeviceNoise noise;
+    std::int32_t drafted, is_first, is_scaled, unused;
+};
+// The largest of a row's logits and the sum of exp((logit - largest) / temperature), of part of it or of all.
+struct RowMass {
+    float max, inverse_sum; // 1 / sum, of all of the row
+    double sum;
+};
+struct JudgeMasses {
+    RowMass target, draft;
+};
+struct JudgePart {
+    double excess, overlap;
+    DeviceNoisy best;
+};
+struct JudgeCall {
+    const float* logits = nullptr; // [rows][stride]
+    std::size_t stride = 0;
+    int rows = 0;
+    int count = 0;                             // logits that count, from the first, which is token 0's
+    const DeviceDraftedRow* drafted = nullptr; // [rows]
+    JudgeMasses* mass_parts = nullptr;         // workspace, [rows][kStatsBlocks]
+    JudgeMasses* masses = nullptr;             // workspace, [rows]
+    JudgePart* parts = nullptr;                // workspace, [rows][kStatsBlocks]
+    JudgedRow* judged = nullptr;               // [rows]
+};
+void judge_rows(void* stream, const JudgeCall& call);
 
 // x[r][0..width) = cap * tanh(x / cap) of rows * stride floats. For logits.
 void soft_cap(void* stream, float* x, std::size_t count, float cap);

@@ -3,20 +3,24 @@
 // 16-bit weights: a block makes 16 or 32 outputs of all rows; its warps share out k in chunks of 32. A quad of lanes
 // reads 64 bytes of a weight row that lie together, 16 a lane, and multiplies them as two steps of the tensor core:
 // which k stands where inside a step does not matter as long as weights and activations agree, so neither is shuffled
-// nor staged. Warps' sums are added in order. int8 weights: the same in chunks of 64, a lane's 16 bytes widened to the
-// activations' type on the way, which holds every int8 exactly. float32: a warp an output, lanes along k.
+// nor staged. Warps' sums are added in order, so that a row's bits hang neither on the rows beside it nor on how many
+// groups of rows a launch has: 1 or 2 for decoding, 8 for a prompt. int8 and float8 weights: the same in chunks of 64,
+// a lane's 16 bytes widened to the activations' type on the way, which holds each of them exactly. float32: a warp an
+// output, lanes along k.
 #include "entrodraft/model/gpu/kernels.h"
 #include "entrodraft/model/gpu/simt.cuh"
 
 #include <stdexcept>
+#include <type_traits>
 
 namespace entrodraft::model::gpu {
 
 namespace {
 
-constexpr int kTile = 16;      // outputs of a tensor-core step
-constexpr int kRowGroup = 8;   // rows of a tensor-core step
-constexpr int kMostGroups = 2; // row groups of a launch: 16 rows
+constexpr int kTile = 16;        // outputs of a tensor-core step
+constexpr int kRowGroup = 8;     // rows of a tensor-core step
+constexpr int kDecodeGroups = 2; // row groups of a launch for decoding: 16 rows
+constexpr int kPromptGroups = 8; // of one that reads a prompt: 64 rows for one read of the weights
 
 struct Part {
     Linear call;
@@ -47,33 +51,48 @@ __device__ void add_warps(const Part& part, const float (&sums)[kTiles][kGroups]
     const Linear& call = part.call;
     const int lane = lane_of_thread(), warp = warp_of_thread();
     const int first_output = static_cast<int>(blockIdx.x) * kTile * kTiles;
-    // [warp][tile][group][4][lane]
-    constexpr int kOfWarp = kTiles * kGroups * 4 * kWarp;
+    // A tile at a time: [warp][group][4][lane].
+    constexpr int kOfWarp = kGroups * 4 * kWarp;
     auto* shared = reinterpret_cast<float*>(dynamic_shared());
-    for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+        if (i > 0) __syncthreads(); // the tile before has been read
         for (int j = 0; j < kGroups; ++j)
             for (int c = 0; c < 4; ++c)
-                shared[warp * kOfWarp + ((i * kGroups + j) * 4 + c) * kWarp + lane] = sums[i][j][c];
-    __syncthreads();
-    for (int at = static_cast<int>(threadIdx.x); at < kOfWarp; at += kWarps * kWarp) {
-        float sum = 0;
-        for (int of = 0; of < kWarps; ++of)
-            sum += shared[of * kOfWarp + at];
-        const int holder = at % kWarp, c = at / kWarp % 4, j = at / kWarp / 4 % kGroups, i = at / kWarp / 4 / kGroups;
-        const int n = first_output + i * kTile + holder / 4 + 8 * (c / 2);
-        const int row = part.first_row + j * kRowGroup + 2 * (holder % 4) + c % 2;
-        store(call, row, n, call.scales != nullptr && n < call.n ? sum * call.scales[n] : sum);
+                shared[warp * kOfWarp + (j * 4 + c) * kWarp + lane] = sums[i][j][c];
+        __syncthreads();
+        for (int at = static_cast<int>(threadIdx.x); at < kOfWarp; at += kWarps * kWarp) {
+            float sum = 0;
+            for (int of = 0; of < kWarps; ++of)
+                sum += shared[of * kOfWarp + at];
+            const int holder = at % kWarp, c = at / kWarp % 4, j = at / kWarp / 4;
+            const int n = first_output + i * kTile + holder / 4 + 8 * (c / 2);
+            const int row = part.first_row + j * kRowGroup + 2 * (holder % 4) + c % 2;
+            store(call, row, n, call.scales != nullptr && n < call.n ? sum * call.scales[n] : sum);
+        }
     }
 }
 
-// Four int8 as two pairs of T.
-template <typename T> __device__ void widen(unsigned four, unsigned (&pairs)[2]) {
+struct Float8 {
+    unsigned char bits;
+};
+
+// Number i of four int8, each w + 128: 2^23 + w + 128 as float32, less the first two.
+__device__ float number_of(signed char, unsigned four, int i) {
+    return __uint_as_float(__byte_perm(four, 0x4b000000u, 0x7440u + static_cast<unsigned>(i))) - 8388736.0f;
+}
+// Of four float8: exponent and fraction where float32 has them, less the difference of the biases.
+__device__ float number_of(Float8, unsigned four, int i) {
+    const unsigned bits = four >> (8 * i);
+    return __uint_as_float((bits & 0x80u) << 24 | (bits & 0x7fu) << 20) * 0x1p120f;
+}
+
+// Four numbers of 8 bits as two pairs of T.
+template <typename T, typename W> __device__ void widen(unsigned four, unsigned (&pairs)[2]) {
     T values[4];
-    four ^= 0x80808080u; // now w + 128
 #pragma unroll
-    for (int i = 0; i < 4; ++i) // 2^23 + w + 128 as float32, less the first two
-        values[i] = from_float<T>(__uint_as_float(__byte_perm(four, 0x4b000000u, 0x7440u + static_cast<unsigned>(i))) -
-                                  8388736.0f);
+    for (int i = 0; i < 4; ++i)
+        values[i] = from_float<T>(number_of(W{}, four, i));
     memcpy(pairs, values, sizeof pairs);
 }
 
@@ -81,21 +100,23 @@ template <typename T> __device__ void widen(unsigned four, unsigned (&pairs)[2])
 template <typename T, typename W> __device__ void weights_of_step(const uint4& read, int step, unsigned (&pairs)[2]) {
     const unsigned words[4] = {read.x, read.y, read.z, read.w};
     if constexpr (sizeof(W) == 1) {
-        widen<T>(words[step], pairs);
+        constexpr unsigned kLift = std::is_same_v<W, signed char> ? 0x80808080u : 0u;
+        widen<T, W>(words[step] ^ kLift, pairs);
     } else {
         pairs[0] = words[2 * step];
         pairs[1] = words[2 * step + 1];
     }
 }
 
-// Weights of type W, T itself or int8. Rows that are not there are read as row 0 and not stored; so are outputs.
+// Weights of type W, T itself, int8 or Float8. Rows that are not there are read as row 0 and not stored; so are
+// outputs.
 template <typename T, typename W, int kTiles, int kGroups, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp) multiply_tensor_cores(Part part) {
     constexpr int kOfLane = 16 / static_cast<int>(sizeof(W)); // weights that a lane reads at once
     constexpr int kSteps = kOfLane / 4;
-    constexpr int kInputs = kOfLane / 8; // reads of 8 activations
-    constexpr int kChunk = 4 * kOfLane;  // of k, a warp at a time
-    constexpr int kAhead = 4 / kInputs;  // chunks whose loads are under way together
+    constexpr int kInputs = kOfLane / 8;                              // reads of 8 activations
+    constexpr int kChunk = 4 * kOfLane;                               // of k, a warp at a time
+    constexpr int kAhead = kGroups > kDecodeGroups ? 1 : 4 / kInputs; // chunks whose loads are under way together
     const Linear& call = part.call;
     const int lane = lane_of_thread(), warp = warp_of_thread(), g = lane / 4, t = lane % 4;
     const int first_output = static_cast<int>(blockIdx.x) * kTile * kTiles;
@@ -159,20 +180,28 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply_tensor_cores(Part part
 }
 
 template <typename T, int kTiles, int kGroups, int kWarps> void launch_tiles(void* stream, const Part& part) {
-    constexpr std::size_t kShared = sizeof(float) * kWarps * kTiles * kGroups * 4 * kWarp;
+    constexpr std::size_t kShared = sizeof(float) * kWarps * kGroups * 4 * kWarp;
     static_assert(kShared <= 48 * 1024);
     launch(stream, {blocks_for(static_cast<std::size_t>(part.call.n), kTile * kTiles), kWarps * kWarp, kShared},
-           part.call.scales != nullptr ? multiply_tensor_cores<T, signed char, kTiles, kGroups, kWarps>
-                                       : multiply_tensor_cores<T, T, kTiles, kGroups, kWarps>,
+           part.call.scales == nullptr ? multiply_tensor_cores<T, T, kTiles, kGroups, kWarps>
+           : part.call.is_float8       ? multiply_tensor_cores<T, Float8, kTiles, kGroups, kWarps>
+                                       : multiply_tensor_cores<T, signed char, kTiles, kGroups, kWarps>,
            part);
 }
 
 // How k is shared out, and with it the order of a sum, follows from the matrix's shape alone, not from the rows.
 template <typename T> void multiply_tiles(void* stream, const Linear& call) {
     constexpr int kManyOutputs = 8192; // then blocks of 32 outputs still fill every multiprocessor several times
-    for (int first = 0; first < call.rows; first += kRowGroup * kMostGroups) {
+    constexpr int kDecodeRows = kRowGroup * kDecodeGroups, kPromptRows = kRowGroup * kPromptGroups;
+    for (int first = 0, taken = 0; first < call.rows; first += taken) {
         const Part part = {call, first};
-        const bool one_group = call.rows - first <= kRowGroup;
+        const int left = call.rows - first;
+        taken = left > 2 * kDecodeRows ? kPromptRows : kDecodeRows;
+        if (taken == kPromptRows) {
+            launch_tiles<T, 2, kPromptGroups, 8>(stream, part);
+            continue;
+        }
+        const bool one_group = left <= kRowGroup;
         if (call.n >= kManyOutputs)
             one_group ? launch_tiles<T, 2, 1, 8>(stream, part) : launch_tiles<T, 2, 2, 8>(stream, part);
         else
@@ -213,7 +242,7 @@ std::size_t bytes_of(NumberType type) {
 
 void linear(void* stream, const Linear& call) {
     if (call.scales != nullptr && call.type == NumberType::float32)
-        throw std::invalid_argument("int8 weights take activations of 16 bits");
+        throw std::invalid_argument("8-bit weights take activations of 16 bits");
     switch (call.type) {
     case NumberType::float32:
         for (int first = 0; first < call.rows; first += kFloatRows)

@@ -17,55 +17,55 @@ namespace {
 
 constexpr double kPatience = 600; // seconds, of a copy to the device
 
-// How the numbers of a matrix stand in device memory.
-enum class Held { float32, bfloat16, float16, int8 };
-
-Held held_as(NumberType type) {
+WeightType held_as(NumberType type) {
     switch (type) {
     case NumberType::float32:
-        return Held::float32;
+        return WeightType::float32;
     case NumberType::bfloat16:
-        return Held::bfloat16;
+        return WeightType::bfloat16;
     case NumberType::float16:
-        return Held::float16;
+        return WeightType::float16;
     }
     throw std::invalid_argument("a number type that no matrix is held in");
 }
 
-std::size_t bytes_of(Held held) {
-    return held == Held::float32 ? 4 : held == Held::int8 ? 1 : 2;
+bool is_scaled(WeightType held) {
+    return held == WeightType::int8 || held == WeightType::float8;
 }
 
-bool is_stored_as(const TensorView& tensor, Held held) {
-    return (held == Held::float32 && tensor.type == DiskType::float32) ||
-           (held == Held::bfloat16 && tensor.type == DiskType::bfloat16) ||
-           (held == Held::float16 && tensor.type == DiskType::float16);
+bool is_stored_as(const TensorView& tensor, WeightType held) {
+    return (held == WeightType::float32 && tensor.type == DiskType::float32) ||
+           (held == WeightType::bfloat16 && tensor.type == DiskType::bfloat16) ||
+           (held == WeightType::float16 && tensor.type == DiskType::float16);
 }
 
-// Of int8: the row's largest magnitude over 127, as on the CPU (packing.h).
-float scale_of(std::span<const float> row) {
+// The row's largest magnitude over the largest number there is: of int8 127, as on the CPU (packing.h).
+float scale_of(std::span<const float> row, WeightType held) {
     float most = 0;
     for (const float value : row)
         most = std::max(most, std::abs(value));
-    const float scale = most / 127;
+    const float scale = most / (held == WeightType::int8 ? 127 : kLargestFloat8);
     return scale >= std::numeric_limits<float>::min() ? scale : 0;
 }
 
-void store(std::span<const float> row, Held held, float scale, std::byte* to) {
+void store(std::span<const float> row, WeightType held, float scale, std::byte* to) {
     const float inverse = scale > 0 ? 1 / scale : 0;
     for (std::size_t i = 0; i < row.size(); ++i) {
         std::uint16_t half = 0;
         switch (held) {
-        case Held::float32:
+        case WeightType::float32:
             std::memcpy(to + 4 * i, &row[i], 4);
             break;
-        case Held::bfloat16:
-        case Held::float16:
-            half = held == Held::bfloat16 ? to_bfloat16(row[i]) : to_float16(row[i]);
+        case WeightType::bfloat16:
+        case WeightType::float16:
+            half = held == WeightType::bfloat16 ? to_bfloat16(row[i]) : to_float16(row[i]);
             std::memcpy(to + 2 * i, &half, 2);
             break;
-        case Held::int8:
+        case WeightType::int8:
             to[i] = static_cast<std::byte>(static_cast<std::int8_t>(std::nearbyint(row[i] * inverse)));
+            break;
+        case WeightType::float8:
+            to[i] = static_cast<std::byte>(to_float8(row[i] * inverse));
             break;
         }
     }
@@ -76,7 +76,7 @@ class Uploader {
   public:
     explicit Uploader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-    DeviceMatrix matrix(const std::vector<const MatrixSource*>& stacked, Held held) {
+    DeviceMatrix matrix(const std::vector<const MatrixSource*>& stacked, WeightType held) {
         DeviceMatrix matrix;
         for (const MatrixSource* source : stacked) {
             for (const StoredRows& part : source->rows)
@@ -85,14 +85,15 @@ class Uploader {
         }
         if (matrix.n == 0) return matrix;
         matrix.stride = (matrix.k + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
-        const std::size_t row_bytes = static_cast<std::size_t>(matrix.stride) * bytes_of(held);
+        const std::size_t row_bytes = static_cast<std::size_t>(matrix.stride) * model::bytes_of(held);
         matrix.numbers = DeviceBytes(static_cast<std::size_t>(matrix.n) * row_bytes);
         std::byte* to = matrix.numbers.data();
         scales_.clear();
         for (const MatrixSource* source : stacked)
             for (const StoredRows& part : source->rows)
                 to = upload(*source, part, held, row_bytes, to);
-        if (held == Held::int8) matrix.scales = vector(scales_);
+        if (is_scaled(held)) matrix.scales = vector(scales_);
+        matrix.is_float8 = held == WeightType::float8;
         return matrix;
     }
 
@@ -107,7 +108,7 @@ class Uploader {
     static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
 
     // Some rows at a time; returns where the next part goes.
-    std::byte* upload(const MatrixSource& source, const StoredRows& part, Held held, std::size_t row_bytes,
+    std::byte* upload(const MatrixSource& source, const StoredRows& part, WeightType held, std::size_t row_bytes,
                       std::byte* to) {
         const TensorView& tensor = checkpoint_.tensor(part.tensor->weight);
         const std::size_t at_once = std::max<std::size_t>(1, kStagingBytes / row_bytes);
@@ -131,20 +132,21 @@ class Uploader {
 
     // The inputs that are wanted of stored row r. A scale is that of the whole row, so that any slice is quantised
     // alike.
-    void place_row(const MatrixSource& source, const TensorView& tensor, std::int64_t r, Held held, std::byte* to) {
+    void place_row(const MatrixSource& source, const TensorView& tensor, std::int64_t r, WeightType held,
+                   std::byte* to) {
         const auto first = static_cast<std::size_t>(source.inputs.begin);
         const auto wanted = static_cast<std::size_t>(source.inputs.size());
         if (!source.transposed && is_stored_as(tensor, held)) {
             const std::size_t place = static_cast<std::size_t>(r * tensor.shape[1]) + first;
-            std::memcpy(to, tensor.bytes.data() + place * bytes_of(held), wanted * bytes_of(held));
+            std::memcpy(to, tensor.bytes.data() + place * model::bytes_of(held), wanted * model::bytes_of(held));
             return;
         }
         row_.resize(static_cast<std::size_t>(tensor.shape[source.transposed ? 0 : 1]));
         for (std::size_t i = 0; source.transposed && i < row_.size(); ++i)
             row_[i] = turned_[i * static_cast<std::size_t>(tensor.shape[1]) + static_cast<std::size_t>(r)];
         if (!source.transposed) read_floats(tensor, {r * tensor.shape[1], (r + 1) * tensor.shape[1]}, row_.data());
-        const float scale = held == Held::int8 ? scale_of(row_) : 1;
-        if (held == Held::int8) scales_.push_back(scale);
+        const float scale = is_scaled(held) ? scale_of(row_, held) : 1;
+        if (is_scaled(held)) scales_.push_back(scale);
         store(std::span(row_).subspan(first, wanted), held, scale, to);
     }
 
@@ -159,12 +161,12 @@ class Uploader {
 } // namespace
 
 DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
-                             NumberType number_type, bool as_int8,
+                             NumberType number_type, WeightType multiplied,
                              const std::function<void(std::size_t, std::size_t)>& progress)
     : type(number_type) {
     const ModelNames names = names_of(config, checkpoint);
     Uploader uploader(checkpoint);
-    const Held looked_up = held_as(type), multiplied = as_int8 ? Held::int8 : looked_up;
+    const WeightType looked_up = held_as(type);
     const auto read_norm = [&](const TensorNames& of) {
         DeviceNorm norm;
         norm.weight = uploader.vector(read_norm_weight(checkpoint, config, of));
@@ -207,7 +209,7 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     const OuterSources sources = outer_sources(config, names, shard);
     embedding = uploader.matrix({&sources.embedding}, looked_up);
     const bool is_tied = sources.head.rows.empty();
-    own_head = uploader.matrix({is_tied && as_int8 ? &sources.embedding : &sources.head}, multiplied);
+    own_head = uploader.matrix({is_tied && is_scaled(multiplied) ? &sources.embedding : &sources.head}, multiplied);
     project_in = uploader.matrix({&sources.project_in}, multiplied);
     project_out = uploader.matrix({&sources.project_out}, multiplied);
     final_norm = read_norm(names.final_norm);
@@ -216,23 +218,23 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
 }
 
-std::vector<const DeviceMatrix*> DeviceWeights::multiplied() const {
-    std::vector<const DeviceMatrix*> matrices = {&project_in, &project_out, &head()};
+std::vector<const DeviceMatrix*> DeviceWeights::matrices() const {
+    std::vector<const DeviceMatrix*> all = {&project_in, &project_out, &head()};
     for (const DeviceLayer& layer : layers)
-        matrices.insert(matrices.end(), {&layer.qkv, &layer.output, &layer.wide, &layer.down});
-    return matrices;
+        all.insert(all.end(), {&layer.qkv, &layer.output, &layer.wide, &layer.down});
+    return all;
 }
 
 std::size_t DeviceWeights::bytes_per_pass() const {
     std::size_t bytes = 0;
-    for (const DeviceMatrix* matrix : multiplied())
+    for (const DeviceMatrix* matrix : matrices())
         bytes += matrix->numbers.size();
     return bytes;
 }
 
 double DeviceWeights::operations_per_row() const {
     double operations = 0;
-    for (const DeviceMatrix* matrix : multiplied())
+    for (const DeviceMatrix* matrix : matrices())
         operations += 2.0 * matrix->n * matrix->k;
     return operations;
 }

@@ -1,5 +1,6 @@
 // All weights of a model that one rank holds, in the memory of a GPU, as the kernels of this folder read them: matrices
-// [outputs][inputs] in one number type or in int8, rows padded to kLinearAlign numbers with zeros; vectors in float32.
+// [outputs][inputs] in one number type or in 8 bits, rows padded to kLinearAlign numbers with zeros; vectors in
+// float32.
 //
 // Called by gpu/decoder. The CPU's are in model/weights.h; what is read from where is the same (model/sources.h).
 #pragma once
@@ -18,7 +19,8 @@ struct DeviceMatrix {
     DeviceBytes numbers;
     int n = 0, k = 0, stride = 0;
     DeviceArray<float> bias;   // [n] or empty
-    DeviceArray<float> scales; // [n] of int8, or empty
+    DeviceArray<float> scales; // [n] of 8-bit numbers, or empty
+    bool is_float8 = false;
 };
 
 struct DeviceNorm {
@@ -31,11 +33,11 @@ struct DeviceLayer {
 };
 
 struct DeviceWeights {
-    // Reads the rank's slice. `type`: of the activations, and of the matrices that are not int8; of them the embedding,
-    // which is looked up, never is, so that a head that is the embedding is there twice. `progress` is told of bytes
-    // done and of all. Throws BadFile, dist::Error. Local.
+    // Reads the rank's slice. `type`: of the activations, and of the embedding, which is looked up; `multiplied`: of
+    // all other matrices. Where that has 8 bits, a head that is the embedding is there twice. `progress` is told of
+    // bytes done and of all. Throws BadFile, dist::Error. Local.
     DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard, NumberType type,
-                  bool as_int8, const std::function<void(std::size_t, std::size_t)>& progress);
+                  WeightType multiplied, const std::function<void(std::size_t, std::size_t)>& progress);
 
     const DeviceMatrix& head() const { return own_head.n > 0 ? own_head : embedding; }
     std::size_t bytes_per_pass() const; // read by a pass of one row
@@ -49,7 +51,7 @@ struct DeviceWeights {
     DeviceNorm final_norm;
 
   private:
-    std::vector<const DeviceMatrix*> multiplied() const;
+    std::vector<const DeviceMatrix*> matrices() const;
 };
 
 } // namespace entrodraft::model::gpu

@@ -7,6 +7,7 @@
 #include "entrodraft/dist/error.h"
 #include "entrodraft/dist/nccl_comm.h"
 
+#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -78,6 +79,25 @@ TEST_F(NcclCollectives, SumInTheOrderOfAStream) {
     const auto factor = static_cast<float>(ranks() * ranks());
     EXPECT_EQ(on_host(data), std::vector<float>(4097, factor));
     comm_->barrier(far_off());
+}
+
+// In memory of the communicator's own, of the sizes of passes.
+TEST_F(NcclCollectives, SumInRegisteredMemory) {
+    for (const std::size_t count : {1, 4096, 65536}) {
+        const std::unique_ptr<SumMemory> memory = comm_->make_sum_memory(count * sizeof(float));
+        ASSERT_NE(memory, nullptr);
+        const std::vector<float> ones(count, 1.0F);
+        std::vector<float> sums(count, -1.0F);
+        cudaMemcpy(sums.data(), memory->data(), count * sizeof(float), cudaMemcpyDeviceToHost);
+        EXPECT_EQ(sums, std::vector<float>(count)) << "not zeroed";
+        cudaMemcpy(memory->data(), ones.data(), count * sizeof(float), cudaMemcpyHostToDevice);
+        for (int i = 0; i < 2; ++i)
+            comm_->enqueue_all_reduce_sum(memory->data(), count, ElementType::float32, nullptr);
+        comm_->await_stream(nullptr, far_off());
+        cudaMemcpy(sums.data(), memory->data(), count * sizeof(float), cudaMemcpyDeviceToHost);
+        EXPECT_EQ(sums, std::vector<float>(count, static_cast<float>(ranks() * ranks())));
+        comm_->barrier(far_off());
+    }
 }
 
 TEST_F(NcclCollectives, BroadcastFromEveryRootAndGatherToEveryRoot) {

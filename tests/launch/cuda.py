@@ -62,6 +62,20 @@ class Cuda(unittest.TestCase):
             with self.subTest(ranks=ranks, more=more):
                 self.assertEqual(token_ids(texts(*PAIR, *CUDA, "--dtype", "float32", *more, ranks=ranks)), alone)
 
+    def test_rows_of_sampled_text_are_judged_where_they_are(self):
+        for acceptance in ("rejection", "block"):
+            sampling = [*PAIR, "--dtype", "float32", "--temperature", 1, "--seed", 3, "--acceptance", acceptance,
+                        "--stop-rule", "constant", "--num-draft-tokens", 3]
+            with self.subTest(acceptance=acceptance):
+                alone = texts(*sampling, *CUDA)
+                self.assertGreater(sum(line["stats"]["accepted"] for line in alone), 0)
+                self.assertEqual(token_ids(texts(*sampling, *CUDA, ranks=2)), token_ids(alone))
+                self.assertNotEqual(token_ids(texts(*sampling, *CPU)), token_ids(alone), "not drawn on the device")
+
+    def test_speculative_text_is_plain_text_in_float8(self):
+        of = ["--dtype", "float8", "--draft-dtype", "int8", *CUDA]
+        self.assertEqual(token_ids(texts(*PAIR, *of)), token_ids(texts(*PAIR[:2], *CUDA, "--dtype", "float8")))
+
     def test_latency_is_that_of_the_gpu(self):
         shown = json.loads(run("bench", "latency", *PAIR, *CUDA, "--rows", 2, "--repetitions", 2, "--json").stdout)
         self.assertNotEqual(shown["environment"]["device"], "cpu")

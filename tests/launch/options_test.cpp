@@ -84,9 +84,15 @@ TEST(Options, DraftTypeFollowsTheTargetsUnlessGiven) {
 }
 
 TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
-    const std::vector<std::pair<std::string, std::string>> later = {{"dtype", "int4"}, {"draft-dtype", "fp8"}};
+    const std::vector<std::pair<std::string, std::string>> later = {{"dtype", "int4"}, {"draft-dtype", "int4"}};
     for (const auto& [name, value] : later)
         expect_refused({"--" + name, value}, "--" + name + " " + value + " is not supported yet: this version ");
+}
+
+TEST(Options, Float8IsForGpus) {
+    expect_refused({"--dtype", "float8"}, "float8 weights are for --device cuda");
+    expect_refused({"--draft-dtype", "float8", "--device", "cpu"}, "float8 weights are for --device cuda");
+    EXPECT_EQ(parse_more({"--dtype", "float8", "--device", "cuda"}).models.dtype, model::WeightType::float8);
 }
 
 TEST(Options, TheOracleIsForSimulateAlone) {

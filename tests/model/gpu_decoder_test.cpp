@@ -72,6 +72,18 @@ TEST(GpuDecoder, Int8WeightsStayNearFloat32) {
     }
 }
 
+TEST(GpuDecoder, Float8WeightsStayNearFloat32) {
+    const std::vector<TokenId> tokens = varied_tokens(40, 512);
+    const auto directory = golden_directory("llama-target");
+    TestModel reference(directory), model(directory, on_gpu(WeightType::float8)),
+        int8(directory, on_gpu(WeightType::int8));
+    const std::vector<float> together = model.read(tokens);
+    EXPECT_LT(relative_difference(together, reference.read(tokens)), 0.3);
+    EXPECT_EQ(model.decoder.weight_bytes(), int8.decoder.weight_bytes());
+    model.forget();
+    EXPECT_TRUE(same_bits(model.read(tokens, 3), together)) << "a row hangs on those beside it";
+}
+
 TEST(GpuDecoder, SlotsOfAPassKeepTheirOwnTexts) {
     TestModel model(golden_directory("llama-target"), on_gpu(WeightType::bfloat16, 3));
     const std::vector<TokenId> a = varied_tokens(20, 512), b = varied_tokens(31, 512, 3);

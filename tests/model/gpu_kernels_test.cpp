@@ -165,26 +165,30 @@ TEST_F(GpuKernels, ProductsAreSumsInFloat64UpToRounding) {
             }
 }
 
-TEST_F(GpuKernels, ProductsOfInt8AreSumsInFloat64UpToRounding) {
-    for (const NumberType type : {NumberType::bfloat16, NumberType::float16}) {
+TEST_F(GpuKernels, ProductsOfEightBitWeightsAreSumsInFloat64UpToRounding) {
+    for (const auto& [type, is_float8] : {std::pair{NumberType::bfloat16, false},
+                                          {NumberType::float16, false},
+                                          {NumberType::bfloat16, true},
+                                          {NumberType::float16, true}}) {
         for (const auto& [rows, n, k] : {std::tuple{1, 16, 64}, {3, 50, 100}, {16, 9000, 65}, {17, 33, 700}}) {
             const int stride = (k + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
-            std::vector<std::int8_t> w(index(n) * index(stride));
-            for (std::size_t i = 0; i < w.size(); ++i)
-                w[i] = i % index(stride) < index(k) ? static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127)
-                                                    : std::int8_t{0};
-            w[0] = 127;
-            w[1] = -127;
+            std::vector<std::uint8_t> w(index(n) * index(stride));
+            std::vector<float> values(w.size()); // of w
+            for (std::size_t i = 0; i < w.size(); ++i) {
+                if (i % index(stride) < index(k)) w[i] = static_cast<std::uint8_t>(i < 256 ? i : random());
+                if (is_float8 && (w[i] & 0x7f) == 0x7f) w[i] = 0; // no number
+                values[i] = is_float8 ? from_float8(w[i]) : static_cast<float>(static_cast<std::int8_t>(w[i]));
+            }
             std::vector<float> x = random_numbers(type, index(rows) * index(stride), random);
             for (std::size_t i = 0; i < x.size(); ++i)
                 if (i % index(stride) >= index(k)) x[i] = 0;
             const std::vector<float> scales = random_numbers(NumberType::float32, index(n), random),
                                      bias = random_numbers(NumberType::float32, index(n), random);
-            const DeviceArray<std::int8_t> weights = to_device(w);
+            const DeviceArray<std::uint8_t> weights = to_device(w);
             const DeviceArray<float> scales_there = to_device(scales), biases = to_device(bias);
             const Numbers inputs(type, x), y(NumberType::float32, index(rows) * index(n));
             linear(stream.handle(), {type, weights.data(), inputs.data(), k, stride, n, rows, biases.data(), y.data(),
-                                     n, NumberType::float32, false, scales_there.data()});
+                                     n, NumberType::float32, false, scales_there.data(), is_float8});
             finish();
             const std::vector<float> got = y.read();
             std::size_t wrong = 0;
@@ -192,7 +196,7 @@ TEST_F(GpuKernels, ProductsOfInt8AreSumsInFloat64UpToRounding) {
                 for (int o = 0; o < n; ++o) {
                     double sum = 0, size = 0;
                     for (int i = 0; i < k; ++i) {
-                        const double term = static_cast<double>(w[index(o * stride + i)]) *
+                        const double term = static_cast<double>(values[index(o * stride + i)]) *
                                             static_cast<double>(x[index(r * stride + i)]);
                         sum += term;
                         size += std::abs(term);
@@ -211,9 +215,9 @@ TEST_F(GpuKernels, ProductsOfInt8AreSumsInFloat64UpToRounding) {
 
 TEST_F(GpuKernels, ARowOfAProductDoesNotDependOnTheRowsBesideIt) {
     for (const NumberType type : kTypes) {
-        const Product product(type, 20, 48, 320, random);
-        const std::vector<float> all = product.on_device(stream, type, NumberType::float32, true, 20);
-        for (const int rows : {1, 2, 7, 8, 9, 16, 17}) {
+        const Product product(type, 70, 48, 320, random);
+        const std::vector<float> all = product.on_device(stream, type, NumberType::float32, true, 70);
+        for (const int rows : {1, 2, 7, 8, 9, 16, 17, 33, 65}) {
             const std::vector<float> some = product.on_device(stream, type, NumberType::float32, true, rows);
             EXPECT_EQ(some, std::vector<float>(all.begin(), all.begin() + rows * 48)) << rows << " rows";
         }
@@ -659,6 +663,101 @@ TEST_F(GpuKernels, TheBestTokenWithNoiseIsTheCpus) {
         }
     }
     EXPECT_GT(refined, 0) << "no token had noise of 64 bits";
+}
+
+// Rows of a text of three drafted tokens, of one with nothing drafted, and padding, against sums in float64.
+TEST_F(GpuKernels, RowsAreJudgedByTheDrafts) {
+    constexpr int kRows = 6, kDraftRows = 3;
+    for (const bool is_block : {false, true}) {
+        for (const auto& [count, temperature] : {std::pair{5, 1.0}, {500, 0.7}, {9000, 2.0}}) {
+            const std::size_t stride = index(count + 3);
+            std::vector<float> p_logits = random_numbers(NumberType::float32, kRows * stride, random, 3);
+            std::vector<float> q_logits = random_numbers(NumberType::float32, kDraftRows * stride, random, 3);
+            std::copy_n(p_logits.begin(), stride, q_logits.begin()); // the first row: both are one
+            for (std::size_t i = 1; i < stride; i += 3)              // the second: of the target some are banned
+                p_logits[stride + i] = -INFINITY;
+            const DeviceArray<float> target = to_device(p_logits), draft = to_device(q_logits);
+            const TokenId drafted[kRows] = {2, 3, count - 1, -1, -1, -1};
+            std::vector<DeviceDraftedRow> plan;
+            for (int r = 0; r < kRows; ++r) {
+                const auto key = spec::RandomStream(3, 4, spec::Purpose::resample).key();
+                plan.push_back({r < kDraftRows ? draft.data() + index(r) * stride : nullptr,
+                                {{key[0], key[1]}, (7ull << 32) + index(r), r == 5 ? 0 : temperature},
+                                drafted[r],
+                                r == 0 || r == 4 ? 1 : 0,
+                                is_block ? 1 : 0,
+                                0});
+            }
+            const DeviceArray<DeviceDraftedRow> plan_on_device = to_device(plan);
+            const DeviceArray<JudgeMasses> mass_parts(kRows * kStatsBlocks), masses(kRows);
+            const DeviceArray<JudgePart> parts(kRows * kStatsBlocks);
+            DeviceArray<JudgedRow> judged = to_device(std::vector<JudgedRow>(kRows, {.p = 9}));
+            judge_rows(stream.handle(), {target.data(), stride, kRows, count, plan_on_device.data(), mass_parts.data(),
+                                         masses.data(), parts.data(), judged.data()});
+            finish();
+            const std::vector<JudgedRow> got = to_host(judged);
+            const auto softmax = [&, count = count, temperature = temperature](const std::vector<float>& logits,
+                                                                               int row) {
+                std::vector<double> weights;
+                double sum = 0;
+                const float max = *std::max_element(logits.begin() + row * static_cast<int>(stride),
+                                                    logits.begin() + row * static_cast<int>(stride) + count);
+                for (int i = 0; i < count; ++i) {
+                    weights.push_back(
+                        std::exp(static_cast<double>(logits[index(row) * stride + index(i)] - max) / temperature));
+                    sum += weights.back();
+                }
+                for (double& weight : weights)
+                    weight /= sum;
+                return weights;
+            };
+            const spec::GumbelNoise noise(spec::RandomStream(3, 4, spec::Purpose::resample));
+            double scale = 1;
+            for (int r = 0; r + 1 < kRows; ++r) {
+                SCOPED_TRACE("row " + std::to_string(r) + " of " + std::to_string(count) + (is_block ? ", block" : ""));
+                const std::vector<double> p = softmax(p_logits, r), q = r < kDraftRows
+                                                                            ? softmax(q_logits, r)
+                                                                            : std::vector<double>(p.size(), 0.0);
+                if (r == 4) scale = 1;
+                double excess = 0, overlap = 0, best = -INFINITY, of_next = -INFINITY;
+                for (std::size_t i = 0; i < p.size(); ++i) {
+                    const double e = std::max(0.0, scale * p[i] - q[i]);
+                    excess += e;
+                    overlap += std::min(p[i], q[i]);
+                    const double value =
+                        std::log(r == 0 ? p[i] : e) + noise.at(plan[index(r)].noise.position, static_cast<TokenId>(i));
+                    best = std::max(best, value);
+                    if (static_cast<TokenId>(i) == got[index(r)].next) of_next = value;
+                }
+                const JudgedRow& row = got[index(r)];
+                if (r < kDraftRows) {
+                    EXPECT_NEAR(row.p, p[index(drafted[r])], 2e-6);
+                    EXPECT_NEAR(row.q, q[index(drafted[r])], 2e-6);
+                }
+                EXPECT_NEAR(row.scale, scale, 1e-5 * (1 + scale));
+                EXPECT_NEAR(row.excess, excess, 1e-5);
+                EXPECT_NEAR(row.overlap, overlap, 1e-5);
+                EXPECT_GE(row.next, 0);
+                EXPECT_GT(of_next, best - 0.02) << "not a sample of what is left";
+                if (is_block && r < kDraftRows) scale = std::min(1.0, scale * row.p / row.q);
+            }
+            EXPECT_EQ(got.back().p, 9) << "padding is left alone";
+        }
+    }
+}
+
+TEST_F(GpuKernels, RowsAreKeptAndPutTogether) {
+    const std::vector<float> logits = random_numbers(NumberType::float32, 3 * 50, random, 1);
+    const DeviceArray<float> on_device = to_device(logits), kept(5 * 50), wide(3 * 120);
+    keep_rows(stream.handle(),
+              {on_device.data(), 50, 3, to_device(std::vector<std::int32_t>{4, -1, 2}).data(), kept.data()});
+    widen_rows(stream.handle(), {on_device.data(), 50, 60, wide.data(), 120, 3});
+    finish();
+    const std::vector<float> got = to_host(kept), rows = to_host(wide);
+    for (std::size_t i = 0; i < got.size(); ++i)
+        EXPECT_EQ(got[i], i / 50 == 4 ? logits[i - 200] : i / 50 == 2 ? logits[i] : 0) << i;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        EXPECT_EQ(rows[i], i % 120 >= 60 && i % 120 < 110 ? logits[i / 120 * 50 + i % 120 - 60] : 0) << i;
 }
 
 TEST_F(GpuKernels, LogitsAreCapped) {

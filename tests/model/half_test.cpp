@@ -83,6 +83,36 @@ TEST(BFloat16, RoundsToTheNearestAndTiesToEvenBetweenAllNeighbours) {
     EXPECT_EQ(to_bfloat16(-kInfinity), 0xff80);
 }
 
+// By definition: 4 bits of exponent, 3 of fraction.
+float float8_by_definition(unsigned bits) {
+    const int exponent = static_cast<int>(bits >> 3 & 15), fraction = static_cast<int>(bits & 7);
+    const float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                                     : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+    return (bits & 0x80) != 0 ? -size : size;
+}
+
+TEST(Float8, IsReadByDefinitionAndRoundsToTheNearestAndTiesToEven) {
+    for (unsigned bits = 0; bits < 256; ++bits) {
+        if ((bits & 0x7f) == 0x7f) continue; // no number
+        EXPECT_EQ(from_float8(static_cast<std::uint8_t>(bits)), float8_by_definition(bits)) << bits;
+        EXPECT_EQ(to_float8(float8_by_definition(bits)), bits);
+    }
+    for (unsigned low = 0; low < 0x7e; ++low) {
+        const float middle = (float8_by_definition(low) + float8_by_definition(low + 1)) / 2;
+        for (const unsigned sign : {0U, 0x80U}) {
+            const float signed_middle = sign != 0 ? -middle : middle;
+            const float outward = sign != 0 ? -kInfinity : kInfinity;
+            EXPECT_EQ(to_float8(signed_middle), (low + (low & 1)) | sign) << low;
+            EXPECT_EQ(to_float8(std::nextafter(signed_middle, 0.0F)), low | sign) << low;
+            EXPECT_EQ(to_float8(std::nextafter(signed_middle, outward)), (low + 1) | sign) << low;
+        }
+    }
+    EXPECT_EQ(from_float8(to_float8(1e9F)), 448);
+    EXPECT_EQ(from_float8(to_float8(-kInfinity)), -448);
+    EXPECT_TRUE(std::isnan(from_float8(to_float8(std::nanf("")))));
+    EXPECT_TRUE(std::isnan(from_float8(0xff)));
+}
+
 TEST(Halves, ANotANumberStaysOneEvenWithItsPayloadInTheLowBits) {
     for (const std::uint32_t bits : {0x7f800001U, 0xff800001U, 0x7fffffffU, 0xffffffffU}) {
         EXPECT_TRUE(std::isnan(from_bfloat16(to_bfloat16(std::bit_cast<float>(bits))))) << std::hex << bits;

@@ -12,6 +12,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,8 @@ struct Units {
             value = std::clamp(std::nearbyint(value * 60), -127.0F, 127.0F);
             memory.as<std::uint8_t>()[place] = static_cast<std::uint8_t>(static_cast<int>(value) + 128);
             return;
+        case WeightType::float8:
+            throw std::invalid_argument("float8 is for GPUs");
         }
     }
 };

@@ -39,15 +39,17 @@ void expect_equal(const Request& found, const Request& wanted) {
 }
 
 TEST(Admission, CarriesAllThatRanksActOn) {
-    expect_equal(unpack_admission(pack_admission(full_request())), full_request());
-    expect_equal(unpack_admission(pack_admission(Request{})), Request{});
+    expect_equal(unpack_admission(pack_admission(full_request(), false)).request, full_request());
+    expect_equal(unpack_admission(pack_admission(Request{}, false)).request, Request{});
+    EXPECT_TRUE(unpack_admission(pack_admission(Request{}, true)).judged_in_place);
+    EXPECT_FALSE(unpack_admission(pack_admission(Request{}, false)).judged_in_place);
     Request prompt_alone;
     prompt_alone.prompt.assign(5000, 3);
-    expect_equal(unpack_admission(pack_admission(prompt_alone)), prompt_alone);
+    expect_equal(unpack_admission(pack_admission(prompt_alone, true)).request, prompt_alone);
 }
 
 TEST(Admission, IsRefusedWhereAnythingIsMissingOrTooMuch) {
-    std::vector<std::byte> bytes = pack_admission(full_request());
+    std::vector<std::byte> bytes = pack_admission(full_request(), false);
     for (std::size_t n = 0; n < bytes.size(); ++n)
         EXPECT_THROW(unpack_admission(std::span(bytes).first(n)), std::runtime_error) << n << " of " << bytes.size();
     bytes.push_back(std::byte{});

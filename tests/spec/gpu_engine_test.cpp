@@ -101,6 +101,39 @@ TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
     }
 }
 
+// Rejection and block over rows that stay on the device: as many tokens stand as on the CPU, by and large, a seed gives
+// one text, and nothing is drawn anew where a chain went further than the rule.
+TEST(GpuEngine, SampledTextIsJudgedWhereItsRowsAre) {
+    TestPair on_cpu(kTarget, kDraft), on_device(kTarget, kDraft, on_gpu());
+    const auto drafter = on_device.model_drafter();
+    EXPECT_TRUE(drafter->keeps_rows());
+    EXPECT_FALSE(on_cpu.model_drafter()->keeps_rows());
+    for (const auto& [acceptance, kind] : {std::pair{Acceptance::rejection, spec::StopRuleKind::static_threshold},
+                                           {Acceptance::block, spec::StopRuleKind::constant}}) {
+        SCOPED_TRACE(to_string(acceptance) + ", " + to_string(kind));
+        RunOptions options;
+        options.acceptance = acceptance;
+        options.rule = rule_of(kind);
+        if (kind == spec::StopRuleKind::constant) options.rule.num_draft_tokens = 3;
+        const auto asked = requests(8, false, 1.0);
+        const std::vector<Completion> first = on_device.run(asked, options), again = on_device.run(asked, options);
+        expect_same(again, first);
+        const std::vector<Completion> there = on_cpu.run(asked, options);
+        double overlap[2] = {0, 0};
+        int overlaps[2] = {0, 0};
+        for (std::size_t i = 0; i < first.size(); ++i) {
+            EXPECT_EQ(first[i].tokens.size(), there[i].tokens.size());
+            EXPECT_GT(first[i].stats.drafted, 0);
+            overlap[0] += first[i].stats.overlap;
+            overlaps[0] += static_cast<int>(first[i].stats.overlaps);
+            overlap[1] += there[i].stats.overlap;
+            overlaps[1] += static_cast<int>(there[i].stats.overlaps);
+        }
+        EXPECT_NEAR(overlap[0] / overlaps[0], overlap[1] / overlaps[1], 0.1);
+        EXPECT_NE(first[0].tokens, there[0].tokens) << "not drawn by noise";
+    }
+}
+
 TEST(GpuEngine, ASourceHasTheRowsOfAChainReady) {
     TestModel model(kDraft, on_gpu());
     const auto source = spec::make_model_source(model.decoder, 500);

@@ -308,7 +308,7 @@ inline void ProtocolWatch::read_admission(int rank, std::span<const std::byte> d
     next_step(mine);
     if (!is_as_sent(rank, data)) return;
     mine.slots[static_cast<std::size_t>(mine.slot)] = {
-        spec::SlotState::prefilling, spec::unpack_admission(data).prompt, {}, 0};
+        spec::SlotState::prefilling, spec::unpack_admission(data).request.prompt, {}, 0};
     compare(rank);
 }
 

@@ -1,0 +1,195 @@
+// Rows of the target beside the draft's rows that tokens were drawn from: what rejection and block need to know of
+// them, and what is said where a text ends. Softmaxes in float32, their sums in double, in an order that shapes alone
+// decide.
+#include "entrodraft/model/gpu/kernels.h"
+#include "entrodraft/model/gpu/row_best.cuh"
+#include "entrodraft/model/gpu/simt.cuh"
+
+namespace entrodraft::model::gpu {
+
+namespace {
+
+__device__ const float* row_of(const JudgeCall& call, int row) {
+    return call.logits + static_cast<std::size_t>(row) * call.stride;
+}
+
+__device__ bool is_judged(const JudgeCall& call, int row) {
+    return call.drafted[row].noise.temperature > 0;
+}
+
+// exp((x - max) / temperature); 0 of a banned token.
+__device__ float weight(float x, float max, float scale) {
+    const float d = (x - max) * scale;
+    return d < kLowest ? 0.0f : expf(d);
+}
+
+__device__ RowMass mass_of_part(const float* x, const BlockShare& share, float scale) {
+    Best best = {0, -1};
+    for (int i = share.begin + static_cast<int>(threadIdx.x); i < share.end; i += kRowThreads)
+        best = better(best, {x[i], i});
+    best = best_of_block(best);
+    __syncthreads(); // the same memory serves the draft's row
+    float sum = 0;
+    for (int i = share.begin + static_cast<int>(threadIdx.x); i < share.end; i += kRowThreads)
+        sum += weight(x[i], best.max, scale);
+    sum = block_sum(sum);
+    return {best.at < 0 ? -INFINITY : best.max, 0, static_cast<double>(sum)};
+}
+
+__global__ void mass_parts(JudgeCall call) {
+    const BlockShare share = share_of_block(call.count);
+    if (!is_judged(call, share.row)) return;
+    const DeviceDraftedRow drafted = call.drafted[share.row];
+    const auto scale = static_cast<float>(1 / drafted.noise.temperature);
+    JudgeMasses masses = {};
+    masses.target = mass_of_part(row_of(call, share.row), share, scale);
+    if (drafted.draft_logits != nullptr) {
+        __syncthreads();
+        masses.draft = mass_of_part(drafted.draft_logits, share, scale);
+    }
+    if (threadIdx.x == 0) call.mass_parts[share.row * kStatsBlocks + share.part] = masses;
+}
+
+__device__ RowMass merged(const JudgeMasses* parts, RowMass JudgeMasses::*which, double temperature) {
+    RowMass whole = {-INFINITY, 0, 0};
+    for (int i = 0; i < kStatsBlocks; ++i)
+        whole.max = (parts[i].*which).max > whole.max ? (parts[i].*which).max : whole.max;
+    for (int i = 0; i < kStatsBlocks; ++i) {
+        const RowMass part = parts[i].*which;
+        if (part.max == -INFINITY) continue;
+        whole.sum += part.sum * exp((static_cast<double>(part.max) - static_cast<double>(whole.max)) / temperature);
+    }
+    whole.inverse_sum = static_cast<float>(1 / whole.sum);
+    return whole;
+}
+
+__device__ float probability(float x, const RowMass& mass, float scale) {
+    return weight(x, mass.max, scale) * mass.inverse_sum;
+}
+
+// One block, a thread a row; then one thread walks along the texts.
+__global__ void merge_masses(JudgeCall call) {
+    const int row = static_cast<int>(threadIdx.x);
+    if (row < call.rows && is_judged(call, row)) {
+        const DeviceDraftedRow drafted = call.drafted[row];
+        const auto scale = static_cast<float>(1 / drafted.noise.temperature);
+        const JudgeMasses* parts = call.mass_parts + row * kStatsBlocks;
+        JudgeMasses masses = {merged(parts, &JudgeMasses::target, drafted.noise.temperature), {}};
+        JudgedRow judged = {};
+        judged.scale = 1;
+        judged.next = -1;
+        if (drafted.draft_logits != nullptr) {
+            masses.draft = merged(parts, &JudgeMasses::draft, drafted.noise.temperature);
+            judged.p = probability(row_of(call, row)[drafted.drafted], masses.target, scale);
+            judged.q = probability(drafted.draft_logits[drafted.drafted], masses.draft, scale);
+        }
+        call.masses[row] = masses;
+        call.judged[row] = judged;
+    }
+    __syncthreads();
+    if (row != 0) return;
+    for (int r = 1; r < call.rows; ++r) {
+        if (!is_judged(call, r) || call.drafted[r].is_first != 0 || call.drafted[r].is_scaled == 0) continue;
+        const JudgedRow& before = call.judged[r - 1];
+        const double share = before.scale * (before.p / before.q);
+        call.judged[r].scale = share < 1 ? share : 1;
+    }
+}
+
+// Tokens with nothing left of them come behind all that have something: a row with no excess anywhere is p itself, but
+// for rounding, and gives a sample of p.
+constexpr float kBehind = -1e4f;
+
+__global__ void excess_parts(JudgeCall call) {
+    const BlockShare share = share_of_block(call.count);
+    if (!is_judged(call, share.row)) return;
+    const DeviceDraftedRow drafted = call.drafted[share.row];
+    const JudgeMasses masses = call.masses[share.row];
+    const auto scale = static_cast<float>(1 / drafted.noise.temperature);
+    const auto share_of_p = static_cast<float>(call.judged[share.row].scale);
+    const float* x = row_of(call, share.row);
+    const auto p_of = [&](int i) { return probability(x[i], masses.target, scale); };
+    const auto q_of = [&](int i) {
+        return drafted.draft_logits == nullptr ? 0.0f : probability(drafted.draft_logits[i], masses.draft, scale);
+    };
+    const auto excess_of = [&](int i) { return share_of_p * p_of(i) - q_of(i); };
+    float excess = 0, overlap = 0;
+    for (int i = share.begin + static_cast<int>(threadIdx.x); i < share.end; i += kRowThreads) {
+        const float p = p_of(i), q = q_of(i), e = share_of_p * p - q;
+        excess += e > 0 ? e : 0.0f;
+        overlap += p < q ? p : q;
+    }
+    excess = block_sum(excess);
+    __syncthreads();
+    overlap = block_sum(overlap);
+    const DeviceNoisy best = noisiest_of_block(
+        share, 0, drafted.noise,
+        [&](int i) {
+            const float e = excess_of(i);
+            return e > 0 ? logf(e) : kBehind + (x[i] - masses.target.max) * scale;
+        },
+        [&](int i) {
+            const float e = excess_of(i);
+            return e > 0 ? natural_log(static_cast<double>(e))
+                         : static_cast<double>(kBehind + (x[i] - masses.target.max) * scale);
+        });
+    if (threadIdx.x == 0)
+        call.parts[share.row * kStatsBlocks + share.part] = {static_cast<double>(excess), static_cast<double>(overlap),
+                                                             best};
+}
+
+__global__ void merge_excess(JudgeCall call) {
+    const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (row >= call.rows || !is_judged(call, row)) return;
+    JudgedRow judged = call.judged[row];
+    DeviceNoisy best = {0, -1, 0};
+    for (int i = 0; i < kStatsBlocks; ++i) {
+        const JudgePart part = call.parts[row * kStatsBlocks + i];
+        judged.excess += part.excess;
+        judged.overlap += part.overlap;
+        best = better(best, part.best);
+    }
+    judged.next = best.token;
+    call.judged[row] = judged;
+}
+
+__global__ void keep(KeepCall call) {
+    const int row = static_cast<int>(blockIdx.y);
+    const std::int32_t number = call.numbers[row];
+    if (number < 0) return;
+    const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+    for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < call.stride; i += step)
+        call.kept[static_cast<std::size_t>(number) * call.stride + i] =
+            call.logits[static_cast<std::size_t>(row) * call.stride + i];
+}
+
+__global__ void widen(WidenCall call) {
+    const auto row = static_cast<std::size_t>(blockIdx.y);
+    const int step = static_cast<int>(gridDim.x * blockDim.x);
+    for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < call.width; i += step) {
+        const int own = i - call.begin;
+        const bool is_own = own >= 0 && own < call.count;
+        call.wide[row * static_cast<std::size_t>(call.width) + static_cast<std::size_t>(i)] =
+            is_own ? call.logits[row * static_cast<std::size_t>(call.count) + static_cast<std::size_t>(own)] : 0.0f;
+    }
+}
+
+} // namespace
+
+void judge_rows(void* stream, const JudgeCall& call) {
+    const Grid parts = {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads};
+    launch(stream, parts, mass_parts, call);
+    launch(stream, {1, blocks_for(static_cast<std::size_t>(call.rows), kWarp) * kWarp}, merge_masses, call);
+    launch(stream, parts, excess_parts, call);
+    launch(stream, {blocks_for(static_cast<std::size_t>(call.rows), kWarp), kWarp}, merge_excess, call);
+}
+
+void keep_rows(void* stream, const KeepCall& call) {
+    launch(stream, {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads}, keep, call);
+}
+
+void widen_rows(void* stream, const WidenCall& call) {
+    launch(stream, {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads}, widen, call);
+}
+
+} // namespace entrodraft::model::gpu

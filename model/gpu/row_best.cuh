@@ -1,0 +1,101 @@
+// The best of what a block's threads have found, the same on all of them; of equals the lowest index.
+//
+// Included by logits.cu and judge.cu, whose blocks have kRowThreads threads and look at a part of a row each.
+#pragma once
+
+#include "entrodraft/model/gpu/kernels.h"
+#include "entrodraft/model/gpu/noise.cuh"
+#include "entrodraft/model/gpu/simt.cuh"
+
+namespace entrodraft::model::gpu {
+
+constexpr int kRowThreads = 256;
+constexpr float kLowest = -87.0f; // exponents are cut off here, so that minus infinity times zero cannot arise
+
+// What block x of row y looks at: [begin, end) of the row's `count` logits.
+struct BlockShare {
+    int row, part, begin, end;
+};
+
+__device__ inline BlockShare share_of_block(int count) {
+    const int row = static_cast<int>(blockIdx.y), part = static_cast<int>(blockIdx.x);
+    const int share = (count + kStatsBlocks - 1) / kStatsBlocks, begin = part * share;
+    return {row, part, begin, begin + share < count ? begin + share : count};
+}
+
+struct Best {
+    float max;
+    int at; // -1: none
+};
+
+__device__ inline Best better(const Best& a, const Best& b) {
+    if (b.at < 0) return a;
+    if (a.at < 0 || b.max > a.max || (b.max == a.max && b.at < a.at)) return b;
+    return a;
+}
+
+__device__ inline Best of_other_lane(const Best& best, int step) {
+    return {__shfl_xor_sync(kAllLanes, best.max, step), __shfl_xor_sync(kAllLanes, best.at, step)};
+}
+
+__device__ inline DeviceNoisy better(const DeviceNoisy& a, const DeviceNoisy& b) {
+    if (b.token < 0) return a;
+    if (a.token < 0 || b.value > a.value || (b.value == a.value && b.token < a.token)) return b;
+    return a;
+}
+
+__device__ inline DeviceNoisy of_other_lane(const DeviceNoisy& best, int step) {
+    return {__shfl_xor_sync(kAllLanes, best.value, step), __shfl_xor_sync(kAllLanes, best.token, step),
+            __shfl_xor_sync(kAllLanes, best.logit, step)};
+}
+
+template <typename T> __device__ T best_of_block(T best) {
+    __shared__ T of_warps[kRowThreads / kWarp];
+    for (int step = kWarp / 2; step > 0; step /= 2)
+        best = better(best, of_other_lane(best, step));
+    if (lane_of_thread() == 0) of_warps[warp_of_thread()] = best;
+    __syncthreads();
+    best = of_warps[0];
+    for (int i = 1; i < kRowThreads / kWarp; ++i)
+        best = better(best, of_warps[i]);
+    return best;
+}
+
+__device__ inline float largest_of_block(float value) {
+    __shared__ float of_warps[kRowThreads / kWarp];
+    value = warp_max(value);
+    if (lane_of_thread() == 0) of_warps[warp_of_thread()] = value;
+    __syncthreads();
+    value = of_warps[0];
+    for (int i = 1; i < kRowThreads / kWarp; ++i)
+        value = of_warps[i] > value ? of_warps[i] : value;
+    return value;
+}
+
+// The best of exact(i) + noise over the share: a rough look at all with rough(i), at most 1e-4 off, then the exact
+// values of those that may be best. Tokens are i + first_token; a rough value of minus infinity is none.
+template <typename Rough, typename Exact>
+__device__ DeviceNoisy noisiest_of_block(const BlockShare& share, int first_token, const DeviceNoise& noise,
+                                         const Rough& rough, const Exact& exact) {
+    const auto first = share.begin + static_cast<int>(threadIdx.x);
+    const auto token_at = [&](int i) { return static_cast<std::uint32_t>(i + first_token); };
+    float most = -INFINITY;
+    for (int i = first; i < share.end; i += kRowThreads) {
+        const float value = rough(i) + rough_noise(word_of(noise, token_at(i)));
+        most = value > most ? value : most;
+    }
+    most = largest_of_block(most);
+    const float enough = most - (1e-3f + 4e-7f * fabsf(most));
+    DeviceNoisy best = {0, -1, 0};
+    for (int i = first; i < share.end; i += kRowThreads) {
+        const std::uint32_t token = token_at(i), word = word_of(noise, token);
+        const float value = rough(i);
+        if (!(value > -INFINITY)) continue;
+        if (word >= kRefinedBelow && value + rough_noise(word) < enough) continue;
+        best =
+            better(best, {__dadd_rn(exact(i), noise_of_word(word, noise, token)), static_cast<std::int32_t>(token), 0});
+    }
+    return best_of_block(best);
+}
+
+} // namespace entrodraft::model::gpu

@@ -1,0 +1,31 @@
+// Numbers on the device that are summed over ranks: in the memory in which their communicator sums fastest.
+//
+// Called by gpu/decoder and by benches of its sums.
+#pragma once
+
+#include "entrodraft/dist/communicator.h"
+#include "entrodraft/model/gpu/memory.h"
+
+#include <cstddef>
+#include <memory>
+
+namespace entrodraft::model::gpu {
+
+class SummedArray {
+  public:
+    SummedArray() = default;
+    // `ranks` outlives it. Throws dist::Error. Collective over ranks.
+    SummedArray(dist::Communicator& ranks, std::size_t count)
+        : memory_(ranks.make_sum_memory(count * sizeof(float))), count_(count) {
+        if (!memory_) own_ = DeviceArray<float>(count);
+    }
+    float* data() const { return memory_ ? static_cast<float*>(memory_->data()) : own_.data(); }
+    std::size_t size() const { return count_; }
+
+  private:
+    std::unique_ptr<dist::SumMemory> memory_;
+    DeviceArray<float> own_;
+    std::size_t count_ = 0;
+};
+
+} // namespace entrodraft::model::gpu
