@@ -134,7 +134,8 @@ SourceRows ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNe
                                                      .mask = model::Mask::causal,
                                                      .needs = needs,
                                                      .summary_vocab = vocab_});
-    if (texts.size() == 1) keep_chain(texts[0], needs, result);
+    const bool may_be_chain = needs.chain != nullptr && texts.size() == 1 && texts[0].n == 1;
+    if (may_be_chain) keep_chain(texts[0], needs, result);
     return {result.logits,    result.logits_stride, static_cast<std::size_t>(vocab_),
             result.summaries, result.noisy,         result.kept};
 }

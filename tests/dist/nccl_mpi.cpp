@@ -7,7 +7,6 @@
 #include "entrodraft/dist/error.h"
 #include "entrodraft/dist/nccl_comm.h"
 
-#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -81,21 +80,30 @@ TEST_F(NcclCollectives, SumInTheOrderOfAStream) {
     comm_->barrier(far_off());
 }
 
-// In memory of the communicator's own, of the sizes of passes.
+// In memory of the communicator's own, of the sizes of passes: zeros, then what every rank hands over, summed twice.
 TEST_F(NcclCollectives, SumInRegisteredMemory) {
-    for (const std::size_t count : {1, 4096, 65536}) {
+    for (const std::size_t part : {1, 4096, 65536}) {
+        const std::size_t count = part * static_cast<std::size_t>(ranks());
         const std::unique_ptr<SumMemory> memory = comm_->make_sum_memory(count * sizeof(float));
         ASSERT_NE(memory, nullptr);
-        const std::vector<float> ones(count, 1.0F);
-        std::vector<float> sums(count, -1.0F);
-        cudaMemcpy(sums.data(), memory->data(), count * sizeof(float), cudaMemcpyDeviceToHost);
-        EXPECT_EQ(sums, std::vector<float>(count)) << "not zeroed";
-        cudaMemcpy(memory->data(), ones.data(), count * sizeof(float), cudaMemcpyHostToDevice);
+        const auto expect_everywhere = [&](float value) {
+            const DeviceBuffer all = on_device(std::vector<float>(count * static_cast<std::size_t>(ranks()), -1.0F));
+            for (int root = 0; root < ranks(); ++root) {
+                comm_->start_gather(memory->data(), all.data(), count * sizeof(float), root);
+                comm_->wait(far_off());
+            }
+            EXPECT_EQ(on_host(all), std::vector<float>(all.bytes() / sizeof(float), value));
+        };
+        expect_everywhere(0);
+        const DeviceBuffer ones = on_device(std::vector<float>(part, 1.0F));
+        for (int root = 0; root < ranks(); ++root) {
+            comm_->start_gather(ones.data(), memory->data(), ones.bytes(), root);
+            comm_->wait(far_off());
+        }
         for (int i = 0; i < 2; ++i)
             comm_->enqueue_all_reduce_sum(memory->data(), count, ElementType::float32, nullptr);
         comm_->await_stream(nullptr, far_off());
-        cudaMemcpy(sums.data(), memory->data(), count * sizeof(float), cudaMemcpyDeviceToHost);
-        EXPECT_EQ(sums, std::vector<float>(count, static_cast<float>(ranks() * ranks())));
+        expect_everywhere(static_cast<float>(ranks() * ranks()));
         comm_->barrier(far_off());
     }
 }

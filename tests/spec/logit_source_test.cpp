@@ -4,6 +4,7 @@
 #include "entrodraft/spec/philox.h"
 #include "entrodraft/spec/sampling.h"
 #include "entrodraft/spec/token_table.h"
+#include "model/golden_models.h"
 
 #include <gtest/gtest.h>
 
@@ -116,6 +117,20 @@ TEST(RandomSource, IsNowSureAndNowUnsure) {
     }
     EXPECT_LT(least, 2);
     EXPECT_GT(most, 3);
+}
+
+// Several rows of a text are no chain that the model went on with by itself: what they say has not been read.
+TEST(ModelSource, ReadsWhatFollowsSeveralRowsLikeAnyText) {
+    TestModel model(golden_directory("llama-draft")), again(golden_directory("llama-draft"));
+    const auto source = make_model_source(model.decoder, 500), alone = make_model_source(again.decoder, 500);
+    source->begin_sequence();
+    alone->begin_sequence();
+    std::vector<TokenId> text = {7, 12, 19, 4, 31};
+    const SourceRows rows = source->rows_after(text, 3, model::LogitSummary::entropy);
+    const std::vector<TokenId> said = {rows.summary(0).arg_max, rows.summary(1).arg_max, 9};
+    text.insert(text.end(), said.begin(), said.end());
+    EXPECT_EQ(copy(source->rows_after(text, 1, model::LogitSummary::none).row(0)),
+              copy(alone->rows_after(text, 1, model::LogitSummary::none).row(0)));
 }
 
 } // namespace
