@@ -49,6 +49,7 @@ has() {
     libboost-context-dev) links '#include <boost/context/fiber.hpp>
                                int main() { boost::context::fiber fiber; }' -lboost_context ;;
     clang-16) command -v clang++-16 ;;
+    clang-tidy-16) command -v clang-tidy-16 ;;
     libclang-rt-16-dev) printf '%s\n' 'int main() {}' | clang++-16 -x c++ - -fsanitize=address -o /dev/null ;;
     slurm-wlm) on_path slurmctld && on_path slurmd && on_path sbatch ;;
     munge) on_path munged ;;

@@ -84,6 +84,89 @@ TEST(GpuDecoder, Float8WeightsStayNearFloat32) {
     EXPECT_TRUE(same_bits(model.read(tokens, 3), together)) << "a row hangs on those beside it";
 }
 
+std::vector<double> softmax(std::span<const float> logits, double temperature) {
+    const double max = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+    std::vector<double> p;
+    double sum = 0;
+    for (const float logit : logits) {
+        p.push_back(std::exp((static_cast<double>(logit) - max) / temperature));
+        sum += p.back();
+    }
+    for (double& each : p)
+        each /= sum;
+    return p;
+}
+
+// Rows that a chain of the draft leaves on the device, and what the target's pass says of them.
+TEST(GpuDecoder, JudgesItsRowsByThoseThatADraftHasKept) {
+    constexpr std::size_t kKnown = 500; // of 512
+    constexpr double kTemperature = 0.8;
+    TestModel draft(golden_directory("llama-draft"), on_gpu()), alone(golden_directory("llama-draft"), on_gpu()),
+        target(golden_directory("llama-target"), on_gpu());
+    std::vector<TokenId> text = varied_tokens(6, 500);
+    const model::Chain chain = {3, {}};
+    const model::RowNoise noise = {{1, 2}, 6, kTemperature};
+    model::LogitNeeds of_draft(model::LogitSummary::max, false);
+    of_draft.noises = std::span(&noise, 1);
+    of_draft.chain = &chain;
+    of_draft.keep_from = 4;
+    const std::vector<Row> prefix = draft.chain(text);
+    const std::vector<int> last = {5};
+    const model::PassResult drafted = draft.decoder.forward({.rows = prefix,
+                                                             .logit_rows = last,
+                                                             .hidden_layers = {},
+                                                             .needs = of_draft,
+                                                             .summary_vocab = static_cast<int>(kKnown)});
+    ASSERT_EQ(drafted.kept.size(), 3U);
+    std::vector<model::DraftedRow> plan(4);
+    for (std::size_t i = 0; i < 4; ++i) {
+        if (i < 3) {
+            plan[i].drafted = drafted.noisy[i].token;
+            plan[i].draft_logits = drafted.kept[i];
+            text.push_back(plan[i].drafted);
+        }
+        plan[i].is_first = i == 0;
+        plan[i].is_scaled = true;
+        plan[i].noise = {{3, 4}, 6 + i, kTemperature};
+    }
+    model::LogitNeeds of_target(model::LogitSummary::none, true);
+    of_target.drafted = plan;
+    const std::vector<int> rows = {5, 6, 7, 8};
+    const model::PassResult result = target.decoder.forward({.rows = target.chain(text),
+                                                             .logit_rows = rows,
+                                                             .hidden_layers = {},
+                                                             .needs = of_target,
+                                                             .summary_vocab = static_cast<int>(kKnown)});
+    ASSERT_EQ(result.judged.size(), 4U);
+    const std::vector<float> draft_logits = alone.read(text);
+    double scale = 1;
+    for (std::size_t i = 0; i < 4; ++i) {
+        const model::JudgedRow& judged = result.judged[i];
+        const std::vector<double> p = softmax(result.logits.subspan(i * result.logits_stride, kKnown), kTemperature);
+        std::vector<double> q(kKnown, 0.0);
+        if (i < 3) q = softmax(std::span(draft_logits).subspan((5 + i) * 512, kKnown), kTemperature);
+        double excess = 0, overlap = 0;
+        for (std::size_t token = 0; token < kKnown; ++token) {
+            excess += std::max(0.0, scale * p[token] - q[token]);
+            overlap += std::min(p[token], q[token]);
+        }
+        EXPECT_NEAR(judged.scale, scale, 1e-5) << i;
+        EXPECT_NEAR(judged.excess, excess, 1e-5) << i;
+        EXPECT_NEAR(judged.overlap, overlap, 1e-5) << i;
+        EXPECT_GE(judged.next, 0);
+        EXPECT_LT(judged.next, static_cast<TokenId>(kKnown));
+        if (i == 3) break;
+        const auto token = static_cast<std::size_t>(plan[i].drafted);
+        EXPECT_NEAR(judged.p, p[token], 1e-6) << i;
+        EXPECT_NEAR(judged.q, q[token], 1e-6) << i;
+        scale = std::min(1.0, scale * judged.p / judged.q);
+    }
+    of_draft.keep_from = model::Decoder::kMostKept;
+    draft.forget();
+    EXPECT_THROW(draft.decoder.forward({.rows = prefix, .logit_rows = last, .hidden_layers = {}, .needs = of_draft}),
+                 std::invalid_argument);
+}
+
 TEST(GpuDecoder, SlotsOfAPassKeepTheirOwnTexts) {
     TestModel model(golden_directory("llama-target"), on_gpu(WeightType::bfloat16, 3));
     const std::vector<TokenId> a = varied_tokens(20, 512), b = varied_tokens(31, 512, 3);

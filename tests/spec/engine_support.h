@@ -47,6 +47,7 @@ class BorrowedDrafter final : public spec::Drafter {
     std::string name() const override { return inner_.name(); }
     std::vector<int> hidden_layers() const override { return inner_.hidden_layers(); }
     std::size_t weight_bytes() const override { return inner_.weight_bytes(); }
+    bool keeps_rows() const override { return inner_.keeps_rows(); }
     void begin_sequence(const spec::Request& request) override { inner_.begin_sequence(request); }
     void prefill(std::span<const TokenId> prompt) override { inner_.prefill(prompt); }
     void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {

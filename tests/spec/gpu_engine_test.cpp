@@ -101,12 +101,12 @@ TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
     }
 }
 
-// Rejection and block over rows that stay on the device: as many tokens stand as on the CPU, by and large, a seed gives
-// one text, and nothing is drawn anew where a chain went further than the rule.
+// Rejection and block over rows that stay on the device, which draws by other numbers than the CPU: a seed gives one
+// text, some drafted tokens stand and some fall. What rows say is in gpu_decoder_test.cpp, what verdicts come of it in
+// verify_in_place_test.cpp.
 TEST(GpuEngine, SampledTextIsJudgedWhereItsRowsAre) {
     TestPair on_cpu(kTarget, kDraft), on_device(kTarget, kDraft, on_gpu());
-    const auto drafter = on_device.model_drafter();
-    EXPECT_TRUE(drafter->keeps_rows());
+    EXPECT_TRUE(on_device.model_drafter()->keeps_rows());
     EXPECT_FALSE(on_cpu.model_drafter()->keeps_rows());
     for (const auto& [acceptance, kind] : {std::pair{Acceptance::rejection, spec::StopRuleKind::static_threshold},
                                            {Acceptance::block, spec::StopRuleKind::constant}}) {
@@ -118,19 +118,17 @@ TEST(GpuEngine, SampledTextIsJudgedWhereItsRowsAre) {
         const auto asked = requests(8, false, 1.0);
         const std::vector<Completion> first = on_device.run(asked, options), again = on_device.run(asked, options);
         expect_same(again, first);
-        const std::vector<Completion> there = on_cpu.run(asked, options);
-        double overlap[2] = {0, 0};
-        int overlaps[2] = {0, 0};
-        for (std::size_t i = 0; i < first.size(); ++i) {
-            EXPECT_EQ(first[i].tokens.size(), there[i].tokens.size());
-            EXPECT_GT(first[i].stats.drafted, 0);
-            overlap[0] += first[i].stats.overlap;
-            overlaps[0] += static_cast<int>(first[i].stats.overlaps);
-            overlap[1] += there[i].stats.overlap;
-            overlaps[1] += static_cast<int>(there[i].stats.overlaps);
+        EXPECT_NE(first[0].tokens, on_cpu.run(asked, options)[0].tokens) << "not drawn by noise";
+        std::int64_t drafted = 0, accepted = 0;
+        for (const Completion& text : first) {
+            EXPECT_EQ(text.tokens.size(), 8U);
+            EXPECT_GT(text.stats.overlap, 0);
+            EXPECT_LT(text.stats.overlap, text.stats.overlaps);
+            drafted += text.stats.drafted;
+            accepted += text.stats.accepted;
         }
-        EXPECT_NEAR(overlap[0] / overlaps[0], overlap[1] / overlaps[1], 0.1);
-        EXPECT_NE(first[0].tokens, there[0].tokens) << "not drawn by noise";
+        EXPECT_GT(accepted, 0);
+        EXPECT_GT(drafted, accepted);
     }
 }
 
