@@ -18,32 +18,32 @@ constexpr double kMostParameters = 1e14;
 // Fields of one family or another that change the arithmetic in a way that is not built. Each may stand at its
 // neutral value (null and a missing field are neutral everywhere), and a family that reads one knows what it means;
 // any other is refused by name.
-enum class Neutral { null_only, false_, true_, zero, one };
+enum class Neutral { null_only, no, yes, zero, one };
 struct Unsupported {
     const char* field;
     Neutral neutral;
 };
 constexpr Unsupported kUnsupported[] = {
-    {"attention_bias", Neutral::false_},
-    {"mlp_bias", Neutral::false_},
-    {"qkv_bias", Neutral::false_},
-    {"use_bias", Neutral::false_},
-    {"use_qk_norm", Neutral::false_},
-    {"qk_layernorm", Neutral::false_},
+    {"attention_bias", Neutral::no},
+    {"mlp_bias", Neutral::no},
+    {"qkv_bias", Neutral::no},
+    {"use_bias", Neutral::no},
+    {"use_qk_norm", Neutral::no},
+    {"qk_layernorm", Neutral::no},
     {"sliding_window", Neutral::null_only},
-    {"use_sliding_window", Neutral::false_},
+    {"use_sliding_window", Neutral::no},
     {"layer_types", Neutral::null_only},
     {"attention_chunk_size", Neutral::null_only},
-    {"apply_residual_connection_post_layernorm", Neutral::false_},
-    {"use_bidirectional_attention", Neutral::false_},
-    {"add_cross_attention", Neutral::false_},
-    {"is_encoder_decoder", Neutral::false_},
-    {"alibi", Neutral::false_},
-    {"rotary", Neutral::true_},
+    {"apply_residual_connection_post_layernorm", Neutral::no},
+    {"use_bidirectional_attention", Neutral::no},
+    {"add_cross_attention", Neutral::no},
+    {"is_encoder_decoder", Neutral::no},
+    {"alibi", Neutral::no},
+    {"rotary", Neutral::yes},
     {"partial_rotary_factor", Neutral::one},
     {"rotary_pct", Neutral::one},
     {"rotary_dim", Neutral::null_only},
-    {"rope_interleaved", Neutral::false_},
+    {"rope_interleaved", Neutral::no},
     {"rope_scaling", Neutral::null_only},
     {"quantization_config", Neutral::null_only},
     {"compression_config", Neutral::null_only},
@@ -55,7 +55,7 @@ constexpr Unsupported kUnsupported[] = {
     {"attention_multiplier", Neutral::null_only},
     {"embedding_multiplier", Neutral::one},
     {"residual_multiplier", Neutral::one},
-    {"scale_attn_by_inverse_layer_idx", Neutral::false_},
+    {"scale_attn_by_inverse_layer_idx", Neutral::no},
     {"scale_emb", Neutral::one},
     {"scale_depth", Neutral::null_only},
     {"dim_model_base", Neutral::null_only},
@@ -69,9 +69,9 @@ bool is_neutral(const Json& value, Neutral neutral) {
     switch (neutral) {
     case Neutral::null_only:
         return false;
-    case Neutral::false_:
+    case Neutral::no:
         return value.is_boolean() && !value.get<bool>();
-    case Neutral::true_:
+    case Neutral::yes:
         return value.is_boolean() && value.get<bool>();
     case Neutral::zero:
         return value.is_number() && value.get<double>() == 0;

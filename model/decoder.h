@@ -78,7 +78,7 @@ struct DecoderOptions {
 // parts. Local.
 dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 
-class DecoderBackend;
+struct DecoderBackend;
 
 class Decoder {
   public:

@@ -146,7 +146,7 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
 }
 
 std::string model_of(const ParsedOptions& given) {
-    const std::string model = given.text("model", "");
+    std::string model = given.text("model", "");
     if (model.empty()) throw BadOption("--model DIR is missing: the directory of the checkpoint");
     return model;
 }
@@ -219,7 +219,8 @@ ModelOptions model_options(const ParsedOptions& given) {
     return models;
 }
 
-std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise) {
+std::vector<double> number_list(const ParsedOptions& given, const std::string& name,
+                                const std::vector<double>& otherwise) {
     return given.numbers(name, otherwise, 0, kNoLimit);
 }
 
