@@ -66,10 +66,9 @@ struct Chain {
 // A row of the target's that a GPU judges where it lies: by the row that the token behind it was drawn from. p and q
 // are the softmaxes of both at the temperature, over the tokens that count.
 struct DraftedRow {
-    TokenId drafted = -1; // the token behind it; -1: none was drafted
-    const float* draft_logits =
-        nullptr;           // as PassResult::kept says; null where it is not on this rank, or nothing drafted
-    bool is_first = false; // of its text's
+    TokenId drafted = -1;                // the token behind it; -1: none was drafted
+    const float* draft_logits = nullptr; // as PassResult::kept says; null where this rank has not drafted
+    bool is_first = false;               // of its text's
     // p is scaled by what `block` calls the share of the drafted prefix that the target can use: 1 for the first row,
     // then min(1, share of the row before * its p / its q of the token drafted).
     bool is_scaled = false;
