@@ -37,6 +37,7 @@ bool may_drop_stop_token(spec::StopRuleKind rule);
 // --output of commands that print to stdout with --json; "" where there is none.
 std::string json_output(const ParsedOptions& given);
 // "1,2.5,4": numbers that are not negative.
-std::vector<double> number_list(const ParsedOptions& given, const std::string& name, std::vector<double> otherwise);
+std::vector<double> number_list(const ParsedOptions& given, const std::string& name,
+                                const std::vector<double>& otherwise);
 
 } // namespace entrodraft::launch
