@@ -63,9 +63,9 @@ class Communicator {
     // Collective over the group.
     virtual void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream);
     // Memory of `bytes` bytes, the same on every rank, in which enqueued sums are fastest; null where any memory of the
-    // device will do. Zeroed; freed before the communicator, with no sum under way in it. Throws Error. Collective over
-    // the group.
-    virtual std::unique_ptr<SumMemory> make_sum_memory(std::size_t bytes);
+    // device will do. Zeroed; freed before the communicator, with no sum under way in it. Throws as wait() does.
+    // Collective over the group.
+    virtual std::unique_ptr<SumMemory> make_sum_memory(std::size_t bytes, Deadline deadline);
     // Until `stream` has done all its work, enqueued sums included. Throws Timeout and Error, as wait() does. Local
     // wait on collectives.
     virtual void await_stream(void* stream, Deadline deadline);

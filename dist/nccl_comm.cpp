@@ -53,7 +53,7 @@ class NcclComm final : public Communicator {
     void barrier(Deadline deadline) override;
     void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) override;
     void await_stream(void* stream, Deadline deadline) override;
-    std::unique_ptr<SumMemory> make_sum_memory(std::size_t bytes) override;
+    std::unique_ptr<SumMemory> make_sum_memory(std::size_t bytes, Deadline deadline) override;
 
   private:
     class Window;
@@ -165,18 +165,26 @@ void NcclComm::enqueue_all_reduce_sum(void* data, std::size_t count, ElementType
     await_nccl("all-reduce", Deadline::after_seconds(options_.enqueue_seconds));
 }
 
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+
 // A symmetric window: registered on every rank, so that NCCL may sum small messages in one shot over the ranks' memory
 // (within a node with NVLink; elsewhere it sums as ever).
 class NcclComm::Window final : public SumMemory {
   public:
-    Window(NcclComm& owner, std::size_t bytes) : owner_(owner) {
+    Window(NcclComm& owner, std::size_t bytes, Deadline deadline) : owner_(owner) {
         void* memory = nullptr;
         check_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
         memory_.reset(memory);
         check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
-        check_nccl(ncclCommWindowRegister(owner.comm_, memory, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
-                   "ncclCommWindowRegister");
-        owner.await_nccl("registering memory", Deadline::after_seconds(owner.options_.enqueue_seconds));
+        check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // no stream of ours waits for that one
+        try {
+            check_nccl(ncclCommWindowRegister(owner.comm_, memory, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
+                       "ncclCommWindowRegister");
+            owner.await_nccl("registering memory", deadline);
+        } catch (...) { // NCCL may still write into both members
+            owner.abort_connection();
+            throw;
+        }
     }
     Window(const Window&) = delete;
     Window& operator=(const Window&) = delete;
@@ -195,11 +203,19 @@ class NcclComm::Window final : public SumMemory {
     ncclWindow_t window_ = nullptr; // null where there is no such support
 };
 
-std::unique_ptr<SumMemory> NcclComm::make_sum_memory(std::size_t bytes) {
+std::unique_ptr<SumMemory> NcclComm::make_sum_memory(std::size_t bytes, Deadline deadline) {
     require_idle("making memory for sums");
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
-    return std::make_unique<Window>(*this, bytes);
+    return std::make_unique<Window>(*this, bytes, deadline);
 }
+
+#else // before NCCL 2.27
+
+std::unique_ptr<SumMemory> NcclComm::make_sum_memory(std::size_t, Deadline) {
+    return nullptr;
+}
+
+#endif
 
 void NcclComm::await_stream(void* stream, Deadline deadline) {
     require_idle("waiting for a pass");

@@ -54,17 +54,18 @@ struct TokenOdds {
     double p = 0, q = 0;
 };
 
-TokenOdds check_odds(const TokenOdds& odds, std::size_t token) {
+// A message calls the token `what` `number`.
+TokenOdds check_odds(const TokenOdds& odds, const char* what, std::size_t number) {
     if (!(odds.p >= 0) || !(odds.q > 0) || !std::isfinite(odds.p) || !std::isfinite(odds.q))
-        throw std::runtime_error("drafted token " + std::to_string(token) + " has draft probability " +
-                                 std::to_string(odds.q) + " and target probability " + std::to_string(odds.p) +
+        throw std::runtime_error(what + std::to_string(number) + " has draft probability " + std::to_string(odds.q) +
+                                 " and target probability " + std::to_string(odds.p) +
                                  ": it cannot have been drawn from this row");
     return odds;
 }
 
 TokenOdds odds_of(TokenId token, std::span<const float> p, std::span<const float> q) {
     const std::size_t x = index_of(token, p.size());
-    return check_odds({static_cast<double>(p[x]), static_cast<double>(q[x])}, x);
+    return check_odds({static_cast<double>(p[x]), static_cast<double>(q[x])}, "drafted token ", x);
 }
 
 // Of block, the paper's h_i: the chance that a prefix stands, of which the target can use the share `kept`. `excess` is
@@ -75,13 +76,20 @@ double pass_of_block(double kept, double excess) {
     return excess / (excess + 1 - kept);
 }
 
+TokenOdds check_odds_in_place(const RowsInPlace& input, std::size_t i) {
+    const model::JudgedRow& row = input.rows[i];
+    return check_odds({row.p, row.q}, "the drafted token at position ",
+                      static_cast<std::size_t>(input.first_position) + i);
+}
+
 std::size_t check_rows(std::span<const model::JudgedRow> rows) {
     if (rows.empty()) throw std::invalid_argument("verifying needs a row behind the drafted tokens");
     return rows.size() - 1;
 }
 
 Verdict said_after(std::span<const model::JudgedRow> rows, std::size_t accepted) {
-    if (rows[accepted].next < 0) throw std::runtime_error("a target probability is not a number");
+    if (rows[accepted].next < 0 || !std::isfinite(rows[accepted].excess))
+        throw std::runtime_error("a target probability is not a number");
     return {static_cast<int>(accepted), rows[accepted].next};
 }
 
@@ -225,7 +233,7 @@ Verdict verify_rejection(const RowsInPlace& input, const RandomStream& acceptanc
     const std::size_t n_drafted = check_rows(input.rows);
     std::size_t i = 0;
     for (; i < n_drafted; ++i) {
-        const TokenOdds odds = check_odds({input.rows[i].p, input.rows[i].q}, i);
+        const TokenOdds odds = check_odds_in_place(input, i);
         if (acceptance.uniform(input.first_position + i) * input.lenience * odds.q >= odds.p) break;
     }
     return said_after(input.rows, i);
@@ -237,7 +245,7 @@ Verdict verify_block(const RowsInPlace& input, const RandomStream& acceptance) {
     const auto round_start = static_cast<std::uint32_t>(input.first_position);
     std::size_t accepted = 0;
     for (std::size_t i = 1; i <= n_drafted; ++i) {
-        check_odds({input.rows[i - 1].p, input.rows[i - 1].q}, i - 1);
+        check_odds_in_place(input, i - 1);
         const double kept = input.rows[i].scale;
         const double passes = pass_of_block(kept, i < n_drafted ? input.rows[i].excess : -1);
         if (acceptance.uniform(input.first_position + i - 1, 0, round_start) < passes) accepted = i;

@@ -94,7 +94,8 @@ std::function<void()> sum_for_passes(const RankDevice& device, dist::Communicato
     if (!device.is_gpu) return sum_on_host(tp, floats, timeout_seconds);
     if (tp.size() == 1) return [] {};
     const auto stream = std::make_shared<model::gpu::Stream>();
-    const auto numbers = std::make_shared<model::gpu::SummedArray>(tp, floats);
+    const auto numbers =
+        std::make_shared<model::gpu::SummedArray>(tp, floats, dist::Deadline::after_seconds(timeout_seconds));
     return [stream, numbers, &tp, timeout_seconds] {
         tp.enqueue_all_reduce_sum(numbers->data(), numbers->size(), dist::ElementType::float32, stream->handle());
         tp.await_stream(stream->handle(), dist::Deadline::after_seconds(timeout_seconds));

@@ -298,9 +298,8 @@ void GpuDecoder::make_buffers() {
     const std::size_t number = bytes_of(weights_.type);
     const auto row_of = [&](int width) { return DeviceBytes(index(kMostRows) * index(aligned(width)) * number); };
     const DeviceLayer& layer = weights_.layers.front();
-    x_ = SummedArray(*tp_, index(kMostRows) * index(config.hidden_size));
-    delta_ = SummedArray(*tp_, x_.size());
-    if (config.block == Block::sandwich) normed_delta_ = DeviceArray<float>(x_.size());
+    if (config.block == Block::sandwich)
+        normed_delta_ = DeviceArray<float>(index(kMostRows) * index(config.hidden_size));
     normed_ = row_of(config.hidden_size);
     qkv_ = row_of(layer.qkv.n);
     attended_ = row_of(layer.output.k);
@@ -425,8 +424,15 @@ GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
     return form;
 }
 
-// What only judged texts need is made for the first of them.
+// What ranks make together is made by a first pass, to which all of them come; what only judged texts need, by the
+// first of them.
 void GpuDecoder::make_room_for(const Form& form, const Pass& pass) {
+    const auto summed = [&](int width) {
+        return SummedArray(*tp_, index(kMostRows) * index(width),
+                           dist::Deadline::after_seconds(options_.timeout_seconds));
+    };
+    if (x_.size() == 0) x_ = summed(config.hidden_size);
+    if (delta_.size() == 0) delta_ = summed(config.hidden_size);
     if (form.keeps && kept_.size() == 0) kept_ = DeviceArray<float>(index(Decoder::kMostKept) * index(vocab()));
     if (form.keeps && index(pass.needs.keep_from) + pass.logit_rows.size() > index(Decoder::kMostKept))
         throw std::invalid_argument("more rows are to be kept than there is room for");
@@ -436,7 +442,7 @@ void GpuDecoder::make_room_for(const Form& form, const Pass& pass) {
     judge_parts_ = DeviceArray<JudgePart>(index(kMostRows) * kStatsBlocks);
     judged_ = DeviceArray<JudgedRow>(kMostRows);
     host_judged_ = PinnedArray<JudgedRow>(kMostRows);
-    if (tp_->size() > 1) whole_rows_ = SummedArray(*tp_, index(kMostRows) * index(config.vocab_size));
+    if (tp_->size() > 1) whole_rows_ = summed(config.vocab_size);
 }
 
 int GpuDecoder::padded_keys(int keys) const {

@@ -10,7 +10,7 @@
 namespace entrodraft::model::gpu {
 
 // As Decoder::load, into the memory of the current device. `tp` sums device memory in the order of a stream
-// (Communicator::enqueue_all_reduce_sum); a group of one need not. float32, bfloat16 and float16. Throws BadFile,
+// (Communicator::enqueue_all_reduce_sum); a group of one need not. Every WeightType. Throws BadFile,
 // dist::Error, std::invalid_argument (sizes and types that would work). Local.
 Decoder load_decoder(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                      dist::Communicator& tp);

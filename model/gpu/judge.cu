@@ -1,6 +1,6 @@
 // Rows of the target beside the draft's rows that tokens were drawn from: what rejection and block need to know of
-// them, and what is said where a text ends. Softmaxes in float32, their sums in double, in an order that shapes alone
-// decide.
+// them, and what is said where a text ends. Softmaxes and a block's sums in float32, sums of blocks in double, in an
+// order that shapes alone decide.
 #include "entrodraft/model/gpu/kernels.h"
 #include "entrodraft/model/gpu/row_best.cuh"
 #include "entrodraft/model/gpu/simt.cuh"
@@ -64,7 +64,7 @@ __device__ RowMass merged(const JudgeMasses* parts, RowMass JudgeMasses::*which,
 }
 
 __device__ float probability(float x, const RowMass& mass, float scale) {
-    return weight(x, mass.max, scale) * mass.inverse_sum;
+    return __fmul_rn(weight(x, mass.max, scale), mass.inverse_sum); // rounded, so that equal rows differ by nothing
 }
 
 // One block, a thread a row; then one thread walks along the texts.
@@ -112,11 +112,11 @@ __global__ void excess_parts(JudgeCall call) {
     const auto q_of = [&](int i) {
         return drafted.draft_logits == nullptr ? 0.0f : probability(drafted.draft_logits[i], masses.draft, scale);
     };
-    const auto excess_of = [&](int i) { return share_of_p * p_of(i) - q_of(i); };
+    const auto excess_of = [&](int i) { return fmaf(share_of_p, p_of(i), -q_of(i)); };
     float excess = 0, overlap = 0;
     for (int i = share.begin + static_cast<int>(threadIdx.x); i < share.end; i += kRowThreads) {
-        const float p = p_of(i), q = q_of(i), e = share_of_p * p - q;
-        excess += e > 0 ? e : 0.0f;
+        const float p = p_of(i), q = q_of(i), e = excess_of(i);
+        excess += e <= 0 ? 0.0f : e; // what is no number stays none
         overlap += p < q ? p : q;
     }
     excess = block_sum(excess);

@@ -137,6 +137,7 @@ DeviceBytes::DeviceBytes(std::size_t bytes) : bytes_(bytes) {
     check(made, "cudaMalloc");
     data_ = static_cast<std::byte*>(memory);
     check(cudaMemset(memory, 0, bytes), "cudaMemset");
+    check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // no stream of ours waits for that one
 }
 DeviceBytes::DeviceBytes(DeviceBytes&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

@@ -1,6 +1,6 @@
 // The noise of spec/gumbel.h on the device: the same bits, for it only adds, multiplies and divides, in the same order.
 //
-// Included by logits.cu. A rough value in float32 says which tokens are worth the exact one.
+// Included by row_best.cuh. A rough value in float32 says which tokens are worth the exact one.
 #pragma once
 
 #include "entrodraft/model/gpu/kernels.h"

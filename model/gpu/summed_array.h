@@ -14,9 +14,9 @@ namespace entrodraft::model::gpu {
 class SummedArray {
   public:
     SummedArray() = default;
-    // `ranks` outlives it. Throws dist::Error. Collective over ranks.
-    SummedArray(dist::Communicator& ranks, std::size_t count)
-        : memory_(ranks.make_sum_memory(count * sizeof(float))), count_(count) {
+    // `ranks` outlives it. Throws dist::Timeout and dist::Error. Collective over ranks.
+    SummedArray(dist::Communicator& ranks, std::size_t count, dist::Deadline deadline)
+        : memory_(ranks.make_sum_memory(count * sizeof(float), deadline)), count_(count) {
         if (!memory_) own_ = DeviceArray<float>(count);
     }
     float* data() const { return memory_ ? static_cast<float*>(memory_->data()) : own_.data(); }

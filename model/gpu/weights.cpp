@@ -39,17 +39,22 @@ bool is_stored_as(const TensorView& tensor, WeightType held) {
            (held == WeightType::float16 && tensor.type == DiskType::float16);
 }
 
-// The row's largest magnitude over the largest number there is: of int8 127, as on the CPU (packing.h).
+// The row's largest magnitude over the largest number there is: of int8 127, as on the CPU (packing.cpp), which takes
+// rows with infinities or no numbers alike: their outputs will be no numbers.
 float scale_of(std::span<const float> row, WeightType held) {
+    using Limits = std::numeric_limits<float>;
     float most = 0;
     for (const float value : row)
-        most = std::max(most, std::abs(value));
+        most = std::isfinite(value) ? std::max(most, std::abs(value)) : Limits::infinity();
+    if (most > Limits::max()) return Limits::quiet_NaN();
     const float scale = most / (held == WeightType::int8 ? 127 : kLargestFloat8);
-    return scale >= std::numeric_limits<float>::min() ? scale : 0;
+    return scale >= Limits::min() ? scale : 0;
 }
 
+// `to` is zeroed, and stays so where the row's scale is none.
 void store(std::span<const float> row, WeightType held, float scale, std::byte* to) {
-    const float inverse = scale > 0 ? 1 / scale : 0;
+    if (is_scaled(held) && !(scale > 0)) return;
+    const float inverse = 1 / scale;
     for (std::size_t i = 0; i < row.size(); ++i) {
         std::uint16_t half = 0;
         switch (held) {

@@ -123,6 +123,9 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
 inline unsigned __umulhi(unsigned a, unsigned b) {
     return static_cast<unsigned>((static_cast<std::uint64_t>(a) * b) >> 32);
 }
+inline float __fmul_rn(float a, float b) {
+    return a * b;
+}
 inline double __dadd_rn(double a, double b) {
     return a + b;
 }

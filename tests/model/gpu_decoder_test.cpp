@@ -2,6 +2,7 @@
 // itself however rows are grouped. Run on a GPU where there is one, and everywhere on the stand-in for CUDA.
 #include "model/family_golden.h"
 #include "model/gpu_models.h"
+#include "model/temporary_directory.h"
 
 #include <random>
 
@@ -98,6 +99,36 @@ std::vector<double> softmax(std::span<const float> logits, double temperature) {
 }
 
 // Rows that a chain of the draft leaves on the device, and what the target's pass says of them.
+// A weight that is no number spoils its output, and does not pass for a number of 8 bits.
+TEST(GpuDecoder, EightBitWeightsThatAreNoNumbersSayNone) {
+    constexpr std::size_t kSpoilt = 5; // of the 512 tokens, whose embedding is the head
+    const TemporaryDirectory copy;
+    std::filesystem::copy(golden_directory("llama-draft"), copy.path());
+    std::fstream file(copy.path() / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    std::uint64_t header_bytes = 0;
+    file.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+    std::string header(header_bytes, ' ');
+    file.read(header.data(), static_cast<std::streamsize>(header.size()));
+    const auto embedding = nlohmann::json::parse(header).at("model.embed_tokens.weight");
+    const auto row_bytes = embedding.at("shape").at(1).get<std::size_t>() * sizeof(float);
+    const auto begin = sizeof header_bytes + header_bytes + embedding.at("data_offsets").at(0).get<std::size_t>();
+    const float none = std::numeric_limits<float>::quiet_NaN();
+    file.seekp(static_cast<std::streamoff>(begin + kSpoilt * row_bytes));
+    file.write(reinterpret_cast<const char*>(&none), sizeof none);
+    file.close();
+    const std::vector<TokenId> tokens = {7, 11, 300};
+    for (const WeightType type : {WeightType::int8, WeightType::float8}) {
+        TestModel whole(golden_directory("llama-draft"), on_gpu(type)), spoilt(copy.path(), on_gpu(type));
+        const std::vector<float> want = whole.read(tokens), got = spoilt.read(tokens);
+        for (std::size_t i = 0; i < want.size(); ++i) {
+            if (i % 512 == kSpoilt)
+                EXPECT_TRUE(std::isnan(got[i])) << to_string(type) << ", " << got[i];
+            else
+                EXPECT_EQ(got[i], want[i]) << to_string(type) << ", token " << i % 512;
+        }
+    }
+}
+
 TEST(GpuDecoder, JudgesItsRowsByThoseThatADraftHasKept) {
     constexpr std::size_t kKnown = 500; // of 512
     constexpr double kTemperature = 0.8;

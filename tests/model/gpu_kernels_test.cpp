@@ -746,6 +746,26 @@ TEST_F(GpuKernels, RowsAreJudgedByTheDrafts) {
     }
 }
 
+// One logit that is no number spoils its row, and no other.
+TEST_F(GpuKernels, RowsJudgedSayWhereALogitIsNoNumber) {
+    constexpr int kCount = 300;
+    std::vector<float> logits = random_numbers(NumberType::float32, 3 * kCount, random, 1);
+    logits[kCount + 7] = std::numeric_limits<float>::quiet_NaN();
+    const DeviceArray<float> target = to_device(logits);
+    const DeviceArray<DeviceDraftedRow> plan =
+        to_device(std::vector<DeviceDraftedRow>(3, {nullptr, {{1, 2}, 3, 1.0}, -1, 1, 0, 0}));
+    const DeviceArray<JudgeMasses> mass_parts(3 * kStatsBlocks), masses(3);
+    const DeviceArray<JudgePart> parts(3 * kStatsBlocks);
+    const DeviceArray<JudgedRow> judged(3);
+    judge_rows(stream.handle(), {target.data(), kCount, 3, kCount, plan.data(), mass_parts.data(), masses.data(),
+                                 parts.data(), judged.data()});
+    finish();
+    const std::vector<JudgedRow> got = to_host(judged);
+    EXPECT_NEAR(got[0].excess, 1, 1e-5);
+    EXPECT_TRUE(std::isnan(got[1].excess));
+    EXPECT_NEAR(got[2].excess, 1, 1e-5);
+}
+
 TEST_F(GpuKernels, RowsAreKeptAndPutTogether) {
     const std::vector<float> logits = random_numbers(NumberType::float32, 3 * 50, random, 1);
     const DeviceArray<float> on_device = to_device(logits), kept(5 * 50), wide(3 * 120);

@@ -6,6 +6,12 @@
 
 namespace entrodraft {
 
+#ifdef ENTRODRAFT_ON_STAND_IN
+inline constexpr bool kOnStandIn = true;
+#else
+inline constexpr bool kOnStandIn = false;
+#endif
+
 inline model::Decoder load_on_gpu(const model::Checkpoint& checkpoint, const model::ModelConfig& config,
                                   const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam&) {
     return model::gpu::load_decoder(checkpoint, config, options, tp);

@@ -3,7 +3,7 @@
 // learn could bring.
 #include "entrodraft/spec/ngram_index.h"
 
-#include "engine_support.h"
+#include "spec/exactness_support.h"
 #include "spec/toy_drafting.h"
 
 #include <gtest/gtest.h>
@@ -18,10 +18,6 @@ using spec::Acceptance;
 using spec::StopRuleKind;
 using spec::Tokens;
 using spec::ToyModel;
-
-constexpr double kMostZ = 4.75;         // one in a million by chance; all seeds are fixed
-constexpr std::size_t kVocab = 3;       // of 512: the others have no probability
-const Tokens kPrompt = {1, 2, 0, 1, 2}; // look-ups find something from the start
 
 const spec::Costs kCosts = {0.1, {1, 1.1, 1.2, 1.3, 1.4, 1.5}, std::nullopt};
 
@@ -69,65 +65,6 @@ struct ToyDrafters {
 const char* const kDrafters[] = {"model", "ngram", "cascade", "cascade over ngram", "cascade of three", "combination"};
 
 // ---- an engine ----
-
-// Of all texts of `length` tokens after the prompt, by the target itself.
-std::map<Tokens, double> target_probabilities(TestModel& target, const spec::SamplingOptions& sampling,
-                                              std::size_t length) {
-    std::map<Tokens, double> all;
-    spec::for_each_sequence(kVocab, length, [&](const Tokens& text) {
-        Tokens tokens = kPrompt;
-        tokens.insert(tokens.end(), text.begin(), text.end());
-        target.forget();
-        const std::vector<float> logits = target.read(tokens);
-        double product = 1;
-        std::vector<float> p(kVocab);
-        for (std::size_t i = 0; i < length; ++i) {
-            spec::adjust(std::span(logits).subspan((kPrompt.size() - 1 + i) * 512, kVocab), sampling, p);
-            product *= static_cast<double>(p[static_cast<std::size_t>(text[i])]);
-        }
-        all[text] = product;
-    });
-    return all;
-}
-
-// Standard normal quantile of chi-square (Wilson and Hilferty's cube root).
-double chi_square_z(const std::map<Tokens, int>& counts, const std::map<Tokens, double>& probabilities, int n) {
-    double chi_square = 0;
-    for (const auto& [text, probability] : probabilities) {
-        const double expected = n * probability, found = counts.contains(text) ? counts.at(text) : 0;
-        EXPECT_GT(expected, 10) << "too rare a text for chi-square";
-        chi_square += (found - expected) * (found - expected) / expected;
-    }
-    const double df = static_cast<double>(probabilities.size()) - 1;
-    return (std::cbrt(chi_square / df) - (1 - 2 / (9 * df))) / std::sqrt(2 / (9 * df));
-}
-
-struct Sampled {
-    std::map<Tokens, int> counts;
-    spec::Stats stats;
-};
-
-Sampled sample_texts(TestPair& pair, spec::Drafter& drafter, const RunOptions& options,
-                     const spec::SamplingOptions& sampling, int n, std::size_t length) {
-    Sampled sampled;
-    int asked = 0;
-    spec::EngineCallbacks callbacks;
-    callbacks.next_request = [&]() -> std::optional<spec::Request> {
-        if (asked == n) return std::nullopt;
-        spec::Request request = request_of(kPrompt, static_cast<int>(length));
-        request.sampling = sampling;
-        request.ignore_eos = true;
-        request.sequence_key = static_cast<std::uint64_t>(asked++);
-        return request;
-    };
-    callbacks.on_complete = [&](const spec::Request&, const spec::Completion& completion) {
-        ++sampled.counts[completion.tokens];
-        sampled.stats += completion.stats;
-    };
-    const volatile int no_signal = 0;
-    pair.engine(options, &drafter)->run(callbacks, no_signal);
-    return sampled;
-}
 
 // The golden draft as the target: the quicker of the two.
 class EngineExactness : public testing::Test {

@@ -1,6 +1,6 @@
 // The whole engine over models on a GPU: speculative text is plain text, bit for bit, and in float32 the CPU's.
-#include "engine_support.h"
 #include "model/gpu_models.h"
+#include "spec/exactness_support.h"
 
 namespace {
 
@@ -129,6 +129,31 @@ TEST(GpuEngine, SampledTextIsJudgedWhereItsRowsAre) {
         }
         EXPECT_GT(accepted, 0);
         EXPECT_GT(drafted, accepted);
+    }
+}
+
+// Chi-square over whole engines: the numbers that draft, refuse and say something else know nothing of each other.
+TEST(GpuEngine, TextsJudgedWhereTheirRowsAreFollowTheTarget) {
+    if (kOnStandIn) GTEST_SKIP() << "a text takes a second on the stand-in";
+    constexpr int kTexts = 20000;
+    constexpr std::size_t kLength = 3;
+    spec::SamplingOptions sampling;
+    sampling.temperature = 4; // the first tokens become about equally likely
+    sampling.seed = 5;
+    TestModel target(kTarget);
+    const auto probabilities = target_probabilities(target, sampling, kLength);
+    TestPair pair(kTarget, kDraft, on_gpu());
+    const spec::DraftLimits limits{static_cast<int>(kVocab), {}};
+    for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::block}) {
+        RunOptions options;
+        options.acceptance = acceptance;
+        options.rule = constant_rule(2);
+        options.vocab_size = static_cast<int>(kVocab);
+        const auto drafter = model_drafter_of(pair.draft.decoder, limits, pair.clock);
+        const Sampled sampled = sample_texts(pair, *drafter, options, sampling, kTexts, kLength);
+        EXPECT_LT(chi_square_z(sampled.counts, probabilities, kTexts), kMostZ) << to_string(acceptance);
+        EXPECT_GT(sampled.stats.accepted, kTexts / 20);
+        EXPECT_LT(sampled.stats.accepted, sampled.stats.drafted);
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 namespace {
 
@@ -42,6 +43,40 @@ TEST(RowForm, IsTheLeastThatOptionsNeed) {
     EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 5, 0.5)), RowForm::shortlist);
     EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 0, 1, 0.1)), RowForm::shortlist);
     EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 0, 0.9)), RowForm::logits);
+}
+
+// Numbers of refused ends may have had a say in `block`: there the round's start is one of a number's names.
+TEST(Rows, JudgedInPlaceAreResampledByNumbersOfTheirOwn) {
+    const std::vector<TokenId> drafted = {5, 9};
+    const std::vector<float> of_draft(4);
+    const std::vector<const float*> draft_rows = {of_draft.data(), of_draft.data() + 2};
+    spec::Request request = request_of({1, 2, 3}, 10);
+    request.sampling = sampling_of(0.6);
+    request.sampling.seed = 4;
+    request.sequence_key = 6;
+    for (const Acceptance kind : {Acceptance::rejection, Acceptance::block}) {
+        const spec::RowSetting setting = {.options = judging(kind)};
+        spec::SequenceRows rows(setting);
+        std::set<std::uint64_t> positions;
+        for (const std::size_t start : {std::size_t{3}, std::size_t{4}}) {
+            const std::vector<TokenId> prefix(start, 1);
+            const spec::RankRows handed = {0, nullptr, 0, prefix, drafted, draft_rows};
+            rows.begin_sequence(request, false);
+            EXPECT_EQ(rows.drafted_row(handed, 0).noise.temperature, 0) << "not judged in place";
+            rows.begin_sequence(request, true);
+            for (std::size_t i = 0; i <= drafted.size(); ++i) {
+                const model::DraftedRow row = rows.drafted_row(handed, i);
+                EXPECT_EQ(row.noise.key, spec::RandomStream(4, 6, spec::Purpose::resample).key());
+                EXPECT_EQ(row.noise.temperature, 0.6);
+                EXPECT_EQ(row.drafted, i < 2 ? drafted[i] : -1);
+                EXPECT_EQ(row.draft_logits, i < 2 ? draft_rows[i] : nullptr);
+                EXPECT_EQ(row.is_first, i == 0);
+                EXPECT_EQ(row.is_scaled, kind == Acceptance::block);
+                positions.insert(row.noise.position);
+            }
+        }
+        EXPECT_EQ(positions.size(), kind == Acceptance::block ? 6U : 4U) << to_string(kind);
+    }
 }
 
 spec::LogitProcessing everything() {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 namespace entrodraft::spec {
 namespace {
@@ -106,6 +107,22 @@ TEST(TokenChooser, SamplesWithTheNumberOfPositionLevelAndTheRoundsStart) {
                 const RandomStream random(6, 99, Purpose::draft_sample, level);
                 EXPECT_EQ(chooser.sample_of(q, position, 7, {acceptance, 6, 99, level}),
                           sample(q, random.uniform(position, 0, 7)));
+            }
+}
+
+TEST(TokenChooser, DrawsInPlaceByItsOwnNoiseOfPositionLevelAndTheRoundsStart) {
+    const Request request = sampled(0.8);
+    const TokenChooser chooser = chooser_of(request);
+    std::set<std::uint64_t> positions;
+    for (const std::uint32_t level : {0U, 1U})
+        for (std::uint64_t round_start = 10; round_start < 15; ++round_start)
+            for (std::uint64_t position = round_start; position < 20; ++position) {
+                const model::RowNoise noise =
+                    chooser.noise_in_place(position, round_start, {Acceptance::block, 6, 99, level});
+                EXPECT_EQ(noise.key, RandomStream(6, 99, Purpose::draft_sample, level).key());
+                EXPECT_NE(noise.key, RandomStream(6, 99, Purpose::resample, level).key());
+                EXPECT_EQ(noise.temperature, 0.8);
+                EXPECT_EQ(positions.insert(noise.position).second, level == 0) << "a number for every choice";
             }
 }
 

@@ -115,6 +115,7 @@ TEST(VerifyInPlace, RefusesWhatIsNoNumber) {
         EXPECT_THROW(verify({{.p = bad, .q = 0.5, .next = 1}, {.next = 1}}, is_block, 0, 1), std::runtime_error);
         EXPECT_THROW(verify({{.p = 0.5, .q = 0, .next = 1}, {.next = 1}}, is_block, 0, 1), std::runtime_error);
         EXPECT_THROW(verify({{}}, is_block, 0, 1), std::runtime_error) << "nothing to say";
+        EXPECT_THROW(verify({{.excess = bad, .next = 1}}, is_block, 0, 1), std::runtime_error);
     }
     const std::vector<model::JudgedRow> rows = {{.next = 1}};
     EXPECT_THROW(verify_block(RowsInPlace{rows, 0, 0.5}, RandomStream(1, 1, Purpose::acceptance)),

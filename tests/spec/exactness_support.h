@@ -1,0 +1,77 @@
+// Texts of an engine, counted, beside what its target makes of them: chi-square. For tests only.
+#pragma once
+
+#include "engine_support.h"
+#include "spec/verify_support.h"
+
+#include <cmath>
+#include <map>
+
+namespace entrodraft {
+
+using spec::Tokens;
+
+inline constexpr double kMostZ = 4.75;         // one in a million by chance; all seeds are fixed
+inline constexpr std::size_t kVocab = 3;       // of 512: the others have no probability
+inline const Tokens kPrompt = {1, 2, 0, 1, 2}; // look-ups find something from the start
+
+// Of all texts of `length` tokens after the prompt, by the target itself.
+inline std::map<Tokens, double> target_probabilities(TestModel& target, const spec::SamplingOptions& sampling,
+                                                     std::size_t length) {
+    std::map<Tokens, double> all;
+    spec::for_each_sequence(kVocab, length, [&](const Tokens& text) {
+        Tokens tokens = kPrompt;
+        tokens.insert(tokens.end(), text.begin(), text.end());
+        target.forget();
+        const std::vector<float> logits = target.read(tokens);
+        double product = 1;
+        std::vector<float> p(kVocab);
+        for (std::size_t i = 0; i < length; ++i) {
+            spec::adjust(std::span(logits).subspan((kPrompt.size() - 1 + i) * 512, kVocab), sampling, p);
+            product *= static_cast<double>(p[static_cast<std::size_t>(text[i])]);
+        }
+        all[text] = product;
+    });
+    return all;
+}
+
+// Standard normal quantile of chi-square (Wilson and Hilferty's cube root).
+inline double chi_square_z(const std::map<Tokens, int>& counts, const std::map<Tokens, double>& probabilities, int n) {
+    double chi_square = 0;
+    for (const auto& [text, probability] : probabilities) {
+        const double expected = n * probability, found = counts.contains(text) ? counts.at(text) : 0;
+        EXPECT_GT(expected, 10) << "too rare a text for chi-square";
+        chi_square += (found - expected) * (found - expected) / expected;
+    }
+    const double df = static_cast<double>(probabilities.size()) - 1;
+    return (std::cbrt(chi_square / df) - (1 - 2 / (9 * df))) / std::sqrt(2 / (9 * df));
+}
+
+struct Sampled {
+    std::map<Tokens, int> counts;
+    spec::Stats stats;
+};
+
+inline Sampled sample_texts(TestPair& pair, spec::Drafter& drafter, const RunOptions& options,
+                            const spec::SamplingOptions& sampling, int n, std::size_t length) {
+    Sampled sampled;
+    int asked = 0;
+    spec::EngineCallbacks callbacks;
+    callbacks.next_request = [&]() -> std::optional<spec::Request> {
+        if (asked == n) return std::nullopt;
+        spec::Request request = request_of(kPrompt, static_cast<int>(length));
+        request.sampling = sampling;
+        request.ignore_eos = true;
+        request.sequence_key = static_cast<std::uint64_t>(asked++);
+        return request;
+    };
+    callbacks.on_complete = [&](const spec::Request&, const spec::Completion& completion) {
+        ++sampled.counts[completion.tokens];
+        sampled.stats += completion.stats;
+    };
+    const volatile int no_signal = 0;
+    pair.engine(options, &drafter)->run(callbacks, no_signal);
+    return sampled;
+}
+
+} // namespace entrodraft
