@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <stdexcept>
 #include <utility>
 
@@ -17,17 +16,6 @@ namespace {
 constexpr int kOwnReplica = kDeskReplica;
 constexpr double kGlanceSeconds = 0.002; // at the input, before the letters have their turn again
 
-// The name of an output file that is not the input; a resumed one would be cut and appended to.
-const std::string& output_beside_input(const GenerateOptions& options) {
-    namespace fs = std::filesystem;
-    std::error_code ignored;
-    const std::string input = options.input == "-" ? "/dev/stdin" : options.input;
-    if (!options.prompt && options.output != "-" && fs::is_regular_file(options.output, ignored) &&
-        fs::equivalent(input, options.output, ignored))
-        throw BadOption("--input and --output are the same file: " + options.output);
-    return options.output;
-}
-
 } // namespace
 
 double patience_seconds(double collective_timeout_seconds) {
@@ -35,7 +23,7 @@ double patience_seconds(double collective_timeout_seconds) {
 }
 
 Desk::Desk(const GenerateOptions& options)
-    : options_(&options), writer_(output_beside_input(options), options.resume ? Existing::resume : Existing::refuse),
+    : options_(&options), writer_(options.output, options.resume ? Existing::resume : Existing::refuse),
       progress_(options.quiet || options.prompt.has_value()) {
     if (!streams()) lines_ = std::make_unique<LineReader>(options.input);
     if (!options.trace.empty()) trace_.emplace(options.trace, Existing::refuse, "--trace");

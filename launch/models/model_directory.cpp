@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <system_error>
 
 namespace entrodraft::launch {
@@ -14,6 +15,21 @@ namespace {
 std::string variable(const char* name) {
     const char* const value = std::getenv(name);
     return value == nullptr ? "" : value;
+}
+
+// Whether model/ opens files of this name.
+bool is_of_a_model(const std::string& file) {
+    static const std::set<std::string> names = {"config.json",
+                                                "generation_config.json",
+                                                "tokenizer.json",
+                                                "tokenizer_config.json",
+                                                "vocab.json",
+                                                "special_tokens_map.json",
+                                                "added_tokens.json",
+                                                "merges.txt",
+                                                "model.safetensors.index.json",
+                                                "chat_template.jinja"};
+    return names.count(file) > 0 || file.ends_with(".safetensors") || file.starts_with("pytorch_model");
 }
 
 } // namespace
@@ -51,6 +67,20 @@ std::string resolve_checkpoint_directory(const std::string& name, const std::str
 std::string resolve_model_directory(const std::string& name, const std::string& option) {
     return resolve_model_directory(
         name, option, {variable("HF_HUB_CACHE"), variable("HF_HOME"), variable("XDG_CACHE_HOME"), variable("HOME")});
+}
+
+std::vector<std::string> files_of_model(const std::string& name) {
+    std::string directory;
+    try {
+        directory = resolve_model_directory(name, "");
+    } catch (const model::BadFile&) { // said by who opens it
+        return {};
+    }
+    std::vector<std::string> files;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(directory, ignored))
+        if (is_of_a_model(entry.path().filename())) files.push_back(entry.path());
+    return files;
 }
 
 } // namespace entrodraft::launch

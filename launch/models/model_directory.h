@@ -5,6 +5,7 @@
 #include "entrodraft/model/hub_cache.h"
 
 #include <string>
+#include <vector>
 
 namespace entrodraft::launch {
 
@@ -18,5 +19,9 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
 
 // The same of a checkpoint: there is a config.json in it. Local.
 std::string resolve_checkpoint_directory(const std::string& name, const std::string& option);
+
+// Paths of the files there that config, tokenizer, chat template or weights may be read from; none where there is no
+// such model. Local.
+std::vector<std::string> files_of_model(const std::string& name);
 
 } // namespace entrodraft::launch

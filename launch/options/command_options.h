@@ -2,6 +2,7 @@
 #pragma once
 
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/options/files_apart.h"
 #include "entrodraft/launch/options/option_set.h"
 #include "entrodraft/launch/phase.h"
 
@@ -20,7 +21,9 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
     in_agreement(session, session.start_seconds(), [&] {
         const ParsedOptions given = parse_options(groups, arguments);
         canonical = given.canonical_text();
-        if (!given.given("help")) options = make(given);
+        if (given.given("help")) return;
+        options = make(given);
+        require_files_apart(given, groups);
     });
     require_same(session, session.start_seconds(), "the command line", canonical);
     if (!options) print(session, help_text(usage, groups));

@@ -138,11 +138,6 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
         throw BadOption("--check compares with the target's own text, which a lossy acceptance is not after");
     if (options.trace == "-") throw BadOption("--trace writes a file; stdout is for text");
     if (options.timeline == "-") throw BadOption("--timeline writes a file; stdout is for text");
-    if (!options.timeline.empty() && (options.timeline == options.output || options.timeline == options.trace))
-        throw BadOption("--timeline and " + std::string(options.timeline == options.output ? "--output" : "--trace") +
-                        " are the same file: " + options.timeline);
-    if (!options.trace.empty() && options.trace == options.output)
-        throw BadOption("--trace and --output are the same file: " + options.trace);
 }
 
 std::string model_of(const ParsedOptions& given) {

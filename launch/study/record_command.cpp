@@ -10,7 +10,6 @@
 #include "entrodraft/launch/generate/requests.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/options/replay_options.h"
-#include "entrodraft/launch/replaced_file.h"
 #include "entrodraft/launch/signals.h"
 #include "entrodraft/launch/study/recording_file.h"
 #include "entrodraft/launch/study/recording_run.h"
@@ -40,8 +39,6 @@ class RecordingDesk {
     RecordingDesk(const RecordOptions& options, const ModelPair& models)
         : options_(options), file_(options.output, options.resume),
           reader_(options.input, options.requests, models.prompt_limits()), progress_(options.quiet) {
-        if (are_one_file(options.input, options.output))
-            throw BadOption("--input and --output are the same file: " + options.output);
         has_head_ = !file_.is_new();
         skip_recorded();
         // Other ranks wait meanwhile: a part of what they wait at most.

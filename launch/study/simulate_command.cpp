@@ -15,7 +15,6 @@
 #include <chrono>
 #include <stdexcept>
 #include <thread>
-#include <utility>
 
 namespace entrodraft::launch {
 
@@ -23,23 +22,13 @@ namespace {
 
 const char* const kUsage = "Usage: entrodraft simulate --recording FILE [--rules LIST] [options]\n";
 
-// What would read a file twice, or write over one that is read, before anything is read.
+// What would read a file twice, or could not be written, before anything is read.
 void check_files(const SimulateOptions& options) {
     for (std::size_t i = 0; i < options.recordings.size(); ++i)
         for (std::size_t j = 0; j < i; ++j)
             if (are_one_file(options.recordings[i], options.recordings[j]))
                 throw BadOption("--recording " + options.recordings[i] +
                                 " is given twice: its texts would count twice");
-    std::vector<std::pair<const char*, std::string>> taken = {{"--costs", options.costs.file}};
-    for (const std::string& recording : options.recordings)
-        taken.emplace_back("--recording", recording);
-    for (const auto& [option, file] : {std::pair("--trace", options.trace), std::pair("--output", options.output)}) {
-        if (file.empty()) continue;
-        for (const auto& [other, name] : taken)
-            if (!name.empty() && are_one_file(file, name))
-                throw BadOption(std::string(option) + " and " + other + " are the same file: " + file);
-        taken.emplace_back(option, file);
-    }
     if (!options.output.empty()) require_replaceable(options.output);
 }
 

@@ -93,7 +93,7 @@ TEST(BuildTable, LeavesWhatWasThereWhenItFails) {
     expect_refused(start + latin, 1, latin + ": byte 0 is not UTF-8");
     expect_refused(start + "/nowhere/text", 1, "/nowhere/text: cannot be opened");
     expect_refused(start + directory.path().string(), 1, "is a directory");
-    expect_refused(start + table, 2, "is the text itself");
+    expect_refused(start + table, 2, "--output and --input are the same file");
     expect_refused("--model /nowhere --input " + latin + " --output " + table, 1, "--model /nowhere");
     expect_refused("--model " + kModel + " --input " + latin + " --output /nowhere/table", 1, "/nowhere/table: ");
     expect_refused("--model " + kModel + " --input " + latin + " --output /dev/null", 1, "is no plain file");

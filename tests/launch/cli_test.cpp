@@ -428,7 +428,7 @@ TEST(Cli, AFileIsNotItsOwnOutput) {
     const ScratchFile file("{\"id\":1,\"prompt\":\"x\"}");
     const std::string text = file.text();
     expect_refusal(run(kPair + Strings{"--input", file.path(), "--output", file.path(), "--resume"}), 2,
-                   {"--input and --output are the same file", file.path()});
+                   {"--output and --input are the same file", file.path()});
     expect_refusal(run(kPair + Strings{"--input", "-", "--output", file.path(), "--resume"}, "", "< " + file.path()), 2,
                    {"the same file"});
     EXPECT_EQ(file.text(), text);

@@ -343,7 +343,7 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
     const ScratchFile prompts("{\"prompt_token_ids\": [1]}\n{\"prompt_token_ids\": [2], \"temperature\": 1}\n");
     const Strings tune = Strings{"tune"} + kPair + Strings{"--input", prompts.path(), "--quiet"};
     expect_refused(tune + Strings{"--output", output.path()}, 1, "temperature of its own");
-    expect_refused(tune + Strings{"--output", prompts.path()}, 2, "both read and written");
+    expect_refused(tune + Strings{"--output", prompts.path()}, 2, "--output and --input are the same file");
     expect_refused(tune + Strings{"--output", "-"}, 2, "--output -: it is written at the end, to a file");
     expect_refused(tune + Strings{"--output", output.path(), "--report", output.path()}, 2, "the same file");
     expect_refused(tune + Strings{"--output", output.path(), "--report", "/nowhere/r.json"}, 1, "/nowhere/r.json");

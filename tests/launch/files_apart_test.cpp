@@ -1,0 +1,108 @@
+// What is written is none of what is read, for every command that writes.
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options/files_apart.h"
+#include "entrodraft/launch/options/options.h"
+#include "entrodraft/launch/options/preset_options.h"
+#include "entrodraft/launch/options/replay_options.h"
+#include "launch/command_line.h"
+#include "model/temporary_directory.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <utility>
+
+namespace {
+
+using namespace entrodraft;
+using namespace entrodraft::launch;
+using test::Strings;
+using test::operator+;
+namespace fs = std::filesystem;
+
+std::string refusal(const std::vector<OptionGroup>& groups, const Strings& arguments) {
+    try {
+        require_files_apart(parse_options(groups, arguments), groups);
+    } catch (const BadOption& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+TEST(FilesApart, NoCommandWritesOverWhatItReads) {
+    const TemporaryDirectory directory;
+    const std::string file = directory.write("file", ""), other = directory.write("other", "");
+    const std::pair<const std::vector<OptionGroup>*, Strings> written_and_read[] = {
+        {&generate_groups(), {"output", "input"}},
+        {&generate_groups(), {"output", "costs"}},
+        {&generate_groups(), {"trace", "lookup-corpus"}},
+        {&generate_groups(), {"timeline", "config"}},
+        {&record_groups(), {"output", "input"}},
+        {&record_groups(), {"output", "costs"}},
+        {&simulate_groups(), {"output", "recording"}},
+        {&simulate_groups(), {"trace", "costs"}},
+        {&tune_groups(), {"output", "costs"}},
+        {&tune_groups(), {"report", "costs"}},
+        {&tune_groups(), {"output", "config"}},
+        {&tune_groups(), {"report", "recording"}},
+        {&build_table_groups(), {"output", "input"}},
+        {&latency_groups(), {"output", "config"}},
+        {&compare_groups(), {"output", "input"}},
+        {&compare_groups(), {"output", "costs"}},
+        {&alpha_groups(), {"output", "draft-table"}},
+        {&alpha_groups(), {"output", "lookup-corpus"}},
+        {&preset_groups(), {"output", "input"}},
+        {&scaling_groups(), {"output", "input"}},
+        {&scaling_groups(), {"output", "hardware"}},
+        {&theory_groups(), {"output", "config"}},
+    };
+    for (const auto& [groups, options] : written_and_read) {
+        const std::string written = "--" + options[0], read = "--" + options[1];
+        EXPECT_EQ(refusal(*groups, {written, file, read, file}),
+                  written + " and " + read + " are the same file: " + file);
+        EXPECT_EQ(refusal(*groups, {written, file, read, other}), "accepted");
+    }
+}
+
+TEST(FilesApart, GoByTheFileNotByItsName) {
+    const TemporaryDirectory directory;
+    const std::string file = directory.write("file", ""), link = directory.path() / "link";
+    const std::string dotted = directory.path() / "." / "file", hard = directory.path() / "hard";
+    fs::create_symlink(file, link);
+    fs::create_hard_link(file, hard);
+    for (const std::string& name : {link, dotted, hard})
+        EXPECT_NE(refusal(compare_groups(), {"--input", name, "--output", file}), "accepted") << name;
+    const std::string is_new = directory.path() / "new", dotted_new = directory.path() / "." / "new";
+    EXPECT_NE(refusal(generate_groups(), {"--output", is_new, "--trace", dotted_new}), "accepted");
+    EXPECT_EQ(refusal(generate_groups(), {"--output", "/dev/null", "--trace", "/dev/null"}), "accepted");
+    EXPECT_EQ(refusal(generate_groups(), {"--output", "-", "--input", "-"}), "accepted");
+}
+
+TEST(FilesApart, CountTheFilesOfModels) {
+    const TemporaryDirectory directory;
+    const std::string model = directory.path(), config = directory.write("config.json", "{}");
+    const std::string shard = directory.write("model-00001-of-00002.safetensors", ""),
+                      costs = directory.write("costs.json", "");
+    for (const std::string& part : {config, shard})
+        EXPECT_EQ(refusal(latency_groups(), {"--target", "/nonexistent", "--draft", model, "--output", part}),
+                  "--output " + part + " is a part of --draft " + model + "; name another file");
+    EXPECT_NE(refusal(build_table_groups(), {"--model", model, "--output", config}), "accepted");
+    EXPECT_EQ(refusal(latency_groups(), {"--target", model, "--output", costs}), "accepted");
+}
+
+TEST(FilesApart, FromOutsideTheFileStaysAsItWas) {
+    const std::string prompts = "{\"prompt\": \"The ferry left\"}\n";
+    const test::ScratchFile file(prompts);
+    const Strings pair = {"--target", test::kTarget, "--draft", test::kDraft, "--output", file.path()};
+    for (const Strings& command :
+         {Strings{"bench", "alpha", "--input", "-"}, Strings{"bench", "compare", "--input", "-"},
+          Strings{"bench", "preset", "thesis-final-token", "--input", "-"}}) {
+        const test::Ended ended = test::run(command + pair, "", "< " + file.path());
+        EXPECT_EQ(ended.code, 2) << ended.err;
+        EXPECT_NE(ended.err.find("--output and --input are the same file"), std::string::npos) << ended.err;
+    }
+    const test::Ended scaling = test::run({"bench", "scaling", file.path(), "--output", file.path()});
+    EXPECT_EQ(scaling.code, 2) << scaling.err;
+    EXPECT_EQ(file.text(), prompts);
+}
+
+} // namespace
