@@ -36,7 +36,7 @@ const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraf
 
   completion bash  a script for bash that completes commands and options
 
-  --help, --version
+  --help or -h, --version; help COMMAND
 
 On several ranks: mpirun -n N entrodraft ...
 )";
@@ -97,16 +97,24 @@ Command find(const CommandName (&commands)[n], const std::string& prefix, const 
         (meant ? "; did you mean " + prefix + *meant + "?" : "; it must be " + all + "; see entrodraft --help"));
 }
 
-bool asks_for(const Arguments& arguments, const char* option) {
-    return !arguments.empty() && arguments[0] == option;
+bool asks_for(const Arguments& arguments, std::initializer_list<const char*> names) {
+    return !arguments.empty() && std::find(names.begin(), names.end(), arguments[0]) != names.end();
 }
+
+constexpr std::initializer_list<const char*> kHelp = {"--help", "-h"};
 
 } // namespace
 
 int run_command(dist::Session& session, const Arguments& arguments) {
     Command command = nullptr;
-    if (asks_for(arguments, "--help") || asks_for(arguments, "--version")) {
-        print(session, arguments[0] == "--help" ? kUsage : version_text() + "\n");
+    if (asks_for(arguments, {"help"})) { // "help bench load" is "bench load --help"
+        Arguments asked(arguments.begin() + 1, arguments.end());
+        asked.emplace_back("--help");
+        return run_command(session, asked);
+    }
+    const bool asks_for_version = asks_for(arguments, {"--version", "version"});
+    if (asks_for_version || asks_for(arguments, kHelp)) {
+        print(session, asks_for_version ? version_text() + "\n" : kUsage);
         return kAllServed;
     }
     in_agreement(session, session.start_seconds(), [&] { command = find(kCommands, "", arguments); });
@@ -115,7 +123,7 @@ int run_command(dist::Session& session, const Arguments& arguments) {
 
 int run_bench(dist::Session& session, const Arguments& arguments) {
     Command command = nullptr;
-    if (asks_for(arguments, "--help")) {
+    if (asks_for(arguments, kHelp)) {
         print(session, kUsage);
         return kAllServed;
     }
@@ -124,7 +132,7 @@ int run_bench(dist::Session& session, const Arguments& arguments) {
 }
 
 int run_completion(dist::Session& session, const Arguments& arguments) {
-    if (asks_for(arguments, "--help")) {
+    if (asks_for(arguments, kHelp)) {
         print(session, kUsage);
         return kAllServed;
     }

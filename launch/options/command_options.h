@@ -2,6 +2,7 @@
 #pragma once
 
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/files_apart.h"
 #include "entrodraft/launch/options/option_set.h"
 #include "entrodraft/launch/phase.h"
@@ -22,8 +23,12 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
         const ParsedOptions given = parse_options(groups, arguments);
         canonical = given.canonical_text();
         if (given.given("help")) return;
-        options = make(given);
-        require_files_apart(given, groups);
+        try {
+            options = make(given);
+            require_files_apart(given, groups);
+        } catch (const BadOption& error) {
+            throw BadOption(given.with_places(error.what()));
+        }
     });
     require_same(session, session.start_seconds(), "the command line", canonical);
     if (!options) print(session, help_text(usage, groups));

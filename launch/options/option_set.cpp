@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -75,8 +76,10 @@ std::string strip_dashes(const std::string& name) {
 }
 
 // "; did you mean X?", or where the names are.
-std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates,
+std::string did_you_mean(std::string_view name, const std::vector<OptionGroup>& groups,
                          const std::string& prefix = "") {
+    std::vector<std::string> candidates = names_of(groups);
+    std::erase(candidates, "help"); // nobody means it who types a value
     const auto meant = nearest(name, candidates);
     return meant ? "; did you mean " + prefix + *meant + "?" : "; --help lists those there are";
 }
@@ -111,7 +114,7 @@ ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const std:
         }
     } catch (const po::unknown_option& error) {
         const std::string name = strip_dashes(error.get_option_name());
-        throw BadOption("unknown option --" + name + did_you_mean(name, names_of(groups), "--"));
+        throw BadOption("unknown option --" + name + did_you_mean(name, groups, "--"));
     } catch (const po::invalid_command_line_syntax& error) {
         const std::string name = strip_dashes(error.get_option_name());
         const OptionSpec* spec = find_spec(groups, name);
@@ -121,6 +124,26 @@ ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const std:
         throw BadOption(error.what());
     }
     return parsed;
+}
+
+// Whether `part` is the beginning of a name, or some of its words.
+bool is_part_of(std::string_view part, const std::string& name) {
+    constexpr std::size_t kShortest = 3;
+    if (part.size() < kShortest) return false;
+    const std::vector<std::string> words = split_list(name, '-'), parts = split_list(std::string(part), '-');
+    return name.starts_with(part) || std::all_of(parts.begin(), parts.end(), [&](const std::string& word) {
+               return std::find(words.begin(), words.end(), word) != words.end();
+           });
+}
+
+// Whether the message has the option in it, and not merely a longer one.
+bool is_named(const std::string& option, const std::string& message) {
+    for (std::size_t at = message.find(option); at != std::string::npos; at = message.find(option, at + 1)) {
+        const std::size_t end = at + option.size();
+        if (end == message.size() || (message[end] != '-' && !std::isalnum(static_cast<unsigned char>(message[end]))))
+            return true;
+    }
+    return false;
 }
 
 // Digits alone: a whole number, though perhaps a larger one than can be held.
@@ -238,6 +261,16 @@ std::string ParsedOptions::said(const std::string& name) const {
                                : value.whole + ": '" + value.text + "'";
 }
 
+std::string ParsedOptions::with_places(const std::string& message) const {
+    std::string places;
+    for (const auto& [name, values] : values_) {
+        const std::string& place = values.front().place;
+        if (place.empty() || !is_named("--" + name, message) || message.find(place) != std::string::npos) continue;
+        places += "; --" + name + " stands in " + place.substr(2, place.size() - 3);
+    }
+    return message + places;
+}
+
 void ParsedOptions::add_missing(const ParsedOptions& other) {
     for (const auto& [name, values] : other.values_)
         values_.emplace(name, values);
@@ -253,7 +286,8 @@ std::string ParsedOptions::canonical_text() const {
 
 ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
     ParsedOptions parsed;
-    if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
+    const auto asks_for_help = [](const std::string& argument) { return argument == "--help" || argument == "-h"; };
+    if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
         parsed.add("help", "true", "");
         return parsed;
     }
@@ -280,8 +314,7 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
         std::string value = trim(line.substr(equals + 1));
         const OptionSpec* spec = find_spec(groups, name);
         if (name == "config" || name == "help") throw BadOption(where + ": " + name + " belongs on the command line");
-        if (spec == nullptr)
-            throw BadOption(where + ": unknown option '" + name + "'" + did_you_mean(name, names_of(groups)));
+        if (spec == nullptr) throw BadOption(where + ": unknown option '" + name + "'" + did_you_mean(name, groups));
         if (!value.empty() && value.front() == '"') {
             const auto json = nlohmann::json::parse(value, nullptr, false);
             if (!json.is_string()) throw BadOption(where + ": the value in quotes must be a JSON string");
@@ -307,25 +340,31 @@ std::string help_text(const std::string& usage, const std::vector<OptionGroup>& 
     return text.str();
 }
 
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<std::size_t> previous(b.size() + 1), row(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j)
+        previous[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        row[0] = i;
+        for (std::size_t j = 1; j <= b.size(); ++j)
+            row[j] = std::min({previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+        std::swap(previous, row);
+    }
+    return previous.back();
+}
+
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates) {
+    const std::size_t most = std::max<std::size_t>(2, name.size() / 3);
     std::optional<std::string> best;
-    std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+    std::pair<bool, std::size_t> best_rank; // parts go first, then the nearest
     for (const std::string& candidate : candidates) {
-        std::vector<std::size_t> previous(candidate.size() + 1), row(candidate.size() + 1);
-        for (std::size_t j = 0; j <= candidate.size(); ++j)
-            previous[j] = j;
-        for (std::size_t i = 1; i <= name.size(); ++i) {
-            row[0] = i;
-            for (std::size_t j = 1; j <= candidate.size(); ++j)
-                row[j] = std::min(
-                    {previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (name[i - 1] == candidate[j - 1] ? 0u : 1u)});
-            std::swap(previous, row);
-        }
-        const std::size_t distance = previous.back();
-        if (distance < best_distance && distance < candidate.size()) {
-            best_distance = distance;
-            best = candidate;
-        }
+        const bool is_part = is_part_of(name, candidate);
+        const std::size_t distance = edit_distance(name, candidate);
+        if (!is_part && (distance > most || distance >= candidate.size())) continue;
+        const std::pair rank(!is_part, distance);
+        if (best && rank >= best_rank) continue;
+        best = candidate;
+        best_rank = rank;
     }
     return best;
 }

@@ -54,6 +54,8 @@ class ParsedOptions {
     void add_missing(const ParsedOptions& other);
     // What was given, as messages begin with it: "--seed x (FILE line N)", or of a part "--share x/16: 'x'".
     std::string said(const std::string& name) const;
+    // A message, with the line of the --config file behind it for each option in it that stands in one.
+    std::string with_places(const std::string& message) const;
     // All names and values in a fixed order, for comparing ranks.
     std::string canonical_text() const;
 
@@ -69,7 +71,7 @@ class ParsedOptions {
 };
 
 // Parses `arguments` (what follows the command), and the --config file that they name. Throws BadOption.
-// With --help among them nothing else is looked at.
+// With --help or -h among them nothing else is looked at.
 ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments);
 
 // "option = value" lines of a --config file: '#' begins a comment line, a value in double quotes is a JSON string,
@@ -79,7 +81,10 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
 // The grouped text of --help.
 std::string help_text(const std::string& usage, const std::vector<OptionGroup>& groups);
 
-// The candidate nearest to `name` by edit distance, if near enough to be meant.
+// How many letters have to be put in, taken out or exchanged to make one of the other. Local.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+// The candidate that `name` is a part of ("temp", or "max-tokens" of "max-new-tokens"), or else the nearest by edit
+// distance, if near enough to be meant.
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
 // "must be one of a, b, c", with what was meant where one of them is near.
 std::string must_be_one_of(const std::vector<std::string>& choices, std::string_view given);

@@ -9,7 +9,7 @@ namespace entrodraft::launch {
 namespace {
 
 const OptionGroup kGeneral = {"General",
-                              {{"help", "", "show this and exit"},
+                              {{"help", "", "show this and exit; -h likewise"},
                                {"config", "FILE", "read 'option = value' lines; the command line goes first"}}};
 
 const OptionGroup kModels = {

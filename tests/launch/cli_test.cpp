@@ -60,8 +60,12 @@ class ModelCopy {
 };
 
 TEST(Cli, HelpAndVersionGoToStdoutWithCodeZero) {
-    EXPECT_EQ(run({"--version"}).out.rfind("entrodraft ", 0), 0u);
-    EXPECT_NE(run({"--help"}).out.find("generate"), std::string::npos);
+    for (const std::string version : {"--version", "version"})
+        EXPECT_EQ(run({version}).out.rfind("entrodraft ", 0), 0u);
+    for (const std::string asking : {"--help", "-h", "help"})
+        EXPECT_NE(run({asking}).out.find("generate"), std::string::npos);
+    for (const Strings& asking : {Strings{"bench", "load", "-h"}, Strings{"help", "bench", "load"}})
+        EXPECT_EQ(run(asking).out, run({"bench", "load", "--help"}).out);
     const Ended help = run({"generate", "--help"});
     EXPECT_EQ(help.code, 0);
     EXPECT_NE(help.out.find("--stop-rule"), std::string::npos);
@@ -72,10 +76,17 @@ TEST(Cli, UnknownCommandsAndOptionsExitTwoWithASuggestion) {
     expect_refusal(run({}), 2, {"no command is given"});
     expect_refusal(run({"generat"}), 2, {"unknown command 'generat'; did you mean generate?"});
     expect_refusal(run({"bench", "latencies"}), 2, {"did you mean bench latency?"});
+    expect_refusal(run({"help", "generat"}), 2, {"did you mean generate?"});
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--max-new-token", "5"}), 2,
                    {"did you mean --max-new-tokens?"});
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--stop-rule", "nonsense"}), 2, {"--stop-rule nonsense"});
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--dtype", "int4"}), 2, {"--dtype int4 is not supported yet"});
+}
+
+TEST(Cli, AConflictWithAConfigNamesItsLine) {
+    const ScratchFile config("max-new-tokens = 4\nentropy-threshold = 3\n");
+    expect_refusal(run(kPair + Strings{"--prompt", "p", "--config", config.path(), "--stop-rule", "constant"}), 2,
+                   {"--entropy-threshold has no effect", "stands in " + config.path() + " line 2"});
 }
 
 TEST(Cli, BadCheckpointsAreNamed) {

@@ -206,6 +206,10 @@ TEST(Options, UnknownNamesGetTheNearestOne) {
     expect_refused({"--temprature=1"}, "unknown option --temprature; did you mean --temperature?");
     expect_refused({"--zzzzzzzz"}, "unknown option --zzzzzzzz; --help lists those there are");
     expect_refused({"--stop-rule", "statik"}, "did you mean static?");
+    expect_refused({"--temp", "1"}, "did you mean --temperature?");
+    expect_refused({"--max-tokens", "5"}, "did you mean --max-new-tokens?");
+    expect_refused({"--hepl"}, "--help lists those there are");
+    expect_refused({"--stop-rule", "exp"}, "did you mean expected-gain?");
     EXPECT_EQ(refusal_of({"--acceptance", "exact"}),
               "--acceptance exact: must be one of rejection, block, gumbel, typical"); // none is near
 }
@@ -443,6 +447,20 @@ TEST(Options, ConfigFileErrorsNameFileAndLine) {
               std::string::npos);
 }
 
+TEST(Options, AMessageNamesTheConfigLineOfEachOptionInIt) {
+    const ConfigFile config("seed = 1\nentropy-threshold = 3\nmin-draft-tokens = 4\n");
+    const ParsedOptions given =
+        parse_options(generate_groups(), {"--config", config.path(), "--stop-rule", "constant", "--seed", "2"});
+    const std::string place = config.path() + " line ";
+    EXPECT_EQ(given.with_places("--entropy-threshold has no effect with --stop-rule constant"),
+              "--entropy-threshold has no effect with --stop-rule constant; --entropy-threshold stands in " + place +
+                  "2");
+    const std::string said = given.said("min-draft-tokens") + " is wrong"; // has it already
+    EXPECT_EQ(given.with_places(said), said);
+    EXPECT_EQ(given.with_places("--seed 2 is odd"), "--seed 2 is odd");
+    EXPECT_EQ(given.with_places("--entropy-threshold-of-another"), "--entropy-threshold-of-another");
+}
+
 TEST(Options, HelpHoldsEveryOptionInItsGroup) {
     const std::string help = help_text("Usage\n", generate_groups());
     for (const OptionGroup& group : generate_groups()) {
@@ -451,6 +469,7 @@ TEST(Options, HelpHoldsEveryOptionInItsGroup) {
             EXPECT_NE(help.find("--" + std::string(option.name)), std::string::npos);
     }
     EXPECT_TRUE(parse_options(generate_groups(), {"--nonsense", "--help"}).given("help"));
+    EXPECT_TRUE(parse_options(generate_groups(), {"-h"}).given("help"));
 }
 
 TEST(Options, CompareRulesAreParsedWithTheirSettings) {
