@@ -6,13 +6,17 @@
 #include "entrodraft/spec/philox.h"
 
 #include <algorithm>
+#include <cctype>
 #include <climits>
 #include <cmath>
+#include <map>
 #include <stdexcept>
 
 namespace entrodraft::launch {
 
 namespace {
+
+constexpr std::size_t kMostShown = 40; // bytes of a field's name in messages
 
 std::uint64_t hash_of(const std::string& text, std::uint64_t seed = 0) {
     return spec::hash_bytes(text.data(), text.size(), seed);
@@ -40,20 +44,64 @@ std::uint64_t seed_field(const Json& value) {
     return value.get<std::uint64_t>();
 }
 
-// Fields that ask for something a line cannot have. Anything else unknown is the user's own data.
+// Names that differ only in case, dashes and underscores are one: "topK", "top-k".
+std::string folded(std::string_view name) {
+    std::string letters;
+    for (const char c : name)
+        if (std::isalnum(static_cast<unsigned char>(c)))
+            letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return letters;
+}
+
+using Names = std::map<std::string, std::string>; // by what they are folded
+
+Names by_folded(const std::string& list) {
+    Names all;
+    for (const std::string& name : split_list(list, ' '))
+        all.emplace(folded(name), name);
+    return all;
+}
+
+// What a line may set.
+const Names& fields_of_lines() {
+    static const Names names =
+        by_folded("max_new_tokens temperature top_k top_p min_p seed repetition_penalty presence_penalty "
+                  "frequency_penalty no_repeat_ngram_size min_new_tokens logit_bias banned_tokens");
+    return names;
+}
+
+const Names& options_of_the_run() {
+    static const Names names =
+        by_folded("ignore-eos stop stop-rule entropy-threshold entropy-factor entropy-window entropy-unit "
+                  "num-draft-tokens max-draft-tokens min-draft-tokens drop-stop-token confidence-threshold "
+                  "svip-threshold adaedl-gamma costs acceptance lenience typical-epsilon typical-delta drafter chat "
+                  "system");
+    return names;
+}
+
+// The field of a line that a name like this one stands for, as far as can be seen.
+std::optional<std::string> meant_field(const std::string& name) {
+    if (name == "max_tokens" || name == "max_length") return "max_new_tokens";
+    constexpr std::size_t kMostSlips = 2, kShortest = 9; // shorter words are near each other by chance
+    const std::string letters = folded(name);
+    if (const auto same = fields_of_lines().find(letters); same != fields_of_lines().end()) return same->second;
+    for (const auto& [known, field] : fields_of_lines())
+        if (known.size() >= kShortest && letters.size() <= known.size() + kMostSlips &&
+            edit_distance(letters, known) <= kMostSlips)
+            return field;
+    return std::nullopt;
+}
+
+// Fields that ask for something a line cannot have, or would if they were spelt right. Anything else unknown is the
+// user's own data.
 void refuse_options_of_the_run(const Json& object) {
-    for (const char* field :
-         {"ignore_eos", "stop_rule", "entropy_threshold", "entropy_factor", "entropy_window", "num_draft_tokens",
-          "max_draft_tokens", "min_draft_tokens", "drop_stop_token", "confidence_threshold", "svip_threshold",
-          "adaedl_gamma", "acceptance", "lenience", "typical_epsilon", "typical_delta", "drafter"}) {
-        if (!object.contains(field)) continue;
-        std::string option = field;
-        std::replace(option.begin(), option.end(), '_', '-');
-        throw std::runtime_error(std::string("field ") + field + " cannot be set by line; use --" + option);
+    for (const auto& [name, value] : object.items()) {
+        const std::string shown = "field " + name.substr(0, kMostShown);
+        if (const auto option = options_of_the_run().find(folded(name)); option != options_of_the_run().end())
+            throw std::runtime_error(shown + " cannot be set by line; use --" + option->second);
+        if (const auto field = meant_field(name); field && !object.contains(*field))
+            throw std::runtime_error(shown + " is unknown; did you mean " + *field + "?");
     }
-    for (const char* field : {"max_tokens", "max_length", "max_new_token"})
-        if (object.contains(field))
-            throw std::runtime_error(std::string("field ") + field + " is unknown; did you mean max_new_tokens?");
 }
 
 // "--top-p must be ..." in terms of a line: "top_p must be ...".
@@ -74,7 +122,7 @@ std::vector<std::pair<spec::TokenId, float>> bias_field(const Json& value) {
     std::vector<std::pair<spec::TokenId, float>> biases;
     for (const auto& [name, bias] : value.items()) {
         const Json token = Json::parse(name, nullptr, false);
-        const std::string field = "logit_bias[\"" + name.substr(0, 40) + "\"]";
+        const std::string field = "logit_bias[\"" + name.substr(0, kMostShown) + "\"]";
         biases.emplace_back(static_cast<spec::TokenId>(integer_field(token, "a token id in logit_bias", 0, INT_MAX)),
                             static_cast<float>(number_field(bias, field)));
     }

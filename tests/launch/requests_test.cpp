@@ -92,7 +92,9 @@ TEST(Requests, LinesSayWhatIsDoneToTheirLogits) {
 }
 
 TEST(Requests, FieldsOfTheUserAreLeftAlone) {
-    EXPECT_EQ(error_of(R"({"prompt": "p", "task_id": "x", "target": 1, "input": [], "stop": "s"})"), "served");
+    EXPECT_EQ(error_of(R"({"prompt": "p", "task_id": "x", "target": 1, "input": [], "output": "s", "speed": 1,
+                           "top": 1, "passages": [], "new_tokens": 3, "logits": []})"),
+              "served");
 }
 
 TEST(Requests, EveryBadLineSaysWhatIsWrong) {
@@ -136,7 +138,17 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
         {R"({"prompt": "p", "banned_tokens": 5})", "banned_tokens must be an array"},
         {R"({"prompt": "p", "banned_tokens": [128]})", "banned_tokens names token 128"},
         {R"({"prompt": "p", "stop_rule": "static"})", "cannot be set by line; use --stop-rule"},
+        {R"({"prompt": "p", "stop": "\n"})", "field stop cannot be set by line; use --stop"},
+        {R"({"prompt": "p", "chat": true})", "cannot be set by line; use --chat"},
+        {R"({"prompt": "p", "system": "s"})", "cannot be set by line; use --system"},
+        {R"({"prompt": "p", "costs": "f"})", "cannot be set by line; use --costs"},
+        {R"({"prompt": "p", "ignore-eos": true})", "field ignore-eos cannot be set by line; use --ignore-eos"},
         {R"({"prompt": "p", "max_tokens": 5})", "did you mean max_new_tokens?"},
+        {R"({"prompt": "p", "max-new-tokens": 5})", "field max-new-tokens is unknown; did you mean max_new_tokens?"},
+        {R"({"prompt": "p", "top-k": 5})", "did you mean top_k?"},
+        {R"({"prompt": "p", "topP": 0.5})", "did you mean top_p?"},
+        {R"({"prompt": "p", "Temperature": 1})", "did you mean temperature?"},
+        {R"({"prompt": "p", "temprature": 1})", "did you mean temperature?"},
     };
     for (const auto& [text, part] : cases) {
         const std::string error = error_of(text);
