@@ -24,8 +24,8 @@ namespace {
 const char* const kUsage = "Usage: entrodraft tokenize --model DIR (--text TEXT | --input FILE [--decode]) [options]\n";
 
 std::vector<model::TokenId> token_ids_of(const Json& object) {
-    if (!object.contains("token_ids") || !object["token_ids"].is_array())
-        throw std::runtime_error("token_ids must be an array of token ids");
+    if (!object.contains("token_ids")) throw std::runtime_error("token_ids is missing");
+    if (!object["token_ids"].is_array()) throw std::runtime_error("token_ids must be an array of token ids");
     std::vector<model::TokenId> ids;
     for (const Json& id : object["token_ids"]) {
         if (!id.is_number_unsigned() || id.get<std::uint64_t>() > INT_MAX)
@@ -38,7 +38,8 @@ std::vector<model::TokenId> token_ids_of(const Json& object) {
 // The output line of an input line. Throws with the reason when the line cannot be served.
 Json convert(const Json& object, const model::Tokenizer& tokenizer, const TokenizeOptions& options) {
     if (options.decode) return {{"text", tokenizer.decode(token_ids_of(object), options.skip_special_tokens)}};
-    if (!object.contains("text") || !object["text"].is_string()) throw std::runtime_error("text must be a string");
+    if (!object.contains("text")) throw std::runtime_error("text is missing");
+    if (!object["text"].is_string()) throw std::runtime_error("text must be a string");
     return {{"token_ids", tokenizer.encode(object["text"].get<std::string>(), options.add_special_tokens)}};
 }
 

@@ -87,6 +87,17 @@ TEST(Tokenize, AnswersALineBeforeTheNextOneComes) {
     EXPECT_EQ(lines_of((std::ostringstream() << std::ifstream(out).rdbuf()).str()).size(), 2U);
 }
 
+TEST(Tokenize, SaysWhatALineLacks) {
+    const ScratchFile lines("{\"prompt\": \"a\"}\n{\"text\": 1, \"token_ids\": 1}\n");
+    const std::string model = "--model " + kFixtures + "/llama2 --input " + lines.path();
+    const Ended encoded = tokenize(model), decoded = tokenize(model + " --decode");
+    EXPECT_EQ(encoded.code, 3);
+    EXPECT_EQ(lines_of(encoded.out).at(0)["error"], "text is missing");
+    EXPECT_EQ(lines_of(encoded.out).at(1)["error"], "text must be a string");
+    EXPECT_EQ(lines_of(decoded.out).at(0)["error"], "token_ids is missing");
+    EXPECT_EQ(lines_of(decoded.out).at(1)["error"], "token_ids must be an array of token ids");
+}
+
 TEST(Tokenize, PrintsTheIdsOfOneText) {
     const Ended ended = tokenize("--model " + kFixtures + "/llama2 --add-special-tokens --text 'the the'");
     EXPECT_EQ(ended.code, 0);
