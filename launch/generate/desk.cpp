@@ -47,6 +47,9 @@ void Desk::begin(const PromptLimits& limits) {
 }
 
 void Desk::open(dist::Mailbox& mailbox, const dist::RankLayout& layout, const dist::Clock& clock, int slots) {
+    writer_.keep();
+    if (trace_) trace_->keep();
+    if (timeline_) timeline_->keep();
     branches_.resize(static_cast<std::size_t>(layout.replicas));
     slots_ = branches_.size() * static_cast<std::size_t>(slots);
     if (layout.replicas > 1) letters_.emplace(mailbox, layout, clock, options_->models.collective_timeout_seconds);

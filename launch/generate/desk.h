@@ -40,8 +40,8 @@ class Desk {
     // until that one is written. Bounds what a death loses, and memory.
     static constexpr std::int64_t kMostAhead = 256;
 
-    // Opens the files; before the models, so that a mistake there does not cost the loading of them. Throws BadOption,
-    // std::runtime_error. Local.
+    // Opens the files; before the models, so that a mistake there does not cost the loading of them. Those that it
+    // makes go with it again unless it comes to open(). Throws BadOption, std::runtime_error. Local.
     explicit Desk(const GenerateOptions& options);
     // Reads the prompt, or passes over what an earlier run served. Throws as above. Local.
     void begin(const PromptLimits& limits);

@@ -113,7 +113,9 @@ ResultWriter::ResultWriter(const std::string& file, Existing existing, const std
         descriptor_ = STDOUT_FILENO;
         return;
     }
-    descriptor_ = open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    descriptor_ = open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    is_new_ = descriptor_ >= 0;
+    if (descriptor_ < 0) descriptor_ = open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno != EISDIR) // such as a write-only pipe
         descriptor_ = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor_ < 0) throw std::runtime_error(file_ + ": cannot be opened for writing: " + std::strerror(errno));
@@ -135,7 +137,16 @@ ResultWriter::ResultWriter(const std::string& file, Existing existing, const std
     }
 }
 
+// Whether the file is still the empty one that this object made.
+bool ResultWriter::is_left_empty() const {
+    struct stat mine {};
+    struct stat there {};
+    return is_new_ && fstat(descriptor_, &mine) == 0 && mine.st_size == 0 && stat(file_.c_str(), &there) == 0 &&
+           mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
 ResultWriter::~ResultWriter() {
+    if (is_left_empty()) unlink(file_.c_str());
     if (descriptor_ > STDERR_FILENO) close(descriptor_);
 }
 

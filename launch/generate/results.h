@@ -34,7 +34,8 @@ class ResultWriter {
   public:
     // "-" is stdout. A file that holds something is refused (BadOption), or resumed: a torn last line is cut off and
     // the whole ones are counted. Throws std::runtime_error naming file and reason. Local.
-    // `option` is the one that names the file.
+    // `option` is the one that names the file. A file that was not there before goes with this object while it is
+    // empty, unless it is to be kept.
     ResultWriter(const std::string& file, Existing existing, const std::string& option = "--output");
     ~ResultWriter();
     ResultWriter(const ResultWriter&) = delete;
@@ -51,12 +52,15 @@ class ResultWriter {
     void put(std::int64_t order, const std::string& line);
     // Writes text as it is. Throws std::runtime_error. Local.
     void write_text(std::string_view text);
+    void keep() { is_new_ = false; }
 
   private:
     void read_existing();
+    bool is_left_empty() const;
 
     std::string file_;
     int descriptor_ = -1;
+    bool is_new_ = false; // and not to be kept
     std::vector<std::uint64_t> served_;
     std::int64_t served_with_error_ = 0;
     std::int64_t next_ = 0;

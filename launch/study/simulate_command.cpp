@@ -119,6 +119,7 @@ void write_trace(const std::string& file, const spec::Recording& recording, cons
                                    setting.costs.t_round.value_or(0);
             writer.write_text(trace_line(request, trace) + "\n");
         });
+    writer.keep();
 }
 
 // Of the draft, if one was simulated; of several a list, one for each draft, in their order.

@@ -162,6 +162,26 @@ TEST(Cli, ADraftThatKnowsFewerTokensThanItsTargetIsRefused) {
                    {draft.path(), kTarget, "vocab_size of 448", "512"});
 }
 
+TEST(Cli, ARunThatCannotBeginLeavesNoFile) {
+    const ScratchFile input("{\"prompt\": \"p\"}\n"), full("x"), empty("");
+    const TemporaryDirectory directory;
+    const std::string output = directory.path() / "out", trace = directory.path() / "trace";
+    const Strings missing_input = {"generate", "--target", kTarget, "--input", "/nonexistent"};
+    const Strings missing_target = {"generate", "--target", "/nonexistent", "--input", input.path()};
+    const Strings bad_trace = {"generate", "--target", kTarget, "--input", input.path(), "--timeline", full.path()};
+    const Strings bad_resume = {"generate", "--target", "/nonexistent", "--input", input.path(), "--resume"};
+    for (const Strings& arguments : {missing_input, missing_target, bad_trace, bad_resume}) {
+        EXPECT_NE(run(arguments + Strings{"--output", output, "--trace", trace}).code, 0);
+        EXPECT_TRUE(fs::is_empty(directory.path())) << arguments[2];
+    }
+    EXPECT_NE(run_ranks(2, missing_target + Strings{"--output", output}).code, 0);
+    EXPECT_TRUE(fs::is_empty(directory.path()));
+    EXPECT_NE(run(missing_target + Strings{"--output", empty.path()}).code, 0);
+    EXPECT_TRUE(fs::exists(empty.path())) << "it was there before";
+    EXPECT_EQ(run({"generate", "--target", kTarget, "--input", empty.path(), "--output", output}).code, 0);
+    EXPECT_TRUE(fs::exists(output)) << "results of no prompts";
+}
+
 TEST(Cli, BadPromptsAreNamed) {
     expect_refusal(run(kPair + Strings{"--prompt", ""}), 2, {"--prompt is empty"});
     std::string longer;

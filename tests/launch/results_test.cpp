@@ -4,6 +4,8 @@
 #include "launch/prompt_limits.h"
 #include "launch/scratch_file.h"
 
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -95,6 +97,28 @@ TEST(Results, AFileThatHoldsResultsIsNotOverwritten) {
     EXPECT_NE(message_of([&] { ResultWriter(file.path(), Existing::refuse); }).find("holds results already"),
               std::string::npos);
     EXPECT_EQ(file.text(), "precious\n");
+}
+
+TEST(Results, ANewFileGoesWithItsWriterWhileItIsEmpty) {
+    const test::ScratchFile scratch("");
+    const std::string file = scratch.path();
+    { const ResultWriter there_before(file, Existing::refuse); }
+    EXPECT_TRUE(std::filesystem::exists(file));
+    std::filesystem::remove(file);
+    { const ResultWriter left(file, Existing::resume); }
+    EXPECT_FALSE(std::filesystem::exists(file));
+    { ResultWriter(file, Existing::refuse).keep(); }
+    EXPECT_TRUE(std::filesystem::exists(file));
+    std::filesystem::remove(file);
+    { ResultWriter(file, Existing::refuse).write_text("x"); }
+    EXPECT_EQ(scratch.text(), "x");
+    std::filesystem::remove(file);
+    {
+        const ResultWriter replaced(file, Existing::refuse);
+        std::filesystem::remove(file);
+        std::ofstream(file) << "";
+    }
+    EXPECT_TRUE(std::filesystem::exists(file)) << "it is another's";
 }
 
 TEST(Results, OneRunAtATimeWritesAFile) {
