@@ -34,6 +34,16 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
     return held;
 }
 
+// Two directories that were exchanged make no error, only a slow run.
+void warn_of_large_drafts(const OpenedPair& opened) {
+    const std::int64_t of_target = parameter_count(opened.target.config);
+    for (const OpenedModel& draft : opened.drafts)
+        if (const std::int64_t of_draft = parameter_count(draft.config); of_draft > of_target)
+            say("warning: --draft " + draft.directory + " has " + std::to_string(of_draft) +
+                " parameters, more than the " + std::to_string(of_target) + " of --target " + opened.target.directory +
+                ": such a draft costs more than it saves; were they exchanged?");
+}
+
 } // namespace
 
 PromptLimits ModelPair::prompt_limits() const {
@@ -129,6 +139,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         require_heads_for_all(opened, pair->layout);
     });
     require_same(session, timeout, "the checkpoint", opened.summary());
+    if (pair->layout.is_writer() && !options.quiet) warn_of_large_drafts(opened);
 
     const OpenedModel& target = opened.target;
     const std::vector<OpenedModel>& drafts = opened.drafts;

@@ -155,6 +155,19 @@ TEST(Cli, DifferentVocabulariesAreRefusedNamingBothDirectories) {
                    {draft.path(), kTarget, "different vocabularies"});
 }
 
+TEST(Cli, ADraftLargerThanItsTargetIsWarnedOf) {
+    const Strings exchanged = {"generate",  "--target",         kDraft, "--draft", kTarget, "--prompt",
+                               "The ferry", "--max-new-tokens", "4"};
+    const std::string warning = "warning: --draft " + kTarget + " has ";
+    const Ended one = run(exchanged), two = run_ranks(2, exchanged);
+    EXPECT_EQ(one.code, 0) << one.err;
+    EXPECT_NE(one.err.find(warning), std::string::npos) << one.err;
+    EXPECT_NE(two.err.find(warning), std::string::npos) << two.err;
+    EXPECT_EQ(two.err.find(warning), two.err.rfind(warning)) << "once: " << two.err;
+    EXPECT_EQ(run(exchanged + Strings{"--quiet"}).err, "");
+    EXPECT_EQ(run(kPair + Strings{"--prompt", "p", "--max-new-tokens", "4"}).err.find(warning), std::string::npos);
+}
+
 TEST(Cli, ADraftThatKnowsFewerTokensThanItsTargetIsRefused) {
     const ModelCopy draft(kDraft);
     draft.set_in_config("vocab_size", 448);
