@@ -105,6 +105,15 @@ std::unique_ptr<spec::Drafter> Drafters::make_cascade(int slot, const std::vecto
     return drafter;
 }
 
+void require_wide_enough(const spec::Costs& costs, const std::string& file, int max_draft_tokens) {
+    const std::string rows = std::to_string(max_draft_tokens + 1);
+    if (costs.t_target.size() <= static_cast<std::size_t>(max_draft_tokens))
+        throw BadOption("--costs " + file + " times passes of up to " +
+                        counted(static_cast<std::int64_t>(costs.t_target.size()), "row") + ", and --max-draft-tokens " +
+                        std::to_string(max_draft_tokens) + " makes " + rows + ": measure with bench latency --rows " +
+                        rows);
+}
+
 std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOptions& speculation) {
     std::vector<std::optional<spec::Costs>> levels;
     for (std::size_t level = 0; level < speculation.costs.size(); ++level) {
@@ -112,12 +121,7 @@ std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOption
         const std::string& file = speculation.costs[level];
         if (file.empty()) continue;
         costs = spec::read_costs(file);
-        const auto rows = static_cast<std::size_t>(speculation.stop_rules.at(level).max_tokens) + 1;
-        if (costs->t_target.size() < rows)
-            throw BadOption("--costs " + file + " times passes of up to " +
-                            counted(static_cast<std::int64_t>(costs->t_target.size()), "row") +
-                            ", and --max-draft-tokens " + std::to_string(rows - 1) + " makes " + std::to_string(rows) +
-                            ": measure with bench latency --rows " + std::to_string(rows));
+        require_wide_enough(*costs, file, speculation.stop_rules.at(level).max_tokens);
         if (!speculation.drafter.has(DrafterKind::model)) *costs = {0, costs->t_target, std::nullopt, costs->t_round};
     }
     return levels;

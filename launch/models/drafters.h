@@ -52,6 +52,10 @@ class Drafters {
     std::optional<spec::TokenTable> table_;               // of bigram and unigram
 };
 
+// Throws BadOption where costs, those of --costs `file`, are of narrower passes than drafts of so many tokens make.
+// Local.
+void require_wide_enough(const spec::Costs& costs, const std::string& file, int max_draft_tokens);
+
 // The costs files of the levels; an empty name gives none. Drafters without a model draft for nothing. Throws BadOption
 // where a file times no pass as wide as the level's cap needs, std::runtime_error. Local.
 std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOptions& speculation);

@@ -6,6 +6,7 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/generate/results.h"
+#include "entrodraft/launch/models/drafters.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/options/replay_options.h"
 #include "entrodraft/launch/replaced_file.h"
@@ -96,6 +97,10 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
         }
         if (options.oracle) settings.push_back({spec::ReplayKind::oracle, any, draft, costs});
     }
+    if (options.costs.file.empty() || !options.costs.t_target_ms.empty()) return settings;
+    for (const spec::ReplaySetting& setting : settings)
+        if (setting.kind != spec::ReplayKind::plain)
+            require_wide_enough(setting.costs, options.costs.file, setting.rule.max_tokens);
     return settings;
 }
 

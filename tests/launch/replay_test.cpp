@@ -366,6 +366,19 @@ TEST(Replay, TuneRefusesARecordingOfOtherOptions) {
     EXPECT_NE(output.text().find("acceptance = gumbel"), std::string::npos);
 }
 
+TEST(Replay, CostsOfNarrowPassesAreRefused) {
+    const ScratchFile input(R"({"prompt_token_ids": [1, 2, 3]})"), costs(costs_file()),
+        narrow(R"({"schema_version": 1, "t_draft_ms": 0.1, "t_target_ms": [1, 1, 1]})");
+    const NewFile recording;
+    ASSERT_EQ(run(record(input.path(), recording.path(), {"--costs", costs.path()})).code, 0);
+    const Strings simulate = {"simulate", "--recording", recording.path(), "--costs", narrow.path()};
+    for (const Strings& rules : {Strings{"--rules", "static"}, Strings{"--rules", "oracle"}, Strings{}})
+        expect_refused(simulate + rules, 2, "passes of up to 3 rows, and --max-draft-tokens 15 makes 16");
+    for (const Strings& narrower :
+         {Strings{"--max-draft-tokens", "2"}, Strings{"--rules", "none"}, Strings{"--t-target", "1"}})
+        EXPECT_EQ(run(simulate + narrower).code, 0) << narrower.front();
+}
+
 TEST(Replay, NoFileIsReadTwiceOrWrittenOver) {
     const ScratchFile input(R"({"prompt_token_ids": [1, 2, 3]})"), costs(costs_file());
     const NewFile recording, output;
