@@ -33,6 +33,11 @@ const char* const kUsage = "Usage: entrodraft record --target DIR --draft DIR --
 // What comes next, on every rank: nothing (the input has ended), a prompt, the end by a signal; or nobody knows yet.
 enum Step : std::int64_t { over, one, stopped, waiting };
 
+[[noreturn]] void refuse_other_options(const std::string& file, const std::string& field) {
+    throw std::runtime_error(file + " was begun with other options (its field " + field +
+                             " differs); resume with those of that run");
+}
+
 // The coordinator's side: prompts in, blocks out.
 class RecordingDesk {
   public:
@@ -112,6 +117,9 @@ class RecordingDesk {
                 throw std::runtime_error(options_.output + ": its text number " + std::to_string(lines_) + ", of id " +
                                          id + ", is not that of " + options_.input +
                                          "; resume with the input of that run");
+            if (text && text->max_new_tokens != request->max_new_tokens)
+                refuse_other_options(options_.output, "max_new_tokens");
+            if (text && text->ignore_eos != request->ignore_eos) refuse_other_options(options_.output, "ignore_eos");
             count(line);
         }
     }
@@ -149,9 +157,7 @@ Step next_step(dist::Session& session, double timeout, RecordingDesk* desk) {
 
 // A recording goes on only as it began.
 void require_same_head(const spec::RecordingHead& begun, const spec::RecordingHead& own, const std::string& file) {
-    if (const std::string field = spec::first_difference(begun, own); !field.empty())
-        throw std::runtime_error(file + " was begun with other options (its field " + field +
-                                 " differs); resume with those of that run");
+    if (const std::string field = spec::first_difference(begun, own); !field.empty()) refuse_other_options(file, field);
 }
 
 // A prompt whose text costs are taken from, again and again: what is said does not matter, but there must be room for

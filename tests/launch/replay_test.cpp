@@ -129,6 +129,13 @@ TEST(Replay, ResumesARecordingThatWasCutOff) {
     EXPECT_NE(run(record(input.path(), other.path(), options + Strings{"--resume", "--no-repeat-ngram-size", "4"}))
                   .err.find("its field requests"),
               std::string::npos);
+    EXPECT_NE(run(record(input.path(), other.path(), options + Strings{"--resume", "--ignore-eos"}))
+                  .err.find("its field ignore_eos"),
+              std::string::npos);
+    EXPECT_NE(run(Strings{"record"} + kPair + options +
+                  Strings{"--input", input.path(), "--output", other.path(), "--resume", "--max-new-tokens", "4"})
+                  .err.find("its field max_new_tokens"),
+              std::string::npos);
     std::string damaged = bytes; // the length of a block in the midst
     damaged[bytes.find("EDR1", 100) + 6] = 'x';
     const ScratchFile kept(damaged);
