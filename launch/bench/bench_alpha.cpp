@@ -17,7 +17,7 @@ namespace entrodraft::launch {
 namespace {
 
 const char* const kUsage =
-    "Usage: entrodraft bench alpha --target DIR [--draft DIR]... [--drafters LIST] --input FILE [options]\n"
+    "Usage: entrodraft bench alpha --target DIR [--draft DIR]... [--drafters LIST] --input FILE|- [options]\n"
     "\n"
     "Each drafter proposes one token at every even place of the target's texts. accepted/drafted counts those that "
     "stood\nunder rejection sampling; alpha is the mean of sum min(p, q), what that share tends to.\n";

@@ -19,7 +19,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft bench compare --target DIR [--draft DIR] --input FILE [options]\n";
+const char* const kUsage = "Usage: entrodraft bench compare --target DIR [--draft DIR] --input FILE|- [options]\n";
 
 // Those of the files, or measured. Empty on ranks that do not coordinate. Collective over the world.
 std::vector<spec::Costs> costs_of(dist::Session& session, ModelPair& models, const CompareOptions& options,

@@ -18,7 +18,7 @@ namespace {
 
 const char* const kUsage =
     "Usage: entrodraft bench preset NAME [options]\n"
-    "       entrodraft bench preset NAME --target DIR [--draft DIR] --input FILE [options]\n"
+    "       entrodraft bench preset NAME --target DIR [--draft DIR] --input FILE|- [options]\n"
     "       entrodraft bench preset --list\n"
     "\n"
     "A published experiment beside ours. Without models its stop rules are replayed over SYNTHETIC texts at the "

@@ -36,7 +36,8 @@ const char* first_parameter(Rule kind) {
     throw BadOption("unknown stop rule");
 }
 
-[[noreturn]] void refuse_rule(const std::string& text, const std::string& name) {
+[[noreturn]] void refuse_rule(const std::string& text, const std::string& name,
+                              const std::vector<std::string>& beside) {
     if (text == "oracle")
         throw BadOption("--rules oracle: no run knows which token will fall; each table shows the oracle's figure, and "
                         "entrodraft simulate replays it");
@@ -44,18 +45,24 @@ const char* first_parameter(Rule kind) {
     std::vector<std::string> names = {"all", "none"};
     for (const Rule rule : spec::all_stop_rules())
         names.push_back(to_string(rule));
+    std::string others;
+    for (const std::string& other : beside) {
+        names.push_back(other);
+        others += ", " + other;
+    }
     const auto meant = nearest(name, names);
     throw BadOption("--rules " + text +
                     ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
-                    "adaptive:K, confidence:C, svip:H, adaedl:GAMMA or expected-gain, or all" +
-                    (meant ? "; did you mean " + *meant + "?" : ""));
+                    "adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all" +
+                    others + " or none" + (meant ? "; did you mean " + *meant + "?" : ""));
 }
 
 // "static:2.25", "moving-average:0.5:7", "cumulative:10:7", "constant:5", "expected-gain", ...
-spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& given) {
+spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& given,
+                                 const std::vector<std::string>& beside) {
     const std::vector<std::string> parts = split_list(text, ':');
     const auto kind = parts.empty() ? std::nullopt : spec::parse_stop_rule(parts[0]);
-    if (!kind) refuse_rule(text, parts.empty() ? "" : parts[0]);
+    if (!kind) refuse_rule(text, parts.empty() ? "" : parts[0], beside);
     if (text.find("..") != std::string::npos)
         throw BadOption("--rules " + text + ": ranges are for entrodraft simulate; name each setting here");
     const char* first = first_parameter(*kind);
@@ -91,12 +98,13 @@ std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::si
     return choices;
 }
 
-std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptions& given, std::size_t n_levels) {
+std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptions& given, std::size_t n_levels,
+                                                               const std::vector<std::string>& beside) {
     std::vector<std::vector<spec::StopRuleOptions>> settings;
     const auto add = [&](const std::string& text) {
         std::vector<spec::StopRuleOptions> levels;
         for (const std::string& rule : split_list(text, '/'))
-            levels.push_back(parse_rule(rule, given));
+            levels.push_back(parse_rule(rule, given, beside));
         if (levels.empty() || levels.size() > n_levels)
             throw BadOption("--rules " + text + ": rules of " +
                             counted(static_cast<std::int64_t>(levels.size()), "level") + ", but there " +

@@ -139,7 +139,7 @@ const std::vector<OptionSpec>& placement_options() {
 }
 
 const std::vector<OptionSpec>& bench_prompt_options() {
-    static const std::vector<OptionSpec> options = {{"input", "FILE", "JSON lines of prompts, as for generate"},
+    static const std::vector<OptionSpec> options = {{"input", "FILE|-", "JSON lines of prompts, as for generate"},
                                                     {"prompts", "N", "only the first N of them [all]"},
                                                     {"max-new-tokens", "N", "[128]"},
                                                     {"temperatures", "T,T", "[0,1]"},
@@ -234,7 +234,8 @@ const std::vector<OptionGroup>& compare_groups() {
               {"rules", "RULE,RULE",
                "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, "
                "confidence:C, "
-               "svip:H, adaedl:GAMMA, expected-gain; of a cascade RULE/RULE; plain decoding always runs [all]"},
+               "svip:H, adaedl:GAMMA, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding "
+               "always runs [all]"},
               {"acceptances", "LIST", "rejection, block, gumbel, typical; greedy text knows no difference [rejection]"},
               {"max-draft-tokens", "N", "[15]"},
               {"draft-ahead", "F,F", "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]"},

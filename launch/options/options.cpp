@@ -136,8 +136,6 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
                         "--acceptance gumbel");
     if (options.check && acceptance.is_lossy())
         throw BadOption("--check compares with the target's own text, which a lossy acceptance is not after");
-    if (options.trace == "-") throw BadOption("--trace writes a file; stdout is for text");
-    if (options.timeline == "-") throw BadOption("--timeline writes a file; stdout is for text");
 }
 
 std::string model_of(const ParsedOptions& given) {
@@ -168,6 +166,12 @@ std::uint64_t byte_size(const ParsedOptions& given, const std::string& name) {
 }
 
 } // namespace
+
+std::string beside_stdout(const ParsedOptions& given, const std::string& option) {
+    std::string file = given.file(option);
+    if (file == "-") throw BadOption("--" + option + " writes a file; stdout is for text");
+    return file;
+}
 
 std::string json_output(const ParsedOptions& given) {
     std::string output = given.file("output");
@@ -255,8 +259,8 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.input = given.text("input", "");
     options.share = share(given);
     options.output = given.text("output", "-");
-    options.trace = given.file("trace");
-    options.timeline = given.file("timeline");
+    options.trace = beside_stdout(given, "trace");
+    options.timeline = beside_stdout(given, "timeline");
     options.resume = given.on("resume");
     options.check = given.on("check");
     options.quiet = given.on("quiet");
@@ -304,8 +308,17 @@ BuildTableOptions build_table_options(const ParsedOptions& given) {
     return options;
 }
 
+// Of commands that know the CPU alone.
+void refuse_types_of_gpus(const ParsedOptions& given) {
+    for (const char* option : {"dtype", "draft-dtype"})
+        if (given.text(option, "") == "float8")
+            throw BadOption(std::string("--") + option +
+                            " float8 is for GPUs, and this command knows CPUs alone; they have int8");
+}
+
 LoadOptions load_options(const ParsedOptions& given) {
     refuse_later_work(given);
+    refuse_types_of_gpus(given);
     LoadOptions options;
     options.model = model_of(given);
     options.dtype = weight_type(given, "dtype", std::nullopt);
@@ -329,6 +342,7 @@ DoctorOptions doctor_options(const ParsedOptions& given) {
 }
 
 InspectOptions inspect_options(const ParsedOptions& given) {
+    refuse_types_of_gpus(given);
     InspectOptions options;
     options.model = model_of(given);
     options.draft = given.text("draft", "");

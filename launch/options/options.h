@@ -249,7 +249,9 @@ constexpr int kShortestOfCombination = 3;
 SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n_drafts);
 DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& choices);
 std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::size_t n_drafts);
-std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptions& given, std::size_t n_levels);
+// `beside`: names that the caller takes itself, for messages.
+std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptions& given, std::size_t n_levels,
+                                                               const std::vector<std::string>& beside = {});
 std::vector<spec::Acceptance> compared_acceptances(const ParsedOptions& given);
 
 // The drafter in a few words: "ngram+model", "draft1<draft2". Local.

@@ -19,7 +19,7 @@ const std::vector<OptionGroup>& preset_groups() {
                                               "cascade twice, the larger first"),
                           placement_options()}),
         {"With --target: runs on these models, with the preset's rules and lengths",
-         {{"input", "FILE", "JSON lines of prompts, as for generate"},
+         {{"input", "FILE|-", "JSON lines of prompts, as for generate"},
           {"prompts", "N", "only the first N of them [all]"},
           {"max-new-tokens", "N", "[the preset's]"},
           {"draft-table", "FILE", "of the presets of drafters: bigram and unigram too, from this table of build-table"},

@@ -32,8 +32,8 @@ const std::vector<OptionGroup>& simulate_groups() {
          {{"recording", "FILE", "made by record; several: their texts together, of the same models", true},
           {"rules", "RULE,RULE",
            "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, confidence:C, "
-           "svip:H, adaedl:GAMMA, expected-gain, all of these, oracle, grid (many settings of each); a number may be a "
-           "range FROM..TO..STEP [all,oracle]"},
+           "svip:H, adaedl:GAMMA, expected-gain, all of these, none, oracle, grid (many settings of each); a "
+           "number may be a range FROM..TO..STEP [all,oracle]"},
           {"best", "", "show only the fastest setting of each rule"},
           {"draft", "D", "only the D-th draft of the recording, from 1 [each]"},
           {"max-draft-tokens", "N", "[15]"},
@@ -59,7 +59,7 @@ const std::vector<OptionGroup>& tune_groups() {
         general_group(),
         joined("Models", {bench_model_options("checkpoint of the draft to tune for")}),
         {"Tune",
-         {{"input", "FILE",
+         {{"input", "FILE|-",
            "JSON lines of prompts, as for generate: settings are chosen on one half of them, every "
            "other line, and confirmed on the other"},
           {"recording", "FILE", "choose on this recording instead, and confirm on all of --input"},

@@ -97,7 +97,7 @@ void read_rules(const ParsedOptions& given, SimulateOptions& options) {
     for (const char* option : {"max-draft-tokens", "min-draft-tokens", "drop-stop-token"})
         if (given.given(option)) rules.add_nth(given, option, 0);
     rules.add("rules", listed, "");
-    for (const auto& levels : compared_rules(rules, 1))
+    for (const auto& levels : compared_rules(rules, 1, {"oracle", "grid"}))
         options.rules.push_back(levels.front());
 }
 
@@ -156,7 +156,7 @@ SimulateOptions simulate_options(const ParsedOptions& given) {
     options.ahead = ahead(given);
     options.threads = given.integer("threads", 0, 1, 1024);
     options.output = json_output(given);
-    options.trace = given.file("trace");
+    options.trace = beside_stdout(given, "trace");
     if (!options.trace.empty() && options.rules.size() + (options.oracle ? 1 : 0) != 1)
         throw BadOption("--trace shows the rounds of one setting; --rules names " +
                         std::to_string(options.rules.size() + (options.oracle ? 1 : 0)));

@@ -24,7 +24,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft record --target DIR --draft DIR --input FILE --output FILE [options]\n"
+const char* const kUsage = "Usage: entrodraft record --target DIR --draft DIR --input FILE|- --output FILE [options]\n"
                            "\n"
                            "Texts are greedy, or at a --temperature sampled with the acceptance gumbel: both are the "
                            "same whatever is drafted.\n"

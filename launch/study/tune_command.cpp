@@ -23,7 +23,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft tune --target DIR --draft DIR --input FILE --output FILE [options]\n"
+const char* const kUsage = "Usage: entrodraft tune --target DIR --draft DIR --input FILE|- --output FILE [options]\n"
                            "       entrodraft generate --config FILE ... uses what it writes\n";
 
 constexpr volatile int kNoSignal = 0;

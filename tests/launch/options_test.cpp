@@ -92,6 +92,15 @@ TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
 TEST(Options, Float8IsForGpus) {
     expect_refused({"--dtype", "float8"}, "float8 weights are for --device cuda");
     expect_refused({"--draft-dtype", "float8", "--device", "cpu"}, "float8 weights are for --device cuda");
+    EXPECT_NE(refusal([] {
+                  load_options(parse_options(load_groups(), {"--model", "m", "--dtype", "float8"}));
+              }).find("--dtype float8 is for GPUs"),
+              std::string::npos);
+    EXPECT_NE(refusal([] {
+                  inspect_options(
+                      parse_options(inspect_groups(), {"--model", "m", "--draft", "d", "--draft-dtype", "float8"}));
+              }).find("--draft-dtype float8 is for GPUs"),
+              std::string::npos);
     EXPECT_EQ(parse_more({"--dtype", "float8", "--device", "cuda"}).models.dtype, model::WeightType::float8);
 }
 
@@ -514,7 +523,7 @@ TEST(Options, ARuleOfAListIsRefusedUnderItsOwnName) {
     EXPECT_EQ(refused("constant:20"), "--rules constant:20: '20' must be at most --max-draft-tokens 15");
     EXPECT_EQ(refused("static:1..3..1"),
               "--rules static:1..3..1: ranges are for entrodraft simulate; name each setting here");
-    EXPECT_NE(refused("statik:2").find("or all; did you mean static?"), std::string::npos);
+    EXPECT_NE(refused("statik:2").find("expected-gain, all or none; did you mean static?"), std::string::npos);
     EXPECT_NE(refused("oracle").find("simulate replays it"), std::string::npos);
     EXPECT_NE(refused("grid").find("bench compare has --tune"), std::string::npos);
 }

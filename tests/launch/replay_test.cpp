@@ -342,6 +342,10 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
     expect_refused({"simulate", "--recording", output.path() + "x"}, 1, "cannot be opened");
     expect_refused({"simulate", "--recording", no_recording.path(), "--rules", "static:1..2"}, 2, "FROM..TO..STEP");
     expect_refused({"simulate", "--recording", no_recording.path(), "--rules", "static:2..1..1"}, 2, "goes up");
+    expect_refused({"simulate", "--recording", no_recording.path(), "--rules", "orakle"}, 2,
+                   "expected-gain, all, oracle, grid or none; did you mean oracle?");
+    expect_refused({"simulate", "--recording", no_recording.path(), "--rules", "static", "--trace", "-"}, 2,
+                   "--trace writes a file");
     expect_refused({"simulate", "--recording", no_recording.path(), "--draft-ahead", "4"}, 2,
                    "--draft-placement dedicated");
     expect_refused({"simulate", "--recording", no_recording.path(), "--trace", "x"}, 2,
