@@ -55,7 +55,7 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
 }
 
 std::string resolve_checkpoint_directory(const std::string& name, const std::string& option) {
-    const std::string directory = resolve_model_directory(name, option);
+    std::string directory = resolve_model_directory(name, option);
     std::error_code ignored; // what is there and cannot be read is said by who reads it
     if (std::filesystem::status(std::filesystem::path(directory) / "config.json", ignored).type() ==
         std::filesystem::file_type::not_found)

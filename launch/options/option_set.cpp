@@ -173,7 +173,7 @@ std::string ParsedOptions::text(const std::string& name, const std::string& othe
 }
 
 std::string ParsedOptions::file(const std::string& name) const {
-    const std::string value = text(name, "");
+    std::string value = text(name, "");
     if (given(name) && value.empty()) throw BadOption("--" + name + " is empty; name a file");
     return value;
 }

@@ -19,7 +19,7 @@ constexpr double kMostMs = 1e9;
 constexpr int kDefaultDraftTokens = 15;
 
 std::string required(const ParsedOptions& given, const char* name, const char* what) {
-    const std::string value = given.text(name, "");
+    std::string value = given.text(name, "");
     if (value.empty())
         throw BadOption(std::string("--") + name + (given.given(name) ? " is empty: " : " is missing: ") + what);
     return value;
