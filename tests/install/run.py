@@ -67,7 +67,7 @@ def check_library(tree, work, text, name):
     texts = [file for file in (tree / "lib/cmake/entrodraft").glob("*.cmake") if str(ROOT) in file.read_text()]
     expect(not texts, f"{name}: its CMake files name nothing of the source tree")
     consumer = work / f"consumer of {name}"
-    run("cmake", "-S", ROOT / "tests/install/consumer", "-B", consumer, f"-DCMAKE_PREFIX_PATH={tree}",
+    run("cmake", "-G", "Ninja", "-S", ROOT / "tests/install/consumer", "-B", consumer, f"-DCMAKE_PREFIX_PATH={tree}",
         "-DCMAKE_BUILD_TYPE=Release")
     run("cmake", "--build", consumer)
     said = run(consumer / "consumer", tree / "share/entrodraft/demo/target", PROMPT, NEW_TOKENS, cwd="/")
