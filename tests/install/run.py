@@ -82,8 +82,8 @@ def check_packages(build, work, text):
     archive.mkdir()
     run("tar", "-xf", one_of(packages.glob("*.tar.gz"), "archives"), "-C", archive)
     check_tree(one_of(archive.glob("*/usr"), "a tree in the archive"), build, text, ".tar.gz")
-    if not shutil.which("dpkg-deb"):
-        print("no dpkg-deb: the .deb is not looked at")
+    if not shutil.which("dpkg-shlibdeps"): # as launch/install.cmake
+        print("no dpkg-shlibdeps (package dpkg-dev): no .deb is made")
         return
     debian = work / "debian"
     for package, needs in (("entrodraft", ("libopenmpi", "libc6", "libonig")), ("entrodraft-dev", ("entrodraft (=",))):
