@@ -10,7 +10,6 @@ drafted tokens. Needs an idle machine.
 
 import argparse
 import pathlib
-import re
 import statistics
 import tempfile
 
@@ -44,8 +43,7 @@ def main():
                     rates[drafts].append(rate)
                     equal = equal and output_texts == expected
                     if drafts:
-                        rounds, tokens = re.search(r"(\d+) rounds?, (\d+) drafted", summary).groups()
-                        drafted.append(int(tokens) / int(rounds))
+                        drafted.append(summary["drafted"] / summary["rounds"])
             ratios = [with_draft / plain for plain, with_draft in zip(rates[False], rates[True])]
             print(f"{batch:5}  {statistics.median(rates[False]):14.0f}  {statistics.median(rates[True]):17.0f}  "
                   f"{interval(ratios):21}  {statistics.mean(drafted):15.2f}  {'equal' if equal else 'DIFFERENT':9}  "

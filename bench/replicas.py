@@ -10,7 +10,6 @@ the standard library only.
 
 import argparse
 import pathlib
-import re
 import statistics
 import tempfile
 
@@ -36,8 +35,9 @@ def main():
                 rates[replicas], summary = generate(
                     options.binary, replicas, prompts, work / f"{replicas}-{pair}.jsonl", "--draft", DEMO / "draft",
                     "--threads", 1, "--max-new-tokens", options.max_new_tokens, "--replicas", replicas)
-                found = re.search(r"busy (.*) of the time", summary)
-                busy = found.group(1) if found else busy
+                if replicas > 1:
+                    busy = ", ".join(f"{100 * seconds / summary['seconds']:.0f} %"
+                                     for seconds in summary["replicas_busy_seconds"])
             if texts_of(work / f"1-{pair}.jsonl") != texts_of(work / f"{options.replicas}-{pair}.jsonl"):
                 raise SystemExit("the texts of one replica and of several differ")
             ratios.append(rates[options.replicas] / rates[1])

@@ -1,4 +1,4 @@
-"""What the benches share: commands that must not fail, runs of `generate`, timed by their own summary, intervals over
+"""What the benches share: commands that must not fail, runs of `generate` with their summaries, intervals over
 ratios, and what the machine is. Needs the standard library only. bench/tasks runs commands in its own way (measure.py):
 there a line may fail without ending the run."""
 
@@ -6,7 +6,6 @@ import json
 import math
 import os
 import pathlib
-import re
 import shlex
 import subprocess
 
@@ -47,16 +46,16 @@ def write_prompts(path, times):
 
 
 def generate(binary, ranks, prompts, output, *arguments):
-    """New tokens a second between the first round and the last result, and the summary.
+    """New tokens a second between the first round and the last result, and the run's summary (docs/SCHEMAS.md).
 
     Each rank is bound to a core of its own; with `ranks` 0 the binary is started by itself, on all cores.
     """
     launcher = ["mpirun", "-n", str(ranks), "--bind-to", "core", "--map-by", "core", *AS_ROOT] if ranks > 0 else []
-    summary = run([*launcher, binary, "generate", "--target", DEMO / "target", "--input", prompts, "--output", output,
-                   *arguments]).stderr
-    tokens = int(re.search(r"(\d+) new;", summary).group(1))
-    seconds = float(re.search(r"in ([\d.]+) s on", summary).group(1))
-    return tokens / seconds, summary
+    file = pathlib.Path(f"{output}.summary.json")
+    run([*launcher, binary, "generate", "--target", DEMO / "target", "--input", prompts, "--output", output,
+         "--summary", file, "--quiet", *arguments])
+    summary = json.loads(file.read_text(encoding="utf-8"))
+    return summary["tokens_per_second"], summary
 
 
 def texts_of(output):

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <numeric>
 #include <thread>
 
 namespace entrodraft::launch {
@@ -78,6 +79,11 @@ void require_costs_of(const Json& environment, const std::string& costs_file) {
             throw BadOption("--costs " + costs_file + " was measured with " + field + " " + compact(measured) +
                             ", and this run has " + compact(environment[field]) + "; measure again with bench latency");
     }
+}
+
+double mean_of(const std::vector<double>& samples) {
+    if (samples.empty()) return 0;
+    return std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size());
 }
 
 Quantiles quantiles_of(std::vector<double> samples) {

@@ -22,6 +22,7 @@ struct Quantiles {
     double p90 = 0;
     double p99 = 0;
 };
+double mean_of(const std::vector<double>& samples); // 0 without any
 Quantiles quantiles_of(std::vector<double> samples);
 
 // Element by element the largest of all ranks, on the writer. Collective over the world.

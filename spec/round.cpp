@@ -375,9 +375,11 @@ void Round::decide(Sequence& sequence, const RankRows& rows, double target_secon
     if (!sequence.request().plain) // a replay teaches nothing of drafting
         sequence.rule.end_round({drafted, accepted, is_cut_short(draft.end), draft.seconds + draft.entropy_seconds,
                                  target_seconds, company_of(rows)});
+    const bool is_first = stats.new_tokens == 0;
     std::vector<TokenId> said(draft.tokens.begin(), draft.tokens.begin() + accepted);
     said.push_back(judged.verdict.next_token);
     sequence.say(said, config().eos_token_ids, config().max_positions);
+    if (is_first) stats.seconds.first_token = parts_.clock->now_seconds() - sequence.admitted_at;
 }
 
 // The same whatever was drafted: it hangs on text and position alone.

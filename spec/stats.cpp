@@ -112,6 +112,7 @@ StepSeconds& StepSeconds::operator+=(const StepSeconds& other) {
     gather += other.gather;
     decide += other.decide;
     prefill += other.prefill;
+    first_token += other.first_token;
     total += other.total;
     return *this;
 }
@@ -189,6 +190,11 @@ double Stats::tokens_per_target_pass() const {
 }
 double Stats::ms_per_token() const {
     return ratio((seconds.total - seconds.prefill) * kMsPerSecond, static_cast<double>(new_tokens));
+}
+
+std::optional<double> Stats::tpot_ms() const {
+    if (new_tokens < 2) return std::nullopt;
+    return (seconds.total - seconds.first_token) * kMsPerSecond / static_cast<double>(new_tokens - 1);
 }
 
 double Costs::draft_seconds(int passes) const {

@@ -19,7 +19,8 @@ struct StepSeconds {
     double gather = 0;
     double decide = 0;
     double prefill = 0;
-    double total = 0; // wall time from admission to retirement
+    double first_token = 0; // wall time from admission to the end of the round that gave the first new token
+    double total = 0;       // wall time from admission to retirement
 
     StepSeconds& operator+=(const StepSeconds& other);
 };
@@ -78,6 +79,9 @@ struct Stats {
     double mean_acceptance_length() const; // accepted / rounds + 1: tokens a round before the end cuts it; 0 without
     double tokens_per_target_pass() const;
     double ms_per_token() const; // decoding time (total less prefill) a new token
+    // Time per output token after the first round's first one, (total - first_token) / (new_tokens - 1), of one text;
+    // none for a text of one token.
+    std::optional<double> tpot_ms() const;
     // Mean of sum min(p, q) over the judged tokens, the textbook's alpha; none where nothing was judged or it is not
     // known (gumbel).
     std::optional<double> alpha() const;

@@ -94,6 +94,7 @@ void Clerk::on_complete(const spec::Request& request, spec::Completion completio
     end_one();
     if (completion.failure.empty()) {
         tally_.stats += completion.stats;
+        tally_.latencies.add(completion.stats);
         ++tally_.served;
         result.line = result_line(request, completion);
         if (is_checkable(request)) {

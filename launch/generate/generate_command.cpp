@@ -2,17 +2,20 @@
 //
 // Opens files and models, and lets the engine of each replica run between the desk and its clerk (desk.h, clerk.h).
 #include "entrodraft/launch/commands.h"
+#include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/clerk.h"
 #include "entrodraft/launch/generate/desk.h"
 #include "entrodraft/launch/generate/remote_desk.h"
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/generate/slowest_rank.h"
+#include "entrodraft/launch/generate/summary_json.h"
 #include "entrodraft/launch/generate/timeline.h"
 #include "entrodraft/launch/models/drafters.h"
 #include "entrodraft/launch/models/model_pair.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/phase.h"
+#include "entrodraft/launch/replaced_file.h"
 #include "entrodraft/launch/signals.h"
 #include "entrodraft/spec/generate.h"
 
@@ -65,8 +68,8 @@ RunSummary summary_of(const GenerateOptions& options, const ModelPair& models, c
     return summary;
 }
 
-void note_summary(Desk& desk, const RunSummary& summary) {
-    std::string text = format_summary(summary);
+void note_summary(Desk& desk, const RunSummary& summary, bool verbose) {
+    std::string text = format_summary(summary, verbose);
     text.pop_back(); // note() ends the last line
     desk.note(text);
 }
@@ -97,6 +100,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     std::vector<std::optional<spec::Costs>> costs;
     in_agreement(session, timeout, [&] { // files first: a mistake there costs no loading
         if (layout_of(session, placement).is_writer()) desk.emplace(*options);
+        if (desk && !options->summary.empty()) require_replaceable(options->summary);
         costs = read_costs_files(options->speculation);
         require_readable(options->speculation.sources);
     });
@@ -141,14 +145,19 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         if (desk) desk->put_timeline(events);
     }
     const auto waits = gather_waits(session, models->layout, models->tp.get(), seconds, timeout);
-    if (!desk) return static_cast<int>(from_writer(session, timeout, 0));
-
-    RunSummary summary = summary_of(*options, *models, tallies, *desk);
-    summary.wall_seconds = seconds;
-    summary.slowest_rank = describe_slowest(waits);
-    summary.costs = costs.front();
-    if (!options->quiet) note_summary(*desk, summary);
-    return static_cast<int>(from_writer(session, timeout, exit_code_of(summary, *desk)));
+    int exit_code = kAllServed; // of the writer
+    in_agreement(session, timeout, [&] {
+        if (!desk) return;
+        RunSummary summary = summary_of(*options, *models, tallies, *desk);
+        summary.wall_seconds = seconds;
+        summary.slowest_rank = describe_slowest(waits);
+        summary.costs = costs.front();
+        if (!options->quiet) note_summary(*desk, summary, options->verbose);
+        if (!options->summary.empty())
+            replace_file(options->summary, indented(summary_json(summary, *options, environment_of(session, *models))));
+        exit_code = exit_code_of(summary, *desk);
+    });
+    return static_cast<int>(from_writer(session, timeout, exit_code));
 }
 
 } // namespace entrodraft::launch

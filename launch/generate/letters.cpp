@@ -22,8 +22,8 @@ template <Is<spec::Acceptances> T> void with_members(T& value, auto use) {
     use(judged, accepted);
 }
 template <Is<spec::StepSeconds> T> void with_members(T& value, auto use) {
-    auto& [draft, entropy, announce, score, gather, decide, prefill, total] = value;
-    use(draft, entropy, announce, score, gather, decide, prefill, total);
+    auto& [draft, entropy, announce, score, gather, decide, prefill, first_token, total] = value;
+    use(draft, entropy, announce, score, gather, decide, prefill, first_token, total);
 }
 template <Is<spec::DraftedAhead> T> void with_members(T& value, auto use) {
     auto& [rounds, hits, outcomes, passes, tokens, used, seconds] = value;
@@ -36,9 +36,13 @@ template <Is<spec::Stats> T> void with_members(T& value, auto use) {
     use(sequences, prompt_tokens, new_tokens, rounds, drafted, accepted, target_passes, draft_passes, drafting_rounds,
         passes_of_rows, rounds_of_accepted, by_position, by_entropy, overlap, overlaps, ahead, seconds, levels);
 }
+template <Is<LatencySamples> T> void with_members(T& value, auto use) {
+    auto& [ttft_ms, tpot_ms, latency_ms] = value;
+    use(ttft_ms, tpot_ms, latency_ms);
+}
 template <Is<Tally> T> void with_members(T& value, auto use) {
-    auto& [stats, served, with_error, checked, check_differs, busy_seconds] = value;
-    use(stats, served, with_error, checked, check_differs, busy_seconds);
+    auto& [stats, served, with_error, checked, check_differs, busy_seconds, latencies] = value;
+    use(stats, served, with_error, checked, check_differs, busy_seconds, latencies);
 }
 template <Is<AskLetter> T> void with_members(T& value, auto use) {
     auto& [asked, received, urgent, idle] = value;

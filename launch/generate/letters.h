@@ -3,7 +3,7 @@
 // Within one job all ranks are the same build, so that numbers travel as they lie in memory.
 #pragma once
 
-#include "entrodraft/launch/generate/report.h"
+#include "entrodraft/launch/generate/summary.h"
 
 #include <cstddef>
 #include <cstdint>

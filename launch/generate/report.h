@@ -1,49 +1,15 @@
-// What people see on stderr: progress while it runs, a summary at its end. Formatting is pure.
+// What people see on stderr while a command runs: messages and progress. Formatting is pure. summary.h has the end.
 #pragma once
-
-#include "entrodraft/launch/options/options.h"
-#include "entrodraft/spec/stats.h"
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 namespace entrodraft::launch {
 
 // One line to stderr, in one write.
 void say(const std::string& line);
-
-// What a replica has done.
-struct Tally {
-    spec::Stats stats;
-    std::int64_t served = 0;
-    std::int64_t with_error = 0;
-    std::int64_t checked = 0;
-    std::int64_t check_differs = 0;
-    double busy_seconds = 0; // in which it had a text under way
-
-    Tally& operator+=(const Tally& other);
-};
-
-struct RunSummary : Tally {                    // of all replicas
-    std::int64_t resumed = 0;                  // lines that an earlier run had served
-    std::vector<double> replicas_busy_seconds; // of each; empty: there is one
-    double wall_seconds = 0;
-    int batch_size = 1;
-    int ranks = 1;
-    int threads = 1;
-    std::string slowest_rank; // and how long the others waited for it; empty: nobody to speak of
-    SpeculationOptions speculation;
-    std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself stands in
-    double operations_ratio = 0;      // of a draft's row over a target's; 0: no draft model
-    bool interrupted = false;
-    bool resumable = false; // there is an output file that --resume can go on with
-};
-
-// A few plain lines, each ended by a newline. Local.
-std::string format_summary(const RunSummary& summary);
 
 // A bar of `width` characters: "[####------]". `fraction` outside [0, 1] is held at its ends. Local.
 std::string format_bar(double fraction, int width);

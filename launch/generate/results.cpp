@@ -72,6 +72,8 @@ std::string result_line(const spec::Request& request, const spec::Completion& co
     rest["stats"].update(counts_json(stats));
     rest["stats"]["seconds"] = rounded(stats.seconds.total);
     rest["stats"]["ms_per_token"] = rounded(stats.ms_per_token());
+    rest["stats"]["ttft_ms"] = rounded(stats.seconds.first_token * 1e3);
+    rest["stats"]["tpot_ms"] = stats.tpot_ms() ? Json(rounded(*stats.tpot_ms())) : Json();
     return std::string(kLineBegin) + request.id + "," + compact(rest).substr(1);
 }
 

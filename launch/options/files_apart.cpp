@@ -14,7 +14,7 @@ namespace entrodraft::launch {
 namespace {
 
 // What options that name files are called where these are written; every other file is read.
-constexpr const char* kWritten[] = {"output", "trace", "timeline", "report"};
+constexpr const char* kWritten[] = {"output", "trace", "timeline", "report", "summary"};
 
 struct NamedFile {
     std::string option; // with dashes

@@ -59,6 +59,8 @@ const OptionGroup kText = {"Text",
                             {"check", "", "decode every greedy or gumbel text again without drafting, and compare"},
                             {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what stood"},
                             {"timeline", "FILE", "when each rank began each step, for trace viewers such as Perfetto"},
+                            {"summary", "FILE", "figures of the run as JSON: throughput, TTFT, TPOT, acceptance"},
+                            {"verbose", "", "all figures on stderr at the end, not two lines of them"},
                             {"quiet", "", "no progress and no summary"}}};
 
 const OptionGroup kChat = {"Chat",

@@ -261,9 +261,13 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.output = given.text("output", "-");
     options.trace = beside_stdout(given, "trace");
     options.timeline = beside_stdout(given, "timeline");
+    options.summary = beside_stdout(given, "summary");
+    options.given = given;
     options.resume = given.on("resume");
     options.check = given.on("check");
     options.quiet = given.on("quiet");
+    options.verbose = given.on("verbose");
+    if (options.quiet && options.verbose) throw BadOption("--quiet and --verbose exclude each other; give one");
     options.replicas = given.integer("replicas", 1, 1, INT_MAX);
     options.batch_size = given.integer("batch-size", 1, 1, spec::kMostSlots);
     options.placement = draft_placement(given);

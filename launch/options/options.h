@@ -98,10 +98,13 @@ struct GenerateOptions {
     std::string output = "-";
     std::string trace;          // file of rounds; empty: none
     std::string timeline;       // file of steps by rank; empty: none
+    std::string summary;        // file of the run's figures; empty: none
     std::optional<Share> share; // of the input; empty: all of it
     bool resume = false;
     bool check = false;
     bool quiet = false;
+    bool verbose = false;
+    ParsedOptions given; // as they were given, for the summary
     int replicas = 1;
     int batch_size = 1; // sequences decoded together, by each replica
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;

@@ -73,7 +73,7 @@ class Case:
         if self.kind == "truncated":
             return r"entrodraft: " + (PLACE % "load" if self.ranks > 1 else "") + r".*model.safetensors"
         if self.kind == "slow" and self.point == "score" and self.shares_the_target():
-            return r"slowest +" + victim + r" \(host"
+            return r"slowest: +" + victim + r" \(host"
         return None
 
     def shares_the_target(self):

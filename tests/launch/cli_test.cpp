@@ -209,7 +209,11 @@ TEST(Cli, BadPromptsAreNamed) {
 TEST(Cli, OnePromptStreamsItsTextToStdout) {
     const Ended speculative = run(kPair + Strings{"--prompt", "The ferry left", "--max-new-tokens", "24"});
     EXPECT_EQ(speculative.code, 0) << speculative.err;
-    EXPECT_NE(speculative.err.find("tokens a target pass"), std::string::npos) << speculative.err;
+    EXPECT_NE(speculative.err.find("tokens per target pass"), std::string::npos) << speculative.err;
+    EXPECT_EQ(std::count(speculative.err.begin(), speculative.err.end(), '\n'), 2) << speculative.err;
+    EXPECT_NE(run(kPair + Strings{"--prompt", "The", "--max-new-tokens", "4", "--verbose"}).err.find("  time "),
+              std::string::npos);
+    expect_refusal(run(kPair + Strings{"--prompt", "p", "--quiet", "--verbose"}), 2, {"--quiet", "--verbose"});
     const Ended plain =
         run({"generate", "--target", kTarget, "--prompt", "The ferry left", "--max-new-tokens", "24", "--quiet"});
     EXPECT_EQ(plain.err, "");
@@ -240,6 +244,46 @@ TEST(Cli, ABadLineDoesNotStopTheOthers) {
     EXPECT_EQ(lines[1]["token_ids"].size(), 5u);
     EXPECT_EQ(lines[1]["stats"]["prompt_tokens"], 3);
     EXPECT_EQ(lines[5]["id"], 5); // its line number
+}
+
+// Of one prompt at a time, of a batch, and of replicas, whose times come by letters.
+TEST(Cli, TheSummaryFileHoldsTimesOfEveryPrompt) {
+    std::string lines;
+    for (int i = 0; i < 6; ++i)
+        lines += "{\"prompt\": \"The ferry left\", \"max_new_tokens\": " + std::to_string(1 + 5 * i) + "}\n";
+    const ScratchFile input(lines + "broken\n");
+    const TemporaryDirectory directory;
+    const std::string file = directory.path() / "summary.json";
+    const Strings arguments = kPair + Strings{"--input", input.path(), "--ignore-eos", "--summary", file, "--quiet"};
+    for (const Strings& more : {Strings{}, Strings{"--batch-size", "4"}, Strings{"--replicas", "2"}}) {
+        const Ended ended = more == Strings{"--replicas", "2"} ? run_ranks(2, arguments + more) : run(arguments + more);
+        ASSERT_EQ(ended.code, 3) << ended.err;
+        EXPECT_EQ(ended.err, "");
+        const Json summary = Json::parse(std::ifstream(file));
+        double ttft = 0, tpot = 0;
+        for (const Json& line : lines_of(ended.out)) {
+            if (!line.contains("stats")) continue;
+            const Json& stats = line["stats"];
+            EXPECT_GT(stats["ttft_ms"], 0);
+            EXPECT_LE(stats["ttft_ms"].get<double>(), stats["seconds"].get<double>() * 1e3 + 1e-3);
+            const double n = stats["new_tokens"].get<double>();
+            if (n == 1) EXPECT_TRUE(stats["tpot_ms"].is_null());
+            if (n > 1)
+                EXPECT_NEAR(stats["ttft_ms"].get<double>() + (n - 1) * stats["tpot_ms"].get<double>(),
+                            stats["seconds"].get<double>() * 1e3, 1e-2);
+            ttft += stats["ttft_ms"].get<double>() / 6;
+            if (n > 1) tpot += stats["tpot_ms"].get<double>() / 5;
+        }
+        EXPECT_EQ(summary["prompts"], (Json{{"completed", 6}, {"failed", 1}, {"resumed", 0}}));
+        EXPECT_NEAR(summary["ttft_ms"]["mean"].get<double>(), ttft, 1e-3);
+        EXPECT_NEAR(summary["tpot_ms"]["mean"].get<double>(), tpot, 1e-3);
+        EXPECT_EQ(summary["new_tokens"], 6 + 5 * 15);
+        EXPECT_EQ(summary["environment"]["ranks"], more == Strings{"--replicas", "2"} ? 2 : 1);
+        EXPECT_EQ(summary["options"]["input"], input.path());
+    }
+    expect_refusal(run(kPair + Strings{"--prompt", "p", "--summary", directory.path() / "none/s.json"}), 1, {"none"});
+    expect_refusal(run(kPair + Strings{"--prompt", "p", "--summary", "-"}), 2, {"--summary writes a file"});
+    expect_refusal(run(arguments + Strings{"--output", file}), 2, {"the same file"});
 }
 
 // ---- ways of drafting ----

@@ -24,6 +24,7 @@ spec::Stats stats_of(std::int64_t first, int n_levels) {
     stats.by_entropy = {{first + 7, first + 8}};
     stats.overlap = static_cast<double>(first) + 0.5;
     stats.seconds.draft = 1.5;
+    stats.seconds.first_token = 0.25;
     stats.seconds.total = 2.5;
     for (int level = 0; level < n_levels; ++level)
         stats.levels.push_back(stats_of(first + 100, 0));
@@ -54,6 +55,7 @@ TEST(Letters, HoldAllThatAReplicaCounted) {
     farewell.tally.checked = 52;
     farewell.tally.check_differs = 53;
     farewell.tally.busy_seconds = 54.5;
+    farewell.tally.latencies = {{55.5, 56.5}, {57.5}, {58.5, 59.5}};
     farewell.interrupted = true;
     const std::vector<std::byte> bytes = pack(farewell);
     const FarewellLetter read = unpack_farewell(bytes);
@@ -62,6 +64,10 @@ TEST(Letters, HoldAllThatAReplicaCounted) {
     EXPECT_EQ(read.tally.served, 50);
     EXPECT_EQ(read.tally.check_differs, 53);
     EXPECT_EQ(read.tally.busy_seconds, 54.5);
+    EXPECT_EQ(read.tally.latencies.ttft_ms, (std::vector<double>{55.5, 56.5}));
+    EXPECT_EQ(read.tally.latencies.tpot_ms, std::vector<double>{57.5});
+    EXPECT_EQ(read.tally.latencies.latency_ms, (std::vector<double>{58.5, 59.5}));
+    EXPECT_EQ(read.tally.stats.seconds.first_token, 0.25);
     EXPECT_EQ(read.tally.stats.drafting_rounds, 9);
     EXPECT_EQ(read.tally.stats.by_position.at(1).accepted, farewell.tally.stats.by_position.at(1).accepted);
     EXPECT_EQ(read.tally.stats.seconds.total, 2.5);
@@ -70,7 +76,7 @@ TEST(Letters, HoldAllThatAReplicaCounted) {
 }
 
 TEST(Letters, ThatAreCutOrLengthenedAreRefused) {
-    const std::vector<std::byte> whole = pack(FarewellLetter{{stats_of(1, 1), 1, 2, 3, 4, 5}, false});
+    const std::vector<std::byte> whole = pack(FarewellLetter{{stats_of(1, 1), 1, 2, 3, 4, 5, {}}, false});
     for (std::size_t length = 0; length < whole.size(); ++length)
         EXPECT_THROW(unpack_farewell(std::span(whole).first(length)), std::runtime_error) << length;
     std::vector<std::byte> longer = whole;

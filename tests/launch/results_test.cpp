@@ -58,6 +58,7 @@ TEST(Results, LineHoldsTheFieldsOfTheDesignInOrder) {
     completion.stats.new_tokens = 2;
     completion.stats.seconds.total = 0.5;
     completion.stats.seconds.prefill = 0.1;
+    completion.stats.seconds.first_token = 0.2;
     const std::string line = result_line(request, completion);
     EXPECT_EQ(line.find('\n'), std::string::npos);
     const auto json = nlohmann::ordered_json::parse(line);
@@ -67,9 +68,12 @@ TEST(Results, LineHoldsTheFieldsOfTheDesignInOrder) {
     for (const auto& [name, value] : json["stats"].items())
         stats.push_back(name);
     EXPECT_EQ(names, (std::vector<std::string>{"id", "text", "token_ids", "finish_reason", "stats"}));
-    EXPECT_EQ(stats, (std::vector<std::string>{"prompt_tokens", "new_tokens", "rounds", "drafted", "accepted",
-                                               "target_passes", "draft_passes", "draft_acceptance_rate",
-                                               "mean_acceptance_length", "alpha", "seconds", "ms_per_token"}));
+    EXPECT_EQ(stats,
+              (std::vector<std::string>{"prompt_tokens", "new_tokens", "rounds", "drafted", "accepted", "target_passes",
+                                        "draft_passes", "draft_acceptance_rate", "mean_acceptance_length", "alpha",
+                                        "seconds", "ms_per_token", "ttft_ms", "tpot_ms"}));
+    EXPECT_EQ(json["stats"]["ttft_ms"], 200);
+    EXPECT_EQ(json["stats"]["tpot_ms"], 300);
     EXPECT_EQ(json["text"], completion.text);
     EXPECT_EQ(json["id"]["k"], 1);
     EXPECT_EQ(json["finish_reason"], "stop");

@@ -29,6 +29,59 @@ RunOptions with_rule(const spec::StopRuleOptions& rule) {
     return options;
 }
 
+// ---- times ----
+
+// A step of the protocol takes a second here: two texts at a time, of which the third waits for a slot and then shares
+// the steps with another.
+TEST(Engine, TimeToFirstTokenRunsFromAdmissionToTheRoundThatGaveIt) {
+    TestModelOptions two_slots;
+    two_slots.decoder.n_slots = 2;
+    TestPair pair(kTarget, kDraft, two_slots);
+    dist::ManualClock clock;
+    spec::EngineOptions options;
+    options.n_slots = 2;
+    options.vocab_size = pair.vocab_size();
+    options.stop_rule = constant_rule(3);
+    const std::unique_ptr<spec::Drafter> model = pair.model_drafter();
+    const std::unique_ptr<spec::BatchDrafter> drafter = alone(*model);
+    spec::Engine engine(options, spec::EngineParts{&pair.layout, pair.replica, &pair.target.decoder, drafter.get(),
+                                                   &pair.tokenizer, &clock, &pair.target.config, 1, nullptr, nullptr});
+    std::deque<Request> requests = {request_of(golden_prompt(0), 12), request_of(golden_prompt(1), 40),
+                                    request_of(golden_prompt(2), 9)};
+    std::map<std::string, double> admitted, first_round, total;
+    std::map<std::string, spec::Stats> stats;
+    spec::EngineCallbacks callbacks;
+    callbacks.on_step = [&] {
+        clock.advance(1);
+        return true;
+    };
+    callbacks.next_request = [&]() -> std::optional<Request> {
+        if (requests.empty()) return std::nullopt;
+        Request request = std::move(requests.front());
+        requests.pop_front();
+        request.id = std::to_string(admitted.size());
+        admitted[request.id] = clock.now_seconds();
+        return request;
+    };
+    callbacks.on_round = [&](const Request& request, const spec::RoundTrace&) {
+        first_round.emplace(request.id, clock.now_seconds());
+    };
+    callbacks.on_complete = [&](const Request& request, Completion completion) {
+        stats[request.id] = completion.stats;
+        total[request.id] = clock.now_seconds();
+    };
+    const volatile int no_signal = 0;
+    engine.run(callbacks, no_signal);
+    ASSERT_EQ(stats.size(), 3U);
+    for (const auto& [id, text] : stats) {
+        EXPECT_DOUBLE_EQ(text.seconds.first_token, first_round[id] - admitted[id]) << id;
+        EXPECT_GE(text.seconds.first_token, 2) << id << ": its prompt and its first round at least";
+        EXPECT_DOUBLE_EQ(text.seconds.total, total[id] - admitted[id]) << id;
+        EXPECT_GT(text.seconds.total, text.seconds.first_token) << id;
+    }
+    EXPECT_GT(admitted["2"], 5) << "it waited for a slot, which is before its admission";
+}
+
 // ---- greedy: speculative equals plain ----
 
 TEST(Engine, PlainGreedyTextIsTheGoldenOne) {

@@ -70,10 +70,21 @@ TEST(Stats, AddUpFieldByField) {
     EXPECT_EQ(stats.accepted, 11);
     EXPECT_EQ(stats.draft_passes, 19);
     EXPECT_EQ(stats.passes_of_rows, (std::vector<std::int64_t>{0, 2, 1, 0, 0, 4}));
-    StepSeconds all{1, 2, 3, 4, 5, 6, 7, 8};
+    StepSeconds all{1, 2, 3, 4, 5, 6, 7, 8, 9};
     all += all;
     EXPECT_EQ(all.draft + all.entropy * 1e2 + all.announce * 1e4 + all.score * 1e6, 8060402);
-    EXPECT_EQ(all.gather + all.decide * 1e2 + all.prefill * 1e4 + all.total * 1e6, 16141210);
+    EXPECT_EQ(all.gather + all.decide * 1e2 + all.prefill * 1e4 + all.first_token * 1e6, 16141210);
+    EXPECT_EQ(all.total, 18);
+}
+
+TEST(Stats, TimePerOutputTokenLeavesTheFirstTokenOut) {
+    Stats stats;
+    stats.seconds.first_token = 0.5;
+    stats.seconds.total = 1.5;
+    stats.new_tokens = 1;
+    EXPECT_FALSE(stats.tpot_ms());
+    stats.new_tokens = 5;
+    EXPECT_DOUBLE_EQ(stats.tpot_ms().value(), 250);
 }
 
 TEST(Costs, AreLinearBetweenMeasuredRowsAndHeldAtTheEnds) {
