@@ -16,6 +16,7 @@ foreach(room dist model spec)
 endforeach()
 
 set(data_dir ${CMAKE_INSTALL_DATADIR}/entrodraft)
+install(DIRECTORY examples DESTINATION ${data_dir} COMPONENT runtime)
 install(DIRECTORY slurm DESTINATION ${data_dir} COMPONENT runtime)
 install(DIRECTORY model/demo DESTINATION ${data_dir} COMPONENT runtime PATTERN "*.py" EXCLUDE)
 install(FILES README.md CHANGELOG.md LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)

@@ -27,6 +27,14 @@ void Draft::add(TokenId token, const DraftedToken& seen) {
     probabilities.push_back(seen.probability);
 }
 
+DraftLimits draft_limits_of(const model::ModelConfig& target, int vocab_size) {
+    DraftLimits limits;
+    limits.vocab_size = vocab_size;
+    for (const std::int64_t token : target.eos_token_ids)
+        limits.eos_tokens.push_back(static_cast<TokenId>(token));
+    return limits;
+}
+
 DraftEnd DraftLimits::why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const {
     if (rule_end != DraftEnd::none) return rule_end;
     const bool ends = std::find(eos_tokens.begin(), eos_tokens.end(), draft.tokens.back()) != eos_tokens.end();

@@ -81,6 +81,9 @@ struct DraftLimits {
     DraftEnd why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const;
 };
 
+// Those of drafts for this target; `vocab_size`: tokens that target, draft and tokenizer know. Local.
+DraftLimits draft_limits_of(const model::ModelConfig& target, int vocab_size);
+
 // Tokens that a drafter may draft: by the request's budget, the rule's cap, and `context`, the most tokens it reads.
 // Where that is 0, `end` says why. Local.
 int most_drafted(const DraftRequest& request, const StopRule& rule, std::size_t context, DraftEnd& end);

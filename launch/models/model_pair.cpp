@@ -58,11 +58,7 @@ PromptLimits ModelPair::prompt_limits() const {
 }
 
 spec::DraftLimits ModelPair::draft_limits() const {
-    spec::DraftLimits limits;
-    limits.vocab_size = vocab_size;
-    for (std::int64_t token : target_config.eos_token_ids)
-        limits.eos_tokens.push_back(static_cast<spec::TokenId>(token));
-    return limits;
+    return spec::draft_limits_of(target_config, vocab_size);
 }
 
 spec::EngineParts ModelPair::engine_parts(spec::BatchDrafter* drafter) {

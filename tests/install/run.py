@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does what is installed work by itself? Installs a build into a directory and moves that elsewhere, packs it with cpack and
 unpacks the packages; each tree must decode the demo prompt as the build does without loading or naming a file of the source
-tree, and a project of its own must find the libraries and say the same.
+tree, and its examples, a project of their own, must find the libraries and give the same text.
 
     tests/install/run.py --build build [--skip-packages]
 """
@@ -66,12 +66,12 @@ def check_library(tree, work, text, name):
     """find_package(entrodraft) from another project."""
     texts = [file for file in (tree / "lib/cmake/entrodraft").glob("*.cmake") if str(ROOT) in file.read_text()]
     expect(not texts, f"{name}: its CMake files name nothing of the source tree")
-    consumer = work / f"consumer of {name}"
-    run("cmake", "-G", "Ninja", "-S", ROOT / "tests/install/consumer", "-B", consumer, f"-DCMAKE_PREFIX_PATH={tree}",
+    share, example = tree / "share/entrodraft", work / f"examples of {name}"
+    run("cmake", "-G", "Ninja", "-S", share / "examples", "-B", example, f"-DCMAKE_PREFIX_PATH={tree}",
         "-DCMAKE_BUILD_TYPE=Release")
-    run("cmake", "--build", consumer)
-    said = run(consumer / "consumer", tree / "share/entrodraft/demo/target", PROMPT, NEW_TOKENS, cwd="/")
-    expect(said.strip() == (PROMPT + text).strip(), f"{name}: a project that links it says the same")
+    run("cmake", "--build", example)
+    decoded_by_it = run(example / "speculative", share / "demo/target", share / "demo/draft", PROMPT, NEW_TOKENS, cwd="/")
+    expect(decoded_by_it == text, f"{name}: examples/speculative.cpp, built against it, gives the same text")
 
 
 def check_packages(build, work, text):

@@ -80,13 +80,7 @@ class TestPair {
     int vocab_size() const { return std::min(target.config.vocab_size, tokenizer.size()); }
 
     std::unique_ptr<spec::Drafter> model_drafter() { return model_drafter_of(draft.decoder, limits(), clock); }
-    spec::DraftLimits limits() const {
-        spec::DraftLimits limits;
-        limits.vocab_size = vocab_size();
-        for (const std::int64_t token : target.config.eos_token_ids)
-            limits.eos_tokens.push_back(static_cast<TokenId>(token));
-        return limits;
-    }
+    spec::DraftLimits limits() const { return spec::draft_limits_of(target.config, vocab_size()); }
 
     // The engine's drafter is `drafter`, which outlives it; null: plain decoding.
     std::unique_ptr<spec::Engine> engine(const RunOptions& options, spec::Drafter* drafter) {

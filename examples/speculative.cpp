@@ -1,0 +1,72 @@
+// Speculative decoding by the libraries alone, on one process: a draft model proposes tokens until the entropy of its
+// distribution passes a threshold, the target verifies them in one pass. Greedy, so that the text is the target's own.
+//
+//   speculative TARGET_DIR DRAFT_DIR PROMPT [NEW_TOKENS]
+#include <entrodraft/dist/communicator.h>
+#include <entrodraft/model/checkpoint.h>
+#include <entrodraft/model/kernels/thread_team.h>
+#include <entrodraft/spec/drafter.h>
+#include <entrodraft/spec/generate.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace entrodraft;
+
+int main(int argc, char** argv) try {
+    if (argc < 4) throw std::runtime_error("usage: speculative TARGET_DIR DRAFT_DIR PROMPT [NEW_TOKENS]");
+    dist::SelfComm alone; // one rank
+    dist::SteadyClock clock;
+    model::ThreadTeam threads(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+    const auto load = [&](const char* directory) {
+        const model::ModelConfig config = model::read_config(directory);
+        model::DecoderOptions options;
+        options.weight_type = config.stored_type;
+        return model::Decoder::load(model::Checkpoint::open(directory), config, options, alone, threads);
+    };
+    model::Decoder target = load(argv[1]), draft = load(argv[2]);
+    const model::Tokenizer tokenizer = model::Tokenizer::open(argv[1]);
+
+    spec::EngineOptions options;
+    options.vocab_size = std::min(target.config().vocab_size, tokenizer.size());
+    options.stop_rule.kind = spec::StopRuleKind::static_threshold;
+    options.stop_rule.threshold = 2.25;                   // nats
+    std::vector<std::unique_ptr<spec::Drafter>> drafters; // of each sequence of a batch: here of one
+    drafters.push_back(spec::make_chain_drafter(spec::make_model_source(draft, options.vocab_size),
+                                                spec::draft_limits_of(target.config(), options.vocab_size), clock));
+    const auto drafter = spec::make_turns_drafter(std::move(drafters));
+
+    const dist::RankLayout layout; // of one rank, which does everything
+    spec::Engine engine(options, {.layout = &layout,
+                                  .replica = &alone,
+                                  .target = &target,
+                                  .drafter = drafter.get(),
+                                  .tokenizer = &tokenizer,
+                                  .clock = &clock,
+                                  .target_config = &target.config()});
+
+    spec::Request request;
+    request.prompt = tokenizer.encode(argv[3], true);
+    request.max_new_tokens = argc > 4 ? std::stoi(argv[4]) : 64;
+    std::optional<spec::Request> next = request;
+    spec::EngineCallbacks callbacks;
+    callbacks.next_request = [&] { return std::exchange(next, std::nullopt); };
+    callbacks.on_text = [](const spec::Request&, std::string_view text) { std::cout << text << std::flush; };
+    callbacks.on_complete = [](const spec::Request&, const spec::Completion& completion) {
+        std::cout << '\n';
+        std::cerr << completion.stats.tokens_per_target_pass() << " tokens per target pass, "
+                  << completion.stats.draft_acceptance_rate() << " of the drafted tokens accepted\n";
+    };
+    const volatile int no_signal = 0;
+    engine.run(callbacks, no_signal);
+} catch (const std::exception& error) {
+    std::cerr << "speculative: " << error.what() << '\n';
+    return 1;
+}
