@@ -41,10 +41,7 @@ TEST(Engine, TimeToFirstTokenRunsFromAdmissionToTheRoundThatGaveIt) {
     spec::EngineOptions options;
     options.n_slots = 2;
     options.vocab_size = pair.vocab_size();
-    options.stop_rule = constant_rule(3);
-    const std::unique_ptr<spec::Drafter> model = pair.model_drafter();
-    const std::unique_ptr<spec::BatchDrafter> drafter = alone(*model);
-    spec::Engine engine(options, spec::EngineParts{&pair.layout, pair.replica, &pair.target.decoder, drafter.get(),
+    spec::Engine engine(options, spec::EngineParts{&pair.layout, pair.replica, &pair.target.decoder, nullptr,
                                                    &pair.tokenizer, &clock, &pair.target.config, 1, nullptr, nullptr});
     std::deque<Request> requests = {request_of(golden_prompt(0), 12), request_of(golden_prompt(1), 40),
                                     request_of(golden_prompt(2), 9)};
