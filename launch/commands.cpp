@@ -4,10 +4,9 @@
 #include "entrodraft/launch/completion.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/results.h"
+#include "entrodraft/launch/manual_page.h"
+#include "entrodraft/launch/options/command_pages.h"
 #include "entrodraft/launch/options/option_set.h"
-#include "entrodraft/launch/options/options.h"
-#include "entrodraft/launch/options/preset_options.h"
-#include "entrodraft/launch/options/replay_options.h"
 #include "entrodraft/launch/phase.h"
 
 #include <algorithm>
@@ -16,57 +15,23 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = R"(Usage: entrodraft COMMAND [options]      entrodraft COMMAND --help
-
-  generate         decode one --prompt, or a JSONL file of them
-  record           decode prompts once and keep what every stop rule could have seen
-  simulate         replay any stop rules over a recording: exact counts, times from costs
-  tune             the best setting of every stop rule, confirmed by real runs, as a --config file
-  tokenize         text to token ids and back
-  build-table      count a text's tokens and pairs, for --drafter bigram and unigram
-  inspect          what a checkpoint is and what each rank would hold; reads no weights
-  doctor           whether the ranks find each other, their cores and their files; times every collective
-  bench latency    time passes and collectives; write the costs file
-  bench compare    stop rules side by side on a file of prompts
-  bench alpha      how well drafters foresee a target: accepted share and sum min(p, q)
-  bench preset     published experiments, run again or replayed, with the published figures beside
-  bench load       time loading and watch its memory
-  bench theory     best draft lengths and factors of the textbook's model, as tables
-  bench scaling    measured passes of several rank counts beside a model of them; extrapolation to GPUs
-
-  completion bash  a script for bash that completes commands and options
-
-  --help or -h, --version; help COMMAND
-
-On several ranks: mpirun -n N entrodraft ...
-)";
-
 using Command = int (*)(dist::Session&, const Arguments&);
 
 struct CommandName {
     const char* name;
     Command run;
-    const std::vector<OptionGroup>& (*groups)() = nullptr; // nullptr: it has no options of its own
 };
 
 constexpr CommandName kCommands[] = {
-    {"generate", run_generate, generate_groups},
-    {"record", run_record, record_groups},
-    {"simulate", run_simulate, simulate_groups},
-    {"tune", run_tune, tune_groups},
-    {"tokenize", run_tokenize, tokenize_groups},
-    {"build-table", run_build_table, build_table_groups},
-    {"inspect", run_inspect, inspect_groups},
-    {"doctor", run_doctor, doctor_groups},
-    {"bench", run_bench},
-    {"completion", run_completion},
+    {"generate", run_generate}, {"record", run_record},           {"simulate", run_simulate}, {"tune", run_tune},
+    {"tokenize", run_tokenize}, {"build-table", run_build_table}, {"inspect", run_inspect},   {"doctor", run_doctor},
+    {"bench", run_bench},       {"completion", run_completion},
 };
 
 constexpr CommandName kBenches[] = {
-    {"latency", run_bench_latency, latency_groups}, {"compare", run_bench_compare, compare_groups},
-    {"alpha", run_bench_alpha, alpha_groups},       {"preset", run_bench_preset, preset_groups},
-    {"load", run_bench_load, load_groups},          {"theory", run_bench_theory, theory_groups},
-    {"scaling", run_bench_scaling, scaling_groups},
+    {"latency", run_bench_latency}, {"compare", run_bench_compare}, {"alpha", run_bench_alpha},
+    {"preset", run_bench_preset},   {"load", run_bench_load},       {"theory", run_bench_theory},
+    {"scaling", run_bench_scaling},
 };
 
 // "a, b or c".
@@ -109,12 +74,16 @@ int run_command(dist::Session& session, const Arguments& arguments) {
     Command command = nullptr;
     if (asks_for(arguments, {"help"})) { // "help bench load" is "bench load --help"
         Arguments asked(arguments.begin() + 1, arguments.end());
+        if (asked == Arguments{"--man"}) {
+            print(session, manual_page(version_text()));
+            return kAllServed;
+        }
         asked.emplace_back("--help");
         return run_command(session, asked);
     }
     const bool asks_for_version = asks_for(arguments, {"--version", "version"});
     if (asks_for_version || asks_for(arguments, kHelp)) {
-        print(session, asks_for_version ? version_text() + "\n" : kUsage);
+        print(session, asks_for_version ? version_text() + "\n" : overview_text());
         return kAllServed;
     }
     in_agreement(session, session.start_seconds(), [&] { command = find(kCommands, "", arguments); });
@@ -124,7 +93,7 @@ int run_command(dist::Session& session, const Arguments& arguments) {
 int run_bench(dist::Session& session, const Arguments& arguments) {
     Command command = nullptr;
     if (asks_for(arguments, kHelp)) {
-        print(session, kUsage);
+        print(session, overview_text());
         return kAllServed;
     }
     in_agreement(session, session.start_seconds(), [&] { command = find(kBenches, "bench ", arguments); });
@@ -133,20 +102,16 @@ int run_bench(dist::Session& session, const Arguments& arguments) {
 
 int run_completion(dist::Session& session, const Arguments& arguments) {
     if (asks_for(arguments, kHelp)) {
-        print(session, kUsage);
+        print(session, overview_text());
         return kAllServed;
     }
     in_agreement(session, session.start_seconds(), [&] {
-        if (arguments != Arguments{"bash"})
-            throw BadOption("completion of which shell? There is 'entrodraft completion bash': load it with "
-                            "eval \"$(entrodraft completion bash)\"");
+        if (arguments != Arguments{"bash"} && arguments != Arguments{"zsh"})
+            throw BadOption(
+                "completion of which shell? There are 'entrodraft completion bash' and 'completion zsh': load "
+                "one with eval \"$(entrodraft completion bash)\"");
     });
-    std::vector<CompletedCommand> commands;
-    for (const CommandName& command : kCommands)
-        if (command.groups) commands.push_back({command.name, &command.groups()});
-    for (const CommandName& bench : kBenches)
-        commands.push_back({std::string("bench ") + bench.name, &bench.groups()});
-    print(session, bash_completion(commands));
+    print(session, arguments[0] == "bash" ? bash_completion() : zsh_completion());
     return kAllServed;
 }
 

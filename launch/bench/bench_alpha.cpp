@@ -16,12 +16,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage =
-    "Usage: entrodraft bench alpha --target DIR [--draft DIR]... [--drafters LIST] --input FILE|- [options]\n"
-    "\n"
-    "Each drafter proposes one token at every even place of the target's texts. accepted/drafted counts those that "
-    "stood\nunder rejection sampling; alpha is the mean of sum min(p, q), what that share tends to.\n";
-
 PresetReport report_of(const DrafterBenchOptions& options, const Json& environment,
                        const std::vector<AlphaFigure>& figures) {
     PresetReport report;
@@ -36,7 +30,7 @@ PresetReport report_of(const DrafterBenchOptions& options, const Json& environme
 } // namespace
 
 int run_bench_alpha(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, alpha_groups(), alpha_options);
+    const auto options = read_options(session, arguments, page_of("bench alpha"), alpha_options);
     if (!options) return kAllServed;
     const double timeout = options->models.collective_timeout_seconds;
     in_agreement(session, timeout, [&] {

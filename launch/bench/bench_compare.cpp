@@ -19,8 +19,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft bench compare --target DIR [--draft DIR] --input FILE|- [options]\n";
-
 // Those of the files, or measured. Empty on ranks that do not coordinate. Collective over the world.
 std::vector<spec::Costs> costs_of(dist::Session& session, ModelPair& models, const CompareOptions& options,
                                   const Json& environment) {
@@ -52,7 +50,7 @@ void show(const CompareOptions& options, const ComparisonReport& report) {
 } // namespace
 
 int run_bench_compare(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, compare_groups(), compare_options);
+    const auto options = read_options(session, arguments, page_of("bench compare"), compare_options);
     if (!options) return kAllServed;
     const double timeout = options->models.collective_timeout_seconds;
     in_agreement(session, timeout, [&] {

@@ -20,8 +20,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft bench latency --target DIR [--draft DIR] [options]\n";
-
 constexpr int kWarmUps = 20;
 
 void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
@@ -256,7 +254,7 @@ std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, 
 }
 
 int run_bench_latency(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, latency_groups(), latency_options);
+    const auto options = read_options(session, arguments, page_of("bench latency"), latency_options);
     if (!options) return kAllServed;
     in_agreement(session, options->models.collective_timeout_seconds, [&] {
         require_one_rank_for(options->shards, session.world_size());

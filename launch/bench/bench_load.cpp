@@ -27,8 +27,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft bench load --model DIR [options]\n";
-
 // What is loaded, the same on every rank but for the slice.
 struct Subject {
     std::string directory;
@@ -226,7 +224,7 @@ std::string to_text(const std::vector<LoadFigures>& ranks, const Json& machine, 
 } // namespace
 
 int run_bench_load(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, load_groups(), load_options);
+    const auto options = read_options(session, arguments, page_of("bench load"), load_options);
     if (!options) return kAllServed;
     const double timeout = options->collective_timeout_seconds;
     Subject subject;

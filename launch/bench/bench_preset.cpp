@@ -16,14 +16,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage =
-    "Usage: entrodraft bench preset NAME [options]\n"
-    "       entrodraft bench preset NAME --target DIR [--draft DIR] --input FILE|- [options]\n"
-    "       entrodraft bench preset --list\n"
-    "\n"
-    "A published experiment beside ours. Without models its stop rules are replayed over SYNTHETIC texts at the "
-    "published\ncosts, which says what rules do with such an acceptance, not what any model does.\n";
-
 // "NAME ..." is "--name NAME ...".
 Arguments named(const Arguments& arguments) {
     Arguments all = arguments;
@@ -71,7 +63,7 @@ PresetReport report_alone(const Preset& preset, const PresetOptions& options) {
 } // namespace
 
 int run_bench_preset(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, named(arguments), kUsage, preset_groups(), preset_options);
+    const auto options = read_options(session, named(arguments), page_of("bench preset"), preset_options);
     if (!options) return kAllServed;
     in_agreement(session, session.start_seconds(), [&] {
         if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);

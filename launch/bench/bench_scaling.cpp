@@ -16,8 +16,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft bench scaling FILE... [--hardware FILE] [options]\n";
-
 // Files named before all options, as values of --input.
 Arguments with_inputs(const Arguments& arguments) {
     Arguments changed;
@@ -66,7 +64,7 @@ void report(dist::Session& session, const ScalingOptions& options) {
 } // namespace
 
 int run_bench_scaling(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, with_inputs(arguments), kUsage, scaling_groups(), scaling_options);
+    const auto options = read_options(session, with_inputs(arguments), page_of("bench scaling"), scaling_options);
     if (!options) return kAllServed;
     in_agreement(session, session.start_seconds(), [&] {
         if (session.world_rank() == 0) report(session, *options);

@@ -8,14 +8,8 @@
 
 namespace entrodraft::launch {
 
-namespace {
-
-const char* const kUsage = "Usage: entrodraft bench theory [--alpha LIST] [--c LIST] [options]\n";
-
-} // namespace
-
 int run_bench_theory(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, theory_groups(), theory_options);
+    const auto options = read_options(session, arguments, page_of("bench theory"), theory_options);
     if (!options) return kAllServed;
     in_agreement(session, session.start_seconds(), [&] {
         if (session.world_rank() != 0) return;

@@ -27,12 +27,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage =
-    "Usage: entrodraft generate --target DIR [--draft DIR] (--prompt TEXT | --input FILE) [options]\n"
-    "\n"
-    "Exit codes: 0 all served; 1 failure; 2 bad options; 3 some lines had errors;\n"
-    "75 stopped by a signal after a clean flush: run again with --resume.\n";
-
 spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPair& models,
                                    const std::optional<spec::Costs>& costs) {
     spec::EngineOptions engine;
@@ -90,7 +84,7 @@ int exit_code_of(const RunSummary& summary, const Desk& desk) {
 } // namespace
 
 int run_generate(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, generate_groups(), generate_options);
+    const auto options = read_options(session, arguments, page_of("generate"), generate_options);
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
     const double timeout = options->models.collective_timeout_seconds;

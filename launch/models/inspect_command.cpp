@@ -25,9 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kUsage =
-    "Usage: entrodraft inspect --model DIR [--draft DIR] [--tensor-parallel N] [--memory SIZE] [options]\n";
-
 bool has_any(const fs::path& directory, std::initializer_list<const char*> names) {
     std::error_code ignored; // what cannot be looked at is not there
     return std::any_of(names.begin(), names.end(),
@@ -157,7 +154,7 @@ Inspection inspect(const InspectOptions& options, Findings& findings) {
 } // namespace
 
 int run_inspect(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, inspect_groups(), inspect_options);
+    const auto options = read_options(session, arguments, page_of("inspect"), inspect_options);
     if (!options) return kAllServed;
     in_agreement(session, 600, [&] { // the other ranks have nothing to do
         if (session.world_rank() != 0) return;

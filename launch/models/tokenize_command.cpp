@@ -21,8 +21,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft tokenize --model DIR (--text TEXT | --input FILE [--decode]) [options]\n";
-
 std::vector<model::TokenId> token_ids_of(const Json& object) {
     if (!object.contains("token_ids")) throw std::runtime_error("token_ids is missing");
     if (!object["token_ids"].is_array()) throw std::runtime_error("token_ids must be an array of token ids");
@@ -93,7 +91,7 @@ int tokenize(const TokenizeOptions& options) {
 } // namespace
 
 int run_tokenize(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, tokenize_groups(), tokenize_options);
+    const auto options = read_options(session, arguments, page_of("tokenize"), tokenize_options);
     if (!options) return kAllServed;
     int exit_code = kAllServed;
     in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do

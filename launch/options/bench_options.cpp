@@ -1,8 +1,8 @@
 // Options of the benches but for bench preset and bench alpha, whose own are in preset_options.cpp. See options.h;
 // option_tables.cpp declares them.
-#include "entrodraft/launch/bench/model_shapes.h"
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options/choices.h"
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/launch/options/shared_options.h"
 
@@ -17,9 +17,8 @@ namespace {
 constexpr double kNoLimit = 1e300;
 
 std::vector<std::string> listed_shapes(const ParsedOptions& given) {
-    std::vector<std::string> known, listed;
-    for (const ModelShape& shape : model_shapes())
-        known.push_back(shape.name);
+    const std::vector<std::string>& known = shape_choices();
+    std::vector<std::string> listed;
     if (!given.given("shapes")) return known;
     for (const std::string& one : split_list(given.text("shapes", ""))) {
         ParsedOptions single;

@@ -3,6 +3,7 @@
 
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options/command_pages.h"
 #include "entrodraft/launch/options/files_apart.h"
 #include "entrodraft/launch/options/option_set.h"
 #include "entrodraft/launch/phase.h"
@@ -14,8 +15,9 @@ namespace entrodraft::launch {
 
 // Nothing when --help was asked for and printed. Throws OrderlyFailure. Collective over the world.
 template <typename Options>
-std::optional<Options> read_options(dist::Session& session, const Arguments& arguments, const std::string& usage,
-                                    const std::vector<OptionGroup>& groups, Options (*make)(const ParsedOptions&)) {
+std::optional<Options> read_options(dist::Session& session, const Arguments& arguments, const CommandPage& page,
+                                    Options (*make)(const ParsedOptions&)) {
+    const std::vector<OptionGroup>& groups = page.groups();
     session.watch().enter(dist::kNoRound, "options");
     std::optional<Options> options;
     std::string canonical;
@@ -31,7 +33,7 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
         }
     });
     require_same(session, session.start_seconds(), "the command line", canonical);
-    if (!options) print(session, help_text(usage, groups));
+    if (!options) print(session, help_text(page));
     return options;
 }
 

@@ -43,14 +43,21 @@ bool is_switch(const OptionSpec& spec) {
     return *spec.value == '\0';
 }
 
+std::string comma_list(const std::vector<std::string>& names) {
+    std::string list;
+    for (const std::string& name : names)
+        list += (list.empty() ? "" : ", ") + name;
+    return list;
+}
+
 po::options_description describe(const OptionGroup& group) {
     po::options_description description(group.title, 110, 60);
     for (const OptionSpec& option : group.options) {
         if (is_switch(option))
-            description.add_options()(option.name, option.help);
+            description.add_options()(option.name, help_of(option).c_str());
         else
             description.add_options()(option.name, po::value<std::vector<std::string>>()->value_name(option.value),
-                                      option.help);
+                                      help_of(option).c_str());
     }
     return description;
 }
@@ -332,9 +339,20 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
     return parsed;
 }
 
-std::string help_text(const std::string& usage, const std::vector<OptionGroup>& groups) {
+OptionSpec choosing(OptionSpec option, const std::vector<std::string>& (*names)(), const char* separators) {
+    option.choices = {names, separators};
+    return option;
+}
+
+std::string help_of(const OptionSpec& option) {
+    std::string help = option.help;
+    const std::size_t place = help.find("{}");
+    if (place == std::string::npos || option.choices.names == nullptr) return help;
+    return help.replace(place, 2, comma_list(option.choices.names()));
+}
+
+std::string options_text(const std::vector<OptionGroup>& groups) {
     std::ostringstream text;
-    text << usage;
     for (const OptionGroup& group : groups)
         text << '\n' << describe(group);
     return text.str();
@@ -370,11 +388,8 @@ std::optional<std::string> nearest(std::string_view name, const std::vector<std:
 }
 
 std::string must_be_one_of(const std::vector<std::string>& choices, std::string_view given) {
-    std::string list;
-    for (const std::string& choice : choices)
-        list += (list.empty() ? "" : ", ") + choice;
     const auto meant = nearest(given, choices);
-    return "must be one of " + list + (meant ? "; did you mean " + *meant + "?" : "");
+    return "must be one of " + comma_list(choices) + (meant ? "; did you mean " + *meant + "?" : "");
 }
 
 std::vector<std::string> split_list(const std::string& text, char separator) {

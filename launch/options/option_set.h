@@ -13,12 +13,24 @@
 
 namespace entrodraft::launch {
 
+// The values that an option takes where these are few: --help shows them in place of "{}", completion offers them.
+struct Choices {
+    const std::vector<std::string>& (*names)() = nullptr; // nullptr: any value
+    const char* separators = "";                          // what may stand between several of them in one value
+};
+
 struct OptionSpec {
     const char* name;  // without dashes
     const char* value; // what stands for its value in --help; "" for a switch
     const char* help;
     bool repeatable = false;
+    Choices choices = {};
 };
+
+// The option, of a closed set.
+OptionSpec choosing(OptionSpec option, const std::vector<std::string>& (*names)(), const char* separators = "");
+// Its help, with the choices in place.
+std::string help_of(const OptionSpec& option);
 
 struct OptionGroup {
     const char* title;
@@ -78,8 +90,8 @@ ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const std::v
 // a switch takes true or false. Throws BadOption naming file and line.
 ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::string& file);
 
-// The grouped text of --help.
-std::string help_text(const std::string& usage, const std::vector<OptionGroup>& groups);
+// The groups as --help shows them.
+std::string options_text(const std::vector<OptionGroup>& groups);
 
 // How many letters have to be put in, taken out or exchanged to make one of the other. Local.
 std::size_t edit_distance(std::string_view a, std::string_view b);

@@ -1,6 +1,7 @@
 // The options of every command, declared once: their names, what stands for a value, and what --help says.
 //
 // Data only; options.cpp checks the values.
+#include "entrodraft/launch/options/choices.h"
 #include "entrodraft/launch/options/option_groups.h"
 #include "entrodraft/launch/options/options.h"
 
@@ -19,26 +20,27 @@ const OptionGroup kModels = {
       "smaller checkpoint with the same vocabulary that proposes; several, the largest first, draft for each other; "
       "none: plain decoding",
       true},
-     {"device", "auto|cpu|cuda", "what computes [auto: cpu]"},
-     {"dtype", "TYPE",
-      "auto, float32, bfloat16, float16, int8, float8 (GPUs): the weights' type in memory [auto: the file's]"},
-     {"draft-dtype", "TYPE", "the same for the draft [as --dtype]"},
+     choosing({"device", "DEVICE", "what computes: {} [auto: cpu]"}, device_choices),
+     choosing({"dtype", "TYPE", "the weights' type in memory: {} (GPUs) [auto: the file's]"}, dtype_choices),
+     choosing({"draft-dtype", "TYPE", "the same for the draft [as --dtype]"}, dtype_choices),
      {"threads", "N", "threads of each rank [cores / local ranks]"}}};
 
 const OptionGroup kDrafters = {
     "Drafters",
-    {{"drafter", "LIST",
-      "model: --draft; without a model ngram, suffix: what followed the text's end before; bigram, unigram: a table of "
-      "counts; random; of several, separated by commas, the first with anything to propose [model, with --draft]"},
+    {choosing({"drafter", "LIST",
+               "model: --draft; without a model ngram, suffix: what followed the text's end before; bigram, unigram: a "
+               "table of counts; random; of several, separated by commas, the first with anything to propose [model, "
+               "with --draft]"},
+              drafter_choices, ","),
      {"ngram-max", "N", "most tokens that ngram matches [4]"},
      {"ngram-min", "N", "least tokens that ngram and suffix match [1; in a list 3]"},
-     {"ngram-match", "WHICH", "latest, first: of several matches of ngram [latest]"},
+     choosing({"ngram-match", "WHICH", "{}: of several matches of ngram [latest]"}, ngram_match_choices),
      {"lookup-corpus", "FILE", "text in which suffix looks as well"},
      {"draft-table", "FILE", "of bigram and unigram, made by build-table"}}};
 
 const OptionGroup kRanks = {
     "Ranks",
-    {{"draft-placement", "WHERE", "colocated, dedicated, sharded [colocated]"},
+    {choosing({"draft-placement", "WHERE", "{} [colocated]"}, placement_choices),
      {"draft-ahead", "F",
       "with dedicated, ends of a round that are drafted for while the target scores it; 0: none [as many as fit]"},
      {"draft-ahead-passes", "N", "of the draft, exactly, however long the target takes: to study [as many as fit]"},
@@ -63,11 +65,12 @@ const OptionGroup kText = {"Text",
                             {"verbose", "", "all figures on stderr at the end, not two lines of them"},
                             {"quiet", "", "no progress and no summary"}}};
 
-const OptionGroup kChat = {"Chat",
-                           {{"chat", "", "a prompt is a message of a user, put into the target's chat template"},
-                            {"system", "TEXT", "system message of conversations that bring none; with --chat"},
-                            {"chat-template", "NAME", "a named template in place of the target's own"},
-                            {"chat-date", "TEXT", "today's date in templates that write one [26 Jul 2024]"}}};
+const OptionGroup kChat = {
+    "Chat",
+    {{"chat", "", "a prompt is a message of a user, put into the target's chat template"},
+     {"system", "TEXT", "system message of conversations that bring none; with --chat"},
+     choosing({"chat-template", "NAME", "a named template in place of the target's own"}, chat_template_choices),
+     {"chat-date", "TEXT", "today's date in templates that write one [26 Jul 2024]"}}};
 
 const OptionGroup kSampling = {
     "Sampling",
@@ -87,14 +90,14 @@ const OptionGroup kSampling = {
 
 const OptionGroup kSpeculation = {
     "Speculation",
-    {{"stop-rule", "RULE",
-      "when drafting stops: static, moving-average, cumulative, constant, heuristic, adaptive, confidence, svip, "
-      "adaedl, expected-gain; repeated, as its options below: of each level of a cascade [expected-gain]",
-      true},
+    {choosing({"stop-rule", "RULE",
+               "when drafting stops: {}; repeated, as its options below: of each level of a cascade [expected-gain]",
+               true},
+              stop_rule_choices),
      {"entropy-threshold", "TAU", "of static [2.25] and cumulative [10]", true},
      {"entropy-factor", "LAMBDA", "of moving-average [0.5]", true},
      {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]", true},
-     {"entropy-unit", "UNIT", "nats, bits: of --entropy-threshold [nats]"},
+     choosing({"entropy-unit", "UNIT", "{}: of --entropy-threshold [nats]"}, entropy_unit_choices),
      {"num-draft-tokens", "K", "of constant [5]; first K of heuristic [5] and adaptive [3]", true},
      {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15]", true},
      {"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]", true},
@@ -104,9 +107,11 @@ const OptionGroup kSpeculation = {
      {"adaedl-gamma", "GAMMA", "of adaedl [0.2]", true},
      {"costs", "FILE",
       "of expected-gain: costs of passes from bench latency, for repeatable runs [measured in the run]", true},
-     {"acceptance", "WHICH",
-      "which drafted tokens stand: rejection, block (never fewer tokens); gumbel: sampled text that no draft changes; "
-      "typical: LOSSY, not the target's own text [rejection]"},
+     choosing({"acceptance", "WHICH",
+               "which drafted tokens stand: rejection, block (never fewer tokens); gumbel: sampled text that no draft "
+               "changes; "
+               "typical: LOSSY, not the target's own text [rejection]"},
+              acceptance_choices),
      {"lenience", "L", "in (0, 1]; below 1 the text is no longer the target's [1]"},
      {"typical-epsilon", "E", "of typical: most probability that is asked of a token [0.09]"},
      {"typical-delta", "D", "of typical: that share of exp(-entropy) [0.3]"}}};
@@ -126,9 +131,9 @@ const OptionGroup& chat_group() {
 std::vector<OptionSpec> bench_model_options(const char* draft_help) {
     return {{"target", "DIR", "checkpoint of the target"},
             {"draft", "DIR", draft_help, true},
-            {"device", "auto|cpu|cuda", "what computes [auto: cpu]"},
-            {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8, float8 (GPUs) [auto: the file's]"},
-            {"draft-dtype", "TYPE", "[as --dtype]"},
+            choosing({"device", "DEVICE", "what computes: {} [auto: cpu]"}, device_choices),
+            choosing({"dtype", "TYPE", "{} (GPUs) [auto: the file's]"}, dtype_choices),
+            choosing({"draft-dtype", "TYPE", "[as --dtype]"}, dtype_choices),
             {"threads", "N", "threads of each rank [cores / local ranks]"},
             {"max-context", "N", "positions kept for a sequence [all that the target has]"},
             {"collective-timeout", "SECONDS", "[300]"}};
@@ -136,7 +141,7 @@ std::vector<OptionSpec> bench_model_options(const char* draft_help) {
 
 const std::vector<OptionSpec>& placement_options() {
     static const std::vector<OptionSpec> options = {
-        {"draft-placement", "WHERE", "colocated, dedicated, sharded [colocated]"}};
+        choosing({"draft-placement", "WHERE", "{} [colocated]"}, placement_choices)};
     return options;
 }
 
@@ -153,7 +158,7 @@ const std::vector<OptionSpec>& drafter_source_options() {
     static const std::vector<OptionSpec> options = {
         {"ngram-max", "N", "[4]"},
         {"ngram-min", "N", "[1; with any list 3]"},
-        {"ngram-match", "WHICH", "latest, first [latest]"},
+        choosing({"ngram-match", "WHICH", "{} [latest]"}, ngram_match_choices),
         {"lookup-corpus", "FILE", "text in which suffix looks as well"},
         {"draft-table", "FILE", "of bigram and unigram, made by build-table"}};
     return options;
@@ -229,16 +234,21 @@ const std::vector<OptionGroup>& compare_groups() {
         joined(
             "Compare",
             {bench_prompt_options(),
-             {{"drafters", "LIST",
-               "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or several in turn "
-               "as in "
-               "ngram+model [model]"},
-              {"rules", "RULE,RULE",
-               "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, "
-               "confidence:C, "
-               "svip:H, adaedl:GAMMA, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding "
-               "always runs [all]"},
-              {"acceptances", "LIST", "rejection, block, gumbel, typical; greedy text knows no difference [rejection]"},
+             {choosing({"drafters", "LIST",
+                        "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or several "
+                        "in turn "
+                        "as in "
+                        "ngram+model [model]"},
+                       drafter_choices, ",+"),
+              choosing(
+                  {"rules", "RULE,RULE",
+                   "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, "
+                   "confidence:C, "
+                   "svip:H, adaedl:GAMMA, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding "
+                   "always runs [all]"},
+                  compared_rule_choices, ",/"),
+              choosing({"acceptances", "LIST", "{}; greedy text knows no difference [rejection]"}, acceptance_choices,
+                       ","),
               {"max-draft-tokens", "N", "[15]"},
               {"draft-ahead", "F,F", "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]"},
               {"draft-ahead-passes", "N", "with dedicated: hidden draft passes a round, exactly [as many as fit]"},
@@ -256,7 +266,7 @@ const std::vector<OptionGroup>& load_groups() {
         kGeneral,
         {"Load",
          {{"model", "DIR", "checkpoint to load: a directory, or a name in the Hugging Face cache"},
-          {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8: in memory [auto: the file's]"},
+          choosing({"dtype", "TYPE", "in memory: {} [auto: the file's]"}, cpu_dtype_choices),
           {"threads", "N", "threads of each rank [cores / local ranks]"},
           {"repetitions", "N", "load and read the files N times, in turn [3]"},
           {"collective-timeout", "SECONDS", "[300]"},
@@ -290,7 +300,7 @@ const std::vector<OptionGroup>& scaling_groups() {
           {"json", "", "results as JSON on stdout"}}},
         {"Extrapolation",
          {{"hardware", "FILE", "figures of GPUs and links, as in bench/hardware.json [no extrapolation]"},
-          {"shapes", "LIST", "llama-2-70b, llama-3-8b, llama-3-70b, llama-3-405b, falcon-40b, opt-66b [all of them]"},
+          choosing({"shapes", "LIST", "{} [all of them]"}, shape_choices, ","),
           {"bandwidth-share", "SHARE", "of a GPU's memory bandwidth that a pass reaches, above 0, to 1 [0.7]"}}}};
     return groups;
 }
@@ -303,7 +313,8 @@ const std::vector<OptionGroup>& doctor_groups() {
           {"draft", "DIR", "checkpoint that is to draft for it", true},
           {"threads", "N", "threads that each rank is to have [cores / local ranks]"},
           {"repetitions", "N", "of every collective [1000]"},
-          {"collective-timeout", "SECONDS", "how long a rank waits for the others [300]"}}}};
+          {"collective-timeout", "SECONDS", "how long a rank waits for the others [300]"},
+          {"json", "", "all of it as JSON on stdout"}}}};
     return groups;
 }
 
@@ -316,8 +327,8 @@ const std::vector<OptionGroup>& inspect_groups() {
           {"json", "", "all of it as JSON on stdout"}}},
         {"What each rank would hold",
          {{"tensor-parallel", "N", "ranks that the model is cut over [1]"},
-          {"dtype", "TYPE", "auto, float32, bfloat16, float16, int8: in memory [auto: the file's]"},
-          {"draft-dtype", "TYPE", "the same for the draft [as --dtype]"},
+          choosing({"dtype", "TYPE", "in memory: {} [auto: the file's]"}, cpu_dtype_choices),
+          choosing({"draft-dtype", "TYPE", "the same for the draft [as --dtype]"}, cpu_dtype_choices),
           {"batch-size", "B", "sequences decoded together [1]"},
           {"length", "L", "positions of each sequence, prompt included [the model's context]"},
           {"threads", "N", "threads of each rank; each has buffers of its own [1]"},

@@ -1,5 +1,6 @@
 // Options of every command: checked, and turned into structs. See options.h; option_tables.cpp declares them.
 #include "entrodraft/launch/options/options.h"
+#include "entrodraft/launch/options/choices.h"
 
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/shared_options.h"
@@ -37,7 +38,7 @@ bool is_refused(const NotYet& row, const std::string& value) {
 std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
                                              std::optional<model::WeightType> otherwise) {
     if (!given.given(name)) return otherwise;
-    switch (given.choice(name, 0, {"auto", "float32", "bfloat16", "float16", "int8", "float8"})) {
+    switch (given.choice(name, 0, dtype_choices())) {
     case 1:
         return model::WeightType::float32;
     case 2:
@@ -182,7 +183,7 @@ std::string json_output(const ParsedOptions& given) {
 dist::DraftPlacement draft_placement(const ParsedOptions& given) {
     using Placement = dist::DraftPlacement;
     constexpr Placement kPlacements[] = {Placement::colocated, Placement::dedicated, Placement::sharded};
-    return kPlacements[given.choice("draft-placement", 0, {"colocated", "dedicated", "sharded"})];
+    return kPlacements[given.choice("draft-placement", 0, placement_choices())];
 }
 
 void refuse_later_work(const ParsedOptions& given) {
@@ -201,8 +202,7 @@ ModelOptions model_options(const ParsedOptions& given) {
     models.drafts = given.texts("draft");
     for (const std::string& draft : models.drafts)
         if (draft.empty()) throw BadOption("--draft is empty; name a directory or leave it out");
-    const bool asks_for_cuda = given.choice("device", 0, {"auto", "cpu", "cuda"}) == 2;
-    models.device = asks_for_cuda ? DeviceChoice::cuda : DeviceChoice::cpu;
+    models.device = static_cast<DeviceChoice>(given.choice("device", 0, device_choices()));
     models.dtype = weight_type(given, "dtype", std::nullopt);
     models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
     if (given.given("draft-dtype") && models.drafts.empty())
@@ -342,6 +342,7 @@ DoctorOptions doctor_options(const ParsedOptions& given) {
     options.threads = given.integer("threads", 0, 1, 1024);
     options.repetitions = given.integer("repetitions", 1000, 1, 1'000'000);
     options.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
+    options.json = given.on("json");
     return options;
 }
 

@@ -27,7 +27,7 @@ struct ChatTemplateOptions {
     std::string date;       // empty: the template's own
 };
 
-enum class DeviceChoice { cpu, cuda };
+enum class DeviceChoice { automatic, cpu, cuda }; // as device_choices(); automatic: the CPU
 
 // Which models, on what.
 struct ModelOptions {
@@ -35,7 +35,7 @@ struct ModelOptions {
     std::vector<std::string> drafts;        // directories, the largest first; several: a cascade
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
-    DeviceChoice device = DeviceChoice::cpu;
+    DeviceChoice device = DeviceChoice::automatic;
     int threads = 0;     // 0: cores / local ranks
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = 300;
@@ -198,6 +198,7 @@ struct DoctorOptions {
     int threads = 0; // 0: cores / local ranks
     int repetitions = 1000;
     double collective_timeout_seconds = 300;
+    bool json = false;
 };
 
 // How the model would be run: what each rank then holds is reckoned, not tried.

@@ -1,4 +1,5 @@
 // The options of bench preset and bench alpha, declared once. Data only; preset_options.cpp checks the values.
+#include "entrodraft/launch/options/choices.h"
 #include "entrodraft/launch/options/option_groups.h"
 #include "entrodraft/launch/options/preset_options.h"
 
@@ -32,13 +33,15 @@ const std::vector<OptionGroup>& alpha_groups() {
         general_group(),
         joined("Models",
                {bench_model_options("checkpoint of a draft; several are measured in turn"), placement_options()}),
-        joined("Alpha", {bench_prompt_options(),
-                         {{"drafters", "LIST",
+        joined("Alpha",
+               {bench_prompt_options(),
+                {choosing({"drafters", "LIST",
                            "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or "
                            "several in turn as in "
-                           "ngram+model [each --draft alone]"}},
-                         drafter_source_options(),
-                         bench_result_options()})};
+                           "ngram+model [each --draft alone]"},
+                          drafter_choices, ",+")},
+                drafter_source_options(),
+                bench_result_options()})};
     return groups;
 }
 

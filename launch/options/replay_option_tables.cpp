@@ -1,4 +1,5 @@
 // The options of record, simulate and tune, declared once. Data only; replay_options.cpp checks the values.
+#include "entrodraft/launch/options/choices.h"
 #include "entrodraft/launch/options/option_groups.h"
 #include "entrodraft/launch/options/replay_options.h"
 
@@ -30,10 +31,12 @@ const std::vector<OptionGroup>& simulate_groups() {
         general_group(),
         {"Simulate",
          {{"recording", "FILE", "made by record; several: their texts together, of the same models", true},
-          {"rules", "RULE,RULE",
-           "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, confidence:C, "
-           "svip:H, adaedl:GAMMA, expected-gain, all of these, none, oracle, grid (many settings of each); a "
-           "number may be a range FROM..TO..STEP [all,oracle]"},
+          choosing({"rules", "RULE,RULE",
+                    "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, "
+                    "confidence:C, "
+                    "svip:H, adaedl:GAMMA, expected-gain, all of these, none, oracle, grid (many settings of each); a "
+                    "number may be a range FROM..TO..STEP [all,oracle]"},
+                   replayed_rule_choices, ","),
           {"best", "", "show only the fastest setting of each rule"},
           {"draft", "D", "only the D-th draft of the recording, from 1 [each]"},
           {"max-draft-tokens", "N", "[15]"},
@@ -49,7 +52,8 @@ const std::vector<OptionGroup>& simulate_groups() {
           {"t-first-draft", "MS", "of a round's first [with --t-draft: the same]"},
           {"t-target", "MS,MS", "of target passes of 1, 2, ... rows; wider ones as the last"},
           {"t-round", "MS", "of a round beside its passes: messages, verification"},
-          {"draft-placement", "WHERE", "colocated; dedicated: the draft on a rank of its own drafts ahead [colocated]"},
+          choosing({"draft-placement", "WHERE", "{}: the draft on a rank of its own drafts ahead [colocated]"},
+                   replayed_placement_choices),
           {"draft-ahead", "F", "with dedicated, ends of a round that are drafted for; 0: none [8]"}}}};
     return groups;
 }

@@ -1,5 +1,6 @@
 // Options of record, simulate and tune: see replay_options.h.
 #include "entrodraft/launch/options/replay_options.h"
+#include "entrodraft/launch/options/choices.h"
 
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
@@ -118,7 +119,7 @@ CostsInstead costs_instead(const ParsedOptions& given) {
 }
 
 std::optional<int> ahead(const ParsedOptions& given) {
-    const bool dedicated = given.choice("draft-placement", 0, {"colocated", "dedicated"}) == 1;
+    const bool dedicated = given.choice("draft-placement", 0, replayed_placement_choices()) == 1;
     if (given.given("draft-ahead") && !dedicated) throw BadOption("--draft-ahead needs --draft-placement dedicated");
     const int outcomes = given.integer("draft-ahead", 8, 0, spec::AheadOptions::kMostOutcomes);
     return dedicated && outcomes > 0 ? std::optional(outcomes) : std::nullopt;

@@ -1,6 +1,7 @@
 // Options of drafters, stop rules and acceptance, for every command that decodes. See options.h.
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options/choices.h"
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/launch/options/shared_options.h"
 
@@ -90,10 +91,7 @@ Rule rule_kind(const std::string& name) {
     if (name == "oracle")
         throw BadOption("--stop-rule oracle stops before the first token that would fall, which no run knows; see "
                         "entrodraft simulate --rules oracle");
-    std::vector<std::string> names;
-    for (const Rule rule : spec::all_stop_rules())
-        names.push_back(to_string(rule));
-    throw BadOption("--stop-rule " + name + ": " + must_be_one_of(names, name));
+    throw BadOption("--stop-rule " + name + ": " + must_be_one_of(stop_rule_choices(), name));
 }
 
 // The rules of the levels: the last one given goes on to the levels after it.
@@ -146,7 +144,7 @@ void read_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOpt
     if (given.given("entropy-unit") && !any_of_kind(thresholds)) refuse_without_rule("entropy-unit", thresholds, kinds);
     if (given.on("drop-stop-token") && !any_of_kind(kThresholdRules))
         refuse_without_rule("drop-stop-token", kThresholdRules, kinds);
-    if (given.choice("entropy-unit", 0, {"nats", "bits"}) == 1) speculation.entropy_unit = EntropyUnit::bits;
+    if (given.choice("entropy-unit", 0, entropy_unit_choices()) == 1) speculation.entropy_unit = EntropyUnit::bits;
     for (std::size_t level = 0; level < n_levels; ++level) {
         spec::StopRuleOptions rule = rule_of_level(levels[level], kinds[level], speculation.entropy_unit);
         rule.drop_stop_token = given.on("drop-stop-token") && may_drop_stop_token(kinds[level]);
@@ -196,12 +194,8 @@ DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t
     for (const std::string& name : split_list(text, separator)) {
         const auto known = std::find_if(drafter_names().begin(), drafter_names().end(),
                                         [&](const auto& entry) { return entry.second == name; });
-        if (known == drafter_names().end()) {
-            std::vector<std::string> names;
-            for (const auto& entry : drafter_names())
-                names.push_back(entry.second);
-            throw BadOption(option + " " + text + ": '" + name + "' " + must_be_one_of(names, name));
-        }
+        if (known == drafter_names().end())
+            throw BadOption(option + " " + text + ": '" + name + "' " + must_be_one_of(drafter_choices(), name));
         if (choice.has(known->first)) throw BadOption(option + " " + text + " names " + name + " twice");
         choice.kinds.push_back(known->first);
     }
@@ -235,8 +229,7 @@ spec::StopRuleOptions rule_of_level(const ParsedOptions& given, Rule kind, Entro
 
 spec::Acceptance acceptance_of(const std::string& name, const char* option) {
     if (const auto acceptance = spec::parse_acceptance(name)) return *acceptance;
-    throw BadOption(std::string(option) + " " + name + ": " +
-                    must_be_one_of({"rejection", "block", "gumbel", "typical"}, name));
+    throw BadOption(std::string(option) + " " + name + ": " + must_be_one_of(acceptance_choices(), name));
 }
 
 bool may_drop_stop_token(Rule rule) {
@@ -275,7 +268,7 @@ DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<Dra
     sources.ngram.shortest = given.integer("ngram-min", combined ? kShortestOfCombination : 1, 1, INT_MAX);
     sources.ngram.longest =
         given.integer("ngram-max", std::max(sources.ngram.longest, sources.ngram.shortest), 1, INT_MAX);
-    if (given.choice("ngram-match", 0, {"latest", "first"}) == 1) sources.ngram.match = spec::NgramMatch::first;
+    if (given.choice("ngram-match", 0, ngram_match_choices()) == 1) sources.ngram.match = spec::NgramMatch::first;
     if (const std::string why = spec::why_invalid(sources.ngram); !why.empty()) throw BadOption(why);
     sources.lookup_corpus = given.file("lookup-corpus");
     sources.draft_table = given.file("draft-table");

@@ -24,12 +24,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft record --target DIR --draft DIR --input FILE|- --output FILE [options]\n"
-                           "\n"
-                           "Texts are greedy, or at a --temperature sampled with the acceptance gumbel: both are the "
-                           "same whatever is drafted.\n"
-                           "Exit codes as of generate: 75 stopped by a signal, run again with --resume.\n";
-
 // What comes next, on every rank: nothing (the input has ended), a prompt, the end by a signal; or nobody knows yet.
 enum Step : std::int64_t { over, one, stopped, waiting };
 
@@ -215,7 +209,7 @@ std::optional<Measured> measure(dist::Session& session, ModelPair& models, const
 } // namespace
 
 int run_record(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, record_groups(), record_options);
+    const auto options = read_options(session, arguments, page_of("record"), record_options);
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
     const double timeout = options->models.collective_timeout_seconds;

@@ -21,8 +21,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft simulate --recording FILE [--rules LIST] [options]\n";
-
 // What would read a file twice, or could not be written, before anything is read.
 void check_files(const SimulateOptions& options) {
     for (std::size_t i = 0; i < options.recordings.size(); ++i)
@@ -180,7 +178,7 @@ void simulate_all(const SimulateOptions& options) {
 } // namespace
 
 int run_simulate(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, simulate_groups(), simulate_options);
+    const auto options = read_options(session, arguments, page_of("simulate"), simulate_options);
     if (!options) return kAllServed;
     in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do
         if (session.world_rank() == 0) simulate_all(*options);

@@ -23,9 +23,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: entrodraft tune --target DIR --draft DIR --input FILE|- --output FILE [options]\n"
-                           "       entrodraft generate --config FILE ... uses what it writes\n";
-
 constexpr volatile int kNoSignal = 0;
 
 // Prompts to choose settings on, and to confirm them on. On the coordinator.
@@ -253,7 +250,7 @@ class Tuning {
 } // namespace
 
 int run_tune(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, tune_groups(), tune_options);
+    const auto options = read_options(session, arguments, page_of("tune"), tune_options);
     if (!options) return kAllServed;
     Tuning tuning(session, *options);
     tuning.find_costs();

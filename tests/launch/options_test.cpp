@@ -471,7 +471,7 @@ TEST(Options, AMessageNamesTheConfigLineOfEachOptionInIt) {
 }
 
 TEST(Options, HelpHoldsEveryOptionInItsGroup) {
-    const std::string help = help_text("Usage\n", generate_groups());
+    const std::string help = options_text(generate_groups());
     for (const OptionGroup& group : generate_groups()) {
         EXPECT_NE(help.find(std::string(group.title) + ":"), std::string::npos);
         for (const OptionSpec& option : group.options)

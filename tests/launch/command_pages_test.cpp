@@ -1,0 +1,91 @@
+// The pages of commands: help and manual page, and examples that are command lines.
+#include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/manual_page.h"
+#include "entrodraft/launch/options/command_pages.h"
+#include "launch/scratch_file.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace entrodraft::launch;
+
+// The words of a command line, quoted ones whole.
+std::vector<std::string> words_of(const std::string& line) {
+    std::vector<std::string> words(1);
+    bool quoted = false;
+    for (const char c : line) {
+        if (c == '"')
+            quoted = !quoted;
+        else if (c == ' ' && !quoted)
+            words.emplace_back();
+        else
+            words.back() += c;
+    }
+    return words;
+}
+
+TEST(CommandPages, ExamplesAreCommandLines) {
+    int examples = 0;
+    for (const CommandPage& page : command_pages())
+        for (const char* example : page.examples) {
+            SCOPED_TRACE(example);
+            const std::vector<std::string> words = words_of(example);
+            auto at = std::find(words.begin(), words.end(), "entrodraft");
+            ASSERT_NE(at, words.end());
+            std::string name = *++at;
+            if (name == "bench") name += " " + *++at;
+            const CommandPage& called = page_of(name);
+            std::vector<std::string> arguments(at + 1, words.end());
+            if (name == "bench scaling") arguments = {"--input", "costs-1.json", "--hardware", "bench/hardware.json"};
+            if (!arguments.empty() && arguments.front() == "--config")
+                arguments.erase(arguments.begin(), arguments.begin() + 2); // no such file
+            EXPECT_NO_THROW(parse_options(called.groups(), arguments));
+            ++examples;
+        }
+    EXPECT_GE(examples, 30);
+}
+
+TEST(CommandPages, HelpEndsWithThreeExamplesOfEveryMainCommand) {
+    for (const char* name :
+         {"generate", "record", "simulate", "tune", "inspect", "doctor", "bench latency", "bench compare"}) {
+        const CommandPage& page = page_of(name);
+        EXPECT_EQ(page.examples.size(), 3U) << name;
+        const std::string help = help_text(page), last = std::string(page.examples.back()) + "\n";
+        EXPECT_TRUE(help.starts_with("Usage: ")) << name;
+        EXPECT_TRUE(help.ends_with(last)) << help;
+    }
+}
+
+TEST(CommandPages, HelpNamesEveryChoice) {
+    for (const CommandPage& page : command_pages()) {
+        const std::string help = help_text(page);
+        EXPECT_EQ(help.find("{}"), std::string::npos) << page.name;
+        EXPECT_NE(overview_text().find(page.summary), std::string::npos);
+    }
+    for (const char* name : {"adaedl", "expected-gain", "float8", "dedicated", "typical"})
+        EXPECT_NE(help_text(page_of("generate")).find(name), std::string::npos) << name;
+    EXPECT_THROW(page_of("nonsense"), std::invalid_argument);
+}
+
+TEST(ManualPage, HoldsEveryOptionAndIsCleanRoff) {
+    const std::string page = manual_page("entrodraft 1.2.3");
+    for (const CommandPage& command : command_pages())
+        for (const OptionGroup& group : command.groups())
+            for (const OptionSpec& option : group.options) {
+                std::string name = std::string("--") + option.name;
+                for (std::size_t at = 0; (at = name.find('-', at)) != std::string::npos; at += 2)
+                    name.insert(at, "\\");
+                EXPECT_NE(page.find(name), std::string::npos) << name;
+            }
+    if (std::system("command -v groff > /dev/null") != 0) GTEST_SKIP() << "no groff to read the page";
+    const test::ScratchFile file(page), said("");
+    EXPECT_EQ(std::system(("groff -man -ww -Tascii -z " + file.path() + " > " + said.path() + " 2>&1").c_str()), 0);
+    EXPECT_EQ(said.text(), "");
+}
+
+} // namespace
