@@ -8,6 +8,7 @@
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/models/cores.h"
+#include "entrodraft/launch/models/doctor_report.h"
 #include "entrodraft/launch/models/launch_check.h"
 #include "entrodraft/launch/models/model_pair.h"
 #include "entrodraft/launch/models/opened_model.h"
@@ -21,32 +22,11 @@ namespace entrodraft::launch {
 
 namespace {
 
-const char* const kUsage = "Usage: mpirun -n N entrodraft doctor [--target DIR] [options]\n"
-                           "\n"
-                           "Exit codes: 0 it will work, whatever is said of its speed; 1 it will not; 2 bad options.\n";
-
 constexpr std::size_t kHiddenSize = 4096; // of the model that none was named for: that of many 7B ones
 constexpr std::size_t kRows = 16;
 
-// What has been found out: a line each.
-class Report {
-  public:
-    void good(const std::string& text) { text_ += "  ok       " + text + "\n"; }
-    void add(const Finding& finding) {
-        text_ += (finding.is_error ? "  error    " : "  warning  ") + finding.text + "\n";
-        has_errors_ = has_errors_ || finding.is_error;
-    }
-    void plain(const std::string& text) { text_ += text; }
-    const std::string& text() const { return text_; }
-    bool has_errors() const { return has_errors_; }
-
-  private:
-    std::string text_;
-    bool has_errors_ = false;
-};
-
 // The target's hidden size, or another one. Collective over the world.
-std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, Report& report) {
+std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, DoctorReport& report) {
     const double timeout = options.collective_timeout_seconds;
     if (options.target.empty()) return kHiddenSize;
     OpenedPair opened;
@@ -63,23 +43,19 @@ std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, 
     return hidden_size > 0 ? static_cast<std::size_t>(hidden_size) : kHiddenSize;
 }
 
-void look_at_ranks(dist::Session& session, const DoctorOptions& options, Report& report) {
+void look_at_ranks(dist::Session& session, const DoctorOptions& options, DoctorReport& report) {
     const double timeout = options.collective_timeout_seconds;
     const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
-    const std::vector<RankFacts> ranks = gather_facts(session, timeout, threads, n_gpus());
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-        report.plain("  rank " + std::to_string(rank) + "   host " + ranks[rank].host + ", cores " +
-                     describe(ranks[rank].cores) + " of " + std::to_string(ranks[rank].host_cores) + ", threads " +
-                     std::to_string(ranks[rank].threads) +
-                     (ranks[rank].gpus >= 0 ? ", GPUs " + std::to_string(ranks[rank].gpus) : "") + "\n");
-    const std::vector<Finding> findings = findings_of(ranks);
+    report.ranks = gather_facts(session, timeout, threads, n_gpus());
+    const std::vector<Finding> findings = findings_of(report.ranks);
     for (const Finding& finding : findings)
         report.add(finding);
     if (findings.empty()) report.good("one build on all ranks, and cores for each of them");
 }
 
 // Every collective at the sizes of a round: of the slowest rank. Collective over the world.
-std::string ping(dist::Session& session, dist::Communicator& comm, const DoctorOptions& options, std::size_t hidden) {
+std::vector<CollectiveTime> ping(dist::Session& session, dist::Communicator& comm, const DoctorOptions& options,
+                                 std::size_t hidden) {
     const auto deadline = [&] { return dist::Deadline::after_seconds(options.collective_timeout_seconds); };
     std::vector<float> data(hidden * kRows);
     std::vector<std::byte> all(kRows * 8 * static_cast<std::size_t>(comm.size()) +
@@ -93,29 +69,27 @@ std::string ping(dist::Session& session, dist::Communicator& comm, const DoctorO
         {"all-reduce, 16 rows of " + std::to_string(hidden),
          [&] { comm.all_reduce_sum(data.data(), hidden * kRows, deadline()); }},
     };
-    std::vector<std::vector<std::string>> table = {{"  over " + comm.name(), "median us", "p99"}};
-    for (const CollectiveTime& time :
-         time_collectives(session, collectives, options.repetitions, options.collective_timeout_seconds))
-        table.push_back(
-            {"  " + time.name, format_number(time.seconds.median * 1e6, 2), format_number(time.seconds.p99 * 1e6, 2)});
-    return "\n" + format_table(table);
+    return time_collectives(session, collectives, options.repetitions, options.collective_timeout_seconds);
 }
 
 } // namespace
 
 int run_doctor(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, kUsage, doctor_groups(), doctor_options);
+    const auto options = read_options(session, arguments, page_of("doctor"), doctor_options);
     if (!options) return kAllServed;
-    Report report;
-    report.plain(version_text() + ", " + counted(session.world_size(), "rank") + "\n");
+    DoctorReport report;
+    report.target = options->target;
+    report.drafts = options->drafts;
     look_at_ranks(session, *options, report);
     const std::size_t hidden = look_at_files(session, *options, report);
-    report.plain(ping(session, session.world(), *options, hidden));
-    if (session.world_size() > 1 && session.world().name() != "mpi") {
+    const std::string transport = session.world().name();
+    report.transports.push_back({transport, ping(session, session.world(), *options, hidden)});
+    if (session.world_size() > 1 && transport != "mpi") {
         const auto over_mpi = session.split_over_mpi(0);
-        report.plain(ping(session, *over_mpi, *options, hidden));
+        report.transports.push_back({"mpi", ping(session, *over_mpi, *options, hidden)});
     }
-    in_agreement(session, options->collective_timeout_seconds, [&] { print(session, report.text()); });
+    in_agreement(session, options->collective_timeout_seconds,
+                 [&] { print(session, options->json ? indented(report.json()) : report.text()); });
     return report.has_errors() ? kFailure : kAllServed;
 }
 

@@ -1,0 +1,39 @@
+// What doctor has found out, and its forms: lines and tables for people, one object for programs. Pure.
+#pragma once
+
+#include "entrodraft/launch/bench/collective_times.h"
+#include "entrodraft/launch/json_line.h"
+#include "entrodraft/launch/models/launch_check.h"
+
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+class DoctorReport {
+  public:
+    struct Check {
+        enum class Status { ok, warning, failed };
+        Status status;
+        std::string text; // one line; of what is not ok with the remedy
+    };
+    struct Transport {
+        std::string name; // "node", "mpi"
+        std::vector<CollectiveTime> times;
+    };
+
+    std::vector<RankFacts> ranks;
+    std::vector<Check> checks;
+    std::vector<Transport> transports;
+    std::string target; // checkpoint that was looked at; empty: none
+    std::vector<std::string> drafts;
+
+    void good(const std::string& text) { checks.push_back({Check::Status::ok, text}); }
+    void add(const Finding& finding);
+    bool has_errors() const;
+
+    std::string text() const;
+    Json json() const; // docs/SCHEMAS.md
+};
+
+} // namespace entrodraft::launch

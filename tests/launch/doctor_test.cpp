@@ -1,0 +1,53 @@
+// doctor: what it says to people and to programs.
+#include "entrodraft/launch/models/doctor_report.h"
+#include "launch/command_line.h"
+
+#include <cstring>
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace test;
+using entrodraft::launch::DoctorReport;
+using entrodraft::launch::RankFacts;
+
+TEST(Doctor, ChecksHaveAStatusAndOneThatFailedIsAnError) {
+    DoctorReport report;
+    RankFacts facts;
+    std::strcpy(facts.host, "n1");
+    report.ranks = {facts, facts};
+    report.good("heads");
+    report.add({false, "slow"});
+    EXPECT_FALSE(report.has_errors());
+    EXPECT_EQ(report.json()["ok"], true);
+    report.add({true, "builds differ"});
+    EXPECT_TRUE(report.has_errors());
+    const Json json = report.json();
+    EXPECT_EQ(json["ok"], false);
+    EXPECT_EQ(json["hosts"], Json{"n1"});
+    EXPECT_TRUE(json["ranks"][0]["gpus"].is_null());
+    EXPECT_EQ(json["checks"][0], (Json{{"status", "ok"}, {"text", "heads"}}));
+    EXPECT_EQ(json["checks"][1]["status"], "warning");
+    EXPECT_EQ(json["checks"][2]["status"], "failed");
+    const std::string text = report.text();
+    EXPECT_NE(text.find("  ok       heads\n  warning  slow\n  failed   builds differ\n"), std::string::npos) << text;
+}
+
+TEST(Doctor, JsonIsOneObjectWithTheExitCodeOfTheText) {
+    const Strings doctor = {"doctor", "--target", kTarget, "--repetitions", "2", "--threads", "1"};
+    const Ended good = run_ranks(2, doctor + Strings{"--json"});
+    EXPECT_EQ(good.code, 0) << good.err;
+    const Json found = Json::parse(good.out);
+    EXPECT_EQ(found["ok"], true);
+    EXPECT_EQ(found["ranks"].size(), 2U);
+    EXPECT_EQ(found["ranks"][0]["build"], found["ranks"][1]["build"]);
+    EXPECT_EQ(found["files"]["target"], kTarget);
+    ASSERT_FALSE(found["collectives"].empty());
+    EXPECT_GT(found["collectives"][0]["median_us"], 0);
+    const Strings missing = {"doctor", "--target", kGolden, "--repetitions", "2", "--json"};
+    const Ended bad = run(missing);
+    EXPECT_EQ(bad.code, 1);
+    EXPECT_EQ(Json::parse(bad.out)["ok"], false);
+}
+
+} // namespace
