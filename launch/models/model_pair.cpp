@@ -143,6 +143,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->vocab_size = std::min(target.config.vocab_size, target.tokenizer->size());
     pair->replica = session.split(layout.replica);
     pair->device = choose_device(session, timeout, options.device);
+    if (pair->layout.is_writer() && !options.quiet && options.device == DeviceChoice::automatic && has_gpu_file())
+        if (const std::string note = idle_gpu_note(options.device, true, n_gpus()); !note.empty()) say(note);
     pair->tp = split_for_passes(session, pair->device, layout.holds_target() ? layout.replica : -1, timeout);
     const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
     check_launch(session, timeout, threads, options.quiet);

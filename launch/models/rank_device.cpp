@@ -18,6 +18,8 @@
 #endif
 
 #include <algorithm>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace entrodraft::launch {
@@ -32,6 +34,26 @@ std::function<void()> sum_on_host(dist::Communicator& tp, std::size_t floats, do
 }
 
 } // namespace
+
+bool has_gpu_file(const std::filesystem::path& devices) {
+    constexpr std::string_view kName = "nvidia"; // beside nvidiactl, nvidia-uvm, ...
+    std::error_code ignored;                     // a folder that cannot be read shows none
+    for (const auto& entry : std::filesystem::directory_iterator(devices, ignored)) {
+        const std::string name = entry.path().filename().string();
+        if (name.starts_with(kName) && name.size() > kName.size() &&
+            name.find_first_not_of("0123456789", kName.size()) == std::string::npos)
+            return true;
+    }
+    return false;
+}
+
+std::string idle_gpu_note(DeviceChoice device, bool has_gpu_file, int gpus) {
+    if (device != DeviceChoice::automatic || !has_gpu_file || gpus == 0) return "";
+    if (gpus < 0)
+        return "note: there is a GPU, but this program was built without CUDA and computes on the CPU: build it with "
+               "-DENTRODRAFT_CUDA=ON";
+    return "note: there is a GPU, but --device auto computes on the CPU: --device cuda uses the GPU";
+}
 
 #ifdef ENTRODRAFT_CUDA
 

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +31,12 @@ std::uint64_t free_bytes(const RankDevice& device);
 
 // GPUs that this process sees; -1 in builds that know none. Local.
 int n_gpus();
+// Whether NVIDIA's driver has made a file for a GPU (nvidia0, nvidia1, ...), in builds with and without CUDA. Local.
+bool has_gpu_file(const std::filesystem::path& devices = "/dev");
+
+// For people, where `device` was left to the program, which computes on the CPU, and `has_gpu_file` says that there is
+// a GPU: one line with the remedy; else "". `gpus`: n_gpus(). Pure.
+std::string idle_gpu_note(DeviceChoice device, bool has_gpu_file, int gpus);
 
 // The CPU, but for `cuda`: then a GPU for each rank of a host, by its number among the ranks there; ranks share where
 // there are fewer. Throws OrderlyFailure where there is none. Collective over the world.

@@ -1,0 +1,32 @@
+// What is said of a GPU that nobody uses. No GPU is needed.
+#include "entrodraft/launch/models/rank_device.h"
+#include "model/temporary_directory.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace entrodraft;
+using namespace entrodraft::launch;
+
+TEST(RankDevice, ADriversFileOfAGpuIsKnownFromItsOthers) {
+    const TemporaryDirectory devices;
+    EXPECT_FALSE(has_gpu_file(devices.path()));
+    EXPECT_FALSE(has_gpu_file(devices.path() / "missing"));
+    for (const char* other : {"nvidiactl", "nvidia-uvm", "nvidia", "nvidia-caps"})
+        devices.write(other, "");
+    EXPECT_FALSE(has_gpu_file(devices.path()));
+    devices.write("nvidia3", "");
+    EXPECT_TRUE(has_gpu_file(devices.path()));
+}
+
+TEST(RankDevice, AnIdleGpuIsNotedWithTheRemedyOfTheBuild) {
+    EXPECT_NE(idle_gpu_note(DeviceChoice::automatic, true, 2).find("--device cuda"), std::string::npos);
+    EXPECT_NE(idle_gpu_note(DeviceChoice::automatic, true, -1).find("-DENTRODRAFT_CUDA=ON"), std::string::npos);
+    EXPECT_EQ(idle_gpu_note(DeviceChoice::automatic, true, 0), "") << "hidden from this process";
+    EXPECT_EQ(idle_gpu_note(DeviceChoice::automatic, false, -1), "");
+    EXPECT_EQ(idle_gpu_note(DeviceChoice::cpu, true, 2), "") << "asked for";
+    EXPECT_EQ(idle_gpu_note(DeviceChoice::cuda, true, 2), "");
+}
+
+} // namespace
