@@ -510,8 +510,16 @@ TEST(Cli, SigusrStopsAfterTheRoundWithCode75AndWholeLines) {
         for (const Json& line : lines_of(text))
             EXPECT_EQ(line["id"], id++);
     }
-    const int status = std::system(("timeout --preserve-status -s TERM 2 " + command + " --resume").c_str());
+    const TemporaryDirectory directory;
+    const std::string summary = (directory.path() / "summary.json").string();
+    const int status =
+        std::system(("timeout --preserve-status -s TERM 2 " + command + " --resume --summary " + summary).c_str());
     EXPECT_EQ(WEXITSTATUS(status), 75);
+    const Json stopped = Json::parse(std::ifstream(summary));
+    EXPECT_EQ(stopped["interrupted"], true);
+    EXPECT_GT(stopped["prompts"]["resumed"], 0);
+    EXPECT_EQ(stopped["prompts"]["completed"].get<std::size_t>() + stopped["prompts"]["resumed"].get<std::size_t>(),
+              lines_of(output.text()).size());
 }
 
 TEST(Cli, AFileIsNotItsOwnOutput) {
