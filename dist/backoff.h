@@ -1,11 +1,12 @@
-// How a rank waits: spin, then yield the core, then sleep, so that a quick answer is seen at once and ranks that
-// outnumber the cores still make progress. Used inside this room by every wait with a deadline.
+// How a rank waits: spin, then yield the core, then sleep, so that a quick answer is seen at once and ranks that share
+// a core, or outnumber the cores, still make progress. Used inside this room by every wait with a deadline.
 #pragma once
 
 #include "entrodraft/dist/clock.h"
+#include "entrodraft/dist/futex.h"
 
+#include <algorithm>
 #include <sched.h>
-#include <time.h>
 
 namespace entrodraft::dist {
 
@@ -20,9 +21,10 @@ inline void pause_core() {
 
 class Backoff {
   public:
-    static constexpr int kSpins = 2000;      // some 50 us: longer than any rank of a pass lags behind
+    static constexpr int kSpins = 2000;      // 50 to 120 us, by processor: longer than any rank of a pass lags behind
     static constexpr int kCrowdedSpins = 50; // where ranks share cores, the awaited one may need this very core
     static constexpr std::chrono::milliseconds kPatience{1};
+    static constexpr std::chrono::milliseconds kLongestSleep{100}; // what a wake-up that never comes costs at most
     static constexpr std::chrono::milliseconds kPassPatience{200}; // a pass on a GPU: a nap would be seen in its time
 
     // It sleeps between looks once `patience` has passed.
@@ -31,6 +33,11 @@ class Backoff {
 
     // Waits a little, longer the later it is; false once the deadline has passed. Reads the clock seldom.
     bool step() {
+        return step([](std::chrono::nanoseconds) { nap(); });
+    }
+
+    // The same with another way to sleep than a nap: `sleep` is given the longest time that it may take.
+    template <typename Sleep> bool step(const Sleep& sleep) {
         if (spins_left_ > 0) {
             --spins_left_;
             pause_core();
@@ -41,17 +48,14 @@ class Backoff {
             if (slow_steps_ == 1) began_ = now;
             if (now >= deadline_.at) return false;
             sleeps_ = now - began_ > patience_;
+            left_ = deadline_.at - now;
         }
-        if (sleeps_) {
-            const timespec nap{0, 20'000};
-            nanosleep(&nap, nullptr);
-        } else {
+        if (sleeps_)
+            sleep(std::min<std::chrono::nanoseconds>(left_, kLongestSleep));
+        else
             sched_yield();
-        }
         return true;
     }
-
-    bool sleeps() const { return sleeps_; } // it has lasted
 
     double waited_seconds() const {
         if (slow_steps_ == 0) return 0;
@@ -66,6 +70,7 @@ class Backoff {
     unsigned slow_steps_ = 0;
     bool sleeps_ = false;
     std::chrono::steady_clock::time_point began_;
+    std::chrono::nanoseconds left_{}; // until the deadline
 };
 
 } // namespace entrodraft::dist

@@ -98,12 +98,10 @@ HostComm::Wait::~Wait() {
     if (is_shown_) comm_.board_->end_wait();
 }
 
-bool HostComm::Wait::step() {
-    if (!is_shown_ && comm_.board_ && backoff_.sleeps()) {
-        comm_.board_->begin_wait(rank_ == RankBoard::kEverybody ? rank_ : comm_.world_rank_of(rank_));
-        is_shown_ = true;
-    }
-    return backoff_.step();
+void HostComm::Wait::show() {
+    if (is_shown_ || !comm_.board_) return;
+    comm_.board_->begin_wait(rank_ == RankBoard::kEverybody ? rank_ : comm_.world_rank_of(rank_));
+    is_shown_ = true;
 }
 
 double HostComm::Wait::seconds() const {

@@ -46,10 +46,20 @@ class HostComm : public Communicator {
         Wait(const Wait&) = delete;
         Wait& operator=(const Wait&) = delete;
 
-        bool step();                  // as Backoff's
+        // As Backoff's, both.
+        bool step() {
+            return step([](std::chrono::nanoseconds) { nap(); });
+        }
+        template <typename Sleep> bool step(const Sleep& sleep) {
+            return backoff_.step([&](std::chrono::nanoseconds longest) {
+                show();
+                sleep(longest);
+            });
+        }
         [[noreturn]] void time_out(); // throws Timeout with all that is known
 
       private:
+        void show(); // on the board: the wait has lasted
         double seconds() const;
 
         HostComm& comm_;

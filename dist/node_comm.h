@@ -2,9 +2,10 @@
 //
 // Every collective is cut into chunks, and every chunk is one step, numbered alike on all ranks. A rank has a
 // counter, the step that it has reached, and a ring of slots. It copies its part into the slot of the step, then
-// moves its counter; readers wait for the counter and read the slot. Having reached step s means having read all
-// of step s - 1, so a slot is free again once all ranks are past the step that used it: no second barrier.
-// It knows nothing of MPI: Session makes the memory, and the tests use threads.
+// moves its counter; readers wait for the counter and read the slot. A wait spins, unless the awaited rank was last on
+// the reader's own core; then it yields, then it sleeps on a futex until the counter moves. Having reached step s means
+// having read all of step s - 1, so a slot is free again once all ranks are past the step that used it: no second
+// barrier. It knows nothing of MPI: Session makes the memory, and the tests use threads.
 #pragma once
 
 #include "entrodraft/dist/host_comm.h"
@@ -47,6 +48,10 @@ class NodeComm final : public HostComm {
     void post();
     void consume(Deadline deadline);
     std::byte* slot_of(int rank) const;
+    struct Header;
+    Header& header_of(int rank) const;
+    bool is_on_this_core(int rank) const; // when it last posted
+    void sleep_before(int rank, std::uint64_t step, std::chrono::nanoseconds longest);
     bool has_reached(int rank, std::uint64_t step);
     int first_rank_before(std::uint64_t step); // -1 when all have reached it
     void await_all(std::uint64_t step, Deadline deadline);

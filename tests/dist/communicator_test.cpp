@@ -1,6 +1,7 @@
 // The group of one, clocks and deadlines, and NodeComm among threads of one process over ordinary memory, where a
 // sanitizer can see both sides of every slot.
 #include "entrodraft/dist/agreement.h"
+#include "entrodraft/dist/backoff.h"
 #include "entrodraft/dist/error.h"
 #include "entrodraft/dist/node_comm.h"
 
@@ -8,9 +9,11 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <sched.h>
 #include <thread>
 
 namespace {
@@ -18,7 +21,7 @@ namespace {
 using namespace entrodraft::dist;
 
 // Runs `work` once a rank, each on a thread with its own NodeComm.
-void on_ranks(int ranks, const std::function<void(Communicator&)>& work) {
+void on_ranks(int ranks, const std::function<void(Communicator&)>& work, bool crowded = true) {
     std::vector<std::byte*> segments;
     for (int rank = 0; rank < ranks; ++rank) {
         void* segment = std::aligned_alloc(NodeComm::kAlignment, NodeComm::kSegmentBytes);
@@ -30,7 +33,7 @@ void on_ranks(int ranks, const std::function<void(Communicator&)>& work) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
-            NodeComm comm({.rank = rank, .world_ranks = world_ranks, .segments = segments, .crowded = true});
+            NodeComm comm({.rank = rank, .world_ranks = world_ranks, .segments = segments, .crowded = crowded});
             work(comm);
         });
     }
@@ -139,6 +142,57 @@ TEST(NodeComm, NamesTheWorldRankThatIsMissing) {
         }
         EXPECT_THROW(comm.start_broadcast(&value, sizeof value, 0), Error) << "it is unusable after a timeout";
     });
+}
+
+TEST(NodeComm, WakesARankThatSleptLong) {
+    // Rank 1 comes so late that rank 0 sleeps; a wake-up that got lost would cost Backoff::kLongestSleep.
+    constexpr int kRounds = 100;
+    double slept = 0;
+    on_ranks(2, [&](Communicator& comm) {
+        for (int round = 0; round < kRounds; ++round) {
+            float value = 1;
+            if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+            comm.all_reduce_sum(&value, 1, Deadline::after_seconds(60));
+            EXPECT_EQ(value, 2);
+        }
+        if (comm.rank() == 0) slept = comm.traffic().waited_seconds;
+    });
+    EXPECT_LT(slept, kRounds * std::chrono::duration<double>(Backoff::kLongestSleep).count() / 5);
+}
+
+TEST(NodeComm, WakesSleepersAtEveryMomentOfFallingAsleep) {
+    // The one who is awaited comes at moments that move over the end of the other's patience, back and forth.
+    on_ranks(3, [](Communicator& comm) {
+        for (int round = 0; round < 300; ++round) {
+            float value = 1;
+            if (comm.rank() == round % 3)
+                std::this_thread::sleep_for(std::chrono::microseconds(900 + 7 * (round % 50)));
+            comm.all_reduce_sum(&value, 1, Deadline::after_seconds(60));
+            EXPECT_EQ(value, 3);
+        }
+    });
+}
+
+TEST(NodeComm, SpinsForNoRankOnItsOwnCore) {
+    cpu_set_t before, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(sched_getcpu()), &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0); // threads inherit it
+    const auto cpu_seconds = [](bool crowded) {
+        const std::clock_t begin = std::clock();
+        on_ranks(
+            2,
+            [](Communicator& comm) {
+                for (int round = 0; round < 2000; ++round)
+                    comm.barrier(Deadline::after_seconds(60));
+            },
+            crowded);
+        return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    };
+    const double knowing = cpu_seconds(true), unknowing = cpu_seconds(false);
+    ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+    EXPECT_LT(unknowing, 4 * knowing + 0.005) << "ranks that were not told that they share a core";
 }
 
 TEST(NodeComm, RefusesASecondCollectiveInFlightAndARootThatIsNoRank) {

@@ -1,0 +1,50 @@
+// Sleeping until a word in memory changes, also between processes that map the same memory.
+//
+// On Linux a futex (futex(2), without FUTEX_PRIVATE_FLAG); elsewhere, and where futexes are forbidden, a short sleep,
+// after which the caller looks again. Used by backoff and node_comm.
+#pragma once
+
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <time.h>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace entrodraft::dist {
+
+// 20 us, and what the kernel adds.
+inline void nap() {
+    const timespec length{0, 20'000};
+    nanosleep(&length, nullptr);
+}
+
+// Sleeps while `word` holds `value`, for `longest` at most, which is not negative; a signal ends it too. The caller
+// looks again in any case. Local.
+inline void sleep_while(const std::uint32_t* word, std::uint32_t value, std::chrono::nanoseconds longest) {
+#if defined(__linux__)
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
+    const timespec length{static_cast<time_t>(seconds.count()), static_cast<long>((longest - seconds).count())};
+    if (syscall(SYS_futex, word, FUTEX_WAIT, value, &length, nullptr, 0) == 0) return;
+    if (errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT) return;
+#else
+    (void)word, (void)value, (void)longest;
+#endif
+    nap();
+}
+
+// Ends the sleep of all that sleep on `word`. Local.
+inline void wake_sleepers(const std::uint32_t* word) {
+#if defined(__linux__)
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+#else
+    (void)word;
+#endif
+}
+
+} // namespace entrodraft::dist
