@@ -2,9 +2,9 @@
 
     python3 bench/report.py --output DIR [--title TEXT] [--text ID] [--draft D] [--perfetto FILE] FILE...
 
-Files are recordings (entrodraft record), what bench latency, bench compare, bench scaling, bench theory and simulate
-write with --output and tune with --report, rounds (--trace) and time lines (--timeline), in any number and order:
-what a file holds says what it is.
+Files are results (entrodraft generate --output), recordings (record), what bench latency, bench compare, bench scaling, bench
+theory, simulate and presets.py write with --output and tune with --report, rounds (--trace) and time lines (--timeline), in
+any number and order: what a file holds says what it is.
 DIR gets report.html, which needs no other file, and its figures as PNGs; those of an earlier report are replaced.
 --text chooses the text of figures along a text, --draft one draft of recordings and simulations that have several,
 --perfetto writes the traces and time lines as one Chrome trace, for ui.perfetto.dev.
@@ -18,14 +18,16 @@ import pathlib
 import re
 import sys
 
+REQUIREMENTS = pathlib.Path(__file__).resolve().parent / "requirements.txt"
 try:
-    from figures import (chrome_trace, drawing, inputs as given, of_costs, of_recordings, of_rules, of_theory, of_time,
-                         page)
+    from figures import (chrome_trace, drawing, inputs as given, of_costs, of_presets, of_recordings, of_rules, of_speed,
+                         of_theory, of_time, page)
 except ImportError as missing:
-    sys.exit(f"report.py: needs numpy and matplotlib 3.7 or later: {missing}")
+    sys.exit(f"report.py: needs numpy and matplotlib 3.7 or later (pip install -r {REQUIREMENTS}): {missing}")
 
-GROUPS = [("Entropy and acceptance", of_recordings.PLOTS), ("Stop rules", of_rules.PLOTS),
-          ("Costs", of_costs.PLOTS), ("Ranks and time", of_time.PLOTS), ("The textbook", of_theory.PLOTS)]
+GROUPS = [("Speed", of_speed.PLOTS), ("Published experiments", of_presets.PLOTS),
+          ("Entropy and acceptance", of_recordings.PLOTS), ("Stop rules", of_rules.PLOTS), ("Costs", of_costs.PLOTS),
+          ("Ranks and time", of_time.PLOTS), ("The i.i.d. model", of_theory.PLOTS)]
 PAGE = "report.html"
 
 
@@ -95,7 +97,7 @@ def draw(inputs, choice, directory):
         drawn = []
         for plot in plots:
             pictures = []
-            for each in plot.draw(inputs, choice):
+            for each in plot.figures(inputs, choice):
                 file = file_name(plot.name, each.of, taken)
                 picture = io.BytesIO()
                 each.figure.savefig(picture, format="png", dpi=drawing.DPI, metadata={"Software": None})

@@ -284,6 +284,8 @@ std::string pack(const RecordedLine& line) {
     json["seed"] = record.seed;
     json["temperature"] = record.temperature;
     json["pieces"] = record.pieces;
+    for (const auto& [token, of_token] : record.token_texts)
+        json["token_texts"][std::to_string(token)] = of_token;
     each_column(record, [&](const std::string& name, const auto& values) { block.add(name, values); });
     return block.finish();
 }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <variant>
@@ -72,6 +73,8 @@ struct TextRecord {
     std::uint64_t seed = 0;
     double temperature = 0;
     std::vector<std::string> pieces; // [new_tokens]
+    // Of the prompt's tokens and of mismatching drafted ones, for people: written, never read back.
+    std::map<TokenId, std::string> token_texts;
 
     std::vector<TokenId> prompt;
     std::vector<TokenId> token;        // [places], as all that follows

@@ -61,6 +61,13 @@ class Plot:
     command: str  # what makes its input
     draw: typing.Callable
 
+    def figures(self, inputs, choice):
+        """What draw gives, each figure with its title."""
+        drawings = self.draw(inputs, choice)
+        for each in drawings:
+            each.figure.suptitle(self.title, fontsize=12)
+        return drawings
+
 
 def settings():
     """The context in which figures are made and saved: matplotlib's own defaults and the settings above, whatever a

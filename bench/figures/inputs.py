@@ -39,7 +39,8 @@ KINDS = {"recording": "recording, of record", "costs": "costs, of bench latency 
          "comparison": "comparison, of bench compare --output", "trace": "rounds, of --trace",
          "simulation": "simulation, of simulate --output", "tuning": "tuning, of tune --report",
          "scaling": "scaling, of bench scaling --output", "timeline": "time line of ranks, of generate --timeline",
-         "theory": "textbook, of bench theory --output"}
+         "theory": "i.i.d. model, of bench theory --output", "preset": "published experiment, of presets.py --output",
+         "results": "results, of generate --output"}
 
 
 def read_all(paths):
@@ -77,7 +78,9 @@ def read(path):
         raise InputError(f"{path}: the file is empty")
     first = parsed(text.lstrip().split("\n", 1)[0])
     if isinstance(first, dict) and "round" in first and "drafted" in first:
-        return read_trace(path, text)
+        return Source("trace", path, *read_lines(path, text, "rounds", check_round, lambda row: not row.get("plain")))
+    if isinstance(first, dict) and "id" in first and ("stats" in first or "error" in first):
+        return Source("results", path, *read_lines(path, text, "results", check_result, lambda row: "stats" in row))
     return read_object(path, text)
 
 
@@ -114,7 +117,7 @@ def read_object(path, text):
 
 
 def kind_of(data):
-    commands = {"simulate": "simulation", "tune": "tuning", "scaling": "scaling", "theory": "theory"}
+    commands = {"simulate": "simulation", "tune": "tuning", "scaling": "scaling", "theory": "theory", "presets": "preset"}
     command = commands.get(str(data.get("command")))
     if command:
         return command
@@ -221,27 +224,50 @@ def check_timeline(path, data):
                          {"args": dict})
 
 
-CHECKS = {"costs": check_costs, "comparison": check_comparison, "simulation": check_simulation,
-          "tuning": check_tuning, "scaling": check_scaling, "timeline": check_timeline, "theory": check_theory}
-
-
-def read_trace(path, text):
-    """Rounds in their order; those of --check's replays without drafting are left out."""
-    rounds, warnings = [], []
+def read_lines(path, text, noun, check, is_wanted):
+    """(objects, warnings): those of the lines that are wanted, in their order. Of rounds those of --check's replays are not,
+    of results lines with errors."""
+    objects, warnings = [], []
     lines = text.split("\n")
     for number, row in enumerate(lines, 1):
         if not row.strip():
             continue
         fields = parsed(row)
         if fields is None and number == len(lines):  # no line end: a run that was killed
-            warnings.append(f"line {number} is torn; the {len(rounds)} rounds before it are shown")
+            warnings.append(f"line {number} is torn; the {len(objects)} {noun} before it are shown")
             break
         if fields is None:
             raise InputError(f"{path}: line {number}: not JSON")
-        check_round(path, f"line {number}", fields)
-        if not fields.get("plain"):
-            rounds.append(fields)
-    return Source("trace", path, rounds, warnings=warnings)
+        check(path, f"line {number}", fields)
+        if is_wanted(fields):
+            objects.append(fields)
+    return objects, "", warnings
+
+
+def check_result(path, place, fields):
+    if isinstance(fields, dict) and "error" in fields:
+        return
+    check_fields(path, place, fields, {"stats": dict})
+    check_fields(path, place, fields["stats"], {"new_tokens": int},
+                 {name: NUMBER for name in ("ms_per_token", "target_passes", "drafted", "accepted")})
+
+
+PRESET_ROW = {name: NUMBER for name in ("ms_per_token", "published_ms_per_token", "published_simulated_ms_per_token", "speedup",
+                                        "published_speedup", "ms_per_round", "accepted_of_rows")}
+
+
+def check_preset(path, data):
+    check_fields(path, "the preset", data, {"preset": str}, {"cases": list})
+    for index, case in enumerate(data.get("cases") or []):
+        place = f"cases[{index}]"
+        check_fields(path, place, case, {"case": str, "temperature": NUMBER, "rows": list}, {"basis": str})
+        for number, row in enumerate(case["rows"]):
+            check_fields(path, f"{place}.rows[{number}]", row, {"setting": str, "rule": str},
+                         {**PRESET_ROW, "drafted_of_rounds": list, "ms_of_a_text": "numbers"})
+
+
+CHECKS = {"costs": check_costs, "comparison": check_comparison, "simulation": check_simulation,
+          "tuning": check_tuning, "scaling": check_scaling, "timeline": check_timeline, "theory": check_theory, "preset": check_preset}
 
 
 def check_round(path, place, fields):
@@ -269,6 +295,10 @@ def facts_of(source):
                                        environment_of(header)]))
     if source.kind == "trace":
         return f"{len(data)} rounds of {len({json.dumps(row['id']) for row in data})} texts"
+    if source.kind == "results":
+        return f"{len(data)} texts, {sum(result['stats']['new_tokens'] for result in data)} new tokens"
+    if source.kind == "preset":
+        return "; ".join(filter(None, [data["preset"], data.get("about", ""), environment_of(data)]))
     if source.kind == "timeline":
         return f"{sum(event['ph'] == 'X' for event in data['traceEvents'])} steps"
     if source.kind == "comparison":

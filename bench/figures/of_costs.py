@@ -61,8 +61,8 @@ def target_over_rows(inputs, choice):
             if rows and len(costs) <= 2:
                 axis.plot([row["rows"] for row in rows], [row[field] for row in rows], color=colour(index),
                           linestyle=style, linewidth=1, label=f"{shortened(name)}: {label}")
-    axis.set_xlabel("rows of the pass (k drafted tokens make k + 1)")
-    axis.set_ylabel("target pass, ms")
+    axis.set_xlabel("rows of the pass (k drafted tokens: k + 1 rows)")
+    axis.set_ylabel("time of a target pass, ms")
     axis.set_ylim(bottom=0)
     integers(axis)
     legend_below(figure, axes, 3 if len(costs) <= 2 else 2)
@@ -103,8 +103,8 @@ def draft_cost_histogram(inputs, choice):
     if not traces:
         return []
     figure, axes = panels(1, 2, height=4.0)
-    for axis, name, values in ((axes[0, 0], "drafting of a round, ms", [ms for _, ms, _ in traces]),
-                               (axes[0, 1], "the same a draft pass, ms", [ms / passes for _, ms, passes in traces])):
+    for axis, name, values in ((axes[0, 0], "drafting time per round, ms", [ms for _, ms, _ in traces]),
+                               (axes[0, 1], "drafting time per draft pass, ms", [ms / passes for _, ms, passes in traces])):
         everything = np.concatenate(values)
         edges = np.geomspace(*wide_enough(everything), 81)
         for index, ((source, _, _), each) in enumerate(zip(traces, values)):
@@ -112,7 +112,7 @@ def draft_cost_histogram(inputs, choice):
                       linestyle=line(index), linewidth=1.5,
                       label=f"{shortened(source.label, 50)} ({len(each)} rounds that drafted)")
         axis.set_xlabel(name)
-        axis.set_ylabel("of rounds that drafted, %")
+        axis.set_ylabel("share of drafting rounds, %")
         plain_log_ticks(axis, everything, "x")
     legend_below(figure, axes, 2)
     return [Drawing("all", figure)]
@@ -152,7 +152,7 @@ def draw_split(settings):
     axis.invert_yaxis()
     axis.set_xlim(0, 112)
     axis.set_xticks(range(0, 101, 20))
-    axis.set_xlabel("of the time of decoding, % (beside the bars: ms a new token)")
+    axis.set_xlabel("share of decoding time, % (beside the bars: ms per token)")
     axis.grid(axis="y", visible=False)
     legend_below(figure, axes, 7)
     return figure
@@ -161,7 +161,7 @@ def draw_split(settings):
 LATENCY = "entrodraft bench latency --target DIR --draft DIR --output FILE"
 
 PLOTS = [
-    Plot("target-over-rows", "t_target(k): a target pass over its rows",
+    Plot("target-over-rows", "Time of a target pass over its rows",
          "What a pass takes as it checks more tokens at once. As long as the line is flat, further drafted tokens "
          "are checked for nothing. bench latency times passes alone and gives medians; record takes means out of "
          "rounds of decoding, or the costs file that it was given. The machine's limit is the larger of reading the "

@@ -8,7 +8,7 @@ from . import inputs as given
 from .drawing import (BLACK, GREY, MATCH, MISMATCH, PURPLE, Drawing, Plot, colour, integers, legend_below, line, mark,
                       panels, shortened, shown_piece)
 
-PLACES_A_ROW, MOST_ROWS = 40, 4
+PLACES_A_ROW, MOST_ROWS, PROMPT_SHOWN = 40, 4, 8
 NEWTON_STEPS, RIDGE = 25, 1e-6
 LEAST_IN_BIN, MOST_BINS = 40, 20
 Z95 = 1.959964
@@ -48,10 +48,11 @@ def entropy_along_text(inputs, choice):
 
 
 def draw_along_text(text, draft):
+    """Rows of positions: the target's tokens above, the draft's below where they differ, the end of the prompt in grey."""
     entropy, stands = text.of_draft(draft, "entropy"), text.matches(draft)
     places = min(len(entropy), PLACES_A_ROW * MOST_ROWS)
     rows = math.ceil(places / PLACES_A_ROW)
-    figure, axes = panels(rows, height=2.1 if rows > 1 else 2.8, sharey=True)
+    figure, axes = panels(rows, height=2.6 if rows > 1 else 3.2, sharey=True)
     for row, axis in enumerate(axes[:, 0]):
         part = np.arange(row * PLACES_A_ROW, min(places, (row + 1) * PLACES_A_ROW))
         axis.plot(part, text.columns["target_entropy"][part], color=BLACK, linewidth=1, linestyle="--",
@@ -64,15 +65,37 @@ def draw_along_text(text, draft):
             at = part[kind[part]]
             axis.plot(at, entropy[at], shape, color=tint, markersize=4.5, label=label,
                       markerfacecolor=tint if shape == "o" else "white")
-        pieces = text.fields["pieces"]
-        axis.set_xticks(part, [shown_piece(pieces[i]) if i < len(pieces) else "" for i in part], rotation=90,
-                        fontsize=7)
-        axis.set_xlim(row * PLACES_A_ROW - 0.7, (row + 1) * PLACES_A_ROW - 0.3)
+        prompt = prompt_end(text) if row == 0 else []
+        label_tokens(axis, text, draft, part, prompt)
+        axis.set_xlim(part[0] - len(prompt) - 0.7, (row + 1) * PLACES_A_ROW - 0.3)
         axis.grid(axis="x", linewidth=0.3)
-        axis.set_ylabel("nats")
-    axes[-1, 0].set_xlabel("the text, token by token")
+        axis.set_ylabel("entropy, nats")
+    axes[-1, 0].set_xlabel("tokens: the target's above, the draft's own below where it is another")
     legend_below(figure, axes, 2)
     return figure, places
+
+
+def token_text(text, token):
+    return text.fields.get("token_texts", {}).get(str(token), f"#{token}")
+
+
+def prompt_end(text):
+    """The texts of the prompt's last tokens."""
+    return [token_text(text, token) for token in text.columns["prompt_token"][-PROMPT_SHOWN:]]
+
+
+def label_tokens(axis, text, draft, part, prompt):
+    pieces, stands = text.fields["pieces"], text.matches(draft)
+    before = np.arange(part[0] - len(prompt), part[0])
+    above = axis.secondary_xaxis("top")
+    above.set_xticks([*before, *part], [shown_piece(each) for each in prompt]
+                     + [shown_piece(pieces[i]) if i < len(pieces) else "" for i in part], rotation=90, fontsize=7)
+    for label in above.get_xticklabels()[:len(prompt)]:
+        label.set_color(GREY)
+    own = ["" if stands[i] else shown_piece(token_text(text, text.of_draft(draft, "token")[i])) for i in part]
+    axis.set_xticks(part, own, rotation=90, fontsize=7, color=MISMATCH)
+    if prompt:
+        axis.axvspan(before[0] - 0.5, before[-1] + 0.5, color="#EEEEEE", zorder=0, label="the prompt's end")
 
 
 def rounds_along_text(inputs, choice):
@@ -88,7 +111,7 @@ def draw_rounds_along_text(source, rounds):
     first = next(row["position"] for row in rounds if any(x is not None for x in row.get("entropies_nats") or []))
     rounds = [row for row in rounds if first <= row["position"] < first + 3 * PLACES_A_ROW]
     drafted = [(row["position"] - first + i, x, "accepted" if i < row["accepted"] else
-                "refused" if i == row["accepted"] else "behind a refused one")
+                "rejected" if i == row["accepted"] else "after a rejected one")
                for row in rounds for i, x in enumerate(row.get("entropies_nats") or []) if x is not None]
     last = max(place for place, _, _ in drafted)
     n_rows = last // PLACES_A_ROW + 1
@@ -99,15 +122,14 @@ def draw_rounds_along_text(source, rounds):
             at = row["position"] - first
             if begin <= at < end:
                 axis.axvline(at - 0.5, color="#AAAAAA", linewidth=0.6)
-        for kind, tint, shape, fill in (("accepted", MATCH, "o", MATCH), ("refused", MISMATCH, "D", "white"),
-                                        ("behind a refused one", GREY, "x", GREY)):
+        for kind, tint, shape, fill in (("accepted", MATCH, "o", MATCH), ("rejected", MISMATCH, "D", "white"),
+                                        ("after a rejected one", GREY, "x", GREY)):
             at = [(place, x) for place, x, was in drafted if was == kind and begin <= place < end]
             axis.plot([place for place, _ in at], [x for _, x in at], shape, color=tint, markerfacecolor=fill,
-                      markersize=4.5, label=f"drafted and {kind}" if kind != "behind a refused one"
-                      else "drafted behind a refused one")
+                      markersize=4.5, label=f"drafted token, {kind}")
         axis.set_xlim(begin - 0.7, end - 0.3)
         axis.set_ylabel("entropy, nats")
-    axes[-1, 0].set_xlabel("place in the text, tokens from the first drafted one (a line: a round begins)")
+    axes[-1, 0].set_xlabel("position in the text, from the first drafted token (a line: a round begins)")
     legend_below(figure, axes, 3)
     return figure, f"text {rounds[0]['id']!r} of {source.label}, {len(rounds)} rounds from the first that drafted"
 
@@ -154,10 +176,10 @@ def entropy_histograms(inputs, choice):
                 axis.hist(values[kind], edges, histtype="stepfilled", facecolor=tint if not hatch else "none",
                           edgecolor=tint, alpha=0.6 if not hatch else 1, hatch=hatch, linewidth=1.2,
                           label=f"{label} ({int(kind.sum())})")
-            ordered = 100 * separation(values, stands)
-            axis.set_title(name if math.isnan(ordered) else f"{name}: {ordered:.0f} % of pairs in order")
-            axis.set_xlabel("nats")
-        axes[0, 0].set_ylabel("places")
+            ordered = separation(values, stands)
+            axis.set_title(name if math.isnan(ordered) else f"{name} (AUC {ordered:.2f})")
+            axis.set_xlabel(f"{name}, nats")
+        axes[0, 0].set_ylabel("positions")
         axes[0, 0].margins(y=0.08)
         legend_below(figure, axes)
         drawings.append(Drawing(file_part(source, draft), figure, draft_name(source, draft)))
@@ -180,7 +202,7 @@ def overlaid_histograms(inputs, choice):
     for axis, title in zip(axes[0], ("matches", "mismatches")):
         axis.set_title(title)
         axis.set_xlabel("draft's entropy, nats")
-        axis.set_ylabel("of all places of the recording, %")
+        axis.set_ylabel("share of all positions, %")
     legend_below(figure, axes, 2)
     return [Drawing("all", figure, "")]
 
@@ -254,8 +276,8 @@ def calibration(inputs, choice):
         labels.append(f"{label}: {len(entropy)} tokens, z = {constant:.2f} {'-' if slope < 0 else '+'} "
                       f"{abs(slope):.2f} √x")
         last = max(last, middle[-1])
-    axis.set_xlabel("entropy x of the draft, nats")
-    axis.set_ylabel("share that stands, P(accept | x)")
+    axis.set_xlabel("draft's entropy x, nats")
+    axis.set_ylabel("acceptance rate")
     axis.set_ylim(-0.02, 1.02)
     axis.set_xlim(-0.05, 1.15 * last + 0.1)
     figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(labels) > 1 else 1)
@@ -277,8 +299,8 @@ def match_by_run(inputs, choice):
         axis.plot(np.arange(1, len(share) + 1), 100 * share, color=colour(index), linestyle=line(index),
                   marker=mark(index), markersize=4,
                   label=f"{draft_name(source, draft)}: mean {share.sum():.2f} of at most {len(share)} tokens")
-    axis.set_xlabel("drafted tokens")
-    axis.set_ylabel("places from which all of them stand, %")
+    axis.set_xlabel("drafted tokens k")
+    axis.set_ylabel("positions from which all k are accepted, %")
     axis.set_ylim(0, 100)
     integers(axis)
     legend_below(figure, axes, 2)
@@ -307,22 +329,23 @@ TRACE = "entrodraft generate ... --trace FILE"
 
 PLOTS = [
     Plot("entropy-along-text", "Entropy along a text",
-         "Every new token of a text, with the entropy of the draft where it stands; the mark says whether the "
-         "draft's own token there is the target's. Beside it the target's entropy and the cross-entropy of the two. "
+         "Every new token of a text, with the entropy of the draft at its position; the mark says whether the draft's own "
+         "token there is the target's, and below it is named where it is another. Beside it the target's entropy and the "
+         "cross-entropy of the two. The end of the prompt is grey. "
          "In the tokens a dot is a space, ↵ the end of a line. --text chooses the text.", RECORD, entropy_along_text),
     Plot("rounds-along-text", "Rounds along a text",
          "What was drafted in a run, at its place in the text: each mark is a drafted token. Places at which a "
          "token fell come again in the next round. --text chooses the text.", TRACE, rounds_along_text),
     Plot("entropy-histograms", "Entropy of matches and mismatches",
          "How many places have which entropy, apart for those where the draft's token is the target's and where it "
-         "is not. The less the two overlap, the more a threshold can do. The percentage is how often, of a match "
-         "and a mismatch picked at random, the mismatch has the higher value: 50 % is no help at all.",
+         "is not. The less the two overlap, the more a threshold can do. AUC, the area under the ROC curve, is how often, of "
+         "a match and a mismatch picked at random, the mismatch has the higher value: 0.5 is no help at all.",
          RECORD, entropy_histograms),
     Plot("overlaid-histograms", "Recordings beside each other, such as with and without the repetition ban",
          "The same histograms of several recordings, each as a share of its own places, so that recordings of "
          "different lengths compare.", RECORD + ", once with --no-repeat-ngram-size N and once without",
          overlaid_histograms),
-    Plot("calibration", "Calibration: how often a token of some entropy stands",
+    Plot("calibration", "Calibration: acceptance rate over entropy",
          "Tokens in order of entropy, in bins of equal counts: the share that stood, with its 95 % interval "
          "(Wilson). The curve is the logistic function 1 / (1 + exp(-z)) that fits best, with z linear in √x. Of a "
          "trace only judged tokens count, which are those that the run's own stop rule let through.",

@@ -13,8 +13,9 @@ RULES = ["static", "moving-average", "cumulative", "constant", "heuristic", "ada
          "adaedl", "expected-gain"]
 ACCEPTANCES = (", block", ", gumbel", ", typical")  # rejection goes unnamed
 SWEPT = {"static": ("entropy_threshold", "threshold τ, nats"), "moving-average": ("entropy_factor", "factor λ"),
-         "cumulative": ("entropy_threshold", "threshold τ, nats²"), "constant": ("num_draft_tokens", "k, tokens"),
-         "heuristic": ("num_draft_tokens", "first k, tokens"), "adaptive": ("num_draft_tokens", "first k, tokens"),
+         "cumulative": ("entropy_threshold", "threshold τ, nats²"), "constant": ("num_draft_tokens", "draft length k"),
+         "heuristic": ("num_draft_tokens", "initial draft length k"),
+         "adaptive": ("num_draft_tokens", "initial draft length k"),
          "confidence": ("confidence_threshold", "threshold c, probability"),
          "svip": ("svip_threshold", "threshold h"), "adaedl": ("adaedl_gamma", "gamma")}
 NUMBER = r"(-?[\d.]+(?:e-?\d+)?)"
@@ -153,9 +154,12 @@ def draw_sweep(points, rules):
                     break
         axis.set_title(rule)
         axis.set_xlabel(SWEPT[rule][1])
+        if SWEPT[rule][0] == "num_draft_tokens":
+            integers(axis)
         axis.tick_params(labelleft=True)
     for row in axes:
-        row[0].set_ylabel("ms a new token")
+        row[0].set_ylabel("time per token, ms")
+    axes[0, 0].set_ylim(bottom=max(axes[0, 0].get_ylim()[0], 0))
     legend_below(figure, axes, 4)
     return figure
 
@@ -165,7 +169,8 @@ def other_label(rule):
 
 
 def draw_rule(axis, points, rule, windows):
-    """A line for each of the figure's windows that the rule has; these look alike in all panels."""
+    """A line for each of the figure's windows that the rule has; these look alike in all panels, and a window stands in the
+    legend once, for lines and marks alike."""
     parameter = SWEPT[rule][0]
     drawn = {p["parameters"].get("entropy_window") for p in points}
     for index, window in enumerate([None, *windows]):
@@ -173,7 +178,6 @@ def draw_rule(axis, points, rule, windows):
             continue
         part = sorted((p for p in points if p["parameters"].get("entropy_window") == window
                        and p["parameters"].get(parameter) is not None), key=lambda p: p["parameters"][parameter])
-        name = f", window {window:g}" if window is not None else ""
         tint = colour(index)
         simulated = [p for p in part if p["simulated"] is not None]
         measured = [p for p in part if p["measured"] is not None]
@@ -181,21 +185,22 @@ def draw_rule(axis, points, rule, windows):
             x = [p["parameters"][parameter] for p in simulated]
             axis.plot(x, [p["simulated"] for p in simulated], color=tint, linestyle=line(index), linewidth=1.3,
                       marker=mark(index), markersize=3, markerfacecolor="white",
-                      label=simulated[0]["foretold"] + name)
+                      label=simulated[0]["foretold"] if window is None else f"window {window:g}")
             banded = [p for p in simulated if p["interval"] is not None and p["measured"] is None]
             if len(banded) == len(simulated) and len(drawn) <= 2:
                 axis.fill_between(x, [p["interval"][0] for p in banded], [p["interval"][1] for p in banded],
-                                  color=tint, alpha=0.18, linewidth=0, label=f"95 % interval{name}")
+                                  color=tint, alpha=0.18, linewidth=0)
         if measured:
             y = np.array([p["measured"] for p in measured])
             axis.errorbar([p["parameters"][parameter] for p in measured], y, error_of(measured, y), fmt=mark(index),
-                          color=tint, markeredgecolor=BLACK, markersize=6.5, capsize=3, linewidth=1.2,
-                          label=f"measured{name}")
+                          color=tint, markeredgecolor=BLACK, markersize=6.5, capsize=3, linewidth=1.2)
+            axis.plot([], [], "o", color="white", markeredgecolor=BLACK, label="measured, with its 95 % interval")
 
 
 def error_of(points, values):
-    """Lengths of the intervals below and above the values; none where a point has none."""
+    """Lengths of the intervals below and above the values; none where a point has none. No time is below 0."""
     ends = [p["interval"] or (value, value) for p, value in zip(points, values)]
+    ends = [(max(low, 0), high) for low, high in ends]
     return np.maximum([[value - low for (low, _), value in zip(ends, values)],
                        [high - value for (_, high), value in zip(ends, values)]], 0)
 
@@ -209,15 +214,15 @@ def simulated_and_measured(inputs, choice):
         pairs = [(setting["rule"], setting["simulated_ms_per_token"], setting["measured_ms_per_token"],
                   setting.get("interval_ms_per_token")) for setting in source.data["confirmed"]]
         if pairs:
-            drawings.append(Drawing(source.label, draw_pairs(pairs, "simulated, ms a new token",
-                                                             "measured, ms a new token"), source.label))
+            drawings.append(Drawing(source.label, draw_pairs(pairs, "simulated time per token, ms",
+                                                             "measured time per token, ms"), source.label))
     for source in inputs.of("comparison"):
         for result in source.data["temperatures"]:
             pairs = [(name_of_rule(setting), setting["predicted_speedup"], setting["speedup"], None)
                      for setting in result["settings"]
                      if not setting.get("kind") and not setting["setting"].startswith("plain")]
             if pairs:
-                figure = draw_pairs(pairs, "speed-up over plain decoding, counts times costs", "measured speed-up")
+                figure = draw_pairs(pairs, "predicted speed-up (counts times costs)", "measured speed-up")
                 drawings.append(Drawing(f"{source.label}-T-{result['temperature']:g}", figure,
                                         f"{source.label}, temperature {result['temperature']:g}"))
     return drawings
@@ -278,12 +283,18 @@ def regret(inputs, choice):
 
 def best_of_rules(settings):
     """(name, share of the oracle's gain) of each rule's best setting, the best rule first."""
+    known = [(rule, (name, setting["share_of_oracle_gain"])) for rule, name, setting in settings
+             if setting.get("share_of_oracle_gain") is not None and rule not in ("plain", "oracle")]
+    return sorted(best_of_each(known, lambda each: each[1]), key=lambda each: -each[1])
+
+
+def best_of_each(settings, value):
+    """Of (rule, anything) of each rule the one of the largest value."""
     best = {}
-    for rule, name, setting in settings:
-        share = setting.get("share_of_oracle_gain")
-        if share is not None and rule not in ("plain", "oracle") and (rule not in best or share > best[rule][1]):
-            best[rule] = (name, share)
-    return sorted(best.values(), key=lambda each: -each[1])
+    for rule, each in settings:
+        if rule not in best or value(each) > value(best[rule]):
+            best[rule] = each
+    return list(best.values())
 
 
 def drawn_regret(label, part, best):
@@ -300,7 +311,7 @@ def drawn_regret(label, part, best):
     axis.set_yticks(range(len(best)), [shortened(name) for name, _ in best])
     axis.invert_yaxis()
     axis.set_xlim(min(0, *lost) * 1.1, max(108, max(lost) * 1.08))
-    axis.set_xlabel("of the oracle's gain over plain decoding, lost, %")
+    axis.set_xlabel("lost share of the oracle's speed-up over plain decoding, %")
     axis.grid(axis="y", visible=False)
     legend_below(figure, axes)
     return [Drawing(f"{label}-{part.replace(', ', '-')}", figure, f"{label}, {part}")]
@@ -324,7 +335,7 @@ def candidate_length(inputs, choice):
                  linewidth=0.5 if width < 1 else 0, label="drafted")
         axis.bar(at, [row["accepted"] for row in rounds], width, color=BLUE, label="of these accepted")
         axis.set_title(f"{shortened(source.label, 50)}: text {rounds[0]['id']!r}")
-        axis.set_ylabel("tokens a round")
+        axis.set_ylabel("tokens per round")
         integers(axis, "y")
         lengths = np.bincount([len(row["drafted"]) for row in source.data], minlength=most + 1)
         beside.barh(np.arange(len(lengths)), 100 * lengths / lengths.sum(), 0.8, color="#F7D9BF",
@@ -344,8 +355,8 @@ COMPARE = "entrodraft bench compare --output FILE"
 
 PLOTS = [
     Plot("cost-over-threshold", "Cost over threshold, simulated and measured",
-         "What a new token costs as a rule's parameter moves: lines are counts of passes times their costs, filled "
-         "marks are runs. The lowest point of a line is the rule's best setting; how flat the line is there says "
+         "What a token costs as a rule's parameter moves: lines are counts of passes times their costs (shaded: 95 % "
+         "interval over texts), marks with a black edge are runs. The lowest point of a line is the rule's best setting; how flat the line is there says "
          "how much a wrong setting would cost. Of bench compare the lines are predicted: what plain decoding took in "
          "the same run, over the speed-up that counts times costs promise. All panels share the vertical axis.",
          f"{SIMULATE} for lines, with {TUNE} of the same costs for marks; or {COMPARE} with --tune or several "

@@ -1,4 +1,4 @@
-"""What does the textbook promise before anything runs? Figures of bench theory: those of Leviathan et al. 2023, 2 to 4.
+"""What does the i.i.d. model promise before anything runs? Figures of bench theory: those of Leviathan et al. 2023, 2 to 4.
 
 Draws the numbers of the file and computes none: the formulas are in spec/stats.h.
 """
@@ -15,7 +15,7 @@ def curves_of(axis, rows, by, value, name):
 
 
 def of_alpha(axis, label, floor=0):
-    axis.set_xlabel("alpha, the chance that a drafted token stands")
+    axis.set_xlabel("acceptance rate alpha")
     axis.set_ylabel(label)
     axis.set_ylim(bottom=floor)
 
@@ -27,7 +27,7 @@ def expected_tokens(inputs, choice):
         if source.data["expected_tokens"]:
             figure, axes = panels(height=4.0)
             curves_of(axes[0, 0], source.data["expected_tokens"], "k", "expected_tokens", "k")
-            of_alpha(axes[0, 0], "expected tokens a target pass")
+            of_alpha(axes[0, 0], "expected tokens per target pass")
             legend_below(figure, axes, 6)
             drawings.append(Drawing(source.label, figure, source.label))
     return drawings
@@ -42,7 +42,7 @@ def best_length(inputs, choice):
             continue
         figure, axes = panels(1, 2, height=4.0)
         curves_of(axes[0, 0], rows, "c", "best_k", "c")
-        of_alpha(axes[0, 0], "best k, tokens", -0.4)
+        of_alpha(axes[0, 0], "best draft length k", -0.4)
         integers(axes[0, 0], "y")
         curves_of(axes[0, 1], rows, "c", "walltime_factor", "c")
         for index, c in enumerate(sorted({row["c"] for row in rows})):
@@ -87,15 +87,15 @@ def factors(inputs, choice):
 THEORY = "entrodraft bench theory --output FILE"
 
 PLOTS = [
-    Plot("theory-expected-tokens", "Expected tokens a target pass, by the textbook",
-         "What a pass of the target brings where each of k drafted tokens stands with chance alpha, whatever became of "
+    Plot("theory-expected-tokens", "Expected tokens per target pass, i.i.d. model",
+         "What a pass of the target brings where each of k drafted tokens is accepted with chance alpha, whatever became of "
          "the others: (1 - alpha^(k + 1)) / (1 - alpha). Figure 2 of Leviathan et al. 2023. Nothing here was run.",
          THEORY, expected_tokens),
-    Plot("theory-best-length", "The best length of a draft, by the textbook",
+    Plot("theory-best-length", "Best draft length, i.i.d. model",
          "On the left the k with the largest walltime factor, for a draft pass that takes c of a target pass (Figure "
          "3); 0 is plain decoding. On the right that factor, over the thin line that it never falls below where "
          "alpha is above c (Corollary 3.9).", THEORY, best_length),
-    Plot("theory-factors", "Time and operations over plain decoding, by the textbook",
+    Plot("theory-factors", "Time and operations over plain decoding, i.i.d. model",
          "For drafts of k tokens: how many times faster than plain decoding, and how many times its operations "
          "(Figure 4). Below the black line a draft of that length costs more time than it saves.", THEORY, factors),
 ]

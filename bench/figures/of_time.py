@@ -104,7 +104,7 @@ def scaling_measured(inputs, choice):
     axis.set_xticks(counts, [str(count) for count in counts])
     axis.tick_params(axis="x", which="minor", length=0)
     axis.set_xlabel("ranks")
-    axis.set_ylabel("target pass of one row, ms")
+    axis.set_ylabel("time of a target pass of one row, ms")
     axis.set_ylim(bottom=0)
     legend_below(figure, axes, 2)
     return [Drawing("all", figure, "; ".join(model_line(source) for source in sources if source.data.get("model")))]
@@ -155,7 +155,7 @@ def scaling_extrapolated(inputs, choice):
         axis.set_xticks(counts, [str(count) for count in counts], minor=False)
         axis.tick_params(axis="x", which="minor", length=0)
         axis.set_xlabel("GPUs")
-        axis.set_ylabel("predicted tokens a second of one sequence")
+        axis.set_ylabel("predicted throughput of one sequence, tokens/s")
         plain_log_ticks(axis, [row["tokens_per_second"] for row in rows])
         legend_below(figure, axes, 2)
         drawings.append(Drawing(source.label, figure, source.label))

@@ -72,7 +72,24 @@ std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* requ
     record.prompt = request->prompt;
     record.token = beyond.size() > said.tokens.size() ? std::move(beyond) : std::move(said.tokens);
     recorder_->record(&record, request);
+    add_token_texts(record);
     return record;
+}
+
+// Each as it reads behind another token: the first one of a text may lose its space.
+void RecordingRun::add_token_texts(spec::TextRecord& record) const {
+    const auto add = [&](spec::TokenId token) {
+        if (token < 0 || record.token_texts.count(token) > 0) return;
+        model::StreamDecoder decoder(*models_.tokenizer, true);
+        if (!record.token.empty()) decoder.push(record.token.front());
+        const std::string text = decoder.push(token);
+        record.token_texts[token] = text + decoder.finish();
+    };
+    for (const spec::TokenId token : record.prompt)
+        add(token);
+    for (const spec::DraftRecord& draft : record.drafts)
+        for (std::size_t i = 0; i < draft.places(); ++i)
+            if (draft.token[i] != record.token[i]) add(draft.token[i]);
 }
 
 // What each token adds to the text; the last also what was held back for characters cut between tokens.

@@ -36,6 +36,7 @@ class RecordingRun {
   private:
     spec::EngineParts engine_parts();
     std::vector<std::string> pieces_of(const std::vector<spec::TokenId>& tokens) const;
+    void add_token_texts(spec::TextRecord& record) const;
 
     dist::Session& session_;
     ModelPair& models_;

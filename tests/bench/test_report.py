@@ -72,6 +72,22 @@ def json_lines(objects):
     return "".join(json.dumps(each) + "\n" for each in objects)
 
 
+def results():
+    stats = [{"new_tokens": 32, "target_passes": 10 + text, "drafted": 40, "accepted": 22 - text, "ms_per_token": 0.3}
+             for text in range(6)]
+    return [{"id": text, "text": "x", "stats": each} for text, each in enumerate(stats)] + [{"id": 9, "error": "no prompt"}]
+
+
+def preset_case(temperature):
+    rows = [{"setting": f"constant:{k}" if k else "none", "rule": f"constant:{k}" if k else "none", "ms_per_token": 3.0 + k,
+             "published_ms_per_token": 2.5 + k, "speedup": 2.0, "published_speedup": 1.5, "accepted_of_rows": 0.1 * k,
+             "ms_per_round": 4.0 + k, "drafted_of_rounds": [k, k, 1],
+             "ms_of_a_text": {"mean": 300.0, "deviation": 20.0, "p90": 330.0, "p99": 350.0}} for k in range(4)]
+    rows += [{"setting": f"static:{at}, cap {cap}", "rule": f"static:{at}", "ms_per_token": 2.0 + at * cap / 100}
+             for at in (2, 5) for cap in (10, 100)]
+    return {"case": "nucleus", "temperature": temperature, "basis": "REPLAYED", "rows": rows}
+
+
 ALPHAS = (0.3, 0.6, 0.9)
 FILES = {
     "sim": {"command": "simulate", "recordings": ["one"], "costs": {}, "settings": settings()},
@@ -88,6 +104,7 @@ FILES = {
     "latency": {"schema_version": 1, "t_draft_ms": 0.05, "t_target_ms": [0.5, None, 0.6], "context": 64,
                 "target": [{"rows": 1, "median_ms": 0.5, "p90_ms": 0.7, "limit_ms": 0.4}]},
     "line": {"traceEvents": steps()},
+    "preset": {"command": "presets", "preset": "chen-k-sweep", "about": "K", "cases": [preset_case(0), preset_case(1)]},
     "theory": {"command": "theory", "most_tokens": 15,
                "rows": [{"alpha": alpha, "c": c, "c_operations": c, "best_k": round(5 * alpha), "expected_tokens": 2.0,
                          "walltime_factor": 1 + alpha, "operations_factor": 1.5,
@@ -118,7 +135,8 @@ class Scratch(unittest.TestCase):
 
     def write_all(self):
         return [self.write_recording("one", n_drafts=2), self.write_recording("other", seed=4),
-                self.write("rounds", json_lines(rounds())), *(self.write(name, data) for name, data in FILES.items())]
+                self.write("rounds", json_lines(rounds())), self.write("results", json_lines(results())),
+                *(self.write(name, data) for name, data in FILES.items())]
 
     def run_report(self, *arguments):
         """Exit code and what was said on stderr."""
@@ -138,8 +156,8 @@ class TheReport(Scratch):
     def test_knows_files_by_what_they_hold(self):
         read = inputs.read_all(self.write_all())
         self.assertEqual([source.kind for source in read.sources],
-                         ["recording", "recording", "trace", "simulation", "tuning", "scaling", "comparison", "costs",
-                          "timeline", "theory"])
+                         ["recording", "recording", "trace", "results", "simulation", "tuning", "scaling", "comparison",
+                          "costs", "timeline", "preset", "theory"])
 
     def test_draws_every_figure_from_a_mix_of_files_into_a_page_that_needs_no_other(self):
         code, said = self.run_report(*self.write_all())
@@ -158,8 +176,10 @@ class TheReport(Scratch):
     def test_cuts_nothing_off_and_gives_every_figure_labels(self):
         read = inputs.read_all(self.write_all())
         with drawing.settings():
+            self.assertEqual({each.figure.get_suptitle() for each in self.drawn(read, "speedup")},
+                             {"Speed-up over plain decoding"})
             for plot, each in [(plot, each) for _, plots in report.GROUPS for plot in plots
-                               for each in plot.draw(read, drawing.Choice())]:
+                               for each in plot.figures(read, drawing.Choice())]:
                 name, axes = f"{plot.name}, {each.of}", each.figure.axes
                 self.assertTrue(any(axis.get_xlabel() for axis in axes), name)
                 self.assertTrue(any(axis.get_ylabel() or axis.get_yticklabels() for axis in axes), name)
@@ -168,6 +188,39 @@ class TheReport(Scratch):
                 self.assertGreaterEqual(min(box.x0, box.y0), -0.01, name)
                 self.assertLessEqual(box.x1, width + 0.01, name)
                 self.assertLessEqual(box.y1, height + 0.01, name)
+
+    def drawn(self, read, name):
+        plot = next(plot for _, plots in report.GROUPS for plot in plots if plot.name == name)
+        return plot.figures(read, drawing.Choice())
+
+    def test_draft_lengths_are_whole_and_no_time_is_negative(self):
+        wide = [{**each, "interval_ms_per_token": [-0.4, 2.0]} for each in confirmed()]
+        both = [{**each, "rule": "constant", "parameters": {"num_draft_tokens": k}, "setting": f"constant, {k} tokens"}
+                for k, each in zip((4, 5, 6), confirmed())]
+        tuned = {**FILES["tuned"], "confirmed": wide + both}
+        with drawing.settings():
+            (each,) = self.drawn(inputs.read_all([self.write("tuned", tuned)]), "cost-over-threshold")
+            each.figure.canvas.draw()
+            self.assertGreaterEqual(each.figure.axes[0].get_ylim()[0], 0)
+            ticks = each.figure.axes[1].get_xticks()
+            self.assertEqual(list(ticks), [round(tick) for tick in ticks])
+            self.assertEqual(len(each.figure.legends[0].get_texts()), 4)  # simulated, measured, plain, oracle
+
+    def test_the_figure_along_a_text_names_the_prompt_and_both_models_tokens(self):
+        path, text = self.directory / "named", synthetic.text(np.random.default_rng(0), places=20)
+        drafted = text.of_draft(0, "token")
+        text.fields["token_texts"] = {str(token): f"D{token}" for token in drafted}
+        text.fields["token_texts"].update({str(token): f"P{token}" for token in text.columns["prompt_token"]})
+        write_recording(path, synthetic.header(), [text])
+        with drawing.settings():
+            (each,) = self.drawn(inputs.read_all([str(path)]), "entropy-along-text")
+            each.figure.canvas.draw()
+            axis = each.figure.axes[0]
+            below = [label.get_text() for label in axis.get_xticklabels()]
+            above = [label.get_text() for label in axis.child_axes[0].get_xticklabels()]
+        self.assertEqual(below, ["" if match else f"D{token}" for match, token in zip(text.matches(0), drafted)])
+        self.assertEqual(above[:5], [f"P{token}" for token in text.columns["prompt_token"]])
+        self.assertEqual(len(above), 25)
 
     def test_says_what_is_not_drawn_and_what_it_needs(self):
         code, _ = self.run_report(self.write("latency", FILES["latency"]))
@@ -213,7 +266,10 @@ class TheReport(Scratch):
         for name, content, said in (
                 ("nothing", "", "the file is empty"), ("words", "good morning", "not JSON"),
                 ("list", "[1]", "JSON list"),
-                ("results", '{"id": 0, "text": "x"}\n', "none of the files"),
+                ("texts", '{"id": 0, "text": "x"}\n', "none of the files"),
+                ("results", '{"id": 0, "stats": {"new_tokens": "many"}}\n', "line 1: field new_tokens"),
+                ("preset", {"command": "presets", "preset": "x", "cases": [{"case": "y", "temperature": 0, "rows": [{}]}]},
+                 "cases[0].rows[0]: field setting is missing"),
                 ("half", trace[:500] + "\n" + trace, "line "),
                 ("judged", json_lines([a_round(0, 1, 5, [1.0], 2)]), "line 1: 2 accepted of 1 drafted"),
                 ("nan", '{"command": "simulate", "settings": [{"setting": "x", "rule": "x", "ms_per_token": NaN}]}',
