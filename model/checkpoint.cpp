@@ -136,6 +136,13 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
 }
 
 bool Checkpoint::has(const std::string& name) const {
+std::vector<FileIdentity> Checkpoint::files() const {
+    std::vector<FileIdentity> identities;
+    for (const auto& mapping : mappings_)
+        identities.push_back(mapping->identity());
+    return identities;
+}
+
     return tensors_.contains(name);
 }
 

@@ -3,6 +3,7 @@
 // Called by decoder, families and inspect.
 #pragma once
 
+#include "entrodraft/model/mapped_file.h"
 #include "entrodraft/model/tensor_view.h"
 
 #include <cstdint>
@@ -27,6 +28,7 @@ class Checkpoint {
     // Throws BadFile naming the tensor and the directory when it is missing. Local.
     const TensorView& tensor(const std::string& name) const;
     const std::map<std::string, TensorView>& tensors() const { return tensors_; }
+    std::vector<FileIdentity> files() const;                   // of weights, in the order of their names
     std::uint64_t total_bytes() const { return total_bytes_; } // tensor data over all files
 
   private:

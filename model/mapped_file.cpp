@@ -21,6 +21,12 @@ std::string system_reason() {
     return std::system_category().message(errno);
 }
 
+FileIdentity identity_of(const struct stat& about) {
+    const auto ns = [](const timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
+    return {about.st_dev, about.st_ino, static_cast<std::uint64_t>(about.st_size), ns(about.st_mtim),
+            ns(about.st_ctim)};
+}
+
 bool starts_with(std::span<const std::byte> bytes, std::string_view text) {
     return bytes.size() >= text.size() && std::equal(text.begin(), text.end(), bytes.begin(), [](char c, std::byte b) {
                return static_cast<std::byte>(c) == b;
@@ -47,6 +53,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes,
                       " file; download it again");
     }
     data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    identity_ = identity_of(about);
     if (data_ == MAP_FAILED) throw BadFile(name_ + ": cannot be mapped: " + system_reason());
     if (starts_with(bytes(), kLfsPointer)) {
         ::munmap(data_, size_);

@@ -3,12 +3,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace entrodraft::model {
+
+// Which file of its host a mapped one is, and its last changes. Equal on two hosts that share a file system, as a rule.
+struct FileIdentity {
+    std::uint64_t device = 0; // a number of this host's alone
+    std::uint64_t inode = 0;
+    std::uint64_t bytes = 0;
+    std::int64_t modified_ns = 0, changed_ns = 0; // contents; contents or attributes
+};
 
 class MappedFile {
   public:
@@ -20,10 +29,12 @@ class MappedFile {
     ~MappedFile();
 
     const std::string& name() const { return name_; } // the path, as messages show it
+    const FileIdentity& identity() const { return identity_; }
     std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
 
   private:
     std::string name_;
+    FileIdentity identity_;
     void* data_ = nullptr;
     std::size_t size_ = 0;
 };

@@ -101,8 +101,8 @@ void LoadingBar::update(std::size_t done_bytes, std::size_t total_bytes) {
     if (total_bytes == 0 || !line_.is_due()) return;
     const double done = static_cast<double>(done_bytes), total = static_cast<double>(total_bytes);
     const double seconds = line_.seconds(), fraction = done / total;
-    std::string text = "loading the " + what_ + format(", %.2f of %.2f GB, ", done / 1e9, total / 1e9) +
-                       format("%.2f GB/s", done / 1e9 / seconds);
+    std::string text =
+        what_ + format(", %.2f of %.2f GB, ", done / 1e9, total / 1e9) + format("%.2f GB/s", done / 1e9 / seconds);
     if (fraction > 0.01) text += ", " + format_duration(seconds / fraction - seconds) + " to go";
     line_.draw(fraction, text);
 }

@@ -57,7 +57,7 @@ class Progress {
     StatusLine line_;
 };
 
-// How far the loading of a model has come; gone with the object.
+// How far the reading of a model has come; gone with the object.
 class LoadingBar {
   public:
     LoadingBar(std::string what, bool quiet) : what_(std::move(what)), line_(quiet) {}
@@ -65,7 +65,7 @@ class LoadingBar {
     void update(std::size_t done_bytes, std::size_t total_bytes);
 
   private:
-    std::string what_; // "target"
+    std::string what_; // "loading the target"
     StatusLine line_;
 };
 

@@ -13,6 +13,7 @@
 #include "entrodraft/launch/models/model_pair.h"
 #include "entrodraft/launch/models/opened_model.h"
 #include "entrodraft/launch/models/rank_device.h"
+#include "entrodraft/launch/models/same_models.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/phase.h"
 
@@ -25,15 +26,27 @@ namespace {
 constexpr std::size_t kHiddenSize = 4096; // of the model that none was named for: that of many 7B ones
 constexpr std::size_t kRows = 16;
 
+// What is known of the files once they were compared.
+std::string describe_files(const DoctorOptions& options, const WeightComparison& compared, int ranks) {
+    const std::string names = options.target + (options.drafts.empty() ? "" : " and the drafts");
+    if (ranks == 1) return "the files of " + names + " can be opened";
+    if (compared.n_copies == 1) return "all ranks have opened the same files of " + names;
+    const double gigabytes = static_cast<double>(compared.copy_bytes) / 1e9;
+    return std::to_string(compared.n_copies) + " copies of " + names + " are the same byte for byte (" +
+           format_number(gigabytes, 2) + " GB each, compared at " + format_number(gigabytes / compared.seconds, 2) +
+           " GB/s)";
+}
+
 // The target's hidden size, or another one. Collective over the world.
-std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, DoctorReport& report) {
+std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, int threads, DoctorReport& report) {
     const double timeout = options.collective_timeout_seconds;
     if (options.target.empty()) return kHiddenSize;
     OpenedPair opened;
     try {
         in_agreement(session, timeout, [&] { opened = open_pair(options.target, options.drafts); });
-        require_same(session, timeout, "the checkpoint", opened.summary());
-        report.good("the files of " + options.target + " are there on every rank, and the same");
+        const WeightComparison compared = require_same_models(
+            session, opened, {.timeout_seconds = timeout, .threads = threads, .trusts_shared_files = false});
+        report.good(describe_files(options, compared, session.world_size()));
         in_agreement(session, timeout, [&] { require_heads_for_all(opened, layout_of(session, {})); });
         report.good("its heads can be cut over " + counted(session.world_size(), "rank"));
     } catch (const OrderlyFailure& failure) {
@@ -43,9 +56,8 @@ std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, 
     return hidden_size > 0 ? static_cast<std::size_t>(hidden_size) : kHiddenSize;
 }
 
-void look_at_ranks(dist::Session& session, const DoctorOptions& options, DoctorReport& report) {
+void look_at_ranks(dist::Session& session, const DoctorOptions& options, int threads, DoctorReport& report) {
     const double timeout = options.collective_timeout_seconds;
-    const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
     report.ranks = gather_facts(session, timeout, threads, n_gpus());
     const std::vector<Finding> findings = findings_of(report.ranks);
     for (const Finding& finding : findings)
@@ -80,8 +92,10 @@ int run_doctor(dist::Session& session, const Arguments& arguments) {
     DoctorReport report;
     report.target = options->target;
     report.drafts = options->drafts;
-    look_at_ranks(session, *options, report);
-    const std::size_t hidden = look_at_files(session, *options, report);
+    const int threads =
+        options->threads > 0 ? options->threads : default_threads(session, options->collective_timeout_seconds);
+    look_at_ranks(session, *options, threads, report);
+    const std::size_t hidden = look_at_files(session, *options, threads, report);
     const std::string transport = session.world().name();
     report.transports.push_back({transport, ping(session, session.world(), *options, hidden)});
     if (session.world_size() > 1 && transport != "mpi") {

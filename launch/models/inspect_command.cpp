@@ -31,10 +31,11 @@ bool has_any(const fs::path& directory, std::initializer_list<const char*> names
                        [&](const char* name) { return fs::exists(directory / name, ignored); });
 }
 
-WeightFacts weight_facts(const fs::path& directory, const model::ModelConfig& config) {
+WeightFacts weight_facts(const fs::path& directory, model::ModelConfig& config) {
     const auto begin = std::chrono::steady_clock::now();
     const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
     model::check_shapes(config, checkpoint);
+    model::untie_stored_head(config, checkpoint);
     WeightFacts facts;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     facts.header_seconds = seconds.count();
@@ -66,7 +67,6 @@ ModelFacts look_at(const std::string& name, const char* option, Findings& findin
     facts.name = name;
     facts.directory = resolve_checkpoint_directory(name, option);
     facts.config = model::read_config(facts.directory);
-    facts.n_parameters = parameter_count(facts.config);
     const fs::path directory = facts.directory;
     try {
         facts.weights = weight_facts(directory, facts.config);
@@ -77,6 +77,7 @@ ModelFacts look_at(const std::string& name, const char* option, Findings& findin
                       error.what());
     }
     try {
+    facts.n_parameters = parameter_count(facts.config);
         const model::Tokenizer tokenizer = model::Tokenizer::open(directory);
         facts.tokenizer = {std::string(tokenizer.kind()), tokenizer.size(), tokenizer.fingerprint()};
     } catch (const model::BadFile& error) {

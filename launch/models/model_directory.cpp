@@ -3,9 +3,9 @@
 
 #include "entrodraft/model/bad_file.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <set>
 #include <system_error>
 
 namespace entrodraft::launch {
@@ -19,17 +19,8 @@ std::string variable(const char* name) {
 
 // Whether model/ opens files of this name.
 bool is_of_a_model(const std::string& file) {
-    static const std::set<std::string> names = {"config.json",
-                                                "generation_config.json",
-                                                "tokenizer.json",
-                                                "tokenizer_config.json",
-                                                "vocab.json",
-                                                "special_tokens_map.json",
-                                                "added_tokens.json",
-                                                "merges.txt",
-                                                "model.safetensors.index.json",
-                                                "chat_template.jinja"};
-    return names.count(file) > 0 || file.ends_with(".safetensors") || file.starts_with("pytorch_model");
+    return std::count(kSmallFiles.begin(), kSmallFiles.end(), file) > 0 || file == "model.safetensors.index.json" ||
+           file.ends_with(".safetensors") || file.starts_with("pytorch_model");
 }
 
 } // namespace

@@ -8,6 +8,7 @@
 #include "entrodraft/launch/models/memory_plan.h"
 #include "entrodraft/launch/models/model_directory.h"
 #include "entrodraft/launch/models/opened_model.h"
+#include "entrodraft/launch/models/same_models.h"
 #include "entrodraft/launch/phase.h"
 
 #include <algorithm>
@@ -32,6 +33,18 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
     for (HeldModel& part : held)
         part.on_gpu = on_gpu;
     return held;
+}
+
+void warn_of_stored_heads(const OpenedPair& opened) {
+    const auto warn = [](const OpenedModel& model, const char* option) {
+        if (model.was_untied)
+            say(std::string("warning: ") + option + " " + model.directory +
+                ": config.json ties the head to the embedding, but the file stores a head of other values, which is " +
+                "used, as transformers 5 does; set tie_word_embeddings to false, or remove the head");
+    };
+    warn(opened.target, "--target");
+    for (const OpenedModel& draft : opened.drafts)
+        warn(draft, "--draft");
 }
 
 // Two directories that were exchanged make no error, only a slow run.
@@ -96,7 +109,7 @@ void load_weights(const OpenedPair& opened, const ModelOptions& options, const P
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded && !opened.drafts.empty();
     const auto load = [&](const OpenedModel& from, const char* what, model::WeightType type, int n_slots,
                           dist::Communicator& ranks) {
-        LoadingBar bar(what, options.quiet || !layout.is_writer());
+        LoadingBar bar(std::string("loading the ") + what, options.quiet || !layout.is_writer());
         model::DecoderOptions decoder;
         decoder.timeout_seconds = options.collective_timeout_seconds;
         decoder.weight_type = type;
@@ -134,8 +147,10 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
         require_heads_for_all(opened, pair->layout);
     });
-    require_same(session, timeout, "the checkpoint", opened.summary());
-    if (pair->layout.is_writer() && !options.quiet) warn_of_large_drafts(opened);
+    if (pair->layout.is_writer() && !options.quiet) {
+        warn_of_stored_heads(opened);
+        warn_of_large_drafts(opened);
+    }
 
     const OpenedModel& target = opened.target;
     const std::vector<OpenedModel>& drafts = opened.drafts;
@@ -148,6 +163,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->tp = split_for_passes(session, pair->device, layout.holds_target() ? layout.replica : -1, timeout);
     const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
     check_launch(session, timeout, threads, options.quiet);
+    require_same_models(session, opened, {.timeout_seconds = timeout, .threads = threads, .quiet = options.quiet});
     pair->target_type = options.dtype.value_or(target.config.stored_type);
     pair->draft_type =
         drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);

@@ -6,9 +6,9 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/models/model_directory.h"
 #include "entrodraft/launch/models/pairing.h"
+#include "entrodraft/model/families/names.h"
 
 #include <algorithm>
-#include <sstream>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -19,8 +19,10 @@ OpenedModel open_model(const std::string& name, const char* option) {
     const std::string directory = resolve_checkpoint_directory(name, option);
     OpenedModel opened;
     opened.directory = name;
+    opened.path = directory;
     opened.config = model::read_config(directory);
     opened.checkpoint = model::Checkpoint::open(directory);
+    opened.was_untied = model::untie_stored_head(opened.config, *opened.checkpoint);
     opened.tokenizer = model::Tokenizer::open(directory);
     return opened;
 }
@@ -30,24 +32,7 @@ Vocabulary vocabulary_of(const OpenedModel& opened, const char* option) {
             opened.config.vocab_size};
 }
 
-std::string summary_of(const OpenedModel& opened) {
-    const model::ModelConfig& config = opened.config;
-    std::ostringstream text;
-    text << config.vocab_size << ' ' << config.hidden_size << ' ' << config.intermediate_size << ' ' << config.n_layers
-         << ' ' << config.n_heads << ' ' << config.n_kv_heads << ' ' << config.head_dim << ' ' << config.max_positions
-         << ' ' << config.rope.theta << ' ' << config.norm_epsilon << ' ' << opened.checkpoint->total_bytes() << ' '
-         << opened.tokenizer->fingerprint() << '\n';
-    return text.str();
-}
-
 } // namespace
-
-std::string OpenedPair::summary() const {
-    std::string text = summary_of(target);
-    for (const OpenedModel& draft : drafts)
-        text += summary_of(draft);
-    return text;
-}
 
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts) {
     OpenedPair pair;

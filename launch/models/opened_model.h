@@ -8,6 +8,7 @@
 #include "entrodraft/model/config.h"
 #include "entrodraft/model/tokenizer.h"
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,8 +16,10 @@
 namespace entrodraft::launch {
 
 struct OpenedModel {
-    std::string directory; // as the option names it
+    std::string directory;      // as the option names it
+    std::filesystem::path path; // that it means
     model::ModelConfig config;
+    bool was_untied = false; // by model::untie_stored_head
     std::optional<model::Checkpoint> checkpoint;
     std::optional<model::Tokenizer> tokenizer;
 };
@@ -24,9 +27,6 @@ struct OpenedModel {
 struct OpenedPair {
     OpenedModel target;
     std::vector<OpenedModel> drafts; // the largest first
-
-    // What must be the same on all ranks.
-    std::string summary() const;
 };
 
 // Throws BadOption, naming the option, where a directory is missing or a draft has another vocabulary than the target;

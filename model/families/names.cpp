@@ -2,6 +2,7 @@
 
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/families/families.h"
+#include "entrodraft/model/packing.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -74,7 +75,43 @@ void expect_layer(const ModelConfig& config, const LayerNames& names, ShapeCheck
     check.expect_matrix(names.down, hidden, inner);
 }
 
+std::int64_t count_elements(const TensorView& tensor) {
+    std::int64_t count = 1;
+    for (const std::int64_t dim : tensor.shape)
+        count *= dim;
+    return count;
+}
+
+bool are_equal_tensors(const TensorView& a, const TensorView& b) {
+    if (a.shape != b.shape) return false;
+    if (a.dtype == b.dtype)
+        return a.bytes.data() == b.bytes.data() || std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin());
+    if (a.type == DiskType::other || b.type == DiskType::other) return false;
+    constexpr std::int64_t kChunk = 4096;
+    std::vector<float> of_a(kChunk), of_b(kChunk);
+    const std::int64_t count = count_elements(a);
+    for (std::int64_t at = 0; at < count; at += kChunk) {
+        const dist::Slice chunk = {at, std::min(count, at + kChunk)};
+        read_floats(a, chunk, of_a.data());
+        read_floats(b, chunk, of_b.data());
+        if (!std::equal(of_a.begin(), of_a.begin() + chunk.size(), of_b.begin())) return false;
+    }
+    return true;
+}
+
 } // namespace
+
+bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint) {
+    if (!config.tied_embeddings) return false;
+    ModelConfig untied = config;
+    untied.tied_embeddings = false;
+    const ModelNames names = names_of(untied, checkpoint);
+    if (!checkpoint.has(names.embedding.weight) || !checkpoint.has(names.head.weight) ||
+        are_equal_tensors(checkpoint.tensor(names.embedding.weight), checkpoint.tensor(names.head.weight)))
+        return false;
+    config = untied;
+    return true;
+}
 
 ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
     const FamilyDescription& family = describe(config.family);

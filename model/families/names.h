@@ -59,6 +59,10 @@ struct ModelNames {
 // With the prefix that the checkpoint's names have, or lack. Local.
 ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint);
 
+// Where config ties head and embedding but the checkpoint stores both, with different values, unties them, as
+// transformers does from release 5, and returns true. Reads both tensors. Local.
+bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint);
+
 // Rows of a stored matrix (and of its bias).
 struct StoredRows {
     const TensorNames* tensor = nullptr;
