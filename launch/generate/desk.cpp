@@ -49,7 +49,6 @@ void Desk::begin(const PromptLimits& limits) {
 void Desk::open(dist::Mailbox& mailbox, const dist::RankLayout& layout, const dist::Clock& clock, int slots) {
     writer_.keep();
     if (trace_) trace_->keep();
-    if (timeline_) timeline_->keep();
     branches_.resize(static_cast<std::size_t>(layout.replicas));
     slots_ = branches_.size() * static_cast<std::size_t>(slots);
     if (layout.replicas > 1) letters_.emplace(mailbox, layout, clock, options_->models.collective_timeout_seconds);
@@ -135,7 +134,12 @@ void Desk::put_trace(std::string_view line) {
 }
 
 void Desk::put_timeline(std::string_view text) {
-    timeline_->write_text(text);
+    try {
+        timeline_->write_text(text);
+    } catch (...) {
+        timeline_->cut_to(0); // half of it is no JSON
+        throw;
+    }
 }
 
 void Desk::put_text(std::string_view text) {
@@ -237,6 +241,8 @@ std::vector<Tally> Desk::close(const Tally& own, bool interrupted) {
     }
     progress_.clear();
     if (streams() && stops_) writer_.write_text("\n");
+    writer_.require_intact();
+    if (trace_) trace_->require_intact();
     return tallies;
 }
 

@@ -2,12 +2,14 @@
 #include "entrodraft/launch/generate/results.h"
 
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/signals.h"
 #include "entrodraft/spec/philox.h"
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdexcept>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -28,11 +30,36 @@ bool is_result(const Json& object) {
     return object.contains("id") && (object.contains("text") || object.contains("error"));
 }
 
-// Whether an unterminated line may be one of ours, cut off: what is not must stay, whatever --resume says.
-bool is_torn_result(const std::string& text) {
+// Whether an unterminated line may be one of ours, cut off: what is not must stay, whatever --resume says. Where power
+// failed, a file system may have left zeros in place of the end.
+bool is_torn_result(std::string text) {
+    text.erase(text.find_last_not_of('\0') + 1);
     if (text.compare(0, kLineBegin.size(), kLineBegin, 0, text.size()) != 0) return false;
     const Json whole = Json::parse(text, nullptr, false);
     return whole.is_discarded() || is_result(whole);
+}
+
+// The writing end of a pipe or device, for writing alone: only then is a reader that leaves noticed.
+int open_for_writing_alone(const std::string& file, bool is_pipe) {
+    constexpr int kLookMilliseconds = 20;
+    for (;;) {
+        const int descriptor = open(file.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (descriptor >= 0) fcntl(descriptor, F_SETFL, 0);
+        if (descriptor >= 0 || !is_pipe || errno != ENXIO) return descriptor;
+        if (stop_signal() != 0)
+            throw OrderlyFailure(kStopped, file + ": stopped by a signal before anything read this pipe");
+        poll(nullptr, 0, kLookMilliseconds);
+    }
+}
+
+int open_output(const std::string& file, bool& is_new) {
+    struct stat info {};
+    if (stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+        return open_for_writing_alone(file, S_ISFIFO(info.st_mode));
+    int descriptor = open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    is_new = descriptor >= 0;
+    if (descriptor < 0) descriptor = open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return descriptor;
 }
 
 Json ahead_json(const spec::DraftedAhead& ahead) {
@@ -115,11 +142,7 @@ ResultWriter::ResultWriter(const std::string& file, Existing existing, const std
         descriptor_ = STDOUT_FILENO;
         return;
     }
-    descriptor_ = open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    is_new_ = descriptor_ >= 0;
-    if (descriptor_ < 0) descriptor_ = open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (descriptor_ < 0 && errno != EISDIR) // such as a write-only pipe
-        descriptor_ = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    descriptor_ = open_output(file, is_new_);
     if (descriptor_ < 0) throw std::runtime_error(file_ + ": cannot be opened for writing: " + std::strerror(errno));
     struct stat info {};
     const bool regular = fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode);
@@ -128,11 +151,13 @@ ResultWriter::ResultWriter(const std::string& file, Existing existing, const std
             throw std::runtime_error(file_ + ": another run is writing it; wait for its end");
         if (existing == Existing::resume && !regular)
             throw BadOption("--resume needs --output to be a plain file, and " + file_ + " is not");
+        has_name_ = regular && info.st_nlink > 0;
         if (existing == Existing::resume) read_existing();
         if (existing == Existing::refuse && regular && info.st_size > 0)
             throw BadOption(option + " " + file_ + " holds " +
                             (option == "--output" ? "results already: go on with --resume, or remove it"
                                                   : "something already: remove it or name another file"));
+        if (has_name_ && fstat(descriptor_, &info) == 0) expected_bytes_ = static_cast<std::uint64_t>(info.st_size);
     } catch (...) {
         close(descriptor_);
         throw;
@@ -174,8 +199,7 @@ void ResultWriter::read_existing() {
         whole_bytes = lines.bytes_read();
     }
     if (lines.interrupted()) throw std::runtime_error(file_ + ": reading was interrupted");
-    if (whole_bytes < lines.file_bytes() && ftruncate(descriptor_, static_cast<off_t>(whole_bytes)) != 0)
-        throw std::runtime_error(file_ + ": the torn last line cannot be cut off: " + std::strerror(errno));
+    if (whole_bytes < lines.file_bytes()) cut_to(whole_bytes);
     next_ = static_cast<std::int64_t>(served_.size());
 }
 
@@ -194,7 +218,24 @@ void ResultWriter::write_text(std::string_view text) {
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) throw std::runtime_error(file_ + ": cannot be written: " + std::strerror(errno));
         text.remove_prefix(static_cast<std::size_t>(written));
+        expected_bytes_ += static_cast<std::uint64_t>(written);
     }
+    require_intact();
+}
+
+void ResultWriter::require_intact() const {
+    struct stat now {};
+    if (!has_name_ || fstat(descriptor_, &now) != 0) return;
+    if (now.st_nlink == 0) throw std::runtime_error(file_ + ": was removed during the run; what it held is lost");
+    if (static_cast<std::uint64_t>(now.st_size) < expected_bytes_)
+        throw std::runtime_error(file_ + ": was cut to " + std::to_string(now.st_size) + " of " +
+                                 std::to_string(expected_bytes_) + " bytes during the run; what it held is lost");
+}
+
+void ResultWriter::cut_to(std::uint64_t bytes) {
+    if (has_name_ && ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0)
+        throw std::runtime_error(file_ + ": what is torn at its end cannot be cut off: " + std::strerror(errno));
+    expected_bytes_ = bytes;
 }
 
 void skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output) {

@@ -33,7 +33,8 @@ enum class Existing {
 class ResultWriter {
   public:
     // "-" is stdout. A file that holds something is refused (BadOption), or resumed: a torn last line is cut off and
-    // the whole ones are counted. Throws std::runtime_error naming file and reason. Local.
+    // the whole ones are counted. A named pipe is waited for until it has a reader, or a signal ends the run
+    // (OrderlyFailure). Throws std::runtime_error naming file and reason. Local.
     // `option` is the one that names the file. A file that was not there before goes with this object while it is
     // empty, unless it is to be kept.
     ResultWriter(const std::string& file, Existing existing, const std::string& option = "--output");
@@ -50,9 +51,13 @@ class ResultWriter {
 
     // Writes `line` once all items before number `order` (from 0) are written. Throws std::runtime_error. Local.
     void put(std::int64_t order, const std::string& line);
-    // Writes text as it is. Throws std::runtime_error. Local.
+    // Writes text as it is. Throws std::runtime_error, also where the file was removed or cut. Local.
     void write_text(std::string_view text);
+    // Throws std::runtime_error where the file no longer holds what was written to it. Local.
+    void require_intact() const;
     void keep() { is_new_ = false; }
+    // Keeps the first `bytes` of a plain file. Throws std::runtime_error. Local.
+    void cut_to(std::uint64_t bytes);
 
   private:
     void read_existing();
@@ -60,7 +65,9 @@ class ResultWriter {
 
     std::string file_;
     int descriptor_ = -1;
-    bool is_new_ = false; // and not to be kept
+    bool is_new_ = false;              // and not to be kept
+    bool has_name_ = false;            // a plain file that a directory names
+    std::uint64_t expected_bytes_ = 0; // of a plain file
     std::vector<std::uint64_t> served_;
     std::int64_t served_with_error_ = 0;
     std::int64_t next_ = 0;

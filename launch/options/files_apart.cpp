@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace entrodraft::launch {
 
@@ -47,10 +49,22 @@ NamedFiles named_files(const ParsedOptions& given, const std::vector<OptionGroup
     return files;
 }
 
+// Whether standard output goes to this file: what is printed would be read again.
+bool is_standard_output(const std::string& file) {
+    struct stat output {};
+    struct stat there {};
+    return fstat(STDOUT_FILENO, &output) == 0 && S_ISREG(output.st_mode) && stat(file.c_str(), &there) == 0 &&
+           output.st_dev == there.st_dev && output.st_ino == there.st_ino;
+}
+
 } // namespace
 
 void require_files_apart(const ParsedOptions& given, const std::vector<OptionGroup>& groups) {
     const NamedFiles files = named_files(given, groups);
+    for (const NamedFile& read : files.read)
+        if (is_standard_output(read.name))
+            throw BadOption("standard output goes to the file of " + read.option + ", " + read.name +
+                            "; send it to another one");
     for (std::size_t i = 0; i < files.written.size(); ++i) {
         const NamedFile& written = files.written[i];
         const auto refuse_same = [&](const NamedFile& first, const NamedFile& second) {

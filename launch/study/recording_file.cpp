@@ -3,8 +3,6 @@
 #include "entrodraft/launch/failure.h"
 
 #include <filesystem>
-#include <stdexcept>
-#include <system_error>
 
 namespace entrodraft::launch {
 
@@ -14,9 +12,7 @@ RecordingFile::RecordingFile(const std::string& file, bool resume)
     if (!std::filesystem::is_regular_file(file))
         throw BadOption("--resume needs --output to be a plain file, and " + file + " is not");
     existing_ = spec::read_recording(file, true);
-    std::error_code error;
-    std::filesystem::resize_file(file, existing_.whole_bytes, error);
-    if (error) throw std::runtime_error(file + ": the torn last block cannot be cut off: " + error.message());
+    writer_.cut_to(existing_.whole_bytes);
 }
 
 } // namespace entrodraft::launch

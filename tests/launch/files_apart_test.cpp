@@ -89,6 +89,19 @@ TEST(FilesApart, CountTheFilesOfModels) {
     EXPECT_EQ(refusal(latency_groups(), {"--target", model, "--output", costs}), "accepted");
 }
 
+TEST(FilesApart, CountStandardOutput) {
+    const std::string prompts = "{\"prompt\": \"The ferry left\"}\n";
+    const test::ScratchFile file(prompts);
+    const Strings generate = {"generate", "--target", test::kTarget, "--max-new-tokens", "2", "--input"};
+    for (const std::string& read : {file.path(), std::string("-")}) {
+        const std::string redirected = "bash -c 'exec \"$0\" \"$@\" < " + file.path() + " >> " + file.path() + "'";
+        const test::Ended ended = test::run(generate + Strings{read}, "timeout 10 " + redirected);
+        EXPECT_EQ(ended.code, 2) << ended.err;
+        EXPECT_NE(ended.err.find("standard output goes to the file of --input"), std::string::npos) << ended.err;
+    }
+    EXPECT_EQ(file.text(), prompts);
+}
+
 TEST(FilesApart, FromOutsideTheFileStaysAsItWas) {
     const std::string prompts = "{\"prompt\": \"The ferry left\"}\n";
     const test::ScratchFile file(prompts);

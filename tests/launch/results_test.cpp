@@ -4,10 +4,16 @@
 #include "launch/prompt_limits.h"
 #include "launch/scratch_file.h"
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
 
 namespace {
 
@@ -138,6 +144,61 @@ TEST(Results, WriteErrorsAreReported) {
               std::string::npos);
     EXPECT_NE(message_of([] { ResultWriter("/nonexistent/out", Existing::refuse); }).find("cannot be opened"),
               std::string::npos);
+}
+
+TEST(Results, AFileThatIsRemovedOrCutMeanwhileIsNoticed) {
+    const test::ScratchFile scratch("");
+    const std::string file = scratch.path();
+    ResultWriter removed(file, Existing::refuse);
+    removed.put(0, "a");
+    std::filesystem::rename(file, file + "-moved"); // still there
+    removed.put(1, "b");
+    removed.require_intact();
+    std::filesystem::remove(file + "-moved");
+    EXPECT_EQ(message_of([&] { removed.require_intact(); }),
+              file + ": was removed during the run; what it held is lost");
+    EXPECT_NE(message_of([&] { removed.put(2, "c"); }).find("was removed"), std::string::npos);
+
+    ResultWriter cut(file, Existing::refuse);
+    cut.put(0, "abc");
+    std::filesystem::resize_file(file, 2);
+    EXPECT_EQ(message_of([&] { cut.require_intact(); }),
+              file + ": was cut to 2 of 4 bytes during the run; what it held is lost");
+}
+
+TEST(Results, ANamedPipeIsWrittenForItsReaderAlone) {
+    const test::ScratchFile place("");
+    const std::string pipe = place.path() + "-pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    std::string read;
+    std::thread reader([&] { // comes late and leaves early
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        std::ifstream in(pipe);
+        std::getline(in, read);
+    });
+    std::optional<ResultWriter> writer(std::in_place, pipe, Existing::refuse);
+    writer->put(0, "first");
+    reader.join();
+    signal(SIGPIPE, SIG_IGN);
+    EXPECT_EQ(message_of([&] { writer->put(1, "second"); }), pipe + ": cannot be written: Broken pipe");
+    signal(SIGPIPE, SIG_DFL);
+    EXPECT_EQ(read, "first");
+    unlink(pipe.c_str());
+}
+
+TEST(Resume, TakesZerosAtTheEndForATornLine) {
+    const test::ScratchFile input(kInput), whole("");
+    serve(input.path(), whole.path(), Existing::refuse);
+    const std::string expected = whole.text();
+    for (const std::size_t bytes : {std::size_t{0}, expected.size() / 2, expected.size()}) {
+        const test::ScratchFile cut(expected.substr(0, bytes) + std::string(4096, '\0'));
+        serve(input.path(), cut.path(), Existing::resume);
+        EXPECT_EQ(cut.text(), expected) << "cut at byte " << bytes;
+    }
+    const std::string foreign = "a note" + std::string(10, '\0');
+    const test::ScratchFile file(foreign);
+    EXPECT_NE(message_of([&] { ResultWriter(file.path(), Existing::resume); }).find(" line 1"), std::string::npos);
+    EXPECT_EQ(file.text(), foreign);
 }
 
 TEST(Resume, FromAnyByteEqualsAnUninterruptedRun) {
