@@ -130,7 +130,7 @@ bool last_barrier() {
 void ignore_stop_signals() {
     struct sigaction ignore = {};
     ignore.sa_handler = SIG_IGN;
-    for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGALRM})
+    for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGALRM})
         sigaction(signal, &ignore, nullptr);
 }
 

@@ -80,8 +80,8 @@ class Session {
     // hang. Prints nothing. Does not return. Local.
     [[noreturn]] void abort(int exit_code);
     // The orderly end: last barrier, MPI_Finalize, flush, _exit(exit_code), the same code on every rank.
-    // SIGTERM, SIGINT and SIGUSR1 are ignored from here on. Ranks that do not come within seconds are not waited
-    // for (a code of 0 then becomes 1). Collective over the world; does not return.
+    // SIGTERM, SIGINT, SIGUSR1 and SIGHUP are ignored from here on. Ranks that do not come within seconds are not
+    // waited for (a code of 0 then becomes 1). Collective over the world; does not return.
     [[noreturn]] void leave(int exit_code);
 
   private:

@@ -70,6 +70,9 @@ void install_signal_handlers(bool speaks) {
     handle(SIGXFSZ, SIG_IGN); // a file at its size limit is a failed write
     for (int signal : {SIGTERM, SIGUSR1, SIGINT})
         handle(signal, on_stop);
+    struct sigaction hangup {};
+    const bool outlives_terminal = sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN; // nohup
+    if (!outlives_terminal) handle(SIGHUP, on_stop);
 }
 
 const volatile int& stop_signal() {
