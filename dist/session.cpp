@@ -27,6 +27,7 @@
 #include <vector>
 
 #include <sched.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 namespace entrodraft::dist {
@@ -87,6 +88,26 @@ std::byte* align_up(void* address, std::size_t alignment) {
     return reinterpret_cast<std::byte*>((value + alignment - 1) / alignment * alignment);
 }
 
+// Where Open MPI puts shared memory if it can be written to, else in its session directory.
+constexpr const char* kSharedMemoryDirectory = "/dev/shm";
+
+// Free bytes there; the largest number where the directory is not used or has no limit.
+std::uint64_t free_shared_memory() {
+    struct statvfs about {};
+    if (access(kSharedMemoryDirectory, W_OK) != 0 || statvfs(kSharedMemoryDirectory, &about) != 0 ||
+        about.f_blocks == 0)
+        return UINT64_MAX;
+    return static_cast<std::uint64_t>(about.f_bavail) * about.f_frsize;
+}
+
+// What MPI_Win_allocate_shared takes at most for segments of so many bytes: pages, its own state, and what it wants
+// left over.
+std::uint64_t window_bytes(std::size_t segment_bytes, int n_ranks) {
+    constexpr std::uint64_t kPage = 4096, kOwnState = 65536;
+    const std::uint64_t segment = (segment_bytes + NodeComm::kAlignment + 2 * kPage) / kPage * kPage;
+    return (segment * static_cast<std::uint64_t>(n_ranks) + kOwnState) * 11 / 10;
+}
+
 // A window with one zeroed segment a rank, each touched first by its own rank. MPI maps it at page boundaries, so
 // aligning up gives all ranks the same place. Collective over `comm`, whose ranks share a host.
 std::pair<MPI_Win, std::vector<std::byte*>> make_segments(MPI_Comm comm, std::size_t segment_bytes) {
@@ -96,7 +117,8 @@ std::pair<MPI_Win, std::vector<std::byte*>> make_segments(MPI_Comm comm, std::si
     const auto bytes = static_cast<MPI_Aint>(segment_bytes + NodeComm::kAlignment);
     void* mine = nullptr;
     MPI_Win window = MPI_WIN_NULL;
-    check_mpi(MPI_Win_allocate_shared(bytes, 1, info, comm, &mine, &window), "MPI_Win_allocate_shared");
+    check_mpi(MPI_Win_allocate_shared(bytes, 1, info, comm, &mine, &window),
+              "MPI_Win_allocate_shared (shared memory in /dev/shm: enlarge it)");
     MPI_Info_free(&info);
     check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
     std::memset(mine, 0, static_cast<std::size_t>(bytes));
@@ -220,8 +242,9 @@ struct Session::State {
     bool crowded = false;
     double start_seconds = 0;
     std::string host_name;
+    std::optional<SharedMemoryShortage> shortage;
     std::vector<MPI_Win> windows;     // in order of creation, the same on all their ranks
-    std::vector<std::byte> own_place; // of the board, without MPI
+    std::vector<std::byte> own_place; // of the board, where none is shared
     std::optional<RankBoard> board;
     std::optional<Watches> watches;
     std::optional<Watchdog> watchdog;
@@ -231,6 +254,7 @@ struct Session::State {
     void start_mpi(const Environment& environment);
     void start_watching(const StartOptions& options);
     std::vector<RankBoard::Member> board_members();
+    bool fits_shared_memory(MPI_Comm comm, std::size_t segment_bytes);
     std::unique_ptr<Communicator> make_group(int color, bool over_mpi);
 };
 
@@ -254,17 +278,34 @@ void Session::State::start_mpi(const Environment& environment) {
     MPI_Comm_free(&node);
 }
 
-// A place for each rank of this host in memory that all of them map. Collective over the world.
+// Whether such a window fits. The first rank looks, so that all go the same way: where MPI cannot make a window, it
+// leaves the other ranks waiting in the call. Collective over `comm`, whose ranks share a host.
+bool Session::State::fits_shared_memory(MPI_Comm comm, std::size_t segment_bytes) {
+    std::uint64_t free_bytes = free_shared_memory();
+    check_mpi(MPI_Bcast(&free_bytes, 1, MPI_UINT64_T, 0, comm), "MPI_Bcast");
+    const std::uint64_t wanted = window_bytes(segment_bytes, size_of(comm));
+    if (free_bytes >= wanted) return true;
+    if (!shortage) shortage = {free_bytes, 0};
+    shortage->wanted_bytes += wanted;
+    return false;
+}
+
+// A place for each rank of this host in memory that all of them map, or, where that is short, for this rank alone.
+// Collective over the world.
 std::vector<RankBoard::Member> Session::State::board_members() {
-    if (!uses_mpi) {
-        own_place.resize(2 * RankBoard::kPlaceBytes);
-        return {{host_name, align_up(own_place.data(), RankBoard::kPlaceBytes)}};
-    }
+    own_place.resize(2 * RankBoard::kPlaceBytes);
+    std::byte* const own = align_up(own_place.data(), RankBoard::kPlaceBytes);
+    if (!uses_mpi) return {{host_name, own}};
     std::vector<RankBoard::Member> members;
     for (std::string& host : all_hosts(host_name, world_size))
         members.push_back({std::move(host), nullptr});
     MPI_Comm node = split_by_host(MPI_COMM_WORLD);
     const std::vector<int> neighbours = world_ranks_of(node, world_rank);
+    if (!fits_shared_memory(node, RankBoard::kPlaceBytes)) {
+        MPI_Comm_free(&node);
+        members[static_cast<std::size_t>(world_rank)].place = own;
+        return members;
+    }
     const auto [window, places] = make_segments(node, RankBoard::kPlaceBytes);
     MPI_Comm_free(&node);
     windows.push_back(window);
@@ -295,7 +336,8 @@ std::unique_ptr<Communicator> Session::State::make_group(int color, bool over_mp
     MPI_Comm node = split_by_host(comm);
     const bool on_one_host = size_of(node) == size; // the same answer on all its ranks
     MPI_Comm_free(&node);
-    if (over_mpi || !on_one_host) return make_mpi_comm(&comm, std::move(world_ranks), &*board);
+    if (over_mpi || !on_one_host || !fits_shared_memory(comm, NodeComm::kSegmentBytes))
+        return make_mpi_comm(&comm, std::move(world_ranks), &*board);
     auto [window, segments] = make_segments(comm, NodeComm::kSegmentBytes);
     windows.push_back(window);
     return std::make_unique<NodeComm>(NodeComm::Group{.rank = rank_in(comm),
@@ -343,6 +385,9 @@ int Session::node_local_size() const {
 }
 const std::string& Session::host_name() const {
     return state_->host_name;
+}
+const std::optional<SharedMemoryShortage>& Session::shared_memory_shortage() const {
+    return state_->shortage;
 }
 double Session::start_seconds() const {
     return state_->start_seconds;

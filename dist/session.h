@@ -9,8 +9,10 @@
 #include "entrodraft/dist/step_watch.h"
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace entrodraft::dist {
@@ -22,6 +24,12 @@ struct StartOptions {
     // and the reason. It is to say so and to end the process. Empty: nothing is bounded.
     std::function<void(const std::string& place, const std::string& reason)> on_stuck;
     StepWatch* observer = nullptr; // told of every step; outlives the session
+};
+
+// Of a host whose ranks exchange messages over MPI because its shared memory is too small.
+struct SharedMemoryShortage {
+    std::uint64_t free_bytes = 0;
+    std::uint64_t wanted_bytes = 0;
 };
 
 class Session {
@@ -40,10 +48,13 @@ class Session {
     int node_local_size() const;
     const std::string& host_name() const;
 
+    // Of this rank's host, as far as communicators were made; the same on all its ranks. None: there is enough. Local.
+    const std::optional<SharedMemoryShortage>& shared_memory_shortage() const;
+
     // How long ranks wait for each other until they have read how long they should.
     double start_seconds() const;
 
-    // All ranks of the launch. Shared memory where all of them are on one host, MPI otherwise.
+    // All ranks of the launch. Shared memory where all of them are on one host that has enough of it, MPI otherwise.
     Communicator& world();
     // A communicator of the ranks that pass the same color, ordered by world rank. Ranks with a negative
     // color get none (nullptr). Collective over the world.

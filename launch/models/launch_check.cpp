@@ -36,6 +36,10 @@ Hosts hosts_of(const std::vector<RankFacts>& ranks) {
     return hosts;
 }
 
+std::string kib(std::uint64_t bytes) {
+    return std::to_string(bytes / 1024) + " KiB";
+}
+
 // How the cores of a host suffice for its ranks; empty: they do.
 std::string why_cores_are_few(const std::vector<RankFacts>& ranks, const std::vector<std::size_t>& here) {
     const std::string host = std::string("host ") + ranks[here.front()].host + ": ";
@@ -79,6 +83,10 @@ std::vector<RankFacts> gather_facts(dist::Session& session, double timeout_secon
     mine.threads = threads;
     mine.gpus = gpus;
     if (session.world_size() > 1) mine.build = build_checksum();
+    if (const auto& shortage = session.shared_memory_shortage()) {
+        mine.shared_memory_free = shortage->free_bytes;
+        mine.shared_memory_wanted = shortage->wanted_bytes;
+    }
     std::vector<RankFacts> all(static_cast<std::size_t>(session.world_size()));
     const auto deadline = dist::Deadline::after_seconds(timeout_seconds);
     session.world().gather(&mine, all.data(), sizeof mine, 0, deadline);
@@ -97,6 +105,11 @@ std::vector<Finding> findings_of(const std::vector<RankFacts>& ranks) {
     }
     for (const auto& [host, here] : hosts_of(ranks)) {
         if (const std::string why = why_cores_are_few(ranks, here); !why.empty()) findings.push_back({false, why});
+        if (const RankFacts& first = ranks[here.front()]; first.shared_memory_wanted > 0)
+            findings.push_back({false, "host " + host + ": /dev/shm has " + kib(first.shared_memory_free) +
+                                           " free, and its ranks want " + kib(first.shared_memory_wanted) +
+                                           ": their messages go over MPI, which is slower; enlarge it (docker run "
+                                           "--shm-size=64m, or mount -o remount,size=64m /dev/shm)"});
         const int gpus = ranks[here.front()].gpus;
         if (gpus > 0 && here.size() > static_cast<std::size_t>(gpus))
             findings.push_back({false, "host " + host + ": " + counted(here.size(), "rank") + " for " +

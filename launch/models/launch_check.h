@@ -22,6 +22,7 @@ struct RankFacts {
     int threads = 1;      // that it is to have
     int gpus = -1;        // of its host; -1: not of interest
     std::uint64_t build = 0;
+    std::uint64_t shared_memory_free = 0, shared_memory_wanted = 0; // bytes; 0 wanted: there is enough
 };
 
 struct Finding {

@@ -68,6 +68,17 @@ TEST(LaunchCheck, RefusesAnotherBuildAndWarnsOfTooFewGpus) {
     EXPECT_TRUE(contains(only(ranks, false), "2 ranks for 1 GPU")) << only(ranks, false);
 }
 
+TEST(LaunchCheck, NamesSharedMemoryThatIsTooSmallAndItsRemedy) {
+    std::vector<RankFacts> ranks = {rank_on("n1", 0, 8), rank_on("n1", 0, 8)};
+    for (RankFacts& rank : ranks) {
+        rank.shared_memory_free = 65536;
+        rank.shared_memory_wanted = 1 << 20;
+    }
+    const std::string text = only(ranks, false);
+    EXPECT_TRUE(contains(text, "host n1: /dev/shm has 64 KiB free, and its ranks want 1024 KiB")) << text;
+    EXPECT_TRUE(contains(text, "--shm-size")) << text;
+}
+
 TEST(LaunchCheck, WritesCoresAsRanges) {
     cpu_set_t cores = {};
     EXPECT_EQ(describe(cores), "");
