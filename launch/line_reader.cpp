@@ -8,10 +8,23 @@
 #include <poll.h>
 #include <stdexcept>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 #include <utility>
 
 namespace entrodraft::launch {
+
+namespace {
+
+// /dev/zero, /dev/full, /dev/random and /dev/urandom of Linux.
+bool is_endless_device(const struct stat& info) {
+    constexpr unsigned kMemoryDevices = 1;
+    if (!S_ISCHR(info.st_mode) || major(info.st_rdev) != kMemoryDevices) return false;
+    const unsigned number = minor(info.st_rdev);
+    return number == 5 || (number >= 7 && number <= 9);
+}
+
+} // namespace
 
 LineReader::LineReader(const std::string& file, std::size_t longest_line)
     : file_(file == "-" ? "stdin" : file), longest_line_(longest_line) {
@@ -24,6 +37,10 @@ LineReader::LineReader(const std::string& file, std::size_t longest_line)
         if (S_ISDIR(info.st_mode)) {
             close(descriptor_);
             throw std::runtime_error(file_ + ": is a directory; name a file");
+        }
+        if (is_endless_device(info)) {
+            if (descriptor_ > STDIN_FILENO) close(descriptor_);
+            throw std::runtime_error(file_ + ": is a device without end; name a file or a pipe");
         }
         plain_file_ = S_ISREG(info.st_mode);
         if (plain_file_) file_bytes_ = static_cast<std::uint64_t>(info.st_size);

@@ -8,6 +8,7 @@
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/signals.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -25,13 +26,13 @@ namespace {
 // How long MPI may take to start: a little longer than the ranks may wait for each other, whose option is yet to be
 // read.
 double start_seconds(const Arguments& arguments) {
-    constexpr double kOtherwise = 300, kMore = 5;
+    constexpr double kOtherwise = 300, kMore = 5, kMost = 1e9; // clocks hold no more than 9.2e9
     const std::string option = "--collective-timeout";
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         std::string value;
         if (arguments[i].rfind(option + "=", 0) == 0) value = arguments[i].substr(option.size() + 1);
         if (arguments[i] == option && i + 1 < arguments.size()) value = arguments[i + 1];
-        if (const double seconds = std::atof(value.c_str()); seconds > 0) return seconds + kMore;
+        if (const double seconds = std::atof(value.c_str()); seconds > 0) return std::min(seconds + kMore, kMost);
     }
     return kOtherwise;
 }

@@ -292,7 +292,10 @@ std::string pack(const RecordedLine& line) {
 
 Recording read_recording(const std::string& file, bool may_be_torn) {
     std::error_code ignored; // what cannot be looked at cannot be opened either
-    if (std::filesystem::is_directory(file, ignored)) throw std::runtime_error(file + ": is a directory; name a file");
+    const auto type = std::filesystem::status(file, ignored).type();
+    if (type == std::filesystem::file_type::directory) throw std::runtime_error(file + ": is a directory; name a file");
+    if (type != std::filesystem::file_type::regular && type != std::filesystem::file_type::not_found)
+        throw std::runtime_error(file + ": is no regular file; name a recording");
     std::ifstream in(file, std::ios::binary);
     if (!in) throw std::runtime_error(file + ": cannot be opened: " + std::strerror(errno));
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};

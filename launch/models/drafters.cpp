@@ -9,8 +9,8 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <stdexcept>
+#include <unistd.h>
 #include <utility>
 
 namespace entrodraft::launch {
@@ -131,7 +131,7 @@ void require_readable(const DrafterSources& sources) {
     const std::pair<const char*, const std::string&> files[] = {{"--lookup-corpus ", sources.lookup_corpus},
                                                                 {"--draft-table ", sources.draft_table}};
     for (const auto& [option, file] : files)
-        if (!file.empty() && file != "-" && !std::ifstream(file))
+        if (!file.empty() && file != "-" && access(file.c_str(), R_OK) != 0) // a pipe is opened once
             throw std::runtime_error(option + file + ": cannot be opened: " + std::strerror(errno));
 }
 

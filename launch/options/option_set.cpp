@@ -304,10 +304,26 @@ ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const std::v
     return parsed;
 }
 
+namespace {
+
+// It may be a pipe, or a device that never ends.
+std::string read_config_text(const std::string& file) {
+    constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+    std::ifstream stream(file, std::ios::binary);
+    if (!stream) throw BadOption("--config " + file + ": cannot be read; check the path");
+    std::string text(kMaxBytes + 1, '\0');
+    stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (stream.bad()) throw BadOption("--config " + file + ": cannot be read; it must be a file");
+    text.resize(static_cast<std::size_t>(stream.gcount()));
+    if (text.size() > kMaxBytes) throw BadOption("--config " + file + ": is larger than 1 MiB; name a file of options");
+    return text;
+}
+
+} // namespace
+
 ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::string& file) {
     if (file.empty()) throw BadOption("--config is empty; name a file");
-    std::ifstream stream(file);
-    if (!stream) throw BadOption("--config " + file + ": cannot be read; check the path");
+    std::istringstream stream(read_config_text(file));
     ParsedOptions parsed;
     std::string line;
     for (int number = 1; std::getline(stream, line); ++number) {
@@ -334,7 +350,6 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
         }
         parsed.add(name, value, " (" + where + ")");
     }
-    if (stream.bad()) throw BadOption("--config " + file + ": cannot be read; it must be a file");
     refuse_repeats(groups, parsed);
     return parsed;
 }
