@@ -42,9 +42,10 @@ std::map<std::string, std::string> read_weight_map(const std::filesystem::path& 
     return shard_of;
 }
 
+// A link whose end is missing is there: opening it says what is wrong.
 bool is_there(const std::filesystem::path& path) {
     std::error_code unused; // what cannot be looked at is not there; the messages say so
-    return std::filesystem::exists(path, unused);
+    return std::filesystem::exists(std::filesystem::symlink_status(path, unused));
 }
 
 bool is_by_torch(const std::filesystem::path& file) {
@@ -135,7 +136,6 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
                   "there" + other_weights(directory));
 }
 
-bool Checkpoint::has(const std::string& name) const {
 std::vector<FileIdentity> Checkpoint::files() const {
     std::vector<FileIdentity> identities;
     for (const auto& mapping : mappings_)
@@ -143,6 +143,7 @@ std::vector<FileIdentity> Checkpoint::files() const {
     return identities;
 }
 
+bool Checkpoint::has(const std::string& name) const {
     return tensors_.contains(name);
 }
 

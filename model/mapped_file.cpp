@@ -39,7 +39,13 @@ MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes,
     : name_(path.string()) {
     // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) throw BadFile(name_ + ": cannot be opened: " + system_reason());
+    if (descriptor < 0) {
+        const std::string reason = system_reason();
+        std::error_code unused; // then it is no link
+        const auto target = std::filesystem::read_symlink(path, unused);
+        throw BadFile(name_ + (target.empty() ? "" : ", a link to " + target.string()) +
+                      ": cannot be opened: " + reason);
+    }
     const struct Closer {
         int descriptor;
         ~Closer() { ::close(descriptor); }
@@ -47,13 +53,13 @@ MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes,
     struct stat about {};
     if (::fstat(descriptor, &about) != 0) throw BadFile(name_ + ": " + system_reason());
     if (!S_ISREG(about.st_mode)) throw BadFile(name_ + ": not a regular file");
+    identity_ = identity_of(about);
     size_ = static_cast<std::size_t>(about.st_size);
     if (size_ < std::max<std::size_t>(min_bytes, 1)) {
         throw BadFile(name_ + ": " + std::to_string(size_) + " bytes are too few for a " + std::string(format) +
                       " file; download it again");
     }
     data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    identity_ = identity_of(about);
     if (data_ == MAP_FAILED) throw BadFile(name_ + ": cannot be mapped: " + system_reason());
     if (starts_with(bytes(), kLfsPointer)) {
         ::munmap(data_, size_);

@@ -26,16 +26,17 @@ namespace {
 namespace fs = std::filesystem;
 
 bool has_any(const fs::path& directory, std::initializer_list<const char*> names) {
-    std::error_code ignored; // what cannot be looked at is not there
-    return std::any_of(names.begin(), names.end(),
-                       [&](const char* name) { return fs::exists(directory / name, ignored); });
+    std::error_code ignored;                                               // what cannot be looked at is not there
+    return std::any_of(names.begin(), names.end(), [&](const char* name) { // links without an end are
+        return fs::exists(fs::symlink_status(directory / name, ignored));
+    });
 }
 
 WeightFacts weight_facts(const fs::path& directory, model::ModelConfig& config) {
     const auto begin = std::chrono::steady_clock::now();
     const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
-    model::check_shapes(config, checkpoint);
     model::untie_stored_head(config, checkpoint);
+    model::check_shapes(config, checkpoint);
     WeightFacts facts;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     facts.header_seconds = seconds.count();
@@ -76,8 +77,8 @@ ModelFacts look_at(const std::string& name, const char* option, Findings& findin
                                           "pytorch_model.bin.index.json"}),
                       error.what());
     }
-    try {
     facts.n_parameters = parameter_count(facts.config);
+    try {
         const model::Tokenizer tokenizer = model::Tokenizer::open(directory);
         facts.tokenizer = {std::string(tokenizer.kind()), tokenizer.size(), tokenizer.fingerprint()};
     } catch (const model::BadFile& error) {

@@ -1,6 +1,7 @@
 // The binary from outside: what it answers, writes and exits with, on the golden pair. Mostly on one rank; a few
 // cases through mpirun, where every rank must end with the same message, once.
 #include "launch/command_line.h"
+#include "launch/model_copy.h"
 #include "launch/scratch_file.h"
 #include "model/temporary_directory.h"
 
@@ -39,25 +40,6 @@ void expect_refusal(const Ended& ended, int code, const Strings& parts) {
     for (const std::string& part : parts)
         EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << ended.err;
 }
-
-// A copy of a golden directory that a test may spoil.
-class ModelCopy {
-  public:
-    explicit ModelCopy(const std::string& original) : path_(ScratchFile("").path() + "-model") {
-        fs::copy(original, path_, fs::copy_options::recursive);
-    }
-    ~ModelCopy() { fs::remove_all(path_); }
-    std::string path() const { return path_.string(); }
-    std::string file(const std::string& name) const { return (path_ / name).string(); }
-    void set_in_config(const std::string& field, const Json& value) const {
-        Json config = Json::parse(std::ifstream(file("config.json")));
-        config[field] = value;
-        std::ofstream(file("config.json")) << config;
-    }
-
-  private:
-    fs::path path_;
-};
 
 TEST(Cli, HelpAndVersionGoToStdoutWithCodeZero) {
     for (const std::string version : {"--version", "version"})
@@ -542,6 +524,58 @@ TEST(Cli, ClosedStandardDescriptorsAreNotTakenForFiles) {
     EXPECT_NE(unread.err.find("stdin: cannot be read"), std::string::npos) << unread.err;
 }
 
+TEST(Cli, FilesWithoutEndAreRefused) {
+    const auto expect_named = [](const Ended& ended, const std::string& file) {
+        EXPECT_EQ(ended.code, 1) << ended.err;
+        EXPECT_NE(ended.err.find(file + ": is "), std::string::npos) << ended.err;
+    };
+    const std::string limits = "bash -c 'ulimit -t 20; exec \"$0\" \"$@\"'";
+    expect_named(run({"simulate", "--recording", "/dev/zero"}, limits), "/dev/zero");
+    expect_named(run(kPair + Strings{"--input", "/dev/urandom"}, limits), "/dev/urandom");
+    expect_named(run(Strings{"generate", "--target", kTarget, "--drafter", "suffix", "--lookup-corpus", "/dev/zero",
+                             "--prompt", "p"},
+                     limits),
+                 "/dev/zero");
+}
+
+TEST(Cli, ATimeoutBeyondAllClocksIsRefusedAlways) {
+    for (const std::string seconds : {"1e10", "1e300", "9223372037"})
+        expect_refusal(run(kPair + Strings{"--prompt", "p", "--collective-timeout", seconds}), 2,
+                       {"--collective-timeout " + seconds});
+}
+
+TEST(Cli, AStoredHeadIsUsedThoughTheConfigTiesIt) {
+    const Strings prompt = {"--prompt", "The ferry", "--max-new-tokens", "8"};
+    const Ended own = run(Strings{"generate", "--target", kTarget} + prompt);
+    EXPECT_EQ(own.err.find("warning"), std::string::npos) << own.err;
+    const ModelCopy tied(kTarget);
+    tied.set_in_config("tie_word_embeddings", true);
+    const Ended ended = run(Strings{"generate", "--target", tied.path()} + prompt);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ended.out, own.out);
+    EXPECT_NE(ended.err.find("stores a head of other values, which is used"), std::string::npos) << ended.err;
+    EXPECT_NE(run({"inspect", "--model", tied.path()}).out.find("a head of its own"), std::string::npos);
+}
+
+TEST(Cli, AHangupIsACleanStopUnlessNohupWantsOtherwise) {
+    const ScratchFile output(""), err(""), place("");
+    const std::string pipe = place.path() + "-pipe";
+    const auto hang_up = [&](const std::string& before, const std::string& after) {
+        const int status =
+            std::system(("rm -f " + output.path() + "; mkfifo " + pipe + "; exec 9<>" + pipe +
+                         "; echo '{\"prompt\": \"The ferry\"}' >&9; " + before + quoted(ENTRODRAFT_BINARY) +
+                         " generate --target " + kTarget + " --max-new-tokens 4 --input " + pipe + " --output " +
+                         output.path() + " 2> " + err.path() + " & run=$!; i=0; while [ $i -lt 200 ] && ! [ -s " +
+                         output.path() + " ]; do sleep 0.1; i=$((i + 1)); done; kill -HUP $run; " + after +
+                         " wait $run; code=$?; rm -f " + pipe + "; exit $code")
+                            .c_str());
+        return WEXITSTATUS(status);
+    };
+    EXPECT_EQ(hang_up("", ""), 75) << err.text();
+    EXPECT_NE(err.text().find("stopped by a signal"), std::string::npos) << err.text();
+    EXPECT_EQ(hang_up("nohup ", "sleep 0.3; kill -0 $run || exit 99; kill -USR1 $run;"), 75) << err.text();
+}
+
 // ---- several ranks ----
 
 const std::string kMpirun = "mpirun --oversubscribe --bind-to none -n 2" +
@@ -605,6 +639,18 @@ TEST(CliRanks, ADraftThatCannotBeCutIsNamed) {
     const Ended ended = run_ranks(5, Strings{"generate", "--target", kTarget, "--draft", kDraft} + sharded);
     EXPECT_EQ(ended.code, 2);
     EXPECT_NE(ended.err.find("--draft " + kDraft + " on 5 ranks: "), std::string::npos) << ended.err;
+}
+
+TEST(CliRanks, MessagesGoOverMpiWhereSharedMemoryIsTooSmall) {
+    const std::string tiny = "unshare -m sh -c 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec \"$@\"' sh ";
+    if (std::system((tiny + "true 2> /dev/null").c_str()) != 0) GTEST_SKIP() << "needs the right to mount";
+    const Strings arguments = kPair + Strings{"--prompt", "The ferry", "--max-new-tokens", "8"};
+    const Ended roomy = run_ranks(2, arguments), small = run(arguments, tiny + mpirun(2));
+    EXPECT_EQ(small.code, 0) << small.err;
+    EXPECT_EQ(small.out, roomy.out);
+    EXPECT_EQ(roomy.err.find("/dev/shm"), std::string::npos) << roomy.err;
+    EXPECT_NE(small.err.find("warning: host "), std::string::npos) << small.err;
+    EXPECT_NE(small.err.find(": /dev/shm has 64 KiB free"), std::string::npos) << small.err;
 }
 
 TEST(CliRanks, DifferentCommandLinesAreNoticed) {
