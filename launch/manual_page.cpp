@@ -35,14 +35,14 @@ std::string quoted_roff(std::string_view text) {
     return result + "\"";
 }
 
-std::string upper(std::string_view text) {
+std::string upper_case(std::string_view text) {
     std::string result(text);
     for (char& c : result)
         c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     return result;
 }
 
-template <typename Lines> std::string as_typed(const Lines& lines) {
+template <typename Lines> std::string typed_lines(const Lines& lines) {
     std::string text = ".PP\n.nf\n";
     for (const char* line : lines)
         text += roff(line) + "\n";
@@ -57,7 +57,7 @@ std::string option_entry(const OptionSpec& option) {
 
 std::string command_section(const CommandPage& page) {
     std::string text =
-        ".SH " + quoted_roff(upper(page.name)) + "\n" + roff(page.summary) + ".\n" + as_typed(page.usage);
+        ".SH " + quoted_roff(upper_case(page.name)) + "\n" + roff(page.summary) + ".\n" + typed_lines(page.usage);
     if (*page.remarks != '\0') text += ".PP\n" + roff(page.remarks);
     for (const OptionGroup& group : page.groups()) {
         text += ".SS " + quoted_roff(group.title) + "\n";
@@ -65,7 +65,7 @@ std::string command_section(const CommandPage& page) {
             text += option_entry(option);
     }
     if (page.examples.empty()) return text;
-    return text + ".SS Examples\n" + as_typed(page.examples);
+    return text + ".SS Examples\n" + typed_lines(page.examples);
 }
 
 } // namespace

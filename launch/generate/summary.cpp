@@ -30,7 +30,7 @@ bool has_drafter(const RunSummary& summary) {
     return !summary.speculation.drafter.kinds.empty();
 }
 
-template <typename T> void append(std::vector<T>& to, const std::vector<T>& from) {
+template <typename T> void append_samples(std::vector<T>& to, const std::vector<T>& from) {
     to.insert(to.end(), from.begin(), from.end());
 }
 
@@ -85,15 +85,16 @@ std::string drafting_line(const RunSummary& summary) {
 
 // ---- the other lines ----
 
-std::string line(const char* name, const std::string& text) {
+std::string detail_line(const char* name, const std::string& text) {
     return formatted("  %-11s", name) + text + "\n";
 }
 
 std::string latency_line(const char* name, const std::vector<double>& samples) {
     if (samples.empty()) return "";
     const Quantiles quantiles = quantiles_of(samples);
-    return line(name, "ms: mean " + three_digits(mean_of(samples)) + ", median " + three_digits(quantiles.median) +
-                          ", p90 " + three_digits(quantiles.p90) + ", p99 " + three_digits(quantiles.p99));
+    return detail_line(name, "ms: mean " + three_digits(mean_of(samples)) + ", median " +
+                                 three_digits(quantiles.median) + ", p90 " + three_digits(quantiles.p90) + ", p99 " +
+                                 three_digits(quantiles.p99));
 }
 
 // "2, busy 99 %, 97 % of the time".
@@ -103,14 +104,14 @@ std::string replicas_line(const RunSummary& summary) {
     std::string text = std::to_string(busy.size()) + ", busy";
     for (std::size_t replica = 0; replica < busy.size(); ++replica)
         text += formatted("%s %.0f %%", replica > 0 ? "," : "", 100 * busy[replica] / summary.wall_seconds);
-    return line("replicas", text + " of the time");
+    return detail_line("replicas", text + " of the time");
 }
 
 std::string time_line(const RunSummary& summary) {
     const auto shares = phase_shares(summary);
     if (!shares) return "";
-    return line("time",
-                formatted("draft %.1f %%, entropy %.1f %%, broadcast %.1f %%, verify %.1f %%, gather %.1f %%, "
+    return detail_line(
+        "time", formatted("draft %.1f %%, entropy %.1f %%, broadcast %.1f %%, verify %.1f %%, gather %.1f %%, "
                           "accept %.1f %%, other %.1f %%",
                           100 * shares->draft, 100 * shares->entropy, 100 * shares->broadcast, 100 * shares->verify,
                           100 * shares->gather, 100 * shares->accept, 100 * shares->other));
@@ -137,7 +138,7 @@ std::string iid_line(const RunSummary& summary) {
     if (model->operations_factor > 0)
         text +=
             formatted(", compute %.2f (measured %.2f)", model->operations_factor, model->measured_operations_factor);
-    return line("expected", text);
+    return detail_line("expected", text);
 }
 
 std::string ahead_line(const spec::DraftedAhead& ahead) {
@@ -145,13 +146,13 @@ std::string ahead_line(const spec::DraftedAhead& ahead) {
     const auto share = [](std::int64_t part, std::int64_t whole) {
         return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
     };
-    return line("ahead",
-                counted(ahead.rounds, "round") +
-                    formatted(", hit rate %.3f; per round %.1f outcomes in %.1f hidden passes, %.3f ms; ",
-                              ahead.hit_rate(), share(ahead.outcomes, ahead.rounds), share(ahead.passes, ahead.rounds),
-                              1000 * ahead.seconds / static_cast<double>(ahead.rounds)) +
-                    counted(ahead.tokens, "token") +
-                    formatted(" drafted, %.1f %% of them used", 100 * share(ahead.used, ahead.tokens)));
+    return detail_line(
+        "ahead", counted(ahead.rounds, "round") +
+                     formatted(", hit rate %.3f; per round %.1f outcomes in %.1f hidden passes, %.3f ms; ",
+                               ahead.hit_rate(), share(ahead.outcomes, ahead.rounds), share(ahead.passes, ahead.rounds),
+                               1000 * ahead.seconds / static_cast<double>(ahead.rounds)) +
+                     counted(ahead.tokens, "token") +
+                     formatted(" drafted, %.1f %% of them used", 100 * share(ahead.used, ahead.tokens)));
 }
 
 std::string counts_of_level(const spec::Stats& stats) {
@@ -167,32 +168,33 @@ std::string speculation_lines(const RunSummary& summary) {
     std::string rules;
     for (const spec::StopRuleOptions& rule : speculation.stop_rules)
         rules += (rules.empty() ? "" : " / ") + describe(rule, speculation.entropy_unit);
-    std::string text = line("rule", rules + "; drafter " + describe(speculation.drafter) + ", acceptance " +
-                                        to_string(speculation.acceptance.kind)) +
-                       line("draft", counts_of_level(stats));
+    std::string text = detail_line("rule", rules + "; drafter " + describe(speculation.drafter) + ", acceptance " +
+                                               to_string(speculation.acceptance.kind)) +
+                       detail_line("draft", counts_of_level(stats));
     for (const spec::Stats& level : stats.levels)
-        text += line("level", counts_of_level(level));
+        text += detail_line("level", counts_of_level(level));
     text += ahead_line(stats.ahead);
     constexpr std::size_t kPositions = 8, kBins = 10;
     if (!stats.by_position.empty())
-        text += line("acceptance", "by draft position:" + acceptances(stats.by_position, kPositions));
+        text += detail_line("acceptance", "by draft position:" + acceptances(stats.by_position, kPositions));
     if (!stats.by_entropy.empty())
-        text += line("acceptance", "by entropy (0.5-nat bins):" + acceptances(stats.by_entropy, kBins));
+        text += detail_line("acceptance", "by entropy (0.5-nat bins):" + acceptances(stats.by_entropy, kBins));
     return text + iid_line(summary);
 }
 
 std::string detail_lines(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
-    std::string text =
-        line("tokens", std::to_string(stats.prompt_tokens) + " prompt, " + std::to_string(stats.new_tokens) + " new; " +
-                           formatted("prefill %.3f s, decoding %.3f ms/token%s", stats.seconds.prefill,
-                                     stats.ms_per_token(), summary.batch_size > 1 ? " per sequence" : ""));
+    std::string text = detail_line(
+        "tokens", std::to_string(stats.prompt_tokens) + " prompt, " + std::to_string(stats.new_tokens) + " new; " +
+                      formatted("prefill %.3f s, decoding %.3f ms/token%s", stats.seconds.prefill, stats.ms_per_token(),
+                                summary.batch_size > 1 ? " per sequence" : ""));
     text += latency_line("TTFT", summary.latencies.ttft_ms) + latency_line("TPOT", summary.latencies.tpot_ms);
-    if (summary.batch_size > 1) text += line("batch", counted(summary.batch_size, "sequence") + " at once");
+    if (summary.batch_size > 1) text += detail_line("batch", counted(summary.batch_size, "sequence") + " at once");
     text += replicas_line(summary);
     if (has_drafter(summary)) text += speculation_lines(summary);
-    text += line("passes", std::to_string(stats.target_passes) + " target, " + std::to_string(stats.draft_passes) +
-                               " draft" + (summary.batch_size > 1 ? ", each counted for every sequence in it" : ""));
+    text +=
+        detail_line("passes", std::to_string(stats.target_passes) + " target, " + std::to_string(stats.draft_passes) +
+                                  " draft" + (summary.batch_size > 1 ? ", each counted for every sequence in it" : ""));
     return text + time_line(summary);
 }
 
@@ -205,9 +207,9 @@ void LatencySamples::add(const spec::Stats& text) {
 }
 
 LatencySamples& LatencySamples::operator+=(const LatencySamples& other) {
-    append(ttft_ms, other.ttft_ms);
-    append(tpot_ms, other.tpot_ms);
-    append(latency_ms, other.latency_ms);
+    append_samples(ttft_ms, other.ttft_ms);
+    append_samples(tpot_ms, other.tpot_ms);
+    append_samples(latency_ms, other.latency_ms);
     return *this;
 }
 

@@ -14,10 +14,10 @@ namespace entrodraft::launch {
 namespace {
 
 constexpr int kDoctorVersion = 1;
-using Status = DoctorReport::Check::Status;
+using CheckStatus = DoctorReport::Check::Status;
 
-const char* word_of(Status status) {
-    return status == Status::ok ? "ok" : status == Status::warning ? "warning" : "failed";
+const char* word_of(CheckStatus status) {
+    return status == CheckStatus::ok ? "ok" : status == CheckStatus::warning ? "warning" : "failed";
 }
 
 std::string rank_line(std::size_t rank, const RankFacts& facts) {
@@ -26,7 +26,7 @@ std::string rank_line(std::size_t rank, const RankFacts& facts) {
            (facts.gpus >= 0 ? ", GPUs " + std::to_string(facts.gpus) : "") + "\n";
 }
 
-std::string table_of(const DoctorReport::Transport& transport) {
+std::string timing_table(const DoctorReport::Transport& transport) {
     std::vector<std::vector<std::string>> table = {{"  over " + transport.name, "median us", "p99"}};
     for (const CollectiveTime& time : transport.times)
         table.push_back(
@@ -73,11 +73,12 @@ Json collectives_json(const std::vector<DoctorReport::Transport>& transports) {
 } // namespace
 
 void DoctorReport::add(const Finding& finding) {
-    checks.push_back({finding.is_error ? Status::failed : Status::warning, finding.text});
+    checks.push_back({finding.is_error ? CheckStatus::failed : CheckStatus::warning, finding.text});
 }
 
 bool DoctorReport::has_errors() const {
-    return std::any_of(checks.begin(), checks.end(), [](const Check& check) { return check.status == Status::failed; });
+    return std::any_of(checks.begin(), checks.end(),
+                       [](const Check& check) { return check.status == CheckStatus::failed; });
 }
 
 std::string DoctorReport::text() const {
@@ -90,7 +91,7 @@ std::string DoctorReport::text() const {
         text += "  " + word + check.text + "\n";
     }
     for (const Transport& transport : transports)
-        text += table_of(transport);
+        text += timing_table(transport);
     return text;
 }
 
