@@ -41,10 +41,12 @@ void check_theory(double alpha, int k, double c) {
     throw std::runtime_error(file + ": " + reason);
 }
 
+constexpr double kMinPassMs = 1e-6; // a ratio to a shorter pass may be beyond all numbers
+
 double read_ms(const Json& value, double least, const std::string& file, const std::string& field) {
     const double ms = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
     if (!std::isfinite(ms) || ms < least)
-        bad_costs(file, field + " must be a number of milliseconds " + (least > 0 ? "above 0" : "not below 0"));
+        bad_costs(file, field + " must be a number of milliseconds " + (least > 0 ? "from 1e-6 up" : "not below 0"));
     return ms / kMsPerSecond;
 }
 
@@ -247,7 +249,7 @@ Costs costs_in(const std::string& text, const std::string& file) {
         const bool unmeasured = rows[i].is_null() && i > 0;
         const std::string field = "field t_target_ms[" + std::to_string(i) + "]";
         costs.t_target.push_back(unmeasured ? std::numeric_limits<double>::quiet_NaN()
-                                            : read_ms(rows[i], std::numeric_limits<double>::denorm_min(), file, field));
+                                            : read_ms(rows[i], kMinPassMs, file, field));
     }
     return costs;
 }

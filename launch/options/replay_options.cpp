@@ -16,7 +16,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr double kMostMs = 1e9;
+constexpr double kMinPassMs = 1e-6, kMostMs = 1e9; // a ratio to a shorter pass may be beyond all numbers
 constexpr int kDefaultDraftTokens = 15;
 
 std::string required(const ParsedOptions& given, const char* name, const char* what) {
@@ -114,7 +114,8 @@ CostsInstead costs_instead(const ParsedOptions& given) {
     costs.t_round_ms = ms("t-round");
     costs.t_target_ms = number_list(given, "t-target", {});
     for (const double value : costs.t_target_ms)
-        if (!(value > 0)) throw BadOption("--t-target must list milliseconds above 0");
+        if (!(value >= kMinPassMs && value <= kMostMs))
+            throw BadOption("--t-target must list milliseconds from 1e-6 to 1e9");
     return costs;
 }
 

@@ -346,6 +346,8 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
                    "expected-gain, all, oracle, grid or none; did you mean oracle?");
     expect_refused({"simulate", "--recording", no_recording.path(), "--rules", "static", "--trace", "-"}, 2,
                    "--trace writes a file");
+    expect_refused({"simulate", "--recording", no_recording.path(), "--t-target", "5e-324"}, 2,
+                   "--t-target must list milliseconds from 1e-6 to 1e9"); // its figures were null
     expect_refused({"simulate", "--recording", no_recording.path(), "--draft-ahead", "4"}, 2,
                    "--draft-placement dedicated");
     expect_refused({"simulate", "--recording", no_recording.path(), "--trace", "x"}, 2,

@@ -214,6 +214,7 @@ TEST_F(CostsFile, IsRefusedWithFileAndField) {
     expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": 1})", "t_target_ms must be a list");
     expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": []})", "t_target_ms must be a list");
     expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": [1, 0]})", "t_target_ms[1]");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": [5e-324]})", "t_target_ms[0]");
     expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": [null, 1]})", "t_target_ms[0]");
     expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": [1, 1e999]})", "JSON");
     expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_draft_ms": 2, "t_target_ms": [1]})", "stands twice");
