@@ -9,19 +9,20 @@
 namespace entrodraft::model {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
-constexpr std::size_t kLanes = 8; // independent multiplications: one alone would wait for its result
-constexpr std::size_t kStripeBytes = kLanes * sizeof(std::uint64_t);
-constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15; // odd: each step is a bijection of the word and of the lane
+constexpr std::size_t kDigestBlockBytes = std::size_t{1} << 20;
+constexpr std::size_t kHashLanes = 8; // independent multiplications: one alone would wait for its result
+constexpr std::size_t kHashStripeBytes = kHashLanes * sizeof(std::uint64_t);
+constexpr std::uint64_t kHashMultiplier =
+    0x9E3779B97F4A7C15; // odd: each step is a bijection of the word and of the lane
 
 struct HashLanes {
-    std::array<std::uint64_t, kLanes> values;
+    std::array<std::uint64_t, kHashLanes> values;
 
     void add(const std::byte* stripe) {
-        std::array<std::uint64_t, kLanes> words;
-        std::memcpy(words.data(), stripe, kStripeBytes);
-        for (std::size_t i = 0; i < kLanes; ++i)
-            values[i] = std::rotl((values[i] ^ words[i]) * kMultiplier, 29);
+        std::array<std::uint64_t, kHashLanes> words;
+        std::memcpy(words.data(), stripe, kHashStripeBytes);
+        for (std::size_t i = 0; i < kHashLanes; ++i)
+            values[i] = std::rotl((values[i] ^ words[i]) * kHashMultiplier, 29);
     }
 };
 
@@ -44,8 +45,8 @@ std::vector<TensorBlock> blocks_of(const Checkpoint& checkpoint, DigestDepth dep
     for (const auto& [name, view] : checkpoint.tensors()) {
         const std::size_t size = view.bytes.size();
         const bool is_whole = depth == DigestDepth::full || size <= kSamples * kSampleBytes;
-        for (std::size_t at = 0; is_whole && at < size; at += kBlockBytes)
-            blocks.push_back({tensor, at, view.bytes.subspan(at, std::min(kBlockBytes, size - at))});
+        for (std::size_t at = 0; is_whole && at < size; at += kDigestBlockBytes)
+            blocks.push_back({tensor, at, view.bytes.subspan(at, std::min(kDigestBlockBytes, size - at))});
         for (std::size_t i = 0; !is_whole && i < kSamples; ++i) {
             const std::size_t at = (size - kSampleBytes) / (kSamples - 1) * i;
             const std::size_t from = i + 1 < kSamples ? at : size - kSampleBytes;
@@ -60,13 +61,13 @@ std::vector<TensorBlock> blocks_of(const Checkpoint& checkpoint, DigestDepth dep
 
 std::uint64_t hash_block(std::span<const std::byte> bytes, std::uint64_t seed) {
     HashLanes lanes;
-    for (std::size_t i = 0; i < kLanes; ++i)
+    for (std::size_t i = 0; i < kHashLanes; ++i)
         lanes.values[i] = mix_bits(seed + i);
-    const std::size_t whole = bytes.size() / kStripeBytes * kStripeBytes;
-    for (std::size_t at = 0; at < whole; at += kStripeBytes)
+    const std::size_t whole = bytes.size() / kHashStripeBytes * kHashStripeBytes;
+    for (std::size_t at = 0; at < whole; at += kHashStripeBytes)
         lanes.add(bytes.data() + at);
     if (whole < bytes.size()) {
-        std::array<std::byte, kStripeBytes> rest = {};
+        std::array<std::byte, kHashStripeBytes> rest = {};
         std::memcpy(rest.data(), bytes.data() + whole, bytes.size() - whole);
         lanes.add(rest.data());
     }

@@ -21,7 +21,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-using Words = std::vector<std::uint64_t>;
+using DigestWords = std::vector<std::uint64_t>;
 
 constexpr std::size_t kHostWords = 8; // a host's name of up to 63 bytes
 
@@ -93,7 +93,7 @@ std::uint64_t identity_of_files(const OpenedPair& pair, bool within_host) {
 // What all ranks bring, one row of `mine.size()` words a rank, which must be alike everywhere. Collective.
 class WordTable {
   public:
-    WordTable(dist::Session& session, double timeout_seconds, const Words& mine)
+    WordTable(dist::Session& session, double timeout_seconds, const DigestWords& mine)
         : width_(mine.size()), words_(width_ * static_cast<std::size_t>(session.world_size())) {
         const auto deadline = dist::Deadline::after_seconds(timeout_seconds);
         session.world().gather(mine.data(), words_.data(), width_ * sizeof(std::uint64_t), 0, deadline);
@@ -106,12 +106,12 @@ class WordTable {
 
   private:
     std::size_t width_;
-    Words words_;
+    DigestWords words_;
 };
 
 // Host, identities, then the digests of the small parts.
-Words words_of(const dist::Session& session, const OpenedPair& pair) {
-    Words words(kHostWords);
+DigestWords row_of_words(const dist::Session& session, const OpenedPair& pair) {
+    DigestWords words(kHostWords);
     std::strncpy(reinterpret_cast<char*>(words.data()), session.host_name().c_str(),
                  kHostWords * sizeof(std::uint64_t) - 1);
     words.push_back(identity_of_files(pair, true));
@@ -121,23 +121,23 @@ Words words_of(const dist::Session& session, const OpenedPair& pair) {
     return words;
 }
 
-std::string place_of(const WordTable& table, std::size_t rank) {
+std::string rank_and_host(const WordTable& table, std::size_t rank) {
     return "rank " + std::to_string(rank) + " (host " + reinterpret_cast<const char*>(table.row(rank).data()) + ")";
 }
 
 [[noreturn]] void refuse_difference(const WordTable& table, std::size_t rank, const std::string& what) {
-    throw OrderlyFailure(kFailure, what + " differs between " + place_of(table, rank) + " and " + place_of(table, 0) +
-                                       ": give every rank the same files");
+    throw OrderlyFailure(kFailure, what + " differs between " + rank_and_host(table, rank) + " and " +
+                                       rank_and_host(table, 0) + ": give every rank the same files");
 }
 
 // Which copy of the weights each rank holds, numbered by the first rank that holds it.
 struct Copies {
     explicit Copies(const WordTable& table) {
-        std::map<Words, std::size_t> known; // by host and identity on it
+        std::map<DigestWords, std::size_t> known; // by host and identity on it
         for (std::size_t rank = 0; rank < table.n_ranks(); ++rank) {
             const auto row = table.row(rank);
             const auto [copy, is_new] =
-                known.try_emplace(Words(row.begin(), row.begin() + kHostWords + 1), ranks.size());
+                known.try_emplace(DigestWords(row.begin(), row.begin() + kHostWords + 1), ranks.size());
             if (is_new) ranks.emplace_back();
             of_rank.push_back(copy->second);
             ranks[copy->second].push_back(rank);
@@ -150,17 +150,17 @@ struct Copies {
 };
 
 // This rank's share of the digests of its copy: one a tensor, all models behind one another.
-Words digest_share_of(const OpenedPair& pair, const Copies& copies, std::size_t rank, model::DigestDepth depth,
-                      const ComparisonOptions& options) {
+DigestWords digest_share_of(const OpenedPair& pair, const Copies& copies, std::size_t rank, model::DigestDepth depth,
+                            const ComparisonOptions& options) {
     const std::vector<std::size_t>& sharers = copies.ranks[copies.of_rank[rank]];
     const auto index = std::find(sharers.begin(), sharers.end(), rank) - sharers.begin();
     const model::DigestShare share = {static_cast<int>(index), static_cast<int>(sharers.size())};
     model::ThreadTeam team(options.threads);
-    Words digests;
+    DigestWords digests;
     for (const NamedModel& of : models_of(pair)) {
         LoadingBar bar("comparing the copies of " + of.name, options.quiet || rank > 0);
         const auto progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
-        const Words more = model::digest_tensors(*of.model->checkpoint, depth, share, team, progress);
+        const DigestWords more = model::digest_tensors(*of.model->checkpoint, depth, share, team, progress);
         digests.insert(digests.end(), more.begin(), more.end());
     }
     return digests;
@@ -169,7 +169,7 @@ Words digest_share_of(const OpenedPair& pair, const Copies& copies, std::size_t 
 void require_same_weights(const OpenedPair& pair, const Copies& copies, const WordTable& table,
                           const WordTable& shares) {
     const std::size_t width = shares.row(0).size();
-    std::vector<Words> digests(copies.ranks.size(), Words(width));
+    std::vector<DigestWords> digests(copies.ranks.size(), DigestWords(width));
     for (std::size_t rank = 0; rank < shares.n_ranks(); ++rank)
         for (std::size_t i = 0; i < width; ++i)
             digests[copies.of_rank[rank]][i] += shares.row(rank)[i];
@@ -188,8 +188,8 @@ WeightComparison require_same_models(dist::Session& session, const OpenedPair& p
     WeightComparison comparison;
     if (session.world_size() == 1) return comparison;
     const double timeout = options.timeout_seconds;
-    Words mine;
-    in_agreement(session, timeout, [&] { mine = words_of(session, pair); });
+    DigestWords mine;
+    in_agreement(session, timeout, [&] { mine = row_of_words(session, pair); });
     const WordTable table(session, timeout, mine);
     for (std::size_t rank = 1; rank < table.n_ranks(); ++rank)
         for (std::size_t i = kHostWords + 2; i < mine.size(); ++i)
@@ -203,7 +203,7 @@ WeightComparison require_same_models(dist::Session& session, const OpenedPair& p
     comparison.depth = samples ? model::DigestDepth::sampled : model::DigestDepth::full;
     const dist::SteadyClock clock;
     const double start = clock.now_seconds();
-    Words share;
+    DigestWords share;
     in_agreement(session, timeout, [&] {
         share =
             digest_share_of(pair, copies, static_cast<std::size_t>(session.world_rank()), *comparison.depth, options);
