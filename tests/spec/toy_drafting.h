@@ -70,8 +70,9 @@ class ToyRounds {
         request_.prompt = prompt_;
     }
 
-    Tokens text(std::size_t length, std::uint64_t key) {
+    Tokens text(std::size_t length, std::uint64_t key, std::uint64_t seed = 0) {
         request_.sequence_key = key;
+        request_.sampling.seed = seed;
         drafter_.begin_sequence(request_);
         rule_.begin_sequence();
         Tokens tokens = prompt_;
@@ -92,8 +93,8 @@ class ToyRounds {
             p.insert(p.end(), target_.after(prefix).begin(), target_.after(prefix).end());
             if (i < draft_.tokens.size()) prefix.push_back(draft_.tokens[i]);
         }
-        const RandomStream acceptance(0, request_.sequence_key, Purpose::acceptance);
-        const RandomStream resample(0, request_.sequence_key, Purpose::resample);
+        const RandomStream acceptance(choice.seed, choice.random_key, Purpose::acceptance);
+        const RandomStream resample(choice.seed, choice.random_key, Purpose::resample);
         const RejectionInput input = {draft_.tokens, p, draft_.q, tokens.size()};
         const Verdict verdict = acceptance_ == Acceptance::block ? verify_block(input, acceptance, resample)
                                                                  : verify_rejection(input, acceptance, resample);
