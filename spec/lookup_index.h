@@ -6,6 +6,7 @@
 #include "entrodraft/spec/packet.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -17,11 +18,12 @@ struct LookupMatch {
     int length = 0;
     std::span<const TokenId> source = {}; // the text itself or a corpus; of the index, and as it was at find()
     bool in_corpus = false;
+    std::size_t most = SIZE_MAX; // tokens of the continuation that count
 
     // Token i of the continuation, i >= 0. One from the text itself has no end: it goes on with what has been copied,
     // so that a text that repeats itself is continued however short its period. One from a corpus ends with it. Local.
     std::optional<TokenId> token(std::size_t i) const {
-        if (next >= source.size()) return std::nullopt;
+        if (next >= source.size() || i >= most) return std::nullopt;
         if (i < source.size() - next) return source[next + i];
         if (in_corpus) return std::nullopt;
         return source[next + i % (source.size() - next)];

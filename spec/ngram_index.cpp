@@ -12,6 +12,9 @@ std::string why_invalid(const NgramOptions& options) {
     if (options.longest < options.shortest || options.longest > kMost)
         return "--ngram-max must be from --ngram-min (" + std::to_string(options.shortest) + ") to " +
                std::to_string(kMost) + ", not " + std::to_string(options.longest);
+    if (options.full < 0 || options.full > Packet::kMostDraftTokens)
+        return "--ngram-full must be 1 to " + std::to_string(Packet::kMostDraftTokens) + ", not " +
+               std::to_string(options.full);
     return {};
 }
 
@@ -31,10 +34,11 @@ void NgramIndex::follow(std::span<const TokenId> text) {
     const bool grows = text.size() >= text_.size() && std::equal(text_.begin(), text_.end(), text.begin());
     if (!grows) clear();
     text_.reserve(text.size());
+    const auto follows = static_cast<std::size_t>(std::max(1, options_.full));
     while (text_.size() < text.size()) {
         text_.push_back(text[text_.size()]);
-        // What ends with the last token but one is followed by something from now on.
-        if (text_.size() > 1) add(text_.size() - 1);
+        // What ends so many tokens before the end is followed by enough from now on.
+        if (text_.size() > follows) add(text_.size() - follows);
     }
 }
 
@@ -68,6 +72,7 @@ std::optional<NgramIndex::Match> NgramIndex::find() const {
         if (at == table.end()) break; // a longer one ends with this one
         if (agrees(at->second, length)) best = Match{at->second, length, text_, false};
     }
+    if (best && options_.full > 0) best->most = static_cast<std::size_t>(options_.full);
     return best;
 }
 

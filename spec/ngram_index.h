@@ -21,6 +21,7 @@ struct NgramOptions {
     int shortest = 1; // --ngram-min
     int longest = 4;  // --ngram-max
     NgramMatch match = NgramMatch::latest;
+    int full = 0; // --ngram-full: only matches that so many tokens follow in the text, and no more than these; 0: any
 };
 
 // Empty when usable; else what is wrong, naming the option. Local.
@@ -35,7 +36,8 @@ class NgramIndex final : public LookupIndex {
 
     void clear() override;
     void follow(std::span<const TokenId> text) override;
-    // The longest n-gram at the end of the text that stands elsewhere in it, and followed by something.
+    // The longest n-gram at the end of the text that stands elsewhere in it, and followed by something, or by
+    // NgramOptions::full tokens.
     std::optional<Match> find() const override;
     std::span<const TokenId> text() const override { return text_; }
 

@@ -284,6 +284,7 @@ SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n
     if (speculation.drafter.kinds.empty()) refuse_without_drafter(given);
     if (given.given("draft-dtype") && n_drafts == 0) throw BadOption("--draft-dtype has no effect without --draft DIR");
     const bool drafts_with_models = speculation.drafter.has(DrafterKind::model);
+    refuse("ngram-full", has_ngram, "ngram");
     read_rules(given, drafts_with_models ? n_drafts : 1, speculation);
     speculation.acceptance = acceptance_options(given);
     return speculation;
@@ -294,6 +295,7 @@ double threshold_in_nats(double threshold, Rule kind, EntropyUnit unit) {
     return threshold * (kind == Rule::cumulative ? std::numbers::ln2 * std::numbers::ln2 : std::numbers::ln2);
 }
 
+    sources.ngram.full = given.integer("ngram-full", 0, 1, 127);
 double threshold_in_unit(double threshold_nats, Rule kind, EntropyUnit unit) {
     return threshold_nats / threshold_in_nats(1, kind, unit);
 }

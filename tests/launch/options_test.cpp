@@ -205,6 +205,13 @@ TEST(Options, DraftersComeWithTheirOwnOptions) {
     EXPECT_EQ(refused({"--ngram-max", "3"}), "--ngram-max has no effect without the drafter ngram");
     EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-min", "5", "--ngram-max", "4"}),
               "--ngram-max must be from --ngram-min (5) to 64, not 4");
+    EXPECT_EQ(refused({"--drafter", "suffix", "--ngram-full", "3"}),
+              "--ngram-full has no effect without the drafter ngram");
+    EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-full", "0"}),
+              "--ngram-full 0: must be a whole number from 1 to 127");
+    EXPECT_EQ(parse({"--target", "t", "--prompt", "p", "--drafter", "ngram", "--ngram-full", "10"})
+                  .speculation.sources.ngram.full,
+              10);
     EXPECT_EQ(refused({"--stop-rule", "static"}), "--stop-rule has no effect without --draft DIR or --drafter NAME");
     expect_refused({"--drafter", "ngram"}, "--drafter ngram drafts without a model");
 }

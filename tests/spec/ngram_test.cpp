@@ -50,10 +50,59 @@ TEST(NgramIndex, FindsWhatASearchFinds) {
     }
 }
 
+// Prompt lookup as its authors have it (find_candidate_pred_tokens): n-grams from the longest to the shortest, of each
+// the matches in order, and the first with a whole continuation.
+std::vector<TokenId> looked_up(const std::vector<TokenId>& text, const NgramOptions& options) {
+    const auto full = static_cast<std::size_t>(options.full);
+    for (int length = options.longest; length >= options.shortest; --length) {
+        const auto n = static_cast<std::size_t>(length);
+        std::vector<TokenId> found;
+        for (std::size_t begin = 0; begin + n + full <= text.size(); ++begin) {
+            const auto at = text.begin() + static_cast<long>(begin);
+            if (!std::equal(at, at + length, text.end() - length)) continue;
+            found.assign(at + length, at + length + options.full);
+            if (options.match == NgramMatch::first) break;
+        }
+        if (!found.empty()) return found;
+    }
+    return {};
+}
+
+TEST(NgramIndex, TakesOnlyWholeContinuationsWhereAsked) {
+    std::mt19937 random(3);
+    int with_any = 0, without = 0, shorter = 0;
+    for (int trial = 0; trial < 4000; ++trial) {
+        const NgramMatch match = trial % 2 == 0 ? NgramMatch::first : NgramMatch::latest;
+        const NgramOptions options = {1, 3, match, trial % 3 == 0 ? 10 : 1 + static_cast<int>(random() % 12)};
+        NgramIndex index(options), any({1, 3, match});
+        std::vector<TokenId> text;
+        const std::size_t length = 2 + random() % 60, period = 1 + random() % 20, vocab = 2 + random() % 30;
+        while (text.size() < length) { // now and then a stretch of it again
+            const bool repeats = text.size() > period && random() % 8 != 0;
+            text.push_back(repeats ? text[text.size() - period] : static_cast<TokenId>(random() % vocab));
+        }
+        if (trial % 5 == 0) index.follow(std::span(text).first(length / 2)); // as texts grow
+        index.follow(text);
+        any.follow(text);
+        std::vector<TokenId> got;
+        const auto found = index.find();
+        for (std::size_t i = 0; found && found->token(i); ++i)
+            got.push_back(*found->token(i));
+        EXPECT_EQ(got, looked_up(text, options)) << "trial " << trial;
+        with_any += any.find().has_value() ? 1 : 0;
+        without += any.find() && !found ? 1 : 0;
+        shorter += found && any.find()->length > found->length ? 1 : 0;
+    }
+    EXPECT_GT(with_any, 2000);
+    EXPECT_GT(without, 50) << "texts with a match but no whole continuation";
+    EXPECT_GT(shorter, 50) << "texts whose longest match has none";
+}
+
 TEST(NgramIndex, RefusesLengthsByTheirOptions) {
     EXPECT_EQ(why_invalid(NgramOptions{0, 4, {}}).find("--ngram-min"), 0u);
     EXPECT_EQ(why_invalid(NgramOptions{3, 2, {}}).find("--ngram-max"), 0u);
     EXPECT_EQ(why_invalid(NgramOptions{1, 65, {}}).find("--ngram-max"), 0u);
+    EXPECT_EQ(why_invalid(NgramOptions{1, 4, {}, 128}).find("--ngram-full"), 0u);
     EXPECT_EQ(why_invalid(NgramOptions{}), "");
 }
 
