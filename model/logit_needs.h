@@ -72,7 +72,8 @@ struct DraftedRow {
     // p is scaled by what `block` calls the share of the drafted prefix that the target can use: 1 for the first row,
     // then min(1, share of the row before * its p / its q of the token drafted).
     bool is_scaled = false;
-    RowNoise noise; // of what is said if the text ends here; of temperature 0: the row is not judged
+    float lenience = 1; // of JudgedRow::overlap
+    RowNoise noise;     // of what is said if the text ends here; of temperature 0: the row is not judged
 };
 
 // What comes of that. s is the scale of p, or 1.
@@ -80,7 +81,7 @@ struct JudgedRow {
     double p = 0, q = 0; // of the token drafted
     double scale = 1;    // s
     double excess = 0;   // sum of max(0, s p - q)
-    double overlap = 0;  // sum of min(p, q)
+    double overlap = 0;  // sum of min(p / lenience, q)
     TokenId next = -1;   // a sample of max(0, s p - q), of p where nothing was drafted; -1: no row, or no numbers in it
     std::int32_t unused = 0;
 };

@@ -40,6 +40,8 @@ Judged Judge::judge(const SequenceRows& rows, const Draft& draft, const Request&
         judged.verdict = sampling.greedy() ? verify_typical(input) : verify_typical(input, resample);
     } else if (sampling.greedy()) {
         judged.verdict = verify_greedy_lenient(drafted, p_, options_.acceptance.lenience);
+        judged.overlap = judged.verdict.accepted;
+        judged.overlaps = std::min(static_cast<int>(drafted.size()), judged.verdict.accepted + 1);
     } else {
         const RejectionInput input = {drafted, p_, draft.q, position, options_.acceptance.lenience};
         judged.verdict = options_.acceptance.kind == Acceptance::block ? verify_block(input, acceptance, resample)
@@ -113,9 +115,10 @@ void Judge::read_rows(const SequenceRows& rows, std::size_t n_rows, const Reques
 void Judge::add_overlaps(const Draft& draft, Judged& judged) const {
     const auto vocab = static_cast<std::size_t>(options_.vocab_size);
     const std::size_t n_judged = std::min(draft.tokens.size(), static_cast<std::size_t>(judged.verdict.accepted) + 1);
+    const double lenience = options_.acceptance.lenience;
     for (std::size_t row = 0; row < n_judged; ++row)
-        judged.overlap += 1 - sum_of_excess(std::span<const float>(p_).subspan(row * vocab, vocab),
-                                            draft.q.subspan(row * vocab, vocab));
+        judged.overlap += acceptance_chance(std::span<const float>(p_).subspan(row * vocab, vocab),
+                                            draft.q.subspan(row * vocab, vocab), lenience);
     judged.overlaps = static_cast<int>(n_judged);
 }
 

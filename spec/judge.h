@@ -15,7 +15,7 @@ namespace entrodraft::spec {
 struct Judged {
     Verdict verdict;
     std::vector<double> margins; // of each token said, where the run records them
-    double overlap = 0;          // sum over judged tokens of sum min(p, q)
+    double overlap = 0;          // sum over judged tokens of sum min(p / lenience, q)
     int overlaps = 0;            // how many these are; 0: not known
 };
 

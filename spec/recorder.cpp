@@ -227,7 +227,7 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
     if (noisy_ && token >= 0) {
         reader.adjusted.resize(row.size());
         reader.chooser.distribution(seen, reader.adjusted);
-        overlap = 1 - sum_of_excess(adjusted_[in_chunk], reader.adjusted);
+        overlap = acceptance_chance(adjusted_[in_chunk], reader.adjusted, 1);
     }
     draft.overlap.push_back(static_cast<float>(overlap));
     draft.margin.push_back(token < 0 ? kNan : ranking.margin());

@@ -68,6 +68,7 @@ model::DraftedRow SequenceRows::drafted_row(const RankRows& rows, std::size_t i)
     if (i < rows.draft_rows.size()) row.draft_logits = rows.draft_rows[i];
     row.is_first = i == 0;
     row.is_scaled = is_block;
+    row.lenience = static_cast<float>(setting_->options.acceptance.lenience);
     row.noise = {resample_->key(), noise_position(first + i, round_start), sampling_.temperature};
     return row;
 }

@@ -64,7 +64,7 @@ struct Stats {
     std::vector<std::int64_t> rounds_of_accepted; // [a]: rounds in which a drafted tokens stood
     std::vector<Acceptances> by_position;         // [i]: of the i-th token of a draft, from 0
     std::vector<Acceptances> by_entropy;          // [bin], where the drafter has one
-    double overlap = 0;                           // sum over judged tokens of sum min(p, q), greedy 1 or 0
+    double overlap = 0;                           // sum over judged tokens of sum min(p / lenience, q), greedy 1 or 0
     std::int64_t overlaps = 0;                    // how many that are; gumbel knows none
     DraftedAhead ahead;
     StepSeconds seconds;

@@ -192,6 +192,12 @@ Verdict verify_rejection(const RejectionInput& input, const RandomStream& accept
     return verify_by_streams(verify_rejection, input, acceptance, resample, 0);
 }
 
+// = 1 - sum max(0, l q - p) / l
+double acceptance_chance(std::span<const float> p, std::span<const float> q, double lenience) {
+    check_lenience(lenience);
+    return 1 - sum_of_excess(q, p, lenience) / lenience;
+}
+
 // kept (the paper's p_i) is the share of the drafted prefix's probability that the target can use; that of the prefix
 // which stands scales p in the residual. The longest prefix that passes its own test stands, whatever shorter ones did.
 Verdict verify_block(const RejectionInput& input, std::span<const double> acceptance,

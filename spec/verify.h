@@ -59,6 +59,10 @@ Verdict verify_rejection(const RejectionInput& input, std::span<const double> ac
 // The same with each number taken at the position in the sequence of the token that it decides about. Local.
 Verdict verify_rejection(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
 
+// The chance that `rejection` accepts a token drawn from q: sum over the vocabulary of min(p / lenience, q),
+// Leviathan's beta. Of rows of one length. Local.
+double acceptance_chance(std::span<const float> p, std::span<const float> q, double lenience);
+
 // Both again for `block`: same arguments and errors; a lenience other than 1 is refused. Numbers are taken at
 // (position, round start = first_position), since a number that had a say in one round must have none in the next:
 // tokens of a refused end were looked at. Hence the draft's samples must carry the round start too. Local.

@@ -91,6 +91,7 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
 
 // Level i of all drafts is drafts[i] drafting for what stands above it; a choice may take only some of them.
 std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) const {
+    setting.is_lossy = engine.acceptance.is_lossy();
     std::vector<spec::Costs> levels;
     if (costs_.empty()) return levels;
     if (!drafter.has(DrafterKind::model)) {

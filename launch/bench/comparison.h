@@ -29,6 +29,7 @@ struct Setting {
     DrafterChoice drafter;
     std::vector<spec::StopRuleOptions> rules; // of each level
     spec::Acceptance acceptance = spec::Acceptance::rejection;
+    bool is_lossy = false;                           // whether the text is no longer the target's own
     std::unique_ptr<spec::BatchDrafter> own_drafter; // on the coordinator
     std::unique_ptr<spec::Engine> engine;
 

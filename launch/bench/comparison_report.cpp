@@ -157,7 +157,7 @@ Json to_json(const spec::Stats& stats) {
 // The textbook's i.i.d. model at this outcome's alpha and mean draft length, beside what was measured.
 Json theory_json(const Comparison& comparison, const Outcome& outcome, double operations_ratio) {
     const auto alpha = outcome.stats.alpha();
-    if (!alpha || outcome.stats.rounds == 0) return {};
+    if (!alpha || outcome.stats.rounds == 0 || outcome.setting->is_lossy) return {};
     const spec::TextbookFigures theory = textbook_of(comparison, outcome, operations_ratio);
     return {{"alpha", *alpha},
             {"c", theory.c},
@@ -236,7 +236,7 @@ std::string theory_table(const Comparison& comparison, const std::vector<Figures
                                                     "measured"}};
     for (const Figures& figures : shown) {
         const spec::Stats& stats = figures.outcome->stats;
-        if (!figures.setting->drafts() || !stats.alpha()) continue;
+        if (!figures.setting->drafts() || !stats.alpha() || figures.setting->is_lossy) continue;
         const spec::TextbookFigures theory = textbook_of(comparison, *figures.outcome, operations_ratio);
         table.push_back({figures.setting->name(), format_number(*stats.alpha(), 3), format_number(theory.c, 3),
                          format_number(theory.mean_drafted, 2), format_number(theory.expected_tokens, 2),

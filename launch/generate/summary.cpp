@@ -249,7 +249,8 @@ std::optional<double> estimated_speedup(const RunSummary& summary) {
 
 std::optional<spec::TextbookFigures> iid_model(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
-    if (!has_drafter(summary) || !stats.alpha() || stats.rounds == 0) return std::nullopt;
+    if (!has_drafter(summary) || !stats.alpha() || stats.rounds == 0 || summary.speculation.acceptance.is_lossy())
+        return std::nullopt;
     return spec::textbook_figures(stats,
                                   stats.levels.empty() ? summary.costs.value_or(seen_costs(stats)) : seen_costs(stats),
                                   summary.operations_ratio);

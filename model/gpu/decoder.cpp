@@ -398,7 +398,7 @@ void GpuDecoder::fill_rows(int padded) {
                                               row.drafted,
                                               row.is_first ? 1 : 0,
                                               row.is_scaled ? 1 : 0,
-                                              0};
+                                              row.lenience};
     }
 }
 

@@ -117,7 +117,8 @@ __global__ void excess_parts(JudgeCall call) {
     for (int i = share.begin + static_cast<int>(threadIdx.x); i < share.end; i += kRowThreads) {
         const float p = p_of(i), q = q_of(i), e = excess_of(i);
         excess += e <= 0 ? 0.0f : e; // what is no number stays none
-        overlap += p < q ? p : q;
+        const float acceptable = p / drafted.lenience;
+        overlap += acceptable < q ? acceptable : q;
     }
     excess = block_sum(excess);
     __syncthreads();

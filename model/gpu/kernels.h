@@ -214,7 +214,8 @@ void widen_rows(void* stream, const WidenCall& call);
 struct DeviceDraftedRow { // as DraftedRow
     const float* draft_logits;
     DeviceNoise noise;
-    std::int32_t drafted, is_first, is_scaled, unused;
+    std::int32_t drafted, is_first, is_scaled;
+    float lenience;
 };
 // The largest of a row's logits and the sum of exp((logit - largest) / temperature), of part of it or of all.
 struct RowMass {

@@ -97,8 +97,12 @@ TEST(Summary, NoSpeedUpIsEstimatedOfBatches) {
 
 TEST(Summary, LossyAcceptanceSaysSo) {
     RunSummary summary = summary_of_a_run();
+    summary.stats.overlap = 50;
+    summary.stats.overlaps = 80;
     EXPECT_FALSE(holds(format_summary(summary, false), "LOSSY"));
-    summary.speculation.acceptance.lenience = 0.5;
+    EXPECT_TRUE(iid_model(summary).has_value());
+    summary.speculation.acceptance = {spec::Acceptance::rejection, 0.5, {}};
+    EXPECT_FALSE(iid_model(summary).has_value()) << "that is of text that is the target's own";
     EXPECT_TRUE(holds(format_summary(summary, false), "lenience 0.5: LOSSY, not the target's own text"));
     summary.speculation.acceptance = {spec::Acceptance::typical, 1, {}};
     EXPECT_TRUE(holds(format_summary(summary, false), "acceptance typical: LOSSY"));

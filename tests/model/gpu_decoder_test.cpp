@@ -158,6 +158,7 @@ TEST(GpuDecoder, JudgesItsRowsByThoseThatADraftHasKept) {
         }
         plan[i].is_first = i == 0;
         plan[i].is_scaled = true;
+        plan[i].lenience = 0.5F;
         plan[i].noise = {{3, 4}, 6 + i, kTemperature};
     }
     model::LogitNeeds of_target(model::LogitSummary::none, true);
@@ -179,7 +180,7 @@ TEST(GpuDecoder, JudgesItsRowsByThoseThatADraftHasKept) {
         double excess = 0, overlap = 0;
         for (std::size_t token = 0; token < kKnown; ++token) {
             excess += std::max(0.0, scale * p[token] - q[token]);
-            overlap += std::min(p[token], q[token]);
+            overlap += std::min(p[token] / 0.5, q[token]);
         }
         EXPECT_NEAR(judged.scale, scale, 1e-5) << i;
         EXPECT_NEAR(judged.excess, excess, 1e-5) << i;

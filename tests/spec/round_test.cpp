@@ -173,6 +173,26 @@ TEST(RoundTrace, HoldsTheLevelsOfACascadeWhichAddUpInItsFigures) {
     EXPECT_GT(sum.levels[0].drafted, 0);
 }
 
+TEST(RoundTrace, OfALenientTextKnowsHowOftenTokensWereLikelyToBeAccepted) {
+    TestPair pair(kTarget, kDraft);
+    const auto drafter = pair.model_drafter();
+    for (const double temperature : {0.0, 1.0}) {
+        spec::Stats stats;
+        for (int text = 0; text < 6; ++text) {
+            spec::Request request = request_of(varied_tokens(20 + text, 512), 40);
+            request.sampling.temperature = temperature;
+            RunOptions options;
+            options.acceptance = spec::Acceptance::rejection;
+            options.lenience = 0.2;
+            options.rule = constant_rule(1);
+            stats += tell(pair, request, options, *drafter).completion.stats;
+        }
+        EXPECT_EQ(stats.overlaps, stats.drafted);
+        const double error = std::sqrt(0.25 / static_cast<double>(stats.drafted));
+        EXPECT_NEAR(stats.alpha().value(), stats.draft_acceptance_rate(), temperature > 0 ? 4 * error : 0);
+    }
+}
+
 // Sampled: alpha is the mean of sum min(p, q) over what was judged.
 TEST(RoundTrace, OfASampledTextKnowsItsOverlapsAndOfGumbelNone) {
     TestPair pair(kTarget, kDraft);

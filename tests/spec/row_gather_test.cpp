@@ -55,7 +55,7 @@ TEST(Rows, JudgedInPlaceAreResampledByNumbersOfTheirOwn) {
     request.sampling.seed = 4;
     request.sequence_key = 6;
     for (const Acceptance kind : {Acceptance::rejection, Acceptance::block}) {
-        const spec::RowSetting setting = {.options = judging(kind)};
+        const spec::RowSetting setting = {.options = judging(kind, kind == Acceptance::block ? 1 : 0.5)};
         spec::SequenceRows rows(setting);
         std::set<std::uint64_t> positions;
         for (const std::size_t start : {std::size_t{3}, std::size_t{4}}) {
@@ -72,6 +72,7 @@ TEST(Rows, JudgedInPlaceAreResampledByNumbersOfTheirOwn) {
                 EXPECT_EQ(row.draft_logits, i < 2 ? draft_rows[i] : nullptr);
                 EXPECT_EQ(row.is_first, i == 0);
                 EXPECT_EQ(row.is_scaled, kind == Acceptance::block);
+                EXPECT_EQ(row.lenience, kind == Acceptance::block ? 1 : 0.5F);
                 positions.insert(row.noise.position);
             }
         }

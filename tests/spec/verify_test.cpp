@@ -52,6 +52,27 @@ TEST(VerifyGreedyLenient, WithoutLenienceTakesTheLowestIdOfTies) {
     EXPECT_EQ(verify_greedy_lenient(Tokens{2}, logits, 0.999).accepted, 1);
 }
 
+// Over every token that may be drafted, the chance that its number accepts it.
+TEST(VerifyRejection, AcceptsAsOftenAsAcceptanceChanceSays) {
+    double least = 1, most = 0;
+    for (const double lenience : {1.0, 0.7, 0.3, 0.05})
+        for (const std::uint64_t seed : {1, 2, 3, 4}) {
+            const ToyModel target(5, seed, options_of(1)), draft(5, seed + 100, options_of(1));
+            double accepted = 0;
+            for_each_draft(target, draft, 1, lenience, [&](const RejectionInput& input, double chance) {
+                accepted += chance * outcomes_of_rejection(input)[1].chance;
+            });
+            const double alpha = acceptance_chance(target.after({}), draft.after({}), lenience);
+            EXPECT_NEAR(alpha, accepted, 1e-6) << "lenience " << lenience << ", seed " << seed;
+            least = std::min(least, alpha);
+            most = std::max(most, alpha);
+        }
+    EXPECT_LT(least, 0.9);
+    EXPECT_GT(most, 0.99);
+    EXPECT_THROW(acceptance_chance(std::vector<float>(2), std::vector<float>(2), 0), std::invalid_argument);
+    EXPECT_THROW(acceptance_chance(std::vector<float>(2), std::vector<float>(3), 1), std::invalid_argument);
+}
+
 TEST(VerifyRejection, SaysExactlyWhatTheTargetWould) {
     for (const std::size_t k : {1, 2, 3})
         for (const std::uint64_t seed : {1, 2, 3}) {
