@@ -66,8 +66,8 @@ class CascadeDrafter final : public Drafter {
         const auto of_inner = static_cast<double>(level.inner->weight_bytes());
         return {level.inner_rule.max_tokens + 1, of_middle > 0 ? of_inner / of_middle : 1, level.inner_costs};
     }
-    void inner_round(const DraftRequest& request, int most, bool whole, Draft& draft);
-    bool read_rows(const SourceRows& rows, std::size_t n_inner, bool whole, const ChoiceSetting& choice);
+    void inner_round(const DraftRequest& request, int most, const StopRule& rule, Draft& draft);
+    bool read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule, const ChoiceSetting& choice);
     void end_at_dead_row(std::size_t row, std::size_t vocab);
     Verdict verify(const ChoiceSetting& choice, std::size_t round_start) const;
     void count(const Verdict& verdict, double pass_seconds, Draft& draft);
@@ -87,6 +87,7 @@ class CascadeDrafter final : public Drafter {
     std::vector<TokenId> best_;                     // [rows], where arg max or noisy best decide
     std::vector<float> p_;                          // [rows][vocab], where tokens are drawn
     std::vector<float> q_;                          // [drafted][vocab]: those of p_ that went up
+    std::vector<float> adjusted_;                   // [rows][vocab], where the rule above looks at these
 };
 
 void CascadeDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& draft) {
@@ -104,7 +105,7 @@ void CascadeDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& d
                 draft.end = rule.end();
                 break;
             }
-            inner_round(request, most, rule.needs_distribution(), draft);
+            inner_round(request, most, rule, draft);
             if (ready_.empty()) {
                 draft.end = DraftEnd::no_match; // every token is banned
                 break;
@@ -129,7 +130,8 @@ void CascadeDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& d
 }
 
 // One round of the middle model over the inner drafter: at least one token becomes ready, unless all are banned.
-void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool whole, Draft& draft) {
+void CascadeDrafter::inner_round(const DraftRequest& request, int most, const StopRule& rule, Draft& draft) {
+    const bool whole = rule.needs_distribution() && !rule.needs_adjusted();
     const std::size_t round_start = text_.size();
     ChoiceSetting choice = request.choice;
     ++choice.level;
@@ -145,7 +147,7 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool who
     const std::size_t n_inner = inner_draft_.tokens.size();
     const SourceRows rows =
         level_.source->rows_after(text_, n_inner + 1, chooser_.needs(whole, choice.acceptance).with_rows());
-    const bool says_something = read_rows(rows, n_inner, whole, choice);
+    const bool says_something = read_rows(rows, n_inner, rule, choice);
     text_.resize(round_start);
     if (!says_something) return;
     const Verdict verdict = verify(choice, round_start);
@@ -155,6 +157,8 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool who
         const TokenId token = stands ? inner_draft_.tokens[i] : verdict.next_token;
         DraftedToken seen;
         if (whole) seen = drafted_token(stats_[i], rows.row(i)[static_cast<std::size_t>(token)]);
+        if (rule.needs_adjusted())
+            seen = drafted_token(std::span<const float>(adjusted_).subspan(i * rows.vocab, rows.vocab), token);
         ready_.push_back({token, seen, i});
     }
     count(verdict, clock_.now_seconds() - began, draft);
@@ -163,12 +167,15 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, bool who
 // What the middle model makes of each row: its distribution, or the token that it would say. The inner draft ends with
 // the token that leads to a row in which every token is banned, and nothing is said after it; false where that row is
 // the first.
-bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, bool whole, const ChoiceSetting& choice) {
+bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule,
+                               const ChoiceSetting& choice) {
+    const bool adjusted = rule.needs_adjusted(), whole = rule.needs_distribution() && !adjusted;
     const std::size_t round_start = text_.size() - n_inner;
     const bool draws = chooser_.draws(choice.acceptance);
     stats_.clear();
     best_.clear();
     p_.resize(draws ? (n_inner + 1) * rows.vocab : 0);
+    adjusted_.resize(adjusted ? (n_inner + 1) * rows.vocab : 0);
     for (std::size_t i = 0; i <= n_inner; ++i) {
         const std::size_t position = round_start + i;
         const SeenRow row =
@@ -179,6 +186,7 @@ bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, bool
             return true;
         }
         stats_.push_back(row.stats);
+        if (adjusted) chooser_.adjusted(row, std::span<float>(adjusted_).subspan(i * rows.vocab, rows.vocab));
         if (draws)
             chooser_.distribution(row, std::span<float>(p_).subspan(i * rows.vocab, rows.vocab));
         else

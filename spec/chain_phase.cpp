@@ -15,6 +15,7 @@ void ChainPhase::begin(const DraftRequest& request, std::size_t context, const D
     draft.clear();
     rule.begin_round();
     most_ = most_drafted(request, rule, context, draft.end);
+    adjusted_ = rule.needs_adjusted();
     whole_ = looks_at_all_ || rule.needs_distribution();
     draws_ = chooser.draws(request.choice.acceptance) && !request.judged_in_place;
     text_.assign(request.tokens.begin(), request.tokens.end());
@@ -27,8 +28,14 @@ bool ChainPhase::wants_row(const PassCost& cost) {
     return false;
 }
 
+model::LogitNeeds ChainPhase::needs() const {
+    const model::LogitNeeds all = chooser_->needs(whole_ && !adjusted_, request_.choice.acceptance);
+    return adjusted_ ? all.with_rows() : all;
+}
+
 model::LogitNeeds ChainPhase::needs_alone(bool goes_on_with_chains) {
     model::LogitNeeds all = needs();
+    if (adjusted_) return all; // a device that goes on by itself knows raw distributions alone
     if (request_.judged_in_place) {
         noise_ = chooser_->noise_in_place(text_.size(), request_.tokens.size(), request_.choice);
         all.summary = std::max(all.summary, model::LogitSummary::max); // which chains go by
@@ -58,7 +65,9 @@ void ChainPhase::take(std::span<const float> logits, const model::kernels::Logit
     const TokenId token = choose(row, noisy);
     const double before = clock.now_seconds();
     DraftedToken seen;
-    if (whole_)
+    if (adjusted_)
+        seen = seen_adjusted(row, token);
+    else if (whole_)
         seen = drafted_token(row.stats, noisy            ? noisy->logit
                                         : logits.empty() ? row.stats.max
                                                          : logits[static_cast<std::size_t>(token)]);
@@ -82,6 +91,13 @@ TokenId ChainPhase::choose(const SeenRow& row, const model::NoisyToken* noisy) {
     const std::span<float> q(q_.data() + step * row.logits.size(), row.logits.size());
     chooser_->distribution(row, q);
     return chooser_->sample_of(q, position, request_.tokens.size(), request_.choice);
+}
+
+DraftedToken ChainPhase::seen_adjusted(const SeenRow& row, TokenId token) {
+    if (draws_) return drafted_token(std::span<const float>(q_).last(row.logits.size()), token);
+    row_.resize(row.logits.size());
+    chooser_->adjusted(row, row_);
+    return drafted_token(row_, token);
 }
 
 void ChainPhase::adopt() {

@@ -25,7 +25,7 @@ class ChainPhase {
     void charge(double passes) { rule_->charge(passes); }
     // The text with what is drafted so far: what the next row follows.
     std::span<const TokenId> text() const { return text_; }
-    model::LogitNeeds needs() const { return chooser_->needs(whole_, request_.choice.acceptance); }
+    model::LogitNeeds needs() const;
     // The same for a source that is asked for this phase's row alone: with its noise, and, where the source goes on
     // with chains, with how far this one is likely to go. Valid until the next call. Local.
     model::LogitNeeds needs_alone(bool goes_on_with_chains);
@@ -39,6 +39,7 @@ class ChainPhase {
 
   private:
     TokenId choose(const SeenRow& row, const model::NoisyToken* noisy);
+    DraftedToken seen_adjusted(const SeenRow& row, TokenId token);
 
     DraftRequest request_;
     const DraftLimits* limits_ = nullptr;
@@ -47,10 +48,12 @@ class ChainPhase {
     Draft* draft_ = nullptr;
     int most_ = 0;
     bool looks_at_all_ = false;
-    bool whole_ = false; // whether distributions are looked at
+    bool whole_ = false;    // whether distributions are looked at
+    bool adjusted_ = false; // whether the rule looks at adjusted ones
     bool draws_ = false;
     std::vector<TokenId> text_;
-    std::vector<float> q_; // [drafted][vocab]
+    std::vector<float> q_;   // [drafted][vocab]
+    std::vector<float> row_; // [vocab]: the adjusted distribution that the rule looks at, where none is drawn from
     model::RowNoise noise_;
     model::Chain chain_;
 };

@@ -271,7 +271,8 @@ void Round::admit(const Plan& plan) {
 bool Round::may_judge_in_place(const Request& request) const {
     return parts_.target && parts_.target->keeps_rows() && (!parts_.drafter || parts_.drafter->keeps_rows()) &&
            request.processing.is_off() && spec::may_judge_in_place(options_.acceptance.kind, request.sampling) &&
-           options_.stop_rule.max_tokens <= model::Decoder::kMostKept;
+           options_.stop_rule.max_tokens <= model::Decoder::kMostKept &&
+           options_.stop_rule.entropy_of == EntropyOf::raw; // what rules look at has to come to the host
 }
 
 int Round::prefill_left(int index) const {

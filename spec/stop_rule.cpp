@@ -85,6 +85,8 @@ std::string why_invalid(const StopRuleOptions& options) {
     if (options.window < 1) return "--entropy-window must be at least 1, not " + std::to_string(options.window);
     if (options.num_draft_tokens.value_or(1) < 1)
         return "--num-draft-tokens must be at least 1, not " + std::to_string(*options.num_draft_tokens);
+    if (options.persistent && options.kind != StopRuleKind::heuristic)
+        return "--heuristic-persistent has no meaning for --stop-rule " + to_string(options.kind);
     if (options.drop_stop_token && options.kind == StopRuleKind::confidence) // it looks at the token itself
         return "--drop-stop-token with --stop-rule confidence would bias rejection sampling; leave it out";
     if (!(options.confidence >= 0 && options.confidence <= 1)) return "--confidence-threshold must be from 0 to 1";
@@ -106,6 +108,8 @@ StopRule::StopRule(const StopRuleOptions& options, GainModel* gain) : options_(o
     if (!reason.empty()) throw std::invalid_argument(reason);
     if (options.kind == StopRuleKind::expected_gain && gain == nullptr)
         throw std::invalid_argument("the rule expected-gain needs a gain model");
+    if (options.persistent && gain == nullptr)
+        throw std::invalid_argument("a persistent rule needs what its replica has learnt");
     begin_sequence();
 }
 
@@ -115,6 +119,7 @@ bool StopRule::needs_distribution() const {
 
 void StopRule::begin_sequence() {
     k_ = std::min(options_.num_draft_tokens_or_default(), options_.max_tokens);
+    if (options_.persistent) k_ = gain_->kept_draft_tokens().value_or(k_);
     lambda_ = kAdaedlLambda;
     acceptance_rate_ = 0;
     luck_ = 0;
@@ -241,7 +246,7 @@ bool StopRule::entropy_fires() const {
     case StopRuleKind::static_threshold:
         return std::sqrt(latest) >= options_.threshold_or_default();
     case StopRuleKind::moving_average:
-        return before > 0 && earlier > 0 && latest >= options_.factor * earlier / static_cast<double>(before);
+        return before > 0 && latest >= options_.factor * earlier / static_cast<double>(before);
     case StopRuleKind::cumulative:
         return earlier + latest >= options_.threshold_or_default();
     default:
@@ -340,6 +345,7 @@ void StopRule::end_round(const RoundFeedback& feedback) {
         if (probes_ ? !is_near_ : feedback.drafted > 0) gain_->drafted(probes_);
     }
     settle(feedback);
+    if (options_.persistent) gain_->keep_draft_tokens(k_);
 }
 
 void StopRule::settle(const RoundFeedback& feedback) {
@@ -352,10 +358,12 @@ void StopRule::settle(const RoundFeedback& feedback) {
             plain_rounds_ = std::max(plain_rounds_, 0) + 1;
         return;
     }
-    if (feedback.cut_short || feedback.drafted == 0) return;
     const bool all = feedback.accepted == feedback.drafted;
-    if (options_.kind == StopRuleKind::heuristic) k_ = std::clamp(all ? k_ + 2 : k_ - 1, 1, options_.max_tokens);
-    if (options_.kind == StopRuleKind::adaptive) k_ = std::clamp(all ? k_ + 1 : k_ - 1, 1, options_.max_tokens);
+    if (options_.persistent && feedback.cut_short) k_ = std::max(1, k_ - 1); // fewer than k were accepted
+    if (feedback.cut_short || feedback.drafted == 0) return;
+    const int most = options_.persistent ? Packet::kMostDraftTokens : options_.max_tokens;
+    if (options_.kind == StopRuleKind::heuristic) k_ = std::clamp(all ? k_ + 2 : k_ - 1, 1, most);
+    if (options_.kind == StopRuleKind::adaptive) k_ = std::clamp(all ? k_ + 1 : k_ - 1, 1, most);
     if (options_.kind != StopRuleKind::adaedl) return;
     // As in Draft & Verify (Zhang et al. 2023), from which AdaEDL has it: lambda creeps towards an acceptance rate of
     // 0.9.

@@ -1,13 +1,14 @@
 // When to stop drafting: the rules, as pure state machines over what the draft model says of itself.
 //
-// x_t is the entropy, in nats, of the draft's unadjusted next-token distribution at the t-th token of the
-// running drafting phase, c_t the drafted token's probability in it; t = 1 is its first. The token that fires a
+// x_t is the entropy, in nats, of the draft's next-token distribution (EntropyOf) at the t-th token of the running
+// drafting phase, c_t the drafted token's probability in it; t = 1 is its first. The token that fires a
 // threshold rule is kept.
 //   static          x_t >= tau
-//   moving-average  x_t^2 >= lambda * mean(x_{t-i}^2, i = 1..min(n, t-1)), from t = 2; not where the mean is 0
+//   moving-average  x_t^2 >= lambda * mean(x_{t-i}^2, i = 1..min(n, t-1)), from t = 2
 //   cumulative      sum(x_{t-i}^2, i = 0..min(n, t-1)) >= tau
 //   constant        t >= k
-//   heuristic       t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap
+//   heuristic       t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap. Persistent: k goes on
+//                   from text to text and up to 127, and rounds cut short count as not fully accepted
 //   adaptive        the same with k += 1, from 3
 //   confidence      c_t < c
 //   svip            sqrt(0.15 x_t) > h (Zhang et al. 2024, "Draft Model Knows When to Stop")
@@ -48,18 +49,24 @@ std::string to_string(StopRuleKind kind); // "static", "moving-average", ...
 std::optional<StopRuleKind> parse_stop_rule(std::string_view name);
 const std::vector<StopRuleKind>& all_stop_rules();
 
+// The distribution whose entropies and probabilities rules look at: the softmax at temperature 1 after hard bans alone,
+// or the one that tokens are drawn from, after penalties, temperature and filters (greedy: penalties alone, at 1).
+enum class EntropyOf { raw, adjusted };
+
 struct StopRuleOptions {
     StopRuleKind kind = StopRuleKind::moving_average;
     std::optional<double> threshold;     // tau of static [2.25] and cumulative [10], in nats and squared nats
     double factor = 0.5;                 // lambda of moving-average
     int window = 7;                      // n of moving-average and cumulative
     std::optional<int> num_draft_tokens; // k of constant [5]; first k of heuristic [5] and adaptive [3]
+    bool persistent = false;             // heuristic: whether k goes on from text to text
     double confidence = 0.4;             // c
     double svip_threshold = 0.3;         // h
     double adaedl_gamma = 0.2;           // gamma
-    bool drop_stop_token = false;        // whether the token that fires a threshold rule is not proposed
-    int min_tokens = 1;                  // tokens before which no rule fires
-    int max_tokens = 15;                 // the cap, also of k where it moves
+    EntropyOf entropy_of = EntropyOf::raw;
+    bool drop_stop_token = false; // whether the token that fires a threshold rule is not proposed
+    int min_tokens = 1;           // tokens before which no rule fires
+    int max_tokens = 15;          // the cap, also of k where it moves, unless persistent
 
     double threshold_or_default() const;
     int num_draft_tokens_or_default() const;
@@ -93,13 +100,15 @@ enum class Judgement {
 
 class StopRule {
   public:
-    // `gain` is needed by expected-gain, shared by a replica's sequences and outlives the rule.
+    // `gain` is needed by expected-gain and persistent rules, shared by a replica's sequences and outlives the rule.
     // Throws std::invalid_argument with why_invalid's words.
     explicit StopRule(const StopRuleOptions& options, GainModel* gain = nullptr);
 
     const StopRuleOptions& options() const { return options_; }
     // Whether judge looks at the token's distribution at all; rules that count do not.
     bool needs_distribution() const;
+    // Whether it is the adjusted one. Local.
+    bool needs_adjusted() const { return needs_distribution() && options_.entropy_of == EntropyOf::adjusted; }
     void begin_sequence(); // per-sequence state starts afresh
     void begin_round();
     // Of the pass to come, as far as is known; it stands until it is set again. Local.

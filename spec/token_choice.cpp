@@ -14,6 +14,10 @@ DraftedToken drafted_token(const LogitStats& stats, float logit) {
     return {static_cast<float>(stats.entropy_nats()), static_cast<float>(stats.probability(logit)), 0};
 }
 
+DraftedToken drafted_token(std::span<const float> adjusted, TokenId token) {
+    return {static_cast<float>(entropy_nats(adjusted)), adjusted[static_cast<std::size_t>(token)], 0};
+}
+
 void TokenChooser::begin_sequence(const Request& request, std::span<const TokenId> eos_tokens) {
     request_ = &request;
     processor_.reset();
@@ -66,6 +70,12 @@ TokenId TokenChooser::best(const SeenRow& row, std::uint64_t position, Acceptanc
 
 void TokenChooser::distribution(const SeenRow& row, std::span<float> q) const {
     adjust(row.logits, request_->sampling, q);
+}
+
+void TokenChooser::adjusted(const SeenRow& row, std::span<float> q) const {
+    SamplingOptions plain;
+    plain.temperature = 1;
+    adjust(row.logits, request_->sampling.greedy() ? plain : request_->sampling, q);
 }
 
 TokenId TokenChooser::sample_of(std::span<const float> q, std::uint64_t position, std::uint64_t round_start,

@@ -34,6 +34,8 @@ struct SeenRow {
 
 // What rules see of a token of a row: `logit` is its own, with bans alone. Local.
 DraftedToken drafted_token(const model::kernels::LogitStats& stats, float logit);
+// The same by the adjusted distribution. Local.
+DraftedToken drafted_token(std::span<const float> adjusted, TokenId token);
 
 class TokenChooser {
   public:
@@ -62,6 +64,8 @@ class TokenChooser {
     // began at `round_start`: tokens that fell have a say in how much is drafted next, so their numbers are not drawn
     // again. Local.
     void distribution(const SeenRow& row, std::span<float> q) const;
+    // The same where text is greedy too: then the softmax at temperature 1, without filters. Local.
+    void adjusted(const SeenRow& row, std::span<float> q) const;
     TokenId sample_of(std::span<const float> q, std::uint64_t position, std::uint64_t round_start,
                       const ChoiceSetting& setting) const;
 

@@ -36,7 +36,10 @@ std::vector<StopRuleOptions> tuning_grid(int max_tokens) {
         add(StopRuleKind::constant);
     }
     rule.num_draft_tokens = std::min(5, max_tokens);
-    add(StopRuleKind::heuristic);
+    for (const bool persistent : {true, false}) {
+        rule.persistent = persistent;
+        add(StopRuleKind::heuristic);
+    }
     rule.num_draft_tokens = std::min(3, max_tokens);
     add(StopRuleKind::adaptive);
     for (double c : {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}) {
@@ -145,11 +148,17 @@ double seconds_per_token(const Stats& stats, const Costs& costs) {
 namespace {
 
 // What tells settings of a search apart: the rule, and all numbers that a grid or a neighbour changes.
-using Numbers = std::tuple<StopRuleKind, double, double, int, int, double, double, double>;
+using Numbers = std::tuple<StopRuleKind, double, double, int, int, bool, double, double, double>;
 Numbers numbers_of(const StopRuleOptions& rule) {
-    return {
-        rule.kind,       rule.threshold_or_default(), rule.factor,      rule.window, rule.num_draft_tokens_or_default(),
-        rule.confidence, rule.svip_threshold,         rule.adaedl_gamma};
+    return {rule.kind,
+            rule.threshold_or_default(),
+            rule.factor,
+            rule.window,
+            rule.num_draft_tokens_or_default(),
+            rule.persistent,
+            rule.confidence,
+            rule.svip_threshold,
+            rule.adaedl_gamma};
 }
 
 class Search {

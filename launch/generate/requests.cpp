@@ -74,7 +74,8 @@ const Names& options_of_the_run() {
     static const Names names =
         by_folded("ignore-eos stop stop-rule entropy-threshold entropy-factor entropy-window entropy-unit "
                   "num-draft-tokens max-draft-tokens min-draft-tokens drop-stop-token confidence-threshold "
-                  "svip-threshold adaedl-gamma costs acceptance lenience typical-epsilon typical-delta drafter chat "
+                  "svip-threshold adaedl-gamma heuristic-persistent entropy-of ngram-full costs acceptance lenience "
+                  "typical-epsilon typical-delta drafter chat "
                   "system");
     return names;
 }

@@ -100,6 +100,16 @@ CompareOptions compare_options(const ParsedOptions& given) {
                         " levels of drafting, in the order of --draft");
     options.tune = given.on("tune");
     if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");
+    const auto looks = [](const std::vector<spec::StopRuleOptions>& levels) {
+        return std::any_of(levels.begin(), levels.end(),
+                           [](const auto& rule) { return rule.entropy_of == spec::EntropyOf::adjusted; });
+    };
+    if (given.text("entropy-of", "") == "adjusted" &&
+        (options.tune || std::none_of(options.rules.begin(), options.rules.end(), looks)))
+        throw BadOption("--entropy-of adjusted has no effect " +
+                        std::string(options.tune ? "with --tune, which tries rules on raw entropies"
+                                                 : "on --rules " + given.text("rules", "") +
+                                                       ", none of which looks at distributions"));
     if (given.given("synthetic-acceptance"))
         options.synthetic_acceptance = given.number("synthetic-acceptance", 0, 0, 1);
     return options;

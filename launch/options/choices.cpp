@@ -80,6 +80,11 @@ const Names& entropy_unit_choices() {
     return names;
 }
 
+const Names& entropy_of_choices() {
+    static const Names names = {"raw", "adjusted"};
+    return names;
+}
+
 const Names& acceptance_choices() {
     using enum spec::Acceptance;
     static const Names names = names_of_kinds({}, std::vector{rejection, block, gumbel, typical});

@@ -19,6 +19,7 @@ const Names& stop_rule_choices();
 const Names& compared_rule_choices(); // with all and none
 const Names& replayed_rule_choices(); // with all, oracle and grid
 const Names& entropy_unit_choices();  // nats, bits
+const Names& entropy_of_choices();    // raw, adjusted
 const Names& acceptance_choices();
 const Names& chat_template_choices();
 const Names& shape_choices(); // of bench scaling

@@ -35,6 +35,7 @@ const OptionGroup kDrafters = {
      {"ngram-max", "N", "most tokens that ngram matches [4]"},
      {"ngram-min", "N", "least tokens that ngram and suffix match [1; in a list 3]"},
      choosing({"ngram-match", "WHICH", "{}: of several matches of ngram [latest]"}, ngram_match_choices),
+     {"ngram-full", "N", "only matches of ngram with N tokens after them, which are then drafted at most [any]"},
      {"lookup-corpus", "FILE", "text in which suffix looks as well"},
      {"draft-table", "FILE", "of bigram and unigram, made by build-table"}}};
 
@@ -79,7 +80,8 @@ const OptionGroup kSampling = {
      {"top-p", "P", "only the likeliest tokens that hold P of the probability [1: off]"},
      {"min-p", "P", "only tokens with P of the likeliest one's probability [0: off]"},
      {"seed", "N",
-      "of sampled text; with rejection or block and expected-gain also what was measured counts, see --costs [0]"},
+      "of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the "
+      "same, see --costs [0]"},
      {"repetition-penalty", "R", "of tokens of prompt and text [1: off]"},
      {"presence-penalty", "A", "of tokens of the text, from -2 to 2 [0: off]"},
      {"frequency-penalty", "F", "the same for each time they stand there [0: off]"},
@@ -99,7 +101,11 @@ const OptionGroup kSpeculation = {
      {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]", true},
      choosing({"entropy-unit", "UNIT", "{}: of --entropy-threshold [nats]"}, entropy_unit_choices),
      {"num-draft-tokens", "K", "of constant [5]; first K of heuristic [5] and adaptive [3]", true},
-     {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15]", true},
+     {"heuristic-persistent", "", "heuristic keeps K from text to text, without a cap of its own"},
+     choosing({"entropy-of", "WHICH",
+               "raw, adjusted (by penalties, temperature and filters): the distribution that rules look at [raw]"},
+              entropy_of_choices),
+     {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15; with --heuristic-persistent 127]", true},
      {"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]", true},
      {"drop-stop-token", "", "drop the token that fired a threshold rule (for study; slower)"},
      {"confidence-threshold", "C", "of confidence: least probability of a drafted token [0.4]", true},
@@ -108,11 +114,11 @@ const OptionGroup kSpeculation = {
      {"costs", "FILE",
       "of expected-gain: costs of passes from bench latency, for repeatable runs [measured in the run]", true},
      choosing({"acceptance", "WHICH",
-               "which drafted tokens stand: rejection, block (never fewer tokens); gumbel: sampled text that no draft "
-               "changes; "
-               "typical: LOSSY, not the target's own text [rejection]"},
+               "gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text "
+               "at the same seed; typical: LOSSY, not the target's own text [gumbel; with --lenience below 1 "
+               "rejection]"},
               acceptance_choices),
-     {"lenience", "L", "in (0, 1]; below 1 the text is no longer the target's [1]"},
+     {"lenience", "L", "of rejection, in (0, 1]; below 1 the text is no longer the target's [1]"},
      {"typical-epsilon", "E", "of typical: most probability that is asked of a token [0.09]"},
      {"typical-delta", "D", "of typical: that share of exp(-entropy) [0.3]"}}};
 
@@ -159,6 +165,7 @@ const std::vector<OptionSpec>& drafter_source_options() {
         {"ngram-max", "N", "[4]"},
         {"ngram-min", "N", "[1; with any list 3]"},
         choosing({"ngram-match", "WHICH", "{} [latest]"}, ngram_match_choices),
+        {"ngram-full", "N", "[any]"},
         {"lookup-corpus", "FILE", "text in which suffix looks as well"},
         {"draft-table", "FILE", "of bigram and unigram, made by build-table"}};
     return options;
@@ -240,15 +247,15 @@ const std::vector<OptionGroup>& compare_groups() {
                         "as in "
                         "ngram+model [model]"},
                        drafter_choices, ",+"),
-              choosing(
-                  {"rules", "RULE,RULE",
-                   "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, "
-                   "confidence:C, "
-                   "svip:H, adaedl:GAMMA, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding "
-                   "always runs [all]"},
-                  compared_rule_choices, ",/"),
-              choosing({"acceptances", "LIST", "{}; greedy text knows no difference [rejection]"}, acceptance_choices,
+              choosing({"rules", "RULE,RULE",
+                        "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
+                        "heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of "
+                        "these, none; of a cascade RULE/RULE; plain decoding "
+                        "always runs [all]"},
+                       compared_rule_choices, ",/"),
+              choosing({"acceptances", "LIST", "{}; greedy text knows no difference [gumbel]"}, acceptance_choices,
                        ","),
+              choosing({"entropy-of", "WHICH", "{}: the distribution that rules look at [raw]"}, entropy_of_choices),
               {"max-draft-tokens", "N", "[15]"},
               {"draft-ahead", "F,F", "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]"},
               {"draft-ahead-passes", "N", "with dedicated: hidden draft passes a round, exactly [as many as fit]"},

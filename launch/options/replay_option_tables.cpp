@@ -19,6 +19,7 @@ const std::vector<OptionGroup>& record_groups() {
           {"ignore-eos", "", "do not stop at the end-of-text token"},
           {"stop", "STRING", "end the text before this string; repeatable", true},
           {"max-draft-tokens", "N", "longest draft that can be replayed, 1 to 127 [15]"},
+          {"entropy-of", "raw", "what recordings hold; adjusted is for generate and bench compare"},
           {"costs", "FILE", "costs of passes, as bench latency writes them; of each --draft [measured first]", true},
           {"quiet", "", "no progress and no summary"}}},
         sampling_group(),
@@ -32,9 +33,9 @@ const std::vector<OptionGroup>& simulate_groups() {
         {"Simulate",
          {{"recording", "FILE", "made by record; several: their texts together, of the same models", true},
           choosing({"rules", "RULE,RULE",
-                    "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, adaptive:K, "
-                    "confidence:C, "
-                    "svip:H, adaedl:GAMMA, expected-gain, all of these, none, oracle, grid (many settings of each); a "
+                    "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
+                    "heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of "
+                    "these, none, oracle, grid (many settings of each); a "
                     "number may be a range FROM..TO..STEP [all,oracle]"},
                    replayed_rule_choices, ","),
           {"best", "", "show only the fastest setting of each rule"},
@@ -42,6 +43,7 @@ const std::vector<OptionGroup>& simulate_groups() {
           {"max-draft-tokens", "N", "[15]"},
           {"min-draft-tokens", "N", "[1]"},
           {"drop-stop-token", "", "drop the token that fired a threshold rule"},
+          {"entropy-of", "raw", "what recordings hold; adjusted is for generate and bench compare"},
           {"threads", "N", "[all cores]"},
           {"output", "FILE", "write the results as JSON"},
           {"trace", "FILE", "the rounds of one setting, a JSON line each, as generate --trace writes them"},
@@ -75,6 +77,7 @@ const std::vector<OptionGroup>& tune_groups() {
           {"ignore-eos", "", "do not stop at the end-of-text token"},
           {"stop", "STRING", "end the text before this string; repeatable", true},
           {"max-draft-tokens", "N", "[15]"},
+          {"entropy-of", "raw", "what recordings hold; adjusted is for generate and bench compare"},
           {"costs", "FILE", "costs of passes, as bench latency writes them [measured first]", true},
           {"quiet", "", "no progress"}}},
         sampling_group()};

@@ -26,6 +26,11 @@ std::string required(const ParsedOptions& given, const char* name, const char* w
     return value;
 }
 
+void refuse_adjusted_entropies(const ParsedOptions& given) {
+    if (given.choice("entropy-of", 0, entropy_of_choices()) == 1)
+        throw BadOption("--entropy-of adjusted: a recording holds raw entropies; generate and bench compare take it");
+}
+
 void require_costs_for_each(const std::vector<std::string>& costs, std::size_t n_drafts) {
     if (!costs.empty() && costs.size() != n_drafts)
         throw BadOption("--costs is given " + counted(static_cast<std::int64_t>(costs.size()), "time") + " for " +
@@ -130,6 +135,7 @@ std::optional<int> ahead(const ParsedOptions& given) {
 
 RecordOptions record_options(const ParsedOptions& given) {
     refuse_later_work(given);
+    refuse_adjusted_entropies(given);
     RecordOptions options;
     options.models = model_options(given);
     options.requests = request_defaults(given);
@@ -148,6 +154,7 @@ RecordOptions record_options(const ParsedOptions& given) {
 }
 
 SimulateOptions simulate_options(const ParsedOptions& given) {
+    refuse_adjusted_entropies(given);
     SimulateOptions options;
     options.recordings = given.texts("recording");
     if (options.recordings.empty()) throw BadOption("--recording FILE is missing: what entrodraft record has made");
@@ -168,6 +175,7 @@ SimulateOptions simulate_options(const ParsedOptions& given) {
 
 TuneOptions tune_options(const ParsedOptions& given) {
     refuse_later_work(given);
+    refuse_adjusted_entropies(given);
     TuneOptions options;
     options.models = model_options(given);
     options.requests = request_defaults(given);

@@ -34,6 +34,8 @@ spec::StopRuleOptions rule_of_level(const ParsedOptions& given, spec::StopRuleKi
 spec::Acceptance acceptance_of(const std::string& name, const char* option);
 // Whether --drop-stop-token means anything to a rule: those that look at what was drafted, but not at the token.
 bool may_drop_stop_token(spec::StopRuleKind rule);
+// --entropy-of, for a rule that looks at distributions; raw for others.
+spec::EntropyOf entropy_of(const ParsedOptions& given, spec::StopRuleKind rule);
 // --trace or --timeline, files beside the text on stdout; "" where there is none.
 std::string beside_stdout(const ParsedOptions& given, const std::string& option);
 // --output of commands that print to stdout with --json; "" where there is none.

@@ -86,6 +86,10 @@ const std::vector<RuleOption>& rule_options() {
 const std::vector<Rule> kThresholdRules = {Rule::static_threshold, Rule::cumulative, Rule::moving_average, Rule::svip,
                                            Rule::adaedl};
 
+const std::vector<Rule> kDistributionRules = {Rule::static_threshold, Rule::moving_average, Rule::cumulative,
+                                              Rule::confidence,       Rule::svip,           Rule::adaedl,
+                                              Rule::expected_gain};
+
 Rule rule_kind(const std::string& name) {
     if (const auto kind = spec::parse_stop_rule(name)) return *kind;
     if (name == "oracle")
@@ -145,9 +149,19 @@ void read_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOpt
     if (given.on("drop-stop-token") && !any_of_kind(kThresholdRules))
         refuse_without_rule("drop-stop-token", kThresholdRules, kinds);
     if (given.choice("entropy-unit", 0, entropy_unit_choices()) == 1) speculation.entropy_unit = EntropyUnit::bits;
+    if (given.on("heuristic-persistent") && !any_of_kind({Rule::heuristic}))
+        refuse_without_rule("heuristic-persistent", {Rule::heuristic}, kinds);
+    if (given.given("entropy-of") && !any_of_kind(kDistributionRules))
+        refuse_without_rule("entropy-of", kDistributionRules, kinds);
     for (std::size_t level = 0; level < n_levels; ++level) {
+        if (given.on("heuristic-persistent") && kinds[level] == Rule::heuristic) {
+            levels[level].add_nth(given, "heuristic-persistent", 0);
+            if (!given.given("max-draft-tokens"))
+                levels[level].add("max-draft-tokens", std::to_string(spec::Packet::kMostDraftTokens), "");
+        }
         spec::StopRuleOptions rule = rule_of_level(levels[level], kinds[level], speculation.entropy_unit);
         rule.drop_stop_token = given.on("drop-stop-token") && may_drop_stop_token(kinds[level]);
+        rule.entropy_of = entropy_of(given, kinds[level]);
         if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
         speculation.stop_rules.push_back(rule);
         speculation.costs.push_back(levels[level].text("costs", ""));
@@ -158,9 +172,10 @@ void read_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOpt
 
 spec::AcceptanceOptions acceptance_options(const ParsedOptions& given) {
     spec::AcceptanceOptions acceptance;
-    if (given.given("acceptance")) acceptance.kind = acceptance_of(given.text("acceptance", ""), "--acceptance");
     acceptance.lenience = given.number("lenience", 1, 0, 1);
     if (acceptance.lenience == 0) throw BadOption("--lenience 0: must be above 0, at most 1");
+    if (acceptance.lenience < 1) acceptance.kind = spec::Acceptance::rejection; // the only one that knows lenience
+    if (given.given("acceptance")) acceptance.kind = acceptance_of(given.text("acceptance", ""), "--acceptance");
     if (acceptance.lenience < 1 && acceptance.kind != spec::Acceptance::rejection)
         throw BadOption("--lenience below 1 goes with --acceptance rejection alone, not with " +
                         to_string(acceptance.kind));
@@ -172,15 +187,17 @@ spec::AcceptanceOptions acceptance_options(const ParsedOptions& given) {
     return acceptance;
 }
 
-// Gumbel's noise decides what is said without a draft as well; nothing else here does.
+// Plain decoding samples by Gumbel noise, so that --acceptance gumbel says what it does anyway.
 void refuse_without_drafter(const ParsedOptions& given) {
-    for (const char* option : {"stop-rule", "entropy-threshold", "entropy-factor", "entropy-window", "entropy-unit",
-                               "num-draft-tokens", "max-draft-tokens", "min-draft-tokens", "drop-stop-token",
-                               "confidence-threshold", "svip-threshold", "adaedl-gamma", "costs", "draft-dtype",
-                               "acceptance", "typical-epsilon", "typical-delta", "lenience", "draft-placement"}) {
-        const bool decides_text = std::string(option) == "acceptance" && given.text(option, "") == "gumbel";
+    for (const char* option : {"stop-rule",       "entropy-threshold",    "entropy-factor",       "entropy-window",
+                               "entropy-unit",    "num-draft-tokens",     "max-draft-tokens",     "min-draft-tokens",
+                               "drop-stop-token", "confidence-threshold", "svip-threshold",       "adaedl-gamma",
+                               "costs",           "draft-dtype",          "heuristic-persistent", "entropy-of",
+                               "acceptance",      "typical-epsilon",      "typical-delta",        "lenience",
+                               "draft-placement"}) {
+        const bool is_plain = std::string(option) == "acceptance" && given.text(option, "") == "gumbel";
         // The widest pass of a run is also that of a run that it is compared with, so the cap may stand alone.
-        const bool may_stand = decides_text || std::string(option) == "max-draft-tokens";
+        const bool may_stand = is_plain || std::string(option) == "max-draft-tokens";
         if (given.given(option) && !may_stand)
             throw BadOption(std::string("--") + option + " has no effect without --draft DIR or --drafter NAME");
     }
@@ -216,6 +233,7 @@ spec::StopRuleOptions rule_of_level(const ParsedOptions& given, Rule kind, Entro
     rule.confidence = given.number("confidence-threshold", rule.confidence, 0, 1);
     rule.svip_threshold = given.number("svip-threshold", rule.svip_threshold, 0, kNoLimit);
     rule.adaedl_gamma = given.number("adaedl-gamma", rule.adaedl_gamma, 0, kNoLimit);
+    rule.persistent = given.on("heuristic-persistent");
     rule.num_draft_tokens = std::min(rule.num_draft_tokens_or_default(), rule.max_tokens);
     if (given.given("num-draft-tokens")) rule.num_draft_tokens = given.integer("num-draft-tokens", 1, 1, 127);
     if (rule.min_tokens > rule.max_tokens)
@@ -230,6 +248,13 @@ spec::StopRuleOptions rule_of_level(const ParsedOptions& given, Rule kind, Entro
 spec::Acceptance acceptance_of(const std::string& name, const char* option) {
     if (const auto acceptance = spec::parse_acceptance(name)) return *acceptance;
     throw BadOption(std::string(option) + " " + name + ": " + must_be_one_of(acceptance_choices(), name));
+}
+
+spec::EntropyOf entropy_of(const ParsedOptions& given, Rule rule) {
+    const bool looks =
+        std::find(kDistributionRules.begin(), kDistributionRules.end(), rule) != kDistributionRules.end();
+    const bool adjusted = given.choice("entropy-of", 0, entropy_of_choices()) == 1;
+    return adjusted && looks ? spec::EntropyOf::adjusted : spec::EntropyOf::raw;
 }
 
 bool may_drop_stop_token(Rule rule) {
@@ -259,6 +284,7 @@ DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<Dra
     };
     refuse("ngram-max", has_ngram, "ngram");
     refuse("ngram-match", has_ngram, "ngram");
+    refuse("ngram-full", has_ngram, "ngram");
     refuse("ngram-min", has_ngram || has_suffix, "ngram or suffix");
     refuse("lookup-corpus", has_suffix, "suffix");
     refuse("draft-table", has_table, "bigram or unigram");
@@ -269,6 +295,7 @@ DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<Dra
     sources.ngram.longest =
         given.integer("ngram-max", std::max(sources.ngram.longest, sources.ngram.shortest), 1, INT_MAX);
     if (given.choice("ngram-match", 0, ngram_match_choices()) == 1) sources.ngram.match = spec::NgramMatch::first;
+    sources.ngram.full = given.integer("ngram-full", 0, 1, 127);
     if (const std::string why = spec::why_invalid(sources.ngram); !why.empty()) throw BadOption(why);
     sources.lookup_corpus = given.file("lookup-corpus");
     sources.draft_table = given.file("draft-table");
@@ -284,7 +311,6 @@ SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n
     if (speculation.drafter.kinds.empty()) refuse_without_drafter(given);
     if (given.given("draft-dtype") && n_drafts == 0) throw BadOption("--draft-dtype has no effect without --draft DIR");
     const bool drafts_with_models = speculation.drafter.has(DrafterKind::model);
-    refuse("ngram-full", has_ngram, "ngram");
     read_rules(given, drafts_with_models ? n_drafts : 1, speculation);
     speculation.acceptance = acceptance_options(given);
     return speculation;
@@ -295,7 +321,6 @@ double threshold_in_nats(double threshold, Rule kind, EntropyUnit unit) {
     return threshold * (kind == Rule::cumulative ? std::numbers::ln2 * std::numbers::ln2 : std::numbers::ln2);
 }
 
-    sources.ngram.full = given.integer("ngram-full", 0, 1, 127);
 double threshold_in_unit(double threshold_nats, Rule kind, EntropyUnit unit) {
     return threshold_nats / threshold_in_nats(1, kind, unit);
 }
@@ -344,6 +369,7 @@ std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
     case Rule::heuristic:
     case Rule::adaptive:
         text << ", from " << counted(rule.num_draft_tokens_or_default(), "token");
+        if (rule.persistent) text << ", persistent";
         break;
     case Rule::confidence:
         text << ", threshold " << rule.confidence;
@@ -357,6 +383,7 @@ std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
     case Rule::expected_gain:
         break;
     }
+    if (rule.entropy_of == spec::EntropyOf::adjusted) text << ", adjusted";
     return text.str();
 }
 

@@ -136,6 +136,7 @@ Json parameters_json(const spec::StopRuleOptions& rule) {
     if (rule.kind == moving_average || rule.kind == cumulative) json["entropy_window"] = rule.window;
     if (rule.kind == constant || rule.kind == heuristic || rule.kind == adaptive)
         json["num_draft_tokens"] = rule.num_draft_tokens_or_default();
+    if (rule.persistent) json["heuristic_persistent"] = true;
     if (rule.kind == confidence) json["confidence_threshold"] = rule.confidence;
     if (rule.kind == svip) json["svip_threshold"] = rule.svip_threshold;
     if (rule.kind == adaedl) json["adaedl_gamma"] = rule.adaedl_gamma;

@@ -34,7 +34,7 @@ __device__ bool stops(const ChainStop& stop, ChainState& state, int t, double x,
     case ChainStop::Kind::entropy:
         return x >= stop.threshold;
     case ChainStop::Kind::moving_average:
-        return before > 0 && earlier > 0 && latest >= stop.factor * earlier / before;
+        return before > 0 && latest >= stop.factor * earlier / before;
     case ChainStop::Kind::squares:
         return earlier + latest >= stop.threshold;
     case ChainStop::Kind::probability:

@@ -1,6 +1,7 @@
 // Options of the commands: values, refusals, conflicts, suggestions, config files.
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/options.h"
+#include "entrodraft/launch/options/replay_options.h"
 
 #include <cmath>
 #include <cstdio>
@@ -69,6 +70,7 @@ TEST(Options, DefaultsAreThoseOfTheDesign) {
     EXPECT_EQ(options.speculation.stop_rules.at(0).kind, spec::StopRuleKind::expected_gain);
     EXPECT_EQ(options.speculation.stop_rules.at(0).max_tokens, 15);
     EXPECT_EQ(options.speculation.stop_rules.at(0).min_tokens, 1);
+    EXPECT_EQ(options.speculation.acceptance.kind, spec::Acceptance::gumbel);
     EXPECT_EQ(options.speculation.acceptance.lenience, 1);
     EXPECT_EQ(options.models.collective_timeout_seconds, 300);
     EXPECT_FALSE(options.models.dtype.has_value());
@@ -203,8 +205,6 @@ TEST(Options, DraftersComeWithTheirOwnOptions) {
     EXPECT_NE(refused({"--drafter", "ngrams"}).find("did you mean ngram?"), std::string::npos);
     EXPECT_EQ(refused({"--drafter", "model"}), "--drafter model needs --draft DIR");
     EXPECT_EQ(refused({"--ngram-max", "3"}), "--ngram-max has no effect without the drafter ngram");
-    EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-min", "5", "--ngram-max", "4"}),
-              "--ngram-max must be from --ngram-min (5) to 64, not 4");
     EXPECT_EQ(refused({"--drafter", "suffix", "--ngram-full", "3"}),
               "--ngram-full has no effect without the drafter ngram");
     EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-full", "0"}),
@@ -212,6 +212,8 @@ TEST(Options, DraftersComeWithTheirOwnOptions) {
     EXPECT_EQ(parse({"--target", "t", "--prompt", "p", "--drafter", "ngram", "--ngram-full", "10"})
                   .speculation.sources.ngram.full,
               10);
+    EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-min", "5", "--ngram-max", "4"}),
+              "--ngram-max must be from --ngram-min (5) to 64, not 4");
     EXPECT_EQ(refused({"--stop-rule", "static"}), "--stop-rule has no effect without --draft DIR or --drafter NAME");
     expect_refused({"--drafter", "ngram"}, "--drafter ngram drafts without a model");
 }
@@ -293,6 +295,62 @@ TEST(Options, WhatWouldHaveNoEffectIsRefused) {
                   "--" + option + " has no effect without --draft DIR or --drafter NAME");
 }
 
+TEST(Options, APersistentHeuristicDraftsAsFarAsAPacketGoes) {
+    const auto rules = [](const Strings& more) { return parse_more(more).speculation.stop_rules; };
+    const auto kept = rules({"--stop-rule", "heuristic", "--heuristic-persistent"});
+    EXPECT_TRUE(kept.at(0).persistent);
+    EXPECT_EQ(kept.at(0).max_tokens, 127);
+    EXPECT_EQ(kept.at(0).num_draft_tokens, 5);
+    EXPECT_EQ(describe(kept.at(0), EntropyUnit::nats), "heuristic, from 5 tokens, persistent");
+    EXPECT_FALSE(rules({"--stop-rule", "heuristic"}).at(0).persistent);
+    EXPECT_EQ(rules({"--stop-rule", "heuristic", "--heuristic-persistent", "--max-draft-tokens", "9"}).at(0).max_tokens,
+              9);
+    const auto levels =
+        rules({"--draft", "e", "--stop-rule", "static", "--stop-rule", "heuristic", "--heuristic-persistent"});
+    EXPECT_FALSE(levels.at(0).persistent);
+    EXPECT_EQ(levels.at(0).max_tokens, 15);
+    EXPECT_TRUE(levels.at(1).persistent);
+    expect_refused({"--stop-rule", "static", "--heuristic-persistent"},
+                   "--heuristic-persistent has no effect with --stop-rule static; it belongs to heuristic");
+    const auto compared = compare_options(parse_options(
+        compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules", "heuristic:4:persistent"}));
+    EXPECT_TRUE(compared.rules.at(0).at(0).persistent);
+    EXPECT_EQ(compared.rules.at(0).at(0).num_draft_tokens, 4);
+    EXPECT_NE(refusal([] {
+                  compare_options(parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i",
+                                                                   "--rules", "heuristic:4:kept"}));
+              }).find("too many numbers"),
+              std::string::npos);
+}
+
+TEST(Options, EntropiesAreRawUnlessAdjustedOnesAreAskedFor) {
+    const auto rule = [](const Strings& more) { return parse_more(more).speculation.stop_rules.at(0); };
+    EXPECT_EQ(rule({"--stop-rule", "static"}).entropy_of, spec::EntropyOf::raw);
+    EXPECT_EQ(rule({"--stop-rule", "static", "--entropy-of", "raw"}).entropy_of, spec::EntropyOf::raw);
+    for (const std::string name :
+         {"static", "moving-average", "cumulative", "confidence", "svip", "adaedl", "expected-gain"})
+        EXPECT_EQ(rule({"--stop-rule", name, "--entropy-of", "adjusted"}).entropy_of, spec::EntropyOf::adjusted)
+            << name;
+    expect_refused({"--stop-rule", "constant", "--entropy-of", "adjusted"},
+                   "--entropy-of has no effect with --stop-rule constant");
+    expect_refused({"--entropy-of", "scores"}, "--entropy-of scores: must be one of raw, adjusted");
+    const auto compared =
+        compare_options(parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules",
+                                                         "static,constant", "--entropy-of", "adjusted"}));
+    EXPECT_EQ(describe(compared.rules.at(0).at(0), EntropyUnit::nats), "static, threshold 2.25 nats, adjusted");
+    EXPECT_EQ(describe(compared.rules.at(1).at(0), EntropyUnit::nats), "constant, 5 tokens");
+    EXPECT_EQ(refusal([] {
+                  compare_options(parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i",
+                                                                   "--rules", "constant", "--entropy-of", "adjusted"}));
+              }),
+              "--entropy-of adjusted has no effect on --rules constant, none of which looks at distributions");
+    const std::string refused = refusal([] {
+        record_options(parse_options(record_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--output", "o",
+                                                       "--entropy-of", "adjusted"}));
+    });
+    EXPECT_EQ(refused, "--entropy-of adjusted: a recording holds raw entropies; generate and bench compare take it");
+}
+
 TEST(Options, ConflictsAreRefused) {
     expect_refused({"--input", "f"}, "--prompt and --input exclude each other");
     expect_refused({"--output", "f"}, "--output goes with --input");
@@ -358,13 +416,19 @@ TEST(Options, AcceptancesComeWithTheirOwnOptions) {
     expect_refused({"--acceptance", "gumble"}, "did you mean gumbel?");
     expect_refused({"--acceptance", "block", "--lenience", "0.5"},
                    "--lenience below 1 goes with --acceptance rejection");
+    expect_refused({"--acceptance", "gumbel", "--lenience", "0.5"},
+                   "--lenience below 1 goes with --acceptance rejection alone, not with gumbel");
+    EXPECT_EQ(parse_more({"--lenience", "0.5"}).speculation.acceptance.kind, spec::Acceptance::rejection);
+    EXPECT_EQ(parse_more({"--lenience", "1"}).speculation.acceptance.kind, spec::Acceptance::gumbel);
     expect_refused({"--typical-epsilon", "0.5"}, "--typical-epsilon has no effect without --acceptance typical");
     EXPECT_EQ(refusal([] {
                   parse({"--target", "t", "--prompt", "p", "--acceptance", "gumbel"});
               }),
               "accepted")
-        << "it decides sampled text without a draft too";
-    EXPECT_EQ(refusal_of({"--check", "--temperature", "1", "--acceptance", "gumbel"}), "accepted");
+        << "plain decoding samples so anyway";
+    EXPECT_EQ(refusal_of({"--check", "--temperature", "1"}), "accepted");
+    expect_refused({"--check", "--temperature", "1", "--acceptance", "block"},
+                   "with --acceptance block it needs --temperature 0");
 }
 
 TEST(Options, LogitProcessingIsReadAndChecked) {

@@ -105,6 +105,34 @@ TEST(CascadeDrafter, HandsUpTheMiddleModelsDistributions) {
     }
 }
 
+TEST(CascadeDrafter, LooksAtAdjustedDistributionsWhereAsked) {
+    StopRuleOptions inner = constant(3);
+    inner.kind = StopRuleKind::static_threshold;
+    inner.num_draft_tokens.reset();
+    inner.entropy_of = EntropyOf::adjusted;
+    StopRuleOptions never = inner;
+    never.threshold = 100;
+    for (const auto& [temperature, acceptance] :
+         {std::pair{0.0, Acceptance::rejection}, {0.5, Acceptance::rejection}, {0.5, Acceptance::gumbel}})
+        for (std::uint64_t key = 0; key < 10; ++key) {
+            Levels levels(inner);
+            if (temperature > 0) levels.request.sampling.top_k = 3;
+            levels.begin(temperature, key);
+            const Draft draft = levels.draft({2}, never, 8, acceptance);
+            ASSERT_EQ(draft.tokens.size(), 8U);
+            Tokens text = {2};
+            for (std::size_t i = 0; i < draft.tokens.size(); ++i) {
+                std::vector<float> logits, row(5);
+                for (const float p : levels.middle.after(text))
+                    logits.push_back(std::log(p));
+                adjust(logits, temperature > 0 ? levels.request.sampling : options_of(1), row);
+                EXPECT_NEAR(draft.entropies_nats[i], entropy_nats(row), 1e-5);
+                EXPECT_NEAR(draft.probabilities[i], row[static_cast<std::size_t>(draft.tokens[i])], 1e-5);
+                text.push_back(draft.tokens[i]);
+            }
+        }
+}
+
 TEST(CascadeDrafter, CountsWhatItsLevelsDid) {
     Levels levels;
     levels.begin(1, 7);

@@ -36,7 +36,7 @@ int rows_of(const model::Chain& chain, const Tokens& tokens) {
             fires = x(t) >= stop.threshold;
             break;
         case Kind::moving_average:
-            fires = before > 0 && earlier > 0 && x(t) * x(t) >= stop.factor * earlier / before;
+            fires = before > 0 && x(t) * x(t) >= stop.factor * earlier / before;
             break;
         case Kind::squares:
             fires = earlier + x(t) * x(t) >= stop.threshold;

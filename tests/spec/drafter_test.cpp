@@ -135,6 +135,56 @@ TEST(ModelDrafter, ReportsEntropyAndProbabilityOfTheUnadjustedDistribution) {
     }
 }
 
+// As transformers' scores are under do_sample: after penalties, temperature and filters.
+TEST(ModelDrafter, ReportsThoseOfTheAdjustedDistributionWhereAsked) {
+    for (const double temperature : {0.0, 0.7})
+        for (const spec::Acceptance acceptance : {spec::Acceptance::rejection, spec::Acceptance::gumbel})
+            for (const bool penalised : {false, true}) {
+                Bench bench;
+                bench.request.sampling.temperature = temperature;
+                if (temperature > 0) bench.request.sampling.top_k = 20;
+                if (penalised) bench.request.processing.repetition_penalty = 1.5;
+                bench.request.prompt = golden_prompt();
+                bench.drafter->begin_sequence(bench.request);
+                spec::StopRuleOptions rule = rule_of(StopRuleKind::static_threshold);
+                rule.threshold = 1e9;
+                rule.entropy_of = spec::EntropyOf::adjusted;
+                StopRule state(rule);
+                Draft draft;
+                std::vector<TokenId> text = golden_prompt();
+                bench.drafter->draft({text, 100, &bench.request, choice_of(bench.request, acceptance), {}}, state,
+                                     draft);
+                ASSERT_EQ(draft.tokens.size(), 15U);
+                spec::LogitProcessor processor(bench.request.processing, bench.request.prompt, {});
+                spec::SamplingOptions sampling = bench.request.sampling;
+                if (temperature == 0) sampling.temperature = 1;
+                for (std::size_t i = 0; i < draft.tokens.size(); ++i) {
+                    std::vector<float> logits = bench.logits_after(text), q(512);
+                    processor.follow(text);
+                    processor.ban(logits);
+                    processor.weigh(logits);
+                    spec::adjust(logits, sampling, q);
+                    const double entropy = spec::entropy_nats(q);
+                    EXPECT_NEAR(draft.entropies_nats[i], entropy, 1e-5 * (1 + entropy)) << i;
+                    EXPECT_NEAR(draft.probabilities[i], q[static_cast<std::size_t>(draft.tokens[i])], 1e-5) << i;
+                    text.push_back(draft.tokens[i]);
+                }
+            }
+}
+
+TEST(ModelDrafter, AdjustedEntropiesOfPlainSamplingAreTheRawOnes) {
+    Bench bench;
+    bench.request.sampling.temperature = 1;
+    spec::StopRuleOptions rule = rule_of(StopRuleKind::static_threshold);
+    rule.threshold = 1e9;
+    const Draft raw = bench.draft(golden_prompt(), rule);
+    rule.entropy_of = spec::EntropyOf::adjusted;
+    const Draft adjusted = bench.draft(golden_prompt(), rule);
+    EXPECT_EQ(adjusted.tokens, raw.tokens);
+    for (std::size_t i = 0; i < raw.tokens.size(); ++i)
+        EXPECT_NEAR(adjusted.entropies_nats[i], raw.entropies_nats[i], 1e-4);
+}
+
 TEST(ModelDrafter, ARuleThatLooksAtNoEntropyGetsNone) {
     Bench bench;
     const Draft draft = bench.draft(golden_prompt(), constant_rule(4));

@@ -208,7 +208,8 @@ inline std::vector<spec::StopRuleOptions> rule_settings(int max_tokens) {
     for (const int k : {1, 5, 40})
         add({.kind = StopRuleKind::constant, .threshold = {}, .num_draft_tokens = k});
     for (const int k : {1, 5})
-        add({.kind = StopRuleKind::heuristic, .threshold = {}, .num_draft_tokens = k});
+        for (const bool persistent : {false, true})
+            add({.kind = StopRuleKind::heuristic, .threshold = {}, .num_draft_tokens = k, .persistent = persistent});
     for (const StopRuleKind kind : {StopRuleKind::adaptive, StopRuleKind::confidence, StopRuleKind::svip,
                                     StopRuleKind::adaedl, StopRuleKind::expected_gain})
         add({.kind = kind, .threshold = {}, .num_draft_tokens = {}});
@@ -218,8 +219,8 @@ inline std::vector<spec::StopRuleOptions> rule_settings(int max_tokens) {
 inline std::string describe(const spec::StopRuleOptions& rule) {
     return to_string(rule.kind) + " threshold " + std::to_string(rule.threshold.value_or(-1)) + " factor " +
            std::to_string(rule.factor) + " window " + std::to_string(rule.window) + " k " +
-           std::to_string(rule.num_draft_tokens_or_default()) + " min " + std::to_string(rule.min_tokens) + " cap " +
-           std::to_string(rule.max_tokens);
+           std::to_string(rule.num_draft_tokens_or_default()) + (rule.persistent ? " persistent" : "") + " min " +
+           std::to_string(rule.min_tokens) + " cap " + std::to_string(rule.max_tokens);
 }
 
 // Proposes up to `length` tokens: what `token_at` says for each position of the text.

@@ -127,6 +127,30 @@ TEST(Engine, GreedySpeculativeTextIsPlainTextForEveryRuleSettingAndDraft) {
     }
 }
 
+TEST(Engine, AdjustedEntropiesChangeNoTextAndOtherDrafts) {
+    TestPair pair(kTarget, kDraft);
+    for (const double temperature : {0.0, 0.5}) {
+        Request plain = request_of(golden_prompt(3), 40, true);
+        plain.sampling.temperature = temperature;
+        plain.processing.repetition_penalty = 1.3;
+        Request drafted = plain;
+        drafted.plain = false;
+        RunOptions options;
+        options.acceptance = spec::Acceptance::gumbel;
+        const std::vector<Completion> want = pair.run({plain}, options);
+        for (const spec::StopRuleKind kind : spec::all_stop_rules()) {
+            options.rule = rule_of(kind);
+            const std::vector<Completion> raw = pair.run({drafted}, options);
+            options.rule.entropy_of = spec::EntropyOf::adjusted;
+            const std::vector<Completion> adjusted = pair.run({drafted}, options);
+            EXPECT_EQ(adjusted[0].tokens, want[0].tokens) << to_string(kind);
+            if (kind == spec::StopRuleKind::static_threshold && temperature > 0) {
+                EXPECT_NE(adjusted[0].stats.drafted, raw[0].stats.drafted) << "temperature 0.5 has less entropy";
+            }
+        }
+    }
+}
+
 TEST(Engine, ADraftThatIsTheTargetIsAcceptedWholeInTheFewestRounds) {
     TestPair pair(kTarget, kTarget);
     const auto done = pair.run({request_of(golden_prompt(2), 48)}, with_rule(constant_rule(5)));

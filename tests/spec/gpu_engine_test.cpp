@@ -101,6 +101,25 @@ TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
     }
 }
 
+// What a device knows are raw distributions; adjusted ones are looked at on the host, with the CPU's drafts.
+TEST(GpuEngine, AdjustedEntropiesAreThoseOfTheHost) {
+    TestPair on_cpu(kTarget, kDraft), on_device(kTarget, kDraft, on_gpu());
+    RunOptions options;
+    options.rule = rule_of(spec::StopRuleKind::static_threshold);
+    options.rule.threshold = 1.5;
+    options.rule.entropy_of = spec::EntropyOf::adjusted;
+    for (const Acceptance acceptance : {Acceptance::gumbel, Acceptance::rejection}) {
+        options.acceptance = acceptance;
+        std::vector<Request> asked = requests(8, false, 0.5);
+        asked.resize(2);
+        const std::vector<Completion> want = on_cpu.run(asked, options);
+        const std::vector<Completion> got = on_device.run(asked, options);
+        expect_same(got, want);
+        for (std::size_t i = 0; i < want.size(); ++i)
+            EXPECT_EQ(got[i].stats.drafted, want[i].stats.drafted) << "not judged in place, nor drafted by a device";
+    }
+}
+
 // Rejection and block over rows that stay on the device, which draws by other numbers than the CPU: a seed gives one
 // text, some drafted tokens stand and some fall. What rows say is in gpu_decoder_test.cpp, what verdicts come of it in
 // verify_in_place_test.cpp.

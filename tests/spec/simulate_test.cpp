@@ -67,6 +67,19 @@ TEST(Simulate, CountsWhatAGreedyRunCounts) {
     EXPECT_GT(compare(pair, requests(0), false), 100) << "nothing stood: the test says little";
 }
 
+// k goes on from text to text, in their order, and beyond what one text would take it to.
+TEST(Simulate, APersistentHeuristicGoesOnWithTheNextText) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-target"));
+    const RecordedTexts recorded = record_texts(pair, requests(0), false, 38);
+    spec::StopRuleOptions rule = rule_of(spec::StopRuleKind::heuristic, 5, 38);
+    const auto drafted = [&](bool persistent) {
+        rule.persistent = persistent;
+        const spec::ReplaySetting setting = {spec::ReplayKind::rule, rule, 0, kCosts};
+        return simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
+    };
+    EXPECT_LT(drafted(true).rounds, drafted(false).rounds) << "a draft that is the target itself";
+}
+
 TEST(Simulate, CountsWhatAGumbelRunCounts) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
     EXPECT_GT(compare(pair, requests(0.7), true), 100);

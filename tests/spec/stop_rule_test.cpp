@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 namespace entrodraft::spec {
 namespace {
@@ -84,10 +85,14 @@ TEST(StopRule, MovingAverageForgetsWhatIsOutsideItsWindow) {
     EXPECT_EQ(stop_of(options, {10, 2, 1, 6}), 4); // 36 >= 35
 }
 
-TEST(StopRule, MovingAverageDoesNotStopWhereTheMeanIsZero) {
-    EXPECT_EQ(stop_of(options_of(StopRuleKind::moving_average), {0, 0, 0}), 0);
-    EXPECT_EQ(stop_of(options_of(StopRuleKind::moving_average), {0, 5}), 0);
-    EXPECT_EQ(stop_of(options_of(StopRuleKind::moving_average), {0, 5, 5}), 3); // mean 12.5
+TEST(StopRule, MovingAverageStopsWhereTheMeanIsZero) {
+    EXPECT_EQ(stop_of(options_of(StopRuleKind::moving_average), {0}), 0) << "nothing to compare with";
+    EXPECT_EQ(stop_of(options_of(StopRuleKind::moving_average), {0, 0, 0}), 2); // 0 >= 0.5 * 0
+    EXPECT_EQ(stop_of(options_of(StopRuleKind::moving_average), {0, 5}), 2);
+    auto later = options_of(StopRuleKind::moving_average);
+    later.min_tokens = 3;
+    later.window = 1;
+    EXPECT_EQ(stop_of(later, {1, 0, 0}), 3);
 }
 
 TEST(StopRule, CumulativeSumsSquaresOfTheTokenAndItsWindow) {
@@ -124,7 +129,7 @@ TEST(StopRule, EveryRuleStopsAtTheCap) {
         auto options = options_of(kind);
         options.max_tokens = 4;
         options.num_draft_tokens = 9;
-        EXPECT_EQ(stop_of(options, std::vector<double>(20, 0.0)), 4) << to_string(kind);
+        EXPECT_EQ(stop_of(options, {0.5, 0.1, 0.01, 0, 0, 0}), 4) << to_string(kind); // falling, as no rule fires on
     }
 }
 
@@ -228,6 +233,61 @@ TEST(StopRule, HeuristicStartsAfreshWithEachSequence) {
     rule.end_round({5, 5});
     rule.begin_sequence();
     EXPECT_EQ(length_of(rule), 5);
+}
+
+// transformers 4.37's `heuristic` schedule, which the thesis measures against: AssistedCandidateGenerator drafts
+// min(k, what the budget leaves) tokens and its update_candidate_strategy compares the matches with k.
+TEST(StopRule, PersistentHeuristicIsThatOfTransformersOverManyTexts) {
+    auto options = options_of(StopRuleKind::heuristic);
+    options.persistent = true;
+    options.max_tokens = Packet::kMostDraftTokens;
+    GainModel gain = cheap_drafts();
+    std::mt19937 random(1);
+    int k = 5, longest = 0, cut = 0;
+    for (int text = 0; text < 200; ++text) {
+        StopRule rule(options, &gain); // as every text has its own
+        for (int left = 1 + static_cast<int>(random() % 60); left > 0;) {
+            ASSERT_EQ(length_of(rule), k) << "text " << text;
+            const int drafted = std::min(k, left - 1);
+            int matches = 0;
+            while (matches < drafted && random() % 20 < 19)
+                ++matches;
+            rule.end_round({drafted, matches, drafted < k});
+            cut += drafted < k ? 1 : 0;
+            k = matches == k ? k + 2 : std::max(1, k - 1);
+            longest = std::max(longest, k);
+            left -= matches + 1;
+        }
+    }
+    EXPECT_GT(longest, 15);
+    EXPECT_GT(cut, 100);
+}
+
+TEST(StopRule, PersistentHeuristicGoesBeyondTheCapButNotBeyondAPacket) {
+    auto options = options_of(StopRuleKind::heuristic);
+    options.persistent = true;
+    GainModel gain = cheap_drafts();
+    StopRule rule(options, &gain);
+    for (int round = 0; round < 100; ++round) {
+        rule.end_round({15, 15});
+        EXPECT_LE(length_of(rule), 15) << "rounds keep to --max-draft-tokens";
+    }
+    options.max_tokens = Packet::kMostDraftTokens;
+    StopRule wide(options, &gain);
+    EXPECT_EQ(length_of(wide), Packet::kMostDraftTokens);
+    wide.end_round({0, 0}); // nothing to draft from teaches nothing
+    EXPECT_EQ(length_of(wide), Packet::kMostDraftTokens);
+    wide.end_round({127, 3});
+    StopRule next(options, &gain);
+    EXPECT_EQ(length_of(next), Packet::kMostDraftTokens - 1);
+    StopRule foreseen = next; // of a round that is only foreseen nothing stays
+    foreseen.settle({126, 1});
+    EXPECT_EQ(length_of(foreseen), Packet::kMostDraftTokens - 2);
+    EXPECT_EQ(length_of(next), Packet::kMostDraftTokens - 1);
+    EXPECT_EQ(gain.kept_draft_tokens(), Packet::kMostDraftTokens - 1);
+    EXPECT_THROW(StopRule{options}, std::invalid_argument) << "it has nothing to keep k in";
+    options.kind = StopRuleKind::adaptive;
+    EXPECT_EQ(why_invalid(options), "--heuristic-persistent has no meaning for --stop-rule adaptive");
 }
 
 TEST(StopRule, ConstantLearnsNothing) {

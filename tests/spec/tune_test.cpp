@@ -87,6 +87,7 @@ TEST(Tune, TriesNoSettingTwice) {
                                                  r.factor,
                                                  static_cast<double>(r.window),
                                                  static_cast<double>(r.num_draft_tokens_or_default()),
+                                                 r.persistent ? 1.0 : 0.0,
                                                  r.confidence,
                                                  r.svip_threshold,
                                                  r.adaedl_gamma};
