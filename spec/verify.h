@@ -94,7 +94,7 @@ struct TypicalOptions {
 
 // How drafted tokens are judged.
 struct AcceptanceOptions {
-    Acceptance kind = Acceptance::rejection;
+    Acceptance kind = Acceptance::gumbel;
     double lenience = 1; // of rejection and greedy text
     TypicalOptions typical;
 

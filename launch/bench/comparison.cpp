@@ -39,7 +39,18 @@ Comparison::Comparison(dist::Session& session, ModelPair& models, const Drafters
     : session_(session), models_(models), drafters_(drafters), options_(options), costs_(costs),
       costs_are_fixed_(costs_are_fixed) {}
 
-std::vector<Setting> Comparison::make_settings() const {
+// Greedy text is the same with every acceptance but typical: rejection, which goes unnamed, stands for them.
+std::vector<spec::Acceptance> Comparison::acceptances_at(double temperature) const {
+    std::vector<spec::Acceptance> acceptances;
+    for (spec::Acceptance acceptance : options_.acceptances) {
+        if (temperature == 0 && acceptance != spec::Acceptance::typical) acceptance = spec::Acceptance::rejection;
+        if (std::find(acceptances.begin(), acceptances.end(), acceptance) == acceptances.end())
+            acceptances.push_back(acceptance);
+    }
+    return acceptances;
+}
+
+std::vector<Setting> Comparison::make_settings(double temperature) const {
     std::vector<Setting> settings;
     add(settings, SettingKind::plain, {}, {spec::StopRuleOptions{}}, spec::Acceptance::rejection);
     const std::size_t n_levels = std::max<std::size_t>(1, options_.models.drafts.size());
@@ -49,7 +60,7 @@ std::vector<Setting> Comparison::make_settings() const {
         for (const spec::StopRuleOptions& rule : spec::tuning_grid(options_.max_draft_tokens))
             rules.emplace_back(n_levels, rule);
     }
-    for (const spec::Acceptance acceptance : options_.acceptances) {
+    for (const spec::Acceptance acceptance : acceptances_at(temperature)) {
         if (acceptance == spec::Acceptance::gumbel)
             add(settings, SettingKind::plain, {}, {spec::StopRuleOptions{}}, acceptance);
         for (const DrafterChoice& drafter : options_.drafters) {
@@ -80,6 +91,7 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
     engine.acceptance.lenience = acceptance == spec::Acceptance::rejection ? options_.lenience : 1;
     engine.stop_rule = rules.front();
     engine.costs = fixed.front();
+    setting.is_lossy = engine.acceptance.is_lossy();
     engine.n_slots = models_.batch_size;
     engine.vocab_size = models_.vocab_size;
     engine.timeout_seconds = options_.models.collective_timeout_seconds;
@@ -91,7 +103,6 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
 
 // Level i of all drafts is drafts[i] drafting for what stands above it; a choice may take only some of them.
 std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) const {
-    setting.is_lossy = engine.acceptance.is_lossy();
     std::vector<spec::Costs> levels;
     if (costs_.empty()) return levels;
     if (!drafter.has(DrafterKind::model)) {
@@ -147,21 +158,13 @@ spec::Completion Comparison::decode(Setting& setting, std::size_t prompt, double
     return decode_one(*setting.engine, &request, kNoSignal).completion;
 }
 
-// Greedy text is the same with every acceptance but typical: there the first acceptance serves for all.
-bool Comparison::runs_at(const Setting& setting, double temperature) const {
-    if (temperature > 0 || setting.acceptance == spec::Acceptance::typical) return true;
-    if (!setting.drafts()) return setting.acceptance == spec::Acceptance::rejection;
-    for (const spec::Acceptance acceptance : options_.acceptances)
-        if (acceptance != spec::Acceptance::typical) return setting.acceptance == acceptance;
-    return true;
-}
-
 // With settings of its own, so that nothing is learnt before the clock runs.
 void Comparison::warm_up() {
     constexpr int kTokens = 16;
-    std::vector<Setting> settings = make_settings();
+    const double temperature = options_.temperatures.front();
+    std::vector<Setting> settings = make_settings(temperature);
     for (Setting& setting : settings)
-        decode(setting, 0, options_.temperatures.front(), kTokens);
+        decode(setting, 0, temperature, kTokens);
 }
 
 void Comparison::run() {
@@ -170,16 +173,14 @@ void Comparison::run() {
     std::int64_t new_tokens = 0;
     for (double temperature : options_.temperatures) {
         Temperature& result = results.emplace_back(Temperature{temperature, {}});
-        std::vector<Setting*> running;
-        for (Setting& setting : settings_.emplace_back(make_settings()))
-            if (runs_at(setting, temperature)) running.push_back(&setting);
+        std::vector<Setting>& running = settings_.emplace_back(make_settings(temperature));
         result.outcomes.resize(running.size());
         for (std::size_t prompt = 0; prompt < n_prompts_; ++prompt) {
             for (std::size_t turn = 0; turn < running.size(); ++turn) {
                 const std::size_t i = (prompt + turn) % running.size();
-                spec::Completion completion = decode(*running[i], prompt, temperature, options_.max_new_tokens);
+                spec::Completion completion = decode(running[i], prompt, temperature, options_.max_new_tokens);
                 Outcome& outcome = result.outcomes[i];
-                outcome.setting = running[i];
+                outcome.setting = &running[i];
                 outcome.stats += completion.stats;
                 outcome.stats_of_prompts.push_back(completion.stats);
                 outcome.texts.push_back(std::move(completion.tokens));

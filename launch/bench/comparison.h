@@ -74,11 +74,11 @@ class Comparison {
     std::vector<spec::Request> prompts; // on the coordinator
 
   private:
-    std::vector<Setting> make_settings() const;
+    std::vector<spec::Acceptance> acceptances_at(double temperature) const;
+    std::vector<Setting> make_settings(double temperature) const;
     void add(std::vector<Setting>& settings, SettingKind kind, const DrafterChoice& drafter,
              const std::vector<spec::StopRuleOptions>& rules, spec::Acceptance acceptance) const;
     void warm_up();
-    bool runs_at(const Setting& setting, double temperature) const;
     spec::Completion decode(Setting& setting, std::size_t prompt, double temperature, int max_new_tokens);
 
     dist::Session& session_;

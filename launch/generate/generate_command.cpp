@@ -7,6 +7,7 @@
 #include "entrodraft/launch/generate/clerk.h"
 #include "entrodraft/launch/generate/desk.h"
 #include "entrodraft/launch/generate/remote_desk.h"
+#include "entrodraft/launch/generate/repeatability.h"
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/generate/slowest_rank.h"
 #include "entrodraft/launch/generate/summary_json.h"
@@ -98,6 +99,8 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         costs = read_costs_files(options->speculation);
         require_readable(options->speculation.sources);
     });
+    const std::string note = why_text_varies(*options);
+    if (desk && !options->quiet && !note.empty()) say(note);
     const auto models = open_models(session, options->models, placement);
     const bool coordinates = models->layout.is_coordinator();
     in_agreement(session, timeout, [&] {

@@ -52,8 +52,8 @@ const char* first_parameter(Rule kind) {
     }
     const auto meant = nearest(name, names);
     throw BadOption("--rules " + text +
-                    ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
-                    "adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all" +
+                    ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K "
+                    "or heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all" +
                     others + " or none" + (meant ? "; did you mean " + *meant + "?" : ""));
 }
 
@@ -67,15 +67,18 @@ spec::StopRuleOptions parse_rule(const std::string& text, const ParsedOptions& g
         throw BadOption("--rules " + text + ": ranges are for entrodraft simulate; name each setting here");
     const char* first = first_parameter(*kind);
     const bool has_window = *kind == Rule::moving_average || *kind == Rule::cumulative;
-    if (parts.size() > (has_window ? 3u : first ? 2u : 1u))
+    const bool is_persistent = *kind == Rule::heuristic && parts.size() == 3 && parts[2] == "persistent";
+    if (parts.size() > (has_window || is_persistent ? 3u : first ? 2u : 1u))
         throw BadOption("--rules " + text + ": too many numbers for this rule");
     ParsedOptions own;
     for (const char* option : {"max-draft-tokens", "min-draft-tokens", "drop-stop-token"})
         if (given.given(option)) own.add_nth(given, option, 0);
     if (parts.size() > 1) own.add_part(first, parts[1], "--rules " + text);
-    if (parts.size() > 2) own.add_part("entropy-window", parts[2], "--rules " + text);
+    if (has_window && parts.size() > 2) own.add_part("entropy-window", parts[2], "--rules " + text);
+    if (is_persistent) own.add("heuristic-persistent", "true", "");
     spec::StopRuleOptions rule = rule_of_level(own, *kind, EntropyUnit::nats);
     rule.drop_stop_token = own.on("drop-stop-token") && may_drop_stop_token(*kind);
+    rule.entropy_of = entropy_of(given, *kind);
     if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
     return rule;
 }
@@ -128,7 +131,7 @@ std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptio
 
 std::vector<spec::Acceptance> compared_acceptances(const ParsedOptions& given) {
     std::vector<spec::Acceptance> acceptances;
-    for (const std::string& name : split_list(given.text("acceptances", "rejection"), ','))
+    for (const std::string& name : split_list(given.text("acceptances", "gumbel"), ','))
         acceptances.push_back(acceptance_of(name, "--acceptances"));
     if (acceptances.empty()) throw BadOption("--acceptances is empty; name one or leave it out");
     return acceptances;

@@ -133,8 +133,8 @@ void check_generate(const ParsedOptions& given, const GenerateOptions& options) 
     if (options.check && options.speculation.drafter.kinds.empty())
         throw BadOption("--check compares with decoding without a draft; it needs --draft DIR or --drafter NAME");
     if (options.check && !options.requests.sampling.greedy() && acceptance.kind != spec::Acceptance::gumbel)
-        throw BadOption("--check compares texts that a draft must not change; it needs --temperature 0 or "
-                        "--acceptance gumbel");
+        throw BadOption("--check compares texts that a draft must not change; with --acceptance " +
+                        to_string(acceptance.kind) + " it needs --temperature 0");
     if (options.check && acceptance.is_lossy())
         throw BadOption("--check compares with the target's own text, which a lossy acceptance is not after");
 }

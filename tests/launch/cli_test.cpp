@@ -287,7 +287,7 @@ TEST(Cli, NoDrafterChangesGreedyOrGumbelText) {
     const Strings target = {"generate", "--target",         kTarget, "--prompt", "The ferry left", "--seed",
                             "4",        "--max-new-tokens", "24",    "--quiet"};
     for (const Strings& sampling :
-         {Strings{}, Strings{"--temperature", "1", "--acceptance", "gumbel", "--top-k", "40"},
+         {Strings{}, Strings{"--temperature", "1", "--top-k", "40"},
           Strings{"--repetition-penalty", "1.2", "--no-repeat-ngram-size", "2", "--min-new-tokens", "20"}}) {
         const Ended plain = run(target + sampling);
         ASSERT_EQ(plain.code, 0) << plain.err;
@@ -340,7 +340,7 @@ TEST(Cli, ATextThatComesToNothingToSayIsAnErrorLine) {
                             "200}\n{\"id\": 3, \"prompt\": \"on\"}\n");
     const Strings target = {"generate", "--target",         kTarget, "--input", input.path(),
                             "--quiet",  "--max-new-tokens", "5"};
-    for (const Strings& sampling : {Strings{}, Strings{"--temperature", "1", "--acceptance", "gumbel"}}) {
+    for (const Strings& sampling : {Strings{}, Strings{"--temperature", "1"}}) {
         const Ended plain = run(target + sampling);
         EXPECT_EQ(plain.code, 3) << plain.err;
         const std::vector<Json> want = without_stats(plain.out);
@@ -383,9 +383,7 @@ TEST(Cli, ResumedOutputEqualsAnUninterruptedRuns) {
     const ScratchFile input(kMixedInput);
     const ScratchFile whole(""), half("");
     const auto arguments = [&](const ScratchFile& output) {
-        // Sampled text that no draft changes: with another acceptance it depends on what the rule measured.
-        return kPair + Strings{"--input", input.path(), "--output",     output.path(), "--max-new-tokens",
-                               "8",       "--quiet",    "--acceptance", "gumbel"};
+        return kPair + Strings{"--input", input.path(), "--output", output.path(), "--max-new-tokens", "8", "--quiet"};
     };
     EXPECT_EQ(run(arguments(whole)).code, 3);
     const std::string text = whole.text();

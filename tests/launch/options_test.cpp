@@ -355,7 +355,8 @@ TEST(Options, ConflictsAreRefused) {
     expect_refused({"--input", "f"}, "--prompt and --input exclude each other");
     expect_refused({"--output", "f"}, "--output goes with --input");
     expect_refused({"--resume"}, "--resume needs --output FILE");
-    expect_refused({"--check", "--temperature", "1"}, "--check compares texts that a draft must not change");
+    expect_refused({"--check", "--temperature", "1", "--acceptance", "rejection"},
+                   "--check compares texts that a draft must not change");
     expect_refused({"--min-draft-tokens", "9", "--max-draft-tokens", "4"},
                    "--min-draft-tokens 9 is above --max-draft-tokens 4");
     expect_refused({"--stop-rule", "constant", "--num-draft-tokens", "16"},

@@ -155,7 +155,7 @@ TEST(Summary, JsonHoldsWhatTheLinesShowAndWhatWasAskedFor) {
     EXPECT_DOUBLE_EQ(json["estimated_speedup"], 1.75);
     EXPECT_EQ(json["alpha"], 0.75);
     EXPECT_GT(json["iid_model"]["speedup"], 1);
-    EXPECT_EQ(json["settings"]["acceptance"], "rejection");
+    EXPECT_EQ(json["settings"]["acceptance"], "gumbel");
     EXPECT_EQ(json["options"], (Json{{"target", "t"}, {"draft", {"d"}}}));
     EXPECT_EQ(json["environment"]["ranks"], 2);
 }
