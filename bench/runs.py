@@ -7,13 +7,20 @@ import math
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DEMO = ROOT / "model/demo"
+DEMO = ROOT / ("model/demo" if (ROOT / "model").is_dir() else "demo")  # in the installed tree
 STUDENT_T = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 PAIRS = range(2, 11)  # that benches take
 AS_ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+
+
+def program():
+    """entrodraft: the build's, or that of the installed tree that these scripts lie in, or the one on the path."""
+    known = (ROOT / "build/entrodraft", ROOT.parent.parent / "bin/entrodraft")
+    return next((str(path) for path in known if path.is_file()), None) or shutil.which("entrodraft") or "entrodraft"
 
 
 def run(command):

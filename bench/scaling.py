@@ -20,7 +20,7 @@ import statistics
 import sys
 import tempfile
 
-from runs import DEMO, ROOT, run
+from runs import DEMO, program, run
 
 MPIRUN = "mpirun --bind-to none -n {ranks}" + (" --allow-run-as-root" if os.geteuid() == 0 else "")
 PLACEMENTS = ("colocated", "dedicated", "sharded")
@@ -44,7 +44,7 @@ def parse_options():
     parser.add_argument("--target", default=str(DEMO / "target"))
     parser.add_argument("--draft", default=str(DEMO / "draft"))
     parser.add_argument("--threads", type=int, default=1, help="of each rank [1]")
-    parser.add_argument("--binary", default=str(ROOT / "build/entrodraft"))
+    parser.add_argument("--binary", default=program())
     parser.add_argument("--launcher", default=MPIRUN, help=f"with {{ranks}} where their number goes [{MPIRUN}]")
     parser.add_argument("--turns", type=int, default=1, help="measurements of each setting [1]")
     parser.add_argument("--repetitions", type=int, default=200, help="passes of a measurement [200]")

@@ -30,8 +30,7 @@ constexpr CommandName kCommands[] = {
 
 constexpr CommandName kBenches[] = {
     {"latency", run_bench_latency}, {"compare", run_bench_compare}, {"alpha", run_bench_alpha},
-    {"preset", run_bench_preset},   {"load", run_bench_load},       {"theory", run_bench_theory},
-    {"scaling", run_bench_scaling},
+    {"load", run_bench_load},       {"theory", run_bench_theory},   {"scaling", run_bench_scaling},
 };
 
 // "a, b or c".

@@ -92,7 +92,12 @@ Quantiles quantiles_of(std::vector<double> samples) {
     const auto at = [&](double share) {
         return samples[static_cast<std::size_t>(share * static_cast<double>(samples.size() - 1) + 0.5)];
     };
-    return {at(0.5), at(0.9), at(0.99)};
+    const auto n = static_cast<double>(samples.size());
+    const double mean = std::accumulate(samples.begin(), samples.end(), 0.0) / n;
+    double squares = 0;
+    for (const double sample : samples)
+        squares += (sample - mean) * (sample - mean);
+    return {at(0.5), at(0.9), at(0.99), mean, samples.size() > 1 ? std::sqrt(squares / (n - 1)) : 0};
 }
 
 std::vector<double> largest_over_ranks(dist::Session& session, std::vector<double> values, double timeout_seconds) {
@@ -106,8 +111,9 @@ std::vector<double> largest_over_ranks(dist::Session& session, std::vector<doubl
 }
 
 Quantiles of_slowest_rank(dist::Session& session, const Quantiles& mine, double timeout_seconds) {
-    const auto largest = largest_over_ranks(session, {mine.median, mine.p90, mine.p99}, timeout_seconds);
-    return {largest[0], largest[1], largest[2]};
+    const auto largest =
+        largest_over_ranks(session, {mine.median, mine.p90, mine.p99, mine.mean, mine.deviation}, timeout_seconds);
+    return {largest[0], largest[1], largest[2], largest[3], largest[4]};
 }
 
 std::string format_table(const std::vector<std::vector<std::string>>& rows) {

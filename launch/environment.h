@@ -21,6 +21,8 @@ struct Quantiles {
     double median = 0;
     double p90 = 0;
     double p99 = 0;
+    double mean = 0;
+    double deviation = 0; // standard, of the samples
 };
 double mean_of(const std::vector<double>& samples); // 0 without any
 Quantiles quantiles_of(std::vector<double> samples);

@@ -1,7 +1,6 @@
 // Measuring drafters: see alpha_run.h.
 #include "entrodraft/launch/bench/alpha_run.h"
 
-#include "entrodraft/launch/bench/presets.h"
 #include "entrodraft/launch/decode_one.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/generate/report.h"
@@ -27,24 +26,6 @@ spec::StopRuleOptions one_token() {
 
 double ratio(double value, std::int64_t of) {
     return of > 0 ? value / static_cast<double>(of) : 0;
-}
-
-struct PublishedAlpha {
-    std::string of;
-    double alpha = 0;
-};
-
-// Of drafters that mean the same everywhere: tables of counts.
-std::vector<PublishedAlpha> published(const AlphaFigure& figure) {
-    std::vector<PublishedAlpha> all;
-    if (figure.drafter.kinds.size() != 1 || figure.drafter.has(DrafterKind::model)) return all;
-    for (const Preset& preset : presets())
-        for (const PresetCase& one : preset.cases)
-            for (const PublishedRow& row : one.rows)
-                if (preset.kind == PresetKind::alpha && one.temperature == figure.temperature && row.alpha &&
-                    row.label == to_string(figure.drafter.kinds.front()))
-                    all.push_back({one.name, *row.alpha});
-    return all;
 }
 
 } // namespace
@@ -118,39 +99,33 @@ std::vector<AlphaFigure> measure_alpha(dist::Session& session, ModelPair& models
 
 std::string alpha_table(const std::vector<AlphaFigure>& figures) {
     std::vector<std::vector<std::string>> table = {{"drafter", "temperature", "texts", "places", "with a proposal",
-                                                    "accepted/drafted", "alpha", "95 % interval", "alpha of all places",
-                                                    "published alpha"}};
+                                                    "accepted/drafted", "alpha", "95 % interval",
+                                                    "alpha of all places"}};
     for (const AlphaFigure& figure : figures) {
-        std::string beside;
-        for (const PublishedAlpha& each : published(figure))
-            beside += (beside.empty() ? "" : ", ") + format_number(each.alpha, 2) + " " + each.of;
         const Interval interval = figure.interval();
         table.push_back({describe(figure.drafter), format_number(figure.temperature, 2),
                          std::to_string(figure.texts.size()), std::to_string(figure.places.asked),
                          format_number(figure.proposed_share(), 3), format_number(figure.accepted_share(), 4),
                          format_number(figure.alpha(), 4),
                          format_number(interval.low, 4) + " to " + format_number(interval.high, 4),
-                         format_number(figure.alpha_of_all(), 4), beside.empty() ? "-" : beside});
+                         format_number(figure.alpha_of_all(), 4)});
     }
     return format_table(table);
 }
 
 Json to_json(const AlphaFigure& figure) {
     const Interval interval = figure.interval();
-    Json json = {{"drafter", describe(figure.drafter)},
-                 {"temperature", figure.temperature},
-                 {"texts", figure.texts.size()},
-                 {"new_tokens", figure.stats.new_tokens},
-                 {"places", figure.places.asked},
-                 {"proposed", figure.places.proposed},
-                 {"proposed_share", figure.proposed_share()},
-                 {"accepted_share", figure.accepted_share()},
-                 {"alpha", figure.alpha()},
-                 {"interval_alpha", {interval.low, interval.high}},
-                 {"alpha_of_all_places", figure.alpha_of_all()}};
-    for (const PublishedAlpha& each : published(figure))
-        json["published"].push_back({{"of", each.of}, {"alpha", each.alpha}});
-    return json;
+    return {{"drafter", describe(figure.drafter)},
+            {"temperature", figure.temperature},
+            {"texts", figure.texts.size()},
+            {"new_tokens", figure.stats.new_tokens},
+            {"places", figure.places.asked},
+            {"proposed", figure.places.proposed},
+            {"proposed_share", figure.proposed_share()},
+            {"accepted_share", figure.accepted_share()},
+            {"alpha", figure.alpha()},
+            {"interval_alpha", {interval.low, interval.high}},
+            {"alpha_of_all_places", figure.alpha_of_all()}};
 }
 
 } // namespace entrodraft::launch

@@ -1,7 +1,7 @@
 // How well drafters foresee a target: accepted share and mean sum min(p, q), at every other place of the target's own
 // texts (every_other_place.h), so that neither depends on what was accepted before.
 //
-// Called by bench alpha and bench preset, on all ranks.
+// Called by bench alpha, on all ranks.
 #pragma once
 
 #include "entrodraft/launch/json_line.h"
@@ -43,7 +43,7 @@ struct AlphaFigure {
 std::vector<AlphaFigure> measure_alpha(dist::Session& session, ModelPair& models, const Drafters& drafters,
                                        const std::vector<spec::Request>& prompts, const AlphaPlan& plan);
 
-// Published figures of a drafter of this name stand beside ours. Local.
+// Local.
 std::string alpha_table(const std::vector<AlphaFigure>& figures);
 Json to_json(const AlphaFigure& figure);
 

@@ -3,28 +3,26 @@
 // The measuring is alpha_run.cpp's.
 #include "entrodraft/launch/bench/alpha_run.h"
 #include "entrodraft/launch/bench/bench_prompts.h"
-#include "entrodraft/launch/bench/preset_report.h"
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/generate/results.h"
 #include "entrodraft/launch/options/command_options.h"
-#include "entrodraft/launch/options/preset_options.h"
 #include "entrodraft/launch/replaced_file.h"
 
 namespace entrodraft::launch {
 
 namespace {
 
-PresetReport report_of(const DrafterBenchOptions& options, const Json& environment,
-                       const std::vector<AlphaFigure>& figures) {
-    PresetReport report;
-    report.json = {{"command", "alpha"}, {"environment", environment}, {"max_new_tokens", options.max_new_tokens}};
+void show(const DrafterBenchOptions& options, const Json& environment, const std::vector<AlphaFigure>& figures) {
+    Json json = {{"command", "alpha"}, {"environment", environment}, {"max_new_tokens", options.max_new_tokens}};
     for (const AlphaFigure& figure : figures)
-        report.json["figures"].push_back(to_json(figure));
-    report.text = environment_line(environment) + "\n" + "every other place of texts of at most " +
-                  counted(options.max_new_tokens, "new token") + "\n\n" + alpha_table(figures);
-    return report;
+        json["figures"].push_back(to_json(figure));
+    if (!options.output.empty()) replace_file(options.output, indented(json));
+    const std::string text = environment_line(environment) + "\n" + "every other place of texts of at most " +
+                             counted(options.max_new_tokens, "new token") + "\n\n" + alpha_table(figures);
+    ResultWriter("-", Existing::refuse).write_text(options.json ? indented(json) : text);
 }
 
 } // namespace
@@ -48,8 +46,7 @@ int run_bench_alpha(dist::Session& session, const Arguments& arguments) {
     const AlphaPlan plan = {options->drafters, options->temperatures, options->max_new_tokens, timeout, options->quiet};
     const std::vector<AlphaFigure> figures = measure_alpha(session, *models, drafters, prompts, plan);
     in_agreement(session, timeout, [&] {
-        if (models->layout.is_coordinator())
-            show(report_of(*options, environment, figures), options->output, options->json);
+        if (models->layout.is_coordinator()) show(*options, environment, figures);
     });
     return kAllServed;
 }

@@ -103,7 +103,11 @@ void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan
 }
 
 Json to_json(const Quantiles& quantiles) {
-    return {{"median_ms", quantiles.median * 1e3}, {"p90_ms", quantiles.p90 * 1e3}, {"p99_ms", quantiles.p99 * 1e3}};
+    return {{"median_ms", quantiles.median * 1e3},
+            {"p90_ms", quantiles.p90 * 1e3},
+            {"p99_ms", quantiles.p99 * 1e3},
+            {"mean_ms", quantiles.mean * 1e3},
+            {"deviation_ms", quantiles.deviation * 1e3}};
 }
 
 // What the scaling model has to know of the target, over so many ranks.
@@ -161,19 +165,21 @@ std::string to_text(const Latency& latency, const Json& environment, int context
         " MB, read rate " + format_number(latency.read_rate / 1e9, 1) + " GB/s" +
         (std::isfinite(latency.peak) ? ", arithmetic peak " + format_number(latency.peak / 1e9, 1) + " GFLOP/s" : "") +
         "; context " + std::to_string(context) + "\n\n";
-    std::vector<std::vector<std::string>> table = {{"pass", "median ms", "p90", "p99", "limit", "ratio", "t(r)/t(1)"}};
+    std::vector<std::vector<std::string>> table = {
+        {"pass", "median ms", "p90", "p99", "mean", "deviation", "limit", "ratio", "t(r)/t(1)"}};
     for (std::size_t i = 0; i < latency.target.size(); ++i) {
         const Quantiles& pass = latency.target[i];
         table.push_back({"target, " + counted(static_cast<std::int64_t>(i + 1), "row"), ms(pass.median), ms(pass.p90),
-                         ms(pass.p99), ms(latency.limit[i]), format_number(pass.median / latency.limit[i], 2),
+                         ms(pass.p99), ms(pass.mean), ms(pass.deviation), ms(latency.limit[i]),
+                         format_number(pass.median / latency.limit[i], 2),
                          format_number(pass.median / latency.target[0].median, 2)});
     }
     const std::pair<const char*, const Quantiles&> drafts[] = {{"draft, first of a round", latency.first_draft},
                                                                {"draft, after another", latency.draft}};
     for (const auto& [name, pass] : drafts)
         if (pass.median > 0)
-            table.push_back({name, ms(pass.median), ms(pass.p90), ms(pass.p99), "", "",
-                             format_number(pass.median / latency.target[0].median, 2)});
+            table.push_back({name, ms(pass.median), ms(pass.p90), ms(pass.p99), ms(pass.mean), ms(pass.deviation), "",
+                             "", format_number(pass.median / latency.target[0].median, 2)});
     text += format_table(table) + '\n';
     table = {{"collective", "median us", "p90", "p99"}};
     for (const CollectiveTime& collective : latency.collectives)

@@ -1,6 +1,6 @@
 // Measured costs of a pair on this machine: passes, collectives, and the limits of the cores.
 //
-// Called by the commands bench latency, bench compare, bench preset and record.
+// Called by the commands bench latency, bench compare and record.
 #pragma once
 
 #include "entrodraft/launch/bench/collective_times.h"

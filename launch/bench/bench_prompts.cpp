@@ -12,23 +12,12 @@ namespace entrodraft::launch {
 
 std::vector<spec::Request> read_all_prompts(const BenchPrompts& wanted, const PromptLimits& limits) {
     std::vector<spec::Request> prompts;
-    const auto most = static_cast<std::size_t>(wanted.most_tokens);
-    const auto cut = [&](std::vector<spec::TokenId> tokens) {
-        if (most > 0 && tokens.size() > most) tokens.resize(most);
-        return tokens;
-    };
-    PromptLimits cutting = limits; // so that a long text is no reason to refuse its line
-    cutting.encode = [&](std::string_view text) { return cut(limits.encode(text)); };
-    cutting.encode_chat = [&](const std::vector<model::ChatMessage>& messages) {
-        return cut(limits.encode_chat(messages));
-    };
-    RequestReader reader(wanted.input, wanted.defaults, cutting);
+    RequestReader reader(wanted.input, wanted.defaults, limits);
     while (auto item = reader.next()) {
         if (const auto* bad = std::get_if<BadLine>(&*item))
             throw std::runtime_error(wanted.input + " line " + std::to_string(reader.last_number() + 1) + ": " +
                                      bad->error);
         prompts.push_back(std::get<spec::Request>(std::move(*item)));
-        prompts.back().prompt = cut(std::move(prompts.back().prompt));
         if (wanted.most_prompts > 0 && static_cast<int>(prompts.size()) == wanted.most_prompts) break;
     }
     if (prompts.empty()) throw std::runtime_error(wanted.input + ": holds no prompts");

@@ -14,7 +14,6 @@ struct BenchPrompts {
     std::string input; // file
     RequestDefaults defaults;
     int most_prompts = 0; // 0: all
-    int most_tokens = 0;  // of a prompt, whose further ones are left out; 0: none are
 };
 
 // Throws std::runtime_error naming the file and its first bad line. Local.

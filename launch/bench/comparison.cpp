@@ -120,12 +120,11 @@ std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) cons
 }
 
 void Comparison::require_plain_texts() const {
-    if (options_.synthetic_acceptance) return;
     for (const Temperature& result : results)
         for (const Outcome& outcome : result.outcomes) {
             const spec::Acceptance acceptance = outcome.setting->acceptance;
-            const bool is_greedy = result.temperature == 0 && acceptance != spec::Acceptance::typical;
-            if (!is_greedy && acceptance != spec::Acceptance::gumbel) continue;
+            const bool is_greedy = result.temperature == 0;
+            if (is_lossy(*outcome.setting) || (!is_greedy && acceptance != spec::Acceptance::gumbel)) continue;
             const auto plain = std::find_if(result.outcomes.begin(), result.outcomes.end(), [&](const Outcome& each) {
                 return !each.setting->drafts() && (is_greedy || each.setting->acceptance == acceptance);
             });
@@ -133,6 +132,12 @@ void Comparison::require_plain_texts() const {
                 throw std::runtime_error(outcome.setting->name() +
                                          ": texts differ from plain decoding; no figure is shown");
         }
+}
+
+bool Comparison::is_lossy(const Setting& setting) const {
+    const bool is_lenient = options_.lenience < 1 && setting.acceptance == spec::Acceptance::rejection;
+    const bool is_typical = setting.acceptance == spec::Acceptance::typical;
+    return options_.synthetic_acceptance || (setting.drafts() && (is_lenient || is_typical));
 }
 
 void Comparison::read_prompts() {

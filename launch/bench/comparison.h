@@ -67,8 +67,8 @@ class Comparison {
 
     // Costs of the levels of one drafter; those without a model have none. Local.
     std::vector<spec::Costs> costs_of(const DrafterChoice& drafter) const;
-    // Whether what is said means anything. Local.
-    bool is_synthetic() const { return options_.synthetic_acceptance.has_value(); }
+    // Whether its text may differ from the target's own. Local.
+    bool is_lossy(const Setting& setting) const;
 
     std::vector<Temperature> results;
     std::vector<spec::Request> prompts; // on the coordinator

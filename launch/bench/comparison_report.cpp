@@ -12,6 +12,21 @@ namespace entrodraft::launch {
 
 namespace {
 
+// Of drafting that stops exactly before each token that falls, read off a run that drafted to the cap; 0 where there is
+// nothing to read.
+double oracle_speedup(const spec::Stats& longest, const spec::Costs& costs) {
+    const double passes_a_token =
+        longest.drafted > 0 ? static_cast<double>(longest.draft_passes) / static_cast<double>(longest.drafted) : 0;
+    double seconds = 0;
+    for (std::size_t accepted = 0; accepted < longest.rounds_of_accepted.size(); ++accepted) {
+        const double first = accepted > 0 ? costs.first_draft_seconds() - costs.t_draft : 0;
+        const double drafting = first + static_cast<double>(accepted) * costs.t_draft;
+        seconds += static_cast<double>(longest.rounds_of_accepted[accepted]) *
+                   (passes_a_token * drafting + costs.target_seconds(static_cast<int>(accepted) + 1));
+    }
+    return seconds > 0 ? static_cast<double>(longest.new_tokens) * costs.target_seconds(1) / seconds : 0;
+}
+
 constexpr int kNgram = 8;
 
 // What is made of an outcome's counts and times.
@@ -98,8 +113,7 @@ Figures figures_of(const Comparison& comparison, const Temperature& result, cons
     figures.median_over_predicted = quantiles_of(over_predicted).median;
     if (setting.drafts()) figures.oracle = oracle_of(result, setting, costs.front());
     const bool draft_decides_nothing = result.temperature == 0 || setting.acceptance == spec::Acceptance::gumbel;
-    figures.must_be_plain =
-        !comparison.is_synthetic() && draft_decides_nothing && setting.acceptance != spec::Acceptance::typical;
+    figures.must_be_plain = !comparison.is_lossy(setting) && draft_decides_nothing;
     for (std::size_t i = 0; figures.must_be_plain && i < plain.texts.size(); ++i)
         figures.different_texts += outcome.texts[i] == plain.texts[i] ? 0 : 1;
     return figures;
@@ -186,6 +200,8 @@ Json to_json(const Comparison& comparison, const Figures& figures, double operat
         json["share_of_oracle_speedup"] = figures.share_of_oracle();
         json["share_of_oracle_gain"] = figures.share_of_oracle_gain();
     }
+    for (const spec::Stats& text : outcome.stats_of_prompts)
+        json["ms_of_texts"].push_back((text.seconds.total - text.seconds.prefill) * 1e3);
     if (figures.must_be_plain) json["texts_different_from_plain"] = figures.different_texts;
     if (figures.setting->drafts()) json["textbook"] = theory_json(comparison, outcome, operations_ratio);
     const double decoding = outcome.stats.seconds.total - outcome.stats.seconds.prefill;
@@ -267,7 +283,8 @@ std::string to_text(const Comparison& comparison, const Temperature& result, con
     for (const Figures& figures : facts.best_of_each_rule ? best_of_each_rule(all) : all)
         if (figures.setting->kind != SettingKind::longest) shown.push_back(figures);
     std::string text = "Temperature " + format_number(result.temperature, 2);
-    if (std::any_of(all.begin(), all.end(), [](const Figures& figures) { return figures.must_be_plain; }))
+    if (std::any_of(all.begin(), all.end(),
+                    [](const Figures& figures) { return figures.must_be_plain && figures.setting->drafts(); }))
         text += result.temperature == 0 ? ", every text equal to plain decoding"
                                         : ", every gumbel text equal to plain sampling with the same seed";
     for (const Figures& figures : all)
@@ -298,19 +315,6 @@ std::string head_of(const CompareOptions& options, const Comparison& comparison,
 }
 
 } // namespace
-
-double oracle_speedup(const spec::Stats& longest, const spec::Costs& costs) {
-    const double passes_a_token =
-        longest.drafted > 0 ? static_cast<double>(longest.draft_passes) / static_cast<double>(longest.drafted) : 0;
-    double seconds = 0;
-    for (std::size_t accepted = 0; accepted < longest.rounds_of_accepted.size(); ++accepted) {
-        const double first = accepted > 0 ? costs.first_draft_seconds() - costs.t_draft : 0;
-        const double drafting = first + static_cast<double>(accepted) * costs.t_draft;
-        seconds += static_cast<double>(longest.rounds_of_accepted[accepted]) *
-                   (passes_a_token * drafting + costs.target_seconds(static_cast<int>(accepted) + 1));
-    }
-    return seconds > 0 ? static_cast<double>(longest.new_tokens) * costs.target_seconds(1) / seconds : 0;
-}
 
 ComparisonReport report_of(Comparison& comparison, const CompareOptions& options, const ComparisonFacts& facts) {
     ComparisonReport report;

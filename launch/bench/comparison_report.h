@@ -25,10 +25,6 @@ struct ComparisonReport {
     std::vector<std::string> complaints; // a line for each setting with such
 };
 
-// Of drafting that stops exactly before each token that falls, read off a run that drafted to the cap; 0 where there is
-// nothing to read. Local.
-double oracle_speedup(const spec::Stats& longest, const spec::Costs& costs);
-
 // Local, on the coordinator.
 ComparisonReport report_of(Comparison& comparison, const CompareOptions& options, const ComparisonFacts& facts);
 

@@ -1,7 +1,7 @@
 // The textbook's model of speculative decoding, tabulated: which draft length is best and what it brings (Leviathan et
 // al. 2023, Theorems 3.8 and 3.11, Corollary 3.9; spec/stats.h has the formulas). Pure.
 //
-// Called by bench theory and the preset leviathan-theory.
+// Called by bench theory.
 #pragma once
 
 #include "entrodraft/launch/json_line.h"

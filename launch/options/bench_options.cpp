@@ -1,5 +1,4 @@
-// Options of the benches but for bench preset and bench alpha, whose own are in preset_options.cpp. See options.h;
-// option_tables.cpp declares them.
+// Options of the benches. See options.h; option_tables.cpp declares them.
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/choices.h"
@@ -91,6 +90,11 @@ CompareOptions compare_options(const ParsedOptions& given) {
     options.rules = compared_rules(given, n_levels);
     options.max_draft_tokens = given.integer("max-draft-tokens", options.max_draft_tokens, 1, 127);
     options.acceptances = compared_acceptances(given);
+    options.lenience = given.number("lenience", 1, 0, 1);
+    if (options.lenience == 0) throw BadOption("--lenience 0: must be above 0, at most 1");
+    if (options.lenience < 1 &&
+        std::count(options.acceptances.begin(), options.acceptances.end(), spec::Acceptance::rejection) == 0)
+        throw BadOption("--lenience has no effect: --acceptances does not name rejection");
     options.costs = given.texts("costs");
     if (options.costs.size() > n_levels)
         throw BadOption("--costs is given " + std::to_string(options.costs.size()) + " times for " +
@@ -112,6 +116,31 @@ CompareOptions compare_options(const ParsedOptions& given) {
                                                        ", none of which looks at distributions"));
     if (given.given("synthetic-acceptance"))
         options.synthetic_acceptance = given.number("synthetic-acceptance", 0, 0, 1);
+    return options;
+}
+
+DrafterBenchOptions alpha_options(const ParsedOptions& given) {
+    refuse_later_work(given);
+    constexpr int kLeastNewTokens = 2; // one may be drafted for
+    DrafterBenchOptions options;
+    read_drafter_bench(given, kLeastNewTokens, options);
+    const std::size_t n_drafts = options.models.drafts.size();
+    if (n_drafts > 1 && !given.given("drafters")) {
+        ParsedOptions each;
+        std::string names;
+        for (std::size_t draft = 1; draft <= n_drafts; ++draft)
+            names += (names.empty() ? "draft" : ",draft") + std::to_string(draft);
+        each.add("drafters", names, "");
+        options.drafters = compared_drafters(each, n_drafts);
+    } else {
+        if (n_drafts == 0 && !given.given("drafters"))
+            throw BadOption("nothing to measure: give --draft DIR, or --drafters NAME,NAME");
+        options.drafters = compared_drafters(given, n_drafts);
+    }
+    refuse_unused_drafts(given, options);
+    for (const DrafterChoice& drafter : options.drafters)
+        require_one_model(drafter, options.placement);
+    options.sources = drafter_sources(given, options.drafters);
     return options;
 }
 

@@ -2,7 +2,6 @@
 #include "entrodraft/launch/options/command_pages.h"
 
 #include "entrodraft/launch/options/options.h"
-#include "entrodraft/launch/options/preset_options.h"
 #include "entrodraft/launch/options/replay_options.h"
 
 #include <algorithm>
@@ -128,15 +127,6 @@ const std::vector<CommandPage>& command_pages() {
          {"entrodraft bench alpha --target model/demo/target --draft model/demo/draft --input "
           "model/demo/prompts.jsonl"},
          alpha_groups},
-        {"bench preset",
-         "published experiments, run again or replayed, with the published figures beside",
-         {"entrodraft bench preset NAME [options]",
-          "entrodraft bench preset NAME --target DIR [--draft DIR] --input FILE|- [options]",
-          "entrodraft bench preset --list"},
-         "A published experiment beside ours. Without models its stop rules are replayed over SYNTHETIC texts at the "
-         "published\ncosts, which says what rules do with such an acceptance, not what any model does.\n",
-         {},
-         preset_groups},
         {"bench load",
          "time loading and watch its memory",
          {"entrodraft bench load --model DIR [options]"},

@@ -1,4 +1,4 @@
-// What bench compare, bench alpha, presets and simulate put side by side: lists of drafters, rules and acceptances.
+// What bench compare, bench alpha and simulate put side by side: lists of drafters, rules and acceptances.
 // See options.h.
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
@@ -97,7 +97,8 @@ std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::si
         choices.push_back(parse_drafter(number > 0 ? "model" : name, '+', n_drafts, "--drafters"));
         if (number > 0) choices.back().drafts = {number - 1};
     }
-    if (choices.empty()) throw BadOption("nothing to compare: give --draft DIR, or --drafters NAME,NAME");
+    if (choices.empty() && given.text("rules", "") != "none")
+        throw BadOption("nothing to compare: give --draft DIR, or --drafters NAME,NAME");
     return choices;
 }
 

@@ -256,7 +256,10 @@ const std::vector<OptionGroup>& compare_groups() {
               choosing({"acceptances", "LIST", "{}; greedy text knows no difference [gumbel]"}, acceptance_choices,
                        ","),
               choosing({"entropy-of", "WHICH", "{}: the distribution that rules look at [raw]"}, entropy_of_choices),
+              {"lenience", "L", "of rejection, in (0, 1]; below 1 the text is no longer the target's [1]"},
               {"max-draft-tokens", "N", "[15]"},
+              {"min-draft-tokens", "N", "[1]"},
+              {"drop-stop-token", "", "throw the firing token of threshold rules away"},
               {"draft-ahead", "F,F", "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]"},
               {"draft-ahead-passes", "N", "with dedicated: hidden draft passes a round, exactly [as many as fit]"},
               {"tune", "", "try a grid of settings of every rule and show the best of each"},
@@ -265,6 +268,23 @@ const std::vector<OptionGroup>& compare_groups() {
               {"costs", "FILE", "costs of passes, as bench latency writes them; of each level [measured first]", true}},
              drafter_source_options(),
              bench_result_options()})};
+    return groups;
+}
+
+const std::vector<OptionGroup>& alpha_groups() {
+    static const std::vector<OptionGroup> groups = {
+        general_group(),
+        joined("Models",
+               {bench_model_options("checkpoint of a draft; several are measured in turn"), placement_options()}),
+        joined("Alpha",
+               {bench_prompt_options(),
+                {choosing({"drafters", "LIST",
+                           "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or "
+                           "several in turn as in "
+                           "ngram+model [each --draft alone]"},
+                          drafter_choices, ",+")},
+                drafter_source_options(),
+                bench_result_options()})};
     return groups;
 }
 

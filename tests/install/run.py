@@ -57,10 +57,25 @@ def check_tree(tree, build, text, name):
     for library in ("nccl",) if "nccl" in run("ldd", build / "entrodraft") else ():
         line = next(line for line in libraries.splitlines() if library in line)
         expect(str(tree) in line or " /lib" in line or " /usr/lib" in line, f"{name}: {line.strip()}")
+    check_scripts(tree, name)
     for file in ("share/entrodraft/slurm/entrodraft.sbatch", "share/bash-completion/completions/entrodraft",
                  "share/zsh/site-functions/_entrodraft", "share/man/man1/entrodraft.1", "share/entrodraft/examples/generate.py",
                  "share/doc/entrodraft/README.md", "share/doc/entrodraft/docs/COMMANDS.md", "share/doc/entrodraft/NOTICE"):
         expect((tree / file).is_file() and (tree / file).stat().st_size > 0, f"{name}: has {file}")
+
+
+def check_scripts(tree, name):
+    """The scripts of bench/: presets.py runs the tree's program; report.py draws where its packages are."""
+    bench = tree / "share/entrodraft/bench"
+    told = run(sys.executable, bench / "presets.py", "thesis-final-token", "--texts", 5, cwd="/")
+    expect("static:2.25, keep" in told and "SYNTHETIC" in told, f"{name}: presets.py replays with the tree's program")
+    told = run(sys.executable, bench / "scaling.py", "--help", cwd="/")
+    expect("hardware" in told or "usage" in told, f"{name}: scaling.py starts")
+    listed = (bench / "requirements.txt").read_text()
+    expect("numpy" in listed and "matplotlib" in listed, f"{name}: says what report.py needs")
+    done = subprocess.run([sys.executable, bench / "report.py", "--help"], capture_output=True, text=True, env=ENVIRONMENT)
+    expect(done.returncode == 0 or str(bench / "requirements.txt") in done.stderr,
+           f"{name}: report.py starts, or names what it needs and where that is listed")
 
 
 def check_library(tree, work, text, name):

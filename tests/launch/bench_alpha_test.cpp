@@ -52,8 +52,6 @@ TEST(BenchAlpha, TakesAnyListOfDrafters) {
         if (figure["temperature"] == 0) {
             EXPECT_NEAR(figure["alpha"], figure["accepted_share"], 1e-12);
         }
-        const bool is_table = figure["drafter"] == "bigram" || figure["drafter"] == "unigram";
-        EXPECT_EQ(figure.contains("published"), is_table && figure["temperature"] != 0.7) << figure;
     }
 }
 

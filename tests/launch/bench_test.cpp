@@ -5,6 +5,7 @@
 #include "launch/command_line.h"
 #include "launch/scratch_file.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <gtest/gtest.h>
 
@@ -30,7 +31,10 @@ TEST(Bench, QuantilesAreThoseOfTheSortedSamples) {
     EXPECT_EQ(quantiles.median, 50);
     EXPECT_EQ(quantiles.p90, 90);
     EXPECT_EQ(quantiles.p99, 99);
+    EXPECT_EQ(quantiles.mean, 50);
+    EXPECT_NEAR(quantiles.deviation, std::sqrt(101 * 102 / 12.0), 1e-9);
     EXPECT_EQ(quantiles_of({}).median, 0);
+    EXPECT_EQ(quantiles_of({3}).deviation, 0);
 }
 
 TEST(Bench, TableColumnsAreAsWideAsTheirWidestCell) {
@@ -64,6 +68,8 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
     const Json measured = Json::parse(latency.text());
     EXPECT_EQ(measured, Json::parse(costs.text()));
     EXPECT_EQ(measured["t_target_ms"].size(), 3u);
+    EXPECT_GT(measured["target"][0]["mean_ms"], 0);
+    EXPECT_GE(measured["draft"]["deviation_ms"], 0);
     EXPECT_GT(measured["t_draft_ms"].get<double>(), 0);
     ASSERT_EQ(run("compare" + kPair + " --json --max-new-tokens 12 --rules static:1,constant:3 --input " +
                       prompts.path() + " --costs " + costs.path(),
@@ -79,6 +85,9 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
     for (const Json& setting : greedy) {
         EXPECT_EQ(setting["texts_different_from_plain"], 0);
         EXPECT_EQ(setting["new_tokens"], greedy[0]["new_tokens"]);
+        EXPECT_EQ(setting["ms_of_texts"].size(), 2u);
+        EXPECT_NEAR(setting["ms_of_texts"][0].get<double>() + setting["ms_of_texts"][1].get<double>(),
+                    setting["ms_per_token"].get<double>() * setting["new_tokens"].get<double>(), 1e-6);
     }
     EXPECT_GT(greedy[2]["drafted"], 0);
     EXPECT_GE(greedy[2]["oracle_speedup"].get<double>(), greedy[2]["predicted_speedup"].get<double>() * 0.999);
@@ -90,6 +99,20 @@ TEST(Bench, PromptsAreReadBeforeAnythingIsTimed) {
                                          "--input", input.path(), "--costs", "/nowhere/costs.json"});
     EXPECT_EQ(ended.code, 1);
     EXPECT_NE(ended.err.find(input.path() + " line 1: not JSON"), std::string::npos) << ended.err;
+}
+
+TEST(Bench, LenientTextMayDifferFromPlainDecoding) {
+    const ScratchFile prompts("{\"prompt\": \"The ferry left\"}\n"), compare("");
+    ASSERT_EQ(run("compare" + kPair +
+                      " --json --max-new-tokens 24 --temperatures 0 --rules constant:3 --lenience 0.01 --acceptances "
+                      "rejection"
+                      " --min-draft-tokens 2 --input " +
+                      prompts.path(),
+                  compare.path()),
+              0);
+    const Json result = Json::parse(compare.text()), &drafting = result["temperatures"][0]["settings"][1];
+    EXPECT_FALSE(drafting.contains("texts_different_from_plain"));
+    EXPECT_GT(drafting["accepted"].get<double>(), 0.9 * drafting["drafted"].get<double>());
 }
 
 TEST(Bench, ComparesDraftersAndAcceptances) {

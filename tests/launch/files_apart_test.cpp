@@ -2,7 +2,6 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/files_apart.h"
 #include "entrodraft/launch/options/options.h"
-#include "entrodraft/launch/options/preset_options.h"
 #include "entrodraft/launch/options/replay_options.h"
 #include "launch/command_line.h"
 #include "model/temporary_directory.h"
@@ -50,7 +49,6 @@ TEST(FilesApart, NoCommandWritesOverWhatItReads) {
         {&compare_groups(), {"output", "costs"}},
         {&alpha_groups(), {"output", "draft-table"}},
         {&alpha_groups(), {"output", "lookup-corpus"}},
-        {&preset_groups(), {"output", "input"}},
         {&scaling_groups(), {"output", "input"}},
         {&scaling_groups(), {"output", "hardware"}},
         {&theory_groups(), {"output", "config"}},
@@ -107,8 +105,7 @@ TEST(FilesApart, FromOutsideTheFileStaysAsItWas) {
     const test::ScratchFile file(prompts);
     const Strings pair = {"--target", test::kTarget, "--draft", test::kDraft, "--output", file.path()};
     for (const Strings& command :
-         {Strings{"bench", "alpha", "--input", "-"}, Strings{"bench", "compare", "--input", "-"},
-          Strings{"bench", "preset", "thesis-final-token", "--input", "-"}}) {
+         {Strings{"bench", "alpha", "--input", "-"}, Strings{"bench", "compare", "--input", "-"}}) {
         const test::Ended ended = test::run(command + pair, "", "< " + file.path());
         EXPECT_EQ(ended.code, 2) << ended.err;
         EXPECT_NE(ended.err.find("--output and --input are the same file"), std::string::npos) << ended.err;

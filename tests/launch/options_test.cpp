@@ -145,6 +145,22 @@ TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {
     EXPECT_EQ(refusal([&] { parse(batch); }), needs);
 }
 
+TEST(Options, ComparisonsTakeLenienceWhereRejectionRuns) {
+    const auto compared = [](Strings more) {
+        more.insert(more.begin(), {"--target", "t", "--draft", "d", "--input", "f"});
+        return compare_options(parse_options(compare_groups(), more));
+    };
+    EXPECT_EQ(compared({"--lenience", "0.3", "--acceptances", "rejection"}).lenience, 0.3);
+    const auto rule =
+        compared({"--rules", "static:2", "--drop-stop-token", "--min-draft-tokens", "2"}).rules.front().front();
+    EXPECT_TRUE(rule.drop_stop_token);
+    EXPECT_EQ(rule.min_tokens, 2);
+    EXPECT_EQ(refusal([&] {
+                  compared({"--lenience", "0.3", "--acceptances", "gumbel"});
+              }),
+              "--lenience has no effect: --acceptances does not name rejection");
+}
+
 TEST(Options, ComparisonsDraftAheadWhereOneCan) {
     const auto compared = [](Strings more) {
         more.insert(more.begin(), {"--target", "t", "--draft", "d", "--input", "f"});
