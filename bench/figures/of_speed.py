@@ -3,7 +3,7 @@ and of the results of generate."""
 
 import numpy as np
 
-from .drawing import (BLACK, BLUE, GREY, SKY, VERMILLION, Drawing, Plot, colour, legend_below, line, panels, shortened)
+from .drawing import (BLACK, BLUE, CYCLE, GREY, SKY, VERMILLION, Drawing, Plot, colour, legend_below, line, panels, shortened)
 from .of_rules import RULES, best_of_each, name_of_rule, style_of
 
 MOST_BARS = 24  # of a figure: beyond it the best of each rule alone
@@ -112,6 +112,11 @@ def best_rows(rows, name):
     return times
 
 
+def hatch_of(rule):
+    """Rules beyond the palette's colours are told apart by it."""
+    return "//" if rule == "plain" else "xx" if rule in RULES[len(CYCLE):] else ""
+
+
 def draw_experiments(experiments):
     rules = [rule for rule in ("plain", *RULES, "other") if any(rule in ours for _, ours, _ in experiments)]
     figure, axes = panels(len(experiments), height=2.3)
@@ -120,7 +125,7 @@ def draw_experiments(experiments):
             if ours.get(rule) is None:
                 continue
             tint = {"plain": GREY}.get(rule, style_of(rule)["color"])
-            axis.bar(at, ours[rule], 0.75, color=tint, hatch="//" if rule == "plain" else "", edgecolor="white")
+            axis.bar(at, ours[rule], 0.75, color=tint, hatch=hatch_of(rule), edgecolor="white")
             axis.annotate(f"{ours[rule]:.3g}", (at, max(ours[rule], published.get(rule, 0))), (0, 3), ha="center",
                           textcoords="offset points", fontsize=8)
             if rule in published:

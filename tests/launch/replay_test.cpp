@@ -5,6 +5,7 @@
 #include "entrodraft/launch/study/simulation_report.h"
 #include "entrodraft/launch/study/tuning.h"
 #include "entrodraft/spec/recording.h"
+#include "entrodraft/spec/recording_block.h"
 
 #include <gtest/gtest.h>
 
@@ -92,6 +93,26 @@ Json essence_of(const std::string& file) {
         essence.push_back({text.id, text.token, draft.token, draft.astray_token, draft.rank});
     }
     return essence;
+}
+
+TEST(Replay, RecordsTheTextsOfPromptsAndMismatchingTokens) {
+    const ScratchFile input("{\"prompt\": \"The ferry left\"}\n"), costs(costs_file());
+    const NewFile recording;
+    ASSERT_EQ(run(record(input.path(), recording.path(), {"--costs", costs.path()})).code, 0);
+    const std::string bytes = recording.text();
+    std::size_t head = 0, length = 0;
+    const spec::BlockReader first(bytes, head), block(std::string_view(bytes).substr(head), length);
+    const auto& texts = block.json["token_texts"];
+    std::vector<std::int32_t> prompt, token, drafted;
+    block.read("prompt_token", prompt);
+    block.read("token", token);
+    block.read("draft.0.token", drafted);
+    std::string said;
+    for (const std::int32_t each : prompt)
+        said += texts[std::to_string(each)].get<std::string>();
+    EXPECT_EQ(said, "The ferry left");
+    for (std::size_t i = 0; i < drafted.size(); ++i)
+        EXPECT_TRUE(drafted[i] == token[i] || texts.contains(std::to_string(drafted[i]))) << i;
 }
 
 TEST(Replay, RecordsTheSameOnSeveralRanks) {
