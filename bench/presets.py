@@ -146,12 +146,6 @@ def limits_of(row, setting):
     return tuple(limits)
 
 
-def persistent(rules, setting):
-    """The thesis's +2/-1 keeps its k from text to text and has no cap."""
-    wanted = setting.get("heuristic_persistent") and any(rule.startswith("heuristic") for rule in rules)
-    return ["--heuristic-persistent"] if wanted else []
-
-
 # ---- replays ----
 
 class Replay:
@@ -207,7 +201,7 @@ class Replay:
     def figures(self, row):
         costs = self.case.get("simulation_costs") if "simulated_ms_per_token" in row else None
         costs = cost_options(costs or self.case)
-        limits = [*limits_of(row, self.setting), *persistent([row["rule"]], self.setting)]
+        limits = limits_of(row, self.setting)
         began = time.perf_counter()
         setting = self.program.simulate(self.recording, [row["rule"]], limits, costs)[-1]
         took = time.perf_counter() - began
@@ -354,8 +348,8 @@ class Runs:
         """Settings of bench compare: plain decoding, those of the rules, and of a drafter's oracle."""
         words = ["bench", "compare", *self.models(), *self.drafters(), "--input", self.prompts, "--rules", ",".join(rules),
                  "--temperatures", str(temperature), "--max-new-tokens", str(self.max_new_tokens),
-                 "--seed", str(self.options.seed), *limits, *persistent(rules, self.setting), *self.costs,
-                 "--quiet"]
+                 "--seed", str(self.options.seed), *limits, *self.costs, "--acceptances",
+                 "rejection", "--quiet"]
         words += ["--lenience", str(lenience)] if lenience < 1 else []
         result = self.program.on_ranks(*words)
         self.environment = result["environment"]
@@ -406,8 +400,7 @@ class Runs:
              "--max-draft-tokens", str(self.setting["max_draft_tokens"]), "--quiet"])
         for row in rows:
             if row.get("rule", "none") != "none":
-                limits = [*limits_of(row, self.setting), *persistent([row["rule"]], self.setting)]
-                texts = self.program.trace(recording, row["rule"], limits, costs)
+                texts = self.program.trace(recording, row["rule"], limits_of(row, self.setting), costs)
                 row["ours"]["drafted_of_rounds"] = drafted_of_rounds(texts)
 
     def report(self):
