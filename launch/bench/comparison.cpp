@@ -124,7 +124,8 @@ void Comparison::require_plain_texts() const {
         for (const Outcome& outcome : result.outcomes) {
             const spec::Acceptance acceptance = outcome.setting->acceptance;
             const bool is_greedy = result.temperature == 0;
-            if (is_lossy(*outcome.setting) || (!is_greedy && acceptance != spec::Acceptance::gumbel)) continue;
+            if (may_differ_from_plain(*outcome.setting) || (!is_greedy && acceptance != spec::Acceptance::gumbel))
+                continue;
             const auto plain = std::find_if(result.outcomes.begin(), result.outcomes.end(), [&](const Outcome& each) {
                 return !each.setting->drafts() && (is_greedy || each.setting->acceptance == acceptance);
             });
@@ -134,10 +135,8 @@ void Comparison::require_plain_texts() const {
         }
 }
 
-bool Comparison::is_lossy(const Setting& setting) const {
-    const bool is_lenient = options_.lenience < 1 && setting.acceptance == spec::Acceptance::rejection;
-    const bool is_typical = setting.acceptance == spec::Acceptance::typical;
-    return options_.synthetic_acceptance || (setting.drafts() && (is_lenient || is_typical));
+bool Comparison::may_differ_from_plain(const Setting& setting) const {
+    return options_.synthetic_acceptance || (setting.drafts() && setting.is_lossy);
 }
 
 void Comparison::read_prompts() {

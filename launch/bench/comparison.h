@@ -68,7 +68,7 @@ class Comparison {
     // Costs of the levels of one drafter; those without a model have none. Local.
     std::vector<spec::Costs> costs_of(const DrafterChoice& drafter) const;
     // Whether its text may differ from the target's own. Local.
-    bool is_lossy(const Setting& setting) const;
+    bool may_differ_from_plain(const Setting& setting) const;
 
     std::vector<Temperature> results;
     std::vector<spec::Request> prompts; // on the coordinator

@@ -113,7 +113,7 @@ Figures figures_of(const Comparison& comparison, const Temperature& result, cons
     figures.median_over_predicted = quantiles_of(over_predicted).median;
     if (setting.drafts()) figures.oracle = oracle_of(result, setting, costs.front());
     const bool draft_decides_nothing = result.temperature == 0 || setting.acceptance == spec::Acceptance::gumbel;
-    figures.must_be_plain = !comparison.is_lossy(setting) && draft_decides_nothing;
+    figures.must_be_plain = !comparison.may_differ_from_plain(setting) && draft_decides_nothing;
     for (std::size_t i = 0; figures.must_be_plain && i < plain.texts.size(); ++i)
         figures.different_texts += outcome.texts[i] == plain.texts[i] ? 0 : 1;
     return figures;

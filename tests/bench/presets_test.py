@@ -95,7 +95,7 @@ class Data(unittest.TestCase):
 
     def test_constant_10_is_a_curve_and_no_cap(self):
         preset = DATA["thesis-candidate-length"]
-        self.assertEqual([row["rule"] for row in preset["cases"][0]["rows"]][-2:], ["heuristic:5", "constant:10"])
+        self.assertEqual([row["rule"] for row in preset["cases"][0]["rows"]][-2:], ["heuristic:5:persistent", "constant:10"])
         self.assertEqual(preset["setting"]["max_draft_tokens"], 100)
 
     def test_leviathans_table_3_is_whole(self):
@@ -202,7 +202,7 @@ class WithTheProgram(unittest.TestCase):
 
     def test_a_replay_is_solved_for_the_published_baseline(self):
         told, result = self.result("thesis-default", "--texts", "200")
-        heuristic, simulated = self.row(result, "heuristic:5"), self.row(result, "static:4.75")
+        heuristic, simulated = self.row(result, "heuristic:5:persistent"), self.row(result, "static:4.75")
         self.assertAlmostEqual(heuristic["speedup"], 33.84 / 24.85, delta=0.01)
         self.assertEqual(heuristic["speedup_over_heuristic"], 1)
         self.assertNotIn("speedup_over_heuristic", simulated)
