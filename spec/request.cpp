@@ -1,6 +1,8 @@
 // Checks of a request, and the words of the output format.
 #include "entrodraft/spec/request.h"
 
+#include "entrodraft/model/utf8.h"
+
 namespace entrodraft::spec {
 
 std::string to_string(FinishReason reason) {
@@ -13,6 +15,13 @@ std::string to_string(FinishReason reason) {
         return "stop";
     }
     return "length";
+}
+
+std::string why_no_stop_string(const std::string& stop) {
+    if (stop.empty()) return "is empty; give the string that ends the text";
+    if (const std::size_t bad = model::first_invalid_utf8(stop); bad != std::string::npos)
+        return "is not UTF-8 from byte " + std::to_string(bad) + " on, and no text ever holds it";
+    return "";
 }
 
 std::string why_unservable(const Request& request, int vocab_size, int max_positions) {
@@ -28,7 +37,7 @@ std::string why_unservable(const Request& request, int vocab_size, int max_posit
     if (request.max_new_tokens < 1)
         return "max_new_tokens must be at least 1, not " + std::to_string(request.max_new_tokens);
     for (const std::string& stop : request.stop_strings)
-        if (stop.empty()) return "a stop string must not be empty";
+        if (const std::string why = why_no_stop_string(stop); !why.empty()) return "stop " + why;
     if (const char* reason = why_invalid(request.sampling); *reason != '\0') return reason;
     return why_invalid(request.processing, vocab_size);
 }

@@ -38,5 +38,8 @@ struct Completion {
 
 // Why the request cannot be served, in words for its error line; empty when it can. Local.
 std::string why_unservable(const Request& request, int vocab_size, int max_positions);
+// What is wrong with a stop string, in words after its name; empty where nothing is. Local.
+std::string why_no_stop_string(const std::string& stop);
+
 
 } // namespace entrodraft::spec

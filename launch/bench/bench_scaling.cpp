@@ -16,18 +16,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Files named before all options, as values of --input.
-Arguments with_inputs(const Arguments& arguments) {
-    Arguments changed;
-    std::size_t i = 0;
-    for (; i < arguments.size() && !arguments[i].starts_with("-"); ++i) {
-        changed.emplace_back("--input");
-        changed.push_back(arguments[i]);
-    }
-    changed.insert(changed.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
-    return changed;
-}
-
 MeasuredScaling scaling_of(const ScalingFiles& files, const ScalingOptions& options) {
     if (files.latencies.empty())
         throw BadOption("--input " + options.inputs.front() + ": holds no costs; give files of bench latency --output");
@@ -64,7 +52,7 @@ void report(dist::Session& session, const ScalingOptions& options) {
 } // namespace
 
 int run_bench_scaling(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, with_inputs(arguments), page_of("bench scaling"), scaling_options);
+    const auto options = read_options(session, arguments, page_of("bench scaling"), scaling_options);
     if (!options) return kAllServed;
     in_agreement(session, session.start_seconds(), [&] {
         if (session.world_rank() == 0) report(session, *options);

@@ -1,7 +1,7 @@
 // See model_directory.h.
 #include "entrodraft/launch/models/model_directory.h"
 
-#include "entrodraft/model/bad_file.h"
+#include "entrodraft/launch/failure.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -37,11 +37,11 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
                              "weights, or a model of the Hugging Face hub that was downloaded");
     const std::filesystem::path cache = model::hub_cache_directory(environment);
     if (cache.empty())
-        throw model::BadFile(what + "does not exist, and where the Hugging Face cache lies is not known; set HF_HOME");
+        throw BadOption(what + "does not exist, and where the Hugging Face cache lies is not known; set HF_HOME");
     const auto found = model::find_in_hub_cache(cache, name);
     if (!found)
-        throw model::BadFile(what + "is no directory here, and the Hugging Face cache " + cache.string() +
-                             " does not hold it; to download it: hf download " + name);
+        throw BadOption(what + "is no directory here, and the Hugging Face cache " + cache.string() +
+                        " does not hold it; to download it: hf download " + name);
     return found->string();
 }
 
@@ -64,7 +64,7 @@ std::vector<std::string> files_of_model(const std::string& name) {
     std::string directory;
     try {
         directory = resolve_model_directory(name, "");
-    } catch (const model::BadFile&) { // said by who opens it
+    } catch (const BadOption&) { // said by who opens it
         return {};
     }
     std::vector<std::string> files;

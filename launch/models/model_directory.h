@@ -5,6 +5,7 @@
 #include "entrodraft/model/hub_cache.h"
 
 #include <array>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,8 @@ inline constexpr std::array<const char*, 9> kSmallFiles = {
     "config.json", "generation_config.json",  "tokenizer.json",    "tokenizer_config.json", "vocab.json",
     "merges.txt",  "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"};
 
-// The directory `name` itself where there is one; else the snapshot of the model of that name. Throws BadFile with
-// the option and, where a download would help, its command. Local.
+// The directory `name` itself where there is one; else the snapshot of the model of that name. Throws BadOption
+// with the option and, where a download would help, its command. Local.
 std::string resolve_model_directory(const std::string& name, const std::string& option,
                                     const model::HubEnvironment& environment);
 

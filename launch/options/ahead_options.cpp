@@ -39,16 +39,13 @@ int ahead_passes(const ParsedOptions& given, bool is_wanted) {
 // What --draft-ahead lists: none and 0 alike where drafting ahead is off; without it, as many outcomes as fit.
 std::vector<std::optional<spec::AheadOptions>> listed_ahead(const ParsedOptions& given) {
     if (!given.given("draft-ahead")) return {spec::AheadOptions{0, ahead_passes(given, true)}};
-    const std::vector<double> outcomes = number_list(given, "draft-ahead", {});
-    const auto is_on = [](double of) { return of > 0; };
+    const std::vector<int> outcomes = given.integers("draft-ahead", 0, spec::AheadOptions::kMostOutcomes);
+    const auto is_on = [](int of) { return of > 0; };
     const int passes = ahead_passes(given, std::any_of(outcomes.begin(), outcomes.end(), is_on));
     std::vector<std::optional<spec::AheadOptions>> listed;
-    for (const double of : outcomes) {
-        if (of != std::floor(of) || of < 0 || of > spec::AheadOptions::kMostOutcomes)
-            throw BadOption("--draft-ahead must list whole numbers from 0 to " +
-                            std::to_string(spec::AheadOptions::kMostOutcomes));
+    for (const int of : outcomes) {
         listed.emplace_back();
-        if (is_on(of)) listed.back() = spec::AheadOptions{static_cast<int>(of), passes};
+        if (is_on(of)) listed.back() = spec::AheadOptions{of, passes};
     }
     return listed;
 }

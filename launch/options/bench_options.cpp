@@ -59,10 +59,7 @@ LatencyOptions latency_options(const ParsedOptions& given) {
     options.rows = given.integer("rows", 16, 1, 128);
     options.context = given.integer("context", 64, 1, INT_MAX);
     options.repetitions = given.integer("repetitions", 200, 1, 1000000);
-    for (const double of : given.numbers("shards", {}, 1, 65536)) {
-        if (of != std::floor(of)) throw BadOption("--shards must list whole numbers of ranks");
-        options.shards.push_back(static_cast<int>(of));
-    }
+    options.shards = given.integers("shards", 1, 65536);
     options.output = json_output(given);
     options.json = given.on("json");
     if (given.given("draft-placement") && options.models.drafts.empty())

@@ -50,7 +50,7 @@ const char* first_parameter(Rule kind) {
         names.push_back(other);
         others += ", " + other;
     }
-    const auto meant = nearest(name, names);
+    const auto meant = nearest(meant_rule(name), names);
     throw BadOption("--rules " + text +
                     ": a rule is static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K "
                     "or heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all" +

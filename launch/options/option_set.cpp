@@ -2,6 +2,7 @@
 #include "entrodraft/launch/options/option_set.h"
 
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/options/foreign_options.h"
 
 #include <algorithm>
 #include <boost/program_options.hpp>
@@ -27,16 +28,38 @@ std::vector<std::string> names_of(const std::vector<OptionGroup>& groups) {
     return names;
 }
 
+std::vector<std::string> aliases_of(const OptionSpec& option) {
+    return split_list(option.aliases, ' ');
+}
+
+// By name or alias.
 const OptionSpec* find_spec(const std::vector<OptionGroup>& groups, std::string_view name) {
     for (const OptionGroup& group : groups)
-        for (const OptionSpec& option : group.options)
+        for (const OptionSpec& option : group.options) {
             if (name == option.name) return &option;
+            for (const std::string& alias : aliases_of(option))
+                if (name == alias) return &option;
+        }
     return nullptr;
 }
 
-// The option that an argument names: "--seed", not "--seed=1".
+// "--prompt", "-p".
+std::string with_dashes(const std::string& name) {
+    return (name.size() <= 2 ? "-" : "--") + name;
+}
+
+std::string strip_dashes(const std::string& name) {
+    const std::size_t begin = name.find_first_not_of('-');
+    return begin == std::string::npos ? "" : name.substr(begin, name.find('=') - begin);
+}
+
+// The option that an argument names: "--seed" or "-m", not "--seed=1".
 const OptionSpec* find_option(const std::vector<OptionGroup>& groups, const std::string& argument) {
-    return argument.rfind("--", 0) == 0 ? find_spec(groups, argument.substr(2)) : nullptr;
+    const OptionSpec* option = find_spec(groups, strip_dashes(argument));
+    const auto is_argument = [&](const std::string& alias) { return argument == with_dashes(alias); };
+    if (option == nullptr || argument == std::string("--") + option->name) return option;
+    const std::vector<std::string> aliases = aliases_of(*option);
+    return std::any_of(aliases.begin(), aliases.end(), is_argument) ? option : nullptr;
 }
 
 bool is_switch(const OptionSpec& spec) {
@@ -77,11 +100,6 @@ void refuse_repeats(const std::vector<OptionGroup>& groups, const ParsedOptions&
     }
 }
 
-std::string strip_dashes(const std::string& name) {
-    const std::size_t begin = name.find_first_not_of('-');
-    return begin == std::string::npos ? "" : name.substr(begin, name.find('=') - begin);
-}
-
 // "; did you mean X?", or where the names are.
 std::string did_you_mean(std::string_view name, const std::vector<OptionGroup>& groups,
                          const std::string& prefix = "") {
@@ -103,6 +121,41 @@ void refuse_options_as_values(const std::vector<OptionGroup>& groups, const std:
     }
 }
 
+// The arguments with each option under its own name. A value that looks like an option is left as it is.
+std::vector<std::string> without_aliases(const std::vector<OptionGroup>& groups,
+                                         const std::vector<std::string>& arguments) {
+    std::vector<std::string> plain;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        const std::size_t equals = std::min(arguments[i].find('='), arguments[i].size());
+        const OptionSpec* option = find_option(groups, arguments[i].substr(0, equals));
+        if (option == nullptr) {
+            plain.push_back(arguments[i]);
+            continue;
+        }
+        plain.push_back(std::string("--") + option->name + arguments[i].substr(equals));
+        const bool has_value_next = !is_switch(*option) && equals == arguments[i].size() && i + 1 < arguments.size();
+        if (has_value_next) plain.push_back(arguments[++i]);
+    }
+    return plain;
+}
+
+[[noreturn]] void refuse_unknown(const std::vector<OptionGroup>& groups, const std::string& argument) {
+    const std::string name = strip_dashes(argument);
+    const auto has_option = [&](std::string_view other) { return find_spec(groups, other) != nullptr; };
+    const std::string remedy = remedy_for_foreign_option(name, has_option);
+    throw BadOption("unknown option " + argument.substr(0, argument.find('=')) +
+                    (remedy.empty() ? did_you_mean(name, groups, "--") : ": " + remedy));
+}
+
+// An argument without a name.
+void add_positional(const std::vector<OptionGroup>& groups, const std::string& argument, ParsedOptions& parsed) {
+    if (argument.size() > 1 && argument.front() == '-') refuse_unknown(groups, argument);
+    for (const OptionGroup& group : groups)
+        for (const OptionSpec& option : group.options)
+            if (option.is_positional) return parsed.add(option.name, argument, "");
+    throw BadOption("unexpected argument '" + argument + "'; options begin with --, and --help lists them");
+}
+
 ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
     po::options_description all;
     for (const OptionGroup& group : groups)
@@ -111,17 +164,18 @@ ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const std:
     const int long_only = style::allow_long | style::long_allow_adjacent | style::long_allow_next;
     ParsedOptions parsed;
     try {
-        const auto result = po::command_line_parser(arguments).options(all).style(long_only).run();
+        const auto result =
+            po::command_line_parser(without_aliases(groups, arguments)).options(all).style(long_only).run();
         refuse_options_as_values(groups, arguments);
         for (const auto& option : result.options) {
-            if (option.position_key >= 0 || option.string_key.empty())
-                throw BadOption("unexpected argument '" + option.value.at(0) +
-                                "'; options begin with --, and --help lists them");
+            if (option.position_key >= 0 || option.string_key.empty()) {
+                add_positional(groups, option.value.at(0), parsed);
+                continue;
+            }
             parsed.add(option.string_key, option.value.empty() ? "true" : option.value.front(), "");
         }
     } catch (const po::unknown_option& error) {
-        const std::string name = strip_dashes(error.get_option_name());
-        throw BadOption("unknown option --" + name + did_you_mean(name, groups, "--"));
+        refuse_unknown(groups, "--" + strip_dashes(error.get_option_name()));
     } catch (const po::invalid_command_line_syntax& error) {
         const std::string name = strip_dashes(error.get_option_name());
         const OptionSpec* spec = find_spec(groups, name);
@@ -158,9 +212,10 @@ bool is_of_digits(const std::string& text) {
     return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
+// All of the text is the number. Nothing is "-0", for signed numbers as for others.
 template <typename Number> bool parse_whole(const std::string& text, Number& value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc{} && end == text.data() + text.size();
+    return error == std::errc{} && end == text.data() + text.size() && (value != 0 || text.front() != '-');
 }
 
 } // namespace
@@ -229,6 +284,19 @@ double ParsedOptions::number(const std::string& name, double otherwise, double l
         throw BadOption(said(name) + " must be a number " + range.str());
     }
     return number;
+}
+
+std::vector<int> ParsedOptions::integers(const std::string& name, int least, int most) const {
+    const Value* value = find(name);
+    if (value == nullptr) return {};
+    std::vector<int> integers;
+    for (const std::string& one : split_list(value->text)) {
+        ParsedOptions single;
+        single.add(name, one, value->place);
+        integers.push_back(single.integer(name, 0, least, most));
+    }
+    if (integers.empty()) throw BadOption("--" + name + " is empty; give whole numbers separated by commas");
+    return integers;
 }
 
 std::vector<double> ParsedOptions::numbers(const std::string& name, const std::vector<double>& otherwise, double least,
@@ -348,7 +416,7 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
                 throw BadOption(where + ": " + name + " is a switch; it takes true or false");
             if (value == "false") continue;
         }
-        parsed.add(name, value, " (" + where + ")");
+        parsed.add(spec->name, value, " (" + where + ")");
     }
     refuse_repeats(groups, parsed);
     return parsed;
@@ -359,11 +427,26 @@ OptionSpec choosing(OptionSpec option, const std::vector<std::string>& (*names)(
     return option;
 }
 
+OptionSpec with_aliases(OptionSpec option, const char* aliases) {
+    option.aliases = aliases;
+    return option;
+}
+
+OptionSpec positional(OptionSpec option) {
+    option.is_positional = true;
+    return option;
+}
+
 std::string help_of(const OptionSpec& option) {
     std::string help = option.help;
     const std::size_t place = help.find("{}");
-    if (place == std::string::npos || option.choices.names == nullptr) return help;
-    return help.replace(place, 2, comma_list(option.choices.names()));
+    if (place != std::string::npos && option.choices.names != nullptr)
+        help.replace(place, 2, comma_list(option.choices.names()));
+    if (option.is_positional) help += "; the name may be left out";
+    std::string others;
+    for (const std::string& alias : aliases_of(option))
+        others += (others.empty() ? "; also " : ", ") + with_dashes(alias);
+    return help + others;
 }
 
 std::string options_text(const std::vector<OptionGroup>& groups) {

@@ -25,11 +25,17 @@ struct OptionSpec {
     const char* help;
     bool repeatable = false;
     Choices choices = {};
+    const char* aliases = "";   // other names, separated by blanks; those of one or two letters take one dash
+    bool is_positional = false; // an argument without a name is a value of it
 };
 
 // The option, of a closed set.
 OptionSpec choosing(OptionSpec option, const std::vector<std::string>& (*names)(), const char* separators = "");
-// Its help, with the choices in place.
+// The option, known by other names too, as other programs have it.
+OptionSpec with_aliases(OptionSpec option, const char* aliases);
+// The option, whose name may be left out. At most one of a command.
+OptionSpec positional(OptionSpec option);
+// Its help, with the choices in place and the aliases behind.
 std::string help_of(const OptionSpec& option);
 
 struct OptionGroup {
@@ -53,6 +59,8 @@ class ParsedOptions {
     // Such numbers, separated by commas; at least one.
     std::vector<double> numbers(const std::string& name, const std::vector<double>& otherwise, double least,
                                 double most) const;
+    // Whole numbers in [least, most], separated by commas; none where the option was not given.
+    std::vector<int> integers(const std::string& name, int least, int most) const;
     // The index of the value among `choices`; BadOption lists them when it is none.
     std::size_t choice(const std::string& name, std::size_t otherwise, const std::vector<std::string>& choices) const;
 
@@ -83,7 +91,7 @@ class ParsedOptions {
 };
 
 // Parses `arguments` (what follows the command), and the --config file that they name. Throws BadOption.
-// With --help or -h among them nothing else is looked at.
+// With --help or -h among them nothing else is looked at. What was given by an alias is found under the option's name.
 ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments);
 
 // "option = value" lines of a --config file: '#' begins a comment line, a value in double quotes is a JSON string,

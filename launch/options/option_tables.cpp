@@ -13,17 +13,27 @@ const OptionGroup kGeneral = {"General",
                               {{"help", "", "show this and exit; -h likewise"},
                                {"config", "FILE", "read 'option = value' lines; the command line goes first"}}};
 
+constexpr const char* kTargetAliases = "m model";
+constexpr const char* kDraftAliases = "md draft-model model-draft";
+constexpr const char* kThreadsHelp =
+    "threads of each rank [OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks]";
+
 const OptionGroup kModels = {
     "Models",
-    {{"target", "DIR", "checkpoint that decides what is said: a directory, or a name in the Hugging Face cache"},
-     {"draft", "DIR",
-      "smaller checkpoint with the same vocabulary that proposes; several, the largest first, draft for each other; "
-      "none: plain decoding",
-      true},
-     choosing({"device", "DEVICE", "what computes: {} [auto: cpu]"}, device_choices),
-     choosing({"dtype", "TYPE", "the weights' type in memory: {} (GPUs) [auto: the file's]"}, dtype_choices),
+    {with_aliases(
+         {"target", "DIR", "checkpoint that decides what is said: a directory, or a name in the Hugging Face cache"},
+         kTargetAliases),
+     with_aliases({"draft", "DIR",
+                   "smaller checkpoint with the same vocabulary that proposes; several, the largest first, draft for "
+                   "each other; none: plain decoding",
+                   true},
+                  kDraftAliases),
+     choosing({"device", "DEVICE", "what computes: {}; gpu is cuda [auto: cpu]"}, device_choices),
+     choosing({"dtype", "TYPE",
+               "the weights' type in memory: {} (GPUs); also fp32, bf16, fp16, half, fp8 [auto: the file's]"},
+              dtype_choices),
      choosing({"draft-dtype", "TYPE", "the same for the draft [as --dtype]"}, dtype_choices),
-     {"threads", "N", "threads of each rank [cores / local ranks]"}}};
+     {"threads", "N", kThreadsHelp}}};
 
 const OptionGroup kDrafters = {
     "Drafters",
@@ -47,24 +57,26 @@ const OptionGroup kRanks = {
      {"draft-ahead-passes", "N", "of the draft, exactly, however long the target takes: to study [as many as fit]"},
      {"replicas", "R", "groups of ranks that share the prompts [1]"},
      {"batch-size", "N", "sequences decoded together [1]"},
-     {"max-context", "N", "positions kept for a sequence, prompt and text [all that the target has]"},
+     with_aliases({"max-context", "N", "positions kept for a sequence, prompt and text [all that the target has]"},
+                  "max-model-len"),
      {"collective-timeout", "SECONDS", "how long a rank waits for the others before the job ends [300]"}}};
 
-const OptionGroup kText = {"Text",
-                           {{"prompt", "TEXT", "one prompt, its continuation streamed to stdout"},
-                            {"input", "FILE|-", "JSON lines {\"id\", \"prompt\" or \"messages\" or ids}"},
-                            {"output", "FILE|-", "JSON lines, in input order [-: stdout]"},
-                            {"share", "I/N", "only the I-th, from 0, of N contiguous pieces of --input: for arrays"},
-                            {"resume", "", "go on where --output FILE ends"},
-                            {"max-new-tokens", "N", "[128]"},
-                            {"ignore-eos", "", "do not stop at the end-of-text token"},
-                            {"stop", "STRING", "end the text before this string; repeatable", true},
-                            {"check", "", "decode every greedy or gumbel text again without drafting, and compare"},
-                            {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what stood"},
-                            {"timeline", "FILE", "when each rank began each step, for trace viewers such as Perfetto"},
-                            {"summary", "FILE", "figures of the run as JSON: throughput, TTFT, TPOT, acceptance"},
-                            {"verbose", "", "all figures on stderr at the end, not two lines of them"},
-                            {"quiet", "", "no progress and no summary"}}};
+const OptionGroup kText = {
+    "Text",
+    {with_aliases({"prompt", "TEXT", "one prompt, its continuation streamed to stdout"}, "p"),
+     {"input", "FILE|-", "JSON lines {\"id\", \"prompt\" or \"messages\" or ids}"},
+     {"output", "FILE|-", "JSON lines, in input order [-: stdout]"},
+     with_aliases({"share", "I/N", "only the I-th, from 0, of N contiguous pieces of --input: for arrays"}, "shard"),
+     {"resume", "", "go on where --output FILE ends"},
+     with_aliases({"max-new-tokens", "N", "new tokens of a text, at most [128]"}, "n max-tokens n-predict"),
+     {"ignore-eos", "", "do not stop at the end-of-text token"},
+     {"stop", "STRING", "end the text before this string; repeatable", true},
+     {"check", "", "decode every greedy or gumbel text again without drafting, and compare"},
+     {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what stood"},
+     {"timeline", "FILE", "when each rank began each step, for trace viewers such as Perfetto"},
+     {"summary", "FILE", "figures of the run as JSON: throughput, TTFT, TPOT, acceptance"},
+     {"verbose", "", "all figures on stderr at the end, not two lines of them"},
+     {"quiet", "", "no progress and no summary"}}};
 
 const OptionGroup kChat = {
     "Chat",
@@ -100,13 +112,16 @@ const OptionGroup kSpeculation = {
      {"entropy-factor", "LAMBDA", "of moving-average [0.5]", true},
      {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]", true},
      choosing({"entropy-unit", "UNIT", "{}: of --entropy-threshold [nats]"}, entropy_unit_choices),
-     {"num-draft-tokens", "K", "of constant [5]; first K of heuristic [5] and adaptive [3]", true},
+     with_aliases({"num-draft-tokens", "K", "of constant [5]; first K of heuristic [5] and adaptive [3]", true},
+                  "num-speculative-tokens"),
      {"heuristic-persistent", "", "heuristic keeps K from text to text, without a cap of its own"},
      choosing({"entropy-of", "WHICH",
                "raw, adjusted (by penalties, temperature and filters): the distribution that rules look at [raw]"},
               entropy_of_choices),
-     {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15; with --heuristic-persistent 127]", true},
-     {"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]", true},
+     with_aliases(
+         {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15; with --heuristic-persistent 127]", true},
+         "draft-max"),
+     with_aliases({"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]", true}, "draft-min"),
      {"drop-stop-token", "", "drop the token that fired a threshold rule (for study; slower)"},
      {"confidence-threshold", "C", "of confidence: least probability of a drafted token [0.4]", true},
      {"svip-threshold", "H", "of svip [0.3]", true},
@@ -135,12 +150,12 @@ const OptionGroup& chat_group() {
 }
 
 std::vector<OptionSpec> bench_model_options(const char* draft_help) {
-    return {{"target", "DIR", "checkpoint of the target"},
-            {"draft", "DIR", draft_help, true},
-            choosing({"device", "DEVICE", "what computes: {} [auto: cpu]"}, device_choices),
+    return {with_aliases({"target", "DIR", "checkpoint of the target"}, kTargetAliases),
+            with_aliases({"draft", "DIR", draft_help, true}, kDraftAliases),
+            choosing({"device", "DEVICE", "what computes: {}; gpu is cuda [auto: cpu]"}, device_choices),
             choosing({"dtype", "TYPE", "{} (GPUs) [auto: the file's]"}, dtype_choices),
             choosing({"draft-dtype", "TYPE", "[as --dtype]"}, dtype_choices),
-            {"threads", "N", "threads of each rank [cores / local ranks]"},
+            {"threads", "N", kThreadsHelp},
             {"max-context", "N", "positions kept for a sequence [all that the target has]"},
             {"collective-timeout", "SECONDS", "[300]"}};
 }
@@ -292,9 +307,10 @@ const std::vector<OptionGroup>& load_groups() {
     static const std::vector<OptionGroup> groups = {
         kGeneral,
         {"Load",
-         {{"model", "DIR", "checkpoint to load: a directory, or a name in the Hugging Face cache"},
+         {positional(with_aliases(
+              {"model", "DIR", "checkpoint to load: a directory, or a name in the Hugging Face cache"}, "m")),
           choosing({"dtype", "TYPE", "in memory: {} [auto: the file's]"}, cpu_dtype_choices),
-          {"threads", "N", "threads of each rank [cores / local ranks]"},
+          {"threads", "N", kThreadsHelp},
           {"repetitions", "N", "load and read the files N times, in turn [3]"},
           {"collective-timeout", "SECONDS", "[300]"},
           {"json", "", "results as JSON on stdout"}}}};
@@ -318,11 +334,10 @@ const std::vector<OptionGroup>& scaling_groups() {
     static const std::vector<OptionGroup> groups = {
         kGeneral,
         {"Scaling",
-         {{"input", "FILE",
-           "JSON of bench latency --output or bench compare --output, one for each number of ranks and placement; "
-           "files "
-           "named before all options count alike",
-           true},
+         {positional({"input", "FILE",
+                      "JSON of bench latency --output or bench compare --output, one for each number of ranks and "
+                      "placement",
+                      true}),
           {"output", "FILE", "write the results as JSON"},
           {"json", "", "results as JSON on stdout"}}},
         {"Extrapolation",
@@ -336,9 +351,11 @@ const std::vector<OptionGroup>& doctor_groups() {
     static const std::vector<OptionGroup> groups = {
         kGeneral,
         {"Doctor",
-         {{"target", "DIR", "checkpoint that the ranks are to be cut over: its files and heads are looked at too"},
-          {"draft", "DIR", "checkpoint that is to draft for it", true},
-          {"threads", "N", "threads that each rank is to have [cores / local ranks]"},
+         {positional(with_aliases(
+              {"target", "DIR", "checkpoint that is to be cut over the ranks: its files and heads are looked at too"},
+              kTargetAliases)),
+          with_aliases({"draft", "DIR", "checkpoint that is to draft for it", true}, kDraftAliases),
+          {"threads", "N", kThreadsHelp},
           {"repetitions", "N", "of every collective [1000]"},
           {"collective-timeout", "SECONDS", "how long a rank waits for the others [300]"},
           {"json", "", "all of it as JSON on stdout"}}}};
@@ -349,11 +366,13 @@ const std::vector<OptionGroup>& inspect_groups() {
     static const std::vector<OptionGroup> groups = {
         kGeneral,
         {"Inspect",
-         {{"model", "DIR", "checkpoint to look at: a directory, or a name in the Hugging Face cache"},
-          {"draft", "DIR", "checkpoint that is to draft for it: whether it can, and its share of memory"},
+         {positional(with_aliases(
+              {"model", "DIR", "checkpoint to look at: a directory, or a name in the Hugging Face cache"}, "m")),
+          with_aliases({"draft", "DIR", "checkpoint that is to draft for it: whether it can, and its share of memory"},
+                       kDraftAliases),
           {"json", "", "all of it as JSON on stdout"}}},
         {"What each rank would hold",
-         {{"tensor-parallel", "N", "ranks that the model is cut over [1]"},
+         {with_aliases({"tensor-parallel", "N", "ranks that the model is cut over [1]"}, "tp tensor-parallel-size"),
           choosing({"dtype", "TYPE", "in memory: {} [auto: the file's]"}, cpu_dtype_choices),
           choosing({"draft-dtype", "TYPE", "the same for the draft [as --dtype]"}, cpu_dtype_choices),
           {"batch-size", "B", "sequences decoded together [1]"},

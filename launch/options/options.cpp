@@ -38,20 +38,13 @@ bool is_refused(const NotYet& row, const std::string& value) {
 std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
                                              std::optional<model::WeightType> otherwise) {
     if (!given.given(name)) return otherwise;
-    switch (given.choice(name, 0, dtype_choices())) {
-    case 1:
-        return model::WeightType::float32;
-    case 2:
-        return model::WeightType::bfloat16;
-    case 3:
-        return model::WeightType::float16;
-    case 4:
-        return model::WeightType::int8;
-    case 5:
-        return model::WeightType::float8;
-    default:
-        return std::nullopt;
-    }
+    using Type = model::WeightType;
+    static const std::map<std::string, std::optional<Type>> types = {
+        {"auto", std::nullopt},   {"float32", Type::float32}, {"bfloat16", Type::bfloat16}, {"float16", Type::float16},
+        {"int8", Type::int8},     {"float8", Type::float8},   {"fp32", Type::float32},      {"float", Type::float32},
+        {"bf16", Type::bfloat16}, {"fp16", Type::float16},    {"half", Type::float16},      {"fp8", Type::float8}};
+    if (const auto found = types.find(given.text(name, "")); found != types.end()) return found->second;
+    throw BadOption(given.said(name) + " " + must_be_one_of(dtype_choices(), given.text(name, "")));
 }
 
 spec::SamplingOptions sampling_options(const ParsedOptions& given) {
@@ -85,12 +78,7 @@ spec::LogitProcessing processing_options(const ParsedOptions& given) {
     processing.min_new_tokens = given.integer("min-new-tokens", 0, 0, INT_MAX);
     for (const std::string& bias : given.texts("logit-bias"))
         processing.logit_bias.push_back(logit_bias(bias));
-    for (const double token : number_list(given, "banned-tokens", {})) {
-        if (token != std::floor(token) || token > INT_MAX)
-            throw BadOption("--banned-tokens " + given.text("banned-tokens", "") +
-                            ": must be token ids separated by commas");
-        processing.banned_tokens.push_back(static_cast<spec::TokenId>(token));
-    }
+    processing.banned_tokens = given.integers("banned-tokens", 0, INT_MAX);
     if (const std::string why = spec::why_invalid(processing, INT_MAX); !why.empty()) throw BadOption(why);
     return processing;
 }
@@ -202,7 +190,9 @@ ModelOptions model_options(const ParsedOptions& given) {
     models.drafts = given.texts("draft");
     for (const std::string& draft : models.drafts)
         if (draft.empty()) throw BadOption("--draft is empty; name a directory or leave it out");
-    models.device = static_cast<DeviceChoice>(given.choice("device", 0, device_choices()));
+    const bool is_gpu = given.text("device", "") == "gpu"; // cuda, as other programs have it
+    models.device =
+        is_gpu ? DeviceChoice::cuda : static_cast<DeviceChoice>(given.choice("device", 0, device_choices()));
     models.dtype = weight_type(given, "dtype", std::nullopt);
     models.draft_dtype = weight_type(given, "draft-dtype", models.dtype);
     if (given.given("draft-dtype") && models.drafts.empty())
@@ -231,7 +221,7 @@ RequestDefaults request_defaults(const ParsedOptions& given) {
     requests.ignore_eos = given.on("ignore-eos");
     requests.stop_strings = given.texts("stop");
     for (const std::string& stop : requests.stop_strings)
-        if (stop.empty()) throw BadOption("--stop is empty; give the string that ends the text");
+        if (const std::string why = spec::why_no_stop_string(stop); !why.empty()) throw BadOption("--stop " + why);
     return requests;
 }
 
@@ -315,9 +305,9 @@ BuildTableOptions build_table_options(const ParsedOptions& given) {
 // Of commands that know the CPU alone.
 void refuse_types_of_gpus(const ParsedOptions& given) {
     for (const char* option : {"dtype", "draft-dtype"})
-        if (given.text(option, "") == "float8")
-            throw BadOption(std::string("--") + option +
-                            " float8 is for GPUs, and this command knows CPUs alone; they have int8");
+        if (given.given(option) && weight_type(given, option, std::nullopt) == model::WeightType::float8)
+            throw BadOption(std::string("--") + option + " " + given.text(option, "") +
+                            " is for GPUs, and this command knows CPUs alone; they have int8");
 }
 
 LoadOptions load_options(const ParsedOptions& given) {

@@ -36,7 +36,7 @@ struct ModelOptions {
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
     DeviceChoice device = DeviceChoice::automatic;
-    int threads = 0;     // 0: cores / local ranks
+    int threads = 0;     // 0: default_threads()
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = 300;
     ChatTemplateOptions chat_template;
@@ -166,7 +166,7 @@ struct CompareOptions : DrafterBenchOptions {
 struct LoadOptions {
     std::string model;
     std::optional<model::WeightType> dtype; // empty: the file's
-    int threads = 0;                        // 0: cores / local ranks
+    int threads = 0;                        // 0: default_threads()
     int repetitions = 3;
     double collective_timeout_seconds = 300;
     bool json = false;
@@ -195,7 +195,7 @@ struct ScalingOptions {
 struct DoctorOptions {
     std::string target; // empty: none
     std::vector<std::string> drafts;
-    int threads = 0; // 0: cores / local ranks
+    int threads = 0; // 0: default_threads()
     int repetitions = 1000;
     double collective_timeout_seconds = 300;
     bool json = false;

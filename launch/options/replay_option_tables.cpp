@@ -31,7 +31,7 @@ const std::vector<OptionGroup>& simulate_groups() {
     static const std::vector<OptionGroup> groups = {
         general_group(),
         {"Simulate",
-         {{"recording", "FILE", "made by record; several: their texts together, of the same models", true},
+         {positional({"recording", "FILE", "made by record; several: their texts together, of the same models", true}),
           choosing({"rules", "RULE,RULE",
                     "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
                     "heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of "
@@ -44,7 +44,7 @@ const std::vector<OptionGroup>& simulate_groups() {
           {"min-draft-tokens", "N", "[1]"},
           {"drop-stop-token", "", "drop the token that fired a threshold rule"},
           {"entropy-of", "raw", "what recordings hold; adjusted is for generate and bench compare"},
-          {"threads", "N", "[all cores]"},
+          {"threads", "N", "[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else all cores]"},
           {"output", "FILE", "write the results as JSON"},
           {"trace", "FILE", "the rounds of one setting, a JSON line each, as generate --trace writes them"},
           {"json", "", "results as JSON on stdout"}}},

@@ -95,7 +95,7 @@ Rule rule_kind(const std::string& name) {
     if (name == "oracle")
         throw BadOption("--stop-rule oracle stops before the first token that would fall, which no run knows; see "
                         "entrodraft simulate --rules oracle");
-    throw BadOption("--stop-rule " + name + ": " + must_be_one_of(stop_rule_choices(), name));
+    throw BadOption("--stop-rule " + name + ": " + must_be_one_of(stop_rule_choices(), meant_rule(name)));
 }
 
 // The rules of the levels: the last one given goes on to the levels after it.
@@ -204,6 +204,12 @@ void refuse_without_drafter(const ParsedOptions& given) {
 }
 
 } // namespace
+
+std::string meant_rule(const std::string& name) {
+    if (name == "entropy") return to_string(Rule::static_threshold);
+    if (name == "fixed" || name == "always") return to_string(Rule::constant);
+    return name;
+}
 
 DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option) {
     DrafterChoice choice;

@@ -6,6 +6,7 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/generate/results.h"
+#include "entrodraft/launch/models/cores.h"
 #include "entrodraft/launch/models/drafters.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/options/replay_options.h"
@@ -154,8 +155,10 @@ void simulate_all(const SimulateOptions& options) {
     const std::vector<const spec::TextRecord*> texts = recording.texts();
     const std::vector<spec::ReplaySetting> settings = settings_of(options, recording.head);
     const int cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
+    const int threads =
+        options.threads > 0 ? options.threads : threads_of_environment(dist::process_environment()).value_or(cores);
     const auto began = std::chrono::steady_clock::now();
-    auto counts = spec::simulate(recording.head, texts, settings, options.threads > 0 ? options.threads : cores);
+    auto counts = spec::simulate(recording.head, texts, settings, threads);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     std::vector<SimulatedSetting> figures;
     for (spec::Simulated& each : counts)

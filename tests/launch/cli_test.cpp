@@ -76,7 +76,7 @@ TEST(Cli, BadCheckpointsAreNamed) {
     expect_refusal(run(Strings{"generate", "--target", "/nonexistent"} + prompt), 1,
                    {"--target /nonexistent", "does not exist"});
     expect_refusal(run(kPair + Strings{"--target=/dev/null"} + prompt), 2, {"--target is given 2 times"});
-    expect_refusal(run(Strings{"generate", "--target", kTarget + "/config.json"} + prompt), 1, {"is no directory"});
+    expect_refusal(run(Strings{"generate", "--target", kTarget + "/config.json"} + prompt), 2, {"is no directory"});
     {
         const ModelCopy cut(kTarget);
         fs::resize_file(cut.file("model.safetensors"), 5000);
@@ -109,7 +109,7 @@ TEST(Cli, ADirectoryThatIsNoCheckpointIsNamedWithItsOption) {
     const std::string parent = fs::path(kTarget).parent_path();
     for (const Strings& command : {Strings{"generate", "--prompt", "p", "--target"}, Strings{"inspect", "--model"},
                                    Strings{"bench", "load", "--model"}})
-        expect_refusal(run(command + Strings{parent}), 1,
+        expect_refusal(run(command + Strings{parent}), 2,
                        {command.back() + " " + parent, "holds no config.json; name a directory"});
 }
 

@@ -1,12 +1,14 @@
 // What --target, --draft and --model mean: a directory, or a name in the local Hugging Face cache.
 #include "entrodraft/launch/models/model_directory.h"
 
-#include "model/checkpoint_files.h"
+#include "entrodraft/launch/failure.h"
+
 #include "model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 namespace entrodraft::launch {
@@ -14,12 +16,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string refusal_of(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const BadOption& error) {
+        return error.what();
+    }
+    return "";
+}
+
 struct ModelDirectory : testing::Test {
     std::string resolved(const std::string& name) {
         return resolve_model_directory(name, "--target", {cache.path().string(), "", "", ""});
     }
     std::string refusal(const std::string& name) {
-        return model::message_of([&] { resolved(name); });
+        return refusal_of([&] { resolved(name); });
     }
     TemporaryDirectory cache;
 };
@@ -61,7 +72,7 @@ TEST_F(ModelDirectory, LooksUpNoPathsAndOddNames) {
 
 TEST_F(ModelDirectory, SaysWhereNoCacheIsKnown) {
     const std::string message =
-        model::message_of([&] { resolve_model_directory("org/name", "--draft", model::HubEnvironment{}); });
+        refusal_of([&] { resolve_model_directory("org/name", "--draft", model::HubEnvironment{}); });
     EXPECT_EQ(message,
               "--draft org/name: does not exist, and where the Hugging Face cache lies is not known; set HF_HOME");
 }

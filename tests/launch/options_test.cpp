@@ -178,7 +178,7 @@ TEST(Options, ComparisonsDraftAheadWhereOneCan) {
     EXPECT_EQ(refused({"--draft-ahead", "8"}), needs);
     EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "8", "--drafters", "model+ngram"}), needs);
     EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "1.5"}),
-              "--draft-ahead must list whole numbers from 0 to 32");
+              "--draft-ahead 1.5: must be a whole number from 0 to 32");
     EXPECT_EQ(refused({"--draft-placement", "dedicated", "--draft-ahead", "0", "--draft-ahead-passes", "4"}),
               "--draft-ahead-passes has no effect with --draft-ahead 0");
 }
@@ -240,12 +240,96 @@ TEST(Options, UnknownNamesGetTheNearestOne) {
     expect_refused({"--temprature=1"}, "unknown option --temprature; did you mean --temperature?");
     expect_refused({"--zzzzzzzz"}, "unknown option --zzzzzzzz; --help lists those there are");
     expect_refused({"--stop-rule", "statik"}, "did you mean static?");
-    expect_refused({"--temp", "1"}, "did you mean --temperature?");
-    expect_refused({"--max-tokens", "5"}, "did you mean --max-new-tokens?");
     expect_refused({"--hepl"}, "--help lists those there are");
     expect_refused({"--stop-rule", "exp"}, "did you mean expected-gain?");
     EXPECT_EQ(refusal_of({"--acceptance", "exact"}),
               "--acceptance exact: must be one of rejection, block, gumbel, typical"); // none is near
+}
+
+TEST(Options, NamesOfOtherProgramsAreAliasesWhereTheyMeanTheSame) {
+    const GenerateOptions options =
+        parse({"-m", "t", "-md", "d", "-p", "x", "-n", "7", "--stop-rule", "constant", "--num-speculative-tokens=4"});
+    EXPECT_EQ(options.models.target, "t");
+    EXPECT_EQ(options.models.drafts, Strings{"d"});
+    EXPECT_EQ(options.prompt, "x");
+    EXPECT_EQ(options.requests.max_new_tokens, 7);
+    EXPECT_EQ(options.speculation.stop_rules.at(0).num_draft_tokens, 4);
+    EXPECT_EQ(parse({"--model=t", "--input", "f", "--shard", "1/2"}).share->index, 1);
+    EXPECT_EQ(parse({"--model", "t", "--draft-model", "d", "--prompt=-m"}).prompt, "-m");
+    EXPECT_EQ(refusal([] { parse({"-m", "-p", "x"}); }), "-m needs a value: DIR; write -m=-p if -p is meant as one");
+    EXPECT_EQ(refusal([] {
+                  parse({"--target", "t", "--model", "u", "--prompt", "p"});
+              }),
+              "--target is given 2 times; give it once");
+    EXPECT_EQ(refusal([] { parse({"-m"}); }), "--target needs a value: DIR");
+    EXPECT_EQ(refusal_of({"--m", "t"}).find("unknown option --m"), 0u) << "one dash";
+    const ConfigFile config("model = t\nmax-tokens = 9\n");
+    EXPECT_EQ(parse({"--config", config.path(), "--prompt", "p"}).requests.max_new_tokens, 9);
+    EXPECT_NE(help_text("", generate_groups()).find("; also -m, --model"), std::string::npos);
+}
+
+TEST(Options, NamesOfOtherProgramsWithoutAnEqualAreAnsweredWithTheRemedy) {
+    expect_refused({"--tensor-parallel-size", "2"}, "--tensor-parallel-size: the target is sharded over the ranks; "
+                                                    "start N of them: mpirun -n N entrodraft");
+    expect_refused({"-tp", "2"}, "unknown option -tp: the target is sharded");
+    expect_refused({"--speculative-config", "{}"}, "use --draft DIR");
+    expect_refused({"--speculative_config={}"}, "unknown option --speculative_config: use --draft DIR");
+    expect_refused({"--speculative-model", "d"}, "use --draft DIR");
+    expect_refused({"--assistant-model", "d"}, "use --draft DIR");
+    expect_refused({"--prompt-lookup-num-tokens", "3"}, "use --drafter ngram");
+    expect_refused({"--num-beams", "4"}, "there is no beam search");
+    expect_refused({"--temp", "1"}, "use --temperature T");
+    expect_refused({"-x", "1"}, "unknown option -x; --help lists");
+    EXPECT_NE(refusal([] {
+                  parse_options(simulate_groups(), {"--tensor-parallel-size", "2"});
+              }).find("--help lists"),
+              std::string::npos)
+        << "a remedy is for commands that have it";
+    EXPECT_NE(refusal([] {
+                  parse_options(inspect_groups(), {"--target", "t"});
+              }).find("use --model DIR"),
+              std::string::npos);
+    EXPECT_EQ(inspect_options(parse_options(inspect_groups(), {"-m", "t", "-tp", "4"})).ranks, 4);
+}
+
+TEST(Options, WhatACommandIsAboutNeedsNoName) {
+    EXPECT_EQ(inspect_options(parse_options(inspect_groups(), {"dir", "--json"})).model, "dir");
+    EXPECT_EQ(doctor_options(parse_options(doctor_groups(), {"--threads", "2", "dir"})).target, "dir");
+    EXPECT_EQ(parse_options(simulate_groups(), {"a.edr", "b.edr", "--recording", "c.edr"}).texts("recording"),
+              (Strings{"a.edr", "b.edr", "c.edr"}));
+    EXPECT_EQ(parse_options(scaling_groups(), {"a", "--json", "b"}).texts("input"), (Strings{"a", "b"}));
+    EXPECT_EQ(refusal([] { parse_options(inspect_groups(), {"a", "b"}); }), "--model is given 2 times; give it once");
+}
+
+TEST(Options, ValuesOfOtherProgramsAreUnderstood) {
+    using Type = model::WeightType;
+    const std::vector<std::pair<std::string, Type>> types = {{"bf16", Type::bfloat16}, {"fp16", Type::float16},
+                                                             {"half", Type::float16},  {"fp32", Type::float32},
+                                                             {"float", Type::float32}, {"bfloat16", Type::bfloat16}};
+    for (const auto& [name, type] : types) {
+        EXPECT_EQ(parse_more({"--dtype", name}).models.dtype, type) << name;
+        EXPECT_EQ(parse_more({"--draft-dtype", name}).models.draft_dtype, type) << name;
+    }
+    EXPECT_EQ(parse_more({"--device", "gpu", "--dtype", "fp8"}).models.device, DeviceChoice::cuda);
+    expect_refused({"--dtype", "fp8"}, "float8 weights are for --device cuda");
+    EXPECT_NE(refusal([] {
+                  load_options(parse_options(load_groups(), {"--model", "m", "--dtype", "fp8"}));
+              }).find("--dtype fp8 is for GPUs"),
+              std::string::npos);
+    expect_refused({"--stop-rule", "entropy"}, "did you mean static?");
+    expect_refused({"--stop-rule", "fixed"}, "did you mean constant?");
+}
+
+TEST(Options, AWholeNumberIsWrittenInOneWay) {
+    for (const std::string text : {"1e3", " 5", "5 ", "-0", "+5", "0x5", "5.0", ""}) {
+        EXPECT_NE(refusal_of({"--top-k", text}), "accepted") << text;
+        EXPECT_NE(refusal_of({"--seed", text}), "accepted") << text;
+        EXPECT_NE(refusal_of({"--logit-bias", text + ":1"}), "accepted") << text;
+    }
+    for (const std::string text : {"1e3", "-0", "+5", "5.0", "3,1e3", "3,,4"})
+        EXPECT_NE(refusal_of({"--banned-tokens", text}), "accepted") << text;
+    EXPECT_EQ(refusal_of({"--banned-tokens", "3, 4"}), "accepted") << "lists may have blanks";
+    expect_refused({"--temperature", "-0"}, "--temperature -0: must be a number of at least 0");
 }
 
 TEST(Options, NamesAreNotGuessedFromTheirBeginning) {
@@ -275,6 +359,7 @@ TEST(Options, BadValuesNameTheirOption) {
     expect_refused({"--stop-rule", "nonsense"}, "--stop-rule nonsense: must be one of");
     expect_refused({"--entropy-unit", "hartleys", "--stop-rule", "static"}, "--entropy-unit hartleys");
     expect_refused({"--stop", ""}, "--stop is empty");
+    expect_refused({"--stop", "a\xff"}, "--stop is not UTF-8 from byte 1 on");
     expect_refused({"--stop-rule", "static", "--entropy-threshold", "-2"}, "--entropy-threshold -2");
     expect_refused({"--stop-rule", "cumulative", "--entropy-window", "0"}, "--entropy-window 0");
 }
@@ -463,7 +548,7 @@ TEST(Options, LogitProcessingIsReadAndChecked) {
     EXPECT_EQ(processing.banned_tokens, (std::vector<spec::TokenId>{3, 4}));
     expect_refused({"--logit-bias", "5"}, "--logit-bias 5: must be TOKEN:BIAS");
     expect_refused({"--logit-bias", "x:1"}, "--logit-bias x:1: 'x' must be a whole number");
-    expect_refused({"--banned-tokens", "1.5"}, "must be token ids separated by commas");
+    expect_refused({"--banned-tokens", "1.5"}, "--banned-tokens 1.5: must be a whole number of at least 0");
     expect_refused({"--repetition-penalty", "0"}, "--repetition-penalty must be a number from 0.001");
     expect_refused({"--presence-penalty", "3"}, "--presence-penalty must be a number from -2 to 2");
 }
