@@ -1,17 +1,115 @@
 // One line of JSON from outside: see json_line.h.
 #include "entrodraft/launch/json_line.h"
 
+#include <algorithm>
+#include <charconv>
+#include <optional>
 #include <set>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::launch {
+
+namespace {
+
+bool has_fractions(const Json& json) {
+    if (json.is_number_float()) return true;
+    return json.is_structured() &&
+           std::any_of(json.begin(), json.end(), [](const Json& part) { return has_fractions(part); });
+}
+
+// A decimal number as its digits, without zeros on either side, and the power of ten that they are times; nothing where
+// that power is out of all bounds.
+std::optional<std::pair<std::string, std::int64_t>> decimal(const std::string& number) {
+    const std::size_t exponent_at = std::min(number.find_first_of("eE"), number.size());
+    std::int64_t exponent = 0;
+    if (exponent_at < number.size()) {
+        const std::size_t digits = exponent_at + (number[exponent_at + 1] == '+' ? 2 : 1);
+        if (std::from_chars(number.data() + digits, number.data() + number.size(), exponent).ec != std::errc{})
+            return std::nullopt;
+    }
+    std::string digits = number.substr(0, exponent_at);
+    if (const std::size_t point = digits.find('.'); point != std::string::npos) {
+        exponent -= static_cast<std::int64_t>(digits.size() - point - 1);
+        digits.erase(point, 1);
+    }
+    const std::string sign = digits.front() == '-' ? "-" : "";
+    digits.erase(0, std::min(digits.find_first_not_of("-0"), digits.size()));
+    const std::size_t end = digits.find_last_not_of('0') + 1;
+    exponent = digits.empty() ? 0 : exponent + static_cast<std::int64_t>(digits.size() - end);
+    digits.erase(end);
+    return std::pair(sign + digits, exponent);
+}
+
+// The text of one field of the object that is read, with numbers as exact as they are written.
+class FieldText : public nlohmann::json_sax<Json> {
+  public:
+    explicit FieldText(const std::string& name) : name_(name) {}
+    const std::string& text() const { return text_; }
+
+    bool null() override { return value("null"); }
+    bool boolean(bool value_) override { return value(value_ ? "true" : "false"); }
+    bool number_integer(std::int64_t value_) override { return value(std::to_string(value_)); }
+    bool number_unsigned(std::uint64_t value_) override { return value(std::to_string(value_)); }
+    bool number_float(double value_, const std::string& written) override {
+        const std::string shortest = compact(Json(value_));
+        const auto exact = decimal(written);
+        return value(exact && exact == decimal(shortest) ? shortest : written);
+    }
+    bool string(std::string& value_) override { return value(compact(Json(value_))); }
+    bool binary(Json::binary_t&) override { return true; } // JSON has none
+    bool start_object(std::size_t) override { return begin("{"); }
+    bool end_object() override { return end("}"); }
+    bool start_array(std::size_t) override { return begin("["); }
+    bool end_array() override { return end("]"); }
+    bool key(std::string& value_) override {
+        if (depth_ == 1)
+            is_wanted_ = value_ == name_;
+        else if (is_wanted_)
+            text_ += (text_.back() == '{' ? "" : ",") + compact(Json(value_)) + ":";
+        return true;
+    }
+    bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+  private:
+    bool value(const std::string& text) {
+        if (!is_wanted_) return true;
+        const bool is_next = !text_.empty() && text_.back() != '[' && text_.back() != ':';
+        text_ += (is_next ? "," : "") + text;
+        return true;
+    }
+    bool begin(const char* bracket) { return depth_++ == 0 || value(bracket); }
+    bool end(const char* bracket) {
+        if (--depth_ > 0 && is_wanted_) text_ += bracket;
+        return true;
+    }
+
+    std::string name_, text_;
+    int depth_ = 0;
+    bool is_wanted_ = false;
+};
+
+} // namespace
+
+std::string compact_field(std::string_view line, const Json& object, const std::string& name) {
+    if (!has_fractions(object[name])) return compact(object[name]);
+    FieldText field(name);
+    Json::sax_parse(line, &field);
+    return field.text();
+}
+
+std::string id_in(std::string_view line, const Json& object, std::int64_t number) {
+    return object.contains("id") ? compact_field(line, object, "id") : std::to_string(number);
+}
 
 Json parse_json_line(std::string_view line) {
     constexpr int kDeepest = 64;
     std::vector<std::set<std::string>> fields; // of each open object
     const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-        if (depth > kDeepest) throw std::runtime_error("JSON nested deeper than " + std::to_string(kDeepest));
+        const bool begins = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+        if (begins && depth >= kDeepest)
+            throw std::runtime_error("JSON nested deeper than " + std::to_string(kDeepest));
         if (event == Json::parse_event_t::object_start) fields.emplace_back();
         if (event == Json::parse_event_t::object_end) fields.pop_back();
         if (event == Json::parse_event_t::key && !fields.back().insert(value.get<std::string>()).second)

@@ -1,6 +1,7 @@
 // One line of JSON from outside, parsed with suspicion. Private to this room: brings nlohmann::json along.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -12,6 +13,12 @@ using Json = nlohmann::ordered_json; // fields stay in the order written
 // The object on a line. Throws std::runtime_error with the reason, in words for a person: no JSON, no object,
 // a field given twice, nested deeper than 64. Local.
 Json parse_json_line(std::string_view line);
+
+// The value of the field `name` of the object on `line`, as compact text that says the very same: numbers that a double
+// would round stand as they are written, all else is as compact() has it. Local.
+std::string compact_field(std::string_view line, const Json& object, const std::string& name);
+// What an input line without an id is known by, and what its id is otherwise, as compact text. Lines count from 1.
+std::string id_in(std::string_view line, const Json& object, std::int64_t number);
 
 // Compact text; never throws on bad UTF-8 in a message (it becomes U+FFFD). Local.
 std::string compact(const Json& json);

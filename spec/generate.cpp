@@ -58,7 +58,7 @@ bool Engine::Impl::admits_another(const EngineCallbacks& callbacks, int slot) {
     std::optional<Request> request = callbacks.next_request();
     if (!request) return false;
     std::optional<Sequence>& sequence = sequences[static_cast<std::size_t>(slot)];
-    sequence.emplace(std::move(*request), options.stop_rule, &gain, *parts.tokenizer, callbacks.on_text);
+    sequence.emplace(std::move(*request), options.stop_rule, &gain, parts.tokenizer, callbacks.on_text);
     sequence->admitted_at = parts.clock->now_seconds();
     present[static_cast<std::size_t>(slot)] = &*sequence;
     return true;

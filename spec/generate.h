@@ -43,8 +43,8 @@ class ShardedDraftModel;
 constexpr int kMostSlots = model::Decoder::kMostRows;
 
 // What an engine works with. All outlive it. target is null on a rank that holds no shard; drafter and tokenizer are
-// null on ranks that do not coordinate; a null drafter on the coordinator means plain decoding. A null watch: nobody is
-// told of steps.
+// null on ranks that do not coordinate; on the coordinator a null drafter means plain decoding, and a null tokenizer
+// results without text. A null watch: nobody is told of steps.
 struct EngineParts {
     const dist::RankLayout* layout = nullptr;
     dist::Communicator* replica = nullptr; // all ranks of the replica

@@ -20,7 +20,8 @@ struct Request {
     LogitProcessing processing;
     bool ignore_eos = false;
     std::vector<std::string> stop_strings;
-    bool plain = false; // decode without drafting: what --check replays with
+    std::string metadata; // of the user's own, a compact JSON object; empty: none. For the result line alone
+    bool plain = false;   // decode without drafting: what --check replays with
 };
 
 enum class FinishReason { length, eos, stop };
@@ -28,6 +29,7 @@ std::string to_string(FinishReason reason);
 
 struct Completion {
     std::vector<TokenId> tokens; // with the EOS that ended the text, and the token that completed a stop string
+    bool has_text = true;        // false: the model has no tokenizer
     std::string text;            // without special tokens, and without the stop string and what follows it
     FinishReason finish_reason = FinishReason::length;
     std::string failure; // why the text could not go on; empty: it ended
@@ -36,10 +38,10 @@ struct Completion {
     Stats stats;
 };
 
-// Why the request cannot be served, in words for its error line; empty when it can. Local.
-std::string why_unservable(const Request& request, int vocab_size, int max_positions);
 // What is wrong with a stop string, in words after its name; empty where nothing is. Local.
 std::string why_no_stop_string(const std::string& stop);
 
+// Why the request cannot be served, in words for its error line; empty when it can. Local.
+std::string why_unservable(const Request& request, int vocab_size, int max_positions);
 
 } // namespace entrodraft::spec

@@ -17,9 +17,9 @@ std::size_t possible_beginning(std::string_view text, std::string_view stop) {
 } // namespace
 
 Sequence::Sequence(Request request, const StopRuleOptions& rule_options, GainModel* gain,
-                   const model::Tokenizer& tokenizer, OnText on_text)
-    : rule(rule_options, gain), request_(std::move(request)), tokens_(request_.prompt), decoder_(tokenizer, true),
-      on_text_(std::move(on_text)) {
+                   const model::Tokenizer* tokenizer, OnText on_text)
+    : rule(rule_options, gain), request_(std::move(request)), tokens_(request_.prompt), on_text_(std::move(on_text)) {
+    if (tokenizer != nullptr) decoder_.emplace(*tokenizer, true);
     rule.begin_sequence();
     stats.sequences = 1;
     stats.prompt_tokens = static_cast<std::int64_t>(tokens_.size());
@@ -34,7 +34,7 @@ void Sequence::say(std::span<const TokenId> tokens, std::span<const std::int64_t
         if (ended_) return;
         tokens_.push_back(token);
         ++stats.new_tokens;
-        take_text(decoder_.push(token));
+        if (decoder_) take_text(decoder_->push(token));
         if (ended_) return; // a stop string is complete
         if (!request_.ignore_eos && std::find(eos_tokens.begin(), eos_tokens.end(), token) != eos_tokens.end())
             end(FinishReason::eos);
@@ -68,7 +68,7 @@ void Sequence::end(FinishReason reason) {
     ended_ = true;
     reason_ = reason;
     if (reason == FinishReason::stop) return;
-    text_ += decoder_.finish();
+    if (decoder_) text_ += decoder_->finish();
     if (text_.size() > handed_out_ && on_text_) on_text_(request_, std::string_view(text_).substr(handed_out_));
     handed_out_ = text_.size();
 }
@@ -82,6 +82,7 @@ Completion Sequence::finish() {
     Completion completion;
     completion.failure = std::move(failure_);
     completion.tokens.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(request_.prompt.size()), tokens_.end());
+    completion.has_text = decoder_.has_value();
     completion.text = std::move(text_);
     completion.finish_reason = reason_;
     logit_margins.resize(std::min(logit_margins.size(), completion.tokens.size()));

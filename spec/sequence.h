@@ -9,6 +9,7 @@
 #include "entrodraft/spec/verify.h"
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,8 +21,9 @@ class Sequence {
   public:
     using OnText = std::function<void(const Request&, std::string_view)>;
 
-    // `gain` is what the replica has learnt so far, for rules that use it; null: none.
-    Sequence(Request request, const StopRuleOptions& rule_options, GainModel* gain, const model::Tokenizer& tokenizer,
+    // `gain` is what the replica has learnt so far, for rules that use it; null: none. Without a tokenizer (null) there
+    // are tokens alone, no text, and no stop string is found.
+    Sequence(Request request, const StopRuleOptions& rule_options, GainModel* gain, const model::Tokenizer* tokenizer,
              OnText on_text);
 
     const Request& request() const { return request_; }
@@ -49,7 +51,7 @@ class Sequence {
 
     Request request_;
     std::vector<TokenId> tokens_;
-    model::StreamDecoder decoder_;
+    std::optional<model::StreamDecoder> decoder_; // none: there is no tokenizer
     OnText on_text_;
     std::string text_;
     std::size_t handed_out_ = 0; // of text_

@@ -15,7 +15,7 @@ std::vector<spec::Request> read_all_prompts(const BenchPrompts& wanted, const Pr
     RequestReader reader(wanted.input, wanted.defaults, limits);
     while (auto item = reader.next()) {
         if (const auto* bad = std::get_if<BadLine>(&*item))
-            throw std::runtime_error(wanted.input + " line " + std::to_string(reader.last_number() + 1) + ": " +
+            throw std::runtime_error(wanted.input + " line " + std::to_string(reader.last_number()) + ": " +
                                      bad->error);
         prompts.push_back(std::get<spec::Request>(std::move(*item)));
         if (wanted.most_prompts > 0 && static_cast<int>(prompts.size()) == wanted.most_prompts) break;

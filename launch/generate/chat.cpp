@@ -18,6 +18,11 @@ Chat open_template(const std::string& directory, const std::string& name) {
         else
             chat.chat_template = model::ChatTemplate::named(name, directory);
     } catch (const std::invalid_argument& error) {
+        if (name.find('/') != std::string::npos || name.ends_with(".jinja"))
+            throw BadOption(
+                "--chat-template " + name +
+                ": files of templates are not run yet; name the form that it writes, such as chatml, "
+                "llama-3 or qwen2.5 (an unknown name lists all), or give a prompt that is rendered already");
         throw BadOption(std::string("--chat-template: ") + error.what());
     } catch (const model::BadFile& error) {
         if (!name.empty()) throw;

@@ -60,10 +60,6 @@ void begin_with(const std::optional<std::string>& system, std::vector<model::Cha
 } // namespace
 
 std::vector<model::ChatMessage> messages_of(const Json& line, const std::optional<std::string>& system) {
-    refuse_fields(line,
-                  {"tools", "functions", "documents", "chat_template", "chat_template_kwargs", "enable_thinking",
-                   "add_generation_prompt", "continue_final_message"},
-                  "");
     const Json& list = line["messages"];
     if (!list.is_array()) throw std::runtime_error("messages must be an array of {\"role\", \"content\"}");
     if (list.empty()) throw std::runtime_error("messages is empty");

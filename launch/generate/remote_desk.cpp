@@ -73,7 +73,7 @@ void RemoteDesk::take(const dist::Letter& letter) {
         InputItem item = parse_request({std::move(work.line), false, true}, work.number, options_->requests, limits_);
         auto* request = std::get_if<spec::Request>(&item);
         if (request == nullptr) // the desk found it good
-            throw std::runtime_error("line " + std::to_string(work.number + 1) + " of the input: " +
+            throw std::runtime_error("line " + std::to_string(work.number) + " of the input: " +
                                      std::get<BadLine>(item).error + "; the ranks do not hold the same files");
         in_hand_.push_back({work.order, std::move(*request)});
         ++received_;

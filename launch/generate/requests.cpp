@@ -2,21 +2,19 @@
 #include "entrodraft/launch/generate/requests.h"
 
 #include "entrodraft/launch/generate/messages.h"
+#include "entrodraft/launch/generate/request_fields.h"
 #include "entrodraft/launch/json_line.h"
 #include "entrodraft/spec/philox.h"
 
 #include <algorithm>
-#include <cctype>
+#include <charconv>
 #include <climits>
 #include <cmath>
-#include <map>
 #include <stdexcept>
 
 namespace entrodraft::launch {
 
 namespace {
-
-constexpr std::size_t kMostShown = 40; // bytes of a field's name in messages
 
 std::uint64_t hash_of(const std::string& text, std::uint64_t seed = 0) {
     return spec::hash_bytes(text.data(), text.size(), seed);
@@ -44,67 +42,6 @@ std::uint64_t seed_field(const Json& value) {
     return value.get<std::uint64_t>();
 }
 
-// Names that differ only in case, dashes and underscores are one: "topK", "top-k".
-std::string folded(std::string_view name) {
-    std::string letters;
-    for (const char c : name)
-        if (std::isalnum(static_cast<unsigned char>(c)))
-            letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return letters;
-}
-
-using Names = std::map<std::string, std::string>; // by what they are folded
-
-Names by_folded(const std::string& list) {
-    Names all;
-    for (const std::string& name : split_list(list, ' '))
-        all.emplace(folded(name), name);
-    return all;
-}
-
-// What a line may set.
-const Names& fields_of_lines() {
-    static const Names names =
-        by_folded("max_new_tokens temperature top_k top_p min_p seed repetition_penalty presence_penalty "
-                  "frequency_penalty no_repeat_ngram_size min_new_tokens logit_bias banned_tokens");
-    return names;
-}
-
-const Names& options_of_the_run() {
-    static const Names names =
-        by_folded("ignore-eos stop stop-rule entropy-threshold entropy-factor entropy-window entropy-unit "
-                  "num-draft-tokens max-draft-tokens min-draft-tokens drop-stop-token confidence-threshold "
-                  "svip-threshold adaedl-gamma heuristic-persistent entropy-of ngram-full costs acceptance lenience "
-                  "typical-epsilon typical-delta drafter chat "
-                  "system");
-    return names;
-}
-
-// The field of a line that a name like this one stands for, as far as can be seen.
-std::optional<std::string> meant_field(const std::string& name) {
-    if (name == "max_tokens" || name == "max_length") return "max_new_tokens";
-    constexpr std::size_t kMostSlips = 2, kShortest = 9; // shorter words are near each other by chance
-    const std::string letters = folded(name);
-    if (const auto same = fields_of_lines().find(letters); same != fields_of_lines().end()) return same->second;
-    for (const auto& [known, field] : fields_of_lines())
-        if (known.size() >= kShortest && letters.size() <= known.size() + kMostSlips &&
-            edit_distance(letters, known) <= kMostSlips)
-            return field;
-    return std::nullopt;
-}
-
-// Fields that ask for something a line cannot have, or would if they were spelt right. Anything else unknown is the
-// user's own data.
-void refuse_options_of_the_run(const Json& object) {
-    for (const auto& [name, value] : object.items()) {
-        const std::string shown = "field " + name.substr(0, kMostShown);
-        if (const auto option = options_of_the_run().find(folded(name)); option != options_of_the_run().end())
-            throw std::runtime_error(shown + " cannot be set by line; use --" + option->second);
-        if (const auto field = meant_field(name); field && !object.contains(*field))
-            throw std::runtime_error(shown + " is unknown; did you mean " + *field + "?");
-    }
-}
-
 // "--top-p must be ..." in terms of a line: "top_p must be ...".
 std::string as_field(std::string why) {
     for (std::size_t at = why.find("--"); at != std::string::npos; at = why.find("--", at)) {
@@ -122,10 +59,14 @@ std::vector<std::pair<spec::TokenId, float>> bias_field(const Json& value) {
     if (!value.is_object()) throw std::runtime_error("logit_bias must be an object of token ids and numbers");
     std::vector<std::pair<spec::TokenId, float>> biases;
     for (const auto& [name, bias] : value.items()) {
-        const Json token = Json::parse(name, nullptr, false);
+        constexpr std::size_t kMostShown = 40; // bytes
+        spec::TokenId token = -1;
+        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
+        if (error != std::errc{} || end != name.data() + name.size() || name.front() == '-')
+            throw std::runtime_error("a token id in logit_bias must be a whole number from 0 to " +
+                                     std::to_string(INT_MAX));
         const std::string field = "logit_bias[\"" + name.substr(0, kMostShown) + "\"]";
-        biases.emplace_back(static_cast<spec::TokenId>(integer_field(token, "a token id in logit_bias", 0, INT_MAX)),
-                            static_cast<float>(number_field(bias, field)));
+        biases.emplace_back(token, static_cast<float>(number_field(bias, field)));
     }
     return biases;
 }
@@ -136,6 +77,26 @@ std::vector<spec::TokenId> tokens_field(const Json& value, const std::string& fi
     for (const Json& token : value)
         tokens.push_back(static_cast<spec::TokenId>(integer_field(token, field, 0, INT_MAX)));
     return tokens;
+}
+
+// "stop" of the API of OpenAI: a string, or a list of them; null says nothing.
+std::vector<std::string> stop_field(const Json& value, const std::vector<std::string>& otherwise) {
+    if (value.is_null()) return otherwise;
+    std::vector<std::string> strings;
+    for (const Json& one : value.is_array() ? value : Json::array({value})) {
+        if (!one.is_string()) throw std::runtime_error("stop must be a string or a list of strings");
+        strings.push_back(one.get<std::string>());
+    }
+    return strings;
+}
+
+// Sampling as transformers asks for it has to be what temperature says.
+void check_do_sample(const Json& value, const spec::SamplingOptions& sampling) {
+    if (value.is_null()) return;
+    if (!value.is_boolean()) throw std::runtime_error("do_sample must be true or false");
+    if (value.get<bool>() == sampling.greedy())
+        throw std::runtime_error(value.get<bool>() ? "do_sample is true at temperature 0; give a temperature above 0"
+                                                   : "do_sample is false at a temperature above 0; give temperature 0");
 }
 
 // Whether the field is one of what is done to logits before temperature and filters.
@@ -174,10 +135,20 @@ void apply_overrides(const Json& object, spec::Request& request, int vocab_size)
             request.sampling.min_p = number_field(value, field);
         else if (field == "seed")
             request.sampling.seed = seed_field(value);
+        else if (field == "stop")
+            request.stop_strings = stop_field(value, request.stop_strings);
     }
+    if (object.contains("do_sample")) check_do_sample(object["do_sample"], request.sampling);
     if (const char* why = spec::why_invalid(request.sampling); *why != '\0') throw std::runtime_error(as_field(why));
     if (const std::string why = spec::why_invalid(request.processing, vocab_size); !why.empty())
         throw std::runtime_error(as_field(why));
+}
+
+// What needs text cannot be served by a model without a tokenizer.
+void require_text(const PromptLimits& limits, const char* field) {
+    if (!limits.encode)
+        throw std::runtime_error(std::string(field) + " cannot be served: the target has no tokenizer; give "
+                                                      "prompt_token_ids, or add the tokenizer.json of the model");
 }
 
 std::vector<spec::TokenId> encode_text(const std::string& text, const RequestDefaults& defaults,
@@ -195,12 +166,16 @@ std::string source_of(const Json& object) {
         if (!source.empty()) throw std::runtime_error("both " + source + " and " + field + " are given; give one");
         source = field;
     }
+    if (source.empty() && object.contains("body"))
+        throw std::runtime_error("prompt, messages or prompt_token_ids is missing; a batch file of the OpenAI API has "
+                                 "them in body: jq -c '{id: .custom_id} + .body' FILE takes them out");
     if (source.empty()) throw std::runtime_error("prompt, messages or prompt_token_ids is missing");
     return source;
 }
 
 std::vector<spec::TokenId> prompt_of(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits) {
     const std::string source = source_of(object);
+    if (source != "prompt_token_ids") require_text(limits, source.c_str());
     if (source == "messages") return limits.encode_chat(messages_of(object, defaults.system));
     if (source == "prompt") {
         if (!object["prompt"].is_string()) throw std::runtime_error("prompt must be a string");
@@ -227,8 +202,29 @@ spec::Request request_like(const RequestDefaults& defaults) {
     return request;
 }
 
-std::string id_in(const Json& object, std::int64_t number) {
-    return object.contains("id") ? compact(object["id"]) : std::to_string(number);
+// Of the data that is the user's own, as compact JSON: the object `metadata`, and the fields that mean nothing here.
+std::string metadata_of(const std::string& line, const Json& object, const std::vector<std::string>& own) {
+    const bool has_object = object.contains("metadata") && !object["metadata"].is_null();
+    if (has_object && !object["metadata"].is_object())
+        throw std::runtime_error("metadata must be an object: what is to stand in the result");
+    std::string metadata = has_object ? compact_field(line, object, "metadata") : "{}";
+    for (const std::string& name : own) {
+        if (has_object && object["metadata"].contains(name))
+            throw std::runtime_error(shown_field(name) + " is data of your own, and stands in metadata too; give one");
+        metadata.pop_back();
+        metadata +=
+            (metadata.size() > 1 ? "," : "") + compact(Json(name)) + ":" + compact_field(line, object, name) + "}";
+    }
+    return metadata == "{}" && !has_object ? "" : metadata;
+}
+
+// What makes lines of a file that is no JSON lines; empty where it cannot be told.
+std::string remedy_for_no_json(const std::string& line) {
+    const std::size_t begin = line.find_first_not_of(" \t\r\xef\xbb\xbf");
+    if (begin == std::string::npos || line[begin] == '{') return "";
+    if (line[begin] == '[') return "; a line is one object: jq -c '.[]' FILE makes lines of a list";
+    return "; a line is one object such as {\"prompt\": \"...\"}: jq -Rc '{prompt: .}' FILE makes them of lines of "
+           "text";
 }
 
 bool is_blank(const Line& line) {
@@ -239,7 +235,7 @@ bool is_blank(const Line& line) {
 std::optional<std::string> id_of_line(const Line& line, std::int64_t number) {
     if (line.too_long || is_blank(line)) return std::nullopt;
     try {
-        return id_in(parse_json_line(line.text), number);
+        return id_in(line.text, parse_json_line(line.text), number);
     } catch (const std::exception&) {
         return std::nullopt;
     }
@@ -276,14 +272,16 @@ InputItem parse_request(const Line& line, std::int64_t number, const RequestDefa
     try {
         object = parse_json_line(line.text);
     } catch (const std::exception& error) {
-        return BadLine{"null", number, error.what()};
+        return BadLine{"null", number, error.what() + remedy_for_no_json(line.text)};
     }
     spec::Request request = request_like(defaults);
-    request.id = id_in(object, number);
+    request.id = id_in(line.text, object, number);
     request.sequence_key = hash_of(request.id);
     try {
-        refuse_options_of_the_run(object);
+        const bool is_conversation = defaults.chat || object.contains("messages");
+        request.metadata = metadata_of(line.text, object, own_fields(object, is_conversation));
         apply_overrides(object, request, limits.vocab_size);
+        if (!request.stop_strings.empty()) require_text(limits, "stop");
         request.prompt = prompt_of(object, defaults, limits);
         const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
         if (!why.empty()) throw std::runtime_error(why);
@@ -316,7 +314,7 @@ std::optional<InputItem> RequestReader::next() {
         std::optional<Line> line = lines_->next();
         if (!line) return std::nullopt;
         line_ = std::move(*line);
-        const std::int64_t number = number_++;
+        const std::int64_t number = ++number_;
         if (is_blank(line_)) continue;
         InputItem item = parse_request(line_, number, defaults_, limits_);
         const auto* bad = std::get_if<BadLine>(&item);
@@ -342,8 +340,8 @@ void RequestReader::keep(const Share& share) {
     while (number_ < first_) {
         const std::optional<Line> line = lines_->next();
         if (!line) throw std::runtime_error(lines_->file() + ": became shorter, or reading was interrupted");
-        if (const auto id = id_of_line(*line, number_)) note_id(*id);
         ++number_;
+        if (const auto id = id_of_line(*line, number_)) note_id(*id);
     }
 }
 

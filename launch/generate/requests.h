@@ -1,9 +1,10 @@
 // Input lines turned into requests, or into what is wrong with them.
 //
 // A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} or {"id": any,
-// "prompt_token_ids": [..]}, and may override max_new_tokens, the options of sampling, penalties and bans. Lines count
-// from 0; blank lines count but ask for nothing. Other fields are the user's own and left alone, but for those that ask
-// for what a line cannot have. Called by all commands that read prompts, on the coordinator.
+// "prompt_token_ids": [..]}, and may override max_new_tokens, stop, the options of sampling, penalties and bans. Lines
+// count from 1; blank lines count but ask for nothing. Other fields are the user's own and go to the result, but for
+// those that ask for what a line cannot have (request_fields.h). Called by all commands that read prompts, on the
+// coordinator.
 #pragma once
 
 #include "entrodraft/launch/line_reader.h"
@@ -26,7 +27,7 @@ namespace entrodraft::launch {
 // A line that cannot be served, and why.
 struct BadLine {
     std::string id = "null";          // compact JSON
-    std::optional<std::int64_t> line; // from 0 as missing ids are; only where no id could be read
+    std::optional<std::int64_t> line; // from 1 as missing ids are; only where no id could be read
     std::string error;
 };
 
@@ -37,14 +38,15 @@ const std::string& id_of(const InputItem& item);
 
 // What a prompt is measured by.
 struct PromptLimits {
-    std::function<std::vector<spec::TokenId>(std::string_view)> encode; // of valid UTF-8, special tokens included
+    // Of valid UTF-8, special tokens included. Empty, as encode_chat then is: the model has no tokenizer.
+    std::function<std::vector<spec::TokenId>(std::string_view)> encode;
     // Of a conversation, by its template, which brings its special tokens itself. Throws with the reason.
     std::function<std::vector<spec::TokenId>(const std::vector<model::ChatMessage>&)> encode_chat;
     int vocab_size = 0;
     int max_positions = 0;
 };
 
-// One line. Never throws on bad content. Local.
+// One line, the `number`-th from 1. Never throws on bad content. Local.
 InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
                         const PromptLimits& limits);
 
@@ -68,7 +70,7 @@ class RequestReader {
     const LineReader& lines() const { return *lines_; }
     // The line of the last item, and its number: parse_request() makes the same of them anywhere.
     const Line& last_line() const { return line_; }
-    std::int64_t last_number() const { return number_ - 1; }
+    std::int64_t last_number() const { return number_; }
 
   private:
     bool note_id(const std::string& id);
@@ -76,9 +78,9 @@ class RequestReader {
     std::unique_ptr<LineReader> lines_;
     RequestDefaults defaults_;
     PromptLimits limits_;
-    std::int64_t number_ = 0;                                // of the next line
-    std::int64_t first_ = 0;                                 // line of the share
-    std::optional<std::int64_t> end_;                        // the line after the share's last
+    std::int64_t number_ = 0;                                // of the last line read, from 1
+    std::int64_t first_ = 0;                                 // lines before the share
+    std::optional<std::int64_t> end_;                        // the number of the share's last line
     Line line_;                                              // of the last item
     std::set<std::pair<std::uint64_t, std::uint64_t>> seen_; // two hashes of each id: 16 bytes, however long the id
 };

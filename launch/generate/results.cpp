@@ -27,7 +27,8 @@ double rounded(double value) {
 }
 
 bool is_result(const Json& object) {
-    return object.contains("id") && (object.contains("text") || object.contains("error"));
+    return object.contains("id") &&
+           (object.contains("text") || object.contains("token_ids") || object.contains("error"));
 }
 
 // Whether an unterminated line may be one of ours, cut off: what is not must stay, whatever --resume says. Where power
@@ -91,8 +92,9 @@ Json counts_json(const spec::Stats& stats) {
 
 std::string result_line(const spec::Request& request, const spec::Completion& completion) {
     const spec::Stats& stats = completion.stats;
+    const std::string metadata = request.metadata.empty() ? "" : "\"metadata\":" + request.metadata + ",";
     Json rest;
-    rest["text"] = completion.text;
+    if (completion.has_text) rest["text"] = completion.text;
     rest["token_ids"] = completion.tokens;
     rest["finish_reason"] = spec::to_string(completion.finish_reason);
     rest["stats"] = {{"prompt_tokens", stats.prompt_tokens}};
@@ -101,7 +103,7 @@ std::string result_line(const spec::Request& request, const spec::Completion& co
     rest["stats"]["ms_per_token"] = rounded(stats.ms_per_token());
     rest["stats"]["ttft_ms"] = rounded(stats.seconds.first_token * 1e3);
     rest["stats"]["tpot_ms"] = stats.tpot_ms() ? Json(rounded(*stats.tpot_ms())) : Json();
-    return std::string(kLineBegin) + request.id + "," + compact(rest).substr(1);
+    return std::string(kLineBegin) + request.id + "," + metadata + compact(rest).substr(1);
 }
 
 std::string trace_line(const spec::Request& request, const spec::RoundTrace& trace) {
@@ -195,7 +197,7 @@ void ResultWriter::read_existing() {
         }
         if (!line->terminated || !is_result(object)) throw std::runtime_error(place + " is no result; " + kNeedsOurs);
         if (object.contains("error")) ++served_with_error_;
-        served_.push_back(hash_of_id(compact(object["id"])));
+        served_.push_back(hash_of_id(compact_field(line->text, object, "id")));
         whole_bytes = lines.bytes_read();
     }
     if (lines.interrupted()) throw std::runtime_error(file_ + ": reading was interrupted");

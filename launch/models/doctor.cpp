@@ -48,6 +48,8 @@ std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, 
             session, opened, {.timeout_seconds = timeout, .threads = threads, .trusts_shared_files = false});
         report.good(describe_files(options, compared, session.world_size()));
         in_agreement(session, timeout, [&] { require_heads_for_all(opened, layout_of(session, {})); });
+        for (const std::string& line : opened.not_compared)
+            report.add({false, line});
         report.good("its heads can be cut over " + counted(session.world_size(), "rank"));
     } catch (const OrderlyFailure& failure) {
         report.add({true, failure.what()});

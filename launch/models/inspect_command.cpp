@@ -90,15 +90,21 @@ ModelFacts look_at(const std::string& name, const char* option, Findings& findin
 
 void look_at_pair(Inspection& inspection) {
     const auto vocabulary = [](const char* option, const ModelFacts& facts) {
-        return Vocabulary{std::string(option) + " " + facts.name, facts.tokenizer->fingerprint,
-                          facts.tokenizer->n_tokens, facts.config.vocab_size};
+        Vocabulary known = {std::string(option) + " " + facts.name, std::nullopt, 0, facts.config.vocab_size};
+        if (facts.tokenizer) {
+            known.fingerprint = facts.tokenizer->fingerprint;
+            known.n_tokens = facts.tokenizer->n_tokens;
+        }
+        return known;
     };
     for (const ModelFacts* facts : {&inspection.model, &*inspection.draft})
-        if (!facts->tokenizer) inspection.no_pair = facts->no_tokenizer;
+        if (!facts->tokenizer && has_tokenizer_files(facts->directory)) inspection.no_pair = facts->no_tokenizer;
     if (!inspection.no_pair.empty()) return;
-    const auto why = why_no_pair(vocabulary("--model", inspection.model), vocabulary("--draft", *inspection.draft));
+    const Vocabulary target = vocabulary("--model", inspection.model), draft = vocabulary("--draft", *inspection.draft);
+    const auto why = why_no_pair(target, draft);
     inspection.may_pair = !why;
     inspection.no_pair = why.value_or("");
+    if (!why) inspection.not_compared = not_compared(target, draft);
 }
 
 // The draft runs whole on the first rank, over as many positions as it has.

@@ -352,7 +352,8 @@ std::string to_text(const Inspection& inspection) {
     if (inspection.draft) {
         text += model_text(*inspection.draft) + "\n";
         text += inspection.may_pair
-                    ? "It can draft for " + inspection.model.name + ".\n\n"
+                    ? "It can draft for " + inspection.model.name + "." +
+                          (inspection.not_compared.empty() ? "" : " " + inspection.not_compared + ".") + "\n\n"
                     : "It cannot draft for " + inspection.model.name + ": " + inspection.no_pair + "\n\n";
     }
     return text + run_text(inspection);
@@ -364,6 +365,7 @@ Json to_json(const Inspection& inspection) {
         json["draft"] = model_json(*inspection.draft);
         json["pair"] = {{"possible", inspection.may_pair}};
         if (!inspection.may_pair) json["pair"]["why_not"] = inspection.no_pair;
+        if (!inspection.not_compared.empty()) json["pair"]["not_compared"] = inspection.not_compared;
     }
     const model::RunShape& run = inspection.run;
     json["run"] = {{"tensor_parallel", run.ranks}, {"threads", run.threads},       {"batch_size", run.batch},

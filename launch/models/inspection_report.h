@@ -52,7 +52,8 @@ struct Inspection {
     ModelFacts model;
     std::optional<ModelFacts> draft;
     bool may_pair = false;
-    std::string no_pair; // why not, or why nobody knows
+    std::string no_pair;      // why not, or why nobody knows
+    std::string not_compared; // of a pair that may be; empty: everything was compared
     model::RunShape run;
     std::optional<model::RunShape> draft_run;
     std::optional<std::uint64_t> memory_bytes; // of a rank

@@ -31,10 +31,10 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
     const std::string what = option + " " + name + ": ";
     if (std::filesystem::is_directory(name, ignored)) return name;
     if (std::filesystem::exists(name, ignored))
-        throw model::BadFile(what + "is no directory; name the one that holds config.json, tokenizer and weights");
+        throw BadOption(what + "is no directory; name the one that holds config.json, tokenizer and weights");
     if (!model::is_hub_name(name))
-        throw model::BadFile(what + "does not exist; name the directory that holds config.json, tokenizer and " +
-                             "weights, or a model of the Hugging Face hub that was downloaded");
+        throw BadOption(what + "does not exist; name the directory that holds config.json, tokenizer and " +
+                        "weights, or a model of the Hugging Face hub that was downloaded");
     const std::filesystem::path cache = model::hub_cache_directory(environment);
     if (cache.empty())
         throw BadOption(what + "does not exist, and where the Hugging Face cache lies is not known; set HF_HOME");
@@ -50,14 +50,23 @@ std::string resolve_checkpoint_directory(const std::string& name, const std::str
     std::error_code ignored; // what is there and cannot be read is said by who reads it
     if (std::filesystem::status(std::filesystem::path(directory) / "config.json", ignored).type() ==
         std::filesystem::file_type::not_found)
-        throw model::BadFile(option + " " + name + ": " + (directory == name ? "" : directory + " ") +
-                             "holds no config.json; name a directory with config.json, tokenizer and weights");
+        throw BadOption(option + " " + name + ": " + (directory == name ? "" : directory + " ") +
+                        "holds no config.json; name a directory with config.json, tokenizer and weights");
     return directory;
 }
 
 std::string resolve_model_directory(const std::string& name, const std::string& option) {
     return resolve_model_directory(
         name, option, {variable("HF_HUB_CACHE"), variable("HF_HOME"), variable("XDG_CACHE_HOME"), variable("HOME")});
+}
+
+bool has_tokenizer_files(const std::filesystem::path& directory) {
+    const auto is_there = [&](const char* name) { // a link to nothing is there, and cannot be read
+        std::error_code ignored;
+        return std::filesystem::exists(std::filesystem::symlink_status(directory / name, ignored));
+    };
+    const auto names = {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model"};
+    return std::any_of(names.begin(), names.end(), is_there);
 }
 
 std::vector<std::string> files_of_model(const std::string& name) {

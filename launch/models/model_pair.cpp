@@ -47,8 +47,10 @@ void warn_of_stored_heads(const OpenedPair& opened) {
         warn(draft, "--draft");
 }
 
-// Two directories that were exchanged make no error, only a slow run.
-void warn_of_large_drafts(const OpenedPair& opened) {
+// Two directories that were exchanged make no error, only a slow run; nor do ids that are other tokens to the draft.
+void warn_of_drafts(const OpenedPair& opened) {
+    for (const std::string& line : opened.not_compared)
+        say("warning: " + line);
     const std::int64_t of_target = parameter_count(opened.target.config);
     for (const OpenedModel& draft : opened.drafts)
         if (const std::int64_t of_draft = parameter_count(draft.config); of_draft > of_target)
@@ -61,10 +63,12 @@ void warn_of_large_drafts(const OpenedPair& opened) {
 
 PromptLimits ModelPair::prompt_limits() const {
     PromptLimits limits;
-    limits.encode = [this](std::string_view text) { return tokenizer->encode(text, true); };
-    limits.encode_chat = [this](const std::vector<model::ChatMessage>& messages) {
-        return tokenizer->encode(chat.render(messages), false);
-    };
+    if (tokenizer) {
+        limits.encode = [this](std::string_view text) { return tokenizer->encode(text, true); };
+        limits.encode_chat = [this](const std::vector<model::ChatMessage>& messages) {
+            return tokenizer->encode(chat.render(messages), false);
+        };
+    }
     limits.vocab_size = vocab_size;
     limits.max_positions = target_config.max_positions;
     return limits;
@@ -80,7 +84,7 @@ spec::EngineParts ModelPair::engine_parts(spec::BatchDrafter* drafter) {
             replica.get(),
             target ? &*target : nullptr,
             coordinates ? drafter : nullptr,
-            coordinates ? &*tokenizer : nullptr,
+            coordinates && tokenizer ? &*tokenizer : nullptr,
             &clock,
             &target_config,
             target_pass_bytes,
@@ -144,18 +148,23 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
             throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it takes no second one");
         pair->batch_size = placement.batch_size;
         opened = open_pair(options.target, options.drafts);
+        if (!options.needs_text.empty() && !opened.target.tokenizer)
+            throw BadOption(options.needs_text + " needs a tokenizer, and --target " + options.target +
+                            " has none (tokenizer.json, or vocab.json with merges.txt); lines of --input may give "
+                            "prompt_token_ids");
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
         require_heads_for_all(opened, pair->layout);
     });
     if (pair->layout.is_writer() && !options.quiet) {
         warn_of_stored_heads(opened);
-        warn_of_large_drafts(opened);
+        warn_of_drafts(opened);
     }
 
     const OpenedModel& target = opened.target;
     const std::vector<OpenedModel>& drafts = opened.drafts;
     const dist::RankLayout& layout = pair->layout;
-    pair->vocab_size = std::min(target.config.vocab_size, target.tokenizer->size());
+    pair->vocab_size = target.config.vocab_size;
+    if (target.tokenizer) pair->vocab_size = std::min(pair->vocab_size, target.tokenizer->size());
     pair->replica = session.split(layout.replica);
     pair->device = choose_device(session, timeout, options.device);
     if (pair->layout.is_writer() && !options.quiet && options.device == DeviceChoice::automatic && has_gpu_file())

@@ -23,13 +23,17 @@ OpenedModel open_model(const std::string& name, const char* option) {
     opened.config = model::read_config(directory);
     opened.checkpoint = model::Checkpoint::open(directory);
     opened.was_untied = model::untie_stored_head(opened.config, *opened.checkpoint);
-    opened.tokenizer = model::Tokenizer::open(directory);
+    if (has_tokenizer_files(directory)) opened.tokenizer = model::Tokenizer::open(directory);
     return opened;
 }
 
 Vocabulary vocabulary_of(const OpenedModel& opened, const char* option) {
-    return {std::string(option) + " " + opened.directory, opened.tokenizer->fingerprint(), opened.tokenizer->size(),
-            opened.config.vocab_size};
+    Vocabulary vocabulary = {std::string(option) + " " + opened.directory, std::nullopt, 0, opened.config.vocab_size};
+    if (opened.tokenizer) {
+        vocabulary.fingerprint = opened.tokenizer->fingerprint();
+        vocabulary.n_tokens = opened.tokenizer->size();
+    }
+    return vocabulary;
 }
 
 } // namespace
@@ -39,9 +43,10 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
     pair.target = open_model(target, "--target");
     for (const std::string& name : drafts) {
         pair.drafts.push_back(open_model(name, "--draft"));
-        const auto why =
-            why_no_pair(vocabulary_of(pair.target, "--target"), vocabulary_of(pair.drafts.back(), "--draft"));
-        if (why) throw BadOption(*why);
+        const Vocabulary of_target = vocabulary_of(pair.target, "--target");
+        const Vocabulary of_draft = vocabulary_of(pair.drafts.back(), "--draft");
+        if (const auto why = why_no_pair(of_target, of_draft)) throw BadOption(*why);
+        if (std::string line = not_compared(of_target, of_draft); !line.empty()) pair.not_compared.push_back(line);
     }
     return pair;
 }

@@ -21,12 +21,13 @@ struct OpenedModel {
     model::ModelConfig config;
     bool was_untied = false; // by model::untie_stored_head
     std::optional<model::Checkpoint> checkpoint;
-    std::optional<model::Tokenizer> tokenizer;
+    std::optional<model::Tokenizer> tokenizer; // none: the directory has no file of one
 };
 
 struct OpenedPair {
     OpenedModel target;
-    std::vector<OpenedModel> drafts; // the largest first
+    std::vector<OpenedModel> drafts;       // the largest first
+    std::vector<std::string> not_compared; // a line for each draft whose tokens could not be compared
 };
 
 // Throws BadOption, naming the option, where a directory is missing or a draft has another vocabulary than the target;

@@ -48,7 +48,7 @@ std::string line_of(const Line& line, std::int64_t number, const model::Tokenize
     try {
         if (line.too_long) throw std::runtime_error("line is too long");
         const Json object = parse_json_line(line.text);
-        bad.id = object.contains("id") ? compact(object["id"]) : std::to_string(number);
+        bad.id = id_in(line.text, object, number);
         bad.line.reset();
         return "{\"id\":" + bad.id + "," + compact(convert(object, tokenizer, options)).substr(1);
     } catch (const std::exception& error) {
@@ -79,7 +79,7 @@ int tokenize(const TokenizeOptions& options) {
     }
     LineReader lines(options.input);
     bool failed = false;
-    for (std::int64_t number = 0;; ++number) {
+    for (std::int64_t number = 1;; ++number) {
         const auto line = lines.next();
         if (!line) break;
         if (!line->too_long && line->text.find_first_not_of(" \t\r") == std::string::npos) continue;

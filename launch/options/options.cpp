@@ -203,6 +203,8 @@ ModelOptions model_options(const ParsedOptions& given) {
         throw BadOption("float8 weights are for --device cuda; CPUs have int8");
     models.threads = given.integer("threads", 0, 1, 1024);
     models.max_context = given.integer("max-context", 0, 2, INT_MAX);
+    for (const char* option : {"prompt", "chat", "stop", "lookup-corpus", "draft-table"})
+        if (given.given(option)) models.needs_text = std::string("--") + option;
     models.quiet = given.on("quiet");
     models.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
     return models;

@@ -40,7 +40,8 @@ struct ModelOptions {
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = 300;
     ChatTemplateOptions chat_template;
-    bool quiet = false; // no bar while weights are read
+    std::string needs_text; // the option that a model without a tokenizer cannot honour; empty: none
+    bool quiet = false;     // no bar while weights are read
 };
 
 // What a request asks for where its line says nothing.

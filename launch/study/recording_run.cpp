@@ -78,6 +78,7 @@ std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* requ
 
 // Each as it reads behind another token: the first one of a text may lose its space.
 void RecordingRun::add_token_texts(spec::TextRecord& record) const {
+    if (!models_.tokenizer) return;
     const auto add = [&](spec::TokenId token) {
         if (token < 0 || record.token_texts.count(token) > 0) return;
         model::StreamDecoder decoder(*models_.tokenizer, true);
@@ -94,6 +95,7 @@ void RecordingRun::add_token_texts(spec::TextRecord& record) const {
 
 // What each token adds to the text; the last also what was held back for characters cut between tokens.
 std::vector<std::string> RecordingRun::pieces_of(const std::vector<spec::TokenId>& tokens) const {
+    if (!models_.tokenizer) return std::vector<std::string>(tokens.size());
     model::StreamDecoder decoder(*models_.tokenizer, true);
     std::vector<std::string> pieces;
     for (const spec::TokenId token : tokens)

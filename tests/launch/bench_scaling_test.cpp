@@ -288,7 +288,7 @@ TEST(Scaling, BadOptionsAndFilesEndInOneLine) {
                                              {{"--shapes", "llama-3-8b"}, 2},
                                              {{"--hardware", kHardware, "--shapes", "llama-9"}, 2},
                                              {{"--hardware", kHardware, "--bandwidth-share", "1.5"}, 2},
-                                             {{"--json", compared.path()}, 2},
+                                             {{"--json", compared.path()}, 1},
                                              {{broken.path()}, 1},
                                              {{compared.path()}, 1},
                                              {{"/no/such/file.json"}, 1},

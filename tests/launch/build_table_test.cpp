@@ -94,7 +94,7 @@ TEST(BuildTable, LeavesWhatWasThereWhenItFails) {
     expect_refused(start + "/nowhere/text", 1, "/nowhere/text: cannot be opened");
     expect_refused(start + directory.path().string(), 1, "is a directory");
     expect_refused(start + table, 2, "--output and --input are the same file");
-    expect_refused("--model /nowhere --input " + latin + " --output " + table, 1, "--model /nowhere");
+    expect_refused("--model /nowhere --input " + latin + " --output " + table, 2, "--model /nowhere");
     expect_refused("--model " + kModel + " --input " + latin + " --output /nowhere/table", 1, "/nowhere/table: ");
     expect_refused("--model " + kModel + " --input " + latin + " --output /dev/null", 1, "is no plain file");
     EXPECT_EQ(text_of(table), "precious");

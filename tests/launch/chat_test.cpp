@@ -114,7 +114,7 @@ TEST(Chat, EveryBadConversationSaysWhatIsWrong) {
         {R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]})",
          "messages[0]: field tool_calls is not supported"},
         {R"({"messages": [{"role": "user", "content": "u"}], "tools": [{"type": "function"}]})",
-         "field tools is not supported in conversations"},
+         "field tools: tools are not supported"},
         {R"({"messages": [], "prompt": "p"})", "both prompt and messages are given"},
         {R"({"messages": [], "prompt_token_ids": [1]})", "both messages and prompt_token_ids are given"},
         {R"({"id": 1})", "prompt, messages or prompt_token_ids is missing"},
@@ -129,7 +129,7 @@ TEST(Chat, FieldsOfTheUserAndEmptyOnesOfOthersAreLeftAlone) {
     EXPECT_EQ(served(R"({"messages": [{"role": "user", "content": "u", "name": "x", "tool_calls": []}], "tools": null,
                          "source": "a"})"),
               "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n");
-    EXPECT_EQ(served(R"({"prompt": "p", "tools": [1]})"), "\001p");
+    EXPECT_EQ(served(R"({"prompt": "p", "documents": [1]})"), "\001p");
 }
 
 TEST(Chat, WhatATemplateRefusesIsAnErrorOfTheLine) {

@@ -73,7 +73,7 @@ TEST(Cli, AConflictWithAConfigNamesItsLine) {
 
 TEST(Cli, BadCheckpointsAreNamed) {
     const Strings prompt = {"--prompt", "p"};
-    expect_refusal(run(Strings{"generate", "--target", "/nonexistent"} + prompt), 1,
+    expect_refusal(run(Strings{"generate", "--target", "/nonexistent"} + prompt), 2,
                    {"--target /nonexistent", "does not exist"});
     expect_refusal(run(kPair + Strings{"--target=/dev/null"} + prompt), 2, {"--target is given 2 times"});
     expect_refusal(run(Strings{"generate", "--target", kTarget + "/config.json"} + prompt), 2, {"is no directory"});
@@ -226,7 +226,8 @@ TEST(Cli, ABadLineDoesNotStopTheOthers) {
         EXPECT_TRUE(lines[bad].contains("error")) << lines[bad];
     EXPECT_EQ(lines[1]["token_ids"].size(), 5u);
     EXPECT_EQ(lines[1]["stats"]["prompt_tokens"], 3);
-    EXPECT_EQ(lines[5]["id"], 5); // its line number
+    EXPECT_EQ(lines[5]["id"], 6); // its line number
+    EXPECT_EQ(lines[7]["line"], 8);
 }
 
 // Of one prompt at a time, of a batch, and of replicas, whose times come by letters.
@@ -420,8 +421,8 @@ TEST(Cli, TokenizeGoesThereAndBack) {
     EXPECT_EQ(there.code, 3);
     const auto lines = lines_of(there.out);
     ASSERT_EQ(lines.size(), 3u);
-    EXPECT_EQ(lines[1]["line"], 1);
-    EXPECT_EQ(lines[2]["id"], 2);
+    EXPECT_EQ(lines[1]["line"], 2);
+    EXPECT_EQ(lines[2]["id"], 3);
     const ScratchFile ids(lines[0].dump() + "\n{\"token_ids\": [99999]}\n{\"token_ids\": [-1]}\n");
     const auto back = lines_of(run({"tokenize", "--model", kTarget, "--input", ids.path(), "--decode"}).out);
     ASSERT_EQ(back.size(), 3u);
@@ -488,7 +489,7 @@ TEST(Cli, SigusrStopsAfterTheRoundWithCode75AndWholeLines) {
         EXPECT_EQ(text.back(), '\n');
         std::size_t id = 0;
         for (const Json& line : lines_of(text))
-            EXPECT_EQ(line["id"], id++);
+            EXPECT_EQ(line["id"], ++id);
     }
     const TemporaryDirectory directory;
     const std::string summary = (directory.path() / "summary.json").string();
@@ -623,7 +624,7 @@ TEST(CliRanks, TwoRanksSayWhatOneSays) {
 
 TEST(CliRanks, EveryRankLeavesWithOneMessageAndOneCode) {
     expect_refusal(run_ranks(2, kPair + Strings{"--prompt", "p", "--nonsense"}), 2, {"unknown option --nonsense"});
-    expect_refusal(run_ranks(2, {"generate", "--target", "/nonexistent", "--prompt", "p"}), 1, {"/nonexistent"});
+    expect_refusal(run_ranks(2, {"generate", "--target", "/nonexistent", "--prompt", "p"}), 2, {"/nonexistent"});
     expect_refusal(run_ranks(2, kPair + Strings{"--input", "/nonexistent.jsonl"}), 1, {"/nonexistent.jsonl"});
     expect_refusal(run_ranks(2, kPair + Strings{"--prompt", ""}), 2, {"--prompt is empty"});
 }

@@ -102,7 +102,9 @@ TEST(Replicas, ASignalToAnyRankStopsThemAll) {
         const auto lines = lines_of(ended.out);
         EXPECT_LT(lines.size(), 5000u);
         for (std::size_t i = 0; i < lines.size(); ++i)
-            EXPECT_EQ(lines[i].contains("error") ? lines[i]["line"] : lines[i]["id"], i);
+            EXPECT_EQ(lines[i].contains("error") ? lines[i]["line"].get<std::size_t>() - 1
+                                                 : lines[i]["id"].get<std::size_t>(),
+                      i);
     }
 }
 

@@ -63,8 +63,18 @@ TEST(Requests, AnyJsonIsAnIdAndItsHashTheSequenceKey) {
     EXPECT_EQ(served(R"({"id": null, "prompt": "p"})").id, "null");
 }
 
-TEST(Requests, AMissingIdIsTheLinesNumberFromZero) {
+TEST(Requests, AMissingIdIsTheLinesNumber) {
     EXPECT_EQ(served(R"({"prompt": "p"})").id, "3");
+}
+
+TEST(Requests, IdsThatADoubleWouldRoundStayAsTheyAreWritten) {
+    for (const char* id : {"18446744073709551616", "18446744073709551617", "3.0000000000000001",
+                           R"({"a":[12345678901234567890123,{"b":-0.10000000000000000001}],"c":"x"})"})
+        EXPECT_EQ(served(std::string(R"({"prompt": "p", "id": )") + id + "}").id, id);
+    EXPECT_EQ(served(R"({"id": 1e2, "prompt": "p"})").id, "100.0") << "the same number";
+    EXPECT_EQ(served(R"({"id": [1.10, -0.0, 5E-3], "prompt": "p"})").id, "[1.1,-0.0,0.005]");
+    EXPECT_NE(served(R"({"id": 18446744073709551616, "prompt": "p"})").sequence_key,
+              served(R"({"id": 18446744073709551617, "prompt": "p"})").sequence_key);
 }
 
 TEST(Requests, LinesOverrideOptions) {
@@ -91,15 +101,93 @@ TEST(Requests, LinesSayWhatIsDoneToTheirLogits) {
     EXPECT_EQ(request.processing.banned_tokens, (std::vector<spec::TokenId>{3, 5}));
 }
 
-TEST(Requests, FieldsOfTheUserAreLeftAlone) {
-    EXPECT_EQ(error_of(R"({"prompt": "p", "task_id": "x", "target": 1, "input": [], "output": "s", "speed": 1,
-                           "top": 1, "passages": [], "new_tokens": 3, "logits": []})"),
-              "served");
+TEST(Requests, FieldsOfTheUserGoToTheMetadata) {
+    EXPECT_EQ(served(R"({"prompt": "p", "task_id": "x", "target": 1, "input": [], "output": "s", "speed": 1e2,
+                         "top": 1, "passages": [], "new_tokens": 3, "logits": [0.5, null]})")
+                  .metadata,
+              R"({"task_id":"x","target":1,"input":[],"output":"s","speed":100.0,"top":1,"passages":[],"new_tokens":3,)"
+              R"("logits":[0.5,null]})");
+    EXPECT_EQ(served(R"({"prompt": "p", "metadata": {"b": 1, "a": 12345678901234567890123}, "note": "x"})").metadata,
+              R"({"b":1,"a":12345678901234567890123,"note":"x"})");
+    EXPECT_EQ(served(R"({"prompt": "p", "metadata": {}})").metadata, "{}");
+    EXPECT_EQ(served(R"({"prompt": "p", "metadata": null})").metadata, "");
+    EXPECT_EQ(served(R"({"prompt": "p", "n": 1, "stop": "x", "id": 4})").metadata, "") << "ours, or harmless";
+    EXPECT_NE(error_of(R"({"prompt": "p", "metadata": {"note": 1}, "note": 2})").find("field note is data of your own"),
+              std::string::npos);
+    EXPECT_NE(error_of(R"({"prompt": "p", "metadata": "x"})").find("metadata must be an object"), std::string::npos);
+}
+
+TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
+    const std::vector<std::pair<std::string, std::string>> cases = {
+        {R"("n": 2)", "field n: a line gets one text"},
+        {R"("best_of": 3)", "field best_of: a line gets one text"},
+        {R"("logprobs": 5)", "field logprobs: log-probabilities are not in the results"},
+        {R"("logprobs": true)", "field logprobs"},
+        {R"("top_logprobs": 2)", "field top_logprobs"},
+        {R"("prompt_logprobs": 0)", "field prompt_logprobs"},
+        {R"("tools": [{}])", "field tools: tools are not supported"},
+        {R"("tool_choice": "required")", "field tool_choice"},
+        {R"("functions": [1])", "field functions"},
+        {R"("response_format": {"type": "json_object"})", "field response_format: texts are not held to a format"},
+        {R"("guided_json": {})", "field guided_json"},
+        {R"("stream": true)", "field stream: a result is written once"},
+        {R"("suffix": "x")", "field suffix"},
+        {R"("echo": true)", "field echo: text is what follows the prompt"},
+        {R"("num_beams": 4)", "field num_beams: there is no beam search"},
+        {R"("length_penalty": 0.8)", "field length_penalty"},
+        {R"("do_sample": true)", "do_sample is true at temperature 0"},
+        {R"("do_sample": false, "temperature": 1)", "do_sample is false at a temperature above 0"},
+        {R"("do_sample": 1)", "do_sample must be true or false"},
+        {R"("stop_token_ids": [3])", "field stop_token_ids"},
+        {R"("include_stop_str_in_output": true)", "field include_stop_str_in_output"},
+        {R"("max_completion_tokens": 3)", "did you mean max_new_tokens?"},
+        {R"("min_tokens": 3)", "did you mean min_new_tokens?"},
+        {R"("repeat_penalty": 1.1)", "did you mean repetition_penalty?"},
+        {R"("stop_sequences": ["a"])", "did you mean stop?"},
+    };
+    for (const auto& [field, part] : cases) {
+        const std::string error = error_of(R"({"prompt": "p", )" + field + "}");
+        EXPECT_NE(error.find(part), std::string::npos) << field << " gave: " << error;
+    }
+    EXPECT_NE(error_of(R"({"custom_id": "a", "method": "POST", "url": "/v1", "body": {"prompt": "p"}})").find("jq -c"),
+              std::string::npos);
+}
+
+TEST(Requests, ValuesThatAskForNothingElseThanWhatIsServedAreTaken) {
+    const spec::Request request = served(
+        R"({"prompt": "p", "n": 1, "best_of": null, "logprobs": false, "top_logprobs": 0, "tools": [], "functions": null,
+            "tool_choice": "none", "response_format": {"type": "text"}, "guided_json": null, "stream": false,
+            "suffix": "", "echo": false, "num_beams": 1, "length_penalty": 1.0, "do_sample": false, "stop": null,
+            "skip_special_tokens": true, "user": "u"})");
+    EXPECT_EQ(request.metadata, R"({"user":"u"})") << "nothing of these is data";
+    EXPECT_EQ(error_of(R"({"prompt": "p", "do_sample": true, "temperature": 0.5})"), "served");
+}
+
+TEST(Requests, ALineHasStopStringsOfItsOwn) {
+    RequestDefaults defaults;
+    defaults.stop_strings = {"END"};
+    const auto stops_of = [&](const std::string& text) {
+        Line line;
+        line.text = text;
+        const InputItem item = parse_request(line, 1, defaults, limits());
+        const auto* bad = std::get_if<BadLine>(&item);
+        return bad ? std::vector{bad->error} : std::get<spec::Request>(item).stop_strings;
+    };
+    using Strings = std::vector<std::string>;
+    EXPECT_EQ(stops_of(R"({"prompt": "p"})"), Strings{"END"});
+    EXPECT_EQ(stops_of(R"({"prompt": "p", "stop": null})"), Strings{"END"});
+    EXPECT_EQ(stops_of(R"({"prompt": "p", "stop": "\n"})"), Strings{"\n"});
+    EXPECT_EQ(stops_of(R"({"prompt": "p", "stop": ["a", "b"]})"), (Strings{"a", "b"}));
+    EXPECT_EQ(stops_of(R"({"prompt": "p", "stop": []})"), Strings{});
+    EXPECT_EQ(stops_of(R"({"prompt": "p", "stop": ""})"), Strings{"stop is empty; give the string that ends the text"});
+    EXPECT_EQ(stops_of(R"({"prompt": "p", "stop": [1]})"), Strings{"stop must be a string or a list of strings"});
 }
 
 TEST(Requests, EveryBadLineSaysWhatIsWrong) {
     const std::vector<std::pair<std::string, std::string>> cases = {
-        {R"(not json)", "not JSON"},
+        {R"(not json)",
+         "not JSON: unexpected text at byte 2; a line is one object such as {\"prompt\": \"...\"}: jq -Rc"},
+        {R"([{"prompt": "p"},)", "jq -c '.[]' FILE makes lines of a list"},
         {R"({"prompt": "p")", "not JSON"},
         {R"({"prompt": "p"} {})", "not JSON"},
         {"{\"prompt\": \"\xff\"}", "not JSON"},
@@ -138,7 +226,9 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
         {R"({"prompt": "p", "banned_tokens": 5})", "banned_tokens must be an array"},
         {R"({"prompt": "p", "banned_tokens": [128]})", "banned_tokens names token 128"},
         {R"({"prompt": "p", "stop_rule": "static"})", "cannot be set by line; use --stop-rule"},
-        {R"({"prompt": "p", "stop": "\n"})", "field stop cannot be set by line; use --stop"},
+        {R"({"prompt": "p", "logit_bias": {" 5": 1}})", "token id in logit_bias"},
+        {R"({"prompt": "p", "logit_bias": {"-0": 1}})", "token id in logit_bias"},
+        {R"({"prompt": "p", "logit_bias": {"": 1}})", "token id in logit_bias"},
         {R"({"prompt": "p", "chat": true})", "cannot be set by line; use --chat"},
         {R"({"prompt": "p", "system": "s"})", "cannot be set by line; use --system"},
         {R"({"prompt": "p", "costs": "f"})", "cannot be set by line; use --costs"},
@@ -159,6 +249,11 @@ TEST(Requests, EveryBadLineSaysWhatIsWrong) {
 TEST(Requests, DeeplyNestedJsonIsRefusedNotFollowed) {
     const std::string deep = std::string(100000, '[') + std::string(100000, ']');
     EXPECT_NE(error_of(R"({"prompt": "p", "id": )" + deep + "}").find("nested deeper than 64"), std::string::npos);
+    const auto nested = [](std::size_t lists) {
+        return R"({"prompt": "p", "id": )" + std::string(lists, '[') + std::string(lists, ']') + "}";
+    };
+    EXPECT_EQ(error_of(nested(63)), "served") << "64 with the object";
+    EXPECT_NE(error_of(nested(64)), "served");
 }
 
 TEST(Requests, OnlyUnreadableLinesAreKnownByNumber) {
@@ -173,19 +268,19 @@ TEST(Requests, OnlyUnreadableLinesAreKnownByNumber) {
 TEST(Requests, ABadLineDoesNotStopTheOthersAndBlankLinesCount) {
     const auto items = read_all("{\"prompt\":\"a\"}\n\n  \r\nnonsense\n{\"prompt\":\"b\"}"); // no newline at the end
     ASSERT_EQ(items.size(), 3u);
-    EXPECT_EQ(id_of(items[0]), "0");
-    EXPECT_EQ(std::get<BadLine>(items[1]).line, 3);
-    EXPECT_EQ(id_of(items[2]), "4");
+    EXPECT_EQ(id_of(items[0]), "1");
+    EXPECT_EQ(std::get<BadLine>(items[1]).line, 4);
+    EXPECT_EQ(id_of(items[2]), "5");
     EXPECT_TRUE(std::holds_alternative<spec::Request>(items[2]));
 }
 
 TEST(Requests, ARepeatedIdIsABadLineAlsoAfterABadOne) {
     const auto items = read_all("{\"id\":\"a\",\"prompt\":\"p\"}\n{\"prompt\":\"p\",\"id\":\"a\"}\n{\"id\":\"b\"}\n"
-                                "{\"id\":\"b\",\"prompt\":\"p\"}\n{\"id\":5,\"prompt\":\"p\"}\n{\"prompt\":\"p\"}\n");
+                                "{\"id\":\"b\",\"prompt\":\"p\"}\n{\"id\":6,\"prompt\":\"p\"}\n{\"prompt\":\"p\"}\n");
     ASSERT_EQ(items.size(), 6u);
     EXPECT_NE(std::get<BadLine>(items[1]).error.find("used by an earlier line"), std::string::npos);
     EXPECT_NE(std::get<BadLine>(items[3]).error.find("used by an earlier line"), std::string::npos);
-    EXPECT_NE(std::get<BadLine>(items[5]).error.find("id 5 was used"), std::string::npos); // its line number
+    EXPECT_NE(std::get<BadLine>(items[5]).error.find("id 6 was used"), std::string::npos); // its line number
 }
 
 // What is said of each item of a piece: its id, and the error if it is a bad line.
@@ -208,10 +303,10 @@ TEST(Requests, PiecesPutTogetherAreTheWholeFile) {
     const test::ScratchFile file(
         "{\"prompt\":\"a\"}\n{\"id\":\"x\",\"prompt\":\"b\"}\n\nnonsense\n"
         "{\"id\":\"x\",\"prompt\":\"c\"}\n{\"id\":\"y\"}\n{\"prompt\":\"d\"}\n"
-        "{\"id\":\"y\",\"prompt\":\"e\"}\n{\"id\":0,\"prompt\":\"f\"}"); // no newline at the end
+        "{\"id\":\"y\",\"prompt\":\"e\"}\n{\"id\":1,\"prompt\":\"f\"}"); // no newline at the end
     const auto whole = words_of_share(file.path(), {0, 1});
     ASSERT_EQ(whole.size(), 8u);
-    EXPECT_EQ(whole[2].rfind("null 3 not JSON", 0), 0u) << whole[2];
+    EXPECT_EQ(whole[2].rfind("null 4 not JSON", 0), 0u) << whole[2];
     for (std::int64_t of : {2, 3, 4, 8, 9, 20}) {
         std::vector<std::string> together;
         std::size_t longest = 0;
@@ -294,12 +389,16 @@ TEST(LineReader, PatienceGivesUpOnALineThatHasNotComeAndLosesNothingOfIt) {
 }
 
 TEST(LineReader, PatienceEndsWithALineThatNeverDoes) {
-    LineReader reader("/dev/zero", 1000);
-    reader.set_patience(std::chrono::milliseconds(5));
-    for (int i = 0; i < 2; ++i) {
-        EXPECT_FALSE(reader.next().has_value());
-        EXPECT_TRUE(reader.waiting());
+    FILE* const endless = popen("tr '\\0' x < /dev/zero", "r");
+    {
+        LineReader reader("/dev/fd/" + std::to_string(fileno(endless)), 1000);
+        reader.set_patience(std::chrono::milliseconds(5));
+        for (int i = 0; i < 2; ++i) {
+            EXPECT_FALSE(reader.next().has_value());
+            EXPECT_TRUE(reader.waiting());
+        }
     }
+    pclose(endless);
 }
 
 TEST(LineReader, NamesAFileThatCannotBeRead) {

@@ -51,7 +51,7 @@ template <typename Call> std::string message_of(Call call) {
 
 const std::string kInput =
     "{\"id\":\"a\",\"prompt\":\"x\"}\nbroken\n\n{\"prompt\":\"y\"}\n{\"id\":\"a\",\"prompt\":\"z\"}\n"
-    "{\"id\":9,\"prompt\":\"w\"}\n";
+    "{\"id\":9,\"prompt\":\"w\",\"note\":1}\n";
 
 TEST(Results, LineHoldsTheFieldsOfTheDesignInOrder) {
     spec::Request request;
@@ -84,6 +84,24 @@ TEST(Results, LineHoldsTheFieldsOfTheDesignInOrder) {
     EXPECT_EQ(json["id"]["k"], 1);
     EXPECT_EQ(json["finish_reason"], "stop");
     EXPECT_DOUBLE_EQ(json["stats"]["ms_per_token"].get<double>(), 200);
+}
+
+TEST(Results, MetadataStandsInTheLineAsItIs) {
+    spec::Request request;
+    request.metadata = "{\"n\":12345678901234567890123}";
+    EXPECT_EQ(result_line(request, {}).find(R"({"id":null,"metadata":{"n":12345678901234567890123},"text":"")"), 0u);
+}
+
+TEST(Resume, KnowsIdsThatADoubleWouldRound) {
+    const test::ScratchFile input("{\"id\":18446744073709551616,\"prompt\":\"x\"}\n"
+                                  "{\"id\":18446744073709551617,\"prompt\":\"y\"}\n");
+    const test::ScratchFile whole("");
+    serve(input.path(), whole.path(), Existing::refuse);
+    const std::string expected = whole.text();
+    EXPECT_EQ(expected.find("error"), std::string::npos) << expected;
+    const test::ScratchFile cut(expected.substr(0, expected.find('\n') + 1));
+    serve(input.path(), cut.path(), Existing::resume);
+    EXPECT_EQ(cut.text(), expected);
 }
 
 TEST(Results, ErrorLinesCarryIdOrLine) {

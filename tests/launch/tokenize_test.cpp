@@ -61,7 +61,7 @@ TEST(Tokenize, GivesTheReferencesIdsAndTextForEachKindOfTokenizer) {
         const auto ids = lines_of(encoded.out);
         ASSERT_EQ(ids.size(), texts.size());
         for (std::size_t i = 0; i < ids.size(); ++i)
-            EXPECT_EQ(ids[i], Json({{"id", i}, {"token_ids", expected[i][0]}})) << family << " " << texts[i];
+            EXPECT_EQ(ids[i], Json({{"id", i + 1}, {"token_ids", expected[i][0]}})) << family << " " << texts[i];
         const ScratchFile back(encoded.out);
         const auto decoded =
             lines_of(tokenize(model + " --decode --skip-special-tokens --input - < " + back.path()).out);

@@ -53,7 +53,7 @@ Spoken speak(Request request, const std::vector<TokenId>& tokens, std::size_t ea
     if (request.prompt.empty()) request.prompt = {5, 6, 7};
     Spoken spoken;
     std::string shown;
-    Sequence sequence(request, {}, nullptr, tokenizer(),
+    Sequence sequence(request, {}, nullptr, &tokenizer(),
                       [&](const Request&, std::string_view piece) { shown += piece; });
     for (std::size_t begin = 0; begin < tokens.size() && !sequence.ended(); begin += each) {
         sequence.say(std::span(tokens).subspan(begin, std::min(each, tokens.size() - begin)), kEos, max_positions);
@@ -89,7 +89,7 @@ TEST(Sequence, EndsAtItsBudgetHoweverManyTokensAreSaidAtOnce) {
 TEST(Sequence, CountsDownItsBudget) {
     Request request = with_stops({}, 5);
     request.prompt = {9};
-    Sequence sequence(request, {}, nullptr, tokenizer(), nullptr);
+    Sequence sequence(request, {}, nullptr, &tokenizer(), nullptr);
     EXPECT_EQ(sequence.remaining_tokens(), 5);
     sequence.say(std::vector<TokenId>{1, 2, 3}, kEos, kContext);
     EXPECT_EQ(sequence.remaining_tokens(), 2);
@@ -203,7 +203,7 @@ TEST(Sequence, FindsAStopStringOfManyByteCharacters) {
 TEST(Sequence, HandsOutAsManyMarginsAsTokens) {
     Request request = with_stops({}, 2);
     request.prompt = {4};
-    Sequence sequence(request, {}, nullptr, tokenizer(), nullptr);
+    Sequence sequence(request, {}, nullptr, &tokenizer(), nullptr);
     sequence.logit_margins = {1, 2, 3, 4}; // of a round that the budget cut short
     sequence.say(byte_tokens("abcd"), kEos, kContext);
     EXPECT_EQ(sequence.finish().logit_margins, (std::vector<double>{1, 2}));
