@@ -6,6 +6,8 @@
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/generate/report.h"
+#include "entrodraft/launch/machine_load.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/phase.h"
 #include "entrodraft/launch/replaced_file.h"
@@ -274,15 +276,21 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     });
     const LatencyPlan plan = {options->rows, options->context, options->repetitions,
                               options->models.collective_timeout_seconds};
+    const MachineWatch watch(session, plan.timeout_seconds);
     const Latency latency = measure_latency(session, *models, plan);
+    const MachineLoad load = watch.stop(spread_of(latency.target.front()));
     const Json environment = environment_of(session, *models);
     in_agreement(session, plan.timeout_seconds, [&] {
         const ShardPlan shard_plan = {options->models.target, options->shards, plan.context, plan.repetitions};
         const std::vector<ShardTime> shards = time_shards(*models, shard_plan);
         if (!models->layout.is_writer()) return;
         Json json = to_json(latency, environment, *models, plan.context);
+        json["machine"] = to_json(load);
         if (!shards.empty()) json["shards"] = to_json(shards);
-        print(session, options->json ? indented(json) : to_text(latency, environment, plan.context) + to_text(shards));
+        print(session, options->json
+                           ? indented(json)
+                           : to_text(latency, environment, plan.context) + to_text(shards) + load.warning_line());
+        if (options->json) warn_of(load);
         if (!options->output.empty()) replace_file(options->output, indented(json));
     });
     return kAllServed;

@@ -4,6 +4,7 @@
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/machine_load.h"
 #include "entrodraft/launch/models/cores.h"
 #include "entrodraft/launch/models/launch_check.h"
 #include "entrodraft/launch/models/memory_watch.h"
@@ -234,18 +235,21 @@ int run_bench_load(dist::Session& session, const Arguments& arguments) {
     const auto tp = session.split(0);
     model::ThreadTeam team(options->threads > 0 ? options->threads : default_threads(session, timeout));
     check_launch(session, timeout, team.size(), options->json);
+    const MachineWatch watch(session, timeout);
     const LoadFigures mine = measure(session, subject, *options, *tp, team);
+    const MachineLoad load = watch.stop();
     std::vector<LoadFigures> ranks(static_cast<std::size_t>(session.world_size()));
     session.world().gather(&mine, ranks.data(), sizeof mine, 0, dist::Deadline::after_seconds(timeout));
     in_agreement(session, timeout, [&] {
         if (session.world_rank() != 0) return;
         std::sort(ranks.begin(), ranks.end(),
                   [](const LoadFigures& a, const LoadFigures& b) { return a.share() < b.share(); }); // worst first
-        const Json machine = machine_of(session, team.size());
-        print(session, options->json ? to_json(ranks, machine, subject, options->repetitions)
-                                               .dump(2, ' ', false, Json::error_handler_t::replace) +
-                                           "\n"
-                                     : to_text(ranks, machine, subject));
+        const Json environment = machine_of(session, team.size());
+        if (!options->json) return print(session, to_text(ranks, environment, subject) + load.warning_line());
+        Json json = to_json(ranks, environment, subject, options->repetitions);
+        json["machine"] = to_json(load);
+        print(session, indented(json));
+        warn_of(load);
     });
     return kAllServed;
 }

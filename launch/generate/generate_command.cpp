@@ -129,6 +129,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
                             models->batch_size);
         clerk.emplace(&*remote_desk, *options, models->clock);
     }
+    const MachineWatch machine(session, timeout);
     const double start = models->clock.now_seconds();
     const bool interrupted = decode(session, engine, clerk ? &*clerk : nullptr, timeout);
     session.watch().enter(dist::kNoRound, "end");
@@ -142,11 +143,13 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         if (desk) desk->put_timeline(events);
     }
     const auto waits = gather_waits(session, models->layout, models->tp.get(), seconds, timeout);
+    const MachineLoad load = machine.stop();
     int exit_code = kAllServed; // of the writer
     in_agreement(session, timeout, [&] {
         if (!desk) return;
         RunSummary summary = summary_of(*options, *models, tallies, *desk);
         summary.wall_seconds = seconds;
+        summary.machine = load;
         summary.slowest_rank = describe_slowest(waits);
         summary.costs = costs.front();
         if (!options->quiet) note_summary(*desk, summary, options->verbose);

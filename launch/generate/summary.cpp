@@ -267,7 +267,7 @@ std::string format_summary(const RunSummary& summary, bool verbose) {
     if (summary.checked > 0)
         text += "check: " + std::to_string(summary.checked - summary.check_differs) + " of " +
                 counted(summary.checked, "text") + " equal decoding without a draft\n";
-    return text;
+    return text + summary.machine.warning_line();
 }
 
 } // namespace entrodraft::launch

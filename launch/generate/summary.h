@@ -4,6 +4,7 @@
 // Pure: formats and calculates, reads no clock and writes no file.
 #pragma once
 
+#include "entrodraft/launch/machine_load.h"
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/spec/stats.h"
 
@@ -44,6 +45,7 @@ struct RunSummary : Tally {                    // of all replicas
     int batch_size = 1;
     int ranks = 1;
     int threads = 1;
+    MachineLoad machine;      // while it decoded
     std::string slowest_rank; // and how long the others waited for it; empty: nobody to speak of
     SpeculationOptions speculation;
     std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself stands in

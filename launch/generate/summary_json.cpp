@@ -104,6 +104,7 @@ Json summary_json(const RunSummary& summary, const GenerateOptions& options, con
     json["settings"] = settings_json(options);
     json["options"] = options_json(options.given);
     json["environment"] = environment;
+    json["machine"] = to_json(summary.machine);
     return json;
 }
 

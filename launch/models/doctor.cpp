@@ -7,6 +7,7 @@
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/machine_load.h"
 #include "entrodraft/launch/models/cores.h"
 #include "entrodraft/launch/models/doctor_report.h"
 #include "entrodraft/launch/models/launch_check.h"
@@ -98,12 +99,16 @@ int run_doctor(dist::Session& session, const Arguments& arguments) {
         options->threads > 0 ? options->threads : default_threads(session, options->collective_timeout_seconds);
     look_at_ranks(session, *options, threads, report);
     const std::size_t hidden = look_at_files(session, *options, threads, report);
+    const MachineWatch watch(session, options->collective_timeout_seconds);
     const std::string transport = session.world().name();
     report.transports.push_back({transport, ping(session, session.world(), *options, hidden)});
     if (session.world_size() > 1 && transport != "mpi") {
         const auto over_mpi = session.split_over_mpi(0);
         report.transports.push_back({"mpi", ping(session, *over_mpi, *options, hidden)});
+        const std::string slower = slower_sum(report.transports[0].times, report.transports[1].times);
+        if (!slower.empty()) report.add({false, slower});
     }
+    report.add(watch.stop());
     in_agreement(session, options->collective_timeout_seconds,
                  [&] { print(session, options->json ? indented(report.json()) : report.text()); });
     return report.has_errors() ? kFailure : kAllServed;

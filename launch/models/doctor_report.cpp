@@ -76,6 +76,12 @@ void DoctorReport::add(const Finding& finding) {
     checks.push_back({finding.is_error ? CheckStatus::failed : CheckStatus::warning, finding.text});
 }
 
+void DoctorReport::add(const MachineLoad& load) {
+    machine = load;
+    if (!load.is_trusted()) return checks.push_back({CheckStatus::warning, load.warning()});
+    if (load.others_busy_cores) good("no other work on the cores while collectives were timed");
+}
+
 bool DoctorReport::has_errors() const {
     return std::any_of(checks.begin(), checks.end(),
                        [](const Check& check) { return check.status == CheckStatus::failed; });
@@ -104,7 +110,8 @@ Json DoctorReport::json() const {
                  {"ranks", Json::array()},
                  {"files", {{"target", target.empty() ? Json() : Json(target)}, {"drafts", drafts}}},
                  {"checks", Json::array()},
-                 {"collectives", collectives_json(transports)}};
+                 {"collectives", collectives_json(transports)},
+                 {"machine", to_json(machine)}};
     for (std::size_t rank = 0; rank < ranks.size(); ++rank)
         json["ranks"].push_back(rank_json(rank, ranks[rank]));
     for (const Check& check : checks)

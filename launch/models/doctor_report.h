@@ -3,6 +3,7 @@
 
 #include "entrodraft/launch/bench/collective_times.h"
 #include "entrodraft/launch/json_line.h"
+#include "entrodraft/launch/machine_load.h"
 #include "entrodraft/launch/models/launch_check.h"
 
 #include <string>
@@ -25,11 +26,13 @@ class DoctorReport {
     std::vector<RankFacts> ranks;
     std::vector<Check> checks;
     std::vector<Transport> transports;
-    std::string target; // checkpoint that was looked at; empty: none
+    MachineLoad machine; // while collectives were timed
+    std::string target;  // checkpoint that was looked at; empty: none
     std::vector<std::string> drafts;
 
     void good(const std::string& text) { checks.push_back({Check::Status::ok, text}); }
     void add(const Finding& finding);
+    void add(const MachineLoad& load);
     bool has_errors() const;
 
     std::string text() const;

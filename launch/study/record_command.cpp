@@ -8,6 +8,7 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/generate/requests.h"
+#include "entrodraft/launch/machine_load.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/options/replay_options.h"
 #include "entrodraft/launch/signals.h"
@@ -171,6 +172,7 @@ spec::Request prompt_for_costs(spec::Request prompt, int positions, int max_draf
 struct Measured {
     std::vector<spec::Costs> costs;
     std::string collectives = "[]";
+    MachineLoad machine; // meanwhile
 };
 
 // Nothing, on any rank, where a signal came first. Collective.
@@ -187,12 +189,17 @@ std::optional<Measured> measure(dist::Session& session, ModelPair& models, const
     latency_plan.rows = options.max_draft_tokens + 1;
     latency_plan.context = fitting_context(models, latency_plan.rows);
     latency_plan.timeout_seconds = timeout;
+    const MachineWatch watch(session, timeout);
     const Latency latency = measure_latency(session, models, latency_plan);
+    const double spread = spread_of(latency.target.front());
     Json collectives = Json::array();
     for (const CollectiveTime& each : latency.collectives)
         collectives.push_back({{"name", each.name}, {"median_ms", each.seconds.median * 1e3}});
     measured.collectives = collectives.dump();
-    if (!options.costs.empty()) return measured;
+    if (!options.costs.empty()) {
+        measured.machine = watch.stop(spread);
+        return measured;
+    }
     RoundCostPlan plan;
     plan.max_draft_tokens = options.max_draft_tokens;
     plan.timeout_seconds = timeout;
@@ -203,6 +210,7 @@ std::optional<Measured> measure(dist::Session& session, ModelPair& models, const
     auto costs = measure_round_costs(session, models, drafters, prompts, plan, stop_signal());
     if (!costs) return std::nullopt;
     measured.costs = std::move(*costs);
+    measured.machine = watch.stop(spread);
     return measured;
 }
 
@@ -242,6 +250,10 @@ int run_record(dist::Session& session, const Arguments& arguments) {
         if (!measured) step = stopped;
         in_agreement(session, timeout, [&] {
             if (!coordinates || !measured) return;
+            Json with_machine = environment;
+            with_machine["machine"] = to_json(measured->machine);
+            head.environment = with_machine.dump();
+            if (!options->quiet) warn_of(measured->machine);
             head.costs = measured->costs;
             head.collectives = measured->collectives;
             desk->write_head(head);

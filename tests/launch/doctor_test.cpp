@@ -33,6 +33,22 @@ TEST(Doctor, ChecksHaveAStatusAndOneThatFailedIsAnError) {
     EXPECT_NE(text.find("  ok       heads\n  warning  slow\n  failed   builds differ\n"), std::string::npos) << text;
 }
 
+TEST(Doctor, OtherWorkOnTheCoresIsAWarningAndItsAbsenceIsSaid) {
+    entrodraft::launch::MachineLoad load;
+    load.others_busy_cores = 0;
+    DoctorReport idle, busy, unknown;
+    idle.add(load);
+    EXPECT_NE(idle.text().find("  ok       no other work on the cores"), std::string::npos) << idle.text();
+    load.disturbance = "1.1 of 2 cores are busy with other work";
+    busy.add(load);
+    EXPECT_NE(busy.text().find("  warning  1.1 of 2 cores are busy with other work: times are not to be trusted\n"),
+              std::string::npos);
+    EXPECT_FALSE(busy.has_errors());
+    EXPECT_EQ(busy.json()["machine"]["disturbance"], load.disturbance);
+    unknown.add(entrodraft::launch::MachineLoad{});
+    EXPECT_TRUE(unknown.checks.empty());
+}
+
 TEST(Doctor, JsonIsOneObjectWithTheExitCodeOfTheText) {
     const Strings doctor = {"doctor", "--target", kTarget, "--repetitions", "2", "--threads", "1"};
     const Ended good = run_ranks(2, doctor + Strings{"--json"});
@@ -42,6 +58,7 @@ TEST(Doctor, JsonIsOneObjectWithTheExitCodeOfTheText) {
     EXPECT_EQ(found["ranks"].size(), 2U);
     EXPECT_EQ(found["ranks"][0]["build"], found["ranks"][1]["build"]);
     EXPECT_EQ(found["files"]["target"], kTarget);
+    EXPECT_GE(found["machine"]["others_busy_cores"].get<double>(), 0);
     ASSERT_FALSE(found["collectives"].empty());
     EXPECT_GT(found["collectives"][0]["median_us"], 0);
     const Strings missing = {"doctor", "--target", kGolden, "--repetitions", "2", "--json"};

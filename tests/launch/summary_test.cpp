@@ -50,6 +50,16 @@ TEST(Summary, IsTwoLinesUnlessMoreIsAskedFor) {
         << format_summary(summary, false);
 }
 
+TEST(Summary, SaysThatTheMachineWasBusyOnlyWhereItWas) {
+    RunSummary summary = summary_of_a_run();
+    EXPECT_FALSE(holds(format_summary(summary, true), "warning")) << format_summary(summary, true);
+    summary.machine.disturbance = "1.1 of 2 cores are busy with other work";
+    EXPECT_TRUE(holds(format_summary(summary, false),
+                      "\nwarning: 1.1 of 2 cores are busy with other work: times are not to be trusted\n"));
+    EXPECT_EQ(summary_json(summary, GenerateOptions{}, Json::object())["machine"]["disturbance"],
+              summary.machine.disturbance);
+}
+
 TEST(Summary, VerboseHoldsTheFiguresOfTheDesign) {
     RunSummary summary = summary_of_a_run();
     summary.stats.by_position = {{40, 30}, {30, 15}, {0, 0}};
