@@ -7,6 +7,7 @@
 #include "entrodraft/launch/generate/results.h"
 #include "entrodraft/launch/phase.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -48,7 +49,9 @@ Interval AlphaFigure::interval() const {
         sums.push_back(text.overlap);
         counts.push_back(static_cast<double>(text.overlaps));
     }
-    return ratio_interval(sums, counts);
+    Interval interval = ratio_interval(sums, counts);
+    interval.high = std::min(interval.high, 1.0); // as every sum min(p, q) is
+    return interval;
 }
 
 std::vector<AlphaFigure> measure_alpha(dist::Session& session, ModelPair& models, const Drafters& drafters,
@@ -106,8 +109,7 @@ std::string alpha_table(const std::vector<AlphaFigure>& figures) {
         table.push_back({describe(figure.drafter), format_number(figure.temperature, 2),
                          std::to_string(figure.texts.size()), std::to_string(figure.places.asked),
                          format_number(figure.proposed_share(), 3), format_number(figure.accepted_share(), 4),
-                         format_number(figure.alpha(), 4),
-                         format_number(interval.low, 4) + " to " + format_number(interval.high, 4),
+                         format_number(figure.alpha(), 4), format_interval(interval, 4),
                          format_number(figure.alpha_of_all(), 4)});
     }
     return format_table(table);

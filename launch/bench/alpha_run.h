@@ -4,10 +4,10 @@
 // Called by bench alpha, on all ranks.
 #pragma once
 
+#include "entrodraft/launch/intervals.h"
 #include "entrodraft/launch/json_line.h"
 #include "entrodraft/launch/models/drafters.h"
 #include "entrodraft/launch/models/model_pair.h"
-#include "entrodraft/launch/study/simulation_report.h"
 #include "entrodraft/spec/every_other_place.h"
 
 #include <string>

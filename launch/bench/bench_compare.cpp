@@ -19,32 +19,40 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Those of the files, or measured. Empty on ranks that do not coordinate. Collective over the world.
-std::vector<spec::Costs> costs_of(dist::Session& session, ModelPair& models, const CompareOptions& options,
-                                  const Json& environment) {
-    const double timeout = options.models.collective_timeout_seconds;
+struct CompareCosts {
     std::vector<spec::Costs> costs;
+    double spread = 0; // of measured ones
+};
+
+// Those of the files, or measured. Empty on ranks that do not coordinate. Collective over the world.
+CompareCosts costs_of(dist::Session& session, ModelPair& models, const CompareOptions& options,
+                      const Json& environment) {
+    const double timeout = options.models.collective_timeout_seconds;
+    CompareCosts found;
+    std::vector<spec::Costs>& costs = found.costs;
     in_agreement(session, timeout, [&] {
         require_readable(options.sources);
         for (const std::string& file : options.costs)
             costs.push_back(spec::read_costs(file));
         if (!costs.empty()) require_costs_of(environment, options.costs.front());
     });
-    if (!costs.empty()) return costs;
+    if (!costs.empty()) return found;
     LatencyPlan plan;
     plan.timeout_seconds = timeout;
     plan.rows = std::max(plan.rows, options.max_draft_tokens + 1);
     const Latency latency = measure_latency(session, models, plan);
+    found.spread = spread_of(latency.target.front());
     in_agreement(session, timeout, [&] { costs = level_costs(latency, models, plan); });
-    return costs;
+    return found;
 }
 
-void show(const CompareOptions& options, const ComparisonReport& report) {
+void show(const CompareOptions& options, const ComparisonReport& report, const MachineLoad& machine) {
     for (const std::string& complaint : report.complaints)
         say(complaint);
     if (!options.output.empty()) replace_file(options.output, indented(report.json));
     if (report.different_texts > 0) throw std::runtime_error("texts differ from plain decoding; no figure is shown");
     ResultWriter("-", Existing::refuse).write_text(options.json ? indented(report.json) : report.text);
+    if (options.json && !options.quiet) warn_of(machine);
 }
 
 } // namespace
@@ -67,7 +75,9 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     facts.best_of_each_rule = options->tune;
     Comparison comparison(session, *models, drafters, *options, facts.costs, !options->costs.empty());
     comparison.read_prompts(); // what may be wrong in a file is said before anything is timed
-    facts.costs = costs_of(session, *models, *options, facts.environment);
+    const MachineWatch watch(session, timeout);
+    const CompareCosts found = costs_of(session, *models, *options, facts.environment);
+    facts.costs = found.costs;
     in_agreement(session, timeout, [&] {
         if (!coordinates || models->drafts.empty()) return;
         facts.operations_ratio = operations_ratio(*models);
@@ -77,8 +87,9 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
             facts.overheads.push_back(measure_draft_overhead(*models, comparison.prompts.front(), rule));
     });
     comparison.run();
+    facts.machine = watch.stop(found.spread);
     in_agreement(session, timeout, [&] {
-        if (coordinates) show(*options, report_of(comparison, *options, facts));
+        if (coordinates) show(*options, report_of(comparison, *options, facts), facts.machine);
     });
     return kAllServed;
 }

@@ -4,6 +4,7 @@
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/generate/results.h"
+#include "entrodraft/launch/intervals.h"
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +34,7 @@ constexpr int kNgram = 8;
 struct Figures {
     const Outcome* outcome = nullptr;
     const Setting* setting = nullptr;
-    double speedup = 0;               // over all prompts together
+    Interval speedup;                 // over all prompts together
     double predicted = 0;             // counts times costs
     double median_speedup = 0;        // of the prompts' own: what a burst of noise on a few of them does not move
     double median_over_predicted = 0; // of each prompt's speed-up over its prediction
@@ -101,7 +102,10 @@ Figures figures_of(const Comparison& comparison, const Temperature& result, cons
     const Setting& setting = *outcome.setting;
     const Outcome& plain = plain_of(result, setting.acceptance);
     const std::vector<spec::Costs> costs = costs_of(comparison, outcome);
-    figures.speedup = plain.stats.ms_per_token() / outcome.stats.ms_per_token();
+    PromptTimes times, plain_times;
+    times.add(outcome.stats_of_prompts);
+    plain_times.add(plain.stats_of_prompts);
+    figures.speedup = speedup_interval(plain_times, times);
     figures.predicted = spec::predicted_speedup(outcome.stats, costs);
     std::vector<double> speedups, over_predicted;
     for (std::size_t i = 0; i < outcome.stats_of_prompts.size(); ++i) {
@@ -189,9 +193,10 @@ Json to_json(const Comparison& comparison, const Figures& figures, double operat
     json["kind"] = figures.setting->kind == SettingKind::longest ? "longest, for the oracle" : "";
     json["tokens_per_second"] = 1e3 / outcome.stats.ms_per_token();
     json["ms_per_token"] = outcome.stats.ms_per_token();
-    json["speedup"] = figures.speedup;
+    json["speedup"] = figures.speedup.mean;
+    if (figures.setting->drafts()) json["interval_speedup"] = {figures.speedup.low, figures.speedup.high};
     json["predicted_speedup"] = figures.predicted;
-    json["measured_over_predicted"] = figures.speedup / figures.predicted;
+    json["measured_over_predicted"] = figures.speedup.mean / figures.predicted;
     json["median_speedup"] = figures.median_speedup;
     json["median_measured_over_predicted"] = figures.median_over_predicted;
     json["repeated_8gram_share"] = repeated_share(outcome);
@@ -215,16 +220,17 @@ std::string or_dash(double value, int decimals) {
 }
 
 std::string figures_table(const std::vector<Figures>& shown) {
-    std::vector<std::vector<std::string>> table = {{"setting", "tokens/s", "ms/token", "speed-up", "predicted",
-                                                    "measured/pred.", "median speed-up", "median meas./pred.",
-                                                    "share of oracle", "of its gain", "accepted/drafted", "tokens/pass",
-                                                    "mean length", "repeated 8-grams"}};
+    std::vector<std::vector<std::string>> table = {
+        {"setting", "tokens/s", "ms/token", "speed-up", "95 % interval", "predicted", "measured/pred.",
+         "median speed-up", "median meas./pred.", "share of oracle", "of its gain", "accepted/drafted", "tokens/pass",
+         "mean length", "repeated 8-grams"}};
     for (const Figures& figures : shown) {
         const spec::Stats& stats = figures.outcome->stats;
         table.push_back(
             {figures.setting->name(), format_number(1e3 / stats.ms_per_token(), 1),
-             format_number(stats.ms_per_token(), 4), format_number(figures.speedup, 3),
-             format_number(figures.predicted, 3), format_number(figures.speedup / figures.predicted, 3),
+             format_number(stats.ms_per_token(), 4), format_number(figures.speedup.mean, 3),
+             figures.setting->drafts() ? format_speedup_interval(figures.speedup) : "",
+             format_number(figures.predicted, 3), format_number(figures.speedup.mean / figures.predicted, 3),
              format_number(figures.median_speedup, 3), format_number(figures.median_over_predicted, 3),
              or_dash(figures.share_of_oracle(), 3), or_dash(figures.share_of_oracle_gain(), 3),
              format_number(stats.draft_acceptance_rate(), 3), format_number(stats.tokens_per_target_pass(), 2),
@@ -257,7 +263,7 @@ std::string theory_table(const Comparison& comparison, const std::vector<Figures
         table.push_back({figures.setting->name(), format_number(*stats.alpha(), 3), format_number(theory.c, 3),
                          format_number(theory.mean_drafted, 2), format_number(theory.expected_tokens, 2),
                          format_number(stats.tokens_per_target_pass(), 2), format_number(theory.walltime_factor, 3),
-                         format_number(figures.speedup, 3), or_dash(theory.operations_factor, 2),
+                         format_number(figures.speedup.mean, 3), or_dash(theory.operations_factor, 2),
                          or_dash(theory.measured_operations_factor, 2)});
     }
     return table.size() > 1 ? format_table(table) : "";
@@ -319,6 +325,7 @@ std::string head_of(const CompareOptions& options, const Comparison& comparison,
 ComparisonReport report_of(Comparison& comparison, const CompareOptions& options, const ComparisonFacts& facts) {
     ComparisonReport report;
     report.json["environment"] = facts.environment;
+    report.json["machine"] = to_json(facts.machine);
     report.json["prompts"] = comparison.prompts.size();
     report.json["max_new_tokens"] = options.max_new_tokens;
     if (options.synthetic_acceptance) report.json["synthetic_acceptance"] = *options.synthetic_acceptance;
@@ -350,6 +357,7 @@ ComparisonReport report_of(Comparison& comparison, const CompareOptions& options
                        format_number(overhead.step_seconds * 1e3, 4) + " ms (median of " +
                        std::to_string(overhead.pairs) + " interleaved pairs)\n";
     }
+    report.text += facts.machine.warning_line();
     return report;
 }
 

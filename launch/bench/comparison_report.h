@@ -4,6 +4,7 @@
 #include "entrodraft/launch/bench/comparison.h"
 #include "entrodraft/launch/bench/draft_overhead.h"
 #include "entrodraft/launch/json_line.h"
+#include "entrodraft/launch/machine_load.h"
 
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@ namespace entrodraft::launch {
 
 struct ComparisonFacts {
     Json environment;
+    MachineLoad machine;
     std::vector<spec::Costs> costs;       // of the levels of drafting
     std::vector<DraftOverhead> overheads; // of the rules that look at entropies; empty without a draft model
     double operations_ratio = 0;          // of a draft's row over a target's; 0 without a draft model

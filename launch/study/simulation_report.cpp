@@ -6,26 +6,13 @@
 #include "entrodraft/launch/options/options.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
 namespace entrodraft::launch {
 
 namespace {
-
-// The 97.5 % quantile of Student's t: Cornish and Fisher's expansion about the normal one, which is too narrow for few
-// degrees of freedom.
-double student_quantile(double degrees) {
-    constexpr double kOfFew[] = {12.706205, 4.302653, 3.182446};
-    if (degrees <= 3) return kOfFew[static_cast<std::size_t>(degrees) - 1];
-    constexpr double z = 1.959964;
-    const double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z, n = degrees;
-    return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n) +
-           (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * n * n * n);
-}
 
 // Which draft, and of a rule which one: what --best shows one setting of.
 using Kind = std::pair<std::size_t, std::string>;
@@ -42,22 +29,6 @@ Kind kind_of(const spec::ReplaySetting& setting) {
 }
 
 } // namespace
-
-Interval ratio_interval(std::span<const double> values, std::span<const double> weights) {
-    const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-    const double weight = std::accumulate(weights.begin(), weights.end(), 0.0);
-    if (!(weight > 0)) return {};
-    Interval interval = {sum / weight, sum / weight, sum / weight};
-    const auto n = static_cast<double>(values.size());
-    if (n < 2) return interval;
-    double squares = 0;
-    for (std::size_t i = 0; i < values.size(); ++i)
-        squares += std::pow(values[i] - interval.mean * weights[i], 2);
-    const double deviation = std::sqrt(n * squares / (n - 1)) / weight;
-    interval.low -= student_quantile(n - 1) * deviation;
-    interval.high += student_quantile(n - 1) * deviation;
-    return interval;
-}
 
 std::string name_of(const spec::ReplaySetting& setting, bool names_draft) {
     const std::string draft = names_draft ? "draft " + std::to_string(setting.draft + 1) + ", " : "";
@@ -115,14 +86,13 @@ std::string simulation_table(const std::vector<SimulatedSetting>& settings, bool
     for (const SimulatedSetting& setting : settings) {
         const spec::Stats& stats = setting.counts.stats;
         const double rounds = static_cast<double>(std::max<std::int64_t>(stats.rounds, 1));
-        table.push_back(
-            {name_of(setting.counts.setting, names_draft), format_number(setting.ms_per_token.mean, 4),
-             format_number(setting.ms_per_token.low, 4) + " to " + format_number(setting.ms_per_token.high, 4),
-             format_number(setting.speedup, 3), or_dash(setting.share_of_oracle()),
-             or_dash(setting.share_of_oracle_gain()), format_number(stats.tokens_per_target_pass(), 2),
-             format_number(static_cast<double>(stats.drafted) / rounds, 2),
-             format_number(stats.draft_acceptance_rate(), 3), std::to_string(stats.target_passes),
-             std::to_string(stats.draft_passes)});
+        table.push_back({name_of(setting.counts.setting, names_draft), format_number(setting.ms_per_token.mean, 4),
+                         format_interval(setting.ms_per_token, 4), format_number(setting.speedup, 3),
+                         or_dash(setting.share_of_oracle()), or_dash(setting.share_of_oracle_gain()),
+                         format_number(stats.tokens_per_target_pass(), 2),
+                         format_number(static_cast<double>(stats.drafted) / rounds, 2),
+                         format_number(stats.draft_acceptance_rate(), 3), std::to_string(stats.target_passes),
+                         std::to_string(stats.draft_passes)});
     }
     return format_table(table);
 }

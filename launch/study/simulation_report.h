@@ -3,25 +3,14 @@
 // Called by simulate and tune. Pure.
 #pragma once
 
+#include "entrodraft/launch/intervals.h"
 #include "entrodraft/launch/json_line.h"
 #include "entrodraft/spec/simulate.h"
 
-#include <span>
 #include <string>
 #include <vector>
 
 namespace entrodraft::launch {
-
-// A mean and its 95 % interval over prompts.
-struct Interval {
-    double mean = 0;
-    double low = 0;
-    double high = 0;
-};
-
-// Of a ratio of sums, sum(values) / sum(weights), over prompts: Student's interval of the linearised ratio; without
-// width for a single prompt. Local.
-Interval ratio_interval(std::span<const double> values, std::span<const double> weights);
 
 struct SimulatedSetting {
     spec::Simulated counts;

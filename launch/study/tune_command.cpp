@@ -7,6 +7,7 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/generate/results.h"
+#include "entrodraft/launch/machine_load.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/options/replay_options.h"
 #include "entrodraft/launch/replaced_file.h"
@@ -54,7 +55,7 @@ class Tuning {
     Tuning(dist::Session& session, const TuneOptions& options)
         : session_(session), options_(options), timeout_(options.models.collective_timeout_seconds),
           models_(open_models(session, options.models, {.ahead = RecordingRun::kChains})),
-          drafters_(session, *models_, {}, timeout_) {
+          drafters_(session, *models_, {}, timeout_), watch_(session, timeout_) {
         in_agreement(session, timeout_, [&] {
             if (!coordinates()) return;
             check_outputs();
@@ -147,26 +148,37 @@ class Tuning {
         if (coordinates()) judge(rules_, times, plain);
     }
 
+    // Collective over the world.
+    void stop_watching() { machine_ = watch_.stop(); }
+
     // Local, on the coordinator.
     void report() const {
-        const ConfirmedRule& winner = winner_of(rules_);
-        const spec::StopRuleOptions& rule = winner.tuned.best.setting.rule;
+        const Winner winner = winner_of(rules_);
+        const ConfirmedRule& best = *winner.rule;
+        const spec::StopRuleOptions& rule = best.tuned.best.setting.rule;
         const std::string name = describe(rule, EntropyUnit::nats);
-        const std::vector<std::string> remarks = {
+        const std::vector<std::string> about = remarks_of(winner, rules_);
+        std::vector<std::string> remarks = {
             "made by entrodraft tune for " + options_.models.target + " and " + options_.models.drafts.front(),
-            format_number(winner.measured_ms.mean, 4) + " ms a token (" + format_number(winner.measured_ms.low, 4) +
-                " to " + format_number(winner.measured_ms.high, 4) + ") on " +
+            format_number(best.measured_ms.mean, 4) + " ms a token on " +
                 counted(static_cast<std::int64_t>(prompts_.confirmed_on.size()), "prompt") + ", " +
-                format_number(winner.speedup, 3) + " times plain decoding"};
+                format_number(best.speedup.mean, 3) +
+                " times as fast as plain decoding (95 %: " + format_speedup_interval(best.speedup) + ")"};
+        remarks.insert(remarks.end(), about.begin(), about.end());
+        if (!machine_.is_trusted()) remarks.push_back(machine_.warning());
+        std::string verdict = (winner.against_plain == AgainstPlain::nothing_is_faster ? "" : "best: " + name + "\n");
+        for (const std::string& line : about)
+            verdict += line + "\n";
+        verdict += prediction_warning(rules_) + machine_.warning_line();
         const std::size_t again = chosen_and_confirmed();
         ResultWriter writer("-", Existing::refuse);
         writer.write_text(
             "settings chosen on " + counted(static_cast<std::int64_t>(recording_.texts().size()), "text") + ", run " +
             counted(options_.repetitions, "time") + " on " + std::to_string(prompts_.confirmed_on.size()) +
             (again == 0 ? " others" : ", " + std::to_string(again) + " of them the same") + "\n\n" +
-            tuning_table(rules_) + "\nbest: " + name + "\n");
+            tuning_table(rules_) + "\n" + verdict);
         replace_file(options_.output, config_text(rule, recording_.head.noisy, remarks));
-        if (!options_.report.empty()) replace_file(options_.report, report_json(winner).dump(2) + "\n");
+        if (!options_.report.empty()) replace_file(options_.report, indented(report_json(winner)));
         writer.write_text("written to " + options_.output + "\n");
     }
 
@@ -222,16 +234,18 @@ class Tuning {
         return both;
     }
 
-    Json report_json(const ConfirmedRule& winner) const {
+    Json report_json(const Winner& winner) const {
         Json json;
         json["command"] = "tune";
+        json["machine"] = to_json(machine_);
         json["costs"] = Json::parse(spec::to_json(costs_));
         json["chosen_on"] = recording_.texts().size();
         json["confirmed_on"] = prompts_.confirmed_on.size();
         json["repetitions"] = options_.repetitions;
         json["simulated"] = tried_json(rules_, costs_);
         json["confirmed"] = tuning_json(rules_);
-        json["winner"] = tuning_json({winner}).front();
+        json["winner"] = tuning_json({*winner.rule}).front();
+        json["beats_plain"] = winner.against_plain == AgainstPlain::faster;
         return json;
     }
 
@@ -240,6 +254,8 @@ class Tuning {
     double timeout_;
     std::unique_ptr<ModelPair> models_;
     Drafters drafters_;
+    MachineWatch watch_;
+    MachineLoad machine_; // while costs were measured and rules run
     Prompts prompts_;
     spec::Recording recording_;
     spec::Costs costs_;
@@ -257,6 +273,7 @@ int run_tune(dist::Session& session, const Arguments& arguments) {
     tuning.record();
     tuning.simulate();
     tuning.confirm();
+    tuning.stop_watching();
     in_agreement(session, options->models.collective_timeout_seconds, [&] {
         if (session.world_rank() == 0) tuning.report();
     });

@@ -20,27 +20,17 @@ double sum(const std::vector<double>& values) {
 
 // How much longer than `fastest` it took, prompt by prompt, as a share of the fastest.
 Interval behind(const PromptTimes& times, const PromptTimes& fastest) {
-    std::vector<double> differences;
-    for (std::size_t i = 0; i < times.ms.size(); ++i)
-        differences.push_back(times.ms[i] - fastest.ms[i]);
-    return ratio_interval(differences, fastest.ms);
+    const Interval ratio = ratio_interval(times.ms, fastest.ms);
+    return {ratio.mean - 1, ratio.low - 1, ratio.high - 1};
 }
 
-std::string percent(double share) {
-    return format_number(100 * share, 2);
+const ConfirmedRule& lowest_simulated(const std::vector<const ConfirmedRule*>& rules) {
+    return **std::min_element(rules.begin(), rules.end(), [](const ConfirmedRule* a, const ConfirmedRule* b) {
+        return a->simulated_ms < b->simulated_ms;
+    });
 }
 
 } // namespace
-
-void PromptTimes::add(const std::vector<spec::Stats>& stats_of_prompts) {
-    ms.resize(stats_of_prompts.size());
-    tokens.resize(stats_of_prompts.size());
-    for (std::size_t i = 0; i < stats_of_prompts.size(); ++i) {
-        const spec::StepSeconds& seconds = stats_of_prompts[i].seconds;
-        ms[i] += (seconds.total - seconds.prefill) * 1e3;
-        tokens[i] += static_cast<double>(stats_of_prompts[i].new_tokens);
-    }
-}
 
 void judge(std::vector<ConfirmedRule>& rules, const std::vector<PromptTimes>& times, const PromptTimes& plain) {
     if (rules.empty() || rules.size() != times.size()) throw std::invalid_argument("no rules, or not the times of all");
@@ -50,18 +40,56 @@ void judge(std::vector<ConfirmedRule>& rules, const std::vector<PromptTimes>& ti
     for (std::size_t i = 0; i < rules.size(); ++i) {
         rules[i].measured_ms = ratio_interval(times[i].ms, times[i].tokens);
         rules[i].behind = behind(times[i], times[fastest]);
-        rules[i].speedup = sum(plain.ms) / sum(times[i].ms);
+        rules[i].speedup = speedup_interval(plain, times[i]);
     }
     std::stable_sort(rules.begin(), rules.end(), [](const ConfirmedRule& a, const ConfirmedRule& b) {
         return a.measured_ms.mean < b.measured_ms.mean;
     });
 }
 
-const ConfirmedRule& winner_of(const std::vector<ConfirmedRule>& rules) {
-    const ConfirmedRule* winner = &rules.at(0);
+Winner winner_of(const std::vector<ConfirmedRule>& rules) {
+    std::vector<const ConfirmedRule*> faster, maybe_faster;
+    for (const ConfirmedRule& rule : rules) {
+        if (rule.is_slower()) continue;
+        if (rule.beats_plain()) faster.push_back(&rule);
+        if (rule.speedup.mean > 1) maybe_faster.push_back(&rule);
+    }
+    if (!faster.empty()) return {&lowest_simulated(faster), AgainstPlain::faster};
+    if (!maybe_faster.empty()) return {&lowest_simulated(maybe_faster), AgainstPlain::no_difference_seen};
+    const auto adaptive = std::find_if(rules.begin(), rules.end(), [](const ConfirmedRule& rule) {
+        return rule.tuned.best.setting.rule.kind == spec::StopRuleKind::expected_gain;
+    });
+    return {adaptive != rules.end() ? &*adaptive : &rules.at(0), AgainstPlain::nothing_is_faster};
+}
+
+std::vector<std::string> remarks_of(const Winner& winner, const std::vector<ConfirmedRule>& rules) {
+    switch (winner.against_plain) {
+    case AgainstPlain::nothing_is_faster:
+        return {"nothing beats plain decoding here: leave --draft out; with one, " +
+                describe(winner.rule->tuned.best.setting.rule, EntropyUnit::nats) + " drafts only where it pays"};
+    case AgainstPlain::no_difference_seen:
+    case AgainstPlain::faster:
+        break;
+    }
+    std::vector<std::string> remarks;
+    if (winner.against_plain == AgainstPlain::no_difference_seen)
+        remarks.push_back("no difference from plain decoding seen: give more prompts or --repetitions");
+    if (winner.rule != &rules.front())
+        remarks.push_back("it is not the first row: at 95 % the runs do not tell it from that one, and of those that "
+                          "they do not it has the lowest simulated time");
+    return remarks;
+}
+
+std::string prediction_warning(const std::vector<ConfirmedRule>& rules) {
+    constexpr double kFar = 1.25;
+    std::vector<double> ratios;
     for (const ConfirmedRule& rule : rules)
-        if (!rule.is_slower() && rule.simulated_ms < winner->simulated_ms) winner = &rule;
-    return *winner;
+        if (rule.predicted_ms > 0) ratios.push_back(rule.measured_ms.mean / rule.predicted_ms);
+    if (ratios.empty()) return "";
+    const double ratio = quantiles_of(ratios).median;
+    if (ratio <= kFar && ratio >= 1 / kFar) return "";
+    return "warning: measured times are " + format_number(ratio, 2) +
+           " times counts x costs: the machine was busy, or the costs are not of this run\n";
 }
 
 std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, const std::vector<std::string>& remarks) {
@@ -83,16 +111,17 @@ std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, cons
 
 std::string tuning_table(const std::vector<ConfirmedRule>& rules) {
     std::vector<std::vector<std::string>> table = {
-        {"best setting of each rule", "simulated ms/token", "measured ms/token", "95 % interval", "speed-up",
-         "behind the fastest, %", "95 % interval", "counts x costs", "tokens/pass", "settings tried"}};
-    for (const ConfirmedRule& rule : rules)
+        {"best setting of each rule", "simulated ms/token", "measured ms/token", "counts x costs", "speed-up",
+         "95 % interval", "behind the fastest, %", "95 % interval", "tokens/pass", "settings tried"}};
+    for (const ConfirmedRule& rule : rules) {
+        const Interval percent = {100 * rule.behind.mean, 100 * rule.behind.low, 100 * rule.behind.high};
         table.push_back({describe(rule.tuned.best.setting.rule, EntropyUnit::nats), format_number(rule.simulated_ms, 4),
-                         format_number(rule.measured_ms.mean, 4),
-                         format_number(rule.measured_ms.low, 4) + " to " + format_number(rule.measured_ms.high, 4),
-                         format_number(rule.speedup, 3), percent(rule.behind.mean),
-                         percent(rule.behind.low) + " to " + percent(rule.behind.high),
-                         format_number(rule.predicted_ms, 4), format_number(rule.stats.tokens_per_target_pass(), 2),
+                         format_number(rule.measured_ms.mean, 4), format_number(rule.predicted_ms, 4),
+                         format_number(rule.speedup.mean, 3), format_speedup_interval(rule.speedup),
+                         format_number(percent.mean, 2), format_interval(percent, 2),
+                         format_number(rule.stats.tokens_per_target_pass(), 2),
                          std::to_string(rule.tuned.tried.size())});
+    }
     return format_table(table);
 }
 
@@ -111,7 +140,8 @@ Json tuning_json(const std::vector<ConfirmedRule>& rules) {
         json["behind_fastest"] = rule.behind.mean;
         json["interval_behind_fastest"] = {rule.behind.low, rule.behind.high};
         json["counts_times_costs_ms_per_token"] = rule.predicted_ms;
-        json["speedup"] = rule.speedup;
+        json["speedup"] = rule.speedup.mean;
+        json["interval_speedup"] = {rule.speedup.low, rule.speedup.high};
         json.update(counts_json(rule.stats));
         list.push_back(json);
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "entrodraft/launch/bench/comparison.h"
+#include "entrodraft/launch/intervals.h"
 #include "entrodraft/launch/study/simulation_report.h"
 #include "entrodraft/spec/tune.h"
 
@@ -20,26 +21,34 @@ struct ConfirmedRule {
     Interval measured_ms;    // a token, of all repetitions, over prompts
     double predicted_ms = 0; // a token: counts of the real runs times costs
     Interval behind;         // of the fastest, as a share of it, pairwise over prompts
-    double speedup = 0;      // measured, over plain decoding
+    Interval speedup;        // measured, over plain decoding, pairwise over prompts
 
-    // Whether the runs tell it from the fastest.
-    bool is_slower() const { return behind.low > 0; }
-};
-
-// Milliseconds of each prompt, all repetitions together.
-struct PromptTimes {
-    std::vector<double> ms;
-    std::vector<double> tokens;
-
-    void add(const std::vector<spec::Stats>& stats_of_prompts);
+    // Whether the runs tell it from the fastest, and from plain decoding.
+    bool is_slower() const { return behind.is_known() && behind.low > 0; }
+    bool beats_plain() const { return speedup.is_known() && speedup.low > 1; }
 };
 
 // Fills in what was measured: `times` of each rule, and of plain decoding. The fastest goes first. Local.
 void judge(std::vector<ConfirmedRule>& rules, const std::vector<PromptTimes>& times, const PromptTimes& plain);
 
+enum class AgainstPlain { faster, no_difference_seen, nothing_is_faster };
+
+struct Winner {
+    const ConfirmedRule* rule = nullptr;
+    AgainstPlain against_plain = AgainstPlain::faster;
+};
+
 // Of those that the runs do not tell from the fastest, the one that simulation puts first: as good as the fastest, and
-// not by luck. Local.
-const ConfirmedRule& winner_of(const std::vector<ConfirmedRule>& rules);
+// not by luck. Those that are seen to beat plain decoding go before those that only may. Where none was faster than
+// plain decoding it is expected-gain, which drafts only where that pays. Local.
+Winner winner_of(const std::vector<ConfirmedRule>& rules);
+
+// What there is to know of the winner beside its name: whether it beats plain decoding, and why it is not the first
+// row. A line each, for people and, as remarks, for the file. Local.
+std::vector<std::string> remarks_of(const Winner& winner, const std::vector<ConfirmedRule>& rules);
+
+// A warning, a line, where measured times are far from counts times costs; else empty. Local.
+std::string prediction_warning(const std::vector<ConfirmedRule>& rules);
 
 // "stop-rule = static" and what belongs to it, for --config; `remarks` stand before it as comments. Sampled text was
 // tuned with gumbel, which the file then asks for.

@@ -184,7 +184,7 @@ TEST(NodeComm, SpinsForNoRankOnItsOwnCore) {
         on_ranks(
             2,
             [](Communicator& comm) {
-                for (int round = 0; round < 2000; ++round)
+                for (int round = 0; round < 800; ++round)
                     comm.barrier(Deadline::after_seconds(60));
             },
             crowded);

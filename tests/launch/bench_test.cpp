@@ -71,11 +71,14 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
     EXPECT_GT(measured["target"][0]["mean_ms"], 0);
     EXPECT_GE(measured["draft"]["deviation_ms"], 0);
     EXPECT_GT(measured["t_draft_ms"].get<double>(), 0);
+    EXPECT_GE(measured["machine"]["others_busy_cores"].get<double>(), 0);
+    EXPECT_GE(measured["machine"]["spread"].get<double>(), 1);
     ASSERT_EQ(run("compare" + kPair + " --json --max-new-tokens 12 --rules static:1,constant:3 --input " +
                       prompts.path() + " --costs " + costs.path(),
                   compare.path()),
               0);
     const Json result = Json::parse(compare.text());
+    EXPECT_TRUE(result["machine"].contains("trusted"));
     ASSERT_EQ(result["temperatures"].size(), 2u);
     const Json& greedy = result["temperatures"][0]["settings"];
     ASSERT_EQ(greedy.size(), 4u); // the last one drafts to the cap, for the oracle
@@ -90,6 +93,9 @@ TEST(Bench, LatencyWritesCostsThatCompareReads) {
                     setting["ms_per_token"].get<double>() * setting["new_tokens"].get<double>(), 1e-6);
     }
     EXPECT_GT(greedy[2]["drafted"], 0);
+    EXPECT_GT(greedy[2]["interval_speedup"][0].get<double>(), 0);
+    EXPECT_LE(greedy[2]["interval_speedup"][0].get<double>(), greedy[2]["speedup"].get<double>());
+    EXPECT_FALSE(greedy[0].contains("interval_speedup")) << "plain decoding is what it is compared with";
     EXPECT_GE(greedy[2]["oracle_speedup"].get<double>(), greedy[2]["predicted_speedup"].get<double>() * 0.999);
 }
 

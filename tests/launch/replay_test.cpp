@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace {
@@ -182,6 +183,13 @@ TEST(Replay, TuneWritesWhatGenerateReads) {
     ASSERT_EQ(tuned.code, 0) << tuned.err;
     const Json json = Json::parse(report.text());
     EXPECT_EQ(json["confirmed"].size(), spec::all_stop_rules().size());
+    for (const Json& rule : json["confirmed"])
+        for (const char* interval : {"interval_ms_per_token", "interval_speedup"})
+            EXPECT_GT(rule[interval][0].get<double>(), 0) << interval;
+    EXPECT_EQ(json["machine"]["disturbance"].is_string(), config.text().find("not to be trusted") != std::string::npos);
+    const bool is_faster = json["winner"]["speedup"].get<double>() > 1;
+    EXPECT_NE(is_faster, tuned.out.find("nothing beats plain decoding here") != std::string::npos) << tuned.out;
+    EXPECT_NE(is_faster, config.text().find("# nothing beats plain decoding here") != std::string::npos);
     EXPECT_NE(config.text().find("stop-rule = " + json["winner"]["rule"].get<std::string>()), std::string::npos);
     const Ended generated = run(Strings{"generate"} + kPair +
                                 Strings{"--config", config.path(), "--input", input.path(), "--max-new-tokens", "8"});
@@ -445,32 +453,63 @@ TEST(Replay, RecordAndTuneOfferOnlyWhatTheyRead) {
 
 // ---- figures ----
 
-TEST(Replay, IntervalsOfFewPromptsAreWideEnough) {
+// The relative error of a mean of ratios with equal weights, by the textbook.
+double relative_error(std::span<const double> values) {
+    const auto n = static_cast<double>(values.size());
+    const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+    double squares = 0;
+    for (const double value : values)
+        squares += (value - mean) * (value - mean);
+    return std::sqrt(squares / (n - 1) / n) / mean;
+}
+
+TEST(Intervals, OfFewPromptsAreWideEnough) {
     // Two, three and four ratios about their mean; Student's 97.5 % quantiles of 1 to 3 degrees of freedom.
     const std::vector<double> values = {1, 3, 1, 3}, ones = {1, 1, 1, 1};
     const double quantiles[] = {12.706, 4.303, 3.182};
     for (std::size_t n = 2; n <= 4; ++n) {
-        const launch::Interval interval = launch::ratio_interval(std::span(values).first(n), std::span(ones).first(n));
-        double squares = 0;
-        for (std::size_t i = 0; i < n; ++i)
-            squares += std::pow(values[i] - interval.mean, 2);
-        const double error = std::sqrt(squares / static_cast<double>(n - 1) / static_cast<double>(n));
-        EXPECT_NEAR((interval.high - interval.mean) / error, quantiles[n - 2], 0.001) << n;
+        const auto some = std::span(values).first(n);
+        const launch::Interval interval = launch::ratio_interval(some, std::span(ones).first(n));
+        EXPECT_NEAR(std::log(interval.high / interval.mean) / relative_error(some), quantiles[n - 2], 0.001) << n;
     }
 }
 
-TEST(Replay, IntervalsOfRatiosAreStudents) {
+TEST(Intervals, OfRatiosAreStudentsOnALogarithmicScale) {
     using launch::ratio_interval;
     const std::vector<double> values = {1, 2, 3, 4}, ones = {1, 1, 1, 1};
     const launch::Interval interval = ratio_interval(values, ones);
     EXPECT_DOUBLE_EQ(interval.mean, 2.5);
-    // Standard error sqrt(5/3/4), Student's quantile of 3 degrees 3.182.
-    EXPECT_NEAR(interval.high - interval.mean, 3.182 * std::sqrt(5.0 / 12), 0.03);
-    EXPECT_NEAR(interval.mean - interval.low, interval.high - interval.mean, 1e-12);
+    EXPECT_NEAR(interval.high, 2.5 * std::exp(3.182446 * relative_error(values)), 1e-9);
+    EXPECT_NEAR(interval.high / interval.mean, interval.mean / interval.low, 1e-12);
     const launch::Interval exact = ratio_interval(std::vector<double>{2, 4, 8}, std::vector<double>{1, 2, 4});
     EXPECT_DOUBLE_EQ(exact.low, 2);
     EXPECT_DOUBLE_EQ(exact.high, 2);
-    EXPECT_DOUBLE_EQ(ratio_interval(std::vector<double>{3}, std::vector<double>{2}).high, 1.5);
+    EXPECT_FALSE(ratio_interval(std::vector<double>{3}, std::vector<double>{2}).is_known());
+    EXPECT_EQ(launch::format_interval(ratio_interval(std::vector<double>{3}, std::vector<double>{2}), 2), "-");
+}
+
+TEST(Intervals, OfTimesNeverCrossZero) {
+    // What tune printed on a busy machine: -1.2476 to 6.6546 ms.
+    const std::vector<double> ms = {300, 20, 25}, tokens = {32, 32, 32};
+    const launch::Interval interval = launch::ratio_interval(ms, tokens);
+    EXPECT_GT(interval.low, 0);
+    EXPECT_GT(interval.high, interval.mean);
+    EXPECT_EQ(launch::ratio_interval(std::vector<double>{0, 0}, std::vector<double>{1, 1}).high, 0);
+}
+
+TEST(Intervals, OfSpeedupsArePairedOverPromptsAndSayWhereTheyShowNothing) {
+    const launch::PromptTimes plain = {{100, 210, 290}, {10, 20, 30}};
+    // Each prompt in half the time, whatever its length, and in texts twice as long.
+    const launch::PromptTimes twice = {{50.1, 104.9, 145.2}, {10, 20, 30}}, longer = {{100, 210, 290}, {20, 40, 60}};
+    const launch::Interval speedup = launch::speedup_interval(plain, twice);
+    EXPECT_NEAR(speedup.mean, 600 / 300.2, 1e-12);
+    EXPECT_GT(speedup.low, 1.98);
+    EXPECT_LT(speedup.high, 2.02);
+    EXPECT_DOUBLE_EQ(launch::speedup_interval(plain, longer).mean, 2);
+    EXPECT_EQ(launch::format_speedup_interval({2, 1.5, 2.5}), "1.500 to 2.500");
+    EXPECT_EQ(launch::format_speedup_interval({1.2, 0.93, 1.6}), "0.930 to 1.600, no difference seen");
+    EXPECT_EQ(launch::format_speedup_interval({0.5, 0.4, 0.6}), "0.400 to 0.600");
+    EXPECT_EQ(launch::format_speedup_interval({1.2, 1.2, 1.2}), "-") << "one prompt shows nothing";
 }
 
 launch::ConfirmedRule rule_of(spec::StopRuleKind kind, double simulated_ms) {
@@ -480,19 +519,72 @@ launch::ConfirmedRule rule_of(spec::StopRuleKind kind, double simulated_ms) {
     return rule;
 }
 
-TEST(Replay, TheWinnerIsNotChosenByNoise) {
+// Four prompts of ten tokens, a little apart from each other.
+launch::PromptTimes times_of(double ms) {
+    return {{ms, 1.01 * ms, 0.99 * ms, ms}, {10, 10, 10, 10}};
+}
+
+TEST(Tune, TheWinnerIsNotChosenByNoise) {
     using enum spec::StopRuleKind;
     std::vector<launch::ConfirmedRule> rules = {rule_of(constant, 1.2), rule_of(heuristic, 1.0), rule_of(svip, 0.9)};
     // constant is fastest by a hair, heuristic within noise of it, svip clearly slower.
-    const std::vector<launch::PromptTimes> times = {{{10, 10, 10, 10}, {10, 10, 10, 10}},
-                                                    {{10.2, 9.9, 10.3, 9.8}, {10, 10, 10, 10}},
-                                                    {{12, 12.1, 11.9, 12}, {10, 10, 10, 10}}};
-    launch::judge(rules, times, {{20, 20, 20, 20}, {10, 10, 10, 10}});
+    const std::vector<launch::PromptTimes> times = {
+        {{10, 10, 10, 10}, {10, 10, 10, 10}}, {{10.2, 9.9, 10.3, 9.8}, {10, 10, 10, 10}}, times_of(12)};
+    launch::judge(rules, times, times_of(20));
     EXPECT_EQ(rules[0].tuned.best.setting.rule.kind, constant);
-    EXPECT_DOUBLE_EQ(rules[0].speedup, 2);
+    EXPECT_DOUBLE_EQ(rules[0].speedup.mean, 2);
     EXPECT_FALSE(rules[1].is_slower());
     EXPECT_TRUE(rules[2].is_slower());
-    EXPECT_EQ(launch::winner_of(rules).tuned.best.setting.rule.kind, heuristic);
+    const launch::Winner winner = launch::winner_of(rules);
+    EXPECT_EQ(winner.rule->tuned.best.setting.rule.kind, heuristic);
+    EXPECT_EQ(winner.against_plain, launch::AgainstPlain::faster);
+    ASSERT_EQ(launch::remarks_of(winner, rules).size(), 1u);
+    EXPECT_EQ(launch::remarks_of(winner, rules)[0].find("it is not the first row: at 95 % the runs do not tell it"),
+              0u);
+    EXPECT_TRUE(launch::remarks_of({&rules[0], launch::AgainstPlain::faster}, rules).empty());
+}
+
+TEST(Tune, WritesNothingThatIsSlowerThanPlainDecodingWithoutSayingSo) {
+    using enum spec::StopRuleKind;
+    std::vector<launch::ConfirmedRule> rules = {rule_of(constant, 1.0), rule_of(expected_gain, 1.1)};
+    launch::judge(rules, {times_of(22), times_of(24)}, times_of(20));
+    const launch::Winner winner = launch::winner_of(rules);
+    EXPECT_EQ(winner.against_plain, launch::AgainstPlain::nothing_is_faster);
+    EXPECT_EQ(winner.rule->tuned.best.setting.rule.kind, expected_gain) << "it drafts only where that pays";
+    EXPECT_EQ(launch::remarks_of(winner, rules),
+              std::vector<std::string>{"nothing beats plain decoding here: leave --draft out; with one, expected-gain "
+                                       "drafts only where it pays"});
+}
+
+TEST(Tune, PrefersWhatIsSeenToBeatPlainDecodingToWhatOnlyMay) {
+    using enum spec::StopRuleKind;
+    // constant is the fastest; svip, of the lowest simulated time, is as fast on average and varies too much to tell.
+    const launch::PromptTimes wild = {{2, 30, 3, 6}, {10, 10, 10, 10}};
+    std::vector<launch::ConfirmedRule> rules = {rule_of(constant, 1.2), rule_of(svip, 0.9)};
+    launch::judge(rules, {{{10, 10.3, 9.8, 9.9}, {10, 10, 10, 10}}, wild}, times_of(20));
+    EXPECT_EQ(launch::winner_of(rules).rule->tuned.best.setting.rule.kind, constant);
+
+    std::vector<launch::ConfirmedRule> unsure = {rule_of(svip, 0.9)};
+    launch::judge(unsure, {wild}, times_of(20));
+    const launch::Winner winner = launch::winner_of(unsure);
+    EXPECT_EQ(winner.against_plain, launch::AgainstPlain::no_difference_seen);
+    EXPECT_EQ(launch::remarks_of(winner, unsure),
+              std::vector<std::string>{"no difference from plain decoding seen: give more prompts or --repetitions"});
+}
+
+TEST(Tune, SaysWhereTimesAreFarFromCountsTimesCosts) {
+    const auto rules_with = [](double predicted_ms) {
+        std::vector<launch::ConfirmedRule> rules = {rule_of(spec::StopRuleKind::constant, 1)};
+        rules[0].predicted_ms = predicted_ms;
+        launch::judge(rules, {times_of(10)}, times_of(20)); // 1 ms a token
+        return rules;
+    };
+    EXPECT_EQ(launch::prediction_warning(rules_with(1.2)), "");
+    EXPECT_EQ(
+        launch::prediction_warning(rules_with(0.5)),
+        "warning: measured times are 2.00 times counts x costs: the machine was busy, or the costs are not of this "
+        "run\n");
+    EXPECT_NE(launch::prediction_warning(rules_with(2)).find("0.50 times"), std::string::npos);
 }
 
 } // namespace
