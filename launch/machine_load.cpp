@@ -124,6 +124,19 @@ std::string MachineLoad::warning_line() const {
     return disturbance.empty() ? "" : "warning: " + warning() + "\n";
 }
 
+std::vector<HostLoad> by_host(const std::vector<HostLoad>& ranks) {
+    std::vector<HostLoad> hosts;
+    for (const HostLoad& rank : ranks) {
+        const auto host = std::find_if(hosts.begin(), hosts.end(),
+                                       [&](const HostLoad& other) { return std::strcmp(other.host, rank.host) == 0; });
+        if (host == hosts.end())
+            hosts.push_back(rank);
+        else
+            host->own_seconds += rank.own_seconds;
+    }
+    return hosts;
+}
+
 MachineLoad assess(const std::vector<HostLoad>& hosts, double spread) {
     MachineLoad worst;
     const auto disturbed = [](const HostLoad& host) {
@@ -189,12 +202,8 @@ MachineWatch::MachineWatch(dist::Session& session, double timeout_seconds)
     session.world().gather(&mine, all.data(), sizeof mine, 0, deadline);
     session.world().broadcast(all.data(), all.size() * sizeof mine, 0, deadline);
     CPU_ZERO(&cores_);
-    for (const RankCores& each : all) {
-        const auto first = std::find_if(
-            all.begin(), all.end(), [&](const RankCores& other) { return std::strcmp(other.host, each.host) == 0; });
-        first_of_host_.push_back(static_cast<int>(first - all.begin()));
+    for (const RankCores& each : all)
         if (std::strcmp(each.host, mine.host) == 0) CPU_OR(&cores_, &cores_, &each.cores);
-    }
     load_average_ = launch::load_average(text_of_file("/proc/loadavg")).value_or(-1);
     start_ = read();
 }
@@ -223,23 +232,11 @@ MachineLoad MachineWatch::stop(double spread) const {
         mine.busy_seconds = seconds(end.ticks->busy - start_.ticks->busy);
         mine.stolen_seconds = seconds(end.ticks->stolen - start_.ticks->stolen);
     }
-    struct RankLoad {
-        HostLoad load;
-        double spread = 0;
-    };
-    const RankLoad share = {mine, spread};
-    std::vector<RankLoad> all(static_cast<std::size_t>(session_.world_size()));
-    session_.world().gather(&share, all.data(), sizeof share, 0, deadline);
-    session_.world().broadcast(all.data(), all.size() * sizeof share, 0, deadline);
-    std::vector<HostLoad> hosts;
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        const auto first = static_cast<std::size_t>(first_of_host_[rank]);
-        if (first == rank)
-            hosts.push_back(all[rank].load);
-        else
-            all[first].load.own_seconds += all[rank].load.own_seconds;
-    }
-    return assess(hosts, all.front().spread);
+    std::vector<HostLoad> loads(static_cast<std::size_t>(session_.world_size()));
+    session_.world().gather(&mine, loads.data(), sizeof mine, 0, deadline);
+    session_.world().broadcast(loads.data(), loads.size() * sizeof mine, 0, deadline);
+    session_.world().broadcast(&spread, sizeof spread, 0, deadline);
+    return assess(by_host(loads), spread);
 }
 
 } // namespace entrodraft::launch

@@ -29,7 +29,8 @@ std::optional<CoreTicks> core_ticks(std::string_view proc_stat, const cpu_set_t&
 // The first number of /proc/loadavg. Local.
 std::optional<double> load_average(std::string_view proc_loadavg);
 
-// What the cores of one host did during a timed stretch. Goes through a collective as it is.
+// What the cores of one host did during a timed stretch, as one of its ranks saw it. Goes through a collective as it
+// is.
 struct HostLoad {
     char host[64] = {}; // zero-terminated
     int n_cores = 0;    // that the job's ranks may run on
@@ -37,8 +38,11 @@ struct HostLoad {
     double load_average = -1;
     double busy_seconds = -1; // of these cores together; -1, here and above: not known
     double stolen_seconds = 0;
-    double own_seconds = 0; // CPU time of the job's ranks
+    double own_seconds = 0; // CPU time of the rank; by_host: of all ranks of the host
 };
+
+// One of each host, with the CPU time of all its ranks. Local.
+std::vector<HostLoad> by_host(const std::vector<HostLoad>& ranks);
 
 // The verdict on the most disturbed host of the job.
 struct MachineLoad {
@@ -86,8 +90,7 @@ class MachineWatch {
 
     dist::Session& session_;
     double timeout_seconds_;
-    std::vector<int> first_of_host_; // by rank: the first rank of its host
-    cpu_set_t cores_{};              // of all ranks of this host
+    cpu_set_t cores_{}; // of all ranks of this host
     double load_average_ = -1;
     Reading start_;
 };

@@ -66,6 +66,17 @@ TEST(MachineLoad, OwnRanksAreNotOtherWork) {
     EXPECT_DOUBLE_EQ(assess({host_with(20, 20.2)}, 0).others_busy_cores.value_or(-1), 0);
 }
 
+TEST(MachineLoad, RanksOfAHostAreAddedUp) {
+    HostLoad elsewhere = host_with(10, 9.9);
+    std::strcpy(elsewhere.host, "n2");
+    const std::vector<HostLoad> hosts = by_host({host_with(20, 9.9), elsewhere, host_with(20, 10)});
+    ASSERT_EQ(hosts.size(), 2u);
+    EXPECT_DOUBLE_EQ(hosts[0].own_seconds, 19.9);
+    EXPECT_DOUBLE_EQ(hosts[0].busy_seconds, 20);
+    EXPECT_DOUBLE_EQ(hosts[1].own_seconds, 9.9);
+    EXPECT_TRUE(assess(hosts, 0).is_trusted());
+}
+
 TEST(MachineLoad, SaysHowManyCoresAreBusyWithOtherWork) {
     const MachineLoad load = assess({host_with(20, 9)}, 0);
     EXPECT_EQ(load.warning_line(), "warning: 1.1 of 2 cores are busy with other work: times are not to be trusted\n");
