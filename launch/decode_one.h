@@ -14,6 +14,8 @@ struct DecodedText {
     spec::RunEnd end = spec::RunEnd::finished;
 };
 
+inline constexpr volatile int kNoSignal = 0; // for runs that no signal ends early
+
 // `request` counts on the coordinator alone; null elsewhere. Collective over the engine's replica.
 DecodedText decode_one(spec::Engine& engine, const spec::Request* request, const volatile int& stop_signal,
                        const OnRound& on_round = {});

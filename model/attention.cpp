@@ -8,10 +8,6 @@
 namespace entrodraft::model {
 namespace {
 
-std::size_t index(int value) {
-    return static_cast<std::size_t>(value);
-}
-
 float rounded_to_bfloat16(float value) {
     return from_bfloat16(to_bfloat16(value));
 }

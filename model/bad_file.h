@@ -1,10 +1,12 @@
 // What reading a file that is not as it should be throws: the message names file, place and reason.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace entrodraft::model {
 
@@ -12,6 +14,11 @@ class BadFile final : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
+
+// The system's words for errno.
+inline std::string system_reason() {
+    return std::system_category().message(errno);
+}
 
 // Text out of a file as a message may show it: in quotes, control characters as \xHH, long texts cut. Local.
 inline std::string in_quotes(std::string_view text) {

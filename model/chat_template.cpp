@@ -20,7 +20,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::size_t kMaxTemplateBytes = 1 << 20;
-constexpr std::size_t kMaxConfigBytes = 16 << 20; // tokenizer_config.json lists every added token
 
 std::uint64_t fnv1a(std::string_view text) {
     std::uint64_t hash = 0xcbf29ce484222325;
@@ -53,19 +52,6 @@ std::string all_names() {
     return names;
 }
 
-bool is_there(const fs::path& file) {
-    std::error_code ignored;
-    return fs::exists(file, ignored);
-}
-
-// The object in a file, or an empty one where there is no file.
-json read_object(const fs::path& file) {
-    if (!is_there(file)) return json::object();
-    json object = read_json_file(file, kMaxConfigBytes, {.reject_large_numbers = false});
-    if (!object.is_object()) throw BadFile(file.string() + ": is no JSON object");
-    return object;
-}
-
 // A token given as text or as {"content": text}; nothing where it is null or missing.
 std::optional<std::string> token_of(const json& object, const char* name, const fs::path& file) {
     const auto found = object.find(name);
@@ -82,7 +68,7 @@ ChatTokens read_tokens(const fs::path& directory, const json& config) {
     const fs::path config_file = directory / "tokenizer_config.json";
     const fs::path map_file = directory / "special_tokens_map.json";
     const json map =
-        config.contains("bos_token") && config.contains("eos_token") ? json::object() : read_object(map_file);
+        config.contains("bos_token") && config.contains("eos_token") ? json::object() : read_optional_object(map_file);
     const auto token = [&](const char* name) {
         return config.contains(name) ? token_of(config, name, config_file) : token_of(map, name, map_file);
     };
@@ -105,7 +91,7 @@ std::optional<TemplateText> default_of_several(const json& list, const fs::path&
 }
 
 std::optional<TemplateText> read_template(const fs::path& directory, const json& config) {
-    if (const fs::path file = directory / "chat_template.jinja"; is_there(file)) {
+    if (const fs::path file = directory / "chat_template.jinja"; file_exists(file)) {
         std::string text = read_text_file(file, kMaxTemplateBytes);
         const std::size_t invalid = first_invalid_utf8(text);
         if (invalid != std::string_view::npos)
@@ -128,7 +114,7 @@ std::string_view first_line(std::string_view text) {
 } // namespace
 
 std::optional<ChatTemplate> ChatTemplate::open(const fs::path& directory) {
-    const json config = read_object(directory / "tokenizer_config.json");
+    const json config = read_optional_object(directory / "tokenizer_config.json");
     const std::optional<TemplateText> found = read_template(directory, config);
     if (!found) return std::nullopt;
     if (found->text.size() > kMaxTemplateBytes)
@@ -147,7 +133,7 @@ ChatTemplate ChatTemplate::named(std::string_view name, const fs::path& director
     if (form == nullptr)
         throw std::invalid_argument("there is no chat template named " + in_quotes(name) + "; there are " +
                                     all_names());
-    return ChatTemplate(*form, read_tokens(directory, read_object(directory / "tokenizer_config.json")));
+    return ChatTemplate(*form, read_tokens(directory, read_optional_object(directory / "tokenizer_config.json")));
 }
 
 ChatTemplate::ChatTemplate(const ChatForm& form, ChatTokens tokens) : form_(&form), tokens_(std::move(tokens)) {}

@@ -42,12 +42,6 @@ std::map<std::string, std::string> read_weight_map(const std::filesystem::path& 
     return shard_of;
 }
 
-// A link whose end is missing is there: opening it says what is wrong.
-bool is_there(const std::filesystem::path& path) {
-    std::error_code unused; // what cannot be looked at is not there; the messages say so
-    return std::filesystem::exists(std::filesystem::symlink_status(path, unused));
-}
-
 bool is_by_torch(const std::filesystem::path& file) {
     const auto ending = file.extension();
     return ending == ".bin" || ending == ".pt" || ending == ".pth";
@@ -92,7 +86,7 @@ void Checkpoint::add_shards(const std::filesystem::path& directory, const std::f
     for (const auto& [tensor, shard] : shard_of)
         shards.insert(shard);
     for (const std::string& shard : shards) {
-        if (!is_there(directory / shard)) {
+        if (!file_exists(directory / shard)) {
             throw BadFile(index.string() + ": names the file " + in_quotes(shard) + ", which is not there");
         }
         add(directory / shard);
@@ -123,11 +117,11 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
     for (const char* single : {"model.safetensors", "pytorch_model.bin"}) {
         const auto file = directory / single;
         const auto index = directory / (std::string(single) + ".index.json");
-        if (is_there(file)) {
+        if (file_exists(file)) {
             checkpoint.add(file);
             return checkpoint;
         }
-        if (is_there(index)) {
+        if (file_exists(index)) {
             checkpoint.add_shards(directory, index);
             return checkpoint;
         }

@@ -12,7 +12,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMaxConfigBytes = 16u << 20;
 constexpr double kMostParameters = 1e14;
 
 // Fields of one family or another that change the arithmetic in a way that is not built. Each may stand at its

@@ -13,14 +13,6 @@
 
 namespace entrodraft::model {
 
-namespace {
-
-std::size_t index(int value) {
-    return static_cast<std::size_t>(value);
-}
-
-} // namespace
-
 dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size) {
     return shard_of(config, tp_rank, tp_size).vocab;
 }

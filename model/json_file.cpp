@@ -152,10 +152,6 @@ class Builder final : public nlohmann::json_sax<Json> {
     Json* member_ = nullptr;
 };
 
-std::string system_reason() {
-    return std::system_category().message(errno);
-}
-
 } // namespace
 
 std::string read_text_file(const std::filesystem::path& file, std::size_t max_bytes) {
@@ -205,6 +201,18 @@ Json parse_json(std::string_view text, const std::string& what, const JsonRules&
 
 Json read_json_file(const std::filesystem::path& file, std::size_t max_bytes, const JsonRules& rules) {
     return parse_json(read_text_file(file, max_bytes), file.string(), rules);
+}
+
+bool file_exists(const std::filesystem::path& file) {
+    std::error_code ignored;
+    return std::filesystem::exists(std::filesystem::symlink_status(file, ignored));
+}
+
+Json read_optional_object(const std::filesystem::path& file) {
+    if (!file_exists(file)) return Json::object();
+    Json value = read_json_file(file, kMaxConfigBytes, {.reject_large_numbers = false});
+    if (!value.is_object()) throw BadFile(file.string() + ": not a JSON object");
+    return value;
 }
 
 } // namespace entrodraft::model

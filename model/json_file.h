@@ -12,7 +12,8 @@
 
 namespace entrodraft::model {
 
-constexpr std::size_t kMaxJsonDepth = 128; // objects and arrays in one another
+constexpr std::size_t kMaxJsonDepth = 128;                       // objects and arrays in one another
+constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20; // tokenizer_config.json lists every added token
 
 // The file's text. Throws BadFile where it is missing, no regular file, or longer than max_bytes. Local.
 std::string read_text_file(const std::filesystem::path& file, std::size_t max_bytes);
@@ -27,7 +28,14 @@ struct JsonRules {
 // The value that the file holds. Throws BadFile with file, line and reason. Local.
 nlohmann::json read_json_file(const std::filesystem::path& file, std::size_t max_bytes, const JsonRules& rules = {});
 
-// The same from memory; `what` stands for the file in messages. Local.
+// Whether the file exists; so does a link whose end is missing, since opening it has the message. What cannot be looked
+// at counts as missing.
+bool file_exists(const std::filesystem::path& file);
+
+// The object in a file of at most kMaxConfigBytes, large numbers allowed; an empty one where there is no file. Throws BadFile.
+nlohmann::json read_optional_object(const std::filesystem::path& file);
+
+// read_json_file from memory; `what` replaces the file in messages. Local.
 nlohmann::json parse_json(std::string_view text, const std::string& what, const JsonRules& rules = {});
 
 // Runs a handler of nlohmann's SAX interface over text, which must be one JSON value and nothing else; no DOM is

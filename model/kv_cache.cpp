@@ -9,14 +9,6 @@
 
 namespace entrodraft::model {
 
-namespace {
-
-std::size_t index(int value) {
-    return static_cast<std::size_t>(value);
-}
-
-} // namespace
-
 KvCache::KvCache(const Shape& shape, std::unique_ptr<KvMemory> elsewhere)
     : shape_(shape), elsewhere_(std::move(elsewhere)), lengths_(index(shape.n_slots), 0) {
     shape_.capacity = whole_blocks(shape.capacity);

@@ -16,6 +16,11 @@
 
 namespace entrodraft::model {
 
+// A count or position, never negative, as what containers and pointers take.
+constexpr std::size_t index(int value) {
+    return static_cast<std::size_t>(value);
+}
+
 // Keys and values that KvCache keeps the books of and cannot reach itself.
 class KvMemory {
   public:

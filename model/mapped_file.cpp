@@ -17,10 +17,6 @@ namespace {
 
 constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec/";
 
-std::string system_reason() {
-    return std::system_category().message(errno);
-}
-
 FileIdentity identity_of(const struct stat& about) {
     const auto ns = [](const timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
     return {about.st_dev, about.st_ino, static_cast<std::uint64_t>(about.st_size), ns(about.st_mtim),

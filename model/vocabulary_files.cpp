@@ -21,22 +21,8 @@ using nlohmann::json;
 using std::filesystem::path;
 
 constexpr std::size_t kMaxVocabularyBytes = std::size_t{64} << 20;
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr const char* kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                         "pad_token", "cls_token", "mask_token"};
-
-bool is_there(const path& file) {
-    std::error_code ignored; // what cannot be looked at cannot be opened either, and that has a message
-    return std::filesystem::exists(file, ignored);
-}
-
-// The object in a file that may be missing.
-json optional_object(const path& file) {
-    if (!is_there(file)) return json::object();
-    json value = read_json_file(file, kMaxConfigBytes, {.reject_large_numbers = false});
-    if (!value.is_object()) throw BadFile(file.string() + ": not an object");
-    return value;
-}
 
 // An added token as tokenizer.json has it, from a string or an object with flags. `special_if_bare`: a string is.
 json added_token(const json& value, bool special_if_bare, const std::string& what) {
@@ -99,7 +85,7 @@ SpecialTokens read_special_tokens(const path& directory) {
     for (const char* name : {"bos_token", "eos_token", "unk_token"})
         tokens.named[name] = added_token("<|endoftext|>", true, name);
     const path config_path = directory / "tokenizer_config.json";
-    const json config = optional_object(config_path);
+    const json config = read_optional_object(config_path);
     take_named(config, config_path, tokens);
     tokens.add_bos = bool_field(config, "add_bos_token", false, config_path.string());
     tokens.add_eos = bool_field(config, "add_eos_token", false, config_path.string());
@@ -115,8 +101,8 @@ SpecialTokens read_special_tokens(const path& directory) {
         }
     } else {
         const path map_path = directory / "special_tokens_map.json", added_path = directory / "added_tokens.json";
-        take_named(optional_object(map_path), map_path, tokens);
-        const json added = optional_object(added_path);
+        take_named(read_optional_object(map_path), map_path, tokens);
+        const json added = read_optional_object(added_path);
         for (const auto& [content, id] : added.items()) {
             const std::int64_t number = token_id(id, added_path.string() + ": " + in_quotes(content));
             tokens.ids.emplace_back(number, added_token(json(content), is_special(tokens, json(content)), ""));
@@ -201,7 +187,7 @@ void check_kind(const path& directory) {
                       "only; add the model's tokenizer.json");
     };
     const path tokenizer_path = directory / "tokenizer_config.json", config_path = directory / "config.json";
-    const json tokenizer_config = optional_object(tokenizer_path), config = optional_object(config_path);
+    const json tokenizer_config = read_optional_object(tokenizer_path), config = read_optional_object(config_path);
     const json& kind = field(tokenizer_config, "tokenizer_class");
     const json& type = field(config, "model_type");
     if (kind == "GPT2Tokenizer" || kind == "GPT2TokenizerFast") return;
@@ -215,10 +201,10 @@ void check_kind(const path& directory) {
 
 json tokenizer_from_vocabulary(const path& directory) {
     const path vocab_path = directory / "vocab.json", merges_path = directory / "merges.txt";
-    const bool has_vocab = is_there(vocab_path), has_merges = is_there(merges_path);
+    const bool has_vocab = file_exists(vocab_path), has_merges = file_exists(merges_path);
     if (!has_vocab && !has_merges) {
         const path sentencepiece = directory / "tokenizer.model";
-        if (!is_there(sentencepiece)) {
+        if (!file_exists(sentencepiece)) {
             throw BadFile((directory / "tokenizer.json").string() + ": no such file, nor vocab.json and merges.txt");
         }
         throw BadFile(sentencepiece.string() +

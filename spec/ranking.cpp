@@ -11,7 +11,7 @@ namespace entrodraft::spec {
 
 namespace {
 
-constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr double kExcluded = -std::numeric_limits<double>::infinity();
 
 } // namespace
 
@@ -26,7 +26,7 @@ Ranking::Ranking(std::span<const float> logits, const Request& request, std::uin
     for (std::size_t token = 0; token < values_.size(); ++token) {
         const bool is_left = filters ? left[token] > 0 : std::isfinite(logits[token]);
         values_[token] =
-            is_left ? values_[token] / sampling.temperature + noise.at(position, static_cast<TokenId>(token)) : kNone;
+            is_left ? values_[token] / sampling.temperature + noise.at(position, static_cast<TokenId>(token)) : kExcluded;
     }
 }
 
@@ -40,14 +40,14 @@ std::vector<TokenId> Ranking::first(std::size_t n) const {
     const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(std::min(n, tokens.size()));
     std::partial_sort(tokens.begin(), end, tokens.end(), goes_before);
     tokens.erase(end, tokens.end());
-    while (!tokens.empty() && values_[static_cast<std::size_t>(tokens.back())] == kNone)
+    while (!tokens.empty() && values_[static_cast<std::size_t>(tokens.back())] == kExcluded)
         tokens.pop_back();
     return tokens;
 }
 
 std::int32_t Ranking::rank(TokenId token) const {
     const double own = values_[static_cast<std::size_t>(token)];
-    if (own == kNone) return -1;
+    if (own == kExcluded) return -1;
     std::int32_t before = 0;
     for (std::size_t i = 0; i < values_.size(); ++i)
         before += values_[i] > own || (values_[i] == own && static_cast<TokenId>(i) < token) ? 1 : 0;
@@ -55,7 +55,7 @@ std::int32_t Ranking::rank(TokenId token) const {
 }
 
 float Ranking::margin() const {
-    double best = kNone, second = kNone;
+    double best = kExcluded, second = kExcluded;
     for (const double value : values_) {
         second = std::max(second, std::min(best, value));
         best = std::max(best, value);

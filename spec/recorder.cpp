@@ -21,7 +21,7 @@ constexpr std::size_t kChunk = 32; // places whose rows are held at once
 constexpr int kSlot = 0;
 constexpr Acceptance kAcceptance = Acceptance::gumbel; // of greedy text too, where there is no noise
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr float kExcludedLog = -std::numeric_limits<float>::infinity();
 
 JudgingOptions whole_rows(int vocab_size) {
     JudgingOptions options;
@@ -35,14 +35,14 @@ void log_softmax(std::span<const float> logits, const SeenRow& seen, std::vector
     const double log_sum = seen.stats.log_sum_exp();
     to.resize(logits.size());
     for (std::size_t i = 0; i < logits.size(); ++i)
-        to[i] = seen.logits[i] == kNone ? kNone : static_cast<float>(static_cast<double>(logits[i]) - log_sum);
+        to[i] = seen.logits[i] == kExcludedLog ? kExcludedLog : static_cast<float>(static_cast<double>(logits[i]) - log_sum);
 }
 
 // -sum p log q, nats.
 double cross_entropy(std::span<const float> log_p, std::span<const float> log_q) {
     double sum = 0;
     for (std::size_t i = 0; i < log_p.size(); ++i)
-        if (log_p[i] != kNone) sum -= std::exp(static_cast<double>(log_p[i])) * static_cast<double>(log_q[i]);
+        if (log_p[i] != kExcludedLog) sum -= std::exp(static_cast<double>(log_p[i])) * static_cast<double>(log_q[i]);
     return sum;
 }
 
@@ -236,7 +236,7 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
     top.resize(DraftRecord::kTop, -1);
     for (const TokenId each : top) {
         draft.top_token.push_back(each);
-        draft.top_log_probability.push_back(each < 0 ? kNone : reader.log_q[static_cast<std::size_t>(each)]);
+        draft.top_log_probability.push_back(each < 0 ? kExcludedLog : reader.log_q[static_cast<std::size_t>(each)]);
     }
 }
 

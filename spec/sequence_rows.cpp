@@ -14,7 +14,7 @@ namespace entrodraft::spec {
 
 namespace {
 
-constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr double kNoValue = -std::numeric_limits<double>::infinity();
 
 } // namespace
 
@@ -148,12 +148,12 @@ BestToken SequenceRows::best_of_slice(std::span<const float> logits, const RankR
         if (!logits.empty())
             return noisy_best({logits, first, rows.prefix.size() + row}, sampling_.temperature, *noise_);
         const model::NoisyToken& found = rows.scores->noisy[place];
-        return {found.token < 0 ? kNone : found.value, found.token, kNone};
+        return {found.token < 0 ? kNoValue : found.value, found.token, kNoValue};
     }
     const model::kernels::LogitStats stats =
         processor_ ? model::kernels::best_kernels().logit_max(logits.data(), static_cast<int>(logits.size()), first)
                    : rows.scores->summaries[place];
-    BestToken best{static_cast<double>(stats.max), stats.arg_max, kNone};
+    BestToken best{static_cast<double>(stats.max), stats.arg_max, kNoValue};
     if (setting_->options.record_margins)
         for (std::size_t i = 0; i < logits.size(); ++i)
             if (first + static_cast<TokenId>(i) != best.token)
@@ -212,7 +212,7 @@ BestToken SequenceRows::best(std::size_t row) const {
         std::memcpy(&of_rank, part(tp_rank, row).data(), sizeof of_rank);
         best = better(best, of_rank);
     }
-    if (best.value == kNone && processor_) throw NothingToSay();
+    if (best.value == kNoValue && processor_) throw NothingToSay();
     if (!std::isfinite(best.value))
         throw std::runtime_error("the largest logit of row " + std::to_string(row) + " is infinite or no number");
     return best;

@@ -15,8 +15,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr volatile int kNoSignal = 0;
-
 spec::StopRuleOptions one_token() {
     spec::StopRuleOptions rule;
     rule.kind = spec::StopRuleKind::constant;

@@ -13,8 +13,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr volatile int kNoSignal = 0;
-
 spec::StopRuleOptions longest_rule(int max_tokens) {
     spec::StopRuleOptions rule;
     rule.kind = spec::StopRuleKind::constant;

@@ -12,16 +12,16 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr int kTokens = 4;
+constexpr int kTimedTokens = 4;
 constexpr int kPairs = 2000;
 constexpr int kWarmUps = 50;
 
-// Drafts kTokens, whatever it thinks of them.
+// Drafts kTimedTokens, whatever it thinks of them.
 spec::StopRule rule_of(spec::StopRuleKind kind, spec::GainModel& gain) {
     spec::StopRuleOptions options;
     options.kind = kind;
-    options.max_tokens = kTokens;
-    options.num_draft_tokens = kTokens;
+    options.max_tokens = kTimedTokens;
+    options.num_draft_tokens = kTimedTokens;
     if (kind == spec::StopRuleKind::static_threshold) options.threshold = 1e9;
     return spec::StopRule(options, &gain);
 }
@@ -63,7 +63,7 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
         spec::make_model_source(models.drafts.front(), limits.vocab_size), limits, models.clock);
     drafter->begin_sequence(request);
     drafter->prefill(request.prompt);
-    spec::GainModel everything_pays({kTokens, 0, spec::Costs{0, {1}}});
+    spec::GainModel everything_pays({kTimedTokens, 0, spec::Costs{0, {1}}});
     spec::StopRule without = rule_of(spec::StopRuleKind::constant, everything_pays);
     spec::StopRule with = rule_of(kind, everything_pays);
     spec::Draft draft;
@@ -71,8 +71,8 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     const auto time = [&](spec::StopRule& rule) {
         traffic.read();
         const double begin = models.clock.now_seconds();
-        drafter->draft({request.prompt, kTokens, &request, {}, {}}, rule, draft);
-        return (models.clock.now_seconds() - begin) / kTokens;
+        drafter->draft({request.prompt, kTimedTokens, &request, {}, {}}, rule, draft);
+        return (models.clock.now_seconds() - begin) / kTimedTokens;
     };
     std::vector<double> ratios, steps;
     for (int pair = 0; pair < kWarmUps + kPairs; ++pair) {

@@ -13,8 +13,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr double kNoLimit = 1e300;
-
 std::vector<std::string> listed_shapes(const ParsedOptions& given) {
     const std::vector<std::string>& known = shape_choices();
     std::vector<std::string> listed;

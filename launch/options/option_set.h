@@ -13,6 +13,8 @@
 
 namespace entrodraft::launch {
 
+constexpr double kNoLimit = 1e300; // of numbers that only have to be finite
+
 // The values that an option takes where these are few: --help shows them in place of "{}", completion offers them.
 struct Choices {
     const std::vector<std::string>& (*names)() = nullptr; // nullptr: any value

@@ -15,8 +15,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr double kNoLimit = 1e300;
-
 // Options of later work: known, and refused by name. `values` are those refused, separated by '|'.
 // In words: "--OPTION VALUE is not supported yet: this version REST".
 struct NotYet {

@@ -16,8 +16,6 @@ namespace {
 
 using Rule = spec::StopRuleKind;
 
-constexpr double kNoLimit = 1e300;
-
 std::string joined(const std::vector<std::string>& words) {
     std::string text;
     for (const std::string& word : words)

@@ -24,8 +24,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr volatile int kNoSignal = 0;
-
 // Prompts to choose settings on, and to confirm them on. On the coordinator.
 struct Prompts {
     std::vector<spec::Request> chosen_on;

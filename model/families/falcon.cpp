@@ -31,7 +31,7 @@ void read_layout(const Fields& fields, ModelConfig& config) {
     config.shared_norm = is_parallel && n_norms == 1;
 }
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_falcon(const Fields& fields, ModelConfig& config) {
     config.vocab_size = fields.size("vocab_size", 65024);
     config.hidden_size = read_size(fields, "hidden_size", "n_embed", 4544);
     config.n_layers = read_size(fields, "num_hidden_layers", "n_layer", 32);
@@ -52,7 +52,7 @@ void read(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 11, 11, config);
 }
 
-ModelNames names(const ModelConfig& config, const std::string& prefix) {
+ModelNames falcon_names(const ModelConfig& config, const std::string& prefix) {
     ModelNames names;
     names.embedding = weight_only(prefix + "word_embeddings");
     names.final_norm = with_bias(prefix + "ln_f");
@@ -79,7 +79,7 @@ ModelNames names(const ModelConfig& config, const std::string& prefix) {
 } // namespace
 
 FamilyDescription falcon_family() {
-    return {Family::falcon, "falcon", {"FalconForCausalLM", "RWForCausalLM"}, read, {"transformer.", ""}, names};
+    return {Family::falcon, "falcon", {"FalconForCausalLM", "RWForCausalLM"}, read_falcon, {"transformer.", ""}, falcon_names};
 }
 
 } // namespace entrodraft::model

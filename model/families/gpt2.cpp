@@ -4,7 +4,7 @@
 namespace entrodraft::model {
 namespace {
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_gpt2(const Fields& fields, ModelConfig& config) {
     config.vocab_size = fields.size("vocab_size", 50257);
     config.hidden_size = fields.size("n_embd", 768);
     config.n_layers = fields.size("n_layer", 12);
@@ -24,7 +24,7 @@ void read(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 50256, 50256, config);
 }
 
-ModelNames names(const ModelConfig&, const std::string& prefix) {
+ModelNames gpt2_names(const ModelConfig&, const std::string& prefix) {
     ModelNames names;
     names.embedding = weight_only(prefix + "wte");
     names.positions = weight_only(prefix + "wpe");
@@ -53,7 +53,7 @@ ModelNames names(const ModelConfig&, const std::string& prefix) {
 } // namespace
 
 FamilyDescription gpt2_family() {
-    return {Family::gpt2, "gpt2", {"GPT2LMHeadModel"}, read, {"transformer.", ""}, names};
+    return {Family::gpt2, "gpt2", {"GPT2LMHeadModel"}, read_gpt2, {"transformer.", ""}, gpt2_names};
 }
 
 } // namespace entrodraft::model

@@ -5,7 +5,7 @@
 namespace entrodraft::model {
 namespace {
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_gpt_neox(const Fields& fields, ModelConfig& config) {
     config.vocab_size = fields.size("vocab_size", 50432);
     config.hidden_size = fields.size("hidden_size", 6144);
     config.n_layers = fields.size("num_hidden_layers", 44);
@@ -25,7 +25,7 @@ void read(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 0, 2, config);
 }
 
-ModelNames names(const ModelConfig& config, const std::string& prefix) {
+ModelNames gpt_neox_names(const ModelConfig& config, const std::string& prefix) {
     ModelNames names;
     names.embedding = weight_only(prefix + "embed_in");
     names.final_norm = with_bias(prefix + "final_layer_norm");
@@ -53,7 +53,7 @@ ModelNames names(const ModelConfig& config, const std::string& prefix) {
 } // namespace
 
 FamilyDescription gpt_neox_family() {
-    return {Family::gpt_neox, "gpt_neox", {"GPTNeoXForCausalLM"}, read, {"gpt_neox.", ""}, names};
+    return {Family::gpt_neox, "gpt_neox", {"GPTNeoXForCausalLM"}, read_gpt_neox, {"gpt_neox.", ""}, gpt_neox_names};
 }
 
 } // namespace entrodraft::model

@@ -40,7 +40,7 @@ void read_llama_like(const Fields& fields, ModelConfig& config) {
 
 namespace {
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_llama(const Fields& fields, ModelConfig& config) {
     read_llama_like(fields, config);
     config.qkv_bias = config.output_bias = fields.boolean("attention_bias", false);
     config.mlp_bias = fields.boolean("mlp_bias", false);
@@ -51,7 +51,7 @@ void read(const Fields& fields, ModelConfig& config) {
 } // namespace
 
 FamilyDescription llama_family() {
-    return {Family::llama, "llama", {"LlamaForCausalLM", "LLaMAForCausalLM"}, read, {"model.", ""}, llama_names};
+    return {Family::llama, "llama", {"LlamaForCausalLM", "LLaMAForCausalLM"}, read_llama, {"model.", ""}, llama_names};
 }
 
 } // namespace entrodraft::model

@@ -4,7 +4,7 @@
 namespace entrodraft::model {
 namespace {
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_mistral(const Fields& fields, ModelConfig& config) {
     read_llama_like(fields, config);
     // Missing: transformers' default; null: none.
     const int window = fields.stands("sliding_window") ? fields.size("sliding_window", 0) : 4096;
@@ -15,7 +15,7 @@ void read(const Fields& fields, ModelConfig& config) {
 } // namespace
 
 FamilyDescription mistral_family() {
-    return {Family::mistral, "mistral", {"MistralForCausalLM"}, read, {"model.", ""}, llama_names};
+    return {Family::mistral, "mistral", {"MistralForCausalLM"}, read_mistral, {"model.", ""}, llama_names};
 }
 
 } // namespace entrodraft::model

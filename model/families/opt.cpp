@@ -5,7 +5,7 @@
 namespace entrodraft::model {
 namespace {
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_opt(const Fields& fields, ModelConfig& config) {
     config.vocab_size = fields.size("vocab_size", 50272);
     config.hidden_size = fields.size("hidden_size", 768);
     config.embedding_size = fields.size("word_embed_proj_dim", config.hidden_size);
@@ -30,7 +30,7 @@ void read(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 2, 2, config);
 }
 
-ModelNames names(const ModelConfig& config, const std::string& prefix) {
+ModelNames opt_names(const ModelConfig& config, const std::string& prefix) {
     ModelNames names;
     names.embedding = weight_only(prefix + "embed_tokens");
     names.positions = weight_only(prefix + "embed_positions");
@@ -60,7 +60,7 @@ ModelNames names(const ModelConfig& config, const std::string& prefix) {
 } // namespace
 
 FamilyDescription opt_family() {
-    return {Family::opt, "opt", {"OPTForCausalLM"}, read, {"model.decoder.", "decoder.", ""}, names};
+    return {Family::opt, "opt", {"OPTForCausalLM"}, read_opt, {"model.decoder.", "decoder.", ""}, opt_names};
 }
 
 } // namespace entrodraft::model

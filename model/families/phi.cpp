@@ -4,7 +4,7 @@
 namespace entrodraft::model {
 namespace {
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_phi(const Fields& fields, ModelConfig& config) {
     read_common_shapes(fields, config);
     config.block = Block::parallel;
     config.shared_norm = true;
@@ -18,7 +18,7 @@ void read(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 1, 2, config);
 }
 
-ModelNames names(const ModelConfig&, const std::string& prefix) {
+ModelNames phi_names(const ModelConfig&, const std::string& prefix) {
     ModelNames names;
     names.embedding = weight_only(prefix + "embed_tokens");
     names.final_norm = with_bias(prefix + "final_layernorm");
@@ -42,7 +42,7 @@ ModelNames names(const ModelConfig&, const std::string& prefix) {
 } // namespace
 
 FamilyDescription phi_family() {
-    return {Family::phi, "phi", {"PhiForCausalLM"}, read, {"model.", ""}, names};
+    return {Family::phi, "phi", {"PhiForCausalLM"}, read_phi, {"model.", ""}, phi_names};
 }
 
 } // namespace entrodraft::model

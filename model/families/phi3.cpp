@@ -4,7 +4,7 @@
 namespace entrodraft::model {
 namespace {
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_phi3(const Fields& fields, ModelConfig& config) {
     read_llama_like(fields, config);
     config.norm_epsilon = read_epsilon(fields, "rms_norm_eps", 1e-5);
     if (config.rope.scaling != RopeScaling::none)
@@ -14,7 +14,7 @@ void read(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 1, 32000, config);
 }
 
-ModelNames names(const ModelConfig& config, const std::string& prefix) {
+ModelNames phi3_names(const ModelConfig& config, const std::string& prefix) {
     ModelNames names = llama_names(config, prefix);
     names.qkv = QkvForm::stacked;
     names.layer = [config, prefix](int index) {
@@ -31,7 +31,7 @@ ModelNames names(const ModelConfig& config, const std::string& prefix) {
 } // namespace
 
 FamilyDescription phi3_family() {
-    return {Family::phi3, "phi3", {"Phi3ForCausalLM"}, read, {"model.", ""}, names};
+    return {Family::phi3, "phi3", {"Phi3ForCausalLM"}, read_phi3, {"model.", ""}, phi3_names};
 }
 
 } // namespace entrodraft::model

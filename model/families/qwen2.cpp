@@ -13,7 +13,7 @@ void read_late_windows(const Fields& fields, ModelConfig& config) {
 
 namespace {
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_qwen2(const Fields& fields, ModelConfig& config) {
     read_llama_like(fields, config);
     config.qkv_bias = true;
     read_late_windows(fields, config);
@@ -23,7 +23,7 @@ void read(const Fields& fields, ModelConfig& config) {
 } // namespace
 
 FamilyDescription qwen2_family() {
-    return {Family::qwen2, "qwen2", {"Qwen2ForCausalLM"}, read, {"model.", ""}, llama_names};
+    return {Family::qwen2, "qwen2", {"Qwen2ForCausalLM"}, read_qwen2, {"model.", ""}, llama_names};
 }
 
 } // namespace entrodraft::model

@@ -4,7 +4,7 @@
 namespace entrodraft::model {
 namespace {
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_qwen3(const Fields& fields, ModelConfig& config) {
     read_llama_like(fields, config);
     // Missing: transformers' default, whatever the hidden size; null: one head's share of it.
     if (!fields.stands("head_dim")) {
@@ -32,7 +32,7 @@ ModelNames names_of_qwen3(const ModelConfig& config, const std::string& prefix) 
 } // namespace
 
 FamilyDescription qwen3_family() {
-    return {Family::qwen3, "qwen3", {"Qwen3ForCausalLM"}, read, {"model.", ""}, names_of_qwen3};
+    return {Family::qwen3, "qwen3", {"Qwen3ForCausalLM"}, read_qwen3, {"model.", ""}, names_of_qwen3};
 }
 
 } // namespace entrodraft::model
