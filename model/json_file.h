@@ -12,7 +12,7 @@
 
 namespace entrodraft::model {
 
-constexpr std::size_t kMaxJsonDepth = 128;                       // objects and arrays in one another
+constexpr std::size_t kMaxJsonDepth = 128;                     // objects and arrays in one another
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20; // tokenizer_config.json lists every added token
 
 // The file's text. Throws BadFile where it is missing, no regular file, or longer than max_bytes. Local.
@@ -32,7 +32,8 @@ nlohmann::json read_json_file(const std::filesystem::path& file, std::size_t max
 // at counts as missing.
 bool file_exists(const std::filesystem::path& file);
 
-// The object in a file of at most kMaxConfigBytes, large numbers allowed; an empty one where there is no file. Throws BadFile.
+// The object in a file of at most kMaxConfigBytes, large numbers allowed; an empty one where there is no file. Throws
+// BadFile.
 nlohmann::json read_optional_object(const std::filesystem::path& file);
 
 // read_json_file from memory; `what` replaces the file in messages. Local.

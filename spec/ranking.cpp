@@ -25,8 +25,9 @@ Ranking::Ranking(std::span<const float> logits, const Request& request, std::uin
     const GumbelNoise noise(sampling.seed, request.sequence_key);
     for (std::size_t token = 0; token < values_.size(); ++token) {
         const bool is_left = filters ? left[token] > 0 : std::isfinite(logits[token]);
-        values_[token] =
-            is_left ? values_[token] / sampling.temperature + noise.at(position, static_cast<TokenId>(token)) : kExcluded;
+        values_[token] = is_left
+                             ? values_[token] / sampling.temperature + noise.at(position, static_cast<TokenId>(token))
+                             : kExcluded;
     }
 }
 

@@ -35,7 +35,8 @@ void log_softmax(std::span<const float> logits, const SeenRow& seen, std::vector
     const double log_sum = seen.stats.log_sum_exp();
     to.resize(logits.size());
     for (std::size_t i = 0; i < logits.size(); ++i)
-        to[i] = seen.logits[i] == kExcludedLog ? kExcludedLog : static_cast<float>(static_cast<double>(logits[i]) - log_sum);
+        to[i] = seen.logits[i] == kExcludedLog ? kExcludedLog
+                                               : static_cast<float>(static_cast<double>(logits[i]) - log_sum);
 }
 
 // -sum p log q, nats.

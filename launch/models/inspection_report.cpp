@@ -117,8 +117,8 @@ std::string aligned(const Lines& lines) {
 }
 
 std::string attention_line(const ModelConfig& config) {
-    std::string text = counted_with_separators(config.n_heads, "head") + " of " + std::to_string(config.head_dim) + ", " +
-                       counted_with_separators(config.n_kv_heads, "KV head");
+    std::string text = counted_with_separators(config.n_heads, "head") + " of " + std::to_string(config.head_dim) +
+                       ", " + counted_with_separators(config.n_kv_heads, "KV head");
     if (config.query_key_norm) text += ", queries and keys normed";
     if (config.attention_soft_cap > 0) text += ", scores capped at " + shortest(config.attention_soft_cap);
     const WindowFacts windows = windows_of(config);
@@ -143,8 +143,9 @@ std::string positions_line(const ModelConfig& config) {
 std::string files_line(const ModelFacts& facts) {
     if (!facts.weights) return facts.no_weights;
     const WeightFacts& weights = *facts.weights;
-    std::string text = counted_with_separators(weights.n_files, weights.format + " file") + ", " + format_bytes(weights.file_bytes) +
-                       ", " + counted_with_separators(weights.n_tensors, "tensor") + ", ";
+    std::string text = counted_with_separators(weights.n_files, weights.format + " file") + ", " +
+                       format_bytes(weights.file_bytes) + ", " + counted_with_separators(weights.n_tensors, "tensor") +
+                       ", ";
     std::vector<std::pair<std::uint64_t, std::string>> types;
     for (const auto& [dtype, bytes] : weights.bytes_by_type)
         types.emplace_back(bytes, type_name(dtype));
@@ -174,9 +175,9 @@ std::string model_text(const ModelFacts& facts) {
                        format_count(config.vocab_size) +
                            (config.tied_embeddings ? ", head and embedding are one" : ", a head of its own") +
                            (config.logit_soft_cap > 0 ? ", logits capped at " + shortest(config.logit_soft_cap) : ""));
-    lines.emplace_back("tokenizer", facts.tokenizer
-                                        ? facts.tokenizer->kind + ", " + counted_with_separators(facts.tokenizer->n_tokens, "token")
-                                        : facts.no_tokenizer);
+    lines.emplace_back("tokenizer", facts.tokenizer ? facts.tokenizer->kind + ", " +
+                                                          counted_with_separators(facts.tokenizer->n_tokens, "token")
+                                                    : facts.no_tokenizer);
     lines.emplace_back("files", files_line(facts));
     lines.emplace_back("in memory", to_string(config.stored_type) + ", where --dtype says nothing");
     return facts.name + ": " + to_string(config.family) +
@@ -231,12 +232,13 @@ std::string memory_line(const Inspection& inspection) {
 
 std::string run_text(const Inspection& inspection) {
     const model::RunShape& run = inspection.run;
-    std::string text = "On " + counted_with_separators(run.ranks, "rank") + " of " + counted_with_separators(run.threads, "thread") + ": weights in " +
-                       to_string(run.type) + ", " + counted_with_separators(run.batch, "sequence") + " of " + format_count(run.length) +
+    std::string text = "On " + counted_with_separators(run.ranks, "rank") + " of " +
+                       counted_with_separators(run.threads, "thread") + ": weights in " + to_string(run.type) + ", " +
+                       counted_with_separators(run.batch, "sequence") + " of " + format_count(run.length) +
                        " positions, KV cache in float32\n" + ranks_table(inspection);
     if (inspection.all_reduces.count > 0)
-        text += "  a pass of one row takes " + counted_with_separators(inspection.all_reduces.count, "all-reduce") + " of together " +
-                format_bytes(static_cast<std::uint64_t>(inspection.all_reduces.bytes)) + "\n";
+        text += "  a pass of one row takes " + counted_with_separators(inspection.all_reduces.count, "all-reduce") +
+                " of together " + format_bytes(static_cast<std::uint64_t>(inspection.all_reduces.bytes)) + "\n";
     return inspection.memory_bytes ? text + memory_line(inspection) : text;
 }
 

@@ -79,7 +79,8 @@ ModelNames falcon_names(const ModelConfig& config, const std::string& prefix) {
 } // namespace
 
 FamilyDescription falcon_family() {
-    return {Family::falcon, "falcon", {"FalconForCausalLM", "RWForCausalLM"}, read_falcon, {"transformer.", ""}, falcon_names};
+    return {Family::falcon,       "falcon",    {"FalconForCausalLM", "RWForCausalLM"}, read_falcon,
+            {"transformer.", ""}, falcon_names};
 }
 
 } // namespace entrodraft::model
