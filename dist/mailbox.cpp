@@ -17,7 +17,7 @@
 namespace entrodraft::dist {
 namespace {
 
-void nap() {
+void rest_half_a_millisecond() {
     const timespec half_a_millisecond{0, 500'000};
     nanosleep(&half_a_millisecond, nullptr);
 }
@@ -128,14 +128,14 @@ std::optional<Letter> Mailbox::await(Deadline deadline) {
     for (;;) {
         if (auto letter = poll()) return letter;
         if (deadline.passed()) return std::nullopt;
-        nap();
+        rest_half_a_millisecond();
     }
 }
 
 void Mailbox::flush(Deadline deadline) {
     while (!all_sent()) {
         if (deadline.passed()) throw Timeout("a letter to another rank was not taken in time");
-        nap();
+        rest_half_a_millisecond();
     }
 }
 

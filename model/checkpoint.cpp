@@ -21,9 +21,9 @@ constexpr std::size_t kMaxIndexBytes = 64u << 20;
 
 // File names of the shards by tensor, as the index has them; the names are plain.
 std::map<std::string, std::string> read_weight_map(const std::filesystem::path& index) {
-    const nlohmann::json json = read_json_file(index, kMaxIndexBytes);
-    const auto weight_map = json.is_object() ? json.find("weight_map") : json.end();
-    if (weight_map == json.end() || !weight_map->is_object()) {
+    const nlohmann::json list = read_json_file(index, kMaxIndexBytes);
+    const auto weight_map = list.is_object() ? list.find("weight_map") : list.end();
+    if (weight_map == list.end() || !weight_map->is_object()) {
         throw BadFile(index.string() + ": 'weight_map' is missing or not an object");
     }
     std::map<std::string, std::string> shard_of;

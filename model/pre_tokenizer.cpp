@@ -105,11 +105,11 @@ SplitBehavior behavior_of(const std::string& name, const std::string& what) {
     throw BadFile(what + ": unknown behavior " + in_quotes(name));
 }
 
-SplitStep split_from_json(const nlohmann::json& json, const std::string& what) {
+SplitStep split_from_json(const nlohmann::json& object, const std::string& what) {
     SplitStep step;
-    step.behavior = behavior_of(string_field(json, "behavior", what), what);
-    step.invert = bool_field(json, "invert", false, what);
-    const nlohmann::json& pattern = object_field(json, "pattern", what);
+    step.behavior = behavior_of(string_field(object, "behavior", what), what);
+    step.invert = bool_field(object, "invert", false, what);
+    const nlohmann::json& pattern = object_field(object, "pattern", what);
     const nlohmann::json& expression = field(pattern, "Regex");
     const auto known = expression.is_string() ? known_pattern(expression.get_ref<const std::string&>()) : std::nullopt;
     if (known && step.behavior == SplitBehavior::isolated) {
@@ -120,15 +120,15 @@ SplitStep split_from_json(const nlohmann::json& json, const std::string& what) {
     return step;
 }
 
-MetaspaceStep metaspace_from_json(const nlohmann::json& json, const std::string& what) {
-    return {character_field(json, "replacement", what), prepend_scheme_from_json(json, what),
-            bool_field(json, "split", true, what)};
+MetaspaceStep metaspace_from_json(const nlohmann::json& object, const std::string& what) {
+    return {character_field(object, "replacement", what), prepend_scheme_from_json(object, what),
+            bool_field(object, "split", true, what)};
 }
 
 } // namespace
 
-PrependScheme prepend_scheme_from_json(const nlohmann::json& json, const std::string& what) {
-    const nlohmann::json& name = field(json, "prepend_scheme");
+PrependScheme prepend_scheme_from_json(const nlohmann::json& object, const std::string& what) {
+    const nlohmann::json& name = field(object, "prepend_scheme");
     PrependScheme scheme = PrependScheme::always;
     if (name == "first") {
         scheme = PrependScheme::first;
@@ -137,7 +137,7 @@ PrependScheme prepend_scheme_from_json(const nlohmann::json& json, const std::st
     } else if (!name.is_null() && name != "always") {
         throw BadFile(what + ": 'prepend_scheme' is none of always, first, never");
     }
-    if (!bool_field(json, "add_prefix_space", true, what)) {
+    if (!bool_field(object, "add_prefix_space", true, what)) {
         if (!name.is_null() && scheme != PrependScheme::never) {
             throw BadFile(what + ": 'add_prefix_space' and 'prepend_scheme' contradict each other");
         }

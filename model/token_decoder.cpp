@@ -14,8 +14,8 @@ namespace {
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 constexpr std::uint64_t kMaxStripped = 1'000'000;
 
-std::size_t count_field(const nlohmann::json& json, const char* name, const std::string& what) {
-    const nlohmann::json& value = field(json, name);
+std::size_t count_field(const nlohmann::json& object, const char* name, const std::string& what) {
+    const nlohmann::json& value = field(object, name);
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMaxStripped) {
         throw BadFile(what + ": '" + name + "' is missing or no count");
     }
