@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to text: installs what is missing, builds build/entrodraft and continues a prompt with the
-# demo pair on two ranks. Arguments are passed on to `entrodraft generate`, for instance
+# demo pair on two ranks. GPU code is built where a GPU is, or with -DENTRODRAFT_CUDA=ON as the first argument (settings of
+# CMake come first). Further arguments are passed on to `entrodraft generate`, for instance
 #   launch/quickstart.sh --prompt "It was a dark night" --stop-rule static --max-new-tokens 200
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,7 +20,9 @@ given() {
 
 [ -f model/demo/target/model.safetensors ] || die "model/demo/target holds no model.safetensors: is this a full checkout?"
 
-prepare OFF
+settings=()
+while [[ ${1:-} == -D* ]]; do settings+=("$1") && shift; done
+prepare OFF "${settings[@]}"
 build entrodraft
 
 options=(--bind-to none)

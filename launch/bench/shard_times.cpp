@@ -33,11 +33,11 @@ class AbsentRanks final : public dist::Communicator {
 };
 
 double median_pass(PassTimer& target, PassTimer* draft, int repetitions) {
-    constexpr int kWarmUps = 20;
+    constexpr int kShardWarmUps = 20;
     std::vector<double> samples;
-    for (int i = 0; i < kWarmUps + repetitions; ++i) {
+    for (int i = 0; i < kShardWarmUps + repetitions; ++i) {
         const double seconds = target.time(1);
-        if (i >= kWarmUps) samples.push_back(seconds);
+        if (i >= kShardWarmUps) samples.push_back(seconds);
         for (int step = 0; draft != nullptr && step < PassTimer::kDraftRun; ++step)
             draft->time(1);
     }
