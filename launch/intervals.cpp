@@ -15,7 +15,7 @@ namespace {
 double student_quantile(double degrees) {
     constexpr double kOfFew[] = {12.706205, 4.302653, 3.182446};
     if (degrees <= 3) return kOfFew[static_cast<std::size_t>(degrees) - 1];
-    constexpr double z = 1.959964;
+    const double z = 1.959964;
     const double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z, n = degrees;
     return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n) +
            (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * n * n * n);

@@ -23,6 +23,7 @@ On several ranks: mpirun -n N entrodraft ...
 
 } // namespace
 
+// NOLINTNEXTLINE(readability-function-size): a table
 const std::vector<CommandPage>& command_pages() {
     static const std::vector<CommandPage> pages = {
         {"generate",

@@ -3,6 +3,7 @@
 #include "entrodraft/launch/bench/bench_prompts.h"
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/counted.h"
+#include "entrodraft/launch/decode_one.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
