@@ -90,7 +90,7 @@ Quantiles quantiles_of(std::vector<double> samples) {
     if (samples.empty()) return {};
     std::sort(samples.begin(), samples.end());
     const auto at = [&](double share) {
-        return samples[static_cast<std::size_t>(share * static_cast<double>(samples.size() - 1) + 0.5)];
+        return samples[static_cast<std::size_t>(std::lround(share * static_cast<double>(samples.size() - 1)))];
     };
     const auto n = static_cast<double>(samples.size());
     const double mean = std::accumulate(samples.begin(), samples.end(), 0.0) / n;
