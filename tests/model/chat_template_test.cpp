@@ -189,7 +189,7 @@ TEST(ChatTemplate, BadFilesAreRefusedWithFileAndReason) {
         const char* part;
     };
     const std::vector<Case> cases = {
-        {"tokenizer_config.json", "[]", "tokenizer_config.json: is no JSON object"},
+        {"tokenizer_config.json", "[]", "tokenizer_config.json: not a JSON object"},
         {"tokenizer_config.json", "{", "tokenizer_config.json"},
         {"tokenizer_config.json", R"({"chat_template": 5})", "chat_template must be a string or a list"},
         {"tokenizer_config.json", R"({"chat_template": [5]})", "must have a name and a template"},
