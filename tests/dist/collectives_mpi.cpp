@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace collectives_mpi {
 
 using namespace entrodraft::dist;
 
@@ -262,4 +262,4 @@ TEST(Session, KnowsItsPlaceOnTheHost) {
     EXPECT_FALSE(session.host_name().empty());
 }
 
-} // namespace
+} // namespace collectives_mpi

@@ -16,7 +16,7 @@
 #include <sched.h>
 #include <thread>
 
-namespace {
+namespace communicator_test {
 
 using namespace entrodraft::dist;
 
@@ -207,4 +207,4 @@ TEST(NodeComm, RefusesASecondCollectiveInFlightAndARootThatIsNoRank) {
     });
 }
 
-} // namespace
+} // namespace communicator_test

@@ -5,7 +5,7 @@
 
 #include <map>
 
-namespace {
+namespace launch_environment_test {
 
 using namespace entrodraft::dist;
 using Variables = std::map<std::string, std::string>;
@@ -70,4 +70,4 @@ TEST(LaunchEnvironment, FindsLoopbackOnThisHost) {
         EXPECT_EQ(one.is_loopback, one.name == "lo") << one.name;
 }
 
-} // namespace
+} // namespace launch_environment_test

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace layering_test {
 
 namespace fs = std::filesystem;
 
@@ -180,4 +180,4 @@ TEST(Layering, HoldsInTheWholeTree) {
         EXPECT_GE(files_of_room[room], 2) << room;
 }
 
-} // namespace
+} // namespace layering_test

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <tuple>
 
-namespace {
+namespace layout_test {
 
 using namespace entrodraft::dist;
 
@@ -102,4 +102,4 @@ TEST(RankLayout, RefusesSizesThatMakeNoSense) {
     EXPECT_THROW(make_layout(-1, 2, 1, DraftPlacement::colocated), std::invalid_argument);
 }
 
-} // namespace
+} // namespace layout_test

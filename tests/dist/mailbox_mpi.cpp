@@ -11,7 +11,7 @@
 #include <map>
 #include <vector>
 
-namespace {
+namespace mailbox_mpi {
 
 using namespace entrodraft::dist;
 
@@ -90,4 +90,4 @@ TEST(Mailbox, MayBeLeftWithLettersInIt) {
     session_of_tests().world().barrier(far_off());
 }
 
-} // namespace
+} // namespace mailbox_mpi

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace nccl_mpi {
 
 using namespace entrodraft::dist;
 
@@ -147,5 +147,5 @@ TEST_F(NcclCollectives, RefuseACollectiveBesideAnother) {
     EXPECT_THROW(comm_->wait(far_off()), Error);
 }
 
-} // namespace
+} // namespace nccl_mpi
 #endif

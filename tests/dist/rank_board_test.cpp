@@ -13,7 +13,7 @@
 #include <future>
 #include <thread>
 
-namespace {
+namespace rank_board_test {
 
 using namespace entrodraft::dist;
 
@@ -199,4 +199,4 @@ TEST(Watchdog, LeavesStepsAloneThatMoveOrWaitOrHandOut) {
     EXPECT_EQ(calls, 0);
 }
 
-} // namespace
+} // namespace rank_board_test

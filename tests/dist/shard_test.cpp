@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace shard_test {
 
 using namespace entrodraft::dist;
 
@@ -121,4 +121,4 @@ TEST(HeadShard, RefusesWhatCannotBeCut) {
     }
 }
 
-} // namespace
+} // namespace shard_test

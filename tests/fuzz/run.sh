@@ -41,7 +41,7 @@ if [ ! -f $build/build.ninja ]; then
 fi
 targets=("$@")
 if [ ${#targets[@]} = 0 ]; then
-    for source in tests/fuzz/*_fuzz.cpp; do
+    for source in tests/fuzz/*/*_fuzz.cpp; do
         targets+=("$(basename "$source" _fuzz.cpp)")
     done
 fi

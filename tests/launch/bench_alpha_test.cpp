@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace bench_alpha_test {
 
 using test::Json;
 using test::ScratchFile;
@@ -68,4 +68,4 @@ TEST(BenchAlpha, RefusesWhatItCannotMeasure) {
     refused({"--drafters", "model", "--input", "x"}, "needs --draft DIR");
 }
 
-} // namespace
+} // namespace bench_alpha_test

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace bench_scaling_test {
 
 using namespace entrodraft::launch;
 using entrodraft::model::BadFile;
@@ -327,4 +327,4 @@ TEST(Scaling, ReadsWhatBenchLatencyWrites) {
     EXPECT_EQ(test::run({"bench", "scaling", one.path(), two.path()}).code, 0);
 }
 
-} // namespace
+} // namespace bench_scaling_test

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <gtest/gtest.h>
 
-namespace {
+namespace bench_test {
 
 using namespace entrodraft::launch;
 using test::ScratchFile;
@@ -145,4 +145,4 @@ TEST(Bench, ComparesDraftersAndAcceptances) {
     EXPECT_EQ(result["temperatures"][0]["settings"].size(), 1u + 5 * 3 + 5 * 3) << "greedy: typical apart, else once";
 }
 
-} // namespace
+} // namespace bench_test

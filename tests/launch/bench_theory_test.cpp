@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace bench_theory_test {
 
 using namespace entrodraft::launch;
 using test::Json;
@@ -91,4 +91,4 @@ TEST(Theory, BadOptionsAreRefusedInOneLine) {
     }
 }
 
-} // namespace
+} // namespace bench_theory_test

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <vector>
 
-namespace {
+namespace build_table_test {
 
 using namespace entrodraft;
 using test::ScratchFile;
@@ -117,4 +117,4 @@ TEST(BuildTable, NamesTheOptionThatIsMissing) {
     EXPECT_EQ(refusal({"--model", "m", "--input", "-", "--output", "b"}), "accepted");
 }
 
-} // namespace
+} // namespace build_table_test

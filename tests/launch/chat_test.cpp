@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 
-namespace {
+namespace chat_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -177,4 +177,4 @@ TEST(Chat, UnknownNamesAndDatesThatNobodyWritesAreRefused) {
               "accepted");
 }
 
-} // namespace
+} // namespace chat_test

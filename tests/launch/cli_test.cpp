@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <vector>
 
-namespace {
+namespace cli_test {
 
 using namespace test;
 using entrodraft::TemporaryDirectory;
@@ -663,4 +663,4 @@ TEST(CliRanks, DifferentCommandLinesAreNoticed) {
     EXPECT_NE(err.text().find("the command line of rank 1 differs"), std::string::npos) << err.text();
 }
 
-} // namespace
+} // namespace cli_test

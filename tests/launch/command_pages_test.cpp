@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace command_pages_test {
 
 using namespace entrodraft::launch;
 
@@ -88,4 +88,4 @@ TEST(ManualPage, HoldsEveryOptionAndIsCleanRoff) {
     EXPECT_EQ(said.text(), "");
 }
 
-} // namespace
+} // namespace command_pages_test

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace {
+namespace cores_test {
 
 using namespace entrodraft::launch;
 using namespace test;
@@ -53,4 +53,4 @@ TEST(Cores, ThreadsOfTheEnvironmentYieldToTheOption) {
     EXPECT_NE(option.out.find(", threads 1"), std::string::npos) << option.out << option.err;
 }
 
-} // namespace
+} // namespace cores_test

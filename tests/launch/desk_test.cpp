@@ -14,7 +14,7 @@
 #include <random>
 #include <thread>
 
-namespace {
+namespace desk_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -363,4 +363,4 @@ TEST(Desk, LooksForInputWithoutWaitingWhileThereIsWork) {
     close(ends[0]);
 }
 
-} // namespace
+} // namespace desk_test

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
-namespace {
+namespace doctor_test {
 
 using namespace test;
 using entrodraft::launch::DoctorReport;
@@ -67,4 +67,4 @@ TEST(Doctor, JsonIsOneObjectWithTheExitCodeOfTheText) {
     EXPECT_EQ(Json::parse(bad.out)["ok"], false);
 }
 
-} // namespace
+} // namespace doctor_test

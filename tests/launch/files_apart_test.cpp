@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <utility>
 
-namespace {
+namespace files_apart_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -115,4 +115,4 @@ TEST(FilesApart, FromOutsideTheFileStaysAsItWas) {
     EXPECT_EQ(file.text(), prompts);
 }
 
-} // namespace
+} // namespace files_apart_test

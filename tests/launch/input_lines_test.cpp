@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace {
+namespace input_lines_test {
 
 using namespace test;
 using entrodraft::TemporaryDirectory;
@@ -124,4 +124,4 @@ TEST(InputLines, AFileOfAChatTemplateIsRefusedWithWhatWorks) {
         << ended.err;
 }
 
-} // namespace
+} // namespace input_lines_test

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <vector>
 
-namespace {
+namespace inspect_test {
 
 using namespace entrodraft;
 using Json = nlohmann::json;
@@ -243,4 +243,4 @@ TEST(Pairing, LogitsMayBeWiderThanTheTokenizerButNotNarrowerThanTheTarget) {
     EXPECT_TRUE(launch::why_no_pair(target, {"--draft d", 8, 50277, 50688}));
 }
 
-} // namespace
+} // namespace inspect_test

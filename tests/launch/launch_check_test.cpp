@@ -5,7 +5,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
-namespace {
+namespace launch_check_test {
 
 using namespace entrodraft::launch;
 
@@ -106,4 +106,4 @@ TEST(SlowestRank, IsLookedForWithinEachReplica) {
     EXPECT_EQ(describe_slowest({waited(-1, 0), waited(0, 4), waited(0, 4)}), "") << "a rank that only drafts";
 }
 
-} // namespace
+} // namespace launch_check_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace letters_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -157,4 +157,4 @@ TEST(Correspondence, WhoHasSaidFarewellIsNotAwaitedButStillHearsOfTheOther) {
     }
 }
 
-} // namespace
+} // namespace letters_test

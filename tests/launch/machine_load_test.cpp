@@ -5,7 +5,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
-namespace {
+namespace machine_load_test {
 
 using namespace entrodraft::launch;
 
@@ -154,4 +154,4 @@ TEST(CollectiveTimes, SumsThatAreSlowerOverSharedMemoryThanOverMpiAreNamed) {
     EXPECT_EQ(slower_sum({}, {}), "");
 }
 
-} // namespace
+} // namespace machine_load_test

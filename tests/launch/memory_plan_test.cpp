@@ -6,7 +6,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
-namespace {
+namespace memory_plan_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -123,4 +123,4 @@ TEST(AvailableMemory, ControlGroupsOfVersionOneCountToo) {
     EXPECT_EQ(system.available(), 300000u);
 }
 
-} // namespace
+} // namespace memory_plan_test

@@ -12,7 +12,7 @@
 #include <string>
 
 namespace entrodraft::launch {
-namespace {
+namespace model_directory_test {
 
 namespace fs = std::filesystem;
 
@@ -77,5 +77,5 @@ TEST_F(ModelDirectory, SaysWhereNoCacheIsKnown) {
               "--draft org/name: does not exist, and where the Hugging Face cache lies is not known; set HF_HOME");
 }
 
-} // namespace
+} // namespace model_directory_test
 } // namespace entrodraft::launch

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace {
+namespace options_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -734,4 +734,4 @@ TEST(Options, TokenizeRefusesWhatHasNoEffect) {
               std::string::npos);
 }
 
-} // namespace
+} // namespace options_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace rank_device_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -29,4 +29,4 @@ TEST(RankDevice, AnIdleGpuIsNotedWithTheRemedyOfTheBuild) {
     EXPECT_EQ(idle_gpu_note(DeviceChoice::cuda, true, 2), "");
 }
 
-} // namespace
+} // namespace rank_device_test

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
-namespace {
+namespace repeatability_test {
 
 using namespace entrodraft::launch;
 using test::kDraft;
@@ -87,4 +87,4 @@ TEST(Repeatability, TextThatWillNotRepeatIsToldOnceUnlessQuiet) {
     EXPECT_EQ(test::run(kSampledRun + Strings{"--draft", kDraft}).err.find(note), std::string::npos);
 }
 
-} // namespace
+} // namespace repeatability_test

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace {
+namespace replaced_file_test {
 
 using namespace entrodraft;
 using launch::ReplacedFile;
@@ -81,4 +81,4 @@ TEST(ReplacedFile, IsRefusedWhereNothingCanBeReplaced) {
     EXPECT_THROW(ReplacedFile(path + "/none/new"), std::runtime_error);
 }
 
-} // namespace
+} // namespace replaced_file_test

@@ -16,7 +16,7 @@
 #include <numeric>
 #include <set>
 
-namespace {
+namespace replay_test {
 
 using namespace test;
 using namespace entrodraft;
@@ -587,4 +587,4 @@ TEST(Tune, SaysWhereTimesAreFarFromCountsTimesCosts) {
     EXPECT_NE(launch::prediction_warning(rules_with(2)).find("0.50 times"), std::string::npos);
 }
 
-} // namespace
+} // namespace replay_test

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 
-namespace {
+namespace replicas_test {
 
 using namespace test;
 
@@ -120,4 +120,4 @@ TEST(Replicas, ARankThatStopsEndsTheJobWithItsName) {
     }
 }
 
-} // namespace
+} // namespace replicas_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace report_test {
 
 using namespace entrodraft::launch;
 
@@ -20,4 +20,4 @@ TEST(Report, DurationsReadLikeClocks) {
     EXPECT_EQ(format_duration(-5), "0:00");
 }
 
-} // namespace
+} // namespace report_test

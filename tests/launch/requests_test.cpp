@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace {
+namespace requests_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -411,4 +411,4 @@ TEST(LineReader, NamesAFileThatCannotBeRead) {
     EXPECT_THROW(LineReader("/"), std::runtime_error);
 }
 
-} // namespace
+} // namespace requests_test

@@ -15,7 +15,7 @@
 #include <thread>
 #include <unistd.h>
 
-namespace {
+namespace results_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -268,4 +268,4 @@ TEST(Resume, CutsOffNothingButALineOfItsOwn) {
     }
 }
 
-} // namespace
+} // namespace results_test

@@ -9,7 +9,7 @@
 #include <string>
 #include <unistd.h>
 
-namespace {
+namespace same_models_test {
 
 using namespace test;
 namespace fs = std::filesystem;
@@ -99,4 +99,4 @@ TEST_F(SameModels, DoctorSaysWhatItHasCompared) {
         << copies.out;
 }
 
-} // namespace
+} // namespace same_models_test

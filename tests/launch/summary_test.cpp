@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace summary_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -170,4 +170,4 @@ TEST(Summary, JsonHoldsWhatTheLinesShowAndWhatWasAskedFor) {
     EXPECT_EQ(json["environment"]["ranks"], 2);
 }
 
-} // namespace
+} // namespace summary_test

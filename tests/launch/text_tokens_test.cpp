@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace text_tokens_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -100,4 +100,4 @@ TEST(TextTokens, SayWhatIsWrongWithAFile) {
     expect_refused([&] { tokenize_file("/", tokenizer); }, "/", "is a directory");
 }
 
-} // namespace
+} // namespace text_tokens_test

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <vector>
 
-namespace {
+namespace tokenize_test {
 
 using Json = nlohmann::ordered_json;
 using entrodraft::TemporaryDirectory;
@@ -117,4 +117,4 @@ TEST(Tokenize, SaysWhatADirectoryLacks) {
     EXPECT_NE(ended.err.find("save_pretrained"), std::string::npos) << ended.err;
 }
 
-} // namespace
+} // namespace tokenize_test

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-namespace {
+namespace chat_template_test {
 
 using namespace entrodraft;
 using namespace entrodraft::model;
@@ -212,4 +212,4 @@ TEST(ChatTemplate, BadFilesAreRefusedWithFileAndReason) {
     }
 }
 
-} // namespace
+} // namespace chat_template_test

@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace entrodraft::model {
-namespace {
+namespace checkpoint_test {
 
 namespace fs = std::filesystem;
 
@@ -216,5 +216,5 @@ TEST(Checkpoint, OpensWithoutReadingTensors) {
     }
 }
 
-} // namespace
+} // namespace checkpoint_test
 } // namespace entrodraft::model

@@ -19,7 +19,7 @@
 #include <vector>
 
 namespace entrodraft::model {
-namespace {
+namespace config_test {
 
 using nlohmann::json;
 using std::string_literals::operator""s;
@@ -451,5 +451,5 @@ TEST_F(Shapes, OfAbsurdlyManyLayersEndAtTheFirstMissingOne) {
     expect_part(check(), "'model.layers.1.input_layernorm.weight' is missing");
 }
 
-} // namespace
+} // namespace config_test
 } // namespace entrodraft::model

@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-namespace {
+namespace decoder_mpi {
 
 using namespace entrodraft;
 using model::Row;
@@ -136,4 +136,4 @@ TEST_F(DecoderOnRanks, RefusesMoreRanksThanHeads) {
     EXPECT_THROW(model::shard_of(config(), tp_->rank(), tp_->size()), std::invalid_argument);
 }
 
-} // namespace
+} // namespace decoder_mpi

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <tuple>
 
-namespace {
+namespace decoder_test {
 
 using namespace entrodraft;
 using model::Mask;
@@ -654,4 +654,4 @@ TEST(Decoder, CountsTheBytesAndOperationsOfAPass) {
     EXPECT_LE(static_cast<double>(model.decoder.weight_bytes()), 4.4 * weights); // outputs padded to whole vectors
 }
 
-} // namespace
+} // namespace decoder_test

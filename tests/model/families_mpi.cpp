@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-namespace {
+namespace families_mpi {
 
 using namespace entrodraft;
 using model::TokenId;
@@ -96,4 +96,4 @@ TEST_F(FamiliesOnRanks, RefuseMoreRanksThanHeadsAndSayHowMany) {
     }
 }
 
-} // namespace
+} // namespace families_mpi

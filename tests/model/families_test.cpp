@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace {
+namespace families_test {
 
 using namespace entrodraft;
 using model::TokenId;
@@ -155,4 +155,4 @@ TEST_P(Families, OtherTypesOfWeightsStayNearFloat32) {
     }
 }
 
-} // namespace
+} // namespace families_test

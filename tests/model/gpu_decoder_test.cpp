@@ -6,7 +6,7 @@
 
 #include <random>
 
-namespace {
+namespace gpu_decoder_test {
 
 using namespace entrodraft;
 using model::Mask;
@@ -456,4 +456,4 @@ TEST(GpuDecoder, AChainEndsWithTheContext) {
     EXPECT_EQ(chain_of(model, varied_tokens(29, 512), {12, {}}, 0).tokens.size(), 4U) << "three more are read";
 }
 
-} // namespace
+} // namespace gpu_decoder_test

@@ -16,7 +16,7 @@
 #include <vector>
 
 namespace entrodraft::model::gpu {
-namespace {
+namespace gpu_kernels_test {
 
 constexpr double kPatience = 60;
 
@@ -791,5 +791,5 @@ TEST_F(GpuKernels, LogitsAreCapped) {
         EXPECT_NEAR(got[i], 15 * std::tanh(x[i] / 15), 1e-5);
 }
 
-} // namespace
+} // namespace gpu_kernels_test
 } // namespace entrodraft::model::gpu

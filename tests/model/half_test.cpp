@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace {
+namespace half_test {
 
 using namespace entrodraft::model;
 
@@ -120,4 +120,4 @@ TEST(Halves, ANotANumberStaysOneEvenWithItsPayloadInTheLowBits) {
     }
 }
 
-} // namespace
+} // namespace half_test

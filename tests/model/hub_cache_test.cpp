@@ -11,7 +11,7 @@
 #include <string>
 
 namespace entrodraft::model {
-namespace {
+namespace hub_cache_test {
 
 namespace fs = std::filesystem;
 
@@ -117,5 +117,5 @@ TEST_F(Cache, RefusesAMainWhoseSnapshotIsGone) {
         << message;
 }
 
-} // namespace
+} // namespace hub_cache_test
 } // namespace entrodraft::model

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace kernels_test {
 
 using namespace entrodraft::model;
 using namespace entrodraft::model::kernels;
@@ -910,4 +910,4 @@ TEST_P(KernelTable, ReadSumReadsEveryFloat) {
     EXPECT_EQ(table().read_sum(ones.data(), ones.size(), true), 4096.0F);
 }
 
-} // namespace
+} // namespace kernels_test

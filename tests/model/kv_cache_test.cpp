@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace kv_cache_test {
 
 using entrodraft::model::KvCache;
 
@@ -367,4 +367,4 @@ TEST(KvCache, RefusesASizeBeyondAllAddresses) {
                  std::bad_alloc);
 }
 
-} // namespace
+} // namespace kv_cache_test

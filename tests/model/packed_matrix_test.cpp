@@ -15,7 +15,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace {
+namespace packed_matrix_test {
 
 using namespace entrodraft::model;
 using entrodraft::dist::Slice;
@@ -289,4 +289,4 @@ TEST(ReadFloats, RefusesATypeThatHoldsNoWeights) {
     }
 }
 
-} // namespace
+} // namespace packed_matrix_test

@@ -16,7 +16,7 @@
 #include <vector>
 
 namespace entrodraft::model {
-namespace {
+namespace safetensors_test {
 
 using std::string_literals::operator""s;
 
@@ -321,5 +321,5 @@ TEST(Safetensors, KnowsTheBitsOfEveryType) {
     EXPECT_THROW(element_bits("f32"), BadFile);
 }
 
-} // namespace
+} // namespace safetensors_test
 } // namespace entrodraft::model

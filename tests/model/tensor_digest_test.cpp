@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace entrodraft::model {
-namespace {
+namespace tensor_digest_test {
 
 constexpr std::size_t kLarge = (std::size_t{2} << 20) + 77; // several blocks and a rest
 constexpr std::size_t kSmall = 10;
@@ -88,5 +88,5 @@ TEST(TensorDigest, OfBlocksKnowsLengthOrderAndSeed) {
     EXPECT_EQ(hashes.size(), 201 + 200 + 1u);
 }
 
-} // namespace
+} // namespace tensor_digest_test
 } // namespace entrodraft::model

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace thread_team_test {
 
 using entrodraft::model::ThreadTeam;
 
@@ -95,4 +95,4 @@ TEST(ThreadTeam, CanBeMadeAndDroppedWithoutEverRunning) {
         ThreadTeam team(1 + i % 5);
 }
 
-} // namespace
+} // namespace thread_team_test

@@ -16,7 +16,7 @@
 #include "tokenizer_support.h"
 
 namespace entrodraft::model {
-namespace {
+namespace tokenizer_components_test {
 
 using nlohmann::json;
 using Ids = std::vector<TokenId>;
@@ -222,5 +222,5 @@ TEST(TokenDecoder, StepsDoWhatTheReferencesDo) {
     EXPECT_EQ(decoded(chain({fuse, replace({{"Regex", "a+"}}, "x")}), {"aa", "ab"}), "xb"); // across tokens
 }
 
-} // namespace
+} // namespace tokenizer_components_test
 } // namespace entrodraft::model

@@ -12,7 +12,7 @@
 #include "tokenizer_support.h"
 
 namespace entrodraft::model {
-namespace {
+namespace tokenizer_files_test {
 
 using nlohmann::json;
 
@@ -286,5 +286,5 @@ TEST(VocabularyFiles, MissingOnesAreNamedWithTheWayToGetThem) {
     EXPECT_NE(refusal_of_directory(directory.path()).find("merges.txt: no such file"), std::string::npos);
 }
 
-} // namespace
+} // namespace tokenizer_files_test
 } // namespace entrodraft::model

@@ -22,7 +22,7 @@
 #include "tokenizer_support.h"
 
 namespace entrodraft::model {
-namespace {
+namespace tokenizer_test {
 
 using nlohmann::json;
 
@@ -330,5 +330,5 @@ TEST(PreTokenizer, SplitsWithEachBehavior) {
     }
 }
 
-} // namespace
+} // namespace tokenizer_test
 } // namespace entrodraft::model

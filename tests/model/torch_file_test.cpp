@@ -18,7 +18,7 @@
 #include <vector>
 
 namespace entrodraft::model {
-namespace {
+namespace torch_file_test {
 
 using namespace pickled;
 using std::string_literals::operator""s;
@@ -527,5 +527,5 @@ TEST(TorchFile, SurvivesPicklesOfShuffledOpcodes) {
     EXPECT_GT(n_read, 100); // mostly the empty ones
 }
 
-} // namespace
+} // namespace torch_file_test
 } // namespace entrodraft::model

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace entrodraft::spec {
-namespace {
+namespace admission_test {
 
 Request full_request() {
     Request request;
@@ -56,5 +56,5 @@ TEST(Admission, IsRefusedWhereAnythingIsMissingOrTooMuch) {
     EXPECT_THROW(unpack_admission(bytes), std::runtime_error);
 }
 
-} // namespace
+} // namespace admission_test
 } // namespace entrodraft::spec

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <iostream>
 
-namespace {
+namespace cascade_exactness_test {
 
 using namespace entrodraft;
 using spec::Acceptance;
@@ -75,4 +75,4 @@ TEST(CascadeExactness, DISABLED_FourHundredThousandTextsFollowTheTarget) {
     expect_target_texts(400000);
 }
 
-} // namespace
+} // namespace cascade_exactness_test

@@ -7,7 +7,7 @@
 #include "spec/toy_drafting.h"
 
 namespace entrodraft::spec {
-namespace {
+namespace cascade_test {
 
 StopRuleOptions constant(int k, int max_tokens = 15) {
     StopRuleOptions options;
@@ -262,5 +262,5 @@ TEST(CascadeDrafter, TakesOtherNumbersWhereTheRoundAboveBeganElsewhere) {
     EXPECT_GT(differ, 10);
 }
 
-} // namespace
+} // namespace cascade_test
 } // namespace entrodraft::spec

@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace entrodraft::spec {
-namespace {
+namespace chain_forecast_test {
 
 using Tokens = std::vector<DraftedToken>;
 
@@ -125,5 +125,5 @@ TEST(ChainForecast, AsksForOneRowWhereTheRunIsNotKnownYet) {
     EXPECT_EQ(StopRule(options, &gain).forecast(12).most_rows, 1);
 }
 
-} // namespace
+} // namespace chain_forecast_test
 } // namespace entrodraft::spec

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace draft_ahead_test {
 
 using namespace entrodraft;
 using namespace entrodraft::spec;
@@ -99,4 +99,4 @@ TEST(DraftAhead, TheModelDraftsWhereTheBackupHasNothing) {
     EXPECT_EQ(bench.draft.passes, kDrafted);
 }
 
-} // namespace
+} // namespace draft_ahead_test

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace {
+namespace drafter_test {
 
 using namespace entrodraft;
 using spec::Draft;
@@ -313,4 +313,4 @@ TEST(ModelDrafter, TimesItselfOnTheClockItWasGiven) {
     EXPECT_GT(timed.entropy_seconds, 0);
 }
 
-} // namespace
+} // namespace drafter_test

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-namespace {
+namespace engine_mpi {
 
 using namespace entrodraft;
 using spec::Completion;
@@ -262,4 +262,4 @@ TEST(DemoPair, EqualsTransformersPlainlyAndWithEveryRule) {
         check(to_string(kind), false, rule_of(kind));
 }
 
-} // namespace
+} // namespace engine_mpi

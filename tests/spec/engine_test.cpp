@@ -9,7 +9,7 @@
 #include <numeric>
 #include <set>
 
-namespace {
+namespace engine_test {
 
 using namespace entrodraft;
 using spec::Completion;
@@ -673,4 +673,4 @@ TEST(EngineLenience, RejectionAcceptsMoreAndIsThenNoLongerTheTargetsDistribution
     EXPECT_GT(chi_square_z(first, distribution(pair.target, like.prompt, like.sampling)), kMostZ);
 }
 
-} // namespace
+} // namespace engine_test

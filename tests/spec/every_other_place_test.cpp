@@ -7,7 +7,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-namespace {
+namespace every_other_place_test {
 
 using namespace entrodraft;
 
@@ -141,4 +141,4 @@ TEST(EveryOtherPlace, RefusesLongerDrafts) {
     EXPECT_ANY_THROW(pair.run(requests(0), longer, drafter.get()));
 }
 
-} // namespace
+} // namespace every_other_place_test

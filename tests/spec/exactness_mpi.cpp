@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-namespace {
+namespace exactness_mpi {
 
 using namespace entrodraft;
 using spec::Acceptance;
@@ -332,4 +332,4 @@ INSTANTIATE_TEST_SUITE_P(Texts, FullScaleOf,
                              return name;
                          });
 
-} // namespace
+} // namespace exactness_mpi

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <iostream>
 
-namespace {
+namespace exactness_test {
 
 using namespace entrodraft;
 using spec::Acceptance;
@@ -203,4 +203,4 @@ TEST(ToyExactness, ChiSquareSeesADrafterThatKnowsTheVerdictsNumbers) {
     EXPECT_GT(toy_z(cheat, constant_rule(1), Acceptance::rejection, 4, 200000, target), 2 * kMostZ);
 }
 
-} // namespace
+} // namespace exactness_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace families_mpi {
 
 using namespace entrodraft;
 using spec::Completion;
@@ -77,4 +77,4 @@ TEST(FamilyPairs, GreedySpeculativeTextIsPlainTextAndTransformersText) {
     }
 }
 
-} // namespace
+} // namespace families_mpi

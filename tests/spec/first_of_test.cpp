@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace entrodraft::spec {
-namespace {
+namespace first_of_test {
 
 // Drafts `tokens`, in as many passes and seconds as it is told.
 class Fixed final : public Drafter {
@@ -98,5 +98,5 @@ TEST(FirstOf, TellsAllOfThemOfSequencesAndPrompts) {
     EXPECT_THROW(make_first_of_drafter({}), std::invalid_argument);
 }
 
-} // namespace
+} // namespace first_of_test
 } // namespace entrodraft::spec

@@ -2,7 +2,7 @@
 #include "model/gpu_models.h"
 #include "spec/exactness_support.h"
 
-namespace {
+namespace gpu_engine_test {
 
 using namespace entrodraft;
 using model::WeightType;
@@ -201,4 +201,4 @@ TEST(GpuEngine, ASourceHasTheRowsOfAChainReady) {
     EXPECT_NE(other, seen[2]);
 }
 
-} // namespace
+} // namespace gpu_engine_test

@@ -14,7 +14,7 @@
 #include <cstring>
 
 namespace entrodraft::spec {
-namespace {
+namespace gumbel_test {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -365,5 +365,5 @@ TEST(VerifyGumbel, GivesTheTextOfPlainSamplingWhateverIsDrafted) {
         }
 }
 
-} // namespace
+} // namespace gumbel_test
 } // namespace entrodraft::spec

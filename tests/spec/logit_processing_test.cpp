@@ -13,7 +13,7 @@
 #include <set>
 
 namespace entrodraft::spec {
-namespace {
+namespace logit_processing_test {
 
 using Tokens = std::vector<TokenId>;
 
@@ -274,5 +274,5 @@ TEST(LogitProcessing, IsRefusedWithTheOptionsName) {
     EXPECT_THROW(LogitProcessor(options, Tokens{1}, kEos), std::invalid_argument);
 }
 
-} // namespace
+} // namespace logit_processing_test
 } // namespace entrodraft::spec

@@ -12,7 +12,7 @@
 #include <cmath>
 
 namespace entrodraft::spec {
-namespace {
+namespace logit_source_test {
 
 constexpr int kVocab = 37;
 
@@ -133,5 +133,5 @@ TEST(ModelSource, ReadsWhatFollowsSeveralRowsLikeAnyText) {
               copy(alone->rows_after(text, 1, model::LogitSummary::none).row(0)));
 }
 
-} // namespace
+} // namespace logit_source_test
 } // namespace entrodraft::spec

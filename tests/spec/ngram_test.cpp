@@ -7,7 +7,7 @@
 
 #include <random>
 
-namespace {
+namespace ngram_test {
 
 using namespace entrodraft;
 using spec::NgramIndex;
@@ -203,4 +203,4 @@ TEST(NgramDrafter, LeavesTheDistributionOfSampledTextAsItIs) {
     EXPECT_LT(chi_square, 25); // 5 degrees of freedom or a few more: 1 in 7,000
 }
 
-} // namespace
+} // namespace ngram_test

@@ -7,7 +7,7 @@
 #include <functional>
 
 namespace entrodraft::spec {
-namespace {
+namespace packet_test {
 
 Packet example() {
     Packet packet(2, 15);
@@ -151,5 +151,5 @@ TEST(Packet, AcceptsWhatItDoesNotUse) {
     EXPECT_EQ(packet.why_unexpected(9, 77), "");
 }
 
-} // namespace
+} // namespace packet_test
 } // namespace entrodraft::spec

@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace entrodraft::spec {
-namespace {
+namespace philox_test {
 
 using Words = std::array<std::uint32_t, 4>;
 
@@ -111,5 +111,5 @@ TEST(HashBytes, ReadsNoFurtherThanItsBytes) {
     EXPECT_NE(hash_bytes(one.data(), 11), hash_bytes(two.data(), 11));
 }
 
-} // namespace
+} // namespace philox_test
 } // namespace entrodraft::spec

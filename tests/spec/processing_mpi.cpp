@@ -9,7 +9,7 @@
 #include <cmath>
 #include <fstream>
 
-namespace {
+namespace processing_mpi {
 
 using namespace entrodraft;
 using spec::Completion;
@@ -143,4 +143,4 @@ TEST(ProcessingOnRanks, PresenceAndFrequencyPenaltiesAreThoseOfAReference) {
     check(pair, cases, ranks.coordinates());
 }
 
-} // namespace
+} // namespace processing_mpi

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <set>
 
-namespace {
+namespace protocol_test {
 
 using namespace entrodraft;
 using How = RankEnd::How;
@@ -302,4 +302,4 @@ TEST(Protocol, OneScheduleByItsSeed) {
         std::cout << shown(end) << ", at " << end.at << "\n";
 }
 
-} // namespace
+} // namespace protocol_test

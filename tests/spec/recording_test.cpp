@@ -12,7 +12,7 @@
 #include <cstring>
 #include <fstream>
 
-namespace {
+namespace recording_test {
 
 using namespace entrodraft;
 using spec::DraftRecord;
@@ -244,4 +244,4 @@ TEST(Recording, RefusesColumnsThatDoNotGoTogether) {
         small, [](TextRecord& text) { text.drafts.clear(); }, "column draft.0.token");
 }
 
-} // namespace
+} // namespace recording_test

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-namespace {
+namespace round_test {
 
 using namespace entrodraft;
 
@@ -213,4 +213,4 @@ TEST(RoundTrace, OfASampledTextKnowsItsOverlapsAndOfGumbelNone) {
     EXPECT_FALSE(tell(pair, request, options, *drafter).completion.stats.alpha().has_value());
 }
 
-} // namespace
+} // namespace round_test

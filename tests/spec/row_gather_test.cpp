@@ -8,7 +8,7 @@
 #include <limits>
 #include <set>
 
-namespace {
+namespace row_gather_test {
 
 using namespace entrodraft;
 using spec::Acceptance;
@@ -272,4 +272,4 @@ TEST_F(OneRanksGather, CarriesStatusWordsWithRowsAndWithout) {
     EXPECT_FALSE(rows.any_status(3));
 }
 
-} // namespace
+} // namespace row_gather_test

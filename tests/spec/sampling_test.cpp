@@ -17,7 +17,7 @@
 #include <numeric>
 
 namespace entrodraft::spec {
-namespace {
+namespace sampling_test {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -363,5 +363,5 @@ TEST(Entropy, IsThatOfTheDistributionInNats) {
         }
 }
 
-} // namespace
+} // namespace sampling_test
 } // namespace entrodraft::spec

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-namespace {
+namespace sequence_test {
 
 using namespace entrodraft;
 using spec::Completion;
@@ -209,4 +209,4 @@ TEST(Sequence, HandsOutAsManyMarginsAsTokens) {
     EXPECT_EQ(sequence.finish().logit_margins, (std::vector<double>{1, 2}));
 }
 
-} // namespace
+} // namespace sequence_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace simulate_test {
 
 using namespace entrodraft;
 using spec::StopRuleKind;
@@ -191,4 +191,4 @@ TEST(Simulate, RefusesWhatTheRecordingDoesNotHold) {
     EXPECT_THROW(spec::Replay(head, setting), std::invalid_argument);
 }
 
-} // namespace
+} // namespace simulate_test

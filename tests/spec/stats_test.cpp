@@ -10,7 +10,7 @@
 #include <limits>
 
 namespace entrodraft::spec {
-namespace {
+namespace stats_test {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -338,5 +338,5 @@ TEST(Textbook, IsSilentWhereAlphaIsNotKnown) {
     EXPECT_THROW(textbook_figures(stats, {0.1, {1}, std::nullopt}, 0), std::invalid_argument);
 }
 
-} // namespace
+} // namespace stats_test
 } // namespace entrodraft::spec

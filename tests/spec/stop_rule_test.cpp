@@ -8,7 +8,7 @@
 #include <random>
 
 namespace entrodraft::spec {
-namespace {
+namespace stop_rule_test {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -669,5 +669,5 @@ TEST(StopRuleOptions, AreRefusedWithTheOptionsName) {
     EXPECT_EQ(options_of(StopRuleKind::static_threshold).threshold_or_default(), 2.25);
 }
 
-} // namespace
+} // namespace stop_rule_test
 } // namespace entrodraft::spec

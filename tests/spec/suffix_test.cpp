@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace suffix_test {
 
 using namespace entrodraft::spec;
 using Occurrence = SuffixAutomaton::Occurrence;
@@ -302,4 +302,4 @@ TEST(SuffixIndex, LeavesShortMatchesOut) {
     EXPECT_THROW(SuffixIndex({.shortest = 0}), std::invalid_argument);
 }
 
-} // namespace
+} // namespace suffix_test

@@ -9,7 +9,7 @@
 #include <set>
 
 namespace entrodraft::spec {
-namespace {
+namespace token_choice_test {
 
 using model::LogitSummary;
 
@@ -137,5 +137,5 @@ TEST(TokenChooser, TakesTheNoiseOfTheSequenceWhateverItsLevel) {
     }
 }
 
-} // namespace
+} // namespace token_choice_test
 } // namespace entrodraft::spec

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace token_table_test {
 
 using namespace entrodraft;
 using namespace entrodraft::spec;
@@ -319,4 +319,4 @@ TEST(TokenTable, OpensOnlyAFileOfTheSameVocabularyAndTokenizer) {
            kFingerprint, "is no token table");
 }
 
-} // namespace
+} // namespace token_table_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace traffic_mpi {
 
 using namespace entrodraft;
 
@@ -59,4 +59,4 @@ TEST(Traffic, ARoundIsOneBroadcastOneGatherAndTwoAllReducesALayer) {
     EXPECT_EQ(ranks.coordinates(), after_round.size() > 5);
 }
 
-} // namespace
+} // namespace traffic_mpi

@@ -7,7 +7,7 @@
 
 #include <set>
 
-namespace {
+namespace tune_test {
 
 using namespace entrodraft;
 using spec::StopRuleKind;
@@ -112,4 +112,4 @@ TEST(Tune, SecondsAreCountsTimesCosts) {
     EXPECT_DOUBLE_EQ(spec::predicted_plain_seconds(4, costs), 5);
 }
 
-} // namespace
+} // namespace tune_test

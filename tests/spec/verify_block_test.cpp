@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace entrodraft::spec {
-namespace {
+namespace verify_block_test {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -158,5 +158,5 @@ TEST(VerifyBlock, RefusesLenienceAndWhatMakesNoSense) {
     EXPECT_THROW(verdict_of({0, 0}, {0.25, 0.75, 0.5, 0.5, kNan, 0.5}, q, 0.1, 0.5), std::runtime_error);
 }
 
-} // namespace
+} // namespace verify_block_test
 } // namespace entrodraft::spec

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace entrodraft::spec {
-namespace {
+namespace verify_in_place_test {
 
 constexpr std::size_t kVocab = 3;
 
@@ -136,5 +136,5 @@ TEST(VerifyInPlace, IsForRowsThatNothingFilters) {
     EXPECT_FALSE(may_judge_in_place(Acceptance::typical, options_of(1)));
 }
 
-} // namespace
+} // namespace verify_in_place_test
 } // namespace entrodraft::spec

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace entrodraft::spec {
-namespace {
+namespace verify_lengths_test {
 
 // How likely drafting stops after these tokens (never none, where at most k are drafted): 0 or 1 for a rule, more in
 // between for coins.
@@ -288,5 +288,5 @@ TEST(Cascade, IsExactWithRejectionOrBlockOnEitherLevel) {
     }
 }
 
-} // namespace
+} // namespace verify_lengths_test
 } // namespace entrodraft::spec

@@ -10,7 +10,7 @@
 #include <limits>
 
 namespace entrodraft::spec {
-namespace {
+namespace verify_test {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -315,5 +315,5 @@ TEST(VerifyTypical, RefusesWhatMakesNoSense) {
     EXPECT_STREQ(why_invalid(TypicalOptions{}), "");
 }
 
-} // namespace
+} // namespace verify_test
 } // namespace entrodraft::spec
