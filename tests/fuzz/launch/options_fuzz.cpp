@@ -1,5 +1,5 @@
 // A --config file of generate, down to checked options.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/options.h"

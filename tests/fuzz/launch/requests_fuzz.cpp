@@ -1,5 +1,5 @@
 // A file of input lines. Every good one must be a request that an engine can take.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/launch/generate/requests.h"
 #include "entrodraft/launch/generate/results.h"

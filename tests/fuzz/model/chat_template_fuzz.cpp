@@ -1,5 +1,5 @@
 // tokenizer_config.json, and behind a line "----" the message of a user.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/chat_template.h"

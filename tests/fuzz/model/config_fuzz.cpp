@@ -1,5 +1,5 @@
 // config.json, and behind a line "----" generation_config.json.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/config.h"

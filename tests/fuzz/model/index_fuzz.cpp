@@ -1,5 +1,5 @@
 // model.safetensors.index.json beside one good shard.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/checkpoint.h"

@@ -1,5 +1,5 @@
 // The pickle of a state dict, without the archive around it.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/pickle.h"

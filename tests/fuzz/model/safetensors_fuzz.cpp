@@ -1,5 +1,5 @@
 // A safetensors file: its header, and the first and last byte of every tensor that it names.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/safetensors.h"

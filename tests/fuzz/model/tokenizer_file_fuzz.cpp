@@ -1,5 +1,5 @@
 // tokenizer.json, and behind a line "----" a text for it.
-#include "tokenizer_support.h"
+#include "fuzz/model/tokenizer_support.h"
 
 #include "entrodraft/model/bad_file.h"
 

@@ -1,7 +1,7 @@
 // What a tokenizer must hold to, whatever file it came from and whatever text it reads.
 #pragma once
 
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/model/tokenizer.h"
 

@@ -1,5 +1,5 @@
 // pytorch_model.bin: the archive, its pickle, and the first and last byte of every tensor.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/torch_file.h"

@@ -1,5 +1,5 @@
 // vocab.json, merges.txt, tokenizer_config.json and a text, with lines "----" between them.
-#include "tokenizer_support.h"
+#include "fuzz/model/tokenizer_support.h"
 
 #include "entrodraft/model/bad_file.h"
 

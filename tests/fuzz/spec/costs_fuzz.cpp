@@ -1,5 +1,5 @@
 // A costs file.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/spec/stats.h"
 

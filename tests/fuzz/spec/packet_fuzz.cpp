@@ -1,5 +1,5 @@
 // The bytes of an announce packet. What passes for a packet can be followed: no field leads out of it.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/spec/packet.h"
 

@@ -1,5 +1,5 @@
 // A table of counts for the drafters bigram and unigram.
-#include "fuzz_input.h"
+#include "fuzz/fuzz_input.h"
 
 #include "entrodraft/spec/token_table.h"
 
