@@ -228,7 +228,7 @@ __global__ void multiply_float(Part part) {
             sums[i] += of_w.x * of_x.x + of_w.y * of_x.y + of_w.z * of_x.z + of_w.w * of_x.w;
         }
     }
-    for (int i = 0; i < kFloatRows; ++i) {
+    for (int i = 0; i < kFloatRows && part.first_row + i < call.rows; ++i) {
         const float sum = warp_sum(sums[i]);
         if (lane_of_thread() == 0) store(call, part.first_row + i, n, sum);
     }

@@ -111,10 +111,9 @@ __device__ inline int warp_of_thread() {
 #ifdef ENTRODRAFT_CUDA_STAND_IN
 inline float warp_sum(float x) { // what the shuffles below come to, in one exchange
     float of_lanes[kWarp] = {};
-    cuda_stand_in::show_warp(&x, sizeof x, [&](const void* const* lanes) {
-        for (int lane = 0; lane < kWarp; ++lane)
-            if (lanes[lane] != nullptr) of_lanes[lane] = *static_cast<const float*>(lanes[lane]);
-    });
+    const cuda_stand_in::Shown shown = cuda_stand_in::show_warp(&x, sizeof x);
+    for (int lane = 0; lane < kWarp; ++lane)
+        if (const float* of_lane = shown.of<float>(lane)) of_lanes[lane] = *of_lane;
     for (int step = kWarp / 2; step > 0; step /= 2)
         for (int lane = 0; lane < step; ++lane)
             of_lanes[lane] += of_lanes[lane + step];
@@ -163,18 +162,16 @@ template <typename T> void multiply_16x8x16(float (&c)[4], const unsigned (&a)[4
     std::memcpy(mine.a, a, sizeof mine.a);
     std::memcpy(mine.b, b, sizeof mine.b);
     const int g = lane_of_thread() / 4, t = lane_of_thread() % 4;
-    cuda_stand_in::show_warp(&mine, sizeof mine, [&](const void* const* lanes) {
-        const auto of = [&](int lane) -> const Fragments& { return *static_cast<const Fragments*>(lanes[lane]); };
-        for (int i = 0; i < 4; ++i) {
-            const int row = i / 2, column = 2 * t + i % 2; // row: 0 for g, 1 for g + 8
-            for (int k = 0; k < 16; ++k) {
-                const int holder = k % 8 / 2, half = k / 8;
-                const T from_a = of(4 * g + holder).a[2 * (row + 2 * half) + k % 2];
-                const T from_b = of(4 * column + holder).b[2 * half + k % 2];
-                c[i] += to_float(from_a) * to_float(from_b);
-            }
+    const cuda_stand_in::Shown shown = cuda_stand_in::show_warp(&mine, sizeof mine);
+    for (int i = 0; i < 4; ++i) {
+        const int row = i / 2, column = 2 * t + i % 2; // row: 0 for g, 1 for g + 8
+        for (int k = 0; k < 16; ++k) {
+            const int holder = k % 8 / 2, half = k / 8;
+            const T from_a = shown.of<Fragments>(4 * g + holder)->a[2 * (row + 2 * half) + k % 2];
+            const T from_b = shown.of<Fragments>(4 * column + holder)->b[2 * half + k % 2];
+            c[i] += to_float(from_a) * to_float(from_b);
         }
-    });
+    }
 }
 #else
 template <typename T> __device__ void multiply_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]);

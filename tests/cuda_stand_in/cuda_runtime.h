@@ -57,16 +57,28 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std
 void block_barrier();
 void warp_barrier();
 int lane();
-// Every lane of a warp shows the others up to 64 bytes; `use` sees them as array[lane]. Lanes that have ended show
-// nothing.
-void show_warp(const void* mine, std::size_t bytes, const std::function<void(const void* const* of_lanes)>& use);
+
+// What the lanes of a warp have shown each other.
+class Shown {
+public:
+    static constexpr std::size_t kMaxBytes = 64;
+    using OfWarp = unsigned char[32][kMaxBytes];
+    Shown(const OfWarp& bytes, unsigned lanes) : bytes_(bytes), lanes_(lanes) {}
+    // Null where the lane had ended.
+    template <typename T> const T* of(int lane) const {
+        return (lanes_ >> lane & 1) != 0 ? reinterpret_cast<const T*>(bytes_[lane]) : nullptr;
+    }
+
+private:
+    const OfWarp& bytes_;
+    unsigned lanes_; // a bit each
+};
+// Every lane of a warp shows the others at most Shown::kMaxBytes; readable until the lane's next show.
+Shown show_warp(const void* mine, std::size_t bytes);
 
 template <typename T> T exchange(T value, int from) {
-    T got = value;
-    show_warp(&value, sizeof value, [&](const void* const* of_lanes) {
-        if (of_lanes[from] != nullptr) got = *static_cast<const T*>(of_lanes[from]);
-    });
-    return got;
+    const T* shown = show_warp(&value, sizeof value).template of<T>(from);
+    return shown != nullptr ? *shown : value;
 }
 
 } // namespace cuda_stand_in
@@ -90,10 +102,9 @@ template <typename T> T __shfl_sync(unsigned, T value, int from) {
 }
 inline unsigned __ballot_sync(unsigned, bool predicate) {
     unsigned bits = 0;
-    cuda_stand_in::show_warp(&predicate, sizeof predicate, [&](const void* const* of_lanes) {
-        for (int lane = 0; lane < 32; ++lane)
-            if (of_lanes[lane] != nullptr && *static_cast<const bool*>(of_lanes[lane])) bits |= 1u << lane;
-    });
+    const cuda_stand_in::Shown shown = cuda_stand_in::show_warp(&predicate, sizeof predicate);
+    for (int lane = 0; lane < 32; ++lane)
+        if (const bool* of_lane = shown.of<bool>(lane); of_lane != nullptr && *of_lane) bits |= 1u << lane;
     return bits;
 }
 inline void __threadfence() {}

@@ -24,7 +24,6 @@ namespace {
 
 constexpr unsigned kWarp = 32;
 constexpr std::size_t kStackBytes = 128 * 1024;
-constexpr std::size_t kMostShown = 64;
 
 [[noreturn]] void fail(const char* what) {
     const Place& place = here();
@@ -39,13 +38,20 @@ struct Lane {
     boost::context::fiber fiber;
     Place place;
     Waits waits = Waits::no;
-    alignas(16) unsigned char shown[2][kMostShown]; // to the other lanes of its warp, last and before
-    unsigned shows = 0;
+    unsigned shows = 0; // times that it has shown something to its warp
+};
+
+// What the lanes of a warp show: the last time and the one before, as a lane may be one ahead of another, not two.
+struct Exchange {
+    alignas(16) Shown::OfWarp bytes[2];
+    unsigned shows[2] = {0, 0}; // of which show the bytes are
+    unsigned lanes[2] = {0, 0}; // that have shown theirs, a bit each
 };
 
 // The block that runs, and the fiber that runs in it.
 struct Block {
     std::vector<Lane> lanes;
+    std::vector<Exchange> warps;
     std::size_t current = 0;
     boost::context::fiber scheduler;
 
@@ -54,7 +60,6 @@ struct Block {
         running().waits = what;
         scheduler = std::move(scheduler).resume();
     }
-    std::size_t first_of_warp() const { return current / kWarp * kWarp; }
     // Lets those go on that all wait for the same; false where nobody can.
     bool release();
     void run();
@@ -124,18 +129,16 @@ void warp_barrier() {
     block().pause(Waits::for_warp);
 }
 
-void show_warp(const void* mine, std::size_t bytes, const std::function<void(const void* const*)>& use) {
-    Block& all = block();
-    if (bytes > kMostShown) fail("a lane shows more than it may");
-    const unsigned show = all.running().shows++;
-    std::memcpy(all.running().shown[show % 2], mine, bytes);
-    warp_barrier(); // a lane may be one show ahead of another, not two
-    const void* of_lanes[kWarp] = {};
-    for (std::size_t i = 0; i < kWarp && all.first_of_warp() + i < all.lanes.size(); ++i) {
-        const Lane& lane = all.lanes[all.first_of_warp() + i];
-        if (lane.shows > show) of_lanes[i] = lane.shown[show % 2];
-    }
-    use(of_lanes);
+Shown show_warp(const void* mine, std::size_t bytes) {
+    if (bytes > Shown::kMaxBytes) fail("a lane shows more than it may");
+    const std::size_t lane = block().current % kWarp;
+    Exchange& warp = block().warps[block().current / kWarp];
+    const unsigned show = ++block().running().shows, i = show % 2;
+    if (std::exchange(warp.shows[i], show) != show) warp.lanes[i] = 0; // the first lane to show
+    warp.lanes[i] |= 1u << lane;
+    std::memcpy(warp.bytes[i][lane], mine, bytes);
+    warp_barrier();
+    return {warp.bytes[i], warp.lanes[i]};
 }
 
 void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel) {
@@ -149,10 +152,12 @@ void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std:
     Block all;
     block_of_thread = &all;
     all.lanes.resize(static_cast<std::size_t>(size.x) * size.y * size.z);
+    all.warps.resize((all.lanes.size() + kWarp - 1) / kWarp);
     for (unsigned z = 0; z < grid.z; ++z)
         for (unsigned y = 0; y < grid.y; ++y)
             for (unsigned x = 0; x < grid.x; ++x) {
                 std::memset(shared.get(), 0xff, dynamic_shared_bytes); // what is read before it is written has to show
+                std::fill(all.warps.begin(), all.warps.end(), Exchange{});
                 for (std::size_t i = 0; i < all.lanes.size(); ++i) {
                     const auto n = static_cast<unsigned>(i);
                     Lane& lane = all.lanes[i];

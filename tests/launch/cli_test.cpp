@@ -599,7 +599,7 @@ TEST(CliRanks, ASignalEndsTheWaitForInput) {
     const int status =
         std::system(("mkfifo " + pipe + "; exec 9<>" + pipe + "; rm -f " + output.path() + "; " +
                      "echo '{\"prompt\": \"The ferry\"}' >&9; " + kMpirun + "--input " + pipe + " --output " +
-                     output.path() + " 2> " + err.path() + " & run=$!; { sleep 60; kill -9 $run; } 2> /dev/null & " +
+                     output.path() + " 2> " + err.path() + " & run=$!; { sleep 60; kill -9 $run; } > /dev/null 2>&1 & " +
                      "guard=$!; while kill -0 $run && ! [ -s " + output.path() +
                      " ]; do sleep 0.1; done; kill -USR1 $run; wait $run; code=$?; kill $guard; exit $code")
                         .c_str());

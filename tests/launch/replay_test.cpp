@@ -335,7 +335,7 @@ TEST(Replay, ASilentPipeIsWaitedForAndASignalEndsIt) {
     const NewFile stopped;
     const Ended signalled =
         run(record("-", stopped.path(), {"--costs", costs.path()}),
-            "sh -c '(echo \"$0\"; sleep 9) | (exec 3<&0; \"$@\" <&3 & sleep 2; kill -USR1 $!; wait $!)' " + line);
+            "sh -c '(echo \"$0\"; sleep 4) | (exec 3<&0; \"$@\" <&3 & sleep 2; kill -USR1 $!; wait $!)' " + line);
     EXPECT_EQ(signalled.code, 75) << signalled.err;
     EXPECT_EQ(spec::read_recording(stopped.path()).texts().size(), 1U);
 }

@@ -79,6 +79,7 @@ TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
     TestPair on_cpu(kTarget, kDraft), on_device(kTarget, kDraft, on_gpu());
     for (const spec::StopRuleKind kind : spec::all_stop_rules()) {
         for (const double temperature : {0.0, 1.0}) {
+            if (kOnStandIn && (temperature > 0) != (static_cast<int>(kind) % 2 != 0)) continue; // a run takes a second
             SCOPED_TRACE(to_string(kind) + ", temperature " + std::to_string(temperature));
             RunOptions options;
             options.rule = rule_of(kind);
