@@ -48,6 +48,7 @@ has() {
                          int main(int n, char** v) { testing::InitGoogleTest(&n, v); }' -lgtest -pthread ;;
     libboost-context-dev) links '#include <boost/context/fiber.hpp>
                                int main() { boost::context::fiber fiber; }' -lboost_context ;;
+    ccache) command -v ccache ;;
     clang-16) command -v clang++-16 ;;
     clang-tidy-16) command -v clang-tidy-16 ;;
     libclang-rt-16-dev) printf '%s\n' 'int main() {}' | clang++-16 -x c++ - -fsanitize=address -o /dev/null ;;
@@ -79,6 +80,11 @@ ensure() {
     done
 }
 
+# The same for what only saves time or lets a test run: installed where that may be done, not missed elsewhere.
+ensure_if_possible() {
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then (ensure "$@") || true; fi
+}
+
 # The path of an nvcc that runs, empty where there is none.
 find_nvcc() {
     local candidate
@@ -99,6 +105,15 @@ nccl_is_here() {
            int main() { ncclGetVersion(nullptr); }' "-I${1%/bin/nvcc}/include" -lnccl
 }
 
+# install_python_packages PACKAGE...: from PyPI into .venv. Its status says whether that worked.
+install_python_packages() {
+    if [ ! -x .venv/bin/python ]; then
+        ensure_if_possible python3-venv
+        python3 -m venv .venv >&2 || return 1
+    fi
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" >&2
+}
+
 # install_nccl NVCC: NCCL from PyPI into .venv. Its status says whether NCCL is here afterwards.
 install_nccl() {
     local major
@@ -108,12 +123,8 @@ install_nccl() {
     12 | 13) ;;
     *) say "CUDA ${major:-of unknown version}: no NCCL wheel is known for it (12 and 13 have one)" && return 1 ;;
     esac
-    if [ ! -x .venv/bin/python ]; then
-        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then ensure python3-venv; fi
-        python3 -m venv .venv >&2 || return 1
-    fi
     say "installing nvidia-nccl-cu$major $kNcclVersion into .venv (about 200 MB)"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "nvidia-nccl-cu$major==$kNcclVersion" >&2
+    install_python_packages "nvidia-nccl-cu$major==$kNcclVersion"
 }
 
 # prepare TESTS SETTING...: afterwards build/ is configured (release, and so set); TESTS is ON, or OFF for "only if it
@@ -132,6 +143,7 @@ prepare() {
         nlohmann-json3-dev libonig-dev libutf8proc-dev zlib1g-dev)
     [ "$tests" = OFF ] || needed+=(libgtest-dev libboost-context-dev)
     ensure "${needed[@]}"
+    [ "$tests" = OFF ] || ensure_if_possible ccache # who runs tests builds again
     if has libgtest-dev && has libboost-context-dev; then tests=ON; fi
     if [ $cuda = ON ] && ! install_nccl "$nvcc"; then
         say "NCCL could not be installed: building for CPUs only although nvcc is here; remove build/ to try again"
@@ -143,18 +155,12 @@ prepare() {
     echo "tests $tests nvcc $nvcc" >build/entrodraft-setup
 }
 
-kSlurmPackages=(slurm-wlm munge libpmix-dev iproute2)
+kSlurmPackages=(slurm-wlm munge libpmix-dev iproute2) # tests/slurm; tests/hosts needs the last alone
 
-# What tests/slurm and tests/hosts need: installed where that may be done. Without it they skip, and this says why.
-prepare_slurm() {
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then (ensure "${kSlurmPackages[@]}") || true; fi
-    report_slurm
-}
-
-# Says which tests will skip, if any.
-report_slurm() {
+# report_missing PACKAGE...: says which tests will skip, if any.
+report_missing() {
     local package missing=()
-    for package in "${kSlurmPackages[@]}"; do
+    for package in "$@"; do
         has "$package" || missing+=("$package")
     done
     [ ${#missing[@]} = 0 ] || say "tests of Slurm or of several hosts are skipped: ${missing[*]} missing"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds everything into build/ and runs the tests.
-#   tests/run.sh              labels unit, mpi, hosts and smoke: under fifteen minutes on two cores
-#   tests/run.sh --slurm      the same; installs Slurm first where it may, without which smoke skips
-#   tests/run.sh --all        every label: fault, slurm, slow and gpu as well; installs Slurm too
+#   tests/run.sh              labels quick, unit, mpi, hosts and smoke: ten minutes on two cores
+#   tests/run.sh --quick      label quick: a minute where the build is there
+#   tests/run.sh --slurm      all of these; installs Slurm first where it may, without which smoke skips
+#   tests/run.sh --all        every label: nightly, fault, slurm, slow and gpu as well; installs Slurm and Python's packages too
 #   tests/run.sh --strict     after one of these or alone: compiler warnings are errors
 #   tests/run.sh -DENTRODRAFT_CUDA=ON   settings of CMake, after these: GPU code where no GPU is
 # Further arguments are passed on to ctest, for instance -R layering.
@@ -11,11 +12,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=launch/setup.sh
 . launch/setup.sh
 
-labels=(-L '^(unit|mpi|hosts|smoke)$')
-slurm=report_slurm
+labels=(-L '^(quick|unit|mpi|hosts|smoke)$')
+wanted=(iproute2)
 case ${1:-} in
---all) labels=() ;;&
---all | --slurm) slurm=prepare_slurm && shift ;;
+--quick) labels=(-L '^quick$') && shift ;;
+--slurm) wanted=("${kSlurmPackages[@]}") && shift ;;
+--all)
+    labels=()
+    wanted=("${kSlurmPackages[@]}")
+    install_python_packages numpy gguf && rm -f build/entrodraft-setup # tests run with the Python of .venv then
+    shift
+    ;;
 esac
 settings=()
 if [ "${1:-}" = --strict ]; then
@@ -25,6 +32,7 @@ fi
 while [[ ${1:-} == -D* ]]; do settings+=("$1") && shift; done
 
 prepare ON "${settings[@]}"
-$slurm
+ensure_if_possible "${wanted[@]}"
+report_missing "${kSlurmPackages[@]}"
 build all
 exec ctest --test-dir build --output-on-failure --no-tests=error -j "$(nproc)" "${labels[@]}" "$@"

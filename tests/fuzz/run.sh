@@ -3,6 +3,7 @@
 #   tests/fuzz/run.sh SECONDS             each target for so long, two at a time
 #   tests/fuzz/run.sh SECONDS TARGET...   these alone, for instance safetensors pickle
 #   tests/fuzz/run.sh SECONDS --keep ...  inputs that reach new code join the committed corpus, minimised
+#   tests/fuzz/run.sh --configure         only configures build-fuzz, for what else is built there
 # Inputs that crash, hang or take too much memory stay in build-fuzz/findings/. Exit code 1 where there is any;
 # 77 where there is no clang with libFuzzer.
 set -euo pipefail
@@ -39,6 +40,7 @@ build=build-fuzz
 if [ ! -f $build/build.ninja ]; then
     cmake --preset fuzz -DCMAKE_CXX_COMPILER="$clang" >/dev/null
 fi
+[ "$seconds" != --configure ] || exit 0
 targets=("$@")
 if [ ${#targets[@]} = 0 ]; then
     for source in tests/fuzz/*/*_fuzz.cpp; do
