@@ -251,6 +251,8 @@ Costs costs_in(const std::string& text, const std::string& file) {
         costs.t_target.push_back(unmeasured ? std::numeric_limits<double>::quiet_NaN()
                                             : read_ms(rows[i], kMinPassMs, file, field));
     }
+    const auto disturbance = nlohmann::json::json_pointer("/machine/disturbance");
+    if (json.contains(disturbance) && json[disturbance].is_string()) costs.disturbance = json[disturbance];
     return costs;
 }
 

@@ -98,14 +98,15 @@ struct Costs {
     // out of the caches.
     std::optional<double> t_first_draft = std::nullopt;
     std::optional<double> t_round = std::nullopt; // what a round costs beside its passes: announce, gather, decide
+    std::string disturbance = {};                 // of the machine while they were measured; empty: none known
     double target_seconds(int rows) const;        // linear between measured rows, held at the ends
     double draft_seconds(int passes) const;       // of one round
     double first_draft_seconds() const { return t_first_draft.value_or(t_draft); }
 };
 
 // JSON text of a costs file, and back: {"schema_version": 1, "t_draft_ms": x, "t_target_ms": [..]} and, optionally,
-// "t_first_draft_ms" and "t_round_ms"; null where a row count was not measured, any other field ignored. They throw
-// std::runtime_error naming file and field. Local.
+// "t_first_draft_ms", "t_round_ms" and (read alone) {"machine": {"disturbance": text}}; null where a row count was not
+// measured, any other field ignored. They throw std::runtime_error naming file and field. Local.
 std::string to_json(const Costs& costs);
 Costs read_costs(const std::string& file);
 Costs costs_of(const std::string& json);

@@ -6,7 +6,7 @@
 #   tests/run.sh --all        every label: nightly, fault, slurm, slow and gpu as well; installs Slurm and Python's packages too
 #   tests/run.sh --strict     after one of these or alone: compiler warnings are errors
 #   tests/run.sh -DENTRODRAFT_CUDA=ON   settings of CMake, after these: GPU code where no GPU is
-# Further arguments are passed on to ctest, for instance -R layering.
+# Further arguments are passed on to ctest, for instance -R Layering.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=launch/setup.sh

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How fast is entrodraft beside llama.cpp, plain and speculative at every setting, with the same weights and text?
 
-    python3 bench/peers/llama_cpp.py --llama DIR [--binary build/entrodraft] [--dtypes float32,float16,bfloat16]
-        [--repetitions 5] [--limit 64] [--modes ngram] [--rule moving-average] [--json FILE]
+    python3 bench/peers/llama_cpp.py --llama DIR [--binary build/entrodraft] [--dtypes float32,float16,bfloat16,int8]
+        [--repetitions 5] [--limit 64] [--modes ngram] [--rule moving-average] [--json FILE] [--plain-only]
 
 DIR is an installation or a build of llama.cpp: it holds bin/llama-server, or llama-server itself. GGUF files are
 written from --target and --draft (gguf_file.py). Each mode is a server with one slot, --threads threads and no cache of
@@ -12,7 +12,8 @@ decoding, by each side's own account; "wall" is seen from outside, with HTTP the
 first. In float32 without flash attention (KV cache in float32 too) a text may part from ours only where llama.cpp's
 own two best log-probabilities lie closer than 1e-4, and in one text of 64 at most; a worse difference ends the run
 with 1. Elsewhere texts that part are counted: its flash attention works on a float16 KV cache whatever the weights
-are, and with 16-bit weights it rounds activations as well. Needs bench/peers/requirements.txt; exits with 77 where
+are, and with 16-bit weights it rounds activations as well. int8 is its Q8_0, a scale for every 32 weights, where ours has
+one for every row. Needs bench/peers/requirements.txt; exits with 77 where
 gguf or the installation is missing.
 """
 
@@ -34,8 +35,9 @@ import side_by_side
 from side_by_side import DRAFT, LOOKUP, PLAIN, SKIPPED, Answer
 
 TIE = 1e-4  # nats between the two best: below it, float32 rounding may choose the other token
-DTYPES = ("float32", "float16", "bfloat16")
+DTYPES = ("float32", "float16", "bfloat16", "int8")
 ROUNDING = "llama.cpp rounds {} to 16 bits, ours is float32"
+ROUNDING_OF_INT8 = "llama.cpp has a scale for every 32 weights and rounds activations to 8 bits in such blocks too"
 GREEDY = {"temperature": 0, "samplers": ["top_k"], "top_k": 1}  # its shortest chain of samplers
 START_SECONDS = 60
 
@@ -171,6 +173,8 @@ def attention(dtype, flash, of_draft=False):
 
 def rounding_of(dtype):
     def reason(name):
+        if dtype == "int8":
+            return ROUNDING_OF_INT8
         if dtype != "float32":
             return ROUNDING.format("activations and KV cache")
         exact = "flash attention off" in name or name.startswith("entrodraft")
@@ -249,11 +253,12 @@ def compare(parser, options, server, known, prompts, dtype, work):
     """One dtype's table."""
     positions = max(map(len, prompts.values())) + options.new_tokens + 256  # a draft may reach beyond the text's end
     target, draft = work / f"target-{dtype}.gguf", work / f"draft-{dtype}.gguf"
-    for directory, file in ((options.target, target), (options.draft, draft)):
-        gguf_file.write(directory, file, dtype)
+    gguf_file.write(options.target, target, dtype)
     base = base_command(options, known, server, target, positions)
-    modes = [*plain_modes(known, base, dtype), *draft_modes(options, known, base, draft, dtype),
-             *look_up_modes(known, base, dtype)]
+    modes = plain_modes(known, base, dtype)
+    if not options.plain_only:
+        gguf_file.write(options.draft, draft, dtype)
+        modes += [*draft_modes(options, known, base, draft, dtype), *look_up_modes(known, base, dtype)]
     contenders = side_by_side.chosen(parser, options, modes) + side_by_side.our_contenders(options, dtype)
     with running(judge_of(known, base, dtype)) as judge:
         return measured(options, judge, contenders, prompts, dtype, version_of(server))

@@ -96,8 +96,9 @@ def add_options(parser, dtypes, dtype):
     parser.add_argument("--block", type=int, default=8, help="prompts a turn [8]")
     parser.add_argument("--repetitions", type=int, default=5, choices=[1, *PAIRS])
     parser.add_argument("--keep", type=float, default=1.3, help="see above [1.3]")
-    # Options of some peers: --resident of those whose modes do not stay, the others of those that know them.
-    parser.set_defaults(resident=None, device="cpu", plain_only=False)
+    parser.add_argument("--plain-only", action="store_true", help="plain decoding alone: no draft is looked at")
+    # Options of some peers: --resident of those whose modes do not stay, --device of those that know several.
+    parser.set_defaults(resident=None, device="cpu")
     parser.add_argument("--rule", action="append", default=[],
                         help="one more of our stop rules, with its options; repeatable")
     parser.add_argument("--modes", action="append", default=[],
@@ -123,6 +124,10 @@ def check_options(parser, options, dtypes):
         if dtype not in dtypes:
             parser.error(f"--dtypes: {dtype} is not one of {', '.join(dtypes)}")
     check_counts(parser, options, "limit", "new_tokens", "threads", "block")
+    if options.plain_only:
+        for name in ("draft", "rule", "modes"):
+            if getattr(options, name) != parser.get_default(name):
+                parser.error(f"--{name} has no effect with --plain-only")
     if options.keep < 1:
         parser.error("--keep: at least 1")
     check_models(parser, options, "target", *([] if options.plain_only else ["draft"]))

@@ -177,12 +177,7 @@ def main():
     parser.add_argument("--golden", type=pathlib.Path,
                         help="write transformers' greedy continuations here, and time nothing")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both [cpu]")
-    parser.add_argument("--plain-only", action="store_true", help="plain decoding alone: no draft is looked at")
     options = parser.parse_args()
-    if options.plain_only:
-        for name in ("draft", "rule", "modes"):
-            if getattr(options, name) != parser.get_default(name):
-                parser.error(f"--{name} has no effect with --plain-only")
     if options.golden:
         refuse_with_golden(parser, options)
         side_by_side.check_counts(parser, options, "limit", "new_tokens", "threads")

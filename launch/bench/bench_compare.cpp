@@ -8,6 +8,7 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/generate/results.h"
+#include "entrodraft/launch/models/drafters.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/phase.h"
 #include "entrodraft/launch/replaced_file.h"
@@ -36,6 +37,8 @@ CompareCosts costs_of(dist::Session& session, ModelPair& models, const CompareOp
             costs.push_back(spec::read_costs(file));
         if (!costs.empty()) require_costs_of(environment, options.costs.front());
     });
+    for (std::size_t level = 0; session.world_rank() == 0 && level < costs.size(); ++level)
+        say_if_disturbed(costs[level], options.costs[level]);
     if (!costs.empty()) return found;
     LatencyPlan plan;
     plan.timeout_seconds = timeout;

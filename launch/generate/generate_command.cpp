@@ -100,7 +100,11 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         require_readable(options->speculation.sources);
     });
     const std::string note = why_text_varies(*options);
-    if (desk && !options->quiet && !note.empty()) say(note);
+    if (desk && !options->quiet) {
+        if (!note.empty()) say(note);
+        for (std::size_t level = 0; level < costs.size(); ++level)
+            if (costs[level]) say_if_disturbed(*costs[level], options->speculation.costs[level]);
+    }
     const auto models = open_models(session, options->models, placement);
     const bool coordinates = models->layout.is_coordinator();
     in_agreement(session, timeout, [&] {

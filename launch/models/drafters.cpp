@@ -3,6 +3,7 @@
 
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/models/text_tokens.h"
 #include "entrodraft/launch/phase.h"
 #include "entrodraft/spec/suffix_index.h"
@@ -112,6 +113,12 @@ void require_wide_enough(const spec::Costs& costs, const std::string& file, int 
                         counted(static_cast<std::int64_t>(costs.t_target.size()), "row") + ", and --max-draft-tokens " +
                         std::to_string(max_draft_tokens) + " makes " + rows + ": measure with bench latency --rows " +
                         rows);
+}
+
+void say_if_disturbed(const spec::Costs& costs, const std::string& file) {
+    if (!costs.disturbance.empty())
+        say("warning: " + file + " was measured on a disturbed machine (" + costs.disturbance +
+            "): its times are not to be trusted");
 }
 
 std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOptions& speculation) {

@@ -56,6 +56,9 @@ class Drafters {
 // Local.
 void require_wide_enough(const spec::Costs& costs, const std::string& file, int max_draft_tokens);
 
+// Warns where the machine was disturbed while the costs were measured. Local.
+void say_if_disturbed(const spec::Costs& costs, const std::string& file);
+
 // The costs files of the levels; an empty name gives none. Drafters without a model draft for nothing. Throws BadOption
 // where a file times no pass as wide as the level's cap needs, std::runtime_error. Local.
 std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOptions& speculation);

@@ -9,6 +9,7 @@
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/generate/requests.h"
 #include "entrodraft/launch/machine_load.h"
+#include "entrodraft/launch/models/drafters.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/options/replay_options.h"
 #include "entrodraft/launch/signals.h"
@@ -184,6 +185,8 @@ std::optional<Measured> measure(dist::Session& session, ModelPair& models, const
         for (const std::string& file : options.costs)
             measured.costs.push_back(spec::read_costs(file));
     });
+    for (std::size_t level = 0; session.world_rank() == 0 && level < measured.costs.size(); ++level)
+        say_if_disturbed(measured.costs[level], options.costs[level]);
     LatencyPlan latency_plan;
     latency_plan.repetitions = 20;
     latency_plan.rows = options.max_draft_tokens + 1;

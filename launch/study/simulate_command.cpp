@@ -60,6 +60,7 @@ spec::Recording read_all(const std::vector<std::string>& files) {
 
 spec::Costs costs_of(const CostsInstead& instead, const spec::Costs& recorded) {
     spec::Costs costs = instead.file.empty() ? recorded : spec::read_costs(instead.file);
+    say_if_disturbed(costs, instead.file);
     constexpr double kSecondsPerMs = 1e-3;
     if (instead.t_draft_ms) {
         costs.t_draft = *instead.t_draft_ms * kSecondsPerMs;

@@ -9,6 +9,7 @@
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/generate/results.h"
 #include "entrodraft/launch/machine_load.h"
+#include "entrodraft/launch/models/drafters.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/options/replay_options.h"
 #include "entrodraft/launch/replaced_file.h"
@@ -68,6 +69,7 @@ class Tuning {
     void find_costs() {
         if (!options_.costs.empty()) {
             in_agreement(session_, timeout_, [&] { costs_ = spec::read_costs(options_.costs.front()); });
+            if (session_.world_rank() == 0) say_if_disturbed(costs_, options_.costs.front());
             return;
         }
         RoundCostPlan plan;

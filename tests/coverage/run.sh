@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which lines and branches the tests reach, by room: builds build-coverage/ and runs labels unit and mpi in it, but for the
+# Which lines and branches the tests reach, by room: builds build-coverage/ and runs labels quick, unit and mpi in it, but for the
 # exactness of spec over ranks, which takes half an hour there and reaches what its unit tests reach.
 #   tests/coverage/run.sh [ctest arguments]
 # Needs gcovr (Debian, PyPI). Pages with every line: build-coverage/html/index.html. Exit code 1 where a room of dist, model
@@ -15,7 +15,7 @@ build=build-coverage
 [ -f $build/build.ninja ] || cmake --preset coverage >/dev/null
 cmake --build $build >&2
 find $build -name '*.gcda' -delete
-ctest --test-dir $build -L '^(unit|mpi)$' -E '^spec_[124]_ranks$' -j "$(nproc)" "$@" >$build/tests.log 2>&1 ||
+ctest --test-dir $build -L '^(quick|unit|mpi)$' -E '^spec_[124]_ranks$' -j "$(nproc)" "$@" >$build/tests.log 2>&1 ||
     { echo "some tests failed:" && sed -n '/The following tests FAILED/,$p' $build/tests.log; } >&2
 
 mkdir -p $build/html

@@ -60,7 +60,7 @@ int lane();
 
 // What the lanes of a warp have shown each other.
 class Shown {
-public:
+  public:
     static constexpr std::size_t kMaxBytes = 64;
     using OfWarp = unsigned char[32][kMaxBytes];
     Shown(const OfWarp& bytes, unsigned lanes) : bytes_(bytes), lanes_(lanes) {}
@@ -69,7 +69,7 @@ public:
         return (lanes_ >> lane & 1) != 0 ? reinterpret_cast<const T*>(bytes_[lane]) : nullptr;
     }
 
-private:
+  private:
     const OfWarp& bytes_;
     unsigned lanes_; // a bit each
 };

@@ -596,13 +596,13 @@ TEST(CliRanks, ASignalEndsTheWaitForInput) {
     const std::string pipe = place.path() + "-pipe";
     // The pipe stays open; mpirun hands the signal on. timeout would hand it on twice, to its child and to its group,
     // and a second signal ends a run at once.
-    const int status =
-        std::system(("mkfifo " + pipe + "; exec 9<>" + pipe + "; rm -f " + output.path() + "; " +
-                     "echo '{\"prompt\": \"The ferry\"}' >&9; " + kMpirun + "--input " + pipe + " --output " +
-                     output.path() + " 2> " + err.path() + " & run=$!; { sleep 60; kill -9 $run; } > /dev/null 2>&1 & " +
-                     "guard=$!; while kill -0 $run && ! [ -s " + output.path() +
-                     " ]; do sleep 0.1; done; kill -USR1 $run; wait $run; code=$?; kill $guard; exit $code")
-                        .c_str());
+    const int status = std::system(
+        ("mkfifo " + pipe + "; exec 9<>" + pipe + "; rm -f " + output.path() + "; " +
+         "echo '{\"prompt\": \"The ferry\"}' >&9; " + kMpirun + "--input " + pipe + " --output " + output.path() +
+         " 2> " + err.path() + " & run=$!; { sleep 60; kill -9 $run; } > /dev/null 2>&1 & " +
+         "guard=$!; while kill -0 $run && ! [ -s " + output.path() +
+         " ]; do sleep 0.1; done; kill -USR1 $run; wait $run; code=$?; kill $guard; exit $code")
+            .c_str());
     unlink(pipe.c_str());
     EXPECT_EQ(WEXITSTATUS(status), 75) << err.text();
     EXPECT_NE(err.text().find("stopped by a signal"), std::string::npos) << err.text();

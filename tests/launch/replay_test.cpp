@@ -323,6 +323,21 @@ TEST(Replay, RecordsWhereTheFirstPromptLeavesNoRoomForDrafts) {
     EXPECT_EQ(ended.code, 0) << ended.err;
 }
 
+TEST(Replay, CostsOfADisturbedMachineAreWarnedOf) {
+    const ScratchFile input("{\"prompt_token_ids\": [1, 2, 3], \"max_new_tokens\": 4}\n"), calm(costs_file());
+    const ScratchFile disturbed(R"({"machine": {"disturbance": "1.5 of 2 cores are busy"}, )" + costs_file().substr(1));
+    const std::string warning = "warning: " + disturbed.path() + " was measured on a disturbed machine (1.5 of 2 cores";
+    for (const ScratchFile* costs : {&calm, &disturbed}) {
+        const NewFile recording;
+        const Ended recorded = run(record(input.path(), recording.path(), {"--costs", costs->path()}));
+        EXPECT_EQ(recorded.err.find(warning) != std::string::npos, costs == &disturbed) << recorded.err;
+        const Ended simulated =
+            run({"simulate", "--recording", recording.path(), "--rules", "static:1.5", "--costs", costs->path()});
+        EXPECT_EQ(simulated.code, 0);
+        EXPECT_EQ(simulated.err.find(warning) != std::string::npos, costs == &disturbed) << simulated.err;
+    }
+}
+
 TEST(Replay, ASilentPipeIsWaitedForAndASignalEndsIt) {
     const ScratchFile costs(costs_file());
     const NewFile output;
