@@ -117,8 +117,9 @@ std::pair<MPI_Win, std::vector<std::byte*>> make_segments(MPI_Comm comm, std::si
     const auto bytes = static_cast<MPI_Aint>(segment_bytes + NodeComm::kAlignment);
     void* mine = nullptr;
     MPI_Win window = MPI_WIN_NULL;
-    check_mpi(MPI_Win_allocate_shared(bytes, 1, info, comm, &mine, &window),
-              "MPI_Win_allocate_shared (shared memory in /dev/shm: enlarge it)");
+    const int code = MPI_Win_allocate_shared(bytes, 1, info, comm, &mine, &window);
+    const bool is_full = code != MPI_SUCCESS && free_shared_memory() < window_bytes(segment_bytes, size_of(comm));
+    check_mpi(code, is_full ? "MPI_Win_allocate_shared (/dev/shm is too full: enlarge it)" : "MPI_Win_allocate_shared");
     MPI_Info_free(&info);
     check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
     std::memset(mine, 0, static_cast<std::size_t>(bytes));
@@ -242,6 +243,7 @@ struct Session::State {
     bool crowded = false;
     double start_seconds = 0;
     std::string host_name;
+    MPI_Comm host_comm = MPI_COMM_NULL; // the ranks of this host; as long as MPI
     std::optional<SharedMemoryShortage> shortage;
     std::vector<MPI_Win> windows;     // in order of creation, the same on all their ranks
     std::vector<std::byte> own_place; // of the board, where none is shared
@@ -271,19 +273,22 @@ void Session::State::start_mpi(const Environment& environment) {
     if (const std::string why = why_not_alone(environment); world_size == 1 && !why.empty()) throw Error(why);
     if (const std::string why = why_unreachable(environment, network_interfaces()); !why.empty())
         throw Error("host " + host_name + ": " + why);
-    MPI_Comm node = split_by_host(MPI_COMM_WORLD);
-    node_local_rank = rank_in(node);
-    node_local_size = size_of(node);
-    crowded = is_crowded(node);
-    MPI_Comm_free(&node);
+    host_comm = split_by_host(MPI_COMM_WORLD);
+    node_local_rank = rank_in(host_comm);
+    node_local_size = size_of(host_comm);
+    crowded = is_crowded(host_comm);
 }
 
-// Whether such a window fits. The first rank looks, so that all go the same way: where MPI cannot make a window, it
-// leaves the other ranks waiting in the call. Collective over `comm`, whose ranks share a host.
+// Whether the windows that the groups of this host are about to make fit, all of them together; `comm`: this rank's
+// group, MPI_COMM_NULL where it makes none. One rank looks, when all have made and filled their earlier windows, so
+// that all go the same way: where MPI cannot make a window, it leaves the other ranks waiting in the call. Collective
+// over the world.
 bool Session::State::fits_shared_memory(MPI_Comm comm, std::size_t segment_bytes) {
+    std::uint64_t wanted = 0;
+    if (comm != MPI_COMM_NULL && rank_in(comm) == 0) wanted = window_bytes(segment_bytes, size_of(comm));
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &wanted, 1, MPI_UINT64_T, MPI_SUM, host_comm), "MPI_Allreduce");
     std::uint64_t free_bytes = free_shared_memory();
-    check_mpi(MPI_Bcast(&free_bytes, 1, MPI_UINT64_T, 0, comm), "MPI_Bcast");
-    const std::uint64_t wanted = window_bytes(segment_bytes, size_of(comm));
+    check_mpi(MPI_Bcast(&free_bytes, 1, MPI_UINT64_T, 0, host_comm), "MPI_Bcast");
     if (free_bytes >= wanted) return true;
     if (!shortage) shortage = {free_bytes, 0};
     shortage->wanted_bytes += wanted;
@@ -299,15 +304,12 @@ std::vector<RankBoard::Member> Session::State::board_members() {
     std::vector<RankBoard::Member> members;
     for (std::string& host : all_hosts(host_name, world_size))
         members.push_back({std::move(host), nullptr});
-    MPI_Comm node = split_by_host(MPI_COMM_WORLD);
-    const std::vector<int> neighbours = world_ranks_of(node, world_rank);
-    if (!fits_shared_memory(node, RankBoard::kPlaceBytes)) {
-        MPI_Comm_free(&node);
+    const std::vector<int> neighbours = world_ranks_of(host_comm, world_rank);
+    if (!fits_shared_memory(host_comm, RankBoard::kPlaceBytes)) {
         members[static_cast<std::size_t>(world_rank)].place = own;
         return members;
     }
-    const auto [window, places] = make_segments(node, RankBoard::kPlaceBytes);
-    MPI_Comm_free(&node);
+    const auto [window, places] = make_segments(host_comm, RankBoard::kPlaceBytes);
     windows.push_back(window);
     for (std::size_t i = 0; i < neighbours.size(); ++i)
         members[static_cast<std::size_t>(neighbours[i])].place = places[i];
@@ -326,18 +328,21 @@ void Session::State::start_watching(const StartOptions& options) {
 std::unique_ptr<Communicator> Session::State::make_group(int color, bool over_mpi) {
     if (!uses_mpi) return color < 0 ? nullptr : std::make_unique<SelfComm>();
     MPI_Comm comm = split_comm(MPI_COMM_WORLD, color, world_rank);
-    if (comm == MPI_COMM_NULL) return nullptr;
-    const int size = size_of(comm);
+    const int size = comm == MPI_COMM_NULL ? 0 : size_of(comm);
+    bool shares_memory = !over_mpi && size > 1; // the same answer on all ranks of the group
+    if (shares_memory) {
+        MPI_Comm node = split_by_host(comm);
+        shares_memory = size_of(node) == size;
+        MPI_Comm_free(&node);
+    }
+    const bool fits = fits_shared_memory(shares_memory ? comm : MPI_COMM_NULL, NodeComm::kSegmentBytes);
+    if (size == 0) return nullptr;
     if (size == 1) {
         MPI_Comm_free(&comm);
         return std::make_unique<SelfComm>();
     }
     auto world_ranks = world_ranks_of(comm, world_rank);
-    MPI_Comm node = split_by_host(comm);
-    const bool on_one_host = size_of(node) == size; // the same answer on all its ranks
-    MPI_Comm_free(&node);
-    if (over_mpi || !on_one_host || !fits_shared_memory(comm, NodeComm::kSegmentBytes))
-        return make_mpi_comm(&comm, std::move(world_ranks), &*board);
+    if (!shares_memory || !fits) return make_mpi_comm(&comm, std::move(world_ranks), &*board);
     auto [window, segments] = make_segments(comm, NodeComm::kSegmentBytes);
     windows.push_back(window);
     return std::make_unique<NodeComm>(NodeComm::Group{.rank = rank_in(comm),

@@ -26,10 +26,11 @@ struct StartOptions {
     StepWatch* observer = nullptr; // told of every step; outlives the session
 };
 
-// Of a host whose ranks exchange messages over MPI because its shared memory is too small.
+// Of a host whose ranks exchange messages over MPI because its shared memory is too small for all groups that they made
+// at once.
 struct SharedMemoryShortage {
-    std::uint64_t free_bytes = 0;
-    std::uint64_t wanted_bytes = 0;
+    std::uint64_t free_bytes = 0;   // when it was first seen
+    std::uint64_t wanted_bytes = 0; // by all groups that did without
 };
 
 class Session {

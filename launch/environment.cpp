@@ -81,11 +81,6 @@ void require_costs_of(const Json& environment, const std::string& costs_file) {
     }
 }
 
-double mean_of(const std::vector<double>& samples) {
-    if (samples.empty()) return 0;
-    return std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size());
-}
-
 Quantiles quantiles_of(std::vector<double> samples) {
     if (samples.empty()) return {};
     std::sort(samples.begin(), samples.end());
@@ -93,11 +88,15 @@ Quantiles quantiles_of(std::vector<double> samples) {
         return samples[static_cast<std::size_t>(std::lround(share * static_cast<double>(samples.size() - 1)))];
     };
     const auto n = static_cast<double>(samples.size());
-    const double mean = std::accumulate(samples.begin(), samples.end(), 0.0) / n;
+    const double mean = total_of(samples) / n;
     double squares = 0;
     for (const double sample : samples)
         squares += (sample - mean) * (sample - mean);
     return {at(0.5), at(0.9), at(0.99), mean, samples.size() > 1 ? std::sqrt(squares / (n - 1)) : 0};
+}
+
+double total_of(std::span<const double> samples) {
+    return std::accumulate(samples.begin(), samples.end(), 0.0);
 }
 
 std::vector<double> largest_over_ranks(dist::Session& session, std::vector<double> values, double timeout_seconds) {

@@ -4,6 +4,7 @@
 #include "entrodraft/launch/json_line.h"
 #include "entrodraft/launch/models/model_pair.h"
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,8 @@ struct Quantiles {
     double mean = 0;
     double deviation = 0; // standard, of the samples
 };
-double mean_of(const std::vector<double>& samples); // 0 without any
 Quantiles quantiles_of(std::vector<double> samples);
+double total_of(std::span<const double> samples);
 
 // Element by element the largest of all ranks, on the writer. Collective over the world.
 std::vector<double> largest_over_ranks(dist::Session& session, std::vector<double> values, double timeout_seconds);

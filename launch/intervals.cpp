@@ -4,7 +4,6 @@
 #include "entrodraft/launch/environment.h"
 
 #include <cmath>
-#include <numeric>
 
 namespace entrodraft::launch {
 
@@ -21,19 +20,15 @@ double student_quantile(double degrees) {
            (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * n * n * n);
 }
 
-double total_of(std::span<const double> values) {
-    return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
 // About `mean`, whose logarithm is linear in `influences`, one a prompt, which add up to 0.
 Interval log_interval(double mean, const std::vector<double>& influences) {
     const auto n = static_cast<double>(influences.size());
-    if (n < 2) return {mean, mean, mean};
+    if (n < 2) return {mean, mean, mean, influences.size()};
     double squares = 0;
     for (const double influence : influences)
         squares += influence * influence;
     const double factor = std::exp(student_quantile(n - 1) * std::sqrt(n / (n - 1) * squares));
-    return {mean, mean / factor, mean * factor};
+    return {mean, mean / factor, mean * factor, influences.size()};
 }
 
 } // namespace
@@ -74,7 +69,7 @@ std::string format_interval(const Interval& interval, int decimals) {
 }
 
 std::string format_speedup_interval(const Interval& interval) {
-    return format_interval(interval, 3) + (interval.contains(1) ? ", no difference seen" : "");
+    return format_interval(interval, 3) + (interval.is_known() && interval.contains(1) ? ", no difference seen" : "");
 }
 
 } // namespace entrodraft::launch

@@ -16,13 +16,14 @@ struct Interval {
     double mean = 0;
     double low = 0;
     double high = 0;
+    std::size_t prompts = 0; // that it is over
 
-    bool is_known() const { return low < high; } // not of a single prompt
+    bool is_known() const { return prompts > 1; }
     bool contains(double value) const { return low <= value && value <= high; }
 };
 
 // Of a ratio of sums, sum(values) / sum(weights), over prompts: Student's interval of its linearised logarithm; without
-// width for a single prompt. None of the values is negative.
+// width for a single prompt, of none where either sum is 0. None of the values is negative.
 Interval ratio_interval(std::span<const double> values, std::span<const double> weights);
 
 // Decoding time and new tokens of each prompt, all repetitions together.
@@ -38,7 +39,7 @@ Interval speedup_interval(const PromptTimes& plain, const PromptTimes& times);
 
 // "0.930 to 1.120"; "-" of a single prompt.
 std::string format_interval(const Interval& interval, int decimals);
-// The same of a speed-up: "0.930 to 1.120, no difference seen" where it contains 1.
+// The same of a speed-up: "0.930 to 1.120, no difference seen" where it is known and contains 1.
 std::string format_speedup_interval(const Interval& interval);
 
 } // namespace entrodraft::launch

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -42,74 +43,91 @@ std::optional<std::pair<std::string, std::int64_t>> decimal(const std::string& n
     return std::pair(sign + digits, exponent);
 }
 
-// The text of one field of the object that is read, with numbers as exact as they are written.
-class FieldText : public nlohmann::json_sax<Json> {
+// The texts of some fields of the object that is read, with numbers as exact as they are written.
+class FieldTexts : public nlohmann::json_sax<Json> {
   public:
-    explicit FieldText(const std::string& name) : name_(name) {}
-    const std::string& text() const { return text_; }
+    explicit FieldTexts(const std::vector<std::string>& names) {
+        for (const std::string& name : names)
+            texts_[name];
+    }
+    std::map<std::string, std::string> take() { return std::move(texts_); }
 
     bool null() override { return value("null"); }
-    bool boolean(bool value_) override { return value(value_ ? "true" : "false"); }
-    bool number_integer(std::int64_t value_) override { return value(std::to_string(value_)); }
-    bool number_unsigned(std::uint64_t value_) override { return value(std::to_string(value_)); }
-    bool number_float(double value_, const std::string& written) override {
-        const std::string shortest = compact(Json(value_));
+    bool boolean(bool is_true) override { return value(is_true ? "true" : "false"); }
+    bool number_integer(std::int64_t number) override { return value(std::to_string(number)); }
+    bool number_unsigned(std::uint64_t number) override { return value(std::to_string(number)); }
+    bool number_float(double number, const std::string& written) override {
+        const std::string shortest = compact(Json(number));
         const auto exact = decimal(written);
         return value(exact && exact == decimal(shortest) ? shortest : written);
     }
-    bool string(std::string& value_) override { return value(compact(Json(value_))); }
+    bool string(std::string& words) override { return value(compact(Json(words))); }
     bool binary(Json::binary_t&) override { return true; } // JSON has none
     bool start_object(std::size_t) override { return begin("{"); }
     bool end_object() override { return end("}"); }
     bool start_array(std::size_t) override { return begin("["); }
     bool end_array() override { return end("]"); }
-    bool key(std::string& value_) override {
-        if (depth_ == 1)
-            is_wanted_ = value_ == name_;
-        else if (is_wanted_)
-            text_ += (text_.back() == '{' ? "" : ",") + compact(Json(value_)) + ":";
+    bool key(std::string& name) override {
+        if (depth_ == 1) {
+            const auto wanted = texts_.find(name);
+            text_ = wanted != texts_.end() ? &wanted->second : nullptr;
+        } else if (text_ != nullptr) {
+            *text_ += (text_->back() == '{' ? "" : ",") + compact(Json(name)) + ":";
+        }
         return true;
     }
     bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
 
   private:
     bool value(const std::string& text) {
-        if (!is_wanted_) return true;
-        const bool is_next = !text_.empty() && text_.back() != '[' && text_.back() != ':';
-        text_ += (is_next ? "," : "") + text;
+        if (text_ == nullptr) return true;
+        const bool is_next = !text_->empty() && text_->back() != '[' && text_->back() != ':';
+        *text_ += (is_next ? "," : "") + text;
         return true;
     }
     bool begin(const char* bracket) { return depth_++ == 0 || value(bracket); }
     bool end(const char* bracket) {
-        if (--depth_ > 0 && is_wanted_) text_ += bracket;
+        if (--depth_ > 0 && text_ != nullptr) *text_ += bracket;
         return true;
     }
 
-    std::string name_, text_;
+    std::map<std::string, std::string> texts_;
+    std::string* text_ = nullptr; // of the field that is read, if it is wanted
     int depth_ = 0;
-    bool is_wanted_ = false;
 };
 
 } // namespace
 
+std::map<std::string, std::string> compact_fields(std::string_view line, const Json& object,
+                                                  const std::vector<std::string>& names) {
+    std::map<std::string, std::string> texts;
+    std::vector<std::string> fractions;
+    for (const std::string& name : names)
+        if (has_fractions(object[name]))
+            fractions.push_back(name);
+        else
+            texts[name] = compact(object[name]);
+    if (fractions.empty()) return texts;
+    FieldTexts exact(fractions);
+    Json::sax_parse(line, &exact);
+    texts.merge(exact.take());
+    return texts;
+}
+
 std::string compact_field(std::string_view line, const Json& object, const std::string& name) {
-    if (!has_fractions(object[name])) return compact(object[name]);
-    FieldText field(name);
-    Json::sax_parse(line, &field);
-    return field.text();
+    return compact_fields(line, object, {name}).at(name);
 }
 
 std::string id_in(std::string_view line, const Json& object, std::int64_t number) {
     return object.contains("id") ? compact_field(line, object, "id") : std::to_string(number);
 }
 
-Json parse_json_line(std::string_view line) {
-    constexpr int kDeepest = 64;
+Json parse_json_line(std::string_view line, int max_depth) {
     std::vector<std::set<std::string>> fields; // of each open object
     const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
         const bool begins = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-        if (begins && depth >= kDeepest)
-            throw std::runtime_error("JSON nested deeper than " + std::to_string(kDeepest));
+        if (begins && depth >= max_depth)
+            throw std::runtime_error("JSON nested deeper than " + std::to_string(max_depth));
         if (event == Json::parse_event_t::object_start) fields.emplace_back();
         if (event == Json::parse_event_t::object_end) fields.pop_back();
         if (event == Json::parse_event_t::key && !fields.back().insert(value.get<std::string>()).second)

@@ -2,20 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace entrodraft::launch {
 
 using Json = nlohmann::ordered_json; // fields stay in the order written
 
 // The object on a line. Throws std::runtime_error with the reason, in words for a person: no JSON, no object,
-// a field given twice, nested deeper than 64. Local.
-Json parse_json_line(std::string_view line);
+// a field given twice, nested deeper than `max_depth`. Local.
+constexpr int kMaxDepth = 64;
+Json parse_json_line(std::string_view line, int max_depth = kMaxDepth);
 
-// The value of the field `name` of the object on `line`, as compact text that says the very same: numbers that a double
-// would round stand as they are written, all else is as compact() has it. Local.
+// The values of these fields of the object on `line`, as compact text that says the very same: numbers that a double
+// would round are as they are written, all else is as compact() has it. Reads the line once more at most. Local.
+std::map<std::string, std::string> compact_fields(std::string_view line, const Json& object,
+                                                  const std::vector<std::string>& names);
 std::string compact_field(std::string_view line, const Json& object, const std::string& name);
 // What an input line without an id is known by, and what its id is otherwise, as compact text. Lines count from 1.
 std::string id_in(std::string_view line, const Json& object, std::int64_t number);

@@ -44,6 +44,9 @@ LineReader::LineReader(const std::string& file, std::size_t longest_line)
         }
         plain_file_ = S_ISREG(info.st_mode);
         if (plain_file_) file_bytes_ = static_cast<std::uint64_t>(info.st_size);
+        const off_t position = plain_file_ ? lseek(descriptor_, 0, SEEK_CUR) : -1;
+        if (file_bytes_ > 0 && position >= 0)
+            bytes_left_ = file_bytes_ - std::min(file_bytes_, static_cast<std::uint64_t>(position));
     }
 }
 
@@ -76,9 +79,11 @@ bool LineReader::fill() {
     buffer_.erase(0, position_);
     position_ = 0;
     const std::size_t before = buffer_.size();
-    buffer_.resize(before + kChunk);
-    const ssize_t got = read(descriptor_, buffer_.data() + before, kChunk);
+    const std::size_t wanted = bytes_left_ ? std::min<std::uint64_t>(kChunk, *bytes_left_) : kChunk;
+    buffer_.resize(before + wanted);
+    const ssize_t got = read(descriptor_, buffer_.data() + before, wanted);
     buffer_.resize(before + static_cast<std::size_t>(got > 0 ? got : 0));
+    if (bytes_left_ && got > 0) *bytes_left_ -= static_cast<std::uint64_t>(got);
     interrupted_ = got < 0 && errno == EINTR;
     if (interrupted_) return false;
     if (got < 0) throw std::runtime_error(file_ + ": cannot be read: " + std::strerror(errno));

@@ -18,7 +18,8 @@ class LineReader {
   public:
     static constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
-    // "-" is stdin. Throws std::runtime_error naming the file. Local.
+    // "-" is stdin. A plain file is read as far as it reaches now: what is appended meanwhile, by this very run
+    // perhaps, is not. Throws std::runtime_error naming the file. Local.
     explicit LineReader(const std::string& file, std::size_t longest_line = kLongestLine);
     ~LineReader();
     LineReader(const LineReader&) = delete;
@@ -56,6 +57,7 @@ class LineReader {
     std::size_t position_ = 0; // first byte of buffer_ not handed out
     std::uint64_t bytes_read_ = 0;
     std::uint64_t file_bytes_ = 0;
+    std::optional<std::uint64_t> bytes_left_; // of a plain file that says its size (/proc does not)
 };
 
 } // namespace entrodraft::launch

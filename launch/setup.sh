@@ -133,7 +133,11 @@ prepare() {
     local tests=$1 cuda=OFF nvcc= done_for=
     shift
     # GPU code takes minutes and 200 MB of NCCL: only where there is a GPU, or where it is asked for.
-    [[ " $* " == *" -DENTRODRAFT_CUDA=ON "* || -e /proc/driver/nvidia/version ]] && nvcc=$(find_nvcc)
+    case " $* " in
+    *" -DENTRODRAFT_CUDA=OFF "*) ;;
+    *" -DENTRODRAFT_CUDA=ON "*) nvcc=$(find_nvcc) ;;
+    *) [ ! -e /proc/driver/nvidia/version ] || nvcc=$(find_nvcc) ;;
+    esac
     [ -z "$nvcc" ] || cuda=ON
     [ ! -f build/build.ninja ] || done_for=$(cat build/entrodraft-setup 2>/dev/null || true)
     case "$tests$*, $done_for" in

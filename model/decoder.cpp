@@ -132,10 +132,12 @@ Decoder Decoder::load(const Checkpoint& checkpoint, const ModelConfig& config, c
                       dist::Communicator& tp, ThreadTeam& team) {
     if (options.weight_type == WeightType::float8)
         throw std::invalid_argument("float8 weights are for GPUs; CPUs have int8");
-    check_shapes(config, checkpoint);
+    ModelConfig own = config;
+    untie_stored_head(own, checkpoint);
+    check_shapes(own, checkpoint);
     DecoderOptions filled = options;
     if (filled.capacity == 0) filled.capacity = config.max_positions;
-    return Decoder(std::make_unique<CpuDecoder>(checkpoint, config, filled, tp, team));
+    return Decoder(std::make_unique<CpuDecoder>(checkpoint, own, filled, tp, team));
 }
 
 const ModelConfig& Decoder::config() const {

@@ -82,8 +82,10 @@ struct DecoderBackend;
 
 class Decoder {
   public:
-    // On the CPU. Reads this rank's slice of the checkpoint. `tp` spans the ranks the model is cut over and outlives
-    // the decoder, as does `team`. Throws BadFile, std::invalid_argument (sizes that would work). Local.
+    // On the CPU. Reads this rank's slice of the checkpoint. A head that is stored beside the embedding, with other
+    // values, is used even where `config` ties the two: config() then does not. `tp` spans the ranks the model is cut
+    // over and outlives the decoder, as does `team`. Throws BadFile, std::invalid_argument (sizes that would work).
+    // Local.
     static Decoder load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                         dist::Communicator& tp, ThreadTeam& team);
     explicit Decoder(std::unique_ptr<DecoderBackend> backend);

@@ -26,7 +26,7 @@ std::string place_in(std::string_view text, std::size_t offset) {
 // nlohmann's message without its own number and place: "[json.exception.parse_error.101] parse error at line 1,
 // column 2: syntax error ..." becomes "syntax error ...".
 std::string reason_of(const Json::exception& error) {
-    const std::string message = error.what();
+    std::string message = error.what();
     for (const std::string_view mark : {"syntax error", "number overflow"}) {
         const auto begin = message.find(mark);
         if (begin != std::string::npos) return message.substr(begin);

@@ -77,6 +77,12 @@ std::uint64_t hash_block(std::span<const std::byte> bytes, std::uint64_t seed) {
     return hash;
 }
 
+int shares_of_at_most(std::size_t most_bytes, const Checkpoint& checkpoint, DigestDepth depth) {
+    const std::size_t per_share = most_bytes / kDigestBlockBytes;
+    return static_cast<int>(
+        std::max<std::size_t>(1, (blocks_of(checkpoint, depth).size() + per_share - 1) / per_share));
+}
+
 std::uint64_t digested_bytes(const Checkpoint& checkpoint, DigestDepth depth) {
     std::uint64_t bytes = 0;
     for (const TensorBlock& block : blocks_of(checkpoint, depth))

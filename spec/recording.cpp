@@ -291,10 +291,10 @@ std::string pack(const RecordedLine& line) {
 }
 
 Recording read_recording(const std::string& file, bool may_be_torn) {
-    std::error_code ignored; // what cannot be looked at cannot be opened either
-    const auto type = std::filesystem::status(file, ignored).type();
-    if (type == std::filesystem::file_type::directory) throw std::runtime_error(file + ": is a directory; name a file");
-    if (type != std::filesystem::file_type::regular && type != std::filesystem::file_type::not_found)
+    std::error_code ignored; // what cannot be looked at cannot be opened either, which has the reason
+    const auto status = std::filesystem::status(file, ignored);
+    if (is_directory(status)) throw std::runtime_error(file + ": is a directory; name a file");
+    if (is_other(status) && status.type() != std::filesystem::file_type::unknown)
         throw std::runtime_error(file + ": is no regular file; name a recording");
     std::ifstream in(file, std::ios::binary);
     if (!in) throw std::runtime_error(file + ": cannot be opened: " + std::strerror(errno));

@@ -41,12 +41,11 @@ void check_theory(double alpha, int k, double c) {
     throw std::runtime_error(file + ": " + reason);
 }
 
-constexpr double kMinPassMs = 1e-6; // a ratio to a shorter pass may be beyond all numbers
-
 double read_ms(const Json& value, double least, const std::string& file, const std::string& field) {
     const double ms = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
     if (!std::isfinite(ms) || ms < least)
-        bad_costs(file, field + " must be a number of milliseconds " + (least > 0 ? "from 1e-6 up" : "not below 0"));
+        bad_costs(file, field + " must be a number of milliseconds " +
+                            (least > 0 ? "from " + std::string(kMinPassMsInWords) + " up" : "not below 0"));
     return ms / kMsPerSecond;
 }
 

@@ -104,6 +104,10 @@ struct Costs {
     double first_draft_seconds() const { return t_first_draft.value_or(t_draft); }
 };
 
+// Milliseconds of the shortest pass of a target that is taken: a ratio to a shorter one may be beyond all numbers.
+inline constexpr double kMinPassMs = 1e-6;
+inline constexpr char kMinPassMsInWords[] = "1e-6";
+
 // JSON text of a costs file, and back: {"schema_version": 1, "t_draft_ms": x, "t_target_ms": [..]} and, optionally,
 // "t_first_draft_ms", "t_round_ms" and (read alone) {"machine": {"disturbance": text}}; null where a row count was not
 // measured, any other field ignored. They throw std::runtime_error naming file and field. Local.

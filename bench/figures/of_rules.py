@@ -11,7 +11,6 @@ from .drawing import (BLACK, BLUE, GREY, SKY, VERMILLION, Drawing, Plot, colour,
 
 RULES = ["static", "moving-average", "cumulative", "constant", "heuristic", "adaptive", "confidence", "svip",
          "adaedl", "expected-gain"]
-ACCEPTANCES = (", block", ", gumbel", ", typical")  # rejection goes unnamed
 SWEPT = {"static": ("entropy_threshold", "threshold τ, nats"), "moving-average": ("entropy_factor", "factor λ"),
          "cumulative": ("entropy_threshold", "threshold τ, nats²"), "constant": ("num_draft_tokens", "draft length k"),
          "heuristic": ("num_draft_tokens", "initial draft length k"),
@@ -19,6 +18,7 @@ SWEPT = {"static": ("entropy_threshold", "threshold τ, nats"), "moving-average"
          "confidence": ("confidence_threshold", "threshold c, probability"),
          "svip": ("svip_threshold", "threshold h"), "adaedl": ("adaedl_gamma", "gamma")}
 NUMBER = r"(-?[\d.]+(?:e-?\d+)?)"
+ACCEPTANCE = r"block|gumbel|typical|rejection, lenience [\d.e-]+"  # exact rejection goes unnamed
 NAMES = {"static": (rf"threshold {NUMBER} nats", "entropy_threshold"),
          "moving-average": (rf"factor {NUMBER}, window (\d+)", "entropy_factor", "entropy_window"),
          "cumulative": (rf"threshold {NUMBER} nats\^2, window (\d+)", "entropy_threshold", "entropy_window"),
@@ -31,7 +31,7 @@ NAMES = {"static": (rf"threshold {NUMBER} nats", "entropy_threshold"),
 def rule_of(name):
     """(drafter, rule, parameters, acceptance) of a setting of bench compare, such as "model, static, threshold 2.25
     nats"; None for plain decoding and for cascades, which have a rule a level."""
-    name, _, acceptance = name.rpartition(", ") if name.endswith(ACCEPTANCES) else (name, "", None)
+    name, acceptance = re.fullmatch(rf"(.*?)(?:, ({ACCEPTANCE}))?", name).groups()
     found = re.fullmatch(rf"([^,/]+), ({'|'.join(RULES)})(?:, ([^/]*))?", name)
     if not found:
         return None

@@ -278,11 +278,13 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
                               options->models.collective_timeout_seconds};
     const MachineWatch watch(session, plan.timeout_seconds);
     const Latency latency = measure_latency(session, *models, plan);
+    std::vector<ShardTime> shards;
+    in_agreement(session, plan.timeout_seconds, [&] {
+        shards = time_shards(*models, {options->models.target, options->shards, plan.context, plan.repetitions});
+    });
     const MachineLoad load = watch.stop(spread_of(latency.target.front()));
     const Json environment = environment_of(session, *models);
     in_agreement(session, plan.timeout_seconds, [&] {
-        const ShardPlan shard_plan = {options->models.target, options->shards, plan.context, plan.repetitions};
-        const std::vector<ShardTime> shards = time_shards(*models, shard_plan);
         if (!models->layout.is_writer()) return;
         Json json = to_json(latency, environment, *models, plan.context);
         json["machine"] = to_json(load);

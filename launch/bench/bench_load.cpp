@@ -4,11 +4,13 @@
 #include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/environment.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/machine_load.h"
 #include "entrodraft/launch/models/cores.h"
 #include "entrodraft/launch/models/launch_check.h"
 #include "entrodraft/launch/models/memory_watch.h"
 #include "entrodraft/launch/models/model_directory.h"
+#include "entrodraft/launch/models/opened_model.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/model/bad_file.h"
@@ -32,6 +34,7 @@ namespace {
 struct Subject {
     std::string directory;
     model::ModelConfig config;
+    bool was_untied = false; // by model::untie_stored_head
     std::optional<model::Checkpoint> checkpoint;
     std::vector<std::string> files;
     std::uint64_t file_bytes = 0;
@@ -64,6 +67,7 @@ Subject open_subject(const LoadOptions& options, int rank, int ranks) {
     subject.directory = resolve_checkpoint_directory(options.model, "--model");
     subject.config = model::read_config(subject.directory);
     subject.checkpoint = model::Checkpoint::open(subject.directory);
+    subject.was_untied = model::untie_stored_head(subject.config, *subject.checkpoint);
     model::check_shapes(subject.config, *subject.checkpoint);
     subject.type = options.dtype.value_or(subject.config.stored_type);
     model::RunShape run;
@@ -231,6 +235,7 @@ int run_bench_load(dist::Session& session, const Arguments& arguments) {
     Subject subject;
     in_agreement(session, timeout,
                  [&] { subject = open_subject(*options, session.world_rank(), session.world_size()); });
+    if (session.world_rank() == 0 && subject.was_untied) say(stored_head_warning("--model " + options->model));
     require_same(session, timeout, "the checkpoint", subject.directory + " " + std::to_string(subject.file_bytes));
     const auto tp = session.split(0);
     model::ThreadTeam team(options->threads > 0 ? options->threads : default_threads(session, timeout));

@@ -2,6 +2,7 @@
 #include "entrodraft/launch/bench/comparison.h"
 
 #include "entrodraft/launch/bench/bench_prompts.h"
+#include "entrodraft/launch/counted.h"
 #include "entrodraft/launch/decode_one.h"
 #include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/phase.h"
@@ -21,6 +22,13 @@ spec::StopRuleOptions longest_rule(int max_tokens) {
     return rule;
 }
 
+spec::AcceptanceOptions judged_by(spec::Acceptance kind, double lenience = 1) {
+    spec::AcceptanceOptions acceptance;
+    acceptance.kind = kind;
+    acceptance.lenience = lenience;
+    return acceptance;
+}
+
 } // namespace
 
 std::string Setting::name() const {
@@ -29,7 +37,11 @@ std::string Setting::name() const {
     for (std::size_t level = 0; level < std::max<std::size_t>(1, drafter.drafts.size()); ++level)
         if (level == 0 || drafter.has(DrafterKind::model))
             text += (level > 0 ? " / " : "") + describe(rules.at(level), EntropyUnit::nats);
-    return acceptance == spec::Acceptance::rejection ? text : text + ", " + to_string(acceptance);
+    return acceptance == spec::Acceptance::rejection && lenience == 1 ? text : text + ", " + acceptance_name();
+}
+
+std::string Setting::acceptance_name() const {
+    return to_string(acceptance) + (lenience < 1 ? formatted(", lenience %g", lenience) : "");
 }
 
 Comparison::Comparison(dist::Session& session, ModelPair& models, const Drafters& drafters,
@@ -37,20 +49,24 @@ Comparison::Comparison(dist::Session& session, ModelPair& models, const Drafters
     : session_(session), models_(models), drafters_(drafters), options_(options), costs_(costs),
       costs_are_fixed_(costs_are_fixed) {}
 
-// Greedy text is the same with every acceptance but typical: rejection, which goes unnamed, stands for them.
-std::vector<spec::Acceptance> Comparison::acceptances_at(double temperature) const {
-    std::vector<spec::Acceptance> acceptances;
-    for (spec::Acceptance acceptance : options_.acceptances) {
-        if (temperature == 0 && acceptance != spec::Acceptance::typical) acceptance = spec::Acceptance::rejection;
-        if (std::find(acceptances.begin(), acceptances.end(), acceptance) == acceptances.end())
-            acceptances.push_back(acceptance);
+// Greedy text is the same with every acceptance that is not lossy: exact rejection, which goes unnamed, stands for
+// them.
+std::vector<spec::AcceptanceOptions> Comparison::acceptances_at(double temperature) const {
+    std::vector<spec::AcceptanceOptions> acceptances;
+    for (const spec::Acceptance kind : options_.acceptances) {
+        spec::AcceptanceOptions one = judged_by(kind, kind == spec::Acceptance::rejection ? options_.lenience : 1);
+        if (temperature == 0 && !one.is_lossy()) one.kind = spec::Acceptance::rejection;
+        if (std::none_of(acceptances.begin(), acceptances.end(), [&](const spec::AcceptanceOptions& other) {
+                return other.kind == one.kind && other.lenience == one.lenience;
+            }))
+            acceptances.push_back(one);
     }
     return acceptances;
 }
 
 std::vector<Setting> Comparison::make_settings(double temperature) const {
     std::vector<Setting> settings;
-    add(settings, SettingKind::plain, {}, {spec::StopRuleOptions{}}, spec::Acceptance::rejection);
+    add(settings, SettingKind::plain, {}, {spec::StopRuleOptions{}}, judged_by(spec::Acceptance::rejection));
     const std::size_t n_levels = std::max<std::size_t>(1, options_.models.drafts.size());
     std::vector<std::vector<spec::StopRuleOptions>> rules = options_.rules;
     if (options_.tune) {
@@ -58,8 +74,8 @@ std::vector<Setting> Comparison::make_settings(double temperature) const {
         for (const spec::StopRuleOptions& rule : spec::tuning_grid(options_.max_draft_tokens))
             rules.emplace_back(n_levels, rule);
     }
-    for (const spec::Acceptance acceptance : acceptances_at(temperature)) {
-        if (acceptance == spec::Acceptance::gumbel)
+    for (const spec::AcceptanceOptions& acceptance : acceptances_at(temperature)) {
+        if (acceptance.kind == spec::Acceptance::gumbel)
             add(settings, SettingKind::plain, {}, {spec::StopRuleOptions{}}, acceptance);
         for (const DrafterChoice& drafter : options_.drafters) {
             for (const auto& levels : rules)
@@ -72,12 +88,14 @@ std::vector<Setting> Comparison::make_settings(double temperature) const {
 }
 
 void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const DrafterChoice& drafter,
-                     const std::vector<spec::StopRuleOptions>& rules, spec::Acceptance acceptance) const {
+                     const std::vector<spec::StopRuleOptions>& rules, const spec::AcceptanceOptions& acceptance) const {
     Setting& setting = settings.emplace_back();
     setting.kind = kind;
     setting.drafter = drafter;
     setting.rules = rules;
-    setting.acceptance = acceptance;
+    setting.acceptance = acceptance.kind;
+    setting.lenience = acceptance.lenience;
+    setting.is_lossy = acceptance.is_lossy();
     std::vector<std::optional<spec::Costs>> fixed(rules.size());
     if (costs_are_fixed_) {
         const std::vector<spec::Costs> own = costs_of(drafter);
@@ -85,11 +103,9 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
     }
     setting.own_drafter = drafters_.make(drafter, rules, fixed);
     spec::EngineOptions engine;
-    engine.acceptance.kind = acceptance;
-    engine.acceptance.lenience = acceptance == spec::Acceptance::rejection ? options_.lenience : 1;
+    engine.acceptance = acceptance;
     engine.stop_rule = rules.front();
     engine.costs = fixed.front();
-    setting.is_lossy = engine.acceptance.is_lossy();
     engine.n_slots = models_.batch_size;
     engine.vocab_size = models_.vocab_size;
     engine.timeout_seconds = options_.models.collective_timeout_seconds;
@@ -161,19 +177,18 @@ spec::Completion Comparison::decode(Setting& setting, std::size_t prompt, double
 }
 
 // With settings of its own, so that nothing is learnt before the clock runs.
-void Comparison::warm_up() {
+void Comparison::warm_up(double temperature) {
     constexpr int kTokens = 16;
-    const double temperature = options_.temperatures.front();
     std::vector<Setting> settings = make_settings(temperature);
     for (Setting& setting : settings)
         decode(setting, 0, temperature, kTokens);
 }
 
 void Comparison::run() {
-    warm_up();
     Progress progress(options_.quiet || !models_.layout.is_writer());
     std::int64_t new_tokens = 0;
     for (double temperature : options_.temperatures) {
+        warm_up(temperature);
         Temperature& result = results.emplace_back(Temperature{temperature, {}});
         std::vector<Setting>& running = settings_.emplace_back(make_settings(temperature));
         result.outcomes.resize(running.size());

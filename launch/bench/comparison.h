@@ -29,11 +29,13 @@ struct Setting {
     DrafterChoice drafter;
     std::vector<spec::StopRuleOptions> rules; // of each level
     spec::Acceptance acceptance = spec::Acceptance::rejection;
+    double lenience = 1;                             // of rejection
     bool is_lossy = false;                           // whether the text is no longer the target's own
     std::unique_ptr<spec::BatchDrafter> own_drafter; // on the coordinator
     std::unique_ptr<spec::Engine> engine;
 
-    std::string name() const; // "model, static, threshold 2.25 nats"
+    std::string name() const;            // "model, static, threshold 2.25 nats"
+    std::string acceptance_name() const; // "gumbel", "rejection, lenience 0.5"
     bool drafts() const { return kind != SettingKind::plain; }
 };
 
@@ -74,11 +76,11 @@ class Comparison {
     std::vector<spec::Request> prompts; // on the coordinator
 
   private:
-    std::vector<spec::Acceptance> acceptances_at(double temperature) const;
+    std::vector<spec::AcceptanceOptions> acceptances_at(double temperature) const;
     std::vector<Setting> make_settings(double temperature) const;
     void add(std::vector<Setting>& settings, SettingKind kind, const DrafterChoice& drafter,
-             const std::vector<spec::StopRuleOptions>& rules, spec::Acceptance acceptance) const;
-    void warm_up();
+             const std::vector<spec::StopRuleOptions>& rules, const spec::AcceptanceOptions& acceptance) const;
+    void warm_up(double temperature);
     spec::Completion decode(Setting& setting, std::size_t prompt, double temperature, int max_new_tokens);
 
     dist::Session& session_;

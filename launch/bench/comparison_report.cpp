@@ -66,7 +66,8 @@ const Outcome& plain_of(const Temperature& result, spec::Acceptance acceptance) 
 double oracle_of(const Temperature& result, const Setting& setting, const spec::Costs& costs) {
     if (setting.drafter.has(DrafterKind::model) && setting.drafter.drafts.size() > 1) return 0;
     for (const Outcome& outcome : result.outcomes)
-        if (outcome.setting->kind == SettingKind::longest && outcome.setting->acceptance == setting.acceptance &&
+        if (outcome.setting->kind == SettingKind::longest &&
+            outcome.setting->acceptance_name() == setting.acceptance_name() &&
             describe(outcome.setting->drafter) == describe(setting.drafter))
             return oracle_speedup(outcome.stats, costs);
     return 0;
@@ -130,7 +131,7 @@ std::vector<Figures> best_of_each_rule(const std::vector<Figures>& all) {
         const auto same_rule = [&](const Figures& other) {
             return other.setting->kind == SettingKind::speculative && figures.setting->kind == other.setting->kind &&
                    describe(other.setting->drafter) == describe(figures.setting->drafter) &&
-                   other.setting->acceptance == figures.setting->acceptance &&
+                   other.setting->acceptance_name() == figures.setting->acceptance_name() &&
                    other.setting->rules.front().kind == figures.setting->rules.front().kind;
         };
         const auto found = std::find_if(best.begin(), best.end(), same_rule);
@@ -289,14 +290,17 @@ std::string to_text(const Comparison& comparison, const Temperature& result, con
     for (const Figures& figures : facts.best_of_each_rule ? best_of_each_rule(all) : all)
         if (figures.setting->kind != SettingKind::longest) shown.push_back(figures);
     std::string text = "Temperature " + format_number(result.temperature, 2);
+    const bool is_any_lossy =
+        std::any_of(all.begin(), all.end(), [](const Figures& figures) { return figures.setting->is_lossy; });
     if (std::any_of(all.begin(), all.end(),
                     [](const Figures& figures) { return figures.must_be_plain && figures.setting->drafts(); }))
-        text += result.temperature == 0 ? ", every text equal to plain decoding"
-                                        : ", every gumbel text equal to plain sampling with the same seed";
+        text += result.temperature > 0 ? ", every gumbel text equal to plain sampling with the same seed"
+                : is_any_lossy         ? ", every text that is not lossy equal to plain decoding"
+                                       : ", every text equal to plain decoding";
     for (const Figures& figures : all)
         if (figures.setting->kind == SettingKind::longest && figures.oracle > 0)
-            text += "\noracle of " + describe(figures.setting->drafter) + ", " +
-                    to_string(figures.setting->acceptance) + ": " + format_number(figures.oracle, 3);
+            text += "\noracle of " + describe(figures.setting->drafter) + ", " + figures.setting->acceptance_name() +
+                    ": " + format_number(figures.oracle, 3);
     return text + "\n" + figures_table(shown) + "\n" + times_table(shown) + "\n" +
            theory_table(comparison, shown, facts.operations_ratio) + levels_table(shown) + "\n";
 }

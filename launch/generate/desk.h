@@ -70,6 +70,7 @@ class Desk {
     bool was_interrupted() const { return stops_; }
     std::int64_t resumed() const { return static_cast<std::int64_t>(writer_.served().size()); }
     std::int64_t bad_lines() const { return bad_lines_; }
+    bool is_resumable() const { return !streams() && writer_.is_plain_file(); }
     // Of what stood in the output before: lines with errors.
     std::int64_t resumed_with_error() const { return writer_.served_with_error(); }
 

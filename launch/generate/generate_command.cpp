@@ -52,10 +52,9 @@ RunSummary summary_of(const GenerateOptions& options, const ModelPair& models, c
     summary.with_error += desk.bad_lines();
     summary.resumed = desk.resumed();
     summary.interrupted = desk.was_interrupted();
-    summary.resumable = !options.prompt && options.output != "-";
+    summary.resumable = desk.is_resumable();
     summary.batch_size = models.batch_size;
     summary.ranks = models.layout.world_size;
-    summary.threads = models.team->size();
     summary.speculation = options.speculation;
     const DrafterChoice& drafter = options.speculation.drafter;
     if (drafter.kinds == std::vector{DrafterKind::model} && drafter.drafts.size() == 1)

@@ -5,12 +5,14 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Whether other drafted tokens would make another text.
-bool draft_decides_text(const GenerateOptions& options) {
+// Which texts would be others with other drafted tokens; empty: none.
+std::string texts_that_drafts_decide(const GenerateOptions& options) {
     const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
-    if (options.speculation.drafter.kinds.empty()) return false;
-    if (acceptance.is_lossy()) return true;
-    return !options.requests.sampling.greedy() && acceptance.kind != spec::Acceptance::gumbel;
+    if (options.speculation.drafter.kinds.empty()) return "";
+    if (acceptance.is_lossy()) return "this text";
+    if (acceptance.kind == spec::Acceptance::gumbel) return "";
+    if (!options.requests.sampling.greedy()) return "this text";
+    return options.prompt ? "" : "the texts of lines that set a temperature";
 }
 
 struct Cause {
@@ -42,7 +44,8 @@ std::vector<Cause> causes_of(const GenerateOptions& options) {
 } // namespace
 
 std::string why_text_varies(const GenerateOptions& options) {
-    if (!draft_decides_text(options)) return "";
+    const std::string texts = texts_that_drafts_decide(options);
+    if (texts.empty()) return "";
     const std::vector<Cause> causes = causes_of(options);
     if (causes.empty()) return "";
     std::string whats, remedies;
@@ -51,7 +54,8 @@ std::string why_text_varies(const GenerateOptions& options) {
         remedies += (remedies.empty() ? "" : " and ") + std::string(cause.remedy);
     }
     const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
-    return "note: the same seed will not repeat this text: " + whats + "; to repeat it, use " +
+    return "note: the same seed will not repeat " + texts + ": " + whats + "; to repeat " +
+           (texts == "this text" ? "it" : "them") + ", use " +
            (acceptance.is_lossy() ? "" : "--acceptance gumbel, or ") + remedies;
 }
 

@@ -5,23 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 #include <unistd.h>
 
 namespace entrodraft::launch {
 
 namespace {
-
-__attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ...) {
-    char text[512];
-    va_list arguments;
-    va_start(arguments, pattern);
-    std::vsnprintf(text, sizeof text, pattern, arguments);
-    va_end(arguments);
-    return text;
-}
 
 void write_to_stderr(const std::string& text) {
     std::size_t done = 0;
@@ -49,8 +38,8 @@ std::string format_bar(double fraction, int width) {
 
 std::string format_duration(double seconds) {
     const long whole = std::lround(std::max(0.0, seconds));
-    if (whole >= 3600) return format("%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
-    return format("%ld:%02ld", whole / 60, whole % 60);
+    if (whole >= 3600) return formatted("%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+    return formatted("%ld:%02ld", whole / 60, whole % 60);
 }
 
 StatusLine::StatusLine(bool quiet)
@@ -92,7 +81,8 @@ void Progress::update(double fraction, std::int64_t lines, std::int64_t new_toke
     if (!line_.is_due()) return;
     const double seconds = line_.seconds();
     std::string text = counted(lines, "prompt") + ", " + counted(new_tokens, "token") + ", " +
-                       format("%.0f tokens/s, ", static_cast<double>(new_tokens) / seconds) + format_duration(seconds);
+                       formatted("%.0f tokens/s, ", static_cast<double>(new_tokens) / seconds) +
+                       format_duration(seconds);
     if (fraction > 0.01) text += ", " + format_duration(seconds / fraction - seconds) + " to go";
     line_.draw(fraction, text);
 }
@@ -101,8 +91,8 @@ void LoadingBar::update(std::size_t done_bytes, std::size_t total_bytes) {
     if (total_bytes == 0 || !line_.is_due()) return;
     const double done = static_cast<double>(done_bytes), total = static_cast<double>(total_bytes);
     const double seconds = line_.seconds(), fraction = done / total;
-    std::string text =
-        what_ + format(", %.2f of %.2f GB, ", done / 1e9, total / 1e9) + format("%.2f GB/s", done / 1e9 / seconds);
+    std::string text = what_ + formatted(", %.2f of %.2f GB, ", done / 1e9, total / 1e9) +
+                       formatted("%.2f GB/s", done / 1e9 / seconds);
     if (fraction > 0.01) text += ", " + format_duration(seconds / fraction - seconds) + " to go";
     line_.draw(fraction, text);
 }

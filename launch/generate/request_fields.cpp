@@ -67,8 +67,10 @@ constexpr ForeignField kForeignFieldsOfConversations[] = {
      R"([[], {}])", "not supported in conversations; leave it out, or give prompt"},
 };
 
-// Names that differ only in case, dashes and underscores are one: "topK", "top-k".
+// Names that differ only in case, dashes and underscores are one: "topK", "top-k". Very short ones are what they are.
 std::string folded_field(std::string_view name) {
+    constexpr std::size_t kShortest = 3;
+    if (name.size() < kShortest) return std::string(name);
     std::string letters;
     for (const char c : name)
         if (std::isalnum(static_cast<unsigned char>(c)))
@@ -106,26 +108,26 @@ const FieldNames& options_of_the_run() {
 }
 
 // What other programs call our fields.
-const std::map<std::string, std::string>& other_names() {
-    static const std::map<std::string, std::string> names = {{"max_tokens", "max_new_tokens"},
-                                                             {"max_length", "max_new_tokens"},
-                                                             {"n_predict", "max_new_tokens"},
-                                                             {"max_completion_tokens", "max_new_tokens"},
-                                                             {"max_output_tokens", "max_new_tokens"},
-                                                             {"num_predict", "max_new_tokens"},
-                                                             {"min_tokens", "min_new_tokens"},
-                                                             {"min_length", "min_new_tokens"},
-                                                             {"repeat_penalty", "repetition_penalty"},
-                                                             {"stop_strings", "stop"},
-                                                             {"stop_sequences", "stop"}};
+const FieldNames& other_names() {
+    static const FieldNames names = {{"maxtokens", "max_new_tokens"},
+                                     {"maxlength", "max_new_tokens"},
+                                     {"npredict", "max_new_tokens"},
+                                     {"maxcompletiontokens", "max_new_tokens"},
+                                     {"maxoutputtokens", "max_new_tokens"},
+                                     {"numpredict", "max_new_tokens"},
+                                     {"mintokens", "min_new_tokens"},
+                                     {"minlength", "min_new_tokens"},
+                                     {"repeatpenalty", "repetition_penalty"},
+                                     {"stopstrings", "stop"},
+                                     {"stopsequences", "stop"}};
     return names;
 }
 
 // The field of a line that a name like this one stands for, as far as can be seen.
 std::optional<std::string> meant_field(const std::string& name) {
-    if (const auto other = other_names().find(name); other != other_names().end()) return other->second;
     constexpr std::size_t kMostSlips = 2, kShortest = 9; // shorter words are near each other by chance
     const std::string letters = folded_field(name);
+    if (const auto other = other_names().find(letters); other != other_names().end()) return other->second;
     if (const auto same = fields_of_lines().find(letters); same != fields_of_lines().end()) return same->second;
     for (const auto& [known, field] : fields_of_lines())
         if (known.size() >= kShortest && letters.size() <= known.size() + kMostSlips &&
@@ -140,20 +142,21 @@ bool is_our_field(const std::string& name) {
            std::any_of(settings.begin(), settings.end(), [&](const auto& entry) { return entry.second == name; });
 }
 
-template <std::size_t n> std::map<std::string, const ForeignField*> fields_by_name(const ForeignField (&fields)[n]) {
+template <std::size_t n> std::map<std::string, const ForeignField*> by_folded_name(const ForeignField (&fields)[n]) {
     std::map<std::string, const ForeignField*> all;
     for (const ForeignField& foreign : fields)
         for (const std::string& name : split_list(foreign.names, ' '))
-            all.emplace(name, &foreign);
+            all.emplace(folded_field(name), &foreign);
     return all;
 }
 
 // The request of another program that the field is, where it is one.
 const ForeignField* find_foreign_field(const std::string& name, bool is_conversation) {
-    static const auto fields = fields_by_name(kForeignFields),
-                      of_conversations = fields_by_name(kForeignFieldsOfConversations);
-    if (const auto found = fields.find(name); found != fields.end()) return found->second;
-    const auto found = of_conversations.find(name);
+    static const auto fields = by_folded_name(kForeignFields),
+                      of_conversations = by_folded_name(kForeignFieldsOfConversations);
+    const std::string letters = folded_field(name);
+    if (const auto found = fields.find(letters); found != fields.end()) return found->second;
+    const auto found = of_conversations.find(letters);
     return is_conversation && found != of_conversations.end() ? found->second : nullptr;
 }
 

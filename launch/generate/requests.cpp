@@ -208,12 +208,12 @@ std::string metadata_of(const std::string& line, const Json& object, const std::
     if (has_object && !object["metadata"].is_object())
         throw std::runtime_error("metadata must be an object: what is to stand in the result");
     std::string metadata = has_object ? compact_field(line, object, "metadata") : "{}";
+    const auto texts = compact_fields(line, object, own);
     for (const std::string& name : own) {
         if (has_object && object["metadata"].contains(name))
             throw std::runtime_error(shown_field(name) + " is data of your own, and stands in metadata too; give one");
         metadata.pop_back();
-        metadata +=
-            (metadata.size() > 1 ? "," : "") + compact(Json(name)) + ":" + compact_field(line, object, name) + "}";
+        metadata += (metadata.size() > 1 ? "," : "") + compact(Json(name)) + ":" + texts.at(name) + "}";
     }
     return metadata == "{}" && !has_object ? "" : metadata;
 }

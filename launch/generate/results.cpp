@@ -144,15 +144,16 @@ ResultWriter::ResultWriter(const std::string& file, Existing existing, const std
         descriptor_ = STDOUT_FILENO;
         return;
     }
+    struct stat info {};
+    // Before it is opened, which waits for a pipe's reader.
+    if (existing == Existing::resume && stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+        throw BadOption("--resume needs --output to be a plain file, and " + file_ + " is not");
     descriptor_ = open_output(file, is_new_);
     if (descriptor_ < 0) throw std::runtime_error(file_ + ": cannot be opened for writing: " + std::strerror(errno));
-    struct stat info {};
     const bool regular = fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode);
     try {
         if (regular && flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
             throw std::runtime_error(file_ + ": another run is writing it; wait for its end");
-        if (existing == Existing::resume && !regular)
-            throw BadOption("--resume needs --output to be a plain file, and " + file_ + " is not");
         has_name_ = regular && info.st_nlink > 0;
         if (existing == Existing::resume) read_existing();
         if (existing == Existing::refuse && regular && info.st_size > 0)
@@ -191,7 +192,7 @@ void ResultWriter::read_existing() {
         if (!line->terminated && is_torn_result(line->text)) break; // its writer died
         Json object;
         try {
-            object = parse_json_line(line->text);
+            object = parse_json_line(line->text, kMaxDepth + 1); // fields of an input line are in `metadata` here
         } catch (const std::exception& error) {
             throw std::runtime_error(place + ": " + error.what() + "; " + kNeedsOurs);
         }

@@ -56,6 +56,7 @@ class ResultWriter {
     // Throws std::runtime_error where the file no longer holds what was written to it. Local.
     void require_intact() const;
     void keep() { is_new_ = false; }
+    bool is_plain_file() const { return has_name_; } // that --resume can go on with
     // Keeps the first `bytes` of a plain file. Throws std::runtime_error. Local.
     void cut_to(std::uint64_t bytes);
 

@@ -5,21 +5,10 @@
 #include "entrodraft/launch/environment.h"
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 
 namespace entrodraft::launch {
 
 namespace {
-
-__attribute__((format(printf, 1, 2))) std::string formatted(const char* pattern, ...) {
-    char text[512];
-    va_list arguments;
-    va_start(arguments, pattern);
-    std::vsnprintf(text, sizeof text, pattern, arguments);
-    va_end(arguments);
-    return text;
-}
 
 // "3035", "12.4", "0.33".
 std::string three_digits(double value) {
@@ -92,9 +81,8 @@ std::string detail_line(const char* name, const std::string& text) {
 std::string latency_line(const char* name, const std::vector<double>& samples) {
     if (samples.empty()) return "";
     const Quantiles quantiles = quantiles_of(samples);
-    return detail_line(name, "ms: mean " + three_digits(mean_of(samples)) + ", median " +
-                                 three_digits(quantiles.median) + ", p90 " + three_digits(quantiles.p90) + ", p99 " +
-                                 three_digits(quantiles.p99));
+    return detail_line(name, "ms: mean " + three_digits(quantiles.mean) + ", median " + three_digits(quantiles.median) +
+                                 ", p90 " + three_digits(quantiles.p90) + ", p99 " + three_digits(quantiles.p99));
 }
 
 // "2, busy 99 %, 97 % of the time".

@@ -44,7 +44,6 @@ struct RunSummary : Tally {                    // of all replicas
     double wall_seconds = 0;
     int batch_size = 1;
     int ranks = 1;
-    int threads = 1;
     MachineLoad machine;      // while it decoded
     std::string slowest_rank; // and how long the others waited for it; empty: nobody to speak of
     SpeculationOptions speculation;

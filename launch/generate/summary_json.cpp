@@ -18,7 +18,7 @@ template <typename T, typename Form> Json or_null(const std::optional<T>& value,
 Json distribution_json(const std::vector<double>& samples) {
     if (samples.empty()) return {};
     const Quantiles quantiles = quantiles_of(samples);
-    return {{"mean", mean_of(samples)}, {"median", quantiles.median}, {"p90", quantiles.p90}, {"p99", quantiles.p99}};
+    return {{"mean", quantiles.mean}, {"median", quantiles.median}, {"p90", quantiles.p90}, {"p99", quantiles.p99}};
 }
 
 Json acceptances_json(const std::vector<spec::Acceptances>& all) {

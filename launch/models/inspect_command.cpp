@@ -1,16 +1,20 @@
 // entrodraft inspect: what a checkpoint is, what would draft for it, and what each rank would hold, from config,
-// tokenizer and the headers of the weights alone. On several ranks the first one does it.
+// tokenizer and the headers of the weights, and a look at a head that is stored though it is tied. On several ranks the
+// first one does it.
 #include "entrodraft/launch/commands.h"
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/launch/generate/report.h"
 #include "entrodraft/launch/generate/results.h"
 #include "entrodraft/launch/models/inspection_report.h"
 #include "entrodraft/launch/models/model_directory.h"
+#include "entrodraft/launch/models/opened_model.h"
 #include "entrodraft/launch/models/pairing.h"
 #include "entrodraft/launch/options/command_options.h"
 #include "entrodraft/launch/options/options.h"
 #include "entrodraft/model/bad_file.h"
 #include "entrodraft/model/checkpoint.h"
 #include "entrodraft/model/families/names.h"
+#include "entrodraft/model/json_file.h"
 #include "entrodraft/model/tokenizer.h"
 
 #include <algorithm>
@@ -26,20 +30,22 @@ namespace {
 namespace fs = std::filesystem;
 
 bool has_any(const fs::path& directory, std::initializer_list<const char*> names) {
-    std::error_code ignored;                                               // what cannot be looked at is not there
-    return std::any_of(names.begin(), names.end(), [&](const char* name) { // links without an end are
-        return fs::exists(fs::symlink_status(directory / name, ignored));
-    });
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* name) { return model::file_exists(directory / name); });
 }
 
-WeightFacts weight_facts(const fs::path& directory, model::ModelConfig& config) {
+// Unties the head in `config` where the files store another one, and says so of the model that `option` names.
+WeightFacts weight_facts(const std::string& option, const fs::path& directory, model::ModelConfig& config) {
     const auto begin = std::chrono::steady_clock::now();
     const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
-    model::untie_stored_head(config, checkpoint);
     model::check_shapes(config, checkpoint);
     WeightFacts facts;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     facts.header_seconds = seconds.count();
+    if (model::untie_stored_head(config, checkpoint)) { // reads both tensors
+        model::check_shapes(config, checkpoint);
+        say(stored_head_warning(option));
+    }
     const model::ModelNames names = names_of(config, checkpoint);
     std::set<std::string> files;
     for (const auto& [name, tensor] : checkpoint.tensors()) {
@@ -70,7 +76,7 @@ ModelFacts look_at(const std::string& name, const char* option, Findings& findin
     facts.config = model::read_config(facts.directory);
     const fs::path directory = facts.directory;
     try {
-        facts.weights = weight_facts(directory, facts.config);
+        facts.weights = weight_facts(std::string(option) + " " + name, directory, facts.config);
     } catch (const model::BadFile& error) {
         facts.no_weights = error.what();
         findings.note(has_any(directory, {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",

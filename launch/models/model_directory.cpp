@@ -2,6 +2,7 @@
 #include "entrodraft/launch/models/model_directory.h"
 
 #include "entrodraft/launch/failure.h"
+#include "entrodraft/model/json_file.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -61,12 +62,9 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
 }
 
 bool has_tokenizer_files(const std::filesystem::path& directory) {
-    const auto is_there = [&](const char* name) { // a link to nothing is there, and cannot be read
-        std::error_code ignored;
-        return std::filesystem::exists(std::filesystem::symlink_status(directory / name, ignored));
-    };
     const auto names = {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model"};
-    return std::any_of(names.begin(), names.end(), is_there);
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* name) { return model::file_exists(directory / name); });
 }
 
 std::vector<std::string> files_of_model(const std::string& name) {

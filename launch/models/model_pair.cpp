@@ -37,10 +37,7 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
 
 void warn_of_stored_heads(const OpenedPair& opened) {
     const auto warn = [](const OpenedModel& model, const char* option) {
-        if (model.was_untied)
-            say(std::string("warning: ") + option + " " + model.directory +
-                ": config.json ties the head to the embedding, but the file stores a head of other values, which is " +
-                "used, as transformers 5 does; set tie_word_embeddings to false, or remove the head");
+        if (model.was_untied) say(stored_head_warning(std::string(option) + " " + model.directory));
     };
     warn(opened.target, "--target");
     for (const OpenedModel& draft : opened.drafts)

@@ -38,6 +38,12 @@ Vocabulary vocabulary_of(const OpenedModel& opened, const char* option) {
 
 } // namespace
 
+std::string stored_head_warning(const std::string& model) {
+    return "warning: " + model +
+           ": config.json ties the head to the embedding, but the file stores a head of other values, which is " +
+           "used, as transformers 5 does; set tie_word_embeddings to false, or remove the head";
+}
+
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts) {
     OpenedPair pair;
     pair.target = open_model(target, "--target");

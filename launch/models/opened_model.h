@@ -1,6 +1,6 @@
 // What is read of checkpoint directories before their weights, and whether they go together.
 //
-// Called by model_pair and doctor; local throughout.
+// Called by model_pair and doctor, and for the warning by inspect and bench load; local throughout.
 #pragma once
 
 #include "entrodraft/dist/layout.h"
@@ -33,6 +33,9 @@ struct OpenedPair {
 // Throws BadOption, naming the option, where a directory is missing or a draft has another vocabulary than the target;
 // what reading throws otherwise.
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts);
+
+// That model::untie_stored_head() has untied `model`, "--target DIR".
+std::string stored_head_warning(const std::string& model);
 
 // Throws BadOption where the heads of the target, or of a draft that is cut too, cannot be cut over the ranks of the
 // layout.

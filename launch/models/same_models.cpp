@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -144,25 +145,37 @@ struct Copies {
             are_alike = are_alike && row[kHostWords + 1] == table.row(0)[kHostWords + 1];
         }
     }
+    std::size_t fewest_sharers() const {
+        const auto less = [](const auto& a, const auto& b) { return a.size() < b.size(); };
+        return std::min_element(ranks.begin(), ranks.end(), less)->size();
+    }
     std::vector<std::size_t> of_rank;
     std::vector<std::vector<std::size_t>> ranks; // by copy
     bool are_alike = true;                       // in inodes, sizes and times
 };
 
-// This rank's share of the digests of its copy: one a tensor, all models behind one another.
-DigestWords digest_share_of(const OpenedPair& pair, const Copies& copies, std::size_t rank, model::DigestDepth depth,
-                            const ComparisonOptions& options) {
+// The digests of a model, one a tensor, of this rank's share of its copy. All ranks read theirs in so many slices, as
+// many as the largest share takes, and meet after each. Collective over the world.
+DigestWords digest_share_of(dist::Session& session, const NamedModel& of, const Copies& copies,
+                            model::DigestDepth depth, const ComparisonOptions& options) {
+    const auto rank = static_cast<std::size_t>(session.world_rank());
     const std::vector<std::size_t>& sharers = copies.ranks[copies.of_rank[rank]];
-    const auto index = std::find(sharers.begin(), sharers.end(), rank) - sharers.begin();
-    const model::DigestShare share = {static_cast<int>(index), static_cast<int>(sharers.size())};
-    model::ThreadTeam team(options.threads);
-    DigestWords digests;
-    for (const NamedModel& of : models_of(pair)) {
-        LoadingBar bar("comparing the copies of " + of.name, options.quiet || rank > 0);
-        const auto progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
-        const DigestWords more = model::digest_tensors(*of.model->checkpoint, depth, share, team, progress);
-        digests.insert(digests.end(), more.begin(), more.end());
-    }
+    const auto index = static_cast<int>(std::find(sharers.begin(), sharers.end(), rank) - sharers.begin());
+    const auto n_sharers = static_cast<int>(sharers.size()), fewest = static_cast<int>(copies.fewest_sharers());
+    const model::Checkpoint& checkpoint = *of.model->checkpoint;
+    const int n_slices = (model::shares_of_at_most(kMostBytesBetweenMeetings, checkpoint, depth) + fewest - 1) / fewest;
+    LoadingBar bar("comparing the copies of " + of.name, options.quiet || rank > 0);
+    DigestWords digests(checkpoint.tensors().size());
+    for (int slice = 0; slice < n_slices; ++slice)
+        in_agreement(session, options.timeout_seconds, [&] {
+            const auto progress = [&](std::size_t done, std::size_t total) {
+                bar.update(static_cast<std::size_t>(slice) * total + done, static_cast<std::size_t>(n_slices) * total);
+            };
+            const model::DigestShare part = {index * n_slices + slice, n_sharers * n_slices};
+            model::ThreadTeam team(options.threads);
+            const DigestWords more = model::digest_tensors(checkpoint, depth, part, team, progress);
+            std::transform(digests.begin(), digests.end(), more.begin(), digests.begin(), std::plus<>());
+        });
     return digests;
 }
 
@@ -203,11 +216,11 @@ WeightComparison require_same_models(dist::Session& session, const OpenedPair& p
     comparison.depth = samples ? model::DigestDepth::sampled : model::DigestDepth::full;
     const dist::SteadyClock clock;
     const double start = clock.now_seconds();
-    DigestWords share;
-    in_agreement(session, timeout, [&] {
-        share =
-            digest_share_of(pair, copies, static_cast<std::size_t>(session.world_rank()), *comparison.depth, options);
-    });
+    DigestWords share; // all models behind one another
+    for (const NamedModel& of : models_of(pair)) {
+        const DigestWords more = digest_share_of(session, of, copies, *comparison.depth, options);
+        share.insert(share.end(), more.begin(), more.end());
+    }
     comparison.seconds = clock.now_seconds() - start;
     require_same_weights(pair, copies, table, WordTable(session, timeout, share));
     for (const NamedModel& of : models_of(pair))

@@ -86,7 +86,7 @@ const std::vector<CommandPage>& command_pages() {
           "\"It was\""},
          build_table_groups},
         {"inspect",
-         "what a checkpoint is and what each rank would hold; reads no weights",
+         "what a checkpoint is and what each rank would hold; loads nothing",
          {"entrodraft inspect DIR [--draft DIR] [--tensor-parallel N] [--memory SIZE] [options]"},
          "",
          {"entrodraft inspect model/demo/target",

@@ -210,7 +210,7 @@ const std::vector<OptionGroup>& tokenize_groups() {
     static const std::vector<OptionGroup> groups = {
         kGeneral,
         {"Tokenize",
-         {{"model", "DIR", "directory with the tokenizer, or a name in the Hugging Face cache"},
+         {with_aliases({"model", "DIR", "directory with the tokenizer, or a name in the Hugging Face cache"}, "m"),
           {"text", "TEXT", "one text; its ids go to stdout"},
           {"input", "FILE|-", "JSON lines {\"id\", \"text\"}, or {\"id\", \"token_ids\"} with --decode"},
           {"decode", "", "from ids to text"},
@@ -223,7 +223,7 @@ const std::vector<OptionGroup>& build_table_groups() {
     static const std::vector<OptionGroup> groups = {
         kGeneral,
         {"Build a table",
-         {{"model", "DIR", "directory with the tokenizer, or a name in the Hugging Face cache"},
+         {with_aliases({"model", "DIR", "directory with the tokenizer, or a name in the Hugging Face cache"}, "m"),
           {"input", "FILE|-", "UTF-8 text to count: the more it is like what will be generated, the better"},
           {"output", "FILE", "the table; a file of that name is replaced once the new one is whole"},
           {"quiet", "", "no progress and no summary"}}}};

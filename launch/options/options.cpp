@@ -34,7 +34,8 @@ bool is_refused(const NotYet& row, const std::string& value) {
 }
 
 std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
-                                             std::optional<model::WeightType> otherwise) {
+                                             std::optional<model::WeightType> otherwise,
+                                             const Names& choices = dtype_choices()) {
     if (!given.given(name)) return otherwise;
     using Type = model::WeightType;
     static const std::map<std::string, std::optional<Type>> types = {
@@ -42,7 +43,7 @@ std::optional<model::WeightType> weight_type(const ParsedOptions& given, const s
         {"int8", Type::int8},     {"float8", Type::float8},   {"fp32", Type::float32},      {"float", Type::float32},
         {"bf16", Type::bfloat16}, {"fp16", Type::float16},    {"half", Type::float16},      {"fp8", Type::float8}};
     if (const auto found = types.find(given.text(name, "")); found != types.end()) return found->second;
-    throw BadOption(given.said(name) + " " + must_be_one_of(dtype_choices(), given.text(name, "")));
+    throw BadOption(given.said(name) + " " + must_be_one_of(choices, given.text(name, "")));
 }
 
 spec::SamplingOptions sampling_options(const ParsedOptions& given) {
@@ -303,19 +304,20 @@ BuildTableOptions build_table_options(const ParsedOptions& given) {
 }
 
 // Of commands that know the CPU alone.
-void refuse_types_of_gpus(const ParsedOptions& given) {
-    for (const char* option : {"dtype", "draft-dtype"})
-        if (given.given(option) && weight_type(given, option, std::nullopt) == model::WeightType::float8)
-            throw BadOption(std::string("--") + option + " " + given.text(option, "") +
-                            " is for GPUs, and this command knows CPUs alone; they have int8");
+std::optional<model::WeightType> cpu_weight_type(const ParsedOptions& given, const std::string& name,
+                                                 std::optional<model::WeightType> otherwise) {
+    const auto type = weight_type(given, name, otherwise, cpu_dtype_choices());
+    if (type == model::WeightType::float8)
+        throw BadOption("--" + name + " " + given.text(name, "") +
+                        " is for GPUs, and this command knows CPUs alone; they have int8");
+    return type;
 }
 
 LoadOptions load_options(const ParsedOptions& given) {
     refuse_later_work(given);
-    refuse_types_of_gpus(given);
     LoadOptions options;
     options.model = model_of(given);
-    options.dtype = weight_type(given, "dtype", std::nullopt);
+    options.dtype = cpu_weight_type(given, "dtype", std::nullopt);
     options.threads = given.integer("threads", 0, 1, 1024);
     options.repetitions = given.integer("repetitions", 3, 1, 1000);
     options.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
@@ -337,7 +339,6 @@ DoctorOptions doctor_options(const ParsedOptions& given) {
 }
 
 InspectOptions inspect_options(const ParsedOptions& given) {
-    refuse_types_of_gpus(given);
     InspectOptions options;
     options.model = model_of(given);
     options.draft = given.text("draft", "");
@@ -345,8 +346,8 @@ InspectOptions inspect_options(const ParsedOptions& given) {
         throw BadOption("--draft is empty; name a directory or leave it out");
     if (given.given("draft-dtype") && options.draft.empty())
         throw BadOption("--draft-dtype has no effect without --draft DIR");
-    options.dtype = weight_type(given, "dtype", std::nullopt);
-    options.draft_dtype = weight_type(given, "draft-dtype", options.dtype);
+    options.dtype = cpu_weight_type(given, "dtype", std::nullopt);
+    options.draft_dtype = cpu_weight_type(given, "draft-dtype", options.dtype);
     options.ranks = given.integer("tensor-parallel", 1, 1, 65536);
     options.threads = given.integer("threads", 1, 1, 1024);
     options.batch = given.integer("batch-size", 1, 1, INT_MAX);

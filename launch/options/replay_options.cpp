@@ -6,6 +6,7 @@
 #include "entrodraft/launch/failure.h"
 #include "entrodraft/launch/options/option_groups.h"
 #include "entrodraft/launch/options/shared_options.h"
+#include "entrodraft/spec/stats.h"
 #include "entrodraft/spec/tune.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr double kMinPassMs = 1e-6, kMostMs = 1e9; // a ratio to a shorter pass may be beyond all numbers
+constexpr double kMostMs = 1e9;
 constexpr int kDefaultDraftTokens = 15;
 
 std::string required(const ParsedOptions& given, const char* name, const char* what) {
@@ -119,8 +120,9 @@ CostsInstead costs_instead(const ParsedOptions& given) {
     costs.t_round_ms = ms("t-round");
     costs.t_target_ms = number_list(given, "t-target", {});
     for (const double value : costs.t_target_ms)
-        if (!(value >= kMinPassMs && value <= kMostMs))
-            throw BadOption("--t-target must list milliseconds from 1e-6 to 1e9");
+        if (!(value >= spec::kMinPassMs && value <= kMostMs))
+            throw BadOption("--t-target must list milliseconds from " + std::string(spec::kMinPassMsInWords) +
+                            " to 1e9");
     return costs;
 }
 

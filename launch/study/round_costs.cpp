@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -31,10 +30,6 @@ struct Overhead {
     std::int64_t rounds = 0;
 };
 
-double sum_of(const std::vector<double>& seconds) {
-    return std::accumulate(seconds.begin(), seconds.end(), 0.0);
-}
-
 // Without what the machine did meanwhile: a round that took three times the median was interrupted.
 std::vector<double> steady(std::vector<double> seconds) {
     if (seconds.empty()) return seconds;
@@ -46,7 +41,7 @@ std::vector<double> steady(std::vector<double> seconds) {
 double steady_mean(const std::vector<double>& seconds) {
     const std::vector<double> kept = steady(seconds);
     if (kept.empty()) return std::numeric_limits<double>::quiet_NaN();
-    return sum_of(kept) / static_cast<double>(kept.size());
+    return total_of(kept) / static_cast<double>(kept.size());
 }
 
 // Interruptions are rare, long, and come whatever the round is doing: in one length's mean they would be noise, so
@@ -55,8 +50,8 @@ double interruption_factor(const std::vector<Timed>& by_length) {
     double all = 0, kept = 0;
     for (const Timed& timed : by_length)
         for (const std::vector<double>* seconds : {&timed.draft, &timed.target}) {
-            all += sum_of(*seconds);
-            kept += sum_of(steady(*seconds));
+            all += total_of(*seconds);
+            kept += total_of(steady(*seconds));
         }
     return kept > 0 ? all / kept : 1;
 }

@@ -6,7 +6,6 @@
 #include "entrodraft/launch/options/options.h"
 
 #include <algorithm>
-#include <numeric>
 #include <sstream>
 #include <stdexcept>
 
@@ -14,14 +13,10 @@ namespace entrodraft::launch {
 
 namespace {
 
-double sum(const std::vector<double>& values) {
-    return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
 // How much longer than `fastest` it took, prompt by prompt, as a share of the fastest.
 Interval behind(const PromptTimes& times, const PromptTimes& fastest) {
     const Interval ratio = ratio_interval(times.ms, fastest.ms);
-    return {ratio.mean - 1, ratio.low - 1, ratio.high - 1};
+    return {ratio.mean - 1, ratio.low - 1, ratio.high - 1, ratio.prompts};
 }
 
 const ConfirmedRule& lowest_simulated(const std::vector<const ConfirmedRule*>& rules) {
@@ -36,7 +31,7 @@ void judge(std::vector<ConfirmedRule>& rules, const std::vector<PromptTimes>& ti
     if (rules.empty() || rules.size() != times.size()) throw std::invalid_argument("no rules, or not the times of all");
     std::size_t fastest = 0;
     for (std::size_t i = 1; i < times.size(); ++i)
-        if (sum(times[i].ms) < sum(times[fastest].ms)) fastest = i;
+        if (total_of(times[i].ms) < total_of(times[fastest].ms)) fastest = i;
     for (std::size_t i = 0; i < rules.size(); ++i) {
         rules[i].measured_ms = ratio_interval(times[i].ms, times[i].tokens);
         rules[i].behind = behind(times[i], times[fastest]);
@@ -72,11 +67,16 @@ std::vector<std::string> remarks_of(const Winner& winner, const std::vector<Conf
         break;
     }
     std::vector<std::string> remarks;
-    if (winner.against_plain == AgainstPlain::no_difference_seen)
+    const bool is_faster = winner.against_plain == AgainstPlain::faster;
+    if (!winner.rule->speedup.is_known())
+        remarks.push_back("no difference from plain decoding can be seen on a single prompt: give more prompts");
+    else if (!is_faster)
         remarks.push_back("no difference from plain decoding seen: give more prompts or --repetitions");
     if (winner.rule != &rules.front())
-        remarks.push_back("it is not the first row: at 95 % the runs do not tell it from that one, and of those that "
-                          "they do not it has the lowest simulated time");
+        remarks.push_back(std::string("it is not the first row: at 95 % the runs do not tell it from that one, and of "
+                                      "such rules ") +
+                          (is_faster ? "also seen to beat plain decoding" : "with a speed-up above 1") +
+                          " it has the lowest simulated time");
     return remarks;
 }
 
@@ -94,7 +94,6 @@ std::string prediction_warning(const std::vector<ConfirmedRule>& rules) {
 
 std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, const std::vector<std::string>& remarks) {
     std::ostringstream text;
-    text.precision(17);
     for (const std::string& remark : remarks)
         text << "# " << remark << '\n';
     text << "stop-rule = " << to_string(rule.kind) << '\n';
@@ -114,7 +113,8 @@ std::string tuning_table(const std::vector<ConfirmedRule>& rules) {
         {"best setting of each rule", "simulated ms/token", "measured ms/token", "counts x costs", "speed-up",
          "95 % interval", "behind the fastest, %", "95 % interval", "tokens/pass", "settings tried"}};
     for (const ConfirmedRule& rule : rules) {
-        const Interval percent = {100 * rule.behind.mean, 100 * rule.behind.low, 100 * rule.behind.high};
+        const Interval percent = {100 * rule.behind.mean, 100 * rule.behind.low, 100 * rule.behind.high,
+                                  rule.behind.prompts};
         table.push_back({describe(rule.tuned.best.setting.rule, EntropyUnit::nats), format_number(rule.simulated_ms, 4),
                          format_number(rule.measured_ms.mean, 4), format_number(rule.predicted_ms, 4),
                          format_number(rule.speedup.mean, 3), format_speedup_interval(rule.speedup),

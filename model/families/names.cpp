@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <set>
 #include <vector>
 
@@ -84,8 +85,8 @@ std::int64_t count_elements(const TensorView& tensor) {
 
 bool are_equal_tensors(const TensorView& a, const TensorView& b) {
     if (a.shape != b.shape) return false;
-    if (a.dtype == b.dtype)
-        return a.bytes.data() == b.bytes.data() || std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin());
+    if (a.dtype == b.dtype && a.bytes.size() == b.bytes.size())
+        return a.bytes.data() == b.bytes.data() || std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0;
     if (a.type == DiskType::other || b.type == DiskType::other) return false;
     constexpr std::int64_t kChunk = 4096;
     std::vector<float> of_a(kChunk), of_b(kChunk);

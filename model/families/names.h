@@ -1,6 +1,6 @@
 // The names a checkpoint's tensors go by, whatever the family, where in them a rank's heads lie, and the check that
-// they are all there in the shapes that the config calls for. Reads headers only, no weights.
-// Called by the decoder and by inspect.
+// they are all there in the shapes that the config calls for. Reads headers only, but for untie_stored_head().
+// Called by the decoder, and by launch before it loads.
 #pragma once
 
 #include "entrodraft/dist/shard.h"
@@ -60,7 +60,8 @@ struct ModelNames {
 ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // Where config ties head and embedding but the checkpoint stores both, with different values, unties them, as
-// transformers does from release 5, and returns true. Reads both tensors. Local.
+// transformers does from release 5, and returns true. Reads both tensors. Loading a decoder does this; who reckons with
+// a config before that calls it first. Local.
 bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint);
 
 // Rows of a stored matrix (and of its bias).

@@ -880,11 +880,13 @@ void GpuDecoder::add_and_norm_rows(int rows, float* x, const float* delta, const
 
 Decoder load_decoder(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                      dist::Communicator& tp) {
-    check_shapes(config, checkpoint);
+    ModelConfig own = config;
+    untie_stored_head(own, checkpoint);
+    check_shapes(own, checkpoint);
     DecoderOptions filled = options;
     if (filled.capacity == 0) filled.capacity = config.max_positions;
     const RankShard held = shard_of(config, tp.rank(), tp.size());
-    return Decoder(std::make_unique<GpuDecoder>(checkpoint, config, held, filled, tp));
+    return Decoder(std::make_unique<GpuDecoder>(checkpoint, own, held, filled, tp));
 }
 
 } // namespace entrodraft::model::gpu

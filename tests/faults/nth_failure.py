@@ -93,6 +93,8 @@ class Sweep:
             return "it ended with 0 and an output that is not whole"
         if code in (1, 2) and sum(line.startswith("entrodraft: ") for line in messages.splitlines()) == 0:
             return "no message"
+        if "/dev/shm" in messages:
+            return "it blames /dev/shm, which has room"
         return ""
 
 

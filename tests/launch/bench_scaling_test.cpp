@@ -310,6 +310,21 @@ TEST(Scaling, ShardsAreTimedOnOneRankAndWithinTheHeads) {
         << "before a model is read: " << at_once.err;
 }
 
+TEST(Scaling, TheMachineIsWatchedWhileShardsAreTimed) {
+    std::string shards = "2";
+    for (int i = 1; i < 16; ++i)
+        shards += ",2";
+    constexpr int kRepetitions = 400;
+    const auto ended = test::run({"bench", "latency", "--target", test::kTarget, "--threads", "1", "--rows", "1",
+                                  "--repetitions", std::to_string(kRepetitions), "--shards", shards, "--json"});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const Json json = Json::parse(ended.out);
+    double least_ms = 0; // half of a shard's passes take its median or more
+    for (const Json& shard : json["shards"])
+        least_ms += kRepetitions / 2.0 * shard["t_target_without_draft_ms"].get<double>();
+    EXPECT_GT(json["machine"]["seconds"].get<double>() * 1e3, least_ms);
+}
+
 TEST(Scaling, ReadsWhatBenchLatencyWrites) {
     const ScratchFile one(""), two("");
     const Strings latency = {"bench", "latency",       "--target", test::kTarget, "--draft", test::kDraft, "--threads",

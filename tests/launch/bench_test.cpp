@@ -121,6 +121,26 @@ TEST(Bench, LenientTextMayDifferFromPlainDecoding) {
     EXPECT_GT(drafting["accepted"].get<double>(), 0.9 * drafting["drafted"].get<double>());
 }
 
+TEST(Bench, GreedyTextWithLenienceRunsBesideExactTextAndSaysSo) {
+    const ScratchFile prompts("{\"prompt\": \"The ferry left\"}\n"), compare(""), text("");
+    ASSERT_EQ(run("compare" + kPair +
+                      " --max-new-tokens 24 --temperatures 0 --rules constant:3 --lenience 0.01 --acceptances "
+                      "gumbel,rejection,block --input " +
+                      prompts.path() + " --output " + compare.path(),
+                  text.path()),
+              0);
+    const Json settings = Json::parse(compare.text())["temperatures"][0]["settings"];
+    ASSERT_EQ(settings.size(), 5u) << "plain, exact and lenient, both to the cap as well";
+    EXPECT_EQ(settings[1]["setting"], "model, constant, 3 tokens");
+    EXPECT_EQ(settings[1]["texts_different_from_plain"], 0);
+    EXPECT_EQ(settings[3]["setting"], "model, constant, 3 tokens, rejection, lenience 0.01");
+    EXPECT_FALSE(settings[3].contains("texts_different_from_plain"));
+    EXPECT_GT(settings[3]["accepted"].get<double>(), 0.9 * settings[3]["drafted"].get<double>());
+    for (const char* words : {"every text that is not lossy equal to plain decoding", "oracle of model, rejection: ",
+                              "oracle of model, rejection, lenience 0.01: ", "3 tokens, rejection, lenience 0.01 "})
+        EXPECT_NE(text.text().find(words), std::string::npos) << words << "\n" << text.text();
+}
+
 TEST(Bench, ComparesDraftersAndAcceptances) {
     const ScratchFile prompts("{\"prompt\": \"The ferry left\"}\n{\"prompt\": \"Marta\"}\n"), compare("");
     const std::string draft = kPair.substr(kPair.find(" --draft"), kPair.find(" --threads") - kPair.find(" --draft"));

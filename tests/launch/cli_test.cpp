@@ -552,8 +552,21 @@ TEST(Cli, AStoredHeadIsUsedThoughTheConfigTiesIt) {
     const Ended ended = run(Strings{"generate", "--target", tied.path()} + prompt);
     EXPECT_EQ(ended.code, 0) << ended.err;
     EXPECT_EQ(ended.out, own.out);
-    EXPECT_NE(ended.err.find("stores a head of other values, which is used"), std::string::npos) << ended.err;
-    EXPECT_NE(run({"inspect", "--model", tied.path()}).out.find("a head of its own"), std::string::npos);
+    const std::string warning =
+        " " + tied.path() + ": config.json ties the head to the embedding, but the file stores a head of other values";
+    EXPECT_NE(ended.err.find("warning: --target" + warning), std::string::npos) << ended.err;
+    const Ended inspected = run({"inspect", tied.path(), "--draft", tied.path()});
+    EXPECT_NE(inspected.out.find("a head of its own"), std::string::npos) << inspected.out;
+    for (const std::string option : {"--model", "--draft"})
+        EXPECT_NE(inspected.err.find("warning: " + option + warning), std::string::npos) << inspected.err;
+    const auto load = [](const std::string& model) {
+        return run({"bench", "load", model, "--repetitions", "1", "--json"});
+    };
+    const auto slice_of = [](const Ended& loaded) { return Json::parse(loaded.out)["ranks"][0]["slice_bytes"]; };
+    const Ended loaded = load(tied.path());
+    ASSERT_EQ(loaded.code, 0) << loaded.err;
+    EXPECT_NE(loaded.err.find("warning: --model" + warning), std::string::npos) << loaded.err;
+    EXPECT_EQ(slice_of(loaded), slice_of(load(kTarget)));
 }
 
 TEST(Cli, AHangupIsACleanStopUnlessNohupWantsOtherwise) {

@@ -104,6 +104,16 @@ TEST(Options, Float8IsForGpus) {
               }).find("--draft-dtype float8 is for GPUs"),
               std::string::npos);
     EXPECT_EQ(parse_more({"--dtype", "float8", "--device", "cuda"}).models.dtype, model::WeightType::float8);
+    const std::string of_cpus = ": must be one of auto, float32, bfloat16, float16, int8";
+    EXPECT_EQ(refusal([] {
+                  load_options(parse_options(load_groups(), {"--model", "m", "--dtype", "wide"}));
+              }),
+              "--dtype wide" + of_cpus);
+    EXPECT_EQ(
+        refusal([] {
+            inspect_options(parse_options(inspect_groups(), {"--model", "m", "--draft", "d", "--draft-dtype", "wide"}));
+        }),
+        "--draft-dtype wide" + of_cpus);
 }
 
 TEST(Options, TheOracleIsForSimulateAlone) {
@@ -290,6 +300,8 @@ TEST(Options, NamesOfOtherProgramsWithoutAnEqualAreAnsweredWithTheRemedy) {
               }).find("use --model DIR"),
               std::string::npos);
     EXPECT_EQ(inspect_options(parse_options(inspect_groups(), {"-m", "t", "-tp", "4"})).ranks, 4);
+    EXPECT_EQ(parse_options(tokenize_groups(), {"-m", "t"}).text("model", ""), "t");
+    EXPECT_EQ(parse_options(build_table_groups(), {"-m", "t"}).text("model", ""), "t");
 }
 
 TEST(Options, WhatACommandIsAboutNeedsNoName) {

@@ -38,6 +38,21 @@ TEST(Replicas, WriteWhatOneWrites) {
     }
 }
 
+// Room for the messages of the world and then for those of either replica, but not for those of both.
+TEST(Replicas, LookTogetherWhetherTheirSharedMemorySuffices) {
+    const std::string little = "unshare -m sh -c 'mount -t tmpfs -o size=1000k tmpfs /dev/shm && exec \"$@\"' sh ";
+    if (std::system((little + "true 2> /dev/null").c_str()) != 0) GTEST_SKIP() << "needs the right to mount";
+    const ScratchFile input(mixed_lines(9));
+    const Strings arguments = kPair + Strings{"--input", input.path(), "--threads", "1"};
+    const Ended ended = run(arguments + Strings{"--replicas", "2"}, little + mpirun(4));
+    EXPECT_EQ(ended.code, 3) << ended.err;
+    EXPECT_EQ(without_stats(ended.out), without_stats(run(arguments).out));
+    const std::string mark = " KiB free, and its ranks want ";
+    const std::size_t at = ended.err.find(mark);
+    ASSERT_NE(at, std::string::npos) << ended.err;
+    EXPECT_GT(std::atoi(ended.err.c_str() + at + mark.size()), 1200) << "of both, as groups and for passes";
+}
+
 TEST(Replicas, HaveBatchesOfTheirOwn) {
     const ScratchFile input(mixed_lines(24));
     const Strings arguments = kPair + Strings{"--input", input.path(), "--threads", "1", "--quiet"};

@@ -117,6 +117,15 @@ TEST(Requests, FieldsOfTheUserGoToTheMetadata) {
     EXPECT_NE(error_of(R"({"prompt": "p", "metadata": "x"})").find("metadata must be an object"), std::string::npos);
 }
 
+TEST(Requests, ManyFieldsOfTheUserAreReadInTimeInProportion) {
+    std::string line = R"({"prompt": "p")";
+    for (int i = 0; i < 20000; ++i)
+        line += ", \"own" + std::to_string(i) + "\": 0.5";
+    const auto began = std::chrono::steady_clock::now();
+    EXPECT_GT(served(line + "}").metadata.size(), 200000U);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5)) << "some 0.2 s, not a minute";
+}
+
 TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
     const std::vector<std::pair<std::string, std::string>> cases = {
         {R"("n": 2)", "field n: a line gets one text"},
@@ -144,6 +153,10 @@ TEST(Requests, WhatOtherServersServeAndThisOneDoesNotIsRefusedByName) {
         {R"("min_tokens": 3)", "did you mean min_new_tokens?"},
         {R"("repeat_penalty": 1.1)", "did you mean repetition_penalty?"},
         {R"("stop_sequences": ["a"])", "did you mean stop?"},
+        {R"("maxTokens": 5)", "did you mean max_new_tokens?"},
+        {R"("max-output-tokens": 5)", "did you mean max_new_tokens?"},
+        {R"("bestOf": 3)", "field bestOf: a line gets one text"},
+        {R"("responseFormat": {"type": "json_object"})", "field responseFormat: texts are not held to a format"},
     };
     for (const auto& [field, part] : cases) {
         const std::string error = error_of(R"({"prompt": "p", )" + field + "}");
@@ -348,6 +361,15 @@ TEST(LineReader, SkipsALineThatIsTooLongAndGoesOn) {
     EXPECT_FALSE(last->terminated);
     EXPECT_FALSE(reader.next().has_value());
     EXPECT_EQ(reader.bytes_read(), reader.file_bytes());
+}
+
+TEST(LineReader, WhatIsAppendedToAFileMeanwhileIsNotRead) {
+    const test::ScratchFile file("first\n");
+    LineReader reader(file.path());
+    std::ofstream(file.path(), std::ios::app) << "second\n";
+    EXPECT_EQ(reader.next()->text, "first");
+    std::ofstream(file.path(), std::ios::app) << "third\n";
+    EXPECT_FALSE(reader.next().has_value()) << "a run whose results go into its input would never end";
 }
 
 TEST(LineReader, LinesLongerThanItsBufferStayWhole) {

@@ -104,6 +104,28 @@ TEST(Resume, KnowsIdsThatADoubleWouldRound) {
     EXPECT_EQ(cut.text(), expected);
 }
 
+TEST(Resume, TakesMetadataAsDeepAsAnInputLineMayBe) {
+    const std::string deepest = std::string(kMaxDepth - 1, '[') + std::string(kMaxDepth - 1, ']');
+    const test::ScratchFile input("{\"id\":1,\"prompt\":\"x\",\"own\":" + deepest + "}\n{\"id\":2,\"prompt\":\"y\"}\n");
+    const test::ScratchFile whole("");
+    serve(input.path(), whole.path(), Existing::refuse);
+    const std::string expected = whole.text();
+    EXPECT_EQ(expected.find("error"), std::string::npos) << expected;
+    const test::ScratchFile cut(expected.substr(0, expected.find('\n') + 1));
+    serve(input.path(), cut.path(), Existing::resume);
+    EXPECT_EQ(cut.text(), expected);
+}
+
+TEST(Resume, RefusesAPipeBeforeItWaitsForAReader) {
+    const test::ScratchFile place("");
+    const std::string pipe = place.path() + "-pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_NE(message_of([&] { ResultWriter(pipe, Existing::resume); }).find("to be a plain file"), std::string::npos);
+    unlink(pipe.c_str());
+    const ResultWriter device("/dev/null", Existing::refuse);
+    EXPECT_FALSE(device.is_plain_file()) << "nothing that --resume could go on with";
+}
+
 TEST(Results, ErrorLinesCarryIdOrLine) {
     EXPECT_EQ(error_line({"null", 7, "not JSON"}), R"({"id":null,"line":7,"error":"not JSON"})");
     EXPECT_EQ(error_line({"\"x\"", std::nullopt, "bad \xff byte"}),

@@ -4,8 +4,11 @@
 #include "launch/model_copy.h"
 #include "model/temporary_directory.h"
 
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <string>
 #include <unistd.h>
 
@@ -23,17 +26,20 @@ class SameModels : public testing::Test {
         for (const fs::path& place : {one_.path(), two_.path()})
             fs::create_directory_symlink(kDraft, place / "d");
     }
-    void replace(const std::string& name, const std::string& by) const {
-        fs::remove(two_.path() / name);
-        fs::create_directory_symlink(by, two_.path() / name);
+    void replace(const std::string& name, const std::string& by) const { replace_in(two_, name, by); }
+    static void replace_in(const entrodraft::TemporaryDirectory& place, const std::string& name,
+                           const std::string& by) {
+        fs::remove(place.path() / name);
+        fs::create_directory_symlink(by, place.path() / name);
     }
-    Ended run_both(const std::string& command) const {
+    Ended run_both(const std::string& command, int ranks_of_one = 1) const {
         const ScratchFile out(""), err("");
         const std::string rank = quoted(ENTRODRAFT_BINARY) + " " + command;
         const int status = std::system(("timeout 60 mpirun --oversubscribe --bind-to none" +
-                                        std::string(geteuid() == 0 ? " --allow-run-as-root" : "") + " -n 1 -wdir " +
-                                        one_.path().string() + " " + rank + " : -n 1 -wdir " + two_.path().string() +
-                                        " " + rank + " > " + out.path() + " 2> " + err.path())
+                                        std::string(geteuid() == 0 ? " --allow-run-as-root" : "") + " -n " +
+                                        std::to_string(ranks_of_one) + " -wdir " + one_.path().string() + " " + rank +
+                                        " : -n 1 -wdir " + two_.path().string() + " " + rank + " > " + out.path() +
+                                        " 2> " + err.path())
                                            .c_str());
         return {WEXITSTATUS(status), out.text(), err.text()};
     }
@@ -97,6 +103,46 @@ TEST_F(SameModels, DoctorSaysWhatItHasCompared) {
     EXPECT_EQ(copies.code, 0) << copies.out;
     EXPECT_NE(copies.out.find("2 copies of t and the drafts are the same byte for byte ("), std::string::npos)
         << copies.out;
+}
+
+// Adds a tensor to a copy that no model reads and that takes no room, since nobody has written it.
+const std::string kUnread = "model.layers.0.self_attn.rotary_emb.inv_freq";
+void add_unread_tensor(const ModelCopy& copy, std::uint64_t bytes) {
+    const std::string file = copy.file("model.safetensors");
+    std::ifstream in(file, std::ios::binary);
+    std::uint64_t length = 0;
+    in.read(reinterpret_cast<char*>(&length), sizeof length);
+    std::string header(length, '\0');
+    in.read(header.data(), static_cast<std::streamsize>(length));
+    const std::string data{std::istreambuf_iterator<char>(in), {}};
+    Json tensors = Json::parse(header);
+    tensors[kUnread] = {{"dtype", "U8"},
+                        {"shape", Json::array({bytes})},
+                        {"data_offsets", Json::array({data.size(), data.size() + bytes})}};
+    header = tensors.dump();
+    length = header.size();
+    std::ofstream out(file, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&length), sizeof length);
+    out << header << data;
+    out.close();
+    fs::resize_file(file, fs::file_size(file) + bytes);
+}
+
+TEST_F(SameModels, LargeCopiesOfUnequallyManyRanksAreReadToTheirEnds) {
+    const ModelCopy one(kTarget), two(kTarget);
+    for (const ModelCopy* copy : {&one, &two})
+        add_unread_tensor(*copy, std::uint64_t{300} << 20); // more than is read between two meetings
+    replace_in(one_, "t", one.path());
+    replace_in(two_, "t", two.path());
+    const std::string doctor = "doctor --target t --repetitions 1 --threads 1";
+    const Ended equal = run_both(doctor, 2);
+    EXPECT_EQ(equal.code, 0) << equal.out << equal.err;
+    EXPECT_NE(equal.out.find("2 copies of t are the same byte for byte ("), std::string::npos) << equal.out;
+    two.flip_bit_before_end(1);
+    const Ended other = run_both(doctor, 2);
+    EXPECT_EQ(other.code, 1) << other.out;
+    EXPECT_NE(other.out.find("tensor " + kUnread + " of --target t differs between rank 2"), std::string::npos)
+        << other.out;
 }
 
 } // namespace same_models_test

@@ -13,7 +13,6 @@ RunSummary summary_of_a_run() {
     summary.served = 2;
     summary.wall_seconds = 1.5;
     summary.ranks = 2;
-    summary.threads = 1;
     summary.speculation.drafter.kinds = {DrafterKind::model};
     summary.speculation.drafter.drafts = {0};
     summary.speculation.stop_rules.resize(1);

@@ -578,6 +578,21 @@ TEST(Decoder, ReturnsHiddenStatesOfTheLayersAskedFor) {
     EXPECT_FALSE(same_bits(std::span(hidden).subspan(2 * each, each), std::span(hidden).first(each)));
 }
 
+TEST(Decoder, UsesAStoredHeadThoughTheConfigTiesIt) {
+    TestModelOptions tied;
+    tied.load = [](const model::Checkpoint& checkpoint, const model::ModelConfig& config,
+                   const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam& team) {
+        model::ModelConfig changed = config;
+        changed.tied_embeddings = true;
+        return model::Decoder::load(checkpoint, changed, options, tp, team);
+    };
+    TestModel model(golden_directory("llama-target"), tied), own(golden_directory("llama-target"));
+    EXPECT_FALSE(model.decoder.config().tied_embeddings);
+    const std::vector<TokenId> tokens = varied_tokens(7, 512);
+    const std::vector<float> logits = model.read(tokens), expected = own.read(tokens);
+    EXPECT_TRUE(same_bits(logits, expected));
+}
+
 TEST(Decoder, GivesLogitsOfTheRowsAskedForInTheirOrder) {
     TestModel model(golden_directory("llama-target"));
     const std::vector<TokenId> tokens = varied_tokens(20, 512);

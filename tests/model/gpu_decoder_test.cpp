@@ -213,6 +213,20 @@ TEST(GpuDecoder, SlotsOfAPassKeepTheirOwnTexts) {
     EXPECT_TRUE(same_bits(std::span<const float>(together).subspan(of_b.size()), of_a));
 }
 
+TEST(GpuDecoder, UsesAStoredHeadThoughTheConfigTiesIt) {
+    TestModelOptions tied = on_gpu();
+    tied.load = [](const model::Checkpoint& checkpoint, const model::ModelConfig& config,
+                   const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam& team) {
+        model::ModelConfig changed = config;
+        changed.tied_embeddings = true;
+        return load_on_gpu(checkpoint, changed, options, tp, team);
+    };
+    TestModel model(golden_directory("llama-target"), tied), own(golden_directory("llama-target"), on_gpu());
+    const std::vector<TokenId> tokens = varied_tokens(7, 512);
+    const std::vector<float> logits = model.read(tokens), expected = own.read(tokens);
+    EXPECT_TRUE(same_bits(logits, expected));
+}
+
 TEST(GpuDecoder, LogitsOfSomeRowsAreThoseOfAll) {
     TestModel model(golden_directory("llama-target"), on_gpu(WeightType::float16));
     const std::vector<TokenId> tokens = varied_tokens(11, 512);

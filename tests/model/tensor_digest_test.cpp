@@ -8,6 +8,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::model {
@@ -51,6 +52,20 @@ TEST(TensorDigest, OfRanksAndThreadsAddUpToThatOfOne) {
         }
         EXPECT_EQ(sum, tensors.digests(depth));
     }
+}
+
+TEST(TensorDigest, SharesAreAsManyAsTheirMostBytesNeed) {
+    const TwoTensors tensors; // of blocks of 1 MiB, two, and of the rests, two
+    constexpr std::size_t kMiB = std::size_t{1} << 20;
+    for (const auto& [most, shares] : {std::pair{kMiB, 4}, {2 * kMiB, 2}, {3 * kMiB + 1, 2}, {256 * kMiB, 1}}) {
+        ASSERT_EQ(shares_of_at_most(most, tensors.checkpoint(), DigestDepth::full), shares);
+        for (int share = 0; share < shares; ++share) {
+            ThreadTeam team(1);
+            digest_tensors(tensors.checkpoint(), DigestDepth::full, {share, shares}, team,
+                           [&, limit = most](std::size_t, std::size_t total) { EXPECT_LE(total, limit); });
+        }
+    }
+    EXPECT_EQ(shares_of_at_most(kMiB, tensors.checkpoint(), DigestDepth::sampled), static_cast<int>(kSamples) + 1);
 }
 
 TEST(TensorDigest, ChangesWithAnyByteOfTheTensorAndWithNoOther) {

@@ -2,6 +2,7 @@
 #include "entrodraft/spec/recording.h"
 
 #include "launch/scratch_file.h"
+#include "model/temporary_directory.h"
 #include "recording_support.h"
 
 #include "entrodraft/spec/gumbel.h"
@@ -9,7 +10,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 namespace recording_test {
@@ -187,6 +190,19 @@ TEST(Recording, ComesBackFromItsFileBitForBit) {
     EXPECT_EQ(spec::pack(*recording.texts()[0]), spec::pack(small.text));
     EXPECT_EQ(recording.texts()[0]->drafts[0].entropy, small.text.drafts[0].entropy);
     EXPECT_EQ(recording.head.costs[0].t_round, 0.01);
+}
+
+TEST(Recording, ThatCannotBeLookedAtIsRefusedForTheSystemsReason) {
+    const TemporaryDirectory directory;
+    const auto loop = directory.path() / "loop.edr";
+    std::filesystem::create_symlink(loop, loop);
+    std::string why;
+    try {
+        spec::read_recording(loop.string(), false);
+    } catch (const std::exception& error) {
+        why = error.what();
+    }
+    EXPECT_EQ(why, loop.string() + ": cannot be opened: " + std::strerror(ELOOP));
 }
 
 TEST(Recording, EndsBeforeATornBlockWhereItIsToBeGoneOnWith) {
