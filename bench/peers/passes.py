@@ -70,7 +70,7 @@ def time_transformers(options):
             began = time.perf_counter()
             model(torch.full((1, rows), 9), past_key_values=cache).logits.argmax(-1).tolist()
             seconds.append(time.perf_counter() - began)
-            cache.crop(options.context)
+            cache.crop(-rows)
         medians[rows] = statistics.median(seconds[1:]) * 1e3
     print(json.dumps(medians))
 
