@@ -32,7 +32,7 @@ PromptLimits limits_of(const Chat& chat) {
 }
 
 Chat chatml() {
-    return open_chat("/nonexistent", {.is_needed = true, .name = "chatml", .date = ""});
+    return open_chat("/dev/null/nonexistent", {.is_needed = true, .name = "chatml", .date = ""});
 }
 
 std::string text_of(const InputItem& item) {
@@ -133,7 +133,7 @@ TEST(Chat, FieldsOfTheUserAndEmptyOnesOfOthersAreLeftAlone) {
 }
 
 TEST(Chat, WhatATemplateRefusesIsAnErrorOfTheLine) {
-    const Chat gemma = open_chat("/nonexistent", {.is_needed = false, .name = "gemma", .date = ""});
+    const Chat gemma = open_chat("/dev/null/nonexistent", {.is_needed = false, .name = "gemma", .date = ""});
     EXPECT_EQ(served(R"({"messages": [{"role": "system", "content": "s"}]})", {}, gemma),
               "error: messages[0]: the chat template gemma takes no system message; put it into the user's");
 }
@@ -168,13 +168,15 @@ TEST(Chat, ATargetsOwnTemplateIsUsed) {
 
 TEST(Chat, UnknownNamesAndDatesThatNobodyWritesAreRefused) {
     EXPECT_NE(refusal([] {
-                  open_chat("/nonexistent", {.is_needed = true, .name = "lama", .date = ""});
+                  open_chat("/dev/null/nonexistent", {.is_needed = true, .name = "lama", .date = ""});
               }).find("--chat-template: there is no chat template named 'lama'"),
               std::string::npos);
-    EXPECT_EQ(refusal([] { open_chat("/nonexistent", {.is_needed = true, .name = "chatml", .date = "1 May"}); }),
-              "--chat-date has no effect: the chat template chatml writes no date");
-    EXPECT_EQ(refusal([] { open_chat("/nonexistent", {.is_needed = true, .name = "llama-3.1", .date = "1 May"}); }),
-              "accepted");
+    EXPECT_EQ(
+        refusal([] { open_chat("/dev/null/nonexistent", {.is_needed = true, .name = "chatml", .date = "1 May"}); }),
+        "--chat-date has no effect: the chat template chatml writes no date");
+    EXPECT_EQ(
+        refusal([] { open_chat("/dev/null/nonexistent", {.is_needed = true, .name = "llama-3.1", .date = "1 May"}); }),
+        "accepted");
 }
 
 } // namespace chat_test

@@ -73,8 +73,8 @@ TEST(Cli, AConflictWithAConfigNamesItsLine) {
 
 TEST(Cli, BadCheckpointsAreNamed) {
     const Strings prompt = {"--prompt", "p"};
-    expect_refusal(run(Strings{"generate", "--target", "/nonexistent"} + prompt), 2,
-                   {"--target /nonexistent", "does not exist"});
+    expect_refusal(run(Strings{"generate", "--target", "/dev/null/nonexistent"} + prompt), 2,
+                   {"--target /dev/null/nonexistent", "does not exist"});
     expect_refusal(run(kPair + Strings{"--target=/dev/null"} + prompt), 2, {"--target is given 2 times"});
     expect_refusal(run(Strings{"generate", "--target", kTarget + "/config.json"} + prompt), 2, {"is no directory"});
     {
@@ -161,10 +161,10 @@ TEST(Cli, ARunThatCannotBeginLeavesNoFile) {
     const ScratchFile input("{\"prompt\": \"p\"}\n"), full("x"), empty("");
     const TemporaryDirectory directory;
     const std::string output = directory.path() / "out", trace = directory.path() / "trace";
-    const Strings missing_input = {"generate", "--target", kTarget, "--input", "/nonexistent"};
-    const Strings missing_target = {"generate", "--target", "/nonexistent", "--input", input.path()};
+    const Strings missing_input = {"generate", "--target", kTarget, "--input", "/dev/null/nonexistent"};
+    const Strings missing_target = {"generate", "--target", "/dev/null/nonexistent", "--input", input.path()};
     const Strings bad_trace = {"generate", "--target", kTarget, "--input", input.path(), "--timeline", full.path()};
-    const Strings bad_resume = {"generate", "--target", "/nonexistent", "--input", input.path(), "--resume"};
+    const Strings bad_resume = {"generate", "--target", "/dev/null/nonexistent", "--input", input.path(), "--resume"};
     for (const Strings& arguments : {missing_input, missing_target, bad_trace, bad_resume}) {
         EXPECT_NE(run(arguments + Strings{"--output", output, "--trace", trace}).code, 0);
         EXPECT_TRUE(fs::is_empty(directory.path())) << arguments[2];
@@ -184,7 +184,7 @@ TEST(Cli, BadPromptsAreNamed) {
         longer += "ferry ";
     expect_refusal(run(kPair + Strings{"--prompt", longer}), 2, {"--prompt: ", "256"});
     expect_refusal(run(kPair + Strings{"--prompt", "a\xff"}), 2, {"--prompt: "});
-    expect_refusal(run(kPair + Strings{"--input", "/nonexistent.jsonl"}), 1, {"/nonexistent.jsonl"});
+    expect_refusal(run(kPair + Strings{"--input", "/dev/null/nonexistent.jsonl"}), 1, {"/dev/null/nonexistent.jsonl"});
     expect_refusal(run(kPair + Strings{"--input", kGolden}), 1, {kGolden, "directory"});
 }
 
@@ -365,8 +365,8 @@ TEST(Cli, ATextThatComesToNothingToSayIsAnErrorLine) {
 TEST(Cli, FilesOfDraftersAreNamedWhenTheyAreBad) {
     const ScratchFile empty(""), text("no table\n");
     const Strings target = {"generate", "--target", kTarget, "--prompt", "p"};
-    expect_refusal(run(target + Strings{"--drafter", "suffix", "--lookup-corpus", "/nonexistent.txt"}), 1,
-                   {"/nonexistent.txt"});
+    expect_refusal(run(target + Strings{"--drafter", "suffix", "--lookup-corpus", "/dev/null/nonexistent.txt"}), 1,
+                   {"/dev/null/nonexistent.txt"});
     expect_refusal(run(target + Strings{"--drafter", "suffix", "--lookup-corpus", empty.path()}), 1, {empty.path()});
     expect_refusal(run(target + Strings{"--drafter", "bigram", "--draft-table", text.path()}), 1, {text.path()});
     expect_refusal(run(target + Strings{"--banned-tokens", "99999"}), 2, {"99999"});
@@ -637,8 +637,10 @@ TEST(CliRanks, TwoRanksSayWhatOneSays) {
 
 TEST(CliRanks, EveryRankLeavesWithOneMessageAndOneCode) {
     expect_refusal(run_ranks(2, kPair + Strings{"--prompt", "p", "--nonsense"}), 2, {"unknown option --nonsense"});
-    expect_refusal(run_ranks(2, {"generate", "--target", "/nonexistent", "--prompt", "p"}), 2, {"/nonexistent"});
-    expect_refusal(run_ranks(2, kPair + Strings{"--input", "/nonexistent.jsonl"}), 1, {"/nonexistent.jsonl"});
+    expect_refusal(run_ranks(2, {"generate", "--target", "/dev/null/nonexistent", "--prompt", "p"}), 2,
+                   {"/dev/null/nonexistent"});
+    expect_refusal(run_ranks(2, kPair + Strings{"--input", "/dev/null/nonexistent.jsonl"}), 1,
+                   {"/dev/null/nonexistent.jsonl"});
     expect_refusal(run_ranks(2, kPair + Strings{"--prompt", ""}), 2, {"--prompt is empty"});
 }
 

@@ -81,7 +81,7 @@ TEST(FilesApart, CountTheFilesOfModels) {
     const std::string shard = directory.write("model-00001-of-00002.safetensors", ""),
                       costs = directory.write("costs.json", "");
     for (const std::string& part : {config, shard})
-        EXPECT_EQ(refusal(latency_groups(), {"--target", "/nonexistent", "--draft", model, "--output", part}),
+        EXPECT_EQ(refusal(latency_groups(), {"--target", "/dev/null/nonexistent", "--draft", model, "--output", part}),
                   "--output " + part + " is a part of --draft " + model + "; name another file");
     EXPECT_NE(refusal(build_table_groups(), {"--model", model, "--output", config}), "accepted");
     EXPECT_EQ(refusal(latency_groups(), {"--target", model, "--output", costs}), "accepted");

@@ -198,7 +198,7 @@ TEST(Inspect, OptionsThatCannotBeHonouredExitTwo) {
                                   "--draft-dtype float32", "--dtype int3"})
         EXPECT_EQ(inspect(model + bad).code, 2) << bad;
     EXPECT_EQ(inspect("").code, 2);
-    EXPECT_EQ(inspect("--model /nonexistent").code, 2);
+    EXPECT_EQ(inspect("--model /dev/null/nonexistent").code, 2);
 }
 
 TEST(Needs, WeightsAndCacheAreThoseThatADecoderHolds) {

@@ -378,7 +378,7 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
     expect_refused(record(empty.path(), output.path()), 1, "no prompt that can be decoded");
     const ScratchFile no_lines("no JSON\n");
     expect_refused(record(no_lines.path(), output.path()), 1, "that can be decoded; its first error: not JSON");
-    expect_refused(record("/nonexistent", output.path()), 1, "/nonexistent");
+    expect_refused(record("/dev/null/nonexistent", output.path()), 1, "/dev/null/nonexistent");
     EXPECT_FALSE(std::filesystem::exists(output.path())) << "nothing was recorded";
     expect_refused({"simulate", "--recording", "/"}, 1, "/: is a directory");
     expect_refused({"simulate"}, 2, "--recording FILE is missing");

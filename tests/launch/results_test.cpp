@@ -182,7 +182,7 @@ TEST(Results, WriteErrorsAreReported) {
                   ResultWriter("/dev/full", Existing::refuse).put(0, "x");
               }).find("/dev/full: cannot be written"),
               std::string::npos);
-    EXPECT_NE(message_of([] { ResultWriter("/nonexistent/out", Existing::refuse); }).find("cannot be opened"),
+    EXPECT_NE(message_of([] { ResultWriter("/dev/null/nonexistent/out", Existing::refuse); }).find("cannot be opened"),
               std::string::npos);
 }
 

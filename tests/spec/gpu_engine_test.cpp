@@ -89,7 +89,7 @@ TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
             options.costs->t_draft = 0.05;
             options.costs->t_target = {1, 1.05, 1.1, 1.15, 1.2};
             std::vector<Request> asked = requests(kTokens, false, temperature);
-            asked.resize(2);
+            asked.resize(kOnStandIn ? 1 : 2);
             const std::vector<Completion> want = on_cpu.run(asked, options);
             const std::vector<Completion> got = on_device.run(asked, options);
             expect_same(got, want);
@@ -135,13 +135,13 @@ TEST(GpuEngine, SampledTextIsJudgedWhereItsRowsAre) {
         options.acceptance = acceptance;
         options.rule = rule_of(kind);
         if (kind == spec::StopRuleKind::constant) options.rule.num_draft_tokens = 3;
-        const auto asked = requests(8, false, 1.0);
+        const auto asked = requests(6, false, 1.0);
         const std::vector<Completion> first = on_device.run(asked, options), again = on_device.run(asked, options);
         expect_same(again, first);
         EXPECT_NE(first[0].tokens, on_cpu.run(asked, options)[0].tokens) << "not drawn by noise";
         std::int64_t drafted = 0, accepted = 0;
         for (const Completion& text : first) {
-            EXPECT_EQ(text.tokens.size(), 8U);
+            EXPECT_EQ(text.tokens.size(), 6U);
             EXPECT_GT(text.stats.overlap, 0);
             EXPECT_LT(text.stats.overlap, text.stats.overlaps);
             drafted += text.stats.drafted;
