@@ -20,6 +20,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -84,8 +85,8 @@ bool is_crowded(MPI_Comm node) {
 }
 
 std::byte* align_up(void* address, std::size_t alignment) {
-    const auto value = reinterpret_cast<std::uintptr_t>(address);
-    return reinterpret_cast<std::byte*>((value + alignment - 1) / alignment * alignment);
+    std::size_t space = alignment;
+    return static_cast<std::byte*>(std::align(alignment, 1, address, space));
 }
 
 // Where Open MPI puts shared memory if it can be written to, else in its session directory.
