@@ -1,7 +1,7 @@
 // Agreement before the first round: all ranks learn of the first failure and leave together.
 #pragma once
 
-#include "entrodraft/dist/communicator.h"
+#include "dist/comm/communicator.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
 // The monotonic clock behind Deadline and SteadyClock.
-#include "entrodraft/dist/clock.h"
+#include "dist/clock.h"
 
 namespace entrodraft::dist {
 

@@ -1,7 +1,7 @@
 // CUDA devices and their memory: see device.h.
-#include "entrodraft/dist/device.h"
+#include "dist/device.h"
 
-#include "entrodraft/dist/check.h"
+#include "dist/comm/check.h"
 
 #include <cuda_runtime.h>
 

@@ -2,16 +2,16 @@
 //
 // Windows belong to the session, not to the communicators over them: freeing one is collective, and a destructor
 // that runs while an exception unwinds on one rank must not wait for the others.
-#include "entrodraft/dist/session.h"
+#include "dist/session.h"
 
-#include "entrodraft/dist/backoff.h"
-#include "entrodraft/dist/check.h"
-#include "entrodraft/dist/error.h"
-#include "entrodraft/dist/launch_environment.h"
-#include "entrodraft/dist/mpi_comm.h"
-#include "entrodraft/dist/node_comm.h"
-#include "entrodraft/dist/rank_board.h"
-#include "entrodraft/dist/watchdog.h"
+#include "dist/comm/backoff.h"
+#include "dist/comm/check.h"
+#include "dist/comm/mpi_comm.h"
+#include "dist/comm/node_comm.h"
+#include "dist/error.h"
+#include "dist/launch_environment.h"
+#include "dist/rank_board.h"
+#include "dist/watchdog.h"
 
 #include <mpi.h>
 

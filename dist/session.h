@@ -4,9 +4,9 @@
 // every rank shows the others of its host where it is (rank_board.h), and a watchdog ends what does not end itself.
 #pragma once
 
-#include "entrodraft/dist/communicator.h"
-#include "entrodraft/dist/mailbox.h"
-#include "entrodraft/dist/step_watch.h"
+#include "dist/comm/communicator.h"
+#include "dist/comm/mailbox.h"
+#include "dist/step_watch.h"
 
 #include <atomic>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Slices of an axis and of attention heads: arithmetic only.
-#include "entrodraft/dist/shard.h"
+#include "dist/shard.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -5,7 +5,7 @@
 // not stuck. Made by Session.
 #pragma once
 
-#include "entrodraft/dist/rank_board.h"
+#include "dist/rank_board.h"
 
 #include <condition_variable>
 #include <functional>

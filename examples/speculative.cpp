@@ -2,11 +2,11 @@
 // distribution passes a threshold, the target verifies them in one pass. Greedy, so that the text is the target's own.
 //
 //   speculative TARGET_DIR DRAFT_DIR PROMPT [NEW_TOKENS]
-#include <entrodraft/dist/communicator.h>
-#include <entrodraft/model/checkpoint.h>
-#include <entrodraft/model/kernels/thread_team.h>
-#include <entrodraft/spec/drafter.h>
-#include <entrodraft/spec/generate.h>
+#include <dist/comm/communicator.h>
+#include <model/checkpoint/checkpoint.h>
+#include <model/thread_team.h>
+#include <spec/draft/drafter.h>
+#include <spec/generate.h>
 
 #include <algorithm>
 #include <iostream>

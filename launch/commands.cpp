@@ -1,13 +1,13 @@
 // From the command's name to the command.
-#include "entrodraft/launch/commands.h"
+#include "launch/commands.h"
 
-#include "entrodraft/launch/completion.h"
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/generate/results.h"
-#include "entrodraft/launch/manual_page.h"
-#include "entrodraft/launch/options/command_pages.h"
-#include "entrodraft/launch/options/option_set.h"
-#include "entrodraft/launch/phase.h"
+#include "launch/cli/command_pages.h"
+#include "launch/cli/completion.h"
+#include "launch/cli/manual_page.h"
+#include "launch/cli/option_set.h"
+#include "launch/failure.h"
+#include "launch/io/results.h"
+#include "launch/phase.h"
 
 #include <algorithm>
 

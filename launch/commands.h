@@ -3,7 +3,7 @@
 // Failures that all ranks know of are thrown as OrderlyFailure; anything else is one rank's own (program.cpp).
 #pragma once
 
-#include "entrodraft/dist/session.h"
+#include "dist/session.h"
 
 #include <string>
 #include <string_view>

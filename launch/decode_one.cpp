@@ -1,4 +1,4 @@
-#include "entrodraft/launch/decode_one.h"
+#include "launch/decode_one.h"
 
 #include <optional>
 #include <utility>

@@ -1,7 +1,7 @@
 // One request through an engine: what the benches and record do, text by text.
 #pragma once
 
-#include "entrodraft/spec/generate.h"
+#include "spec/generate.h"
 
 #include <functional>
 

@@ -1,9 +1,9 @@
 // What a bench ran on and how its samples are summed up: see environment.h.
-#include "entrodraft/launch/environment.h"
+#include "launch/environment.h"
 
-#include "entrodraft/launch/commands.h"
-#include "entrodraft/launch/counted.h"
-#include "entrodraft/launch/failure.h"
+#include "launch/commands.h"
+#include "launch/counted.h"
+#include "launch/failure.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // What a bench ran on and how its samples are summed up.
 #pragma once
 
-#include "entrodraft/launch/json_line.h"
-#include "entrodraft/launch/models/model_pair.h"
+#include "launch/io/json_line.h"
+#include "launch/load/model_pair.h"
 
 #include <span>
 #include <string>

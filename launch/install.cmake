@@ -10,8 +10,8 @@ configure_package_config_file(launch/entrodraftConfig.cmake.in ${CMAKE_BINARY_DI
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/entrodraftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/entrodraftConfig.cmake ${CMAKE_BINARY_DIR}/entrodraftConfigVersion.cmake
         DESTINATION ${package_dir} COMPONENT development)
-foreach(room dist model spec)
-  install(DIRECTORY ${room}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/entrodraft/${room} COMPONENT development
+foreach(module dist model spec)
+  install(DIRECTORY ${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/entrodraft/${module} COMPONENT development
           FILES_MATCHING PATTERN "*.h" PATTERN "demo" EXCLUDE)
 endforeach()
 

@@ -1,7 +1,7 @@
 // Intervals of ratios: see intervals.h.
-#include "entrodraft/launch/intervals.h"
+#include "launch/intervals.h"
 
-#include "entrodraft/launch/environment.h"
+#include "launch/environment.h"
 
 #include <cmath>
 

@@ -3,7 +3,7 @@
 // Pure. Used by simulate, tune, bench compare and bench alpha.
 #pragma once
 
-#include "entrodraft/spec/stats.h"
+#include "spec/stats.h"
 
 #include <span>
 #include <string>

@@ -1,8 +1,8 @@
 // Other work on the job's cores: see machine_load.h.
-#include "entrodraft/launch/machine_load.h"
+#include "launch/machine_load.h"
 
-#include "entrodraft/launch/counted.h"
-#include "entrodraft/launch/generate/report.h"
+#include "launch/counted.h"
+#include "launch/io/report.h"
 
 #include <algorithm>
 #include <charconv>

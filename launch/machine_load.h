@@ -4,9 +4,9 @@
 // On Linux; where /proc/stat cannot be read, nothing is claimed. Used by every command that prints times.
 #pragma once
 
-#include "entrodraft/dist/session.h"
-#include "entrodraft/launch/environment.h"
-#include "entrodraft/launch/json_line.h"
+#include "dist/session.h"
+#include "launch/environment.h"
+#include "launch/io/json_line.h"
 
 #include <cstdint>
 #include <optional>

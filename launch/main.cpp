@@ -1,6 +1,6 @@
 // The program's entry. What it does is in program.cpp, which the tests of failures run as well.
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/program.h"
+#include "launch/failure.h"
+#include "launch/program.h"
 
 #include <fcntl.h>
 #include <unistd.h>

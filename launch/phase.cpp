@@ -1,9 +1,9 @@
 // Work that ends in agreement: see phase.h.
-#include "entrodraft/launch/phase.h"
+#include "launch/phase.h"
 
-#include "entrodraft/dist/agreement.h"
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/spec/philox.h"
+#include "dist/agreement.h"
+#include "launch/failure.h"
+#include "spec/verify/philox.h"
 
 #include <new>
 #include <stdexcept>

@@ -1,12 +1,12 @@
 // Messages and exit codes of the program: see program.h.
-#include "entrodraft/launch/program.h"
+#include "launch/program.h"
 
-#include "entrodraft/dist/launch_environment.h"
-#include "entrodraft/dist/session.h"
-#include "entrodraft/launch/commands.h"
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/generate/report.h"
-#include "entrodraft/launch/signals.h"
+#include "dist/launch_environment.h"
+#include "dist/session.h"
+#include "launch/commands.h"
+#include "launch/failure.h"
+#include "launch/io/report.h"
+#include "launch/signals.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "entrodraft/launch/replaced_file.h"
+#include "launch/replaced_file.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,7 +1,7 @@
 // Signals that end a run: see signals.h. Handlers call async-signal-safe functions only.
-#include "entrodraft/launch/signals.h"
+#include "launch/signals.h"
 
-#include "entrodraft/launch/failure.h"
+#include "launch/failure.h"
 
 #include <csignal>
 #include <ctime>

@@ -1,6 +1,6 @@
-#include "entrodraft/model/attention.h"
+#include "model/attention.h"
 
-#include "entrodraft/model/half.h"
+#include "model/checkpoint/half.h"
 
 #include <algorithm>
 #include <cmath>

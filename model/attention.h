@@ -4,12 +4,12 @@
 // queries. Called by decoder.
 #pragma once
 
-#include "entrodraft/model/buffer.h"
-#include "entrodraft/model/parallel_linear.h"
-#include "entrodraft/model/pass_layout.h"
-#include "entrodraft/model/rank_shard.h"
-#include "entrodraft/model/rotary.h"
-#include "entrodraft/model/weights.h"
+#include "model/buffer.h"
+#include "model/cpu/parallel_linear.h"
+#include "model/pass_layout.h"
+#include "model/rank_shard.h"
+#include "model/rotary.h"
+#include "model/weights.h"
 
 #include <cstddef>
 #include <optional>

@@ -1,5 +1,5 @@
 // Anonymous mappings behind Buffer.
-#include "entrodraft/model/buffer.h"
+#include "model/buffer.h"
 
 #include <new>
 #include <sys/mman.h>

@@ -1,8 +1,8 @@
 // Finds the family, lets it read, and refuses what nobody has read and would change the arithmetic.
-#include "entrodraft/model/config.h"
+#include "model/config.h"
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/families/families.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/families/families.h"
 
 #include <cmath>
 #include <stdexcept>

@@ -1,13 +1,13 @@
 // The one forward pass, over this rank's heads and this rank's slice of the MLP. Every thread walks the whole pass;
 // what they share out is outputs, heads and rows, and they meet at barriers.
-#include "entrodraft/model/decoder.h"
+#include "model/decoder.h"
 
-#include "entrodraft/model/attention.h"
-#include "entrodraft/model/decoder_backend.h"
-#include "entrodraft/model/families/names.h"
-#include "entrodraft/model/parallel_linear.h"
-#include "entrodraft/model/pass_layout.h"
-#include "entrodraft/model/weights.h"
+#include "model/attention.h"
+#include "model/cpu/parallel_linear.h"
+#include "model/decoder_backend.h"
+#include "model/families/names.h"
+#include "model/pass_layout.h"
+#include "model/weights.h"
 
 #include <algorithm>
 

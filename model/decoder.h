@@ -6,15 +6,15 @@
 // Called by the model drafter, by the round (score) and by the benches.
 #pragma once
 
-#include "entrodraft/dist/communicator.h"
-#include "entrodraft/dist/shard.h"
-#include "entrodraft/model/checkpoint.h"
-#include "entrodraft/model/config.h"
-#include "entrodraft/model/kernels/kernels.h"
-#include "entrodraft/model/kernels/thread_team.h"
-#include "entrodraft/model/kv_cache.h"
-#include "entrodraft/model/logit_needs.h"
-#include "entrodraft/model/token_id.h"
+#include "dist/comm/communicator.h"
+#include "dist/shard.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/config.h"
+#include "model/cpu/kernels.h"
+#include "model/kv_cache.h"
+#include "model/logit_needs.h"
+#include "model/thread_team.h"
+#include "model/token_id.h"
 
 #include <cstdint>
 #include <functional>

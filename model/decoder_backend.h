@@ -1,8 +1,8 @@
 // What computes a decoder's passes: the threads of a CPU (decoder.cpp) or a GPU (gpu/decoder.h). Decoder hides which.
 #pragma once
 
-#include "entrodraft/model/decoder.h"
-#include "entrodraft/model/rank_shard.h"
+#include "model/decoder.h"
+#include "model/rank_shard.h"
 
 #include <algorithm>
 #include <utility>

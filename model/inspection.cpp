@@ -1,10 +1,10 @@
 // See inspection.h. Follows ModelWeights, KvCache and the decoder's buffers.
-#include "entrodraft/model/inspection.h"
+#include "model/inspection.h"
 
-#include "entrodraft/model/gpu/kernels.h"
-#include "entrodraft/model/kv_cache.h"
-#include "entrodraft/model/packed_matrix.h"
-#include "entrodraft/model/pass_layout.h"
+#include "model/cpu/packed_matrix.h"
+#include "model/gpu/kernels.h"
+#include "model/kv_cache.h"
+#include "model/pass_layout.h"
 
 #include <algorithm>
 #include <initializer_list>

@@ -2,8 +2,8 @@
 // no weights and no ranks. Called by inspect, bench load and the memory plan.
 #pragma once
 
-#include "entrodraft/model/config.h"
-#include "entrodraft/model/rank_shard.h"
+#include "model/config.h"
+#include "model/rank_shard.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
 // Cache bookkeeping; the forward pass itself writes keys and values.
-#include "entrodraft/model/kv_cache.h"
+#include "model/kv_cache.h"
 
 #include <algorithm>
 #include <cstring>

@@ -7,7 +7,7 @@
 // lies elsewhere, as a GPU's, has a KvMemory that copies there.
 #pragma once
 
-#include "entrodraft/model/buffer.h"
+#include "model/buffer.h"
 
 #include <cstdint>
 #include <memory>

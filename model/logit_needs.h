@@ -3,7 +3,7 @@
 // Plain data, between those who ask (spec) and the decoders that answer. Called by decoder.h.
 #pragma once
 
-#include "entrodraft/model/token_id.h"
+#include "model/token_id.h"
 
 #include <algorithm>
 #include <array>
@@ -20,8 +20,8 @@ enum class LogitSummary {
     entropy, // the sums behind entropy and probabilities as well, made while the head's weights are read
 };
 
-// What a row's tokens are given before the best of them is looked for: noise(token) of spec/gumbel.h, whose key and
-// position these are, added to logit / temperature.
+// What a row's tokens are given before the best of them is looked for: noise(token) of spec/verify/gumbel.h, whose key
+// and position these are, added to logit / temperature.
 struct RowNoise {
     std::array<std::uint32_t, 2> key = {};
     std::uint64_t position = 0;
@@ -36,7 +36,7 @@ struct NoisyToken {
 };
 
 // When a chain's next rows will no longer be wanted, by what is known of its tokens: the stop rules of
-// spec/stop_rule.h as numbers. x is a token's entropy in nats.
+// spec/stop/stop_rule.h as numbers. x is a token's entropy in nats.
 struct ChainStop {
     enum class Kind {
         never,

@@ -1,4 +1,4 @@
-#include "entrodraft/model/pass_layout.h"
+#include "model/pass_layout.h"
 
 #include <algorithm>
 #include <stdexcept>

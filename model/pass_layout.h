@@ -2,7 +2,7 @@
 // that say which rows of a tree a row descends from. Called by decoder and attention.
 #pragma once
 
-#include "entrodraft/model/decoder.h"
+#include "model/decoder.h"
 
 #include <cstdint>
 #include <vector>

@@ -1,6 +1,6 @@
-#include "entrodraft/model/rank_shard.h"
+#include "model/rank_shard.h"
 
-#include "entrodraft/model/kernels/kernels.h"
+#include "model/cpu/kernels.h"
 
 namespace entrodraft::model {
 

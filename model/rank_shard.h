@@ -3,8 +3,8 @@
 // The decoder cuts by it, inspect prints it.
 #pragma once
 
-#include "entrodraft/dist/shard.h"
-#include "entrodraft/model/config.h"
+#include "dist/shard.h"
+#include "model/config.h"
 
 namespace entrodraft::model {
 

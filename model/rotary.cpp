@@ -1,6 +1,6 @@
 // Rotary angles (Su et al. 2021, "RoFormer") and their stretched forms: linear (Chen et al. 2023), dynamic NTK,
 // llama3 (Llama 3.1) and YaRN (Peng et al. 2023).
-#include "entrodraft/model/rotary.h"
+#include "model/rotary.h"
 
 #include <algorithm>
 #include <cmath>

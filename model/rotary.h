@@ -5,7 +5,7 @@
 // token beyond the original context is turned by the frequencies of a text that ends with it, as when it is decoded.
 #pragma once
 
-#include "entrodraft/model/config.h"
+#include "model/config.h"
 
 #include <cstddef>
 #include <vector>

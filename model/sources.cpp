@@ -1,6 +1,6 @@
-#include "entrodraft/model/sources.h"
+#include "model/sources.h"
 
-#include "entrodraft/model/packing.h"
+#include "model/cpu/packing.h"
 
 namespace entrodraft::model {
 

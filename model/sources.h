@@ -1,8 +1,8 @@
 // Which stored rows and columns make up each matrix that a rank holds. Both devices load by it.
 #pragma once
 
-#include "entrodraft/model/families/names.h"
-#include "entrodraft/model/rank_shard.h"
+#include "model/families/names.h"
+#include "model/rank_shard.h"
 
 #include <vector>
 

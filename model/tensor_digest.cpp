@@ -1,5 +1,5 @@
 // Blocks, who hashes them, and the hash: see tensor_digest.h.
-#include "entrodraft/model/tensor_digest.h"
+#include "model/tensor_digest.h"
 
 #include <algorithm>
 #include <array>

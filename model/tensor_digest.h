@@ -2,11 +2,11 @@
 // accident; they are no defence against whoever wants to deceive.
 //
 // A tensor is hashed in blocks and its digest is the sum of their hashes modulo 2^64, so that threads, and ranks that
-// read the same files, each hash a share of the blocks. Called by launch/models/same_models.
+// read the same files, each hash a share of the blocks. Called by launch/load/same_models.
 #pragma once
 
-#include "entrodraft/model/checkpoint.h"
-#include "entrodraft/model/kernels/thread_team.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/thread_team.h"
 
 #include <cstddef>
 #include <cstdint>

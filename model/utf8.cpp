@@ -1,5 +1,5 @@
 // See utf8.h. One scanner, scan_sequence, decides for validation and for lossy conversion alike.
-#include "entrodraft/model/utf8.h"
+#include "model/utf8.h"
 
 namespace entrodraft::model {
 namespace {

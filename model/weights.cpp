@@ -1,6 +1,6 @@
-#include "entrodraft/model/weights.h"
+#include "model/weights.h"
 
-#include "entrodraft/model/sources.h"
+#include "model/sources.h"
 
 #include <exception>
 

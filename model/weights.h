@@ -3,11 +3,11 @@
 // What the layers compute with them is the decoder's. Called by decoder.
 #pragma once
 
-#include "entrodraft/model/checkpoint.h"
-#include "entrodraft/model/config.h"
-#include "entrodraft/model/kernels/thread_team.h"
-#include "entrodraft/model/parallel_linear.h"
-#include "entrodraft/model/rank_shard.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/config.h"
+#include "model/cpu/parallel_linear.h"
+#include "model/rank_shard.h"
+#include "model/thread_team.h"
 
 #include <cstddef>
 #include <functional>

@@ -1,5 +1,5 @@
 // Bytes of an admission: a head of fixed size, then the lists that it counts. See admission.h.
-#include "entrodraft/spec/admission.h"
+#include "spec/admission.h"
 
 #include <cstdint>
 #include <cstring>

@@ -3,7 +3,7 @@
 // Packed by the coordinator, read by every rank; the packet before it says how long it is.
 #pragma once
 
-#include "entrodraft/spec/request.h"
+#include "spec/request.h"
 
 #include <cstddef>
 #include <span>

@@ -1,7 +1,7 @@
 // The loop around the round: the coordinator's plan of what comes next, and every rank's walk through it.
-#include "entrodraft/spec/generate.h"
+#include "spec/generate.h"
 
-#include "entrodraft/spec/round.h"
+#include "spec/round.h"
 
 #include <algorithm>
 

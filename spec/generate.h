@@ -4,16 +4,16 @@
 // and a tokenizer. What each rank does next comes from the announce packet alone (see round.h).
 #pragma once
 
-#include "entrodraft/dist/clock.h"
-#include "entrodraft/dist/communicator.h"
-#include "entrodraft/dist/layout.h"
-#include "entrodraft/dist/step_watch.h"
-#include "entrodraft/model/decoder.h"
-#include "entrodraft/model/tokenizer.h"
-#include "entrodraft/spec/batch_drafter.h"
-#include "entrodraft/spec/request.h"
-#include "entrodraft/spec/stop_rule.h"
-#include "entrodraft/spec/verify.h"
+#include "dist/clock.h"
+#include "dist/comm/communicator.h"
+#include "dist/layout.h"
+#include "dist/step_watch.h"
+#include "model/decoder.h"
+#include "model/tokenizer/tokenizer.h"
+#include "spec/draft/batch_drafter.h"
+#include "spec/request.h"
+#include "spec/stop/stop_rule.h"
+#include "spec/verify/verify.h"
 
 #include <functional>
 #include <memory>

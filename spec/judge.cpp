@@ -1,8 +1,8 @@
 // From gathered rows to a verdict: see judge.h.
-#include "entrodraft/spec/judge.h"
+#include "spec/judge.h"
 
-#include "entrodraft/spec/philox.h"
-#include "entrodraft/spec/sampling.h"
+#include "spec/verify/philox.h"
+#include "spec/verify/sampling.h"
 
 #include <algorithm>
 #include <cmath>

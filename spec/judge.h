@@ -3,9 +3,9 @@
 // The rules themselves are in verify.h. Called by the round.
 #pragma once
 
-#include "entrodraft/spec/drafter.h"
-#include "entrodraft/spec/sequence_rows.h"
-#include "entrodraft/spec/verify.h"
+#include "spec/draft/drafter.h"
+#include "spec/sequence_rows.h"
+#include "spec/verify/verify.h"
 
 #include <span>
 #include <vector>

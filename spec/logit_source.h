@@ -3,8 +3,8 @@
 // Says nothing of what is chosen from them. A source follows one text at a time, forwards and back.
 #pragma once
 
-#include "entrodraft/model/decoder.h"
-#include "entrodraft/spec/packet.h"
+#include "model/decoder.h"
+#include "spec/packet.h"
 
 #include <memory>
 #include <span>

@@ -1,7 +1,7 @@
 // The bytes of a control packet: where what lies, and whether a received one can be followed. See packet.h.
-#include "entrodraft/spec/packet.h"
+#include "spec/packet.h"
 
-#include "entrodraft/spec/philox.h"
+#include "spec/verify/philox.h"
 
 #include <cstddef>
 #include <cstring>

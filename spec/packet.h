@@ -5,7 +5,7 @@
 // Filled by the coordinator, read by every rank; every later branch depends on it and on admissions alone.
 #pragma once
 
-#include "entrodraft/spec/token_id.h"
+#include "spec/token_id.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Checks of a request, and the words of the output format.
-#include "entrodraft/spec/request.h"
+#include "spec/request.h"
 
-#include "entrodraft/model/utf8.h"
+#include "model/utf8.h"
 
 namespace entrodraft::spec {
 

@@ -1,9 +1,9 @@
 // What is asked of the system and what comes back, one sequence each. Plain data.
 #pragma once
 
-#include "entrodraft/spec/logit_processing.h"
-#include "entrodraft/spec/sampling.h"
-#include "entrodraft/spec/stats.h"
+#include "spec/stats.h"
+#include "spec/verify/logit_processing.h"
+#include "spec/verify/sampling.h"
 
 #include <cstdint>
 #include <string>

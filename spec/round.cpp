@@ -1,9 +1,9 @@
 // The walk. Its five steps stand in walk(), in this order and nowhere else.
-#include "entrodraft/spec/round.h"
+#include "spec/round.h"
 
-#include "entrodraft/spec/admission.h"
-#include "entrodraft/spec/philox.h"
-#include "entrodraft/spec/sharded_draft_model.h"
+#include "spec/admission.h"
+#include "spec/draft/sharded_draft_model.h"
+#include "spec/verify/philox.h"
 
 #include <algorithm>
 #include <cstring>

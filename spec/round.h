@@ -4,12 +4,12 @@
 // No collective stands behind anything but that packet. Called by the engine (generate.cpp) only.
 #pragma once
 
-#include "entrodraft/spec/batch_drafter.h"
-#include "entrodraft/spec/generate.h"
-#include "entrodraft/spec/judge.h"
-#include "entrodraft/spec/packet.h"
-#include "entrodraft/spec/row_gather.h"
-#include "entrodraft/spec/sequence.h"
+#include "spec/draft/batch_drafter.h"
+#include "spec/generate.h"
+#include "spec/judge.h"
+#include "spec/packet.h"
+#include "spec/row_gather.h"
+#include "spec/sequence.h"
 
 #include <cstdint>
 #include <span>

@@ -1,7 +1,7 @@
 // Rows from ranks to coordinator: see row_gather.h.
-#include "entrodraft/spec/row_gather.h"
+#include "spec/row_gather.h"
 
-#include "entrodraft/dist/layout.h"
+#include "dist/layout.h"
 
 #include <cstring>
 

@@ -3,8 +3,8 @@
 // What a row is and what is found in it is sequence_rows.h's affair. Called by the round.
 #pragma once
 
-#include "entrodraft/dist/communicator.h"
-#include "entrodraft/spec/sequence_rows.h"
+#include "dist/comm/communicator.h"
+#include "spec/sequence_rows.h"
 
 #include <cstddef>
 #include <cstdint>

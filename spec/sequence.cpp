@@ -1,5 +1,5 @@
 // Growing a text: budgets, ends, stop strings, and what of it can be shown already.
-#include "entrodraft/spec/sequence.h"
+#include "spec/sequence.h"
 
 #include <algorithm>
 

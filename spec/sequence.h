@@ -3,10 +3,10 @@
 // Local to the coordinator; the other ranks hold the committed tokens only (see round.h).
 #pragma once
 
-#include "entrodraft/model/tokenizer.h"
-#include "entrodraft/spec/request.h"
-#include "entrodraft/spec/stop_rule.h"
-#include "entrodraft/spec/verify.h"
+#include "model/tokenizer/tokenizer.h"
+#include "spec/request.h"
+#include "spec/stop/stop_rule.h"
+#include "spec/verify/verify.h"
 
 #include <functional>
 #include <optional>

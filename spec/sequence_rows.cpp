@@ -1,7 +1,7 @@
 // From a pass's logits to what travels, and back: see sequence_rows.h.
-#include "entrodraft/spec/sequence_rows.h"
+#include "spec/sequence_rows.h"
 
-#include "entrodraft/model/kernels/kernels.h"
+#include "model/cpu/kernels.h"
 
 #include <algorithm>
 #include <cmath>

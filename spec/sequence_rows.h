@@ -6,10 +6,10 @@
 // Judges nothing (judge.h does) and sends nothing (row_gather.h does).
 #pragma once
 
-#include "entrodraft/model/decoder.h"
-#include "entrodraft/spec/gumbel.h"
-#include "entrodraft/spec/request.h"
-#include "entrodraft/spec/verify.h"
+#include "model/decoder.h"
+#include "spec/request.h"
+#include "spec/verify/gumbel.h"
+#include "spec/verify/verify.h"
 
 #include <cstddef>
 #include <cstdint>

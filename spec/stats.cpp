@@ -1,7 +1,7 @@
 // Counting, timing and the formulas made from them; the costs file. See stats.h.
-#include "entrodraft/spec/stats.h"
+#include "spec/stats.h"
 
-#include "entrodraft/model/json_file.h"
+#include "model/checkpoint/json_file.h"
 
 #include <algorithm>
 #include <cerrno>

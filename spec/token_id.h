@@ -1,7 +1,7 @@
 // The model room's token id, under this room's name too.
 #pragma once
 
-#include "entrodraft/model/token_id.h"
+#include "model/token_id.h"
 
 namespace entrodraft::spec {
 

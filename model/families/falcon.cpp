@@ -1,8 +1,8 @@
 // Falcon in its three forms: 7B (one key head, one norm, parallel), 40B and 180B (grouped heads, two norms, parallel),
 // and rw (a key head a query head, ALiBi, sequential, biases).
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
-#include "entrodraft/model/bad_file.h"
+#include "model/checkpoint/bad_file.h"
 
 namespace entrodraft::model {
 namespace {

@@ -1,4 +1,4 @@
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
 #include <stdexcept>
 

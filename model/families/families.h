@@ -2,8 +2,8 @@
 // arithmetic. To add one: its file, its line here and its line in families.cpp.
 #pragma once
 
-#include "entrodraft/model/families/fields.h"
-#include "entrodraft/model/families/names.h"
+#include "model/families/fields.h"
+#include "model/families/names.h"
 
 #include <span>
 #include <string>

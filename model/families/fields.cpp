@@ -1,6 +1,6 @@
-#include "entrodraft/model/families/fields.h"
+#include "model/families/fields.h"
 
-#include "entrodraft/model/bad_file.h"
+#include "model/checkpoint/bad_file.h"
 
 #include <algorithm>
 #include <cmath>

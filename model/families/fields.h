@@ -4,8 +4,8 @@
 // the arithmetic can be refused by name. Called by config and the families.
 #pragma once
 
-#include "entrodraft/model/config.h"
-#include "entrodraft/model/json_file.h"
+#include "model/checkpoint/json_file.h"
+#include "model/config.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,6 @@
 // Gemma 1 and 2: Llama with norm weights stored less one, embeddings scaled up, and a GELU gate; Gemma 2 with capped
 // scores and logits, norms around both halves of a layer, and a sliding window on every other layer.
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
 #include <cmath>
 

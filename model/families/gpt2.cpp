@@ -1,5 +1,5 @@
 // GPT-2, 124M to xl: LayerNorm, learned positions, matrices stored [in, out], tied embeddings.
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
 namespace entrodraft::model {
 namespace {

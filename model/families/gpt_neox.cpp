@@ -1,6 +1,6 @@
 // GPT-NeoX and Pythia: LayerNorm, part of each head turned, attention and MLP side by side (or one after the other),
 // query, key and value of a head next to each other in one matrix.
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
 namespace entrodraft::model {
 namespace {

@@ -1,5 +1,5 @@
 // Llama 1 to 3, and what its descendants share with it.
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
 namespace entrodraft::model {
 

@@ -1,5 +1,5 @@
 // Mistral: Llama with a sliding window on every layer.
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
 namespace entrodraft::model {
 namespace {

@@ -1,8 +1,8 @@
-#include "entrodraft/model/families/names.h"
+#include "model/families/names.h"
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/families/families.h"
-#include "entrodraft/model/packing.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/cpu/packing.h"
+#include "model/families/families.h"
 
 #include <algorithm>
 #include <cstdint>

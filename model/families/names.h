@@ -3,9 +3,9 @@
 // Called by the decoder, and by launch before it loads.
 #pragma once
 
-#include "entrodraft/dist/shard.h"
-#include "entrodraft/model/checkpoint.h"
-#include "entrodraft/model/config.h"
+#include "dist/shard.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/config.h"
 
 #include <functional>
 #include <string>

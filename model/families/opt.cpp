@@ -1,6 +1,6 @@
 // OPT, all sizes: LayerNorm, ReLU, learned positions from row 2 on; 350m with norms behind each half and projections
 // around the layers.
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
 namespace entrodraft::model {
 namespace {

@@ -1,5 +1,5 @@
 // Phi-3 with plain rotary positions: Llama with queries, keys and values in one matrix, gate and up in another.
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
 namespace entrodraft::model {
 namespace {

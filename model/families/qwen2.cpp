@@ -1,5 +1,5 @@
 // Qwen2 and Qwen2.5: Llama with biases on queries, keys and values, and, if asked for, sliding windows on later layers.
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
 namespace entrodraft::model {
 

@@ -1,5 +1,5 @@
 // Qwen3: Llama with queries and keys normed head by head, and heads of a size of their own.
-#include "entrodraft/model/families/families.h"
+#include "model/families/families.h"
 
 namespace entrodraft::model {
 namespace {

@@ -1,7 +1,7 @@
 // Attention of few rows over long caches: keys are cut into blocks at fixed places, each query meets each block on a
 // warp of its own, and what the blocks say is merged in their order. So a row's result depends on its own keys alone.
-#include "entrodraft/model/gpu/kernels.h"
-#include "entrodraft/model/gpu/simt.cuh"
+#include "model/gpu/kernels.h"
+#include "model/gpu/simt.cuh"
 
 #include <stdexcept>
 

@@ -1,7 +1,7 @@
-#include "entrodraft/model/gpu/bandwidth.h"
+#include "model/gpu/bandwidth.h"
 
-#include "entrodraft/model/gpu/memory.h"
-#include "entrodraft/model/gpu/simt.cuh"
+#include "model/gpu/memory.h"
+#include "model/gpu/simt.cuh"
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
-#include "entrodraft/model/gpu/chain.h"
+#include "model/gpu/chain.h"
 
-#include "entrodraft/model/gpu/simt.cuh"
+#include "model/gpu/simt.cuh"
 
 namespace entrodraft::model::gpu {
 

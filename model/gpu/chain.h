@@ -4,8 +4,8 @@
 // Called by gpu/decoder, as the first and the repeated part of one graph.
 #pragma once
 
-#include "entrodraft/model/gpu/kernels.h"
-#include "entrodraft/model/logit_needs.h"
+#include "model/gpu/kernels.h"
+#include "model/logit_needs.h"
 
 #include <cstddef>
 

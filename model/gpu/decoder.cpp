@@ -1,12 +1,12 @@
-#include "entrodraft/model/gpu/decoder.h"
+#include "model/gpu/decoder.h"
 
-#include "entrodraft/model/attention.h"
-#include "entrodraft/model/decoder_backend.h"
-#include "entrodraft/model/gpu/chain.h"
-#include "entrodraft/model/gpu/summed_array.h"
-#include "entrodraft/model/gpu/weights.h"
-#include "entrodraft/model/pass_layout.h"
-#include "entrodraft/model/rotary.h"
+#include "model/attention.h"
+#include "model/decoder_backend.h"
+#include "model/gpu/chain.h"
+#include "model/gpu/summed_array.h"
+#include "model/gpu/weights.h"
+#include "model/pass_layout.h"
+#include "model/rotary.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,9 +1,9 @@
 // Rows of the target beside the draft's rows that tokens were drawn from: what rejection and block need to know of
 // them, and what is said where a text ends. Softmaxes and a block's sums in float32, sums of blocks in double, in an
 // order that shapes alone decide.
-#include "entrodraft/model/gpu/kernels.h"
-#include "entrodraft/model/gpu/row_best.cuh"
-#include "entrodraft/model/gpu/simt.cuh"
+#include "model/gpu/kernels.h"
+#include "model/gpu/row_best.cuh"
+#include "model/gpu/simt.cuh"
 
 namespace entrodraft::model::gpu {
 

@@ -6,8 +6,8 @@
 // read or written for them but their own activations. Called by gpu/decoder and the benches.
 #pragma once
 
-#include "entrodraft/model/config.h"
-#include "entrodraft/model/logit_needs.h"
+#include "model/config.h"
+#include "model/logit_needs.h"
 
 #include <cstddef>
 #include <cstdint>

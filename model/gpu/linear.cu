@@ -7,8 +7,8 @@
 // groups of rows a launch has: 1 or 2 for decoding, 8 for a prompt. int8 and float8 weights: the same in chunks of 64,
 // a lane's 16 bytes widened to the activations' type on the way, which holds each of them exactly. float32: a warp an
 // output, lanes along k.
-#include "entrodraft/model/gpu/kernels.h"
-#include "entrodraft/model/gpu/simt.cuh"
+#include "model/gpu/kernels.h"
+#include "model/gpu/simt.cuh"
 
 #include <stdexcept>
 #include <type_traits>

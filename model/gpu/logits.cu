@@ -1,8 +1,8 @@
 // What rows of logits say, in one pass over them: largest, its lowest place, and the sums behind entropy and
 // probabilities; and with noise on them the best again.
-#include "entrodraft/model/gpu/kernels.h"
-#include "entrodraft/model/gpu/row_best.cuh"
-#include "entrodraft/model/gpu/simt.cuh"
+#include "model/gpu/kernels.h"
+#include "model/gpu/row_best.cuh"
+#include "model/gpu/simt.cuh"
 
 namespace entrodraft::model::gpu {
 

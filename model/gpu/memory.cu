@@ -1,7 +1,7 @@
-#include "entrodraft/model/gpu/memory.h"
+#include "model/gpu/memory.h"
 
-#include "entrodraft/dist/backoff.h"
-#include "entrodraft/model/gpu/simt.cuh"
+#include "dist/comm/backoff.h"
+#include "model/gpu/simt.cuh"
 
 #include <utility>
 

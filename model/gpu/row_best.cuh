@@ -3,9 +3,9 @@
 // Included by logits.cu and judge.cu, whose blocks have kRowThreads threads and look at a part of a row each.
 #pragma once
 
-#include "entrodraft/model/gpu/kernels.h"
-#include "entrodraft/model/gpu/noise.cuh"
-#include "entrodraft/model/gpu/simt.cuh"
+#include "model/gpu/kernels.h"
+#include "model/gpu/noise.cuh"
+#include "model/gpu/simt.cuh"
 
 namespace entrodraft::model::gpu {
 

@@ -1,6 +1,6 @@
 // What happens to rows between the products: looking up, norms, activations, caps and conversions.
-#include "entrodraft/model/gpu/kernels.h"
-#include "entrodraft/model/gpu/simt.cuh"
+#include "model/gpu/kernels.h"
+#include "model/gpu/simt.cuh"
 
 namespace entrodraft::model::gpu {
 

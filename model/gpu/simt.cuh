@@ -4,7 +4,7 @@
 // threads run one after another on the CPU.
 #pragma once
 
-#include "entrodraft/dist/error.h"
+#include "dist/error.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -3,8 +3,8 @@
 // Called by gpu/decoder and by benches of its sums.
 #pragma once
 
-#include "entrodraft/dist/communicator.h"
-#include "entrodraft/model/gpu/memory.h"
+#include "dist/comm/communicator.h"
+#include "model/gpu/memory.h"
 
 #include <cstddef>
 #include <memory>

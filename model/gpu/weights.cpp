@@ -1,7 +1,7 @@
-#include "entrodraft/model/gpu/weights.h"
+#include "model/gpu/weights.h"
 
-#include "entrodraft/model/half.h"
-#include "entrodraft/model/packing.h"
+#include "model/checkpoint/half.h"
+#include "model/cpu/packing.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,10 +5,10 @@
 // Called by gpu/decoder. The CPU's are in model/weights.h; what is read from where is the same (model/sources.h).
 #pragma once
 
-#include "entrodraft/model/checkpoint.h"
-#include "entrodraft/model/gpu/kernels.h"
-#include "entrodraft/model/gpu/memory.h"
-#include "entrodraft/model/sources.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/gpu/kernels.h"
+#include "model/gpu/memory.h"
+#include "model/sources.h"
 
 #include <functional>
 #include <vector>

@@ -1,8 +1,8 @@
 // The bfloat16 type of the CUDA stand-in: see cuda_runtime.h.
 #pragma once
 
-#include "cuda_runtime.h"
-#include "entrodraft/model/half.h"
+#include "model/checkpoint/half.h"
+#include "tests/cuda_stand_in/cuda_runtime.h"
 
 struct __nv_bfloat16 {
     std::uint16_t bits;

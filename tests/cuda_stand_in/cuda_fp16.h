@@ -1,8 +1,8 @@
 // The float16 type of the CUDA stand-in: see cuda_runtime.h.
 #pragma once
 
-#include "cuda_runtime.h"
-#include "entrodraft/model/half.h"
+#include "model/checkpoint/half.h"
+#include "tests/cuda_stand_in/cuda_runtime.h"
 
 struct __half {
     std::uint16_t bits;

@@ -1,4 +1,4 @@
-#include "cuda_runtime.h"
+#include "tests/cuda_stand_in/cuda_runtime.h"
 
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>

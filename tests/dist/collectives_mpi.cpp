@@ -1,8 +1,8 @@
 // Every collective over shared memory and over MPI, at whatever number of ranks mpirun gave.
-#include "session_of_tests.h"
+#include "tests/dist/session_of_tests.h"
 
-#include "entrodraft/dist/agreement.h"
-#include "entrodraft/dist/error.h"
+#include "dist/agreement.h"
+#include "dist/error.h"
 
 #include <gtest/gtest.h>
 

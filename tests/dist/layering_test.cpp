@@ -1,5 +1,5 @@
-// Reads the sources as text and holds them to the house rules: the room order of includes, where MPI, NCCL
-// and CUDA headers may stand, and which folder names there are not. Knows nothing of what the code does.
+// Reads the sources as text and holds them to the project's rules: which module and folder may include which, where
+// MPI, NCCL and CUDA headers may be included, and which folder names are not used. Knows nothing of what the code does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace layering_test {
 
 namespace fs = std::filesystem;
 
-// Rooms in rank order: a room may include itself and those before it.
-const std::vector<std::string> kRooms = {"dist", "model", "spec", "launch"};
+// Modules in rank order: a module may include itself and those before it.
+const std::vector<std::string> kModules = {"dist", "model", "spec", "launch"};
 const std::set<std::string> kForbiddenFolders = {"common", "utils", "core"};
 
-std::optional<std::size_t> rank_of(const std::string& room) {
-    for (std::size_t i = 0; i < kRooms.size(); ++i)
-        if (kRooms[i] == room) return i;
+std::optional<std::size_t> rank_of(const std::string& module) {
+    for (std::size_t i = 0; i < kModules.size(); ++i)
+        if (kModules[i] == module) return i;
     return std::nullopt;
 }
 
@@ -39,13 +39,13 @@ bool is_device_or_mpi_header(const std::string& header) {
 bool may_include_device_headers(const fs::path& file) {
     return file == "tests/faults/nth_failure.cpp" || file.extension() == ".cu" || file.extension() == ".cuh" ||
            (*file.begin() == "dist" && file.extension() == ".cpp") ||
-           (file.parent_path().filename() == "kernels" && file.extension() == ".cpp");
+           (file.parent_path().filename() == "cpu" && file.extension() == ".cpp");
 }
 
 // What is wrong with the includes of one file; `file` is relative to the source root.
 std::vector<std::string> include_faults(const fs::path& file, const std::string& text) {
     static const std::regex include(R"re(^\s*#\s*include\s*([<"])([^>"]+)[>"])re");
-    static const std::regex house(R"(entrodraft/([^/]+)/.+)");
+    static const std::regex house(R"((dist|model|spec|launch)/.+)");
     std::vector<std::string> faults;
     std::istringstream lines(text);
     std::string line;
@@ -56,16 +56,13 @@ std::vector<std::string> include_faults(const fs::path& file, const std::string&
         const auto fault = [&](const std::string& reason) {
             faults.push_back(file.string() + ":" + std::to_string(number) + ": " + header + ": " + reason);
         };
-        std::smatch room;
-        if (std::regex_match(header, room, house)) {
-            const auto rank = rank_of(room[1]);
+        std::smatch module;
+        if (std::regex_match(header, module, house)) {
             const auto own = rank_of(file.begin()->string());
-            if (!rank)
-                fault("there is no room of this name");
-            else if (own && *rank > *own)
-                fault(file.begin()->string() + " does not know " + kRooms[*rank]);
+            if (own && *rank_of(module[1]) > *own)
+                fault(file.begin()->string() + " may not include " + module[1].str());
         } else if (found[1] == "\"" && rank_of(file.begin()->string()) && fs::path(header).extension() != ".inl") {
-            fault("write entrodraft/room/file.h");
+            fault("write module/folder/file.h");
         }
         if (is_device_or_mpi_header(header) && !may_include_device_headers(file))
             fault("belongs into dist/*.cpp or a kernel file");
@@ -102,7 +99,7 @@ std::vector<std::string> types_of(const std::string& text) {
     return types;
 }
 
-// Every C++ and CUDA file of the rooms, the tests and the benches, relative to the source root.
+// Every C++ and CUDA file of the modules, the tests and the benches, relative to the source root.
 std::map<fs::path, std::string> read_sources(const fs::path& root) {
     static const std::set<std::string> extensions = {".h", ".hpp", ".cpp", ".inl", ".cu", ".cuh", ".c", ".cc"};
     std::map<fs::path, std::string> sources;
@@ -119,14 +116,59 @@ std::map<fs::path, std::string> read_sources(const fs::path& root) {
     return sources;
 }
 
-TEST(Layering, FindsIncludesAgainstTheRoomOrder) {
-    EXPECT_EQ(include_faults("dist/a.h", "#include \"entrodraft/model/config.h\"\n").size(), 1U);
-    EXPECT_EQ(include_faults("model/a.cpp", "\n #  include \"entrodraft/spec/round.h\"\n").size(), 1U);
-    EXPECT_EQ(include_faults("spec/a.cpp", "#include <entrodraft/launch/options/options.h>\n").size(), 1U);
-    EXPECT_EQ(include_faults("spec/a.cpp", "#include \"entrodraft/utils/strings.h\"\n").size(), 1U);
+TEST(Layering, FindsIncludesAgainstTheModuleOrder) {
+    EXPECT_EQ(include_faults("dist/a.h", "#include \"model/config.h\"\n").size(), 1U);
+    EXPECT_EQ(include_faults("model/a.cpp", "\n #  include \"spec/round.h\"\n").size(), 1U);
+    EXPECT_EQ(include_faults("spec/a.cpp", "#include <launch/cli/options.h>\n").size(), 1U);
+    EXPECT_EQ(include_faults("spec/a.cpp", "#include \"utils/strings.h\"\n").size(), 1U);
     EXPECT_EQ(include_faults("spec/a.cpp", "#include \"../launch/options.h\"\n").size(), 1U);
-    EXPECT_TRUE(include_faults("launch/a.cpp", "#include \"entrodraft/dist/session.h\"\n#include <vector>\n").empty());
-    EXPECT_TRUE(include_faults("model/kernels/a.cpp", "#include \"kernels.inl\"\n// #include \"x.h\"\n").empty());
+    EXPECT_TRUE(include_faults("launch/a.cpp", "#include \"dist/session.h\"\n#include <vector>\n").empty());
+    EXPECT_TRUE(include_faults("model/cpu/a.cpp", "#include \"kernels.inl\"\n// #include \"x.h\"\n").empty());
+}
+
+// Which folders inside modules include which others; a module's own files, outside its folders, are free.
+std::map<std::string, std::set<std::string>> included_folders(const std::map<fs::path, std::string>& sources) {
+    static const std::regex include(R"re(#\s*include "((dist|model|spec|launch)/[a-z_/]+)/[^/"]+")re");
+    std::map<std::string, std::set<std::string>> included;
+    for (const auto& [file, text] : sources) {
+        const std::string folder = file.parent_path().string();
+        if (!rank_of(file.begin()->string()) || folder.find('/') == std::string::npos) continue;
+        for (std::sregex_iterator found(text.begin(), text.end(), include), end; found != end; ++found)
+            if ((*found)[1] != folder) included[folder].insert((*found)[1]);
+    }
+    return included;
+}
+
+// Whether a folder includes itself by way of others.
+bool is_in_a_circle(const std::string& folder, const std::map<std::string, std::set<std::string>>& included) {
+    std::vector<std::string> open = {folder};
+    std::set<std::string> seen;
+    while (!open.empty()) {
+        const auto next = included.find(open.back());
+        open.pop_back();
+        if (next == included.end()) continue;
+        for (const std::string& other : next->second) {
+            if (other == folder) return true;
+            if (seen.insert(other).second) open.push_back(other);
+        }
+    }
+    return false;
+}
+
+TEST(Layering, FindsFoldersThatIncludeEachOther) {
+    const std::map<fs::path, std::string> sources = {{"spec/draft/a.h", "#include \"spec/stop/b.h\"\n"},
+                                                     {"spec/stop/b.h", "#include \"spec/verify/c.h\"\n"},
+                                                     {"spec/verify/c.h", "#include \"spec/draft/a.h\"\n"},
+                                                     {"launch/io/d.h", "#include \"spec/draft/a.h\"\n"}};
+    EXPECT_TRUE(is_in_a_circle("spec/stop", included_folders(sources)));
+    EXPECT_FALSE(is_in_a_circle("launch/io", included_folders(sources)));
+}
+
+TEST(Layering, NoFolderIncludesItselfByWayOfOthers) {
+    const auto included = included_folders(read_sources(ENTRODRAFT_SOURCE_DIR));
+    EXPECT_GT(included.size(), 10U);
+    for (const auto& [folder, others] : included)
+        EXPECT_FALSE(is_in_a_circle(folder, included)) << folder;
 }
 
 TEST(Layering, FindsMpiAndDeviceHeadersOutsideTheirFiles) {
@@ -136,7 +178,7 @@ TEST(Layering, FindsMpiAndDeviceHeadersOutsideTheirFiles) {
         EXPECT_EQ(include_faults("spec/round.cpp", line).size(), 1U) << header;
         EXPECT_EQ(include_faults("tests/spec/round_mpi.cpp", line).size(), 1U) << header;
         EXPECT_TRUE(include_faults("dist/session.cpp", line).empty()) << header;
-        EXPECT_TRUE(include_faults("model/kernels/gemm.cu", line).empty()) << header;
+        EXPECT_TRUE(include_faults("model/cpu/gemm.cu", line).empty()) << header;
     }
     EXPECT_TRUE(include_faults("spec/round.cpp", "#include <current.h>\n").empty());
 }
@@ -144,7 +186,7 @@ TEST(Layering, FindsMpiAndDeviceHeadersOutsideTheirFiles) {
 TEST(Layering, FindsFoldersWithoutAMeaning) {
     EXPECT_TRUE(folder_fault("model/utils/strings.h"));
     EXPECT_TRUE(folder_fault("tests/common/a.cpp"));
-    EXPECT_FALSE(folder_fault("model/kernels/a.cpp"));
+    EXPECT_FALSE(folder_fault("model/cpu/a.cpp"));
 }
 
 TEST(Layering, FindsTypesThatOthersSee) {
@@ -168,16 +210,16 @@ TEST(Layering, NoTwoFilesDefineTheSameType) {
 
 TEST(Layering, HoldsInTheWholeTree) {
     const auto sources = read_sources(ENTRODRAFT_SOURCE_DIR);
-    std::map<std::string, int> files_of_room;
+    std::map<std::string, int> files_of_module;
     for (const auto& [file, text] : sources) {
         if (file.string().find("cuda_stand_in") != std::string::npos) continue; // a CUDA of its own
-        ++files_of_room[file.begin()->string()];
+        ++files_of_module[file.begin()->string()];
         for (const std::string& fault : include_faults(file, text))
             ADD_FAILURE() << fault;
         if (const auto fault = folder_fault(file)) ADD_FAILURE() << *fault;
     }
-    for (const std::string& room : kRooms) // a scan that finds nothing proves nothing
-        EXPECT_GE(files_of_room[room], 2) << room;
+    for (const std::string& module : kModules) // a scan that finds nothing proves nothing
+        EXPECT_GE(files_of_module[module], 2) << module;
 }
 
 } // namespace layering_test

@@ -1,5 +1,5 @@
 // Roles, replicas and refusals of make_layout.
-#include "entrodraft/dist/layout.h"
+#include "dist/layout.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // Letters between ranks, at whatever number of ranks mpirun gave.
-#include "session_of_tests.h"
+#include "tests/dist/session_of_tests.h"
 
-#include "entrodraft/dist/error.h"
-#include "entrodraft/dist/mailbox.h"
+#include "dist/comm/mailbox.h"
+#include "dist/error.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // main of the multi-rank tests: one Session for all of them. All ranks run the same tests in the same order; only
 // the first prints what passes, and all leave with one code.
-#include "session_of_tests.h"
+#include "tests/dist/session_of_tests.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // NcclComm on as many GPUs as there are ranks; skipped with a message where there are fewer. One rank on one GPU
 // runs all of its code as well.
 #ifdef ENTRODRAFT_CUDA
-#include "session_of_tests.h"
+#include "tests/dist/session_of_tests.h"
 
-#include "entrodraft/dist/device.h"
-#include "entrodraft/dist/error.h"
-#include "entrodraft/dist/nccl_comm.h"
+#include "dist/comm/nccl_comm.h"
+#include "dist/device.h"
+#include "dist/error.h"
 
 #include <gtest/gtest.h>
 

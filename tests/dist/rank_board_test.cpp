@@ -1,9 +1,9 @@
 // What ranks can see of each other on the board, with places in ordinary memory, and the watchdog beside it.
-#include "entrodraft/dist/rank_board.h"
+#include "dist/rank_board.h"
 
-#include "entrodraft/dist/error.h"
-#include "entrodraft/dist/node_comm.h"
-#include "entrodraft/dist/watchdog.h"
+#include "dist/comm/node_comm.h"
+#include "dist/error.h"
+#include "dist/watchdog.h"
 
 #include <gtest/gtest.h>
 

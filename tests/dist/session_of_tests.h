@@ -1,6 +1,6 @@
 // The session that all multi-rank tests of this room share.
 #pragma once
 
-#include "entrodraft/dist/session.h"
+#include "dist/session.h"
 
 entrodraft::dist::Session& session_of_tests();

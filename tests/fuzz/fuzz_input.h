@@ -4,7 +4,7 @@
 // calls it for every file of its corpus. What a contract names as thrown is caught; anything else is a finding.
 #pragma once
 
-#include "model/temporary_directory.h"
+#include "tests/model/temporary_directory.h"
 
 #include <cstddef>
 #include <cstdint>

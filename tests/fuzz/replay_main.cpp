@@ -1,5 +1,5 @@
 // Runs a fuzz target over files and directories of inputs, where there is no libFuzzer.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
 #include <cstdio>
 #include <fstream>

@@ -1,5 +1,5 @@
 // bench alpha from outside: figures of drafters, and what is refused.
-#include "launch/command_line.h"
+#include "tests/launch/command_line.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // The scaling model against times that were made up by it, files that are not as they should be, and the command.
-#include "entrodraft/launch/bench/gpu_scaling.h"
-#include "entrodraft/launch/bench/hardware_file.h"
-#include "entrodraft/launch/bench/model_shapes.h"
-#include "entrodraft/launch/bench/scaling_report.h"
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/inspection.h"
-#include "launch/command_line.h"
+#include "launch/cmd/bench/gpu_scaling.h"
+#include "launch/cmd/bench/hardware_file.h"
+#include "launch/cmd/bench/scaling_report.h"
+#include "launch/model_shapes.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/inspection.h"
+#include "tests/launch/command_line.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // What the benches print and check, and one small run of each from outside.
-#include "entrodraft/launch/counted.h"
-#include "entrodraft/launch/environment.h"
-#include "entrodraft/launch/failure.h"
-#include "launch/command_line.h"
-#include "launch/scratch_file.h"
+#include "launch/counted.h"
+#include "launch/environment.h"
+#include "launch/failure.h"
+#include "tests/launch/command_line.h"
+#include "tests/launch/scratch_file.h"
 
 #include <cmath>
 #include <cstdlib>

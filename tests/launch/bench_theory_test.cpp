@@ -1,6 +1,6 @@
 // The textbook's tables: values of the paper and by hand, and the command from outside.
-#include "entrodraft/launch/bench/theory_table.h"
-#include "launch/command_line.h"
+#include "launch/cmd/bench/theory_table.h"
+#include "tests/launch/command_line.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // The command build-table from outside: the table of a text, and what it says and leaves alone when it cannot be made.
-#include "launch/scratch_file.h"
-#include "model/temporary_directory.h"
+#include "tests/launch/scratch_file.h"
+#include "tests/model/temporary_directory.h"
 
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/options/options.h"
-#include "entrodraft/model/tokenizer.h"
-#include "entrodraft/spec/token_table.h"
+#include "launch/cli/options.h"
+#include "launch/failure.h"
+#include "model/tokenizer/tokenizer.h"
+#include "spec/draft/token_table.h"
 
 #include <algorithm>
 #include <cstdlib>

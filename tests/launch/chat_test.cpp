@@ -1,10 +1,10 @@
 // Conversations in input lines, and which chat template they are put into.
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/generate/chat.h"
-#include "entrodraft/launch/generate/messages.h"
-#include "entrodraft/launch/generate/requests.h"
-#include "entrodraft/model/chat_template.h"
-#include "model/temporary_directory.h"
+#include "launch/failure.h"
+#include "launch/io/chat.h"
+#include "launch/io/messages.h"
+#include "launch/io/requests.h"
+#include "model/chat/chat_template.h"
+#include "tests/model/temporary_directory.h"
 
 #include <filesystem>
 #include <gtest/gtest.h>

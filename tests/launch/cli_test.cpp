@@ -1,9 +1,9 @@
 // The binary from outside: what it answers, writes and exits with, on the golden pair. Mostly on one rank; a few
 // cases through mpirun, where every rank must end with the same message, once.
-#include "launch/command_line.h"
-#include "launch/model_copy.h"
-#include "launch/scratch_file.h"
-#include "model/temporary_directory.h"
+#include "tests/launch/command_line.h"
+#include "tests/launch/model_copy.h"
+#include "tests/launch/scratch_file.h"
+#include "tests/model/temporary_directory.h"
 
 #include <csignal>
 #include <cstdlib>

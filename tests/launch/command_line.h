@@ -1,7 +1,7 @@
 // The binary from outside, for tests: runs it, on one rank or several, and reads what it wrote.
 #pragma once
 
-#include "launch/scratch_file.h"
+#include "tests/launch/scratch_file.h"
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>

@@ -1,8 +1,8 @@
 // The pages of commands: help and manual page, and examples that are command lines.
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/manual_page.h"
-#include "entrodraft/launch/options/command_pages.h"
-#include "launch/scratch_file.h"
+#include "launch/cli/command_pages.h"
+#include "launch/cli/manual_page.h"
+#include "launch/failure.h"
+#include "tests/launch/scratch_file.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // How many threads the environment asks for.
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/models/cores.h"
-#include "launch/command_line.h"
+#include "launch/failure.h"
+#include "launch/load/cores.h"
+#include "tests/launch/command_line.h"
 
 #include <gtest/gtest.h>
 #include <map>

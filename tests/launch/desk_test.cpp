@@ -1,10 +1,10 @@
 // The desk and its clerks without models or ranks: who is handed what and when, what is written in which order, and how
 // all of it ends. Replicas are threads here, and engines say of a prompt what it says itself.
-#include "entrodraft/dist/error.h"
-#include "entrodraft/launch/generate/clerk.h"
-#include "launch/post_office.h"
-#include "launch/prompt_limits.h"
-#include "launch/scratch_file.h"
+#include "dist/error.h"
+#include "launch/serve/clerk.h"
+#include "tests/launch/post_office.h"
+#include "tests/launch/prompt_limits.h"
+#include "tests/launch/scratch_file.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // doctor: what it says to people and to programs.
-#include "entrodraft/launch/models/doctor_report.h"
-#include "launch/command_line.h"
+#include "launch/cmd/doctor_report.h"
+#include "tests/launch/command_line.h"
 
 #include <cstring>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // What is written is none of what is read, for every command that writes.
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/options/files_apart.h"
-#include "entrodraft/launch/options/options.h"
-#include "entrodraft/launch/options/replay_options.h"
-#include "launch/command_line.h"
-#include "model/temporary_directory.h"
+#include "launch/cli/options.h"
+#include "launch/cli/replay_options.h"
+#include "launch/failure.h"
+#include "launch/files_apart.h"
+#include "tests/launch/command_line.h"
+#include "tests/model/temporary_directory.h"
 
 #include <filesystem>
 #include <gtest/gtest.h>

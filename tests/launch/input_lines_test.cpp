@@ -1,7 +1,7 @@
 // Input lines from outside, on the golden pair: stop strings and data of their own, and models without a tokenizer.
-#include "launch/command_line.h"
-#include "launch/scratch_file.h"
-#include "model/temporary_directory.h"
+#include "tests/launch/command_line.h"
+#include "tests/launch/scratch_file.h"
+#include "tests/model/temporary_directory.h"
 
 #include <filesystem>
 #include <gtest/gtest.h>

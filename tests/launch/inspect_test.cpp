@@ -1,12 +1,12 @@
 // inspect on the shapes of public checkpoints, made up as sparse files, and its arithmetic against what decoders hold.
-#include "entrodraft/launch/models/pairing.h"
-#include "entrodraft/model/checkpoint.h"
-#include "entrodraft/model/families/names.h"
-#include "entrodraft/model/inspection.h"
-#include "entrodraft/model/kv_cache.h"
-#include "entrodraft/model/weights.h"
-#include "launch/scratch_file.h"
-#include "model/temporary_directory.h"
+#include "launch/load/pairing.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/families/names.h"
+#include "model/inspection.h"
+#include "model/kv_cache.h"
+#include "model/weights.h"
+#include "tests/launch/scratch_file.h"
+#include "tests/model/temporary_directory.h"
 
 #include <chrono>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // What is wrong with how ranks lie on hosts and cores, and which of them is slow, from made-up facts.
-#include "entrodraft/launch/generate/slowest_rank.h"
-#include "entrodraft/launch/models/launch_check.h"
+#include "launch/load/launch_check.h"
+#include "launch/serve/slowest_rank.h"
 
 #include <cstring>
 #include <gtest/gtest.h>

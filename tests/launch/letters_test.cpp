@@ -1,8 +1,8 @@
 // Letters come out as they went in, and signs of life are missed in time.
-#include "entrodraft/dist/error.h"
-#include "entrodraft/launch/generate/correspondence.h"
-#include "entrodraft/launch/generate/letters.h"
-#include "launch/post_office.h"
+#include "dist/error.h"
+#include "launch/serve/correspondence.h"
+#include "launch/serve/letters.h"
+#include "tests/launch/post_office.h"
 
 #include <gtest/gtest.h>
 

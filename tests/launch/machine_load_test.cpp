@@ -1,6 +1,6 @@
 // Whether a machine was busy with other work, from made-up counters.
-#include "entrodraft/launch/bench/collective_times.h"
-#include "entrodraft/launch/machine_load.h"
+#include "launch/cmd/bench/collective_times.h"
+#include "launch/machine_load.h"
 
 #include <cstring>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // What fits a host, in words where it does not, and what a system says of its memory.
-#include "entrodraft/launch/models/memory_plan.h"
-#include "entrodraft/model/inspection.h"
-#include "model/temporary_directory.h"
+#include "launch/load/memory_plan.h"
+#include "model/inspection.h"
+#include "tests/model/temporary_directory.h"
 
 #include <fstream>
 #include <gtest/gtest.h>

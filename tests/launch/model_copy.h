@@ -1,7 +1,7 @@
 // A copy of a golden checkpoint directory that a test may spoil, removed at its end.
 #pragma once
 
-#include "launch/scratch_file.h"
+#include "tests/launch/scratch_file.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,9 +1,9 @@
 // What --target, --draft and --model mean: a directory, or a name in the local Hugging Face cache.
-#include "entrodraft/launch/models/model_directory.h"
+#include "launch/model_directory.h"
 
-#include "entrodraft/launch/failure.h"
+#include "launch/failure.h"
 
-#include "model/temporary_directory.h"
+#include "tests/model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 

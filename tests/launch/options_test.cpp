@@ -1,7 +1,7 @@
 // Options of the commands: values, refusals, conflicts, suggestions, config files.
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/options/options.h"
-#include "entrodraft/launch/options/replay_options.h"
+#include "launch/cli/options.h"
+#include "launch/cli/replay_options.h"
+#include "launch/failure.h"
 
 #include <cmath>
 #include <cstdio>

@@ -1,7 +1,7 @@
 // Mailboxes of one process, joined: for tests of those who write letters. Threads may use different ones at once.
 #pragma once
 
-#include "entrodraft/dist/mailbox.h"
+#include "dist/comm/mailbox.h"
 
 #include <deque>
 #include <mutex>

@@ -1,7 +1,7 @@
 // Limits of prompts whose tokens are their bytes.
 #pragma once
 
-#include "entrodraft/launch/generate/requests.h"
+#include "launch/io/requests.h"
 
 #include <string_view>
 #include <vector>

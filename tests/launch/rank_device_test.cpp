@@ -1,6 +1,6 @@
 // What is said of a GPU that nobody uses. No GPU is needed.
-#include "entrodraft/launch/models/rank_device.h"
-#include "model/temporary_directory.h"
+#include "launch/load/rank_device.h"
+#include "tests/model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The same seed, the same text: what promises it, and who is told where it does not hold.
-#include "entrodraft/launch/generate/repeatability.h"
+#include "launch/serve/repeatability.h"
 
-#include "launch/command_line.h"
+#include "tests/launch/command_line.h"
 
 #include <gtest/gtest.h>
 #include <set>

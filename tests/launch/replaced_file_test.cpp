@@ -1,7 +1,7 @@
 // A file is replaced by a whole one or not at all.
-#include "entrodraft/launch/replaced_file.h"
+#include "launch/replaced_file.h"
 
-#include "model/temporary_directory.h"
+#include "tests/model/temporary_directory.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,11 +1,11 @@
 // record, simulate and tune from outside: what they write agrees with real runs, survives being cut off, and what
 // cannot be is refused in one line.
-#include "launch/command_line.h"
+#include "tests/launch/command_line.h"
 
-#include "entrodraft/launch/study/simulation_report.h"
-#include "entrodraft/launch/study/tuning.h"
-#include "entrodraft/spec/recording.h"
-#include "entrodraft/spec/recording_block.h"
+#include "launch/cmd/simulation_report.h"
+#include "launch/cmd/tuning.h"
+#include "spec/replay/recording.h"
+#include "spec/replay/recording_block.h"
 
 #include <gtest/gtest.h>
 

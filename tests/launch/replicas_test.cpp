@@ -1,7 +1,7 @@
 // --replicas from outside, on the golden pair: the same file as one replica writes, and one end for all of them.
-#include "launch/command_line.h"
-#include "launch/scratch_file.h"
-#include "model/temporary_directory.h"
+#include "tests/launch/command_line.h"
+#include "tests/launch/scratch_file.h"
+#include "tests/model/temporary_directory.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

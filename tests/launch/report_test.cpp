@@ -1,5 +1,5 @@
 // What is shown while a command runs.
-#include "entrodraft/launch/generate/report.h"
+#include "launch/io/report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Input lines: what is served, and what each bad line is told.
-#include "entrodraft/launch/generate/requests.h"
-#include "entrodraft/launch/json_line.h"
-#include "launch/scratch_file.h"
+#include "launch/io/json_line.h"
+#include "launch/io/requests.h"
+#include "tests/launch/scratch_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Output lines: their form, their order, and what --resume makes of a file.
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/generate/results.h"
-#include "launch/prompt_limits.h"
-#include "launch/scratch_file.h"
+#include "launch/failure.h"
+#include "launch/io/results.h"
+#include "tests/launch/prompt_limits.h"
+#include "tests/launch/scratch_file.h"
 
 #include <chrono>
 #include <csignal>

@@ -1,8 +1,8 @@
 // Two ranks that hold copies of a checkpoint of their own: equal ones work, and any difference is refused with the rank
 // and what differs, by generate and by doctor.
-#include "launch/command_line.h"
-#include "launch/model_copy.h"
-#include "model/temporary_directory.h"
+#include "tests/launch/command_line.h"
+#include "tests/launch/model_copy.h"
+#include "tests/model/temporary_directory.h"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,7 +1,7 @@
 // Text files to tokens in blocks: the same tokens as at once, and what is said of files that cannot be read so.
-#include "entrodraft/launch/models/text_tokens.h"
+#include "launch/load/text_tokens.h"
 
-#include "launch/scratch_file.h"
+#include "tests/launch/scratch_file.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -60,7 +60,7 @@ void expect_refused(const std::function<void()>& call, const std::string& begin,
 }
 
 TEST(TextTokens, AreTheSameInBlocksAsAtOnce) {
-    const std::string code = text_of("spec/sampling.cpp"), prose = text_of("docs/DESIGN.md");
+    const std::string code = text_of("spec/verify/sampling.cpp"), prose = text_of("docs/DESIGN.md");
     const std::string odd = "a\n\n\n  b\r\n\r\nc \n \n\td\n" + std::string(300, '\n') + "e, no newline: \xc3\xa9";
     for (const std::string family : {"gpt2", "llama3", "qwen2"}) {
         const model::Tokenizer tokenizer = tokenizer_of(family);

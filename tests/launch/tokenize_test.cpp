@@ -1,7 +1,7 @@
 // The command tokenize from outside: each kind of tokenizer there and back over JSON lines, line by line, and what it
 // says of directories without one.
-#include "launch/scratch_file.h"
-#include "model/temporary_directory.h"
+#include "tests/launch/scratch_file.h"
+#include "tests/model/temporary_directory.h"
 
 #include <cstdlib>
 #include <fstream>

@@ -6,7 +6,7 @@ form that renders all conversations as a template does, and prints a line for ea
 
     python tests/model/chat_template_differential.py templates/*.jinja
 
---write-table FILE writes model/known_chat_templates.h for the templates that a form equals;
+--write-table FILE writes model/chat/known_chat_templates.h for the templates that a form equals;
 --write-goldens FILE the conversations and texts that the unit test reads. Neither holds any template's text.
 Where a template renders and the form refuses, the template drops a message or the conversation is out of order.
 Without --driver it compiles tests/model/chat_template_driver.cpp with g++.

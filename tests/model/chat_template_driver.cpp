@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "entrodraft/model/chat_forms.h"
+#include "model/chat/chat_forms.h"
 
 using namespace entrodraft::model;
 using nlohmann::json;

@@ -1,10 +1,10 @@
 // Chat templates: the named forms against what transformers renders, which template is recognised, and what bad files
 // and conversations are told. The golden texts are made by chat_template_differential.py.
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/chat_forms.h"
-#include "entrodraft/model/chat_template.h"
-#include "entrodraft/model/json_file.h"
-#include "model/temporary_directory.h"
+#include "model/chat/chat_forms.h"
+#include "model/chat/chat_template.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/json_file.h"
+#include "tests/model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // them. Knows nothing of the readers. Called by the tests of checkpoint, safetensors and torch_file.
 #pragma once
 
-#include "entrodraft/model/bad_file.h"
+#include "model/checkpoint/bad_file.h"
 
 #include <cstdint>
 #include <ctime>

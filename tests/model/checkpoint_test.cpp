@@ -1,9 +1,9 @@
 // A checkpoint directory: which of its files are read, what an index may say, what a directory lacks, and that opening
 // reads headers alone.
-#include "entrodraft/model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 
-#include "model/checkpoint_files.h"
-#include "model/temporary_directory.h"
+#include "tests/model/checkpoint_files.h"
+#include "tests/model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // Reading JSON that nobody has vouched for, configs in old and new spelling, refusals by name, and the check of a
 // checkpoint's tensors against its config.
-#include "entrodraft/model/config.h"
+#include "model/config.h"
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/families/families.h"
-#include "entrodraft/model/json_file.h"
-#include "model/temporary_directory.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/json_file.h"
+#include "model/families/families.h"
+#include "tests/model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The forward pass cut over ranks, against the same pass on this rank alone.
-#include "dist/session_of_tests.h"
-#include "entrodraft/model/rank_shard.h"
-#include "model/golden_models.h"
+#include "model/rank_shard.h"
+#include "tests/dist/session_of_tests.h"
+#include "tests/model/golden_models.h"
 
 #include <stdexcept>
 

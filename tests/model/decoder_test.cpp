@@ -1,5 +1,5 @@
 // The forward pass on one rank: against the golden figures, and bit for bit against itself however rows are grouped.
-#include "model/golden_models.h"
+#include "tests/model/golden_models.h"
 
 #include <array>
 #include <numeric>

@@ -1,7 +1,7 @@
 // Every family cut over the ranks, however many there are: transformers' logits and greedy tokens, or a refusal that
 // says how many ranks would do.
-#include "dist/session_of_tests.h"
-#include "model/family_golden.h"
+#include "tests/dist/session_of_tests.h"
+#include "tests/model/family_golden.h"
 
 #include <stdexcept>
 

@@ -1,6 +1,6 @@
 // Every family on one rank: against transformers, bit for bit against itself, and in all types of weights.
-#include "entrodraft/model/families/names.h"
-#include "model/family_golden.h"
+#include "model/families/names.h"
+#include "tests/model/family_golden.h"
 
 #include <set>
 

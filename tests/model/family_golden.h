@@ -1,8 +1,8 @@
 // The tiny checkpoints of every family (make_families.py) and what transformers says that they compute. For tests only.
 #pragma once
 
-#include "entrodraft/dist/shard.h"
-#include "model/golden_models.h"
+#include "dist/shard.h"
+#include "tests/model/golden_models.h"
 
 #include <cstdint>
 #include <ostream>

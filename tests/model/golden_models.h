@@ -1,8 +1,8 @@
 // The golden checkpoints (make_golden.py) as loaded models, and short ways to run passes over them. For tests only.
 #pragma once
 
-#include "entrodraft/model/decoder.h"
-#include "entrodraft/model/packed_matrix.h"
+#include "model/cpu/packed_matrix.h"
+#include "model/decoder.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

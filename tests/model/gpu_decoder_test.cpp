@@ -1,8 +1,8 @@
 // The forward pass on a GPU, one rank: against transformers for every family, against the CPU, and bit for bit against
 // itself however rows are grouped. Run on a GPU where there is one, and everywhere on the stand-in for CUDA.
-#include "model/family_golden.h"
-#include "model/gpu_models.h"
-#include "model/temporary_directory.h"
+#include "tests/model/family_golden.h"
+#include "tests/model/gpu_models.h"
+#include "tests/model/temporary_directory.h"
 
 #include <random>
 

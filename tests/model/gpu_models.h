@@ -1,8 +1,8 @@
 // Test models on a GPU, or on the stand-in for one. For tests only.
 #pragma once
 
-#include "entrodraft/model/gpu/decoder.h"
-#include "model/golden_models.h"
+#include "model/gpu/decoder.h"
+#include "tests/model/golden_models.h"
 
 namespace entrodraft {
 

@@ -1,8 +1,8 @@
 // Which directory the cache of Hugging Face's tools keeps a model in. The layout is written here as those tools do.
-#include "entrodraft/model/hub_cache.h"
+#include "model/checkpoint/hub_cache.h"
 
-#include "model/checkpoint_files.h"
-#include "model/temporary_directory.h"
+#include "tests/model/checkpoint_files.h"
+#include "tests/model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 

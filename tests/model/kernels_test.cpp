@@ -1,8 +1,8 @@
 // Every kernel of every instruction set that this processor has, against sums in double, and the promise that all of
 // the project's exactness stands on: a row's bits do not depend on what is computed with it.
-#include "entrodraft/model/buffer.h"
-#include "entrodraft/model/half.h"
-#include "entrodraft/model/kernels/kernels.h"
+#include "model/buffer.h"
+#include "model/checkpoint/half.h"
+#include "model/cpu/kernels.h"
 
 #include <gtest/gtest.h>
 

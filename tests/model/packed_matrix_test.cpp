@@ -1,8 +1,8 @@
 // Weights in and out of the packed form: every stored and packed type, any cut of outputs and inputs, any number of
 // threads, and source bytes that are not aligned, as in a mapped file.
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/half.h"
-#include "entrodraft/model/packed_matrix.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/half.h"
+#include "model/cpu/packed_matrix.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Reading safetensors: every row of what the reference reader (0.8.0) rejects and accepts, with bytes made here.
-#include "entrodraft/model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/safetensors_header.h"
-#include "model/checkpoint_files.h"
-#include "model/temporary_directory.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/safetensors_header.h"
+#include "tests/model/checkpoint_files.h"
+#include "tests/model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

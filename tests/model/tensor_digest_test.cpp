@@ -1,8 +1,8 @@
 // Digests of stored tensors: what changes them, and that shares add up to them.
-#include "entrodraft/model/tensor_digest.h"
+#include "model/tensor_digest.h"
 
-#include "model/checkpoint_files.h"
-#include "model/temporary_directory.h"
+#include "tests/model/checkpoint_files.h"
+#include "tests/model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 

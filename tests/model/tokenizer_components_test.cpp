@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "entrodraft/model/bpe.h"
-#include "entrodraft/model/byte_level.h"
-#include "entrodraft/model/normalizer.h"
-#include "entrodraft/model/pre_tokenizer.h"
-#include "entrodraft/model/token_decoder.h"
-#include "entrodraft/model/unigram.h"
-#include "tokenizer_support.h"
+#include "model/tokenizer/bpe.h"
+#include "model/tokenizer/byte_level.h"
+#include "model/tokenizer/normalizer.h"
+#include "model/tokenizer/pre_tokenizer.h"
+#include "model/tokenizer/token_decoder.h"
+#include "model/tokenizer/unigram.h"
+#include "tests/model/tokenizer_support.h"
 
 namespace entrodraft::model {
 namespace tokenizer_components_test {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "entrodraft/model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 using entrodraft::model::StreamDecoder;
 using entrodraft::model::TokenId;

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "entrodraft/model/tokenizer.h"
-#include "tokenizer_support.h"
+#include "model/tokenizer/tokenizer.h"
+#include "tests/model/tokenizer_support.h"
 
 namespace entrodraft::model {
 namespace tokenizer_files_test {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/tokenizer.h"
-#include "temporary_directory.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/tokenizer/tokenizer.h"
+#include "tests/model/temporary_directory.h"
 
 namespace entrodraft::model {
 

@@ -1,6 +1,6 @@
 // The tokenizer against ids written by the reference (tests/model/tokenizers, made by tokenizer_differential.py),
 // its fast paths against the general engine, and its time on long runs.
-#include "entrodraft/model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "entrodraft/model/byte_level.h"
-#include "entrodraft/model/normalizer.h"
-#include "entrodraft/model/pre_tokenizer.h"
-#include "entrodraft/model/utf8.h"
-#include "entrodraft/model/word_splitter.h"
-#include "tokenizer_support.h"
+#include "model/tokenizer/byte_level.h"
+#include "model/tokenizer/normalizer.h"
+#include "model/tokenizer/pre_tokenizer.h"
+#include "model/tokenizer/word_splitter.h"
+#include "model/utf8.h"
+#include "tests/model/tokenizer_support.h"
 
 namespace entrodraft::model {
 namespace tokenizer_test {

@@ -1,11 +1,11 @@
 // Reading what torch.save writes: golden files made by torch (make_torch_files.py) against the same tensors as
 // safetensors, and archives and pickles made here that must be refused, each with its message.
-#include "entrodraft/model/torch_file.h"
+#include "model/checkpoint/torch_file.h"
 
-#include "entrodraft/model/checkpoint.h"
-#include "entrodraft/model/pickle.h"
-#include "model/checkpoint_files.h"
-#include "model/temporary_directory.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/pickle.h"
+#include "tests/model/checkpoint_files.h"
+#include "tests/model/temporary_directory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What an admission carries over, and that no part of one passes for a whole.
-#include "entrodraft/spec/admission.h"
+#include "spec/admission.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Sampled text of cascades follows the target's distribution at each depth, whichever model drafts for which:
 // chi-square over texts of toy models, a seed each, as `--seed` has it. Run long by ctest's cascade_exactness_slow.
-#include "spec/exactness_support.h"
-#include "spec/toy_drafting.h"
+#include "tests/spec/exactness_support.h"
+#include "tests/spec/toy_drafting.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // A cascade's middle model over toys: what it drafts is what it would say alone, within every bound, and it counts what
 // its levels did. Its exactness is in exactness_test.cpp and verify_lengths_test.cpp.
-#include "entrodraft/spec/drafter.h"
+#include "spec/draft/drafter.h"
 
 #include <gtest/gtest.h>
 
-#include "spec/toy_drafting.h"
+#include "tests/spec/toy_drafting.h"
 
 namespace entrodraft::spec {
 namespace cascade_test {

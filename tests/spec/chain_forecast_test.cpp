@@ -1,5 +1,5 @@
 // What a stop rule tells a device of its chain comes to what the rule itself does, row by row.
-#include "entrodraft/spec/stop_rule.h"
+#include "spec/stop/stop_rule.h"
 
 #include <gtest/gtest.h>
 

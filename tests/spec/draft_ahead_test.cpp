@@ -1,5 +1,5 @@
 // Drafting ahead, phase by phase, by hand: what is announced, what was foreseen, and who drafted it.
-#include "spec/engine_support.h"
+#include "tests/spec/engine_support.h"
 
 #include <gtest/gtest.h>
 

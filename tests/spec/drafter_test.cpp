@@ -1,7 +1,7 @@
 // The model drafter: what it drafts is its model's own text, whatever was rejected before, and it ends when it should.
-#include "engine_support.h"
+#include "tests/spec/engine_support.h"
 
-#include "entrodraft/spec/philox.h"
+#include "spec/verify/philox.h"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // The engine over ranks: the same text everywhere, an orderly end, and a rank that is out of step says so.
-#include "ranks.h"
+#include "tests/spec/ranks.h"
 
 #include <gtest/gtest.h>
 

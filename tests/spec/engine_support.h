@@ -2,10 +2,10 @@
 // misbehave on purpose. For tests only.
 #pragma once
 
-#include "entrodraft/model/tokenizer.h"
-#include "entrodraft/spec/generate.h"
-#include "entrodraft/spec/sharded_draft_model.h"
-#include "model/golden_models.h"
+#include "model/tokenizer/tokenizer.h"
+#include "spec/draft/sharded_draft_model.h"
+#include "spec/generate.h"
+#include "tests/model/golden_models.h"
 
 #include <deque>
 #include <functional>

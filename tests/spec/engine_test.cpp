@@ -1,8 +1,8 @@
 // The whole engine on one rank: speculative text is plain text, ends are ends, and what is sampled has the target's
 // distribution.
-#include "engine_support.h"
+#include "tests/spec/engine_support.h"
 
-#include "entrodraft/spec/sampling.h"
+#include "spec/verify/sampling.h"
 
 #include <array>
 #include <cmath>

@@ -2,12 +2,12 @@
 // three levels over models, look-ups, tables and random numbers, and combinations. For tests only.
 #pragma once
 
-#include "engine_support.h"
+#include "tests/spec/engine_support.h"
 
-#include "entrodraft/spec/draft_model.h"
-#include "entrodraft/spec/ngram_index.h"
-#include "entrodraft/spec/suffix_index.h"
-#include "entrodraft/spec/token_table.h"
+#include "spec/draft/draft_model.h"
+#include "spec/draft/ngram_index.h"
+#include "spec/draft/suffix_index.h"
+#include "spec/draft/token_table.h"
 
 #include <memory>
 #include <optional>

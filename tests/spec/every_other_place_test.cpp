@@ -1,8 +1,8 @@
 // Acceptance measured at every other place: each is judged once, and the figures are those of the distributions.
-#include "entrodraft/spec/every_other_place.h"
+#include "spec/draft/every_other_place.h"
 
-#include "engine_support.h"
-#include "entrodraft/spec/token_table.h"
+#include "spec/draft/token_table.h"
+#include "tests/spec/engine_support.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

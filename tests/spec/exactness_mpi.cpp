@@ -1,8 +1,8 @@
 // Speculative text is plain text, whoever drafts and whatever the stop rule: greedy, and by gumbel noise with filters
 // and penalties, over ranks. At a small scale always; at the full one by hand, for it takes its time:
 //     mpirun -n 2 test_spec_mpi --gtest_also_run_disabled_tests --gtest_filter='*FullScale.*'
-#include "every_drafter.h"
-#include "ranks.h"
+#include "tests/spec/every_drafter.h"
+#include "tests/spec/ranks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // Texts of an engine, counted, beside what its target makes of them: chi-square. For tests only.
 #pragma once
 
-#include "engine_support.h"
-#include "spec/verify_support.h"
+#include "tests/spec/engine_support.h"
+#include "tests/spec/verify_support.h"
 
 #include <cmath>
 #include <map>

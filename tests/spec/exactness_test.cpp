@@ -1,10 +1,10 @@
 // Sampled text follows the target's distribution, whoever drafts and whenever drafting stops: chi-square over many
 // texts, of an engine over a real target, and of toys, which are quick enough for the slight bends that rules which
 // learn could bring.
-#include "entrodraft/spec/ngram_index.h"
+#include "spec/draft/ngram_index.h"
 
-#include "spec/exactness_support.h"
-#include "spec/toy_drafting.h"
+#include "tests/spec/exactness_support.h"
+#include "tests/spec/toy_drafting.h"
 
 #include <gtest/gtest.h>
 

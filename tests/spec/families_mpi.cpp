@@ -1,7 +1,7 @@
 // Speculation with a pair of every family: the text is the plain text, and transformers' text.
-#include "dist/session_of_tests.h"
-#include "engine_support.h"
-#include "model/family_golden.h"
+#include "tests/dist/session_of_tests.h"
+#include "tests/model/family_golden.h"
+#include "tests/spec/engine_support.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A combination of drafters: the first that drafts anything has the round, and what the others cost is counted.
-#include "entrodraft/spec/drafter.h"
+#include "spec/draft/drafter.h"
 
 #include <gtest/gtest.h>
 

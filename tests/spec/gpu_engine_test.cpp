@@ -1,6 +1,6 @@
 // The whole engine over models on a GPU: speculative text is plain text, bit for bit, and in float32 the CPU's.
-#include "model/gpu_models.h"
-#include "spec/exactness_support.h"
+#include "tests/model/gpu_models.h"
+#include "tests/spec/exactness_support.h"
 
 namespace gpu_engine_test {
 

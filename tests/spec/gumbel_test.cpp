@@ -1,11 +1,11 @@
 // Gumbel noise: its distribution, the samples it makes, and that neither slicing nor processor nor what was drafted
 // changes which token is best.
-#include "entrodraft/spec/gumbel.h"
+#include "spec/verify/gumbel.h"
 
-#include "entrodraft/spec/row_kernels.h"
-#include "entrodraft/spec/verify.h"
+#include "spec/verify/row_kernels.h"
+#include "spec/verify/verify.h"
 
-#include "spec/verify_support.h"
+#include "tests/spec/verify_support.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Logit processing against transformers (golden file), against its definition over random histories, and at its edges.
-#include "entrodraft/spec/logit_processing.h"
+#include "spec/verify/logit_processing.h"
 
-#include "entrodraft/spec/philox.h"
+#include "spec/verify/philox.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,10 +1,10 @@
 // Sources of logits without a model: rows that hang on what they should, many at once as one by one.
-#include "entrodraft/spec/logit_source.h"
+#include "spec/logit_source.h"
 
-#include "entrodraft/spec/philox.h"
-#include "entrodraft/spec/sampling.h"
-#include "entrodraft/spec/token_table.h"
-#include "model/golden_models.h"
+#include "spec/draft/token_table.h"
+#include "spec/verify/philox.h"
+#include "spec/verify/sampling.h"
+#include "tests/model/golden_models.h"
 
 #include <gtest/gtest.h>
 

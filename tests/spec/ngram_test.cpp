@@ -1,7 +1,7 @@
 // N-gram lookup against a search through the whole text, and texts decoded with it.
-#include "engine_support.h"
+#include "tests/spec/engine_support.h"
 
-#include "entrodraft/spec/ngram_index.h"
+#include "spec/draft/ngram_index.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Random numbers: the published vectors of Philox4x32-10, and what the streams promise.
-#include "entrodraft/spec/philox.h"
+#include "spec/verify/philox.h"
 
 #include <gtest/gtest.h>
 

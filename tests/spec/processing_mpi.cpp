@@ -1,7 +1,7 @@
 // Penalties, bans and biases through the engine, over ranks: greedy text is transformers' (processing_golden.json) or,
 // for penalties that transformers does not know, a reference's, plainly and whoever drafts.
-#include "every_drafter.h"
-#include "ranks.h"
+#include "tests/spec/every_drafter.h"
+#include "tests/spec/ranks.h"
 
 #include <gtest/gtest.h>
 

@@ -3,10 +3,10 @@
 // ended: until then its buffers hold bytes that mean nothing. For the simulation of the protocol only.
 #pragma once
 
-#include "protocol_tasks.h"
+#include "tests/spec/protocol_tasks.h"
 
-#include "entrodraft/dist/error.h"
-#include "entrodraft/dist/host_comm.h"
+#include "dist/comm/host_comm.h"
+#include "dist/error.h"
 
 #include <chrono>
 #include <cmath>

@@ -2,11 +2,11 @@
 // can be judged without a reference text. For the simulation of the protocol only.
 #pragma once
 
-#include "every_drafter.h"
-#include "protocol_schedule.h"
-#include "protocol_watch.h"
+#include "tests/spec/every_drafter.h"
+#include "tests/spec/protocol_schedule.h"
+#include "tests/spec/protocol_watch.h"
 
-#include "entrodraft/spec/sharded_draft_model.h"
+#include "spec/draft/sharded_draft_model.h"
 
 #include <exception>
 

@@ -2,11 +2,11 @@
 // wrong. Plain data. For the simulation of the protocol only.
 #pragma once
 
-#include "protocol_network.h"
+#include "tests/spec/protocol_network.h"
 
-#include "entrodraft/dist/layout.h"
-#include "entrodraft/spec/stop_rule.h"
-#include "entrodraft/spec/verify.h"
+#include "dist/layout.h"
+#include "spec/stop/stop_rule.h"
+#include "spec/verify/verify.h"
 
 #include <string>
 #include <vector>

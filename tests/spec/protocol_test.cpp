@@ -1,7 +1,7 @@
 // The protocol of a replica under thousands of schedules: whatever messages, ranks and signals do, every rank goes
 // through the same rounds, and no text comes out but the right one. A failing seed runs alone with
 //   test_spec_unit --gtest_filter=Protocol.OneScheduleByItsSeed --gtest_random_seed=SEED
-#include "protocol_replica.h"
+#include "tests/spec/protocol_replica.h"
 
 #include <gtest/gtest.h>
 

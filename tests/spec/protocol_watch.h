@@ -3,10 +3,10 @@
 // For the simulation of the protocol only.
 #pragma once
 
-#include "entrodraft/dist/host_comm.h"
-#include "entrodraft/spec/admission.h"
-#include "entrodraft/spec/packet.h"
-#include "entrodraft/spec/philox.h"
+#include "dist/comm/host_comm.h"
+#include "spec/admission.h"
+#include "spec/packet.h"
+#include "spec/verify/philox.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Ranks that serve together, and what they are asked: for the tests of engines over ranks only.
 #pragma once
 
-#include "dist/session_of_tests.h"
-#include "engine_support.h"
+#include "tests/dist/session_of_tests.h"
+#include "tests/spec/engine_support.h"
 
 #include <fstream>
 #include <map>

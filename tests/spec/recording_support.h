@@ -1,9 +1,9 @@
 // Texts of a test pair, recorded. For tests only.
 #pragma once
 
-#include "engine_support.h"
+#include "tests/spec/engine_support.h"
 
-#include "entrodraft/spec/recorder.h"
+#include "spec/replay/recorder.h"
 
 #include <algorithm>
 #include <vector>

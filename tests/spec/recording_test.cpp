@@ -1,12 +1,12 @@
 // Recordings: what is in them, and that their files hold it bit for bit or say what is wrong with them.
-#include "entrodraft/spec/recording.h"
+#include "spec/replay/recording.h"
 
-#include "launch/scratch_file.h"
-#include "model/temporary_directory.h"
-#include "recording_support.h"
+#include "tests/launch/scratch_file.h"
+#include "tests/model/temporary_directory.h"
+#include "tests/spec/recording_support.h"
 
-#include "entrodraft/spec/gumbel.h"
-#include "entrodraft/spec/ranking.h"
+#include "spec/draft/ranking.h"
+#include "spec/verify/gumbel.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What a round refuses and what it never asks for, seen through an engine on one rank.
-#include "engine_support.h"
-#include "model/temporary_directory.h"
+#include "tests/model/temporary_directory.h"
+#include "tests/spec/engine_support.h"
 
 #include <limits>
 #include <utility>

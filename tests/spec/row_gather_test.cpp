@@ -1,8 +1,8 @@
 // What ranks hand over: the form that options ask for, the same rows however the vocabulary is cut, and one rank's
 // gather as a whole. Over ranks: processing_mpi.cpp and exactness_mpi.cpp.
-#include "entrodraft/spec/row_gather.h"
+#include "spec/row_gather.h"
 
-#include "engine_support.h"
+#include "tests/spec/engine_support.h"
 
 #include <cmath>
 #include <limits>

@@ -1,10 +1,10 @@
 // Sampling against transformers (golden file), against a plain version in double, and at its edges.
-#include "entrodraft/spec/sampling.h"
+#include "spec/verify/sampling.h"
 
-#include "entrodraft/spec/philox.h"
-#include "entrodraft/spec/row_kernels.h"
+#include "spec/verify/philox.h"
+#include "spec/verify/row_kernels.h"
 
-#include "spec/verify_support.h"
+#include "tests/spec/verify_support.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // What is replayed from a recording are the rounds of real runs: the same numbers of everything, for every rule.
-#include "entrodraft/spec/simulate.h"
+#include "spec/replay/simulate.h"
 
-#include "recording_support.h"
+#include "tests/spec/recording_support.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Figures against values worked out by hand, and the costs file.
-#include "entrodraft/spec/stats.h"
+#include "spec/stats.h"
 
 #include <gtest/gtest.h>
 

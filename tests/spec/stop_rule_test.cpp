@@ -1,5 +1,5 @@
 // The stop rules against values worked out by hand.
-#include "entrodraft/spec/stop_rule.h"
+#include "spec/stop/stop_rule.h"
 
 #include <gtest/gtest.h>
 

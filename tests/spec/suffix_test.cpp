@@ -1,7 +1,7 @@
 // Suffix automata against a comparison of every place of a text, what they cost in steps, and the index over a text and
 // a corpus.
-#include "entrodraft/spec/ngram_index.h"
-#include "entrodraft/spec/suffix_index.h"
+#include "spec/draft/ngram_index.h"
+#include "spec/draft/suffix_index.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,7 +1,7 @@
 // How a draft says its next token: what is done to its logits, what its entropy is taken of, and with which number.
-#include "entrodraft/spec/token_choice.h"
+#include "spec/verify/token_choice.h"
 
-#include "entrodraft/spec/gumbel.h"
+#include "spec/verify/gumbel.h"
 
 #include <gtest/gtest.h>
 

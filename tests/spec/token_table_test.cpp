@@ -1,8 +1,8 @@
 // Unigram and bigram tables: counting, the file and what is wrong with bad ones, and the distributions.
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/spec/philox.h"
-#include "entrodraft/spec/token_table.h"
-#include "model/temporary_directory.h"
+#include "model/checkpoint/bad_file.h"
+#include "spec/draft/token_table.h"
+#include "spec/verify/philox.h"
+#include "tests/model/temporary_directory.h"
 
 #include <cmath>
 #include <cstring>

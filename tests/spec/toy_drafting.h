@@ -2,10 +2,10 @@
 // for millions of texts. For tests of exactness only.
 #pragma once
 
-#include "entrodraft/spec/drafter.h"
-#include "entrodraft/spec/philox.h"
-#include "entrodraft/spec/verify.h"
-#include "spec/verify_support.h"
+#include "spec/draft/drafter.h"
+#include "spec/verify/philox.h"
+#include "spec/verify/verify.h"
+#include "tests/spec/verify_support.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Messages of a round, counted by the communicators: what DESIGN promises of the protocol and of the pass.
-#include "ranks.h"
+#include "tests/spec/ranks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The search for settings finds the best of what it tries, and tries what it says.
-#include "entrodraft/spec/tune.h"
+#include "spec/replay/tune.h"
 
-#include "recording_support.h"
+#include "tests/spec/recording_support.h"
 
 #include <gtest/gtest.h>
 

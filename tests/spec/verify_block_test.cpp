@@ -1,8 +1,8 @@
 // Block verification: exact by enumeration, never behind rejection, and exact over many rounds only while its random
 // numbers carry the round start. The property test here is rejection's as well.
-#include "entrodraft/spec/verify.h"
+#include "spec/verify/verify.h"
 
-#include "spec/verify_support.h"
+#include "tests/spec/verify_support.h"
 
 #include <gtest/gtest.h>
 

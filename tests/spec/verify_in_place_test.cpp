@@ -1,9 +1,9 @@
 // Verification of rows that stay on a GPU: what the host makes of what the device says of them. The device is played by
 // sums over whole rows here; tests/model/gpu_kernels_test.cpp holds its kernels to the same.
-#include "entrodraft/spec/gumbel.h"
-#include "entrodraft/spec/verify.h"
+#include "spec/verify/gumbel.h"
+#include "spec/verify/verify.h"
 
-#include "spec/verify_support.h"
+#include "tests/spec/verify_support.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // Verification of drafts whose length varies: by a rule that looks at what was drafted, by coins of its own, and of a
 // cascade's two levels. All by enumeration, so that what differs from the target differs by rounding.
-#include "entrodraft/spec/verify.h"
+#include "spec/verify/verify.h"
 
-#include "spec/verify_support.h"
+#include "tests/spec/verify_support.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // texts. It sees the verifying functions from outside only: borders of their numbers are found by bisection.
 #pragma once
 
-#include "entrodraft/spec/verify.h"
+#include "spec/verify/verify.h"
 
 #include <algorithm>
 #include <cmath>

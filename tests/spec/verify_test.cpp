@@ -1,8 +1,8 @@
 // Verification: the said tokens must follow the target's distribution, shown by integrating over every drafted chain
 // and every random number, and by chi-square over many seeded trials. Both tests are shown to fail where they should.
-#include "entrodraft/spec/verify.h"
+#include "spec/verify/verify.h"
 
-#include "spec/verify_support.h"
+#include "tests/spec/verify_support.h"
 
 #include <gtest/gtest.h>
 

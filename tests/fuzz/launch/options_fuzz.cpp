@@ -1,8 +1,8 @@
 // A --config file of generate, down to checked options.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/launch/failure.h"
-#include "entrodraft/launch/options/options.h"
+#include "launch/cli/options.h"
+#include "launch/failure.h"
 
 using namespace entrodraft;
 

@@ -1,8 +1,8 @@
 // A file of input lines. Every good one must be a request that an engine can take.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/launch/generate/requests.h"
-#include "entrodraft/launch/generate/results.h"
+#include "launch/io/requests.h"
+#include "launch/io/results.h"
 
 #include <variant>
 

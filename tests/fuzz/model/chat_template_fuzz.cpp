@@ -1,8 +1,8 @@
 // tokenizer_config.json, and behind a line "----" the message of a user.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/chat_template.h"
+#include "model/chat/chat_template.h"
+#include "model/checkpoint/bad_file.h"
 
 #include <stdexcept>
 

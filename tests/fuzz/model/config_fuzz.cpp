@@ -1,8 +1,8 @@
 // config.json, and behind a line "----" generation_config.json.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/config.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/config.h"
 
 #include <algorithm>
 

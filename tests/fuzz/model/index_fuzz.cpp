@@ -1,8 +1,8 @@
 // model.safetensors.index.json beside one good shard.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/checkpoint.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/checkpoint.h"
 
 #include <array>
 

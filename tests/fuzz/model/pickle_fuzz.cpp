@@ -1,8 +1,8 @@
 // The pickle of a state dict, without the archive around it.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/pickle.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/pickle.h"
 
 using namespace entrodraft;
 

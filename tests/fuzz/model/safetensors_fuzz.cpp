@@ -1,8 +1,8 @@
 // A safetensors file: its header, and the first and last byte of every tensor that it names.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/safetensors.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/safetensors.h"
 
 using namespace entrodraft;
 

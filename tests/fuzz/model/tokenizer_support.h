@@ -1,9 +1,9 @@
 // What a tokenizer must hold to, whatever file it came from and whatever text it reads.
 #pragma once
 
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 #include <span>
 #include <stdexcept>

@@ -1,6 +1,6 @@
 // A text, and a list of ids, for good tokenizers of every kind. The first byte chooses the tokenizer and whether the
 // rest is text or ids, two bytes each.
-#include "fuzz/model/tokenizer_support.h"
+#include "tests/fuzz/model/tokenizer_support.h"
 
 #include <array>
 #include <memory>

@@ -1,8 +1,8 @@
 // pytorch_model.bin: the archive, its pickle, and the first and last byte of every tensor.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/model/bad_file.h"
-#include "entrodraft/model/torch_file.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/torch_file.h"
 
 using namespace entrodraft;
 

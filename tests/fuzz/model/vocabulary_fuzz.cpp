@@ -1,7 +1,7 @@
 // vocab.json, merges.txt, tokenizer_config.json and a text, with lines "----" between them.
-#include "fuzz/model/tokenizer_support.h"
+#include "tests/fuzz/model/tokenizer_support.h"
 
-#include "entrodraft/model/bad_file.h"
+#include "model/checkpoint/bad_file.h"
 
 using namespace entrodraft;
 

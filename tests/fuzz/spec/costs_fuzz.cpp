@@ -1,7 +1,7 @@
 // A costs file.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/spec/stats.h"
+#include "spec/stats.h"
 
 #include <cmath>
 #include <stdexcept>

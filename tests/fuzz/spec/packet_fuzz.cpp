@@ -1,7 +1,7 @@
 // The bytes of an announce packet. What passes for a packet can be followed: no field leads out of it.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/spec/packet.h"
+#include "spec/packet.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,9 +1,9 @@
 // A recording. An input that begins with '{' is unpacked blocks with lines "----" between them, which are packed and
 // checked here, as no mutation would get past a checksum; any other is the file itself. What can be read is replayed.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/spec/recording.h"
-#include "entrodraft/spec/simulate.h"
+#include "spec/replay/recording.h"
+#include "spec/replay/simulate.h"
 
 #include <stdexcept>
 #include <zlib.h>

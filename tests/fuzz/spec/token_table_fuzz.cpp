@@ -1,7 +1,7 @@
 // A table of counts for the drafters bigram and unigram.
-#include "fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_input.h"
 
-#include "entrodraft/spec/token_table.h"
+#include "spec/draft/token_table.h"
 
 #include <algorithm>
 #include <stdexcept>

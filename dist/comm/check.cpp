@@ -1,0 +1,59 @@
+// The messages of failed MPI, CUDA and NCCL calls.
+#include "dist/comm/check.h"
+
+#include "dist/error.h"
+
+#include <mpi.h>
+#ifdef ENTRODRAFT_CUDA
+#include <cuda_runtime.h>
+#include <nccl.h>
+#endif
+
+#include <string>
+
+namespace entrodraft::dist {
+namespace {
+
+[[noreturn]] void fail(const char* call, const std::string& reason, const std::source_location& place) {
+    std::string file = place.file_name();
+    file = file.substr(file.find_last_of('/') + 1);
+    throw Error("[rank " + std::to_string(world_rank_or_zero()) + "] " + call + " failed at " + file + ":" +
+                std::to_string(place.line()) + ": " + reason);
+}
+
+} // namespace
+
+int world_rank_or_zero() {
+    int initialized = 0;
+    int finalized = 0;
+    int rank = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (initialized != 0 && finalized == 0) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}
+
+void check_mpi(int code, const char* call, std::source_location place) {
+    if (code == MPI_SUCCESS) return;
+    char text[MPI_MAX_ERROR_STRING] = {};
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    fail(call, text, place);
+}
+
+#ifdef ENTRODRAFT_CUDA
+void check_cuda(int code, const char* call, std::source_location place) {
+    const auto error = static_cast<cudaError_t>(code);
+    if (error == cudaSuccess) return;
+    fail(call, cudaGetErrorString(error), place);
+}
+
+void check_nccl(int code, const char* call, std::source_location place) {
+    const auto result = static_cast<ncclResult_t>(code);
+    // A call on a non-blocking communicator may still be under way: whoever called it polls.
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    fail(call, std::string(ncclGetErrorString(result)) + " (NCCL_DEBUG=WARN says more)", place);
+}
+#endif
+
+} // namespace entrodraft::dist

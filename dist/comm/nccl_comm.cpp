@@ -1,0 +1,326 @@
+// NCCL with deadlines: see nccl_comm.h.
+//
+// NCCL has no timeout of its own: its kernels spin until they are aborted. So the communicator is non-blocking
+// (every call may return "in progress"), the host polls, and a failure, a deadline or an unwinding stack aborts it.
+#include "dist/comm/nccl_comm.h"
+
+#include "dist/agreement.h"
+#include "dist/comm/backoff.h"
+#include "dist/comm/check.h"
+#include "dist/device.h"
+#include "dist/error.h"
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+namespace entrodraft::dist {
+namespace {
+
+ncclDataType_t nccl_type(ElementType type) {
+    switch (type) {
+    case ElementType::float32:
+        return ncclFloat32;
+    case ElementType::bfloat16:
+        return ncclBfloat16;
+    case ElementType::float16:
+        return ncclFloat16;
+    }
+    throw Error("unknown element type in all-reduce");
+}
+
+class NcclComm final : public Communicator {
+  public:
+    NcclComm(int rank, int size, const NcclOptions& options);
+    NcclComm(const NcclComm&) = delete;
+    NcclComm& operator=(const NcclComm&) = delete;
+    ~NcclComm() override;
+
+    // Collective over the group.
+    void connect(const ncclUniqueId& id, Deadline deadline);
+
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+    std::string name() const override { return "nccl"; }
+    void start_all_reduce_sum(void* data, std::size_t count, ElementType type) override;
+    void start_broadcast(void* data, std::size_t bytes, int root) override;
+    void start_gather(const void* mine, void* all, std::size_t bytes, int root) override;
+    void wait(Deadline deadline) override;
+    void barrier(Deadline deadline) override;
+    void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) override;
+    void await_stream(void* stream, Deadline deadline) override;
+    std::unique_ptr<SumMemory> make_sum_memory(std::size_t bytes, Deadline deadline) override;
+
+  private:
+    class Window;
+
+    void require_idle(const char* what) const;
+    void begin(const char* what);
+    bool nccl_is_idle();
+    void await_nccl(const char* what, Deadline deadline);
+    template <typename Query> void await_device(const char* what, Deadline deadline, const Query& query);
+    [[noreturn]] void throw_timeout(const char* what, double seconds);
+    void close_connection();
+    void abort_connection();
+
+    int rank_;
+    int size_;
+    NcclOptions options_;
+    int exceptions_at_start_ = std::uncaught_exceptions();
+    DeviceBuffer barrier_token_;
+    cudaStream_t stream_ = nullptr;
+    cudaEvent_t work_done_ = nullptr; // on the work stream: what the collective reads stands
+    cudaEvent_t finished_ = nullptr;  // on our stream: the collective has ended
+    ncclComm_t comm_ = nullptr;       // null before connect and after an abort
+    const char* in_flight_ = nullptr; // what is under way, for messages
+};
+
+NcclComm::NcclComm(int rank, int size, const NcclOptions& options)
+    : rank_(rank), size_(size), options_(options), barrier_token_(options.device, sizeof(float)) {
+    const float zero = 0;
+    barrier_token_.copy_from_host(&zero);
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    check_cuda(cudaEventCreateWithFlags(&work_done_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    check_cuda(cudaEventCreateWithFlags(&finished_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+}
+
+NcclComm::~NcclComm() {
+    const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
+    if (comm_ != nullptr && (unwinding || in_flight_ != nullptr)) abort_connection();
+    if (comm_ != nullptr) close_connection();
+    if (finished_ != nullptr) cudaEventDestroy(finished_);
+    if (work_done_ != nullptr) cudaEventDestroy(work_done_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+void NcclComm::connect(const ncclUniqueId& id, Deadline deadline) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    check_nccl(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig");
+    await_nccl("connecting", deadline);
+    barrier(deadline); // what the first collective sets up cannot be set up under capture
+}
+
+void NcclComm::start_all_reduce_sum(void* data, std::size_t count, ElementType type) {
+    const ncclDataType_t element = nccl_type(type);
+    begin("all-reduce");
+    count_all_reduce(count * (type == ElementType::float32 ? sizeof(float) : sizeof(std::uint16_t)));
+    check_nccl(ncclAllReduce(data, data, count, element, ncclSum, comm_, stream_), "ncclAllReduce");
+}
+
+void NcclComm::start_broadcast(void* data, std::size_t bytes, int root) {
+    begin("broadcast");
+    count_broadcast(bytes);
+    check_nccl(ncclBroadcast(data, data, bytes, ncclInt8, root, comm_, stream_), "ncclBroadcast");
+}
+
+void NcclComm::start_gather(const void* mine, void* all, std::size_t bytes, int root) {
+    begin("gather");
+    count_gather(bytes);
+    auto* places = static_cast<std::byte*>(all);
+    if (rank_ == root) {
+        std::byte* own = places + static_cast<std::size_t>(rank_) * bytes;
+        if (own != mine) {
+            check_cuda(cudaMemcpyAsync(own, mine, bytes, cudaMemcpyDeviceToDevice, stream_), "cudaMemcpyAsync");
+        }
+    }
+    check_nccl(ncclGroupStart(), "ncclGroupStart");
+    if (rank_ != root) check_nccl(ncclSend(mine, bytes, ncclInt8, root, comm_, stream_), "ncclSend");
+    for (int peer = 0; rank_ == root && peer < size_; ++peer) {
+        if (peer == root) continue;
+        check_nccl(ncclRecv(places + static_cast<std::size_t>(peer) * bytes, bytes, ncclInt8, peer, comm_, stream_),
+                   "ncclRecv");
+    }
+    check_nccl(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+void NcclComm::wait(Deadline deadline) {
+    if (in_flight_ == nullptr) throw Error("wait without a collective in flight");
+    try {
+        await_nccl(in_flight_, deadline);
+        check_cuda(cudaEventRecord(finished_, stream_), "cudaEventRecord");
+        await_device(in_flight_, deadline, [this] { return cudaEventQuery(finished_); });
+    } catch (...) {
+        abort_connection();
+        throw;
+    }
+    in_flight_ = nullptr;
+}
+
+void NcclComm::barrier(Deadline deadline) {
+    start_all_reduce_sum(barrier_token_.data(), 1, ElementType::float32);
+    wait(deadline);
+}
+
+void NcclComm::enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) {
+    const ncclDataType_t element = nccl_type(type);
+    require_idle("all-reduce");
+    count_all_reduce(count * (type == ElementType::float32 ? sizeof(float) : sizeof(std::uint16_t)));
+    check_nccl(ncclAllReduce(data, data, count, element, ncclSum, comm_, static_cast<cudaStream_t>(stream)),
+               "ncclAllReduce");
+    await_nccl("all-reduce", Deadline::after_seconds(options_.enqueue_seconds));
+}
+
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+
+// A symmetric window: registered on every rank, so that NCCL may sum small messages in one shot over the ranks' memory
+// (within a node with NVLink; elsewhere it sums as ever).
+class NcclComm::Window final : public SumMemory {
+  public:
+    Window(NcclComm& owner, std::size_t bytes, Deadline deadline) : owner_(owner) {
+        void* memory = nullptr;
+        check_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
+        memory_.reset(memory);
+        check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
+        check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // no stream of ours waits for that one
+        try {
+            check_nccl(ncclCommWindowRegister(owner.comm_, memory, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
+                       "ncclCommWindowRegister");
+            owner.await_nccl("registering memory", deadline);
+        } catch (...) { // NCCL may still write into both members
+            owner.abort_connection();
+            throw;
+        }
+    }
+    Window(const Window&) = delete;
+    Window& operator=(const Window&) = delete;
+    ~Window() override {
+        if (owner_.comm_ != nullptr && window_ != nullptr) ncclCommWindowDeregister(owner_.comm_, window_);
+    }
+    void* data() const override { return memory_.get(); }
+
+  private:
+    struct Free {
+        void operator()(void* memory) const { ncclMemFree(memory); }
+    };
+
+    NcclComm& owner_;
+    std::unique_ptr<void, Free> memory_;
+    ncclWindow_t window_ = nullptr; // null where there is no such support
+};
+
+std::unique_ptr<SumMemory> NcclComm::make_sum_memory(std::size_t bytes, Deadline deadline) {
+    require_idle("making memory for sums");
+    check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
+    return std::make_unique<Window>(*this, bytes, deadline);
+}
+
+#else // before NCCL 2.27
+
+std::unique_ptr<SumMemory> NcclComm::make_sum_memory(std::size_t, Deadline) {
+    return nullptr;
+}
+
+#endif
+
+void NcclComm::await_stream(void* stream, Deadline deadline) {
+    require_idle("waiting for a pass");
+    try {
+        await_device("a pass", deadline, [&] { return cudaStreamQuery(static_cast<cudaStream_t>(stream)); });
+    } catch (...) {
+        abort_connection();
+        throw;
+    }
+}
+
+void NcclComm::require_idle(const char* what) const {
+    if (comm_ == nullptr) throw Error(std::string(what) + " on a communicator that has failed before");
+    if (in_flight_ != nullptr) throw Error(std::string(what) + " started while a " + in_flight_ + " is in flight");
+}
+
+// The collective waits, on the device, for the work that stands on the work stream now.
+void NcclComm::begin(const char* what) {
+    require_idle(what);
+    check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
+    check_cuda(cudaEventRecord(work_done_, static_cast<cudaStream_t>(options_.work_stream)), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(stream_, work_done_, 0), "cudaStreamWaitEvent");
+    in_flight_ = what;
+}
+
+bool NcclComm::nccl_is_idle() {
+    ncclResult_t state = ncclSuccess;
+    check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
+    check_nccl(state, "NCCL");
+    return state != ncclInProgress;
+}
+
+// Until the calls made so far have done their part on the host.
+void NcclComm::await_nccl(const char* what, Deadline deadline) {
+    Backoff backoff(deadline);
+    while (!nccl_is_idle()) {
+        if (!backoff.step()) throw_timeout(what, backoff.waited_seconds());
+    }
+}
+
+// Until `query` says that the device has done it.
+template <typename Query> void NcclComm::await_device(const char* what, Deadline deadline, const Query& query) {
+    Backoff backoff(deadline, Backoff::kSpins, Backoff::kPassPatience);
+    for (;;) {
+        const cudaError_t state = query();
+        if (state == cudaSuccess) return;
+        if (state != cudaErrorNotReady) check_cuda(state, what);
+        nccl_is_idle(); // throws what NCCL has noticed meanwhile
+        if (!backoff.step()) throw_timeout(what, backoff.waited_seconds());
+    }
+}
+
+void NcclComm::throw_timeout(const char* what, double seconds) {
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "rank %d waited %.1f s for the other %d ranks in %s over NCCL: one is dead, stopped or stuck",
+                  world_rank_or_zero(), seconds, size_ - 1, what);
+    throw Timeout(text);
+}
+
+// The orderly end; a peer that does not come turns it into an abort.
+void NcclComm::close_connection() {
+    try {
+        const Deadline deadline = Deadline::after_seconds(options_.close_seconds);
+        check_nccl(ncclCommFinalize(comm_), "ncclCommFinalize");
+        await_nccl("closing", deadline);
+        ncclCommDestroy(comm_);
+        comm_ = nullptr;
+    } catch (const Error&) {
+        abort_connection();
+    }
+}
+
+void NcclComm::abort_connection() {
+    if (comm_ != nullptr) ncclCommAbort(comm_);
+    comm_ = nullptr;
+}
+
+} // namespace
+
+std::unique_ptr<Communicator> make_nccl_comm(Communicator& host, const NcclOptions& options, Deadline deadline) {
+    // What can fail on one rank alone comes first, and all ranks learn of it before any of them connects.
+    std::unique_ptr<NcclComm> comm;
+    ncclUniqueId id = {};
+    Status mine;
+    try {
+        comm = std::make_unique<NcclComm>(host.rank(), host.size(), options);
+        if (host.rank() == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    } catch (const Error& error) {
+        mine = {error.what(), 1};
+    }
+    const Status all = agree(host, mine, deadline);
+    if (!all.ok()) throw Error(all.message);
+    host.broadcast(&id, sizeof id, 0, deadline);
+    try {
+        comm->connect(id, deadline);
+    } catch (const Error& error) {
+        mine = {error.what(), 1};
+    }
+    // Ranks that wait for one that failed reach the deadline themselves; then they have some time to agree.
+    constexpr std::chrono::seconds kTimeToAgree{10};
+    const bool bounded = deadline.at < std::chrono::steady_clock::time_point::max() - kTimeToAgree;
+    const Status connected = agree(host, mine, bounded ? Deadline{deadline.at + kTimeToAgree} : deadline);
+    if (!connected.ok()) throw Error(connected.message);
+    return comm;
+}
+
+} // namespace entrodraft::dist

@@ -1,0 +1,40 @@
+// The first phase of every command: its options, read alike on every rank, or its --help.
+#pragma once
+
+#include "launch/cli/command_pages.h"
+#include "launch/cli/option_set.h"
+#include "launch/commands.h"
+#include "launch/failure.h"
+#include "launch/files_apart.h"
+#include "launch/phase.h"
+
+#include <optional>
+#include <string>
+
+namespace entrodraft::launch {
+
+// Nothing when --help was asked for and printed. Throws OrderlyFailure. Collective over the world.
+template <typename Options>
+std::optional<Options> read_options(dist::Session& session, const Arguments& arguments, const CommandPage& page,
+                                    Options (*make)(const ParsedOptions&)) {
+    const std::vector<OptionGroup>& groups = page.groups();
+    session.watch().enter(dist::kNoRound, "options");
+    std::optional<Options> options;
+    std::string canonical;
+    in_agreement(session, session.start_seconds(), [&] {
+        const ParsedOptions given = parse_options(groups, arguments);
+        canonical = given.canonical_text();
+        if (given.given("help")) return;
+        try {
+            options = make(given);
+            require_files_apart(given, groups);
+        } catch (const BadOption& error) {
+            throw BadOption(given.with_places(error.what()));
+        }
+    });
+    require_same(session, session.start_seconds(), "the command line", canonical);
+    if (!options) print(session, help_text(page));
+    return options;
+}
+
+} // namespace entrodraft::launch

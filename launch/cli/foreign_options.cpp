@@ -1,0 +1,75 @@
+// Options of other programs: see foreign_options.h.
+#include "launch/cli/foreign_options.h"
+
+#include "launch/cli/option_set.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace entrodraft::launch {
+
+namespace {
+
+struct ForeignOption {
+    const char* names;  // separated by blanks
+    const char* needed; // the options that the remedy names, separated by blanks; "": it names none
+    const char* remedy;
+};
+
+constexpr ForeignOption kForeignOptions[] = {
+    {"tensor-parallel-size tp tp-size", "target",
+     "the target is sharded over the ranks; start N of them: mpirun -n N entrodraft ..."},
+    {"pipeline-parallel-size pp", "target",
+     "there is no pipeline parallelism; every rank holds a part of each layer: mpirun -n N entrodraft ..."},
+    {"data-parallel-size dp", "replicas", "use --replicas R, of mpirun's ranks"},
+    {"model model-path m hf-repo hf", "target", "use --target DIR"},
+    {"target", "model", "use --model DIR"},
+    {"assistant-model speculative-model speculative-draft-model-path hf-repo-draft hfd", "draft", "use --draft DIR"},
+    {"speculative-config speculative", "draft num-draft-tokens",
+     "use --draft DIR, and for a fixed number of draft tokens --stop-rule constant --num-draft-tokens K"},
+    {"draft-n num-assistant-tokens speculative-num-steps speculative-num-draft-tokens", "num-draft-tokens",
+     "use --stop-rule constant --num-draft-tokens K"},
+    {"assistant-confidence-threshold draft-p-min", "confidence-threshold",
+     "use --stop-rule confidence --confidence-threshold P"},
+    {"speculative-algorithm speculative-method spec-type", "drafter",
+     "use --draft DIR for a draft model, or --drafter ngram, suffix or bigram"},
+    {"prompt-lookup-num-tokens prompt-lookup", "drafter num-draft-tokens",
+     "use --drafter ngram, and for a fixed number of tokens --stop-rule constant --num-draft-tokens K"},
+    {"prompt-lookup-max ngram-prompt-lookup-max", "ngram-max", "use --drafter ngram --ngram-max N"},
+    {"prompt-lookup-min ngram-prompt-lookup-min", "ngram-min", "use --drafter ngram --ngram-min N"},
+    {"max-length max-seq-len", "max-new-tokens", "use --max-new-tokens N, which leaves the prompt out of the count"},
+    {"ctx-size c", "max-context", "use --max-context N"},
+    {"do-sample", "temperature", "use --temperature T; 0 is greedy"},
+    {"num-beams use-beam-search length-penalty early-stopping", "", "there is no beam search; leave it out"},
+    {"num-return-sequences best-of", "input",
+     "a prompt gets one text; for more, give it on several lines of --input, each with its own id and seed"},
+    {"stop-strings stop-sequences reverse-prompt r", "stop", "use --stop STRING"},
+    {"file f", "input", "use --input FILE, of JSON lines such as {\"prompt\": \"...\"}"},
+    {"max-num-seqs parallel np", "batch-size", "use --batch-size N with --input"},
+    {"n-gpu-layers gpu-layers ngl", "device", "use --device cuda; all layers are on the GPU"},
+    {"gpu-memory-utilization", "max-context", "memory is planned before loading; --max-context N bounds the cache"},
+    {"quantization q load-in-8bit", "dtype", "use --dtype int8, or on GPUs float8"},
+    {"t", "threads", "use --threads N"},
+    {"temp", "temperature", "use --temperature T"},
+    {"num-prompts", "prompts", "use --prompts N"},
+    {"tokenizer", "", "the tokenizer is the one in the model's directory; leave it out"},
+    {"revision", "", "name the directory of that revision: hf download NAME --revision R prints it"},
+    {"trust-remote-code", "", "no code of a model is run; leave it out"},
+    {"host port api-key", "", "there is no server; prompts come by --prompt or --input"},
+};
+
+} // namespace
+
+std::string remedy_for_foreign_option(std::string_view name,
+                                      const std::function<bool(std::string_view name)>& has_option) {
+    std::string spelled(name);
+    std::replace(spelled.begin(), spelled.end(), '_', '-');
+    for (const ForeignOption& foreign : kForeignOptions) {
+        const std::vector<std::string> names = split_list(foreign.names, ' '), needed = split_list(foreign.needed, ' ');
+        if (std::find(names.begin(), names.end(), spelled) == names.end()) continue;
+        if (std::all_of(needed.begin(), needed.end(), has_option)) return foreign.remedy;
+    }
+    return "";
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,385 @@
+// The options of every command, declared once: their names, what stands for a value, and what --help says.
+//
+// Data only; options.cpp checks the values.
+#include "launch/cli/choices.h"
+#include "launch/cli/option_groups.h"
+#include "launch/cli/options.h"
+
+namespace entrodraft::launch {
+
+namespace {
+
+const OptionGroup kGeneral = {"General",
+                              {{"help", "", "show this and exit; -h likewise"},
+                               {"config", "FILE", "read 'option = value' lines; the command line goes first"}}};
+
+constexpr const char* kTargetAliases = "m model";
+constexpr const char* kDraftAliases = "md draft-model model-draft";
+constexpr const char* kThreadsHelp =
+    "threads of each rank [OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks]";
+
+const OptionGroup kModels = {
+    "Models",
+    {with_aliases(
+         {"target", "DIR", "checkpoint that decides what is said: a directory, or a name in the Hugging Face cache"},
+         kTargetAliases),
+     with_aliases({"draft", "DIR",
+                   "smaller checkpoint with the same vocabulary that proposes; several, the largest first, draft for "
+                   "each other; none: plain decoding",
+                   true},
+                  kDraftAliases),
+     choosing({"device", "DEVICE", "what computes: {}; gpu is cuda [auto: cpu]"}, device_choices),
+     choosing({"dtype", "TYPE",
+               "the weights' type in memory: {} (GPUs); also fp32, bf16, fp16, half, fp8 [auto: the file's]"},
+              dtype_choices),
+     choosing({"draft-dtype", "TYPE", "the same for the draft [as --dtype]"}, dtype_choices),
+     {"threads", "N", kThreadsHelp}}};
+
+const OptionGroup kDrafters = {
+    "Drafters",
+    {choosing({"drafter", "LIST",
+               "model: --draft; without a model ngram, suffix: what followed the text's end before; bigram, unigram: a "
+               "table of counts; random; of several, separated by commas, the first with anything to propose [model, "
+               "with --draft]"},
+              drafter_choices, ","),
+     {"ngram-max", "N", "most tokens that ngram matches [4]"},
+     {"ngram-min", "N", "least tokens that ngram and suffix match [1; in a list 3]"},
+     choosing({"ngram-match", "WHICH", "{}: of several matches of ngram [latest]"}, ngram_match_choices),
+     {"ngram-full", "N", "only matches of ngram with N tokens after them, which are then drafted at most [any]"},
+     {"lookup-corpus", "FILE", "text in which suffix looks as well"},
+     {"draft-table", "FILE", "of bigram and unigram, made by build-table"}}};
+
+const OptionGroup kRanks = {
+    "Ranks",
+    {choosing({"draft-placement", "WHERE", "{} [colocated]"}, placement_choices),
+     {"draft-ahead", "F",
+      "with dedicated, ends of a round that are drafted for while the target scores it; 0: none [as many as fit]"},
+     {"draft-ahead-passes", "N", "of the draft, exactly, however long the target takes: to study [as many as fit]"},
+     {"replicas", "R", "groups of ranks that share the prompts [1]"},
+     {"batch-size", "N", "sequences decoded together [1]"},
+     with_aliases({"max-context", "N", "positions kept for a sequence, prompt and text [all that the target has]"},
+                  "max-model-len"),
+     {"collective-timeout", "SECONDS", "how long a rank waits for the others before the job ends [300]"}}};
+
+const OptionGroup kText = {
+    "Text",
+    {with_aliases({"prompt", "TEXT", "one prompt, its continuation streamed to stdout"}, "p"),
+     {"input", "FILE|-", "JSON lines {\"id\", \"prompt\" or \"messages\" or ids}"},
+     {"output", "FILE|-", "JSON lines, in input order [-: stdout]"},
+     with_aliases({"share", "I/N", "only the I-th, from 0, of N contiguous pieces of --input: for arrays"}, "shard"),
+     {"resume", "", "go on where --output FILE ends"},
+     with_aliases({"max-new-tokens", "N", "new tokens of a text, at most [128]"}, "n max-tokens n-predict"),
+     {"ignore-eos", "", "do not stop at the end-of-text token"},
+     {"stop", "STRING", "end the text before this string; repeatable", true},
+     {"check", "", "decode every greedy or gumbel text again without drafting, and compare"},
+     {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what stood"},
+     {"timeline", "FILE", "when each rank began each step, for trace viewers such as Perfetto"},
+     {"summary", "FILE", "figures of the run as JSON: throughput, TTFT, TPOT, acceptance"},
+     {"verbose", "", "all figures on stderr at the end, not two lines of them"},
+     {"quiet", "", "no progress and no summary"}}};
+
+const OptionGroup kChat = {
+    "Chat",
+    {{"chat", "", "a prompt is a message of a user, put into the target's chat template"},
+     {"system", "TEXT", "system message of conversations that bring none; with --chat"},
+     choosing({"chat-template", "NAME", "a named template in place of the target's own"}, chat_template_choices),
+     {"chat-date", "TEXT", "today's date in templates that write one [26 Jul 2024]"}}};
+
+const OptionGroup kSampling = {
+    "Sampling",
+    {{"temperature", "T", "0 is greedy [0]"},
+     {"top-k", "K", "only the K likeliest tokens [0: off]"},
+     {"top-p", "P", "only the likeliest tokens that hold P of the probability [1: off]"},
+     {"min-p", "P", "only tokens with P of the likeliest one's probability [0: off]"},
+     {"seed", "N",
+      "of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the "
+      "same, see --costs [0]"},
+     {"repetition-penalty", "R", "of tokens of prompt and text [1: off]"},
+     {"presence-penalty", "A", "of tokens of the text, from -2 to 2 [0: off]"},
+     {"frequency-penalty", "F", "the same for each time they stand there [0: off]"},
+     {"no-repeat-ngram-size", "N", "no N tokens twice [0: off]"},
+     {"logit-bias", "TOKEN:BIAS", "added to a token's logit; repeatable", true},
+     {"banned-tokens", "ID,ID", "tokens that are never said"},
+     {"min-new-tokens", "N", "no end of text before so many tokens [0]"}}};
+
+const OptionGroup kSpeculation = {
+    "Speculation",
+    {choosing({"stop-rule", "RULE",
+               "when drafting stops: {}; repeated, as its options below: of each level of a cascade [expected-gain]",
+               true},
+              stop_rule_choices),
+     {"entropy-threshold", "TAU", "of static [2.25] and cumulative [10]", true},
+     {"entropy-factor", "LAMBDA", "of moving-average [0.5]", true},
+     {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]", true},
+     choosing({"entropy-unit", "UNIT", "{}: of --entropy-threshold [nats]"}, entropy_unit_choices),
+     with_aliases({"num-draft-tokens", "K", "of constant [5]; first K of heuristic [5] and adaptive [3]", true},
+                  "num-speculative-tokens"),
+     {"heuristic-persistent", "", "heuristic keeps K from text to text, without a cap of its own"},
+     choosing({"entropy-of", "WHICH",
+               "raw, adjusted (by penalties, temperature and filters): the distribution that rules look at [raw]"},
+              entropy_of_choices),
+     with_aliases(
+         {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15; with --heuristic-persistent 127]", true},
+         "draft-max"),
+     with_aliases({"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]", true}, "draft-min"),
+     {"drop-stop-token", "", "drop the token that fired a threshold rule (for study; slower)"},
+     {"confidence-threshold", "C", "of confidence: least probability of a drafted token [0.4]", true},
+     {"svip-threshold", "H", "of svip [0.3]", true},
+     {"adaedl-gamma", "GAMMA", "of adaedl [0.2]", true},
+     {"costs", "FILE",
+      "of expected-gain: costs of passes from bench latency, for repeatable runs [measured in the run]", true},
+     choosing({"acceptance", "WHICH",
+               "gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text "
+               "at the same seed; typical: LOSSY, not the target's own text [gumbel; with --lenience below 1 "
+               "rejection]"},
+              acceptance_choices),
+     {"lenience", "L", "of rejection, in (0, 1]; below 1 the text is no longer the target's [1]"},
+     {"typical-epsilon", "E", "of typical: most probability that is asked of a token [0.09]"},
+     {"typical-delta", "D", "of typical: that share of exp(-entropy) [0.3]"}}};
+
+} // namespace
+
+const OptionGroup& general_group() {
+    return kGeneral;
+}
+const OptionGroup& sampling_group() {
+    return kSampling;
+}
+const OptionGroup& chat_group() {
+    return kChat;
+}
+
+std::vector<OptionSpec> bench_model_options(const char* draft_help) {
+    return {with_aliases({"target", "DIR", "checkpoint of the target"}, kTargetAliases),
+            with_aliases({"draft", "DIR", draft_help, true}, kDraftAliases),
+            choosing({"device", "DEVICE", "what computes: {}; gpu is cuda [auto: cpu]"}, device_choices),
+            choosing({"dtype", "TYPE", "{} (GPUs) [auto: the file's]"}, dtype_choices),
+            choosing({"draft-dtype", "TYPE", "[as --dtype]"}, dtype_choices),
+            {"threads", "N", kThreadsHelp},
+            {"max-context", "N", "positions kept for a sequence [all that the target has]"},
+            {"collective-timeout", "SECONDS", "[300]"}};
+}
+
+const std::vector<OptionSpec>& placement_options() {
+    static const std::vector<OptionSpec> options = {
+        choosing({"draft-placement", "WHERE", "{} [colocated]"}, placement_choices)};
+    return options;
+}
+
+const std::vector<OptionSpec>& bench_prompt_options() {
+    static const std::vector<OptionSpec> options = {{"input", "FILE|-", "JSON lines of prompts, as for generate"},
+                                                    {"prompts", "N", "only the first N of them [all]"},
+                                                    {"max-new-tokens", "N", "[128]"},
+                                                    {"temperatures", "T,T", "[0,1]"},
+                                                    {"seed", "N", "[0]"}};
+    return options;
+}
+
+const std::vector<OptionSpec>& drafter_source_options() {
+    static const std::vector<OptionSpec> options = {
+        {"ngram-max", "N", "[4]"},
+        {"ngram-min", "N", "[1; with any list 3]"},
+        choosing({"ngram-match", "WHICH", "{} [latest]"}, ngram_match_choices),
+        {"ngram-full", "N", "[any]"},
+        {"lookup-corpus", "FILE", "text in which suffix looks as well"},
+        {"draft-table", "FILE", "of bigram and unigram, made by build-table"}};
+    return options;
+}
+
+const std::vector<OptionSpec>& bench_result_options() {
+    static const std::vector<OptionSpec> options = {{"output", "FILE", "write the results as JSON"},
+                                                    {"json", "", "results as JSON on stdout"},
+                                                    {"quiet", "", "no progress"}};
+    return options;
+}
+
+OptionGroup joined(const char* title, std::initializer_list<std::vector<OptionSpec>> parts) {
+    OptionGroup group{title, {}};
+    for (const std::vector<OptionSpec>& part : parts)
+        group.options.insert(group.options.end(), part.begin(), part.end());
+    return group;
+}
+
+const std::vector<OptionGroup>& generate_groups() {
+    static const std::vector<OptionGroup> groups = {kGeneral, kModels,   kDrafters,    kText,
+                                                    kChat,    kSampling, kSpeculation, kRanks};
+    return groups;
+}
+
+const std::vector<OptionGroup>& tokenize_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Tokenize",
+         {with_aliases({"model", "DIR", "directory with the tokenizer, or a name in the Hugging Face cache"}, "m"),
+          {"text", "TEXT", "one text; its ids go to stdout"},
+          {"input", "FILE|-", "JSON lines {\"id\", \"text\"}, or {\"id\", \"token_ids\"} with --decode"},
+          {"decode", "", "from ids to text"},
+          {"add-special-tokens", "", "apply the tokenizer's template when encoding"},
+          {"skip-special-tokens", "", "leave special tokens out when decoding"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& build_table_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Build a table",
+         {with_aliases({"model", "DIR", "directory with the tokenizer, or a name in the Hugging Face cache"}, "m"),
+          {"input", "FILE|-", "UTF-8 text to count: the more it is like what will be generated, the better"},
+          {"output", "FILE", "the table; a file of that name is replaced once the new one is whole"},
+          {"quiet", "", "no progress and no summary"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& latency_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        joined("Models", {bench_model_options("checkpoint of the draft"), placement_options()}),
+        {"Latency",
+         {{"rows", "R", "time passes of 1 to R rows [16]"},
+          {"context", "N", "tokens in the cache before each pass [64]"},
+          {"repetitions", "N", "[200]"},
+          {"shards", "N,N",
+           "on one rank: time a shard of each N ranks by itself too, for "
+           "bench scaling [none]"},
+          {"output", "FILE", "write the costs file"},
+          {"json", "", "results as JSON on stdout"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& compare_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        joined("Models",
+               {bench_model_options("checkpoint of the draft; several: a cascade, the largest first, unless --drafters "
+                                    "names one alone"),
+                placement_options()}),
+        joined(
+            "Compare",
+            {bench_prompt_options(),
+             {choosing({"drafters", "LIST",
+                        "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or several "
+                        "in turn "
+                        "as in "
+                        "ngram+model [model]"},
+                       drafter_choices, ",+"),
+              choosing({"rules", "RULE,RULE",
+                        "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
+                        "heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of "
+                        "these, none; of a cascade RULE/RULE; plain decoding "
+                        "always runs [all]"},
+                       compared_rule_choices, ",/"),
+              choosing({"acceptances", "LIST", "{}; greedy text knows no difference [gumbel]"}, acceptance_choices,
+                       ","),
+              choosing({"entropy-of", "WHICH", "{}: the distribution that rules look at [raw]"}, entropy_of_choices),
+              {"lenience", "L", "of rejection, in (0, 1]; below 1 the text is no longer the target's [1]"},
+              {"max-draft-tokens", "N", "[15]"},
+              {"min-draft-tokens", "N", "[1]"},
+              {"drop-stop-token", "", "throw the firing token of threshold rules away"},
+              {"draft-ahead", "F,F", "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]"},
+              {"draft-ahead-passes", "N", "with dedicated: hidden draft passes a round, exactly [as many as fit]"},
+              {"tune", "", "try a grid of settings of every rule and show the best of each"},
+              {"synthetic-acceptance", "A",
+               "drafted tokens stand with this probability, whatever they are: rounds of models that mean nothing"},
+              {"costs", "FILE", "costs of passes, as bench latency writes them; of each level [measured first]", true}},
+             drafter_source_options(),
+             bench_result_options()})};
+    return groups;
+}
+
+const std::vector<OptionGroup>& alpha_groups() {
+    static const std::vector<OptionGroup> groups = {
+        general_group(),
+        joined("Models",
+               {bench_model_options("checkpoint of a draft; several are measured in turn"), placement_options()}),
+        joined("Alpha",
+               {bench_prompt_options(),
+                {choosing({"drafters", "LIST",
+                           "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or "
+                           "several in turn as in "
+                           "ngram+model [each --draft alone]"},
+                          drafter_choices, ",+")},
+                drafter_source_options(),
+                bench_result_options()})};
+    return groups;
+}
+
+const std::vector<OptionGroup>& load_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Load",
+         {positional(with_aliases(
+              {"model", "DIR", "checkpoint to load: a directory, or a name in the Hugging Face cache"}, "m")),
+          choosing({"dtype", "TYPE", "in memory: {} [auto: the file's]"}, cpu_dtype_choices),
+          {"threads", "N", kThreadsHelp},
+          {"repetitions", "N", "load and read the files N times, in turn [3]"},
+          {"collective-timeout", "SECONDS", "[300]"},
+          {"json", "", "results as JSON on stdout"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& theory_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Theory",
+         {{"alpha", "A,A", "chances that a drafted token stands, in [0, 1] [0.1 to 0.9, 0.95]"},
+          {"c", "C,C", "time of a draft pass over a target pass [0.01,0.02,0.05,0.1]"},
+          {"c-operations", "C,C", "the same in operations: one for all, or one for each of --c [as --c]"},
+          {"most-tokens", "K", "most drafted tokens that are looked at, 1 to 1000 [15]"},
+          {"output", "FILE", "write the results as JSON"},
+          {"json", "", "results as JSON on stdout"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& scaling_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Scaling",
+         {positional({"input", "FILE",
+                      "JSON of bench latency --output or bench compare --output, one for each number of ranks and "
+                      "placement",
+                      true}),
+          {"output", "FILE", "write the results as JSON"},
+          {"json", "", "results as JSON on stdout"}}},
+        {"Extrapolation",
+         {{"hardware", "FILE", "figures of GPUs and links, as in bench/hardware.json [no extrapolation]"},
+          choosing({"shapes", "LIST", "{} [all of them]"}, shape_choices, ","),
+          {"bandwidth-share", "SHARE", "of a GPU's memory bandwidth that a pass reaches, above 0, to 1 [0.7]"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& doctor_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Doctor",
+         {positional(with_aliases(
+              {"target", "DIR", "checkpoint that is to be cut over the ranks: its files and heads are looked at too"},
+              kTargetAliases)),
+          with_aliases({"draft", "DIR", "checkpoint that is to draft for it", true}, kDraftAliases),
+          {"threads", "N", kThreadsHelp},
+          {"repetitions", "N", "of every collective [1000]"},
+          {"collective-timeout", "SECONDS", "how long a rank waits for the others [300]"},
+          {"json", "", "all of it as JSON on stdout"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& inspect_groups() {
+    static const std::vector<OptionGroup> groups = {
+        kGeneral,
+        {"Inspect",
+         {positional(with_aliases(
+              {"model", "DIR", "checkpoint to look at: a directory, or a name in the Hugging Face cache"}, "m")),
+          with_aliases({"draft", "DIR", "checkpoint that is to draft for it: whether it can, and its share of memory"},
+                       kDraftAliases),
+          {"json", "", "all of it as JSON on stdout"}}},
+        {"What each rank would hold",
+         {with_aliases({"tensor-parallel", "N", "ranks that the model is cut over [1]"}, "tp tensor-parallel-size"),
+          choosing({"dtype", "TYPE", "in memory: {} [auto: the file's]"}, cpu_dtype_choices),
+          choosing({"draft-dtype", "TYPE", "the same for the draft [as --dtype]"}, cpu_dtype_choices),
+          {"batch-size", "B", "sequences decoded together [1]"},
+          {"length", "L", "positions of each sequence, prompt included [the model's context]"},
+          {"threads", "N", "threads of each rank; each has buffers of its own [1]"},
+          {"memory", "SIZE", "of each rank: 80GiB, 24GB; says whether it fits, and up to what length"}}}};
+    return groups;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,269 @@
+// What each command was asked to do, as plain structs, and the options they come from.
+//
+// Every value is checked here; what is known but belongs to a later version is refused by name, and so is an
+// option that would have no effect. Pure: opens no file but --config.
+#pragma once
+
+#include "launch/cli/option_set.h"
+#include "model/config.h"
+#include "spec/draft/ngram_index.h"
+#include "spec/generate.h"
+#include "spec/stop/stop_rule.h"
+#include "spec/verify/logit_processing.h"
+#include "spec/verify/sampling.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+enum class EntropyUnit { nats, bits };
+
+// Which chat template turns conversations into prompts.
+struct ChatTemplateOptions {
+    bool is_needed = false; // --chat: having none is a failure before any line is read
+    std::string name;       // empty: the target's own
+    std::string date;       // empty: the template's own
+};
+
+enum class DeviceChoice { automatic, cpu, cuda }; // as device_choices(); automatic: the CPU
+
+// Which models, on what.
+struct ModelOptions {
+    std::string target;                     // directory
+    std::vector<std::string> drafts;        // directories, the largest first; several: a cascade
+    std::optional<model::WeightType> dtype; // empty: the file's
+    std::optional<model::WeightType> draft_dtype;
+    DeviceChoice device = DeviceChoice::automatic;
+    int threads = 0;     // 0: default_threads()
+    int max_context = 0; // positions of a sequence; 0: all that the target has
+    double collective_timeout_seconds = 300;
+    ChatTemplateOptions chat_template;
+    std::string needs_text; // the option that a model without a tokenizer cannot honour; empty: none
+    bool quiet = false;     // no bar while weights are read
+};
+
+// What a request asks for where its line says nothing.
+struct RequestDefaults {
+    int max_new_tokens = 128;
+    spec::SamplingOptions sampling;
+    spec::LogitProcessing processing;
+    bool ignore_eos = false;
+    std::vector<std::string> stop_strings;
+    bool chat = false;                 // a prompt is one message of the user
+    std::optional<std::string> system; // of conversations that bring no system message
+};
+
+// What proposes tokens: the first of these that has anything to propose. None: plain decoding.
+enum class DrafterKind { model, ngram, suffix, bigram, unigram, random };
+struct DrafterChoice {
+    std::vector<DrafterKind> kinds;
+    std::vector<std::size_t> drafts;         // of `model`: places in ModelOptions::drafts, a cascade of them
+    std::optional<spec::AheadOptions> ahead; // none: nothing is drafted ahead
+
+    bool has(DrafterKind kind) const;
+};
+// Outcomes that it may draft for at once; 0: it does not draft ahead.
+int outcomes_ahead(const DrafterChoice& drafter);
+std::string to_string(DrafterKind kind);
+
+// What drafters without a model draw on.
+struct DrafterSources {
+    spec::NgramOptions ngram;
+    std::string lookup_corpus; // file of text for suffix; empty: none
+    std::string draft_table;   // file of build-table for bigram and unigram
+};
+
+struct SpeculationOptions {
+    DrafterChoice drafter;
+    DrafterSources sources;
+    std::vector<spec::StopRuleOptions> stop_rules; // of each level of a cascade; thresholds in nats, whatever the unit
+    std::vector<std::string> costs; // files, of each level, for expected-gain; empty: measured as the run goes
+    EntropyUnit entropy_unit = EntropyUnit::nats;
+    spec::AcceptanceOptions acceptance;
+};
+
+// One of `of` contiguous pieces of a file, cut between lines: number `index`, from 0.
+struct Share {
+    std::int64_t index = 0;
+    std::int64_t of = 1;
+};
+
+struct GenerateOptions {
+    ModelOptions models;
+    RequestDefaults requests;
+    SpeculationOptions speculation;
+    std::optional<std::string> prompt;
+    std::string input; // "-": stdin; empty: the prompt
+    std::string output = "-";
+    std::string trace;          // file of rounds; empty: none
+    std::string timeline;       // file of steps by rank; empty: none
+    std::string summary;        // file of the run's figures; empty: none
+    std::optional<Share> share; // of the input; empty: all of it
+    bool resume = false;
+    bool check = false;
+    bool quiet = false;
+    bool verbose = false;
+    ParsedOptions given; // as they were given, for the summary
+    int replicas = 1;
+    int batch_size = 1; // sequences decoded together, by each replica
+    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
+};
+
+struct TokenizeOptions {
+    std::string model;
+    std::optional<std::string> text;
+    std::string input;
+    bool decode = false;
+    bool add_special_tokens = false;
+    bool skip_special_tokens = false;
+};
+
+struct BuildTableOptions {
+    std::string model;
+    std::string input; // "-": stdin
+    std::string output;
+    bool quiet = false;
+};
+
+struct LatencyOptions {
+    ModelOptions models;
+    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
+    int rows = 16;
+    int context = 64;
+    int repetitions = 200;
+    std::vector<int> shards; // of so many ranks, each timed by itself
+    std::string output;      // costs file; empty: none
+    bool json = false;
+};
+
+// What benches have in common that decode prompts with several drafters.
+struct DrafterBenchOptions {
+    ModelOptions models;
+    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
+    std::string input;
+    int most_prompts = 0; // 0: all
+    int max_new_tokens = 128;
+    std::vector<double> temperatures = {0, 1};
+    std::vector<DrafterChoice> drafters;
+    DrafterSources sources;
+    std::uint64_t seed = 0;
+    std::string output; // results as JSON; empty: none
+    bool json = false;
+    bool quiet = false;
+};
+
+struct CompareOptions : DrafterBenchOptions {
+    std::vector<std::vector<spec::StopRuleOptions>> rules; // each for every level of a cascade
+    int max_draft_tokens = 15;
+    std::vector<spec::Acceptance> acceptances;
+    double lenience = 1;            // of rejection
+    std::vector<std::string> costs; // files, of each level; empty: measured first
+    bool tune = false;
+    std::optional<double> synthetic_acceptance; // drafted tokens stand by chance, and texts mean nothing
+};
+
+struct LoadOptions {
+    std::string model;
+    std::optional<model::WeightType> dtype; // empty: the file's
+    int threads = 0;                        // 0: default_threads()
+    int repetitions = 3;
+    double collective_timeout_seconds = 300;
+    bool json = false;
+};
+
+// What the textbook's formulas are tabulated over.
+struct TheoryOptions {
+    std::vector<double> alphas = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95};
+    std::vector<double> cs = {0.01, 0.02, 0.05, 0.1};
+    std::vector<double> c_operations; // of each c; empty: as c
+    int most_tokens = 15;
+    std::string output; // JSON; empty: none
+    bool json = false;
+};
+
+// Measured runs to set the scaling model beside, and hardware to carry it to. One of both is there.
+struct ScalingOptions {
+    std::vector<std::string> inputs; // JSON of bench latency and bench compare
+    std::string hardware;            // empty: no extrapolation
+    std::vector<std::string> shapes; // names in the table of shapes, all of them known
+    double bandwidth_share = 0.7;
+    std::string output; // JSON; empty: none
+    bool json = false;
+};
+
+struct DoctorOptions {
+    std::string target; // empty: none
+    std::vector<std::string> drafts;
+    int threads = 0; // 0: default_threads()
+    int repetitions = 1000;
+    double collective_timeout_seconds = 300;
+    bool json = false;
+};
+
+// How the model would be run: what each rank then holds is reckoned, not tried.
+struct InspectOptions {
+    std::string model;
+    std::string draft;                      // empty: none
+    std::optional<model::WeightType> dtype; // empty: the file's
+    std::optional<model::WeightType> draft_dtype;
+    int ranks = 1;
+    int threads = 1; // of each rank
+    int batch = 1;
+    int length = 0;                            // positions; 0: the model's context
+    std::optional<std::uint64_t> memory_bytes; // of each rank; empty: nothing is said of fitting
+    bool json = false;
+};
+
+const std::vector<OptionGroup>& generate_groups();
+const std::vector<OptionGroup>& tokenize_groups();
+const std::vector<OptionGroup>& build_table_groups();
+const std::vector<OptionGroup>& latency_groups();
+const std::vector<OptionGroup>& compare_groups();
+const std::vector<OptionGroup>& alpha_groups();
+const std::vector<OptionGroup>& load_groups();
+const std::vector<OptionGroup>& theory_groups();
+const std::vector<OptionGroup>& scaling_groups();
+const std::vector<OptionGroup>& doctor_groups();
+const std::vector<OptionGroup>& inspect_groups();
+
+// Throw BadOption. Local.
+GenerateOptions generate_options(const ParsedOptions& given);
+TokenizeOptions tokenize_options(const ParsedOptions& given);
+BuildTableOptions build_table_options(const ParsedOptions& given);
+LatencyOptions latency_options(const ParsedOptions& given);
+CompareOptions compare_options(const ParsedOptions& given);
+DrafterBenchOptions alpha_options(const ParsedOptions& given);
+LoadOptions load_options(const ParsedOptions& given);
+TheoryOptions theory_options(const ParsedOptions& given);
+ScalingOptions scaling_options(const ParsedOptions& given);
+DoctorOptions doctor_options(const ParsedOptions& given);
+InspectOptions inspect_options(const ParsedOptions& given);
+
+// A threshold given in bits, in nats: tau of static by ln 2, of cumulative (squared entropies) by its square. Local.
+double threshold_in_nats(double threshold, spec::StopRuleKind kind, EntropyUnit unit);
+double threshold_in_unit(double threshold_nats, spec::StopRuleKind kind, EntropyUnit unit);
+
+// Nothing to tune: it was no slower than the best tuned threshold wherever that was measured (bench/NOTES.md).
+constexpr spec::StopRuleKind kDefaultStopRule = spec::StopRuleKind::expected_gain;
+
+// Matches of fewer tokens leave the round to the next drafter of a combination.
+constexpr int kShortestOfCombination = 3;
+
+// Options of a drafter and its rules, shared by the commands that decode. `n_drafts` is how many --draft there are.
+// Throw BadOption. Local.
+SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n_drafts);
+DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& choices);
+std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::size_t n_drafts);
+// `beside`: names that the caller takes itself, for messages.
+std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptions& given, std::size_t n_levels,
+                                                               const std::vector<std::string>& beside = {});
+std::vector<spec::Acceptance> compared_acceptances(const ParsedOptions& given);
+
+// The drafter in a few words: "ngram+model", "draft1<draft2". Local.
+std::string describe(const DrafterChoice& drafter);
+// The rule and its setting in a few words: "static, threshold 2.25 nats". Local.
+std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,87 @@
+// The options of record, simulate and tune, declared once. Data only; replay_options.cpp checks the values.
+#include "launch/cli/choices.h"
+#include "launch/cli/option_groups.h"
+#include "launch/cli/replay_options.h"
+
+namespace entrodraft::launch {
+
+const std::vector<OptionGroup>& record_groups() {
+    static const std::vector<OptionGroup> groups = {
+        general_group(),
+        joined("Models", {bench_model_options("checkpoint of what would draft; several are recorded beside each other, "
+                                              "the first is what texts are decoded with")}),
+        {"Record",
+         {{"input", "FILE|-", "JSON lines of prompts, as for generate"},
+          {"output", "FILE", "the recording"},
+          {"resume", "", "go on where --output FILE ends"},
+          {"prompts", "N", "only the first N of them [all]"},
+          {"max-new-tokens", "N", "[128]"},
+          {"ignore-eos", "", "do not stop at the end-of-text token"},
+          {"stop", "STRING", "end the text before this string; repeatable", true},
+          {"max-draft-tokens", "N", "longest draft that can be replayed, 1 to 127 [15]"},
+          {"entropy-of", "raw", "what recordings hold; adjusted is for generate and bench compare"},
+          {"costs", "FILE", "costs of passes, as bench latency writes them; of each --draft [measured first]", true},
+          {"quiet", "", "no progress and no summary"}}},
+        sampling_group(),
+        chat_group()};
+    return groups;
+}
+
+const std::vector<OptionGroup>& simulate_groups() {
+    static const std::vector<OptionGroup> groups = {
+        general_group(),
+        {"Simulate",
+         {positional({"recording", "FILE", "made by record; several: their texts together, of the same models", true}),
+          choosing({"rules", "RULE,RULE",
+                    "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
+                    "heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of "
+                    "these, none, oracle, grid (many settings of each); a "
+                    "number may be a range FROM..TO..STEP [all,oracle]"},
+                   replayed_rule_choices, ","),
+          {"best", "", "show only the fastest setting of each rule"},
+          {"draft", "D", "only the D-th draft of the recording, from 1 [each]"},
+          {"max-draft-tokens", "N", "[15]"},
+          {"min-draft-tokens", "N", "[1]"},
+          {"drop-stop-token", "", "drop the token that fired a threshold rule"},
+          {"entropy-of", "raw", "what recordings hold; adjusted is for generate and bench compare"},
+          {"threads", "N", "[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else all cores]"},
+          {"output", "FILE", "write the results as JSON"},
+          {"trace", "FILE", "the rounds of one setting, a JSON line each, as generate --trace writes them"},
+          {"json", "", "results as JSON on stdout"}}},
+        {"What if",
+         {{"costs", "FILE", "other costs than the recording's, as bench latency writes them"},
+          {"t-draft", "MS", "of a draft pass"},
+          {"t-first-draft", "MS", "of a round's first [with --t-draft: the same]"},
+          {"t-target", "MS,MS", "of target passes of 1, 2, ... rows; wider ones as the last"},
+          {"t-round", "MS", "of a round beside its passes: messages, verification"},
+          choosing({"draft-placement", "WHERE", "{}: the draft on a rank of its own drafts ahead [colocated]"},
+                   replayed_placement_choices),
+          {"draft-ahead", "F", "with dedicated, ends of a round that are drafted for; 0: none [8]"}}}};
+    return groups;
+}
+
+const std::vector<OptionGroup>& tune_groups() {
+    static const std::vector<OptionGroup> groups = {
+        general_group(),
+        joined("Models", {bench_model_options("checkpoint of the draft to tune for")}),
+        {"Tune",
+         {{"input", "FILE|-",
+           "JSON lines of prompts, as for generate: settings are chosen on one half of them, every "
+           "other line, and confirmed on the other"},
+          {"recording", "FILE", "choose on this recording instead, and confirm on all of --input"},
+          {"output", "FILE", "the best setting, as a file for --config"},
+          {"report", "FILE", "all that was tried and measured, as JSON"},
+          {"prompts", "N", "only the first N prompts [all]"},
+          {"repetitions", "N", "real runs of the best setting of each rule [3]"},
+          {"max-new-tokens", "N", "[128]"},
+          {"ignore-eos", "", "do not stop at the end-of-text token"},
+          {"stop", "STRING", "end the text before this string; repeatable", true},
+          {"max-draft-tokens", "N", "[15]"},
+          {"entropy-of", "raw", "what recordings hold; adjusted is for generate and bench compare"},
+          {"costs", "FILE", "costs of passes, as bench latency writes them [measured first]", true},
+          {"quiet", "", "no progress"}}},
+        sampling_group()};
+    return groups;
+}
+
+} // namespace entrodraft::launch

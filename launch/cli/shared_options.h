@@ -1,0 +1,49 @@
+// Groups of options that several commands read alike. Private to the files that make options into structs.
+#pragma once
+
+#include "launch/cli/options.h"
+
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// All throw BadOption. Local.
+void refuse_later_work(const ParsedOptions& given);
+ModelOptions model_options(const ParsedOptions& given);
+dist::DraftPlacement draft_placement(const ParsedOptions& given);
+// Sampling, penalties, bans, ends: what a request asks for where its line says nothing.
+RequestDefaults request_defaults(const ParsedOptions& given);
+// Lines with messages are conversations without --chat too, so that a template may be named without it.
+void read_chat(const ParsedOptions& given, bool has_prompt, ModelOptions& models, RequestDefaults& requests);
+// What the benches read alike that decode prompts with several drafters; the drafters themselves are the bench's own.
+void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, DrafterBenchOptions& options);
+// A model that no drafter drafts with would be loaded in vain.
+void refuse_unused_drafts(const ParsedOptions& given, const DrafterBenchOptions& options);
+// A draft that is cut over the ranks goes with no other drafter.
+void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement);
+// --draft-ahead and --draft-ahead-passes: where drafting ahead can be done it is done, unless --draft-ahead is 0.
+void read_ahead(const ParsedOptions& given, GenerateOptions& options);
+// Each that can draft ahead with every number of outcomes that --draft-ahead lists.
+std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
+                                      dist::DraftPlacement placement);
+// "ngram,model". `option` is named in errors.
+DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option);
+// The rule that a name of other programs and papers stands for: "entropy" is static. Other names as they are.
+std::string meant_rule(const std::string& name);
+// The rule of one level, from options that are all its own.
+spec::StopRuleOptions rule_of_level(const ParsedOptions& given, spec::StopRuleKind kind, EntropyUnit unit);
+spec::Acceptance acceptance_of(const std::string& name, const char* option);
+// Whether --drop-stop-token means anything to a rule: those that look at what was drafted, but not at the token.
+bool may_drop_stop_token(spec::StopRuleKind rule);
+// --entropy-of, for a rule that looks at distributions; raw for others.
+spec::EntropyOf entropy_of(const ParsedOptions& given, spec::StopRuleKind rule);
+// --trace or --timeline, files beside the text on stdout; "" where there is none.
+std::string beside_stdout(const ParsedOptions& given, const std::string& option);
+// --output of commands that print to stdout with --json; "" where there is none.
+std::string json_output(const ParsedOptions& given);
+// "1,2.5,4": numbers that are not negative.
+std::vector<double> number_list(const ParsedOptions& given, const std::string& name,
+                                const std::vector<double>& otherwise);
+
+} // namespace entrodraft::launch

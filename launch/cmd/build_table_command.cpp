@@ -1,0 +1,60 @@
+// entrodraft build-table: unigram and bigram counts of a text, for drafting without a model. Needs no weights.
+#include "launch/cli/command_options.h"
+#include "launch/cli/options.h"
+#include "launch/commands.h"
+#include "launch/counted.h"
+#include "launch/failure.h"
+#include "launch/io/line_reader.h"
+#include "launch/io/report.h"
+#include "launch/load/text_tokens.h"
+#include "launch/model_directory.h"
+#include "launch/replaced_file.h"
+#include "model/tokenizer/tokenizer.h"
+#include "spec/draft/token_table.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace entrodraft::launch {
+
+namespace {
+
+spec::TokenCounts count(LineReader& lines, const model::Tokenizer& tokenizer, bool quiet) {
+    spec::TokenCounter counter(tokenizer.size(), tokenizer.fingerprint());
+    StatusLine status(quiet);
+    tokenize_blocks(lines, tokenizer, [&](std::span<const model::TokenId> tokens) {
+        counter.add(tokens);
+        if (!status.is_due()) return;
+        const double size = static_cast<double>(lines.file_bytes());
+        status.draw(size > 0 ? static_cast<double>(lines.bytes_read()) / size : -1, counted(counter.total(), "token"));
+    });
+    if (counter.total() == 0) throw std::runtime_error(lines.file() + ": is empty; give a file with some text");
+    return counter.take();
+}
+
+void build_table(const BuildTableOptions& options) {
+    require_replaceable(options.output); // what can be known to fail is found out before the work
+    LineReader lines(options.input, BlockBytes{}.most);
+    const auto tokenizer = model::Tokenizer::open(resolve_model_directory(options.model, "--model"));
+    const spec::TokenCounts counts = count(lines, tokenizer, options.quiet);
+    ReplacedFile file(options.output);
+    spec::write_token_counts(counts, [&](std::span<const std::byte> bytes) { file.write(bytes); });
+    file.commit();
+    if (options.quiet) return;
+    say(options.output + ": " + counted(counts.total, "token") + ", " +
+        counted(static_cast<std::int64_t>(counts.followers.size()), "distinct bigram") + ", " +
+        std::to_string(spec::token_counts_bytes(counts)) + " bytes");
+}
+
+} // namespace
+
+int run_build_table(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, page_of("build-table"), build_table_options);
+    if (!options) return kAllServed;
+    in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do
+        if (session.world_rank() == 0) build_table(*options);
+    });
+    return kAllServed;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,42 @@
+// What doctor has found out, and its forms: lines and tables for people, one object for programs. Pure.
+#pragma once
+
+#include "launch/cmd/bench/collective_times.h"
+#include "launch/io/json_line.h"
+#include "launch/load/launch_check.h"
+#include "launch/machine_load.h"
+
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+class DoctorReport {
+  public:
+    struct Check {
+        enum class Status { ok, warning, failed };
+        Status status;
+        std::string text; // one line; of what is not ok with the remedy
+    };
+    struct Transport {
+        std::string name; // "node", "mpi"
+        std::vector<CollectiveTime> times;
+    };
+
+    std::vector<RankFacts> ranks;
+    std::vector<Check> checks;
+    std::vector<Transport> transports;
+    MachineLoad machine; // while collectives were timed
+    std::string target;  // checkpoint that was looked at; empty: none
+    std::vector<std::string> drafts;
+
+    void good(const std::string& text) { checks.push_back({Check::Status::ok, text}); }
+    void add(const Finding& finding);
+    void add(const MachineLoad& load);
+    bool has_errors() const;
+
+    std::string text() const;
+    Json json() const; // docs/SCHEMAS.md
+};
+
+} // namespace entrodraft::launch

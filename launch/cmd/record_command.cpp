@@ -1,0 +1,285 @@
+// entrodraft record: decodes a file of prompts once and keeps what every stop rule could have seen on the way.
+//
+// How a text becomes a record is recording_run.cpp's affair; the file is docs/RECORDING.md's.
+#include "launch/cli/command_options.h"
+#include "launch/cli/replay_options.h"
+#include "launch/cmd/bench/bench_latency.h"
+#include "launch/cmd/recording_file.h"
+#include "launch/cmd/recording_run.h"
+#include "launch/cmd/round_costs.h"
+#include "launch/commands.h"
+#include "launch/counted.h"
+#include "launch/environment.h"
+#include "launch/failure.h"
+#include "launch/io/report.h"
+#include "launch/io/requests.h"
+#include "launch/load/drafters.h"
+#include "launch/machine_load.h"
+#include "launch/signals.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+// What comes next, on every rank: nothing (the input has ended), a prompt, the end by a signal; or nobody knows yet.
+enum Step : std::int64_t { over, one, stopped, waiting };
+
+[[noreturn]] void refuse_other_options(const std::string& file, const std::string& field) {
+    throw std::runtime_error(file + " was begun with other options (its field " + field +
+                             " differs); resume with those of that run");
+}
+
+// The coordinator's side: prompts in, blocks out.
+class RecordingDesk {
+  public:
+    RecordingDesk(const RecordOptions& options, const ModelPair& models)
+        : options_(options), file_(options.output, options.resume),
+          reader_(options.input, options.requests, models.prompt_limits()), progress_(options.quiet) {
+        has_head_ = !file_.is_new();
+        skip_recorded();
+        // Other ranks wait meanwhile: a part of what they wait at most.
+        const double patience = std::min(1.0, options.models.collective_timeout_seconds / 4);
+        reader_.lines().set_patience(std::chrono::milliseconds(std::lround(patience * 1e3)));
+    }
+
+    // Goes on to the next request that can be served; lines that cannot are written on the way.
+    Step fetch() {
+        request_.reset();
+        while (!is_full()) {
+            if (stop_signal() != 0) return stopped;
+            std::optional<InputItem> item = reader_.next();
+            if (!item) return reader_.lines().interrupted() ? stopped : reader_.lines().waiting() ? waiting : over;
+            if (auto* request = std::get_if<spec::Request>(&*item)) {
+                request_ = std::move(*request);
+                return one;
+            }
+            const BadLine& bad = std::get<BadLine>(*item);
+            write(spec::RecordedError{bad.id, bad.error});
+        }
+        return over;
+    }
+    const std::optional<spec::Request>& request() const { return request_; } // of the last fetch()
+
+    // Errors of lines before the first text wait for it.
+    void write_head(const spec::RecordingHead& head) {
+        file_.write(head);
+        has_head_ = true;
+        for (const spec::RecordedLine& line : waiting_)
+            file_.write(line);
+        waiting_.clear();
+    }
+    void write(const spec::RecordedLine& line) {
+        progress_.clear();
+        if (has_head_)
+            file_.write(line);
+        else
+            waiting_.push_back(line);
+        count(line);
+        progress_.update(reader_.fraction(), lines_, new_tokens_);
+    }
+    void summarise(double seconds, bool interrupted) {
+        progress_.clear();
+        if (options_.quiet) return;
+        say(options_.output + ": " + counted(lines_ - errors_, "text") + ", " + counted(new_tokens_, "new token") +
+            (errors_ > 0 ? ", " + counted(errors_, "line") + " with errors" : "") + ", in " +
+            format_number(seconds, 1) + " s" + (interrupted ? "; interrupted: go on with --resume" : ""));
+    }
+
+    RecordingFile& file() { return file_; }
+    bool has_errors() const { return errors_ > 0; }
+    // "; its first error: ...", while errors wait for the head; or nothing.
+    std::string first_error() const {
+        const auto* error = waiting_.empty() ? nullptr : std::get_if<spec::RecordedError>(&waiting_.front());
+        return error ? "; its first error: " + error->error : "";
+    }
+
+  private:
+    bool is_full() const { return options_.most_prompts > 0 && lines_ >= options_.most_prompts; }
+
+    // The input's first lines are those that stand in the file.
+    void skip_recorded() {
+        for (const spec::RecordedLine& line : file_.existing().lines) {
+            const std::optional<InputItem> item = reader_.next();
+            const std::string id = std::visit([](const auto& each) { return each.id; }, line);
+            const auto* request = item ? std::get_if<spec::Request>(&*item) : nullptr;
+            const auto* text = std::get_if<spec::TextRecord>(&line);
+            const bool is_same = item && id_of(*item) == id && (!text || (request && request->prompt == text->prompt));
+            if (!is_same)
+                throw std::runtime_error(options_.output + ": its text number " + std::to_string(lines_) + ", of id " +
+                                         id + ", is not that of " + options_.input +
+                                         "; resume with the input of that run");
+            if (text && text->max_new_tokens != request->max_new_tokens)
+                refuse_other_options(options_.output, "max_new_tokens");
+            if (text && text->ignore_eos != request->ignore_eos) refuse_other_options(options_.output, "ignore_eos");
+            count(line);
+        }
+    }
+
+    void count(const spec::RecordedLine& line) {
+        ++lines_;
+        if (const auto* text = std::get_if<spec::TextRecord>(&line))
+            new_tokens_ += text->new_tokens;
+        else
+            ++errors_;
+    }
+
+    const RecordOptions& options_;
+    RecordingFile file_;
+    RequestReader reader_;
+    Progress progress_;
+    std::int64_t lines_ = 0, errors_ = 0, new_tokens_ = 0;
+    bool has_head_ = false;
+    std::vector<spec::RecordedLine> waiting_; // for the head
+    std::optional<spec::Request> request_;
+};
+
+// The next prompt, known to all ranks. A pipe may be silent for longer than ranks wait for each other. Collective.
+Step next_step(dist::Session& session, double timeout, RecordingDesk* desk) {
+    for (;;) {
+        std::int64_t step = over;
+        in_agreement(session, timeout, [&] {
+            if (desk) step = desk->fetch();
+        });
+        step = from_writer(session, timeout, step);
+        if (step != waiting) return static_cast<Step>(step);
+        session.watch().enter(dist::kNoRound, "input");
+    }
+}
+
+// A recording goes on only as it began.
+void require_same_head(const spec::RecordingHead& begun, const spec::RecordingHead& own, const std::string& file) {
+    if (const std::string field = spec::first_difference(begun, own); !field.empty()) refuse_other_options(file, field);
+}
+
+// A prompt whose text costs are taken from, again and again: what is said does not matter, but there must be room for
+// drafts.
+spec::Request prompt_for_costs(spec::Request prompt, int positions, int max_draft_tokens) {
+    const int least = std::min(max_draft_tokens + 2, positions - 1); // new tokens, so that the longest draft comes up
+    const auto room = static_cast<std::size_t>(positions - least);
+    if (prompt.prompt.size() > room)
+        prompt.prompt.erase(prompt.prompt.begin(), prompt.prompt.end() - static_cast<std::ptrdiff_t>(room));
+    prompt.max_new_tokens = std::max(prompt.max_new_tokens, least);
+    prompt.ignore_eos = true;
+    prompt.stop_strings.clear();
+    return prompt;
+}
+
+// Costs of each draft with the target, and what the collectives take. On the coordinator.
+struct Measured {
+    std::vector<spec::Costs> costs;
+    std::string collectives = "[]";
+    MachineLoad machine; // meanwhile
+};
+
+// Nothing, on any rank, where a signal came first. Collective.
+std::optional<Measured> measure(dist::Session& session, ModelPair& models, const Drafters& drafters,
+                                const RecordOptions& options, const std::optional<spec::Request>& first) {
+    const double timeout = options.models.collective_timeout_seconds;
+    Measured measured;
+    in_agreement(session, timeout, [&] {
+        for (const std::string& file : options.costs)
+            measured.costs.push_back(spec::read_costs(file));
+    });
+    for (std::size_t level = 0; session.world_rank() == 0 && level < measured.costs.size(); ++level)
+        say_if_disturbed(measured.costs[level], options.costs[level]);
+    LatencyPlan latency_plan;
+    latency_plan.repetitions = 20;
+    latency_plan.rows = options.max_draft_tokens + 1;
+    latency_plan.context = fitting_context(models, latency_plan.rows);
+    latency_plan.timeout_seconds = timeout;
+    const MachineWatch watch(session, timeout);
+    const Latency latency = measure_latency(session, models, latency_plan);
+    const double spread = spread_of(latency.target.front());
+    Json collectives = Json::array();
+    for (const CollectiveTime& each : latency.collectives)
+        collectives.push_back({{"name", each.name}, {"median_ms", each.seconds.median * 1e3}});
+    measured.collectives = collectives.dump();
+    if (!options.costs.empty()) {
+        measured.machine = watch.stop(spread);
+        return measured;
+    }
+    RoundCostPlan plan;
+    plan.max_draft_tokens = options.max_draft_tokens;
+    plan.timeout_seconds = timeout;
+    std::vector<spec::Request> prompts;
+    if (first)
+        prompts.assign(static_cast<std::size_t>(plan.most_prompts),
+                       prompt_for_costs(*first, models.target_config.max_positions, plan.max_draft_tokens));
+    auto costs = measure_round_costs(session, models, drafters, prompts, plan, stop_signal());
+    if (!costs) return std::nullopt;
+    measured.costs = std::move(*costs);
+    measured.machine = watch.stop(spread);
+    return measured;
+}
+
+} // namespace
+
+int run_record(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, page_of("record"), record_options);
+    if (!options) return kAllServed;
+    install_signal_handlers(session.world_rank() == 0);
+    const double timeout = options->models.collective_timeout_seconds;
+    const auto models = open_models(session, options->models, {.ahead = RecordingRun::kChains});
+    const bool coordinates = models->layout.is_coordinator();
+    const Drafters drafters(session, *models, {}, timeout);
+    const Json environment = environment_of(session, *models);
+    const double start = models->clock.now_seconds();
+
+    std::optional<RecordingDesk> desk;
+    spec::RecordingHead head;
+    in_agreement(session, timeout, [&] {
+        if (!coordinates) return;
+        desk.emplace(*options, *models);
+        head = recording_head(*models, options->models, options->input, options->requests, options->max_draft_tokens);
+        head.environment = environment.dump();
+        if (desk->file().is_new()) return;
+        require_same_head(desk->file().existing().head, head, options->output);
+        head = desk->file().existing().head;
+    });
+    Step step = next_step(session, timeout, desk ? &*desk : nullptr);
+    const bool is_new = from_writer(session, timeout, coordinates && head.costs.empty() ? 1 : 0) == 1;
+    in_agreement(session, timeout, [&] {
+        if (is_new && step == over)
+            throw std::runtime_error(options->input + ": holds no prompt that can be decoded" +
+                                     (desk ? desk->first_error() : ""));
+    });
+    if (is_new && step == one) {
+        const auto measured = measure(session, *models, drafters, *options, desk ? desk->request() : std::nullopt);
+        if (!measured) step = stopped;
+        in_agreement(session, timeout, [&] {
+            if (!coordinates || !measured) return;
+            Json with_machine = environment;
+            with_machine["machine"] = to_json(measured->machine);
+            head.environment = with_machine.dump();
+            if (!options->quiet) warn_of(measured->machine);
+            head.costs = measured->costs;
+            head.collectives = measured->collectives;
+            desk->write_head(head);
+        });
+    }
+    RecordingPlan plan;
+    plan.max_draft_tokens = options->max_draft_tokens;
+    if (coordinates && !head.costs.empty()) plan.costs = head.costs.front();
+    plan.timeout_seconds = timeout;
+    RecordingRun run(session, *models, drafters, plan);
+    {
+        const dist::Session::BoundedSteps bounded(session, timeout);
+        while (step == one) {
+            const auto line = run.record(desk ? &*desk->request() : nullptr, stop_signal());
+            if (desk && line) desk->write(*line);
+            step = line ? next_step(session, timeout, desk ? &*desk : nullptr) : stopped;
+        }
+    }
+    const bool interrupted = step == stopped;
+    disarm_abandonment();
+    if (desk) desk->summarise(models->clock.now_seconds() - start, interrupted);
+    if (interrupted) return kStopped;
+    return static_cast<int>(from_writer(session, timeout, desk && desk->has_errors() ? kSomeLinesFailed : kAllServed));
+}
+
+} // namespace entrodraft::launch

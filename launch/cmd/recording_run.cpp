@@ -1,0 +1,152 @@
+// From a request to its record: see recording_run.h.
+#include "launch/cmd/recording_run.h"
+
+#include "launch/decode_one.h"
+#include "launch/io/json_line.h"
+#include "launch/phase.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Drafters& drafters,
+                           const RecordingPlan& plan)
+    : session_(session), models_(models), plan_(plan) {
+    spec::EngineOptions engine;
+    engine.acceptance.kind = spec::Acceptance::gumbel; // greedy text knows no difference
+    engine.stop_rule.kind = spec::StopRuleKind::expected_gain;
+    engine.stop_rule.max_tokens = plan.max_draft_tokens;
+    engine.costs = plan.costs;
+    engine.vocab_size = models.vocab_size;
+    engine.timeout_seconds = plan.timeout_seconds;
+    drafter_ =
+        drafters.make({{DrafterKind::model}, {0}, {}}, std::span(&engine.stop_rule, 1), std::span(&engine.costs, 1));
+    engine_.emplace(engine, models.engine_parts(drafter_.get()));
+    for (std::size_t draft = 0; models.layout.is_coordinator() && draft < models.drafts.size(); ++draft)
+        drafts_.push_back(&drafters.draft_model(draft));
+    spec::RecorderOptions recorder;
+    recorder.limits = models.draft_limits();
+    recorder.max_draft_tokens = plan.max_draft_tokens;
+    recorder.draft_slots = 1 + kChains;
+    recorder.timeout_seconds = plan.timeout_seconds;
+    recorder_.emplace(recorder, models.engine_parts(nullptr), drafts_);
+}
+
+std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* request, const volatile int& stop_signal) {
+    enum Next : std::int64_t { failed, ended, stopped };
+    DecodedText text = decode_one(*engine_, request, stop_signal);
+    if (text.end == spec::RunEnd::interrupted) return std::nullopt;
+    spec::Completion& said = text.completion;
+    const auto next = from_writer(session_, plan_.timeout_seconds,
+                                  !said.failure.empty()                            ? failed
+                                  : said.finish_reason == spec::FinishReason::stop ? stopped
+                                                                                   : ended);
+    if (next == failed) return spec::RecordedError{request ? request->id : "null", said.failure};
+    std::vector<spec::TokenId> beyond;
+    if (next == stopped) { // what a draft that runs on past the end would be held against
+        spec::Request longer;
+        if (request) {
+            longer = *request;
+            longer.stop_strings.clear();
+            const int most = static_cast<int>(said.tokens.size()) + plan_.max_draft_tokens;
+            longer.max_new_tokens = std::min(longer.max_new_tokens, most);
+        }
+        DecodedText again = decode_one(*engine_, request ? &longer : nullptr, stop_signal);
+        if (again.end == spec::RunEnd::interrupted) return std::nullopt;
+        beyond = std::move(again.completion.tokens);
+    }
+    if (!request) {
+        recorder_->record(nullptr, nullptr);
+        return spec::RecordedError{};
+    }
+    spec::TextRecord record;
+    record.id = request->id;
+    record.new_tokens = static_cast<int>(said.tokens.size());
+    record.finish_reason = said.finish_reason;
+    record.max_new_tokens = request->max_new_tokens;
+    record.ignore_eos = request->ignore_eos;
+    record.seed = request->sampling.seed;
+    record.temperature = request->sampling.temperature;
+    record.pieces = pieces_of(said.tokens);
+    record.prompt = request->prompt;
+    record.token = beyond.size() > said.tokens.size() ? std::move(beyond) : std::move(said.tokens);
+    recorder_->record(&record, request);
+    add_token_texts(record);
+    return record;
+}
+
+// Each as it reads behind another token: the first one of a text may lose its space.
+void RecordingRun::add_token_texts(spec::TextRecord& record) const {
+    if (!models_.tokenizer) return;
+    const auto add = [&](spec::TokenId token) {
+        if (token < 0 || record.token_texts.count(token) > 0) return;
+        model::StreamDecoder decoder(*models_.tokenizer, true);
+        if (!record.token.empty()) decoder.push(record.token.front());
+        const std::string text = decoder.push(token);
+        record.token_texts[token] = text + decoder.finish();
+    };
+    for (const spec::TokenId token : record.prompt)
+        add(token);
+    for (const spec::DraftRecord& draft : record.drafts)
+        for (std::size_t i = 0; i < draft.places(); ++i)
+            if (draft.token[i] != record.token[i]) add(draft.token[i]);
+}
+
+// What each token adds to the text; the last also what was held back for characters cut between tokens.
+std::vector<std::string> RecordingRun::pieces_of(const std::vector<spec::TokenId>& tokens) const {
+    if (!models_.tokenizer) return std::vector<std::string>(tokens.size());
+    model::StreamDecoder decoder(*models_.tokenizer, true);
+    std::vector<std::string> pieces;
+    for (const spec::TokenId token : tokens)
+        pieces.push_back(decoder.push(token));
+    if (!pieces.empty()) pieces.back() += decoder.finish();
+    return pieces;
+}
+
+namespace {
+
+// What changes the text of a prompt, or where it ends, beside its sampling.
+Json json_of(const RequestDefaults& requests, const ChatTemplateOptions& chat) {
+    const spec::LogitProcessing& processing = requests.processing;
+    Json json = {{"repetition_penalty", processing.repetition_penalty},
+                 {"presence_penalty", processing.presence_penalty},
+                 {"frequency_penalty", processing.frequency_penalty},
+                 {"no_repeat_ngram_size", processing.no_repeat_ngram_size},
+                 {"min_new_tokens", processing.min_new_tokens},
+                 {"banned_tokens", processing.banned_tokens},
+                 {"stop", requests.stop_strings},
+                 {"chat", requests.chat}};
+    json["logit_bias"] = Json::object();
+    for (const auto& [token, bias] : processing.logit_bias)
+        json["logit_bias"][std::to_string(token)] = bias;
+    if (requests.system) json["system"] = *requests.system;
+    if (!chat.name.empty()) json["chat_template"] = chat.name;
+    if (!chat.date.empty()) json["chat_date"] = chat.date;
+    return json;
+}
+
+} // namespace
+
+spec::RecordingHead recording_head(const ModelPair& models, const ModelOptions& options, const std::string& input,
+                                   const RequestDefaults& requests, int max_draft_tokens) {
+    spec::RecordingHead head;
+    head.target = {options.target, model::to_string(models.target_type), models.target_config.max_positions};
+    for (std::size_t draft = 0; draft < models.drafts.size(); ++draft) {
+        const model::ModelConfig& config = models.drafts[draft].config();
+        head.drafts.push_back({options.drafts.at(draft),
+                               model::to_string(options.draft_dtype.value_or(config.stored_type)),
+                               config.max_positions});
+    }
+    head.noisy = !requests.sampling.greedy();
+    head.sampling = requests.sampling;
+    head.requests = json_of(requests, options.chat_template).dump();
+    head.max_draft_tokens = max_draft_tokens;
+    head.vocab_size = models.vocab_size;
+    head.max_positions = models.target_config.max_positions;
+    head.eos_tokens = models.draft_limits().eos_tokens;
+    head.input = input;
+    return head;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,32 @@
+// What rounds cost on this machine, as rounds pay it: times of drafting, of target passes by their rows, and of all
+// around them, taken from decoding itself and not from passes alone (bench latency times these).
+//
+// With them, counts of passes become milliseconds that runs agree with. Called by record and tune.
+#pragma once
+
+#include "launch/load/drafters.h"
+#include "launch/load/model_pair.h"
+#include "spec/stats.h"
+
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace entrodraft::launch {
+
+struct RoundCostPlan {
+    spec::Acceptance acceptance = spec::Acceptance::gumbel; // of sampled prompts
+    int max_draft_tokens = 15;
+    int max_new_tokens = 128;
+    int most_prompts = 32; // as many as some seconds suffice for, at least two
+    double timeout_seconds = 300;
+};
+
+// Of each draft with the target, on the coordinator; `prompts` count there. Decodes each of the first prompts once
+// for every length of a draft. Nothing, on any rank, once `stop_signal` is set on one. Collective over the world.
+std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& session, ModelPair& models,
+                                                            const Drafters& drafters,
+                                                            std::span<const spec::Request> prompts,
+                                                            const RoundCostPlan& plan, const volatile int& stop_signal);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,103 @@
+// entrodraft tokenize: text to token ids and back, with the tokenizer of a checkpoint. Needs no weights.
+#include "launch/cli/command_options.h"
+#include "launch/cli/options.h"
+#include "launch/commands.h"
+#include "launch/failure.h"
+#include "launch/io/json_line.h"
+#include "launch/io/line_reader.h"
+#include "launch/io/report.h"
+#include "launch/io/results.h"
+#include "launch/model_directory.h"
+#include "model/checkpoint/bad_file.h"
+#include "model/tokenizer/tokenizer.h"
+
+#include <climits>
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace entrodraft::launch {
+
+namespace {
+
+std::vector<model::TokenId> token_ids_of(const Json& object) {
+    if (!object.contains("token_ids")) throw std::runtime_error("token_ids is missing");
+    if (!object["token_ids"].is_array()) throw std::runtime_error("token_ids must be an array of token ids");
+    std::vector<model::TokenId> ids;
+    for (const Json& id : object["token_ids"]) {
+        if (!id.is_number_unsigned() || id.get<std::uint64_t>() > INT_MAX)
+            throw std::runtime_error("token_ids[" + std::to_string(ids.size()) + "] is no token id");
+        ids.push_back(id.get<model::TokenId>());
+    }
+    return ids;
+}
+
+// The output line of an input line. Throws with the reason when the line cannot be served.
+Json convert(const Json& object, const model::Tokenizer& tokenizer, const TokenizeOptions& options) {
+    if (options.decode) return {{"text", tokenizer.decode(token_ids_of(object), options.skip_special_tokens)}};
+    if (!object.contains("text")) throw std::runtime_error("text is missing");
+    if (!object["text"].is_string()) throw std::runtime_error("text must be a string");
+    return {{"token_ids", tokenizer.encode(object["text"].get<std::string>(), options.add_special_tokens)}};
+}
+
+std::string line_of(const Line& line, std::int64_t number, const model::Tokenizer& tokenizer,
+                    const TokenizeOptions& options, bool& failed) {
+    BadLine bad;
+    bad.line = number;
+    try {
+        if (line.too_long) throw std::runtime_error("line is too long");
+        const Json object = parse_json_line(line.text);
+        bad.id = id_in(line.text, object, number);
+        bad.line.reset();
+        return "{\"id\":" + bad.id + "," + compact(convert(object, tokenizer, options)).substr(1);
+    } catch (const std::exception& error) {
+        failed = true;
+        bad.error = error.what();
+        return error_line(bad);
+    }
+}
+
+// For a person at a terminal: a line a token with its id, its spelling in the file and what it stands for.
+void show(const model::Tokenizer& tokenizer, const std::vector<model::TokenId>& ids) {
+    for (const model::TokenId id : ids) {
+        const std::string number = std::to_string(id), spelling = model::in_quotes(tokenizer.token(id));
+        const std::string shown = compact(Json(tokenizer.token_bytes(id))); // bytes of half a character: U+FFFD
+        say(std::string(number.size() < 8 ? 8 - number.size() : 0, ' ') + number + "  " + spelling + "  " + shown +
+            (tokenizer.is_special(id) ? "  special" : ""));
+    }
+}
+
+int tokenize(const TokenizeOptions& options) {
+    const model::Tokenizer tokenizer = model::Tokenizer::open(resolve_model_directory(options.model, "--model"));
+    ResultWriter writer("-", Existing::refuse);
+    if (options.text) {
+        const auto ids = tokenizer.encode(*options.text, options.add_special_tokens);
+        if (isatty(STDERR_FILENO) == 1) show(tokenizer, ids);
+        writer.write_text(compact(Json(ids)) + "\n");
+        return kAllServed;
+    }
+    LineReader lines(options.input);
+    bool failed = false;
+    for (std::int64_t number = 1;; ++number) {
+        const auto line = lines.next();
+        if (!line) break;
+        if (!line->too_long && line->text.find_first_not_of(" \t\r") == std::string::npos) continue;
+        writer.write_text(line_of(*line, number, tokenizer, options, failed) + "\n");
+    }
+    return failed ? kSomeLinesFailed : kAllServed;
+}
+
+} // namespace
+
+int run_tokenize(dist::Session& session, const Arguments& arguments) {
+    const auto options = read_options(session, arguments, page_of("tokenize"), tokenize_options);
+    if (!options) return kAllServed;
+    int exit_code = kAllServed;
+    in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do
+        if (session.world_rank() == 0) exit_code = tokenize(*options);
+    });
+    return static_cast<int>(from_writer(session, 60, exit_code));
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,168 @@
+// Judging tuned rules by real runs: see tuning.h.
+#include "launch/cmd/tuning.h"
+
+#include "launch/cli/options.h"
+#include "launch/environment.h"
+#include "launch/io/results.h"
+
+#include <algorithm>
+#include <sstream>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+// How much longer than `fastest` it took, prompt by prompt, as a share of the fastest.
+Interval behind(const PromptTimes& times, const PromptTimes& fastest) {
+    const Interval ratio = ratio_interval(times.ms, fastest.ms);
+    return {ratio.mean - 1, ratio.low - 1, ratio.high - 1, ratio.prompts};
+}
+
+const ConfirmedRule& lowest_simulated(const std::vector<const ConfirmedRule*>& rules) {
+    return **std::min_element(rules.begin(), rules.end(), [](const ConfirmedRule* a, const ConfirmedRule* b) {
+        return a->simulated_ms < b->simulated_ms;
+    });
+}
+
+} // namespace
+
+void judge(std::vector<ConfirmedRule>& rules, const std::vector<PromptTimes>& times, const PromptTimes& plain) {
+    if (rules.empty() || rules.size() != times.size()) throw std::invalid_argument("no rules, or not the times of all");
+    std::size_t fastest = 0;
+    for (std::size_t i = 1; i < times.size(); ++i)
+        if (total_of(times[i].ms) < total_of(times[fastest].ms)) fastest = i;
+    for (std::size_t i = 0; i < rules.size(); ++i) {
+        rules[i].measured_ms = ratio_interval(times[i].ms, times[i].tokens);
+        rules[i].behind = behind(times[i], times[fastest]);
+        rules[i].speedup = speedup_interval(plain, times[i]);
+    }
+    std::stable_sort(rules.begin(), rules.end(), [](const ConfirmedRule& a, const ConfirmedRule& b) {
+        return a.measured_ms.mean < b.measured_ms.mean;
+    });
+}
+
+Winner winner_of(const std::vector<ConfirmedRule>& rules) {
+    std::vector<const ConfirmedRule*> faster, maybe_faster;
+    for (const ConfirmedRule& rule : rules) {
+        if (rule.is_slower()) continue;
+        if (rule.beats_plain()) faster.push_back(&rule);
+        if (rule.speedup.mean > 1) maybe_faster.push_back(&rule);
+    }
+    if (!faster.empty()) return {&lowest_simulated(faster), AgainstPlain::faster};
+    if (!maybe_faster.empty()) return {&lowest_simulated(maybe_faster), AgainstPlain::no_difference_seen};
+    const auto adaptive = std::find_if(rules.begin(), rules.end(), [](const ConfirmedRule& rule) {
+        return rule.tuned.best.setting.rule.kind == spec::StopRuleKind::expected_gain;
+    });
+    return {adaptive != rules.end() ? &*adaptive : &rules.at(0), AgainstPlain::nothing_is_faster};
+}
+
+std::vector<std::string> remarks_of(const Winner& winner, const std::vector<ConfirmedRule>& rules) {
+    switch (winner.against_plain) {
+    case AgainstPlain::nothing_is_faster:
+        return {"nothing beats plain decoding here: leave --draft out; with one, " +
+                describe(winner.rule->tuned.best.setting.rule, EntropyUnit::nats) + " drafts only where it pays"};
+    case AgainstPlain::no_difference_seen:
+    case AgainstPlain::faster:
+        break;
+    }
+    std::vector<std::string> remarks;
+    const bool is_faster = winner.against_plain == AgainstPlain::faster;
+    if (!winner.rule->speedup.is_known())
+        remarks.push_back("no difference from plain decoding can be seen on a single prompt: give more prompts");
+    else if (!is_faster)
+        remarks.push_back("no difference from plain decoding seen: give more prompts or --repetitions");
+    if (winner.rule != &rules.front())
+        remarks.push_back(std::string("it is not the first row: at 95 % the runs do not tell it from that one, and of "
+                                      "such rules ") +
+                          (is_faster ? "also seen to beat plain decoding" : "with a speed-up above 1") +
+                          " it has the lowest simulated time");
+    return remarks;
+}
+
+std::string prediction_warning(const std::vector<ConfirmedRule>& rules) {
+    constexpr double kFar = 1.25;
+    std::vector<double> ratios;
+    for (const ConfirmedRule& rule : rules)
+        if (rule.predicted_ms > 0) ratios.push_back(rule.measured_ms.mean / rule.predicted_ms);
+    if (ratios.empty()) return "";
+    const double ratio = quantiles_of(ratios).median;
+    if (ratio <= kFar && ratio >= 1 / kFar) return "";
+    return "warning: measured times are " + format_number(ratio, 2) +
+           " times counts x costs: the machine was busy, or the costs are not of this run\n";
+}
+
+std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, const std::vector<std::string>& remarks) {
+    std::ostringstream text;
+    for (const std::string& remark : remarks)
+        text << "# " << remark << '\n';
+    text << "stop-rule = " << to_string(rule.kind) << '\n';
+    const Json parameters = parameters_json(rule);
+    for (const auto& [name, value] : parameters.items()) {
+        std::string option = name;
+        std::replace(option.begin(), option.end(), '_', '-');
+        text << option << " = " << value.dump() << '\n';
+    }
+    text << "max-draft-tokens = " << rule.max_tokens << '\n';
+    if (is_sampled) text << "acceptance = gumbel\n";
+    return text.str();
+}
+
+std::string tuning_table(const std::vector<ConfirmedRule>& rules) {
+    std::vector<std::vector<std::string>> table = {
+        {"best setting of each rule", "simulated ms/token", "measured ms/token", "counts x costs", "speed-up",
+         "95 % interval", "behind the fastest, %", "95 % interval", "tokens/pass", "settings tried"}};
+    for (const ConfirmedRule& rule : rules) {
+        const Interval percent = {100 * rule.behind.mean, 100 * rule.behind.low, 100 * rule.behind.high,
+                                  rule.behind.prompts};
+        table.push_back({describe(rule.tuned.best.setting.rule, EntropyUnit::nats), format_number(rule.simulated_ms, 4),
+                         format_number(rule.measured_ms.mean, 4), format_number(rule.predicted_ms, 4),
+                         format_number(rule.speedup.mean, 3), format_speedup_interval(rule.speedup),
+                         format_number(percent.mean, 2), format_interval(percent, 2),
+                         format_number(rule.stats.tokens_per_target_pass(), 2),
+                         std::to_string(rule.tuned.tried.size())});
+    }
+    return format_table(table);
+}
+
+Json tuning_json(const std::vector<ConfirmedRule>& rules) {
+    Json list = Json::array();
+    for (const ConfirmedRule& rule : rules) {
+        const spec::StopRuleOptions& setting = rule.tuned.best.setting.rule;
+        Json json;
+        json["setting"] = describe(setting, EntropyUnit::nats);
+        json["rule"] = to_string(setting.kind);
+        json["parameters"] = parameters_json(setting);
+        json["settings_tried"] = rule.tuned.tried.size();
+        json["simulated_ms_per_token"] = rule.simulated_ms;
+        json["measured_ms_per_token"] = rule.measured_ms.mean;
+        json["interval_ms_per_token"] = {rule.measured_ms.low, rule.measured_ms.high};
+        json["behind_fastest"] = rule.behind.mean;
+        json["interval_behind_fastest"] = {rule.behind.low, rule.behind.high};
+        json["counts_times_costs_ms_per_token"] = rule.predicted_ms;
+        json["speedup"] = rule.speedup.mean;
+        json["interval_speedup"] = {rule.speedup.low, rule.speedup.high};
+        json.update(counts_json(rule.stats));
+        list.push_back(json);
+    }
+    return list;
+}
+
+Json tried_json(const std::vector<ConfirmedRule>& rules, const spec::Costs& costs) {
+    Json list = Json::array();
+    for (const ConfirmedRule& rule : rules)
+        for (const spec::TriedSetting& tried : rule.tuned.tried) {
+            Json json;
+            json["setting"] = describe(tried.rule, EntropyUnit::nats);
+            json["rule"] = to_string(tried.rule.kind);
+            json["parameters"] = parameters_json(tried.rule);
+            json["draft"] = 0;
+            json.update(counts_json(tried.stats));
+            json["ms_per_token"] = tried.seconds_per_token * 1e3;
+            json["speedup"] = spec::predicted_plain_seconds(1, costs) / tried.seconds_per_token;
+            list.push_back(json);
+        }
+    return list;
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,86 @@
+// Files that are written, held to be none of those that are read: see files_apart.h.
+#include "launch/files_apart.h"
+
+#include "launch/failure.h"
+#include "launch/model_directory.h"
+#include "launch/replaced_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace entrodraft::launch {
+
+namespace {
+
+// What options that name files are called where these are written; every other file is read.
+constexpr const char* kWritten[] = {"output", "trace", "timeline", "report", "summary"};
+
+struct NamedFile {
+    std::string option; // with dashes
+    std::string name;
+};
+
+struct NamedFiles {
+    std::vector<NamedFile> written, read, models;
+};
+
+bool is_plain_or_new(const std::string& file) {
+    std::error_code ignored; // what cannot be looked at is said by who opens it
+    const auto type = std::filesystem::status(file, ignored).type();
+    return type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found;
+}
+
+NamedFiles named_files(const ParsedOptions& given, const std::vector<OptionGroup>& groups) {
+    NamedFiles files;
+    for (const OptionGroup& group : groups)
+        for (const OptionSpec& option : group.options) {
+            const std::string shown = option.value, name = std::string("--") + option.name;
+            const bool is_written = std::count(std::begin(kWritten), std::end(kWritten), std::string(option.name)) > 0;
+            for (const std::string& file : given.texts(option.name)) {
+                if (shown == "DIR") files.models.push_back({name, file});
+                if (!shown.starts_with("FILE")) continue;
+                if (!is_written) files.read.push_back({name, file == "-" ? "/dev/stdin" : file});
+                if (is_written && file != "-" && is_plain_or_new(file)) files.written.push_back({name, file});
+            }
+        }
+    return files;
+}
+
+// Whether standard output goes to this file: what is printed would be read again.
+bool is_standard_output(const std::string& file) {
+    struct stat output {};
+    struct stat there {};
+    return fstat(STDOUT_FILENO, &output) == 0 && S_ISREG(output.st_mode) && stat(file.c_str(), &there) == 0 &&
+           output.st_dev == there.st_dev && output.st_ino == there.st_ino;
+}
+
+} // namespace
+
+void require_files_apart(const ParsedOptions& given, const std::vector<OptionGroup>& groups) {
+    const NamedFiles files = named_files(given, groups);
+    for (const NamedFile& read : files.read)
+        if (is_standard_output(read.name))
+            throw BadOption("standard output goes to the file of " + read.option + ", " + read.name +
+                            "; send it to another one");
+    for (std::size_t i = 0; i < files.written.size(); ++i) {
+        const NamedFile& written = files.written[i];
+        const auto refuse_same = [&](const NamedFile& first, const NamedFile& second) {
+            if (are_one_file(first.name, second.name))
+                throw BadOption(first.option + " and " + second.option + " are the same file: " + written.name);
+        };
+        for (const NamedFile& read : files.read)
+            refuse_same(written, read);
+        for (std::size_t j = 0; j < i; ++j)
+            refuse_same(files.written[j], written);
+        for (const NamedFile& model : files.models)
+            for (const std::string& part : files_of_model(model.name))
+                if (are_one_file(written.name, part))
+                    throw BadOption(written.option + " " + written.name + " is a part of " + model.option + " " +
+                                    model.name + "; name another file");
+    }
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,192 @@
+// Fields of input lines: see request_fields.h.
+#include "launch/io/request_fields.h"
+
+#include "launch/cli/option_set.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+
+namespace entrodraft::launch {
+
+namespace {
+
+// Request fields of OpenAI's API, vLLM, llama.cpp's server, TGI and transformers that are not served here.
+struct ForeignField {
+    const char* names;    // separated by blanks
+    const char* harmless; // JSON list of values that ask for nothing else than what is served; null always is one
+    const char* remedy;   // what there is instead
+};
+
+constexpr ForeignField kForeignFields[] = {
+    {"n best_of num_return_sequences", "[1]",
+     "a line gets one text; write it once for each text, with an id and a seed of its own"},
+    {"logprobs prompt_logprobs output_scores", "[false]", "log-probabilities are not in the results; leave it out"},
+    {"top_logprobs n_probs", "[0, false]", "log-probabilities are not in the results; leave it out"},
+    {"tools functions", "[[]]", "tools are not supported; leave it out, or describe them in the prompt yourself"},
+    {"tool_choice function_call", R"(["none", "auto"])", "tools are not supported; leave it out"},
+    {"parallel_tool_calls", "[true, false]", "tools are not supported; leave it out"},
+    {"response_format", R"([{"type": "text"}])", "texts are not held to a format; leave it out"},
+    {"guided_json guided_regex guided_choice guided_grammar guided_decoding guided_decoding_backend "
+     "guided_whitespace_pattern structured_outputs grammar json_schema",
+     R"([""])", "texts are not held to a format; leave it out"},
+    {"stream", "[false]", "a result is written once its text is complete; leave it out"},
+    {"stream_options", "[]", "a result is written once its text is complete; leave it out"},
+    {"suffix", R"([""])", "text is not filled in before a suffix; leave it out"},
+    {"echo return_full_text", "[false]", "text is what follows the prompt; leave it out, and join them yourself"},
+    {"num_beams num_beam_groups length_penalty", "[1]", "there is no beam search; leave it out"},
+    {"use_beam_search early_stopping", "[false]", "there is no beam search; leave it out"},
+    {"diversity_penalty penalty_alpha", "[0]", "there is no beam or contrastive search; leave it out"},
+    {"stop_token_ids eos_token_id", "[[]]", "a text ends at the model's own end tokens; leave it out, or give stop"},
+    {"include_stop_str_in_output", "[false]", "text ends before the stop string; leave it out"},
+    {"skip_special_tokens spaces_between_special_tokens detokenize", "[true]",
+     "text leaves special tokens out; leave it out, and take token_ids"},
+    {"add_special_tokens", "[]",
+     "a prompt gets the tokenizer's special tokens, messages those of the template; leave it out, or give "
+     "prompt_token_ids"},
+    {"truncate_prompt_tokens truncate", "[]", "prompts are not truncated; shorten the prompt"},
+    {"bad_words bad_words_ids suppress_tokens begin_suppress_tokens", "[[]]",
+     "give banned_tokens, a list of token ids"},
+    {"allowed_token_ids force_words_ids sequence_bias forced_bos_token_id forced_eos_token_id", "[[]]",
+     "not supported; leave it out, or give logit_bias or banned_tokens"},
+    {"typical_p guidance_scale tfs_z encoder_repetition_penalty", "[1]", "not supported; leave it out"},
+    {"epsilon_cutoff eta_cutoff encoder_no_repeat_ngram_size mirostat xtc_probability dry_multiplier dynatemp_range",
+     "[0]", "not supported; leave it out"},
+    {"max_time t_max_predict_ms", "[]", "a text has no time limit; leave it out, or give max_new_tokens"},
+    {"lora_request lora", "[[]]", "adapters are not supported; merge them into the checkpoint"},
+    {"prompt_embeds image_data multi_modal_data", "[[]]", "prompts are text or token ids; leave it out"},
+};
+
+// Fields that change the prompt's text where a template writes it.
+constexpr ForeignField kForeignFieldsOfConversations[] = {
+    {"documents chat_template chat_template_kwargs enable_thinking reasoning_effort add_generation_prompt "
+     "continue_final_message",
+     R"([[], {}])", "not supported in conversations; leave it out, or give prompt"},
+};
+
+// Names that differ only in case, dashes and underscores are one: "topK", "top-k". Very short ones are what they are.
+std::string folded_field(std::string_view name) {
+    constexpr std::size_t kShortest = 3;
+    if (name.size() < kShortest) return std::string(name);
+    std::string letters;
+    for (const char c : name)
+        if (std::isalnum(static_cast<unsigned char>(c)))
+            letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return letters;
+}
+
+using FieldNames = std::map<std::string, std::string>; // by what they are folded
+
+FieldNames fields_by_folded(const std::string& list) {
+    FieldNames all;
+    for (const std::string& name : split_list(list, ' '))
+        all.emplace(folded_field(name), name);
+    return all;
+}
+
+const std::vector<std::string> kFieldsOfEveryLine = {"id", "prompt", "messages", "prompt_token_ids", "metadata"};
+
+// What a line may set.
+const FieldNames& fields_of_lines() {
+    static const FieldNames names =
+        fields_by_folded("max_new_tokens temperature top_k top_p min_p seed repetition_penalty presence_penalty "
+                         "frequency_penalty no_repeat_ngram_size min_new_tokens logit_bias banned_tokens stop");
+    return names;
+}
+
+const FieldNames& options_of_the_run() {
+    static const FieldNames names = fields_by_folded(
+        "ignore-eos stop-rule entropy-threshold entropy-factor entropy-window entropy-unit "
+        "num-draft-tokens max-draft-tokens min-draft-tokens drop-stop-token confidence-threshold "
+        "svip-threshold adaedl-gamma heuristic-persistent entropy-of ngram-full costs acceptance lenience "
+        "typical-epsilon typical-delta drafter chat "
+        "system");
+    return names;
+}
+
+// What other programs call our fields.
+const FieldNames& other_names() {
+    static const FieldNames names = {{"maxtokens", "max_new_tokens"},
+                                     {"maxlength", "max_new_tokens"},
+                                     {"npredict", "max_new_tokens"},
+                                     {"maxcompletiontokens", "max_new_tokens"},
+                                     {"maxoutputtokens", "max_new_tokens"},
+                                     {"numpredict", "max_new_tokens"},
+                                     {"mintokens", "min_new_tokens"},
+                                     {"minlength", "min_new_tokens"},
+                                     {"repeatpenalty", "repetition_penalty"},
+                                     {"stopstrings", "stop"},
+                                     {"stopsequences", "stop"}};
+    return names;
+}
+
+// The field of a line that a name like this one stands for, as far as can be seen.
+std::optional<std::string> meant_field(const std::string& name) {
+    constexpr std::size_t kMostSlips = 2, kShortest = 9; // shorter words are near each other by chance
+    const std::string letters = folded_field(name);
+    if (const auto other = other_names().find(letters); other != other_names().end()) return other->second;
+    if (const auto same = fields_of_lines().find(letters); same != fields_of_lines().end()) return same->second;
+    for (const auto& [known, field] : fields_of_lines())
+        if (known.size() >= kShortest && letters.size() <= known.size() + kMostSlips &&
+            edit_distance(letters, known) <= kMostSlips)
+            return field;
+    return std::nullopt;
+}
+
+bool is_our_field(const std::string& name) {
+    const auto& settings = fields_of_lines();
+    return std::find(kFieldsOfEveryLine.begin(), kFieldsOfEveryLine.end(), name) != kFieldsOfEveryLine.end() ||
+           std::any_of(settings.begin(), settings.end(), [&](const auto& entry) { return entry.second == name; });
+}
+
+template <std::size_t n> std::map<std::string, const ForeignField*> by_folded_name(const ForeignField (&fields)[n]) {
+    std::map<std::string, const ForeignField*> all;
+    for (const ForeignField& foreign : fields)
+        for (const std::string& name : split_list(foreign.names, ' '))
+            all.emplace(folded_field(name), &foreign);
+    return all;
+}
+
+// The request of another program that the field is, where it is one.
+const ForeignField* find_foreign_field(const std::string& name, bool is_conversation) {
+    static const auto fields = by_folded_name(kForeignFields),
+                      of_conversations = by_folded_name(kForeignFieldsOfConversations);
+    const std::string letters = folded_field(name);
+    if (const auto found = fields.find(letters); found != fields.end()) return found->second;
+    const auto found = of_conversations.find(letters);
+    return is_conversation && found != of_conversations.end() ? found->second : nullptr;
+}
+
+// Whether it is one. Throws where its value asks for something.
+bool is_foreign_field(const std::string& name, const Json& value, bool is_conversation) {
+    const ForeignField* foreign = find_foreign_field(name, is_conversation);
+    if (foreign == nullptr) return false;
+    const Json harmless = Json::parse(foreign->harmless);
+    if (value.is_null() || std::find(harmless.begin(), harmless.end(), value) != harmless.end()) return true;
+    throw std::runtime_error(shown_field(name) + ": " + foreign->remedy);
+}
+
+} // namespace
+
+std::string shown_field(const std::string& name) {
+    constexpr std::size_t kMostShown = 40; // bytes
+    return "field " + name.substr(0, kMostShown);
+}
+
+std::vector<std::string> own_fields(const Json& object, bool is_conversation) {
+    std::vector<std::string> own;
+    for (const auto& [name, value] : object.items()) {
+        if (is_our_field(name) || name == "do_sample" || is_foreign_field(name, value, is_conversation)) continue;
+        if (const auto option = options_of_the_run().find(folded_field(name)); option != options_of_the_run().end())
+            throw std::runtime_error(shown_field(name) + " cannot be set by line; use --" + option->second);
+        if (const auto field = meant_field(name); field && !object.contains(*field))
+            throw std::runtime_error(shown_field(name) + " is unknown; did you mean " + *field + "?");
+        own.push_back(name);
+    }
+    return own;
+}
+
+} // namespace entrodraft::launch

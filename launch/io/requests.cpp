@@ -1,0 +1,356 @@
+// Input lines turned into requests: see requests.h.
+#include "launch/io/requests.h"
+
+#include "launch/io/json_line.h"
+#include "launch/io/messages.h"
+#include "launch/io/request_fields.h"
+#include "spec/verify/philox.h"
+
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <cmath>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+std::uint64_t hash_of(const std::string& text, std::uint64_t seed = 0) {
+    return spec::hash_bytes(text.data(), text.size(), seed);
+}
+
+// A whole number in [least, most] of `json[field]`. 5.0 is not one.
+std::int64_t integer_field(const Json& value, const std::string& field, std::int64_t least, std::int64_t most) {
+    if (value.is_number_integer()) {
+        const bool fits =
+            !value.is_number_unsigned() || value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX);
+        const std::int64_t number = fits ? value.get<std::int64_t>() : INT64_MAX;
+        if (fits && number >= least && number <= most) return number;
+    }
+    throw std::runtime_error(field + " must be a whole number from " + std::to_string(least) + " to " +
+                             std::to_string(most));
+}
+
+double number_field(const Json& value, const std::string& field) {
+    if (!value.is_number()) throw std::runtime_error(field + " must be a number");
+    return value.get<double>();
+}
+
+std::uint64_t seed_field(const Json& value) {
+    if (!value.is_number_unsigned()) throw std::runtime_error("seed must be a whole number from 0 to 2^64 - 1");
+    return value.get<std::uint64_t>();
+}
+
+// "--top-p must be ..." in terms of a line: "top_p must be ...".
+std::string as_field(std::string why) {
+    for (std::size_t at = why.find("--"); at != std::string::npos; at = why.find("--", at)) {
+        why.erase(at, 2);
+        const std::size_t end = std::min(why.find_first_of(" ,.;:", at), why.size());
+        std::replace(why.begin() + static_cast<std::ptrdiff_t>(at), why.begin() + static_cast<std::ptrdiff_t>(end), '-',
+                     '_');
+        at = end;
+    }
+    return why;
+}
+
+// {"220": -1.5}, as the API of OpenAI has it: token ids are names.
+std::vector<std::pair<spec::TokenId, float>> bias_field(const Json& value) {
+    if (!value.is_object()) throw std::runtime_error("logit_bias must be an object of token ids and numbers");
+    std::vector<std::pair<spec::TokenId, float>> biases;
+    for (const auto& [name, bias] : value.items()) {
+        constexpr std::size_t kMostShown = 40; // bytes
+        spec::TokenId token = -1;
+        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
+        if (error != std::errc{} || end != name.data() + name.size() || name.front() == '-')
+            throw std::runtime_error("a token id in logit_bias must be a whole number from 0 to " +
+                                     std::to_string(INT_MAX));
+        const std::string field = "logit_bias[\"" + name.substr(0, kMostShown) + "\"]";
+        biases.emplace_back(token, static_cast<float>(number_field(bias, field)));
+    }
+    return biases;
+}
+
+std::vector<spec::TokenId> tokens_field(const Json& value, const std::string& field) {
+    if (!value.is_array()) throw std::runtime_error(field + " must be an array of token ids");
+    std::vector<spec::TokenId> tokens;
+    for (const Json& token : value)
+        tokens.push_back(static_cast<spec::TokenId>(integer_field(token, field, 0, INT_MAX)));
+    return tokens;
+}
+
+// "stop" of the API of OpenAI: a string, or a list of them; null says nothing.
+std::vector<std::string> stop_field(const Json& value, const std::vector<std::string>& otherwise) {
+    if (value.is_null()) return otherwise;
+    std::vector<std::string> strings;
+    for (const Json& one : value.is_array() ? value : Json::array({value})) {
+        if (!one.is_string()) throw std::runtime_error("stop must be a string or a list of strings");
+        strings.push_back(one.get<std::string>());
+    }
+    return strings;
+}
+
+// Sampling as transformers asks for it has to be what temperature says.
+void check_do_sample(const Json& value, const spec::SamplingOptions& sampling) {
+    if (value.is_null()) return;
+    if (!value.is_boolean()) throw std::runtime_error("do_sample must be true or false");
+    if (value.get<bool>() == sampling.greedy())
+        throw std::runtime_error(value.get<bool>() ? "do_sample is true at temperature 0; give a temperature above 0"
+                                                   : "do_sample is false at a temperature above 0; give temperature 0");
+}
+
+// Whether the field is one of what is done to logits before temperature and filters.
+bool apply_processing(const std::string& field, const Json& value, spec::LogitProcessing& processing) {
+    if (field == "repetition_penalty")
+        processing.repetition_penalty = number_field(value, field);
+    else if (field == "presence_penalty")
+        processing.presence_penalty = number_field(value, field);
+    else if (field == "frequency_penalty")
+        processing.frequency_penalty = number_field(value, field);
+    else if (field == "no_repeat_ngram_size")
+        processing.no_repeat_ngram_size = static_cast<int>(integer_field(value, field, 0, INT_MAX));
+    else if (field == "min_new_tokens")
+        processing.min_new_tokens = static_cast<int>(integer_field(value, field, 0, INT_MAX));
+    else if (field == "logit_bias")
+        processing.logit_bias = bias_field(value);
+    else if (field == "banned_tokens")
+        processing.banned_tokens = tokens_field(value, field);
+    else
+        return false;
+    return true;
+}
+
+void apply_overrides(const Json& object, spec::Request& request, int vocab_size) {
+    for (const auto& [field, value] : object.items()) {
+        if (apply_processing(field, value, request.processing)) continue;
+        if (field == "max_new_tokens")
+            request.max_new_tokens = static_cast<int>(integer_field(value, field, 1, INT_MAX));
+        else if (field == "temperature")
+            request.sampling.temperature = number_field(value, field);
+        else if (field == "top_k")
+            request.sampling.top_k = static_cast<int>(integer_field(value, field, 0, INT_MAX));
+        else if (field == "top_p")
+            request.sampling.top_p = number_field(value, field);
+        else if (field == "min_p")
+            request.sampling.min_p = number_field(value, field);
+        else if (field == "seed")
+            request.sampling.seed = seed_field(value);
+        else if (field == "stop")
+            request.stop_strings = stop_field(value, request.stop_strings);
+    }
+    if (object.contains("do_sample")) check_do_sample(object["do_sample"], request.sampling);
+    if (const char* why = spec::why_invalid(request.sampling); *why != '\0') throw std::runtime_error(as_field(why));
+    if (const std::string why = spec::why_invalid(request.processing, vocab_size); !why.empty())
+        throw std::runtime_error(as_field(why));
+}
+
+// What needs text cannot be served by a model without a tokenizer.
+void require_text(const PromptLimits& limits, const char* field) {
+    if (!limits.encode)
+        throw std::runtime_error(std::string(field) + " cannot be served: the target has no tokenizer; give "
+                                                      "prompt_token_ids, or add the tokenizer.json of the model");
+}
+
+std::vector<spec::TokenId> encode_text(const std::string& text, const RequestDefaults& defaults,
+                                       const PromptLimits& limits) {
+    if (text.empty()) throw std::runtime_error("prompt is empty");
+    if (defaults.chat) return limits.encode_chat(messages_of_prompt(text, defaults.system));
+    return limits.encode(text);
+}
+
+// The one field of those that say what to continue.
+std::string source_of(const Json& object) {
+    std::string source;
+    for (const char* field : {"prompt", "messages", "prompt_token_ids"}) {
+        if (!object.contains(field)) continue;
+        if (!source.empty()) throw std::runtime_error("both " + source + " and " + field + " are given; give one");
+        source = field;
+    }
+    if (source.empty() && object.contains("body"))
+        throw std::runtime_error("prompt, messages or prompt_token_ids is missing; a batch file of the OpenAI API has "
+                                 "them in body: jq -c '{id: .custom_id} + .body' FILE takes them out");
+    if (source.empty()) throw std::runtime_error("prompt, messages or prompt_token_ids is missing");
+    return source;
+}
+
+std::vector<spec::TokenId> prompt_of(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits) {
+    const std::string source = source_of(object);
+    if (source != "prompt_token_ids") require_text(limits, source.c_str());
+    if (source == "messages") return limits.encode_chat(messages_of(object, defaults.system));
+    if (source == "prompt") {
+        if (!object["prompt"].is_string()) throw std::runtime_error("prompt must be a string");
+        return encode_text(object["prompt"].get<std::string>(), defaults, limits);
+    }
+    const Json& ids = object["prompt_token_ids"];
+    if (!ids.is_array()) throw std::runtime_error("prompt_token_ids must be an array of token ids");
+    if (ids.empty()) throw std::runtime_error("prompt_token_ids is empty");
+    std::vector<spec::TokenId> prompt;
+    prompt.reserve(ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        prompt.push_back(static_cast<spec::TokenId>(
+            integer_field(ids[i], "prompt_token_ids[" + std::to_string(i) + "]", 0, limits.vocab_size - 1)));
+    return prompt;
+}
+
+spec::Request request_like(const RequestDefaults& defaults) {
+    spec::Request request;
+    request.max_new_tokens = defaults.max_new_tokens;
+    request.sampling = defaults.sampling;
+    request.processing = defaults.processing;
+    request.ignore_eos = defaults.ignore_eos;
+    request.stop_strings = defaults.stop_strings;
+    return request;
+}
+
+// Of the data that is the user's own, as compact JSON: the object `metadata`, and the fields that mean nothing here.
+std::string metadata_of(const std::string& line, const Json& object, const std::vector<std::string>& own) {
+    const bool has_object = object.contains("metadata") && !object["metadata"].is_null();
+    if (has_object && !object["metadata"].is_object())
+        throw std::runtime_error("metadata must be an object: what is to stand in the result");
+    std::string metadata = has_object ? compact_field(line, object, "metadata") : "{}";
+    const auto texts = compact_fields(line, object, own);
+    for (const std::string& name : own) {
+        if (has_object && object["metadata"].contains(name))
+            throw std::runtime_error(shown_field(name) + " is data of your own, and stands in metadata too; give one");
+        metadata.pop_back();
+        metadata += (metadata.size() > 1 ? "," : "") + compact(Json(name)) + ":" + texts.at(name) + "}";
+    }
+    return metadata == "{}" && !has_object ? "" : metadata;
+}
+
+// What makes lines of a file that is no JSON lines; empty where it cannot be told.
+std::string remedy_for_no_json(const std::string& line) {
+    const std::size_t begin = line.find_first_not_of(" \t\r\xef\xbb\xbf");
+    if (begin == std::string::npos || line[begin] == '{') return "";
+    if (line[begin] == '[') return "; a line is one object: jq -c '.[]' FILE makes lines of a list";
+    return "; a line is one object such as {\"prompt\": \"...\"}: jq -Rc '{prompt: .}' FILE makes them of lines of "
+           "text";
+}
+
+bool is_blank(const Line& line) {
+    return !line.too_long && line.text.find_first_not_of(" \t\r") == std::string::npos;
+}
+
+// The id that parse_request() would give the line; nothing where it finds none.
+std::optional<std::string> id_of_line(const Line& line, std::int64_t number) {
+    if (line.too_long || is_blank(line)) return std::nullopt;
+    try {
+        return id_in(line.text, parse_json_line(line.text), number);
+    } catch (const std::exception&) {
+        return std::nullopt;
+    }
+}
+
+// The first line of a piece. Pieces differ by a line at most.
+std::int64_t piece_begin(std::int64_t lines, std::int64_t index, std::int64_t of) {
+    return lines / of * index + lines % of * index / of;
+}
+
+std::int64_t count_lines(const LineReader& of) {
+    if (of.file_bytes() == 0) return 0;
+    LineReader lines(of.file());
+    std::int64_t count = 0;
+    while (lines.next())
+        ++count;
+    if (lines.interrupted()) throw std::runtime_error(of.file() + ": reading was interrupted");
+    return count;
+}
+
+} // namespace
+
+const std::string& id_of(const InputItem& item) {
+    if (const auto* request = std::get_if<spec::Request>(&item)) return request->id;
+    return std::get<BadLine>(item).id;
+}
+
+InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
+                        const PromptLimits& limits) {
+    if (line.too_long)
+        return BadLine{"null", number,
+                       "line is longer than " + std::to_string(LineReader::kLongestLine >> 20) + " MiB"};
+    Json object;
+    try {
+        object = parse_json_line(line.text);
+    } catch (const std::exception& error) {
+        return BadLine{"null", number, error.what() + remedy_for_no_json(line.text)};
+    }
+    spec::Request request = request_like(defaults);
+    request.id = id_in(line.text, object, number);
+    request.sequence_key = hash_of(request.id);
+    try {
+        const bool is_conversation = defaults.chat || object.contains("messages");
+        request.metadata = metadata_of(line.text, object, own_fields(object, is_conversation));
+        apply_overrides(object, request, limits.vocab_size);
+        if (!request.stop_strings.empty()) require_text(limits, "stop");
+        request.prompt = prompt_of(object, defaults, limits);
+        const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
+        if (!why.empty()) throw std::runtime_error(why);
+    } catch (const std::exception& error) {
+        return BadLine{request.id, std::nullopt, error.what()};
+    }
+    return request;
+}
+
+InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits) {
+    spec::Request request = request_like(defaults);
+    try {
+        request.prompt = encode_text(prompt, defaults, limits);
+        const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
+        if (!why.empty()) throw std::runtime_error(why);
+    } catch (const std::exception& error) {
+        return BadLine{request.id, std::nullopt, error.what()};
+    }
+    return request;
+}
+
+RequestReader::RequestReader(const std::string& file, const RequestDefaults& defaults, PromptLimits limits)
+    : RequestReader(std::make_unique<LineReader>(file), defaults, std::move(limits)) {}
+
+RequestReader::RequestReader(std::unique_ptr<LineReader> lines, const RequestDefaults& defaults, PromptLimits limits)
+    : lines_(std::move(lines)), defaults_(defaults), limits_(std::move(limits)) {}
+
+std::optional<InputItem> RequestReader::next() {
+    while (!end_ || number_ < *end_) {
+        std::optional<Line> line = lines_->next();
+        if (!line) return std::nullopt;
+        line_ = std::move(*line);
+        const std::int64_t number = ++number_;
+        if (is_blank(line_)) continue;
+        InputItem item = parse_request(line_, number, defaults_, limits_);
+        const auto* bad = std::get_if<BadLine>(&item);
+        if (bad != nullptr && bad->line) return item; // it has no id that could be a repeated one
+        const std::string& id = id_of(item);
+        if (!note_id(id)) return BadLine{id, std::nullopt, "id " + id.substr(0, 200) + " was used by an earlier line"};
+        return item;
+    }
+    return std::nullopt;
+}
+
+// Whether the id is a new one.
+bool RequestReader::note_id(const std::string& id) {
+    return seen_.emplace(hash_of(id), hash_of(id, 1)).second;
+}
+
+void RequestReader::keep(const Share& share) {
+    if (!lines_->is_plain_file())
+        throw std::runtime_error(lines_->file() + ": --share needs a plain file, which can be read twice");
+    const std::int64_t lines = count_lines(*lines_);
+    first_ = piece_begin(lines, share.index, share.of);
+    end_ = piece_begin(lines, share.index + 1, share.of);
+    while (number_ < first_) {
+        const std::optional<Line> line = lines_->next();
+        if (!line) throw std::runtime_error(lines_->file() + ": became shorter, or reading was interrupted");
+        ++number_;
+        if (const auto id = id_of_line(*line, number_)) note_id(*id);
+    }
+}
+
+double RequestReader::fraction() const {
+    const auto share_of = [](auto part, auto whole) {
+        return whole == 0 ? -1.0 : static_cast<double>(part) / static_cast<double>(whole);
+    };
+    if (end_) return share_of(number_ - first_, *end_ - first_);
+    return share_of(lines_->bytes_read(), lines_->file_bytes());
+}
+
+} // namespace entrodraft::launch

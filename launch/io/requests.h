@@ -1,0 +1,88 @@
+// Input lines turned into requests, or into what is wrong with them.
+//
+// A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} or {"id": any,
+// "prompt_token_ids": [..]}, and may override max_new_tokens, stop, the options of sampling, penalties and bans. Lines
+// count from 1; blank lines count but ask for nothing. Other fields are the user's own and go to the result, but for
+// those that ask for what a line cannot have (request_fields.h). Called by all commands that read prompts, on the
+// coordinator.
+#pragma once
+
+#include "launch/cli/options.h"
+#include "launch/io/line_reader.h"
+#include "model/chat/chat_template.h"
+#include "spec/request.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// A line that cannot be served, and why.
+struct BadLine {
+    std::string id = "null";          // compact JSON
+    std::optional<std::int64_t> line; // from 1 as missing ids are; only where no id could be read
+    std::string error;
+};
+
+using InputItem = std::variant<spec::Request, BadLine>;
+
+// The id of an item, as compact JSON.
+const std::string& id_of(const InputItem& item);
+
+// What a prompt is measured by.
+struct PromptLimits {
+    // Of valid UTF-8, special tokens included. Empty, as encode_chat then is: the model has no tokenizer.
+    std::function<std::vector<spec::TokenId>(std::string_view)> encode;
+    // Of a conversation, by its template, which brings its special tokens itself. Throws with the reason.
+    std::function<std::vector<spec::TokenId>(const std::vector<model::ChatMessage>&)> encode_chat;
+    int vocab_size = 0;
+    int max_positions = 0;
+};
+
+// One line, the `number`-th from 1. Never throws on bad content. Local.
+InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
+                        const PromptLimits& limits);
+
+// The request of --prompt: sequence key 0, id null. Local.
+InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits);
+
+// A file's items in order. Repeated ids are bad lines.
+class RequestReader {
+  public:
+    RequestReader(const std::string& file, const RequestDefaults& defaults, PromptLimits limits);
+    RequestReader(std::unique_ptr<LineReader> lines, const RequestDefaults& defaults, PromptLimits limits);
+    // Nothing where LineReader::next() has nothing. Throws std::runtime_error when the file cannot be read.
+    std::optional<InputItem> next();
+    // Before the first next(): from here on the file seems to be the share's lines alone. They keep their numbers, and
+    // the ids of the lines before them count as used, so that the pieces' items, put together, are those of the whole
+    // file. Reads all of it once. Throws std::runtime_error when it is not a plain file or cannot be read. Local.
+    void keep(const Share& share);
+    // How much has been read, from 0 to 1; -1 where that cannot be known. Local.
+    double fraction() const;
+    LineReader& lines() { return *lines_; }
+    const LineReader& lines() const { return *lines_; }
+    // The line of the last item, and its number: parse_request() makes the same of them anywhere.
+    const Line& last_line() const { return line_; }
+    std::int64_t last_number() const { return number_; }
+
+  private:
+    bool note_id(const std::string& id);
+
+    std::unique_ptr<LineReader> lines_;
+    RequestDefaults defaults_;
+    PromptLimits limits_;
+    std::int64_t number_ = 0;                                // of the last line read, from 1
+    std::int64_t first_ = 0;                                 // lines before the share
+    std::optional<std::int64_t> end_;                        // the number of the share's last line
+    Line line_;                                              // of the last item
+    std::set<std::pair<std::uint64_t, std::uint64_t>> seen_; // two hashes of each id: 16 bytes, however long the id
+};
+
+} // namespace entrodraft::launch

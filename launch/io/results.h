@@ -1,0 +1,82 @@
+// Results as JSON lines: whole lines only, each with one write, in input order; and what --resume finds of them.
+//
+// Lines are generate's, on the coordinator; ResultWriter also prints what other commands have to say.
+#pragma once
+
+#include "launch/io/json_line.h"
+#include "launch/io/requests.h"
+#include "spec/generate.h"
+#include "spec/request.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// The counts of a run or a text and the figures made of them, by the names of the output format. Local.
+Json counts_json(const spec::Stats& stats);
+
+// The line of a served request, and of one that was not. No newline. Local.
+std::string result_line(const spec::Request& request, const spec::Completion& completion);
+// The line of a round, for --trace.
+std::string trace_line(const spec::Request& request, const spec::RoundTrace& trace);
+std::string error_line(const BadLine& bad);
+
+enum class Existing {
+    refuse,
+    resume, // our lines
+    append, // whatever it holds
+};
+
+class ResultWriter {
+  public:
+    // "-" is stdout. A file that holds something is refused (BadOption), or resumed: a torn last line is cut off and
+    // the whole ones are counted. A named pipe is waited for until it has a reader, or a signal ends the run
+    // (OrderlyFailure). Throws std::runtime_error naming file and reason. Local.
+    // `option` is the one that names the file. A file that was not there before goes with this object while it is
+    // empty, unless it is to be kept.
+    ResultWriter(const std::string& file, Existing existing, const std::string& option = "--output");
+    ~ResultWriter();
+    ResultWriter(const ResultWriter&) = delete;
+    ResultWriter& operator=(const ResultWriter&) = delete;
+
+    // Hashes of the ids of the lines that stood in a resumed file, in order.
+    const std::vector<std::uint64_t>& served() const { return served_; }
+    std::int64_t served_with_error() const { return served_with_error_; }
+    static std::uint64_t hash_of_id(const std::string& id);
+    // How many items of the output are written, those of a resumed file too.
+    std::int64_t written() const { return next_; }
+
+    // Writes `line` once all items before number `order` (from 0) are written. Throws std::runtime_error. Local.
+    void put(std::int64_t order, const std::string& line);
+    // Writes text as it is. Throws std::runtime_error, also where the file was removed or cut. Local.
+    void write_text(std::string_view text);
+    // Throws std::runtime_error where the file no longer holds what was written to it. Local.
+    void require_intact() const;
+    void keep() { is_new_ = false; }
+    bool is_plain_file() const { return has_name_; } // that --resume can go on with
+    // Keeps the first `bytes` of a plain file. Throws std::runtime_error. Local.
+    void cut_to(std::uint64_t bytes);
+
+  private:
+    void read_existing();
+    bool is_left_empty() const;
+
+    std::string file_;
+    int descriptor_ = -1;
+    bool is_new_ = false;              // and not to be kept
+    bool has_name_ = false;            // a plain file that a directory names
+    std::uint64_t expected_bytes_ = 0; // of a plain file
+    std::vector<std::uint64_t> served_;
+    std::int64_t served_with_error_ = 0;
+    std::int64_t next_ = 0;
+    std::map<std::int64_t, std::string> waiting_;
+};
+
+// Passes over the items of `reader` that stood in a resumed file, and checks that they are the same ones.
+// Throws std::runtime_error naming the first that differs. Local.
+void skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output);
+
+} // namespace entrodraft::launch

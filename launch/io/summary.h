@@ -1,0 +1,83 @@
+// The summary of a run of generate: counted by each replica, added up by the writer, shown on stderr and written as
+// JSON.
+//
+// Pure: formats and calculates, reads no clock and writes no file.
+#pragma once
+
+#include "launch/cli/options.h"
+#include "launch/machine_load.h"
+#include "spec/stats.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// One sample per completed text. Both times begin at its admission: when a slot of the batch is given to its prompt.
+struct LatencySamples {
+    std::vector<double> ttft_ms;    // time to first token
+    std::vector<double> tpot_ms;    // time per output token after the first; texts of one token have none
+    std::vector<double> latency_ms; // to the end of the text
+
+    void add(const spec::Stats& text);
+    LatencySamples& operator+=(const LatencySamples& other);
+};
+
+// What a replica has done.
+struct Tally {
+    spec::Stats stats;
+    std::int64_t served = 0;
+    std::int64_t with_error = 0;
+    std::int64_t checked = 0;
+    std::int64_t check_differs = 0;
+    double busy_seconds = 0; // in which it had a text under way
+    LatencySamples latencies;
+
+    Tally& operator+=(const Tally& other);
+};
+
+struct RunSummary : Tally {                    // of all replicas
+    std::int64_t resumed = 0;                  // lines that an earlier run had served
+    std::vector<double> replicas_busy_seconds; // of each; empty: there is one
+    double wall_seconds = 0;
+    int batch_size = 1;
+    int ranks = 1;
+    MachineLoad machine;      // while it decoded
+    std::string slowest_rank; // and how long the others waited for it; empty: nobody to speak of
+    SpeculationOptions speculation;
+    std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself stands in
+    double operations_ratio = 0;      // of a draft's row over a target's; 0: no draft model
+    bool interrupted = false;
+    bool resumable = false; // there is an output file that --resume can go on with
+
+    double tokens_per_second() const; // over the wall time; 0 where there was none
+};
+
+// Shares of decoding time, prefill left out; together 1.
+struct PhaseShares {
+    double draft = 0;
+    double entropy = 0;
+    double broadcast = 0;
+    double verify = 0;
+    double gather = 0;
+    double accept = 0;
+    double other = 0;
+};
+
+// None where nothing was decoded, or --check used a batch's time for other texts as well. Local.
+std::optional<PhaseShares> phase_shares(const RunSummary& summary);
+
+// Over decoding without a draft, if a target pass of one token takes as long as one that verifies a draft: tokens per
+// target pass, times the share of time that is not drafting. None without a drafter, and in batches, where passes of
+// more tokens take longer. Local.
+std::optional<double> estimated_speedup(const RunSummary& summary);
+
+// The i.i.d. model at the run's acceptance rate alpha; none where that is not known. Local.
+std::optional<spec::TextbookFigures> iid_model(const RunSummary& summary);
+
+// Two lines, and those that nobody may miss; with `verbose` all figures. Each line ends with a newline. Local.
+std::string format_summary(const RunSummary& summary, bool verbose);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,47 @@
+// When every rank began each step of each round, as a file for trace viewers (Perfetto, chrome://tracing).
+//
+// Stands between the engine and the session's own watch. Called by generate --timeline.
+#pragma once
+
+#include "dist/clock.h"
+#include "dist/layout.h"
+#include "dist/session.h"
+#include "dist/step_watch.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+class Timeline final : public dist::StepWatch {
+  public:
+    // Steps that are kept of a rank; those after them are not.
+    static constexpr std::size_t kMostSteps = 2'000'000;
+
+    // Clocks of ranks agree on where this call ends, up to a message. All outlive it. Collective over the world.
+    Timeline(dist::Session& session, const dist::Clock& clock, double timeout_seconds);
+
+    void enter(std::uint64_t round, const char* step) override;
+
+    // {"traceEvents": [..]} of all ranks, in microseconds: a process a replica, a thread a rank, `args.round`. On the
+    // writer; empty elsewhere. Collective over the world.
+    std::string gather(const dist::RankLayout& layout);
+
+  private:
+    struct Step {
+        double seconds;
+        std::uint64_t round;
+        const char* name;
+    };
+
+    std::string events_of(const dist::RankLayout& layout) const;
+
+    dist::Session& session_;
+    const dist::Clock& clock_;
+    double timeout_seconds_;
+    double begin_seconds_ = 0;
+    std::vector<Step> steps_;
+};
+
+} // namespace entrodraft::launch

@@ -1,0 +1,69 @@
+// Drafters made from what the options name: the pair's draft models, and the tables and texts of drafters without one.
+//
+// Called by all commands that decode. How tokens are drafted is spec's affair.
+#pragma once
+
+#include "dist/session.h"
+#include "launch/cli/options.h"
+#include "launch/load/model_pair.h"
+#include "spec/draft/batch_drafter.h"
+#include "spec/draft/draft_model.h"
+#include "spec/draft/suffix_automaton.h"
+#include "spec/draft/token_table.h"
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace entrodraft::launch {
+
+class Drafters {
+  public:
+    // Reads the files that `sources` names, on the coordinator; `models` outlives this. Throws OrderlyFailure.
+    // Collective over the world.
+    Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds);
+
+    // Null for none, and on ranks that do not draft. `rules` and `costs` are those of the levels of a cascade, of which
+    // the first is the engine's. This outlives the drafter, which no other may take turns with inside a sequence.
+    // Local.
+    std::unique_ptr<spec::BatchDrafter> make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
+                                             std::span<const std::optional<spec::Costs>> costs) const;
+
+    // The pair's draft number `draft`, alone or cut over the ranks. On draft owners. Local.
+    spec::DraftModel& draft_model(std::size_t draft) const;
+
+  private:
+    // Of one sequence, in its slot.
+    std::unique_ptr<spec::Drafter> make_alone(int slot, const DrafterChoice& choice,
+                                              std::span<const spec::StopRuleOptions> rules,
+                                              std::span<const std::optional<spec::Costs>> costs) const;
+    std::unique_ptr<spec::Drafter> make_one(int slot, DrafterKind kind, const DrafterChoice& choice,
+                                            std::span<const spec::StopRuleOptions> rules,
+                                            std::span<const std::optional<spec::Costs>> costs) const;
+    std::unique_ptr<spec::Drafter> make_cascade(int slot, const std::vector<std::size_t>& drafts,
+                                                std::span<const spec::StopRuleOptions> rules,
+                                                std::span<const std::optional<spec::Costs>> costs) const;
+
+    ModelPair& models_;
+    std::vector<std::unique_ptr<spec::DraftModel>> draft_models_; // of the pair's drafts, on this rank alone
+    DrafterSources sources_;
+    std::shared_ptr<const spec::SuffixAutomaton> corpus_; // of suffix; may be null
+    std::optional<spec::TokenTable> table_;               // of bigram and unigram
+};
+
+// Throws BadOption where costs, those of --costs `file`, are of narrower passes than drafts of so many tokens make.
+// Local.
+void require_wide_enough(const spec::Costs& costs, const std::string& file, int max_draft_tokens);
+
+// Warns where the machine was disturbed while the costs were measured. Local.
+void say_if_disturbed(const spec::Costs& costs, const std::string& file);
+
+// The costs files of the levels; an empty name gives none. Drafters without a model draft for nothing. Throws BadOption
+// where a file times no pass as wide as the level's cap needs, std::runtime_error. Local.
+std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOptions& speculation);
+
+// Before models are loaded, so that a mistake there does not cost the loading. Throws std::runtime_error. Local.
+void require_readable(const DrafterSources& sources);
+
+} // namespace entrodraft::launch

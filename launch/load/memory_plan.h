@@ -1,0 +1,67 @@
+// Whether weights, KV cache and buffers of all ranks of a host, or of a GPU, fit its memory, before anything is loaded.
+//
+// Arithmetic, but for require_memory() and a look at what the system says is free. A cache takes memory only as
+// positions are first written; it is reckoned whole all the same, so that no run dies of its longest text. Called by
+// model_pair.
+#pragma once
+
+#include "dist/session.h"
+#include "launch/load/rank_device.h"
+#include "model/config.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <string>
+
+namespace entrodraft::launch {
+
+constexpr std::uint64_t kNotKnown = std::numeric_limits<std::uint64_t>::max();
+
+// What a rank will take. Trivially copyable: ranks hand it to each other.
+struct RankMemory {
+    std::uint64_t host = 0; // hash of its host's name, or of its GPU's number
+    std::uint64_t weight_bytes = 0;
+    std::uint64_t cache_bytes = 0;
+    std::uint64_t buffer_bytes = 0;
+    std::uint64_t least_buffer_bytes = 0;      // of them, however few the positions
+    std::uint64_t available_bytes = kNotKnown; // on its host, before any of it is taken
+    bool is_gpu = false;                       // `host` and what is there are a GPU's
+
+    std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + buffer_bytes; }
+};
+
+struct CacheShape {
+    int sequences = 1;
+    int positions = 0; // of each
+};
+
+// A model, or the part of it that this rank holds.
+struct HeldModel {
+    const model::ModelConfig* config = nullptr;
+    model::WeightType type = model::WeightType::float32;
+    int ranks = 1;  // that it is cut over
+    int rank = 0;   // of them
+    int beside = 0; // sequences that its cache holds beside those of the plan: continuations drafted ahead
+    bool on_gpu = false;
+};
+
+// Why the ranks do not fit their hosts, in one line with the numbers and what would help, of the first such host;
+// empty: they fit, or nobody knows. Local.
+std::string why_too_little_memory(std::span<const RankMemory> ranks, const CacheShape& cache);
+
+// Bytes that this process and those beside it may still take: the least of what the host has available and what its
+// control groups (version 1 or 2) leave; kNotKnown: the system does not say. `root`: where /proc and /sys are. Local.
+std::uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
+
+// What this rank will take for the models it holds, each with a cache of that shape or of all positions it has. Throws
+// std::invalid_argument where that cannot be counted. Local.
+RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheShape& cache);
+
+// Throws OrderlyFailure, with that line, where a host or a GPU cannot hold what its ranks need. Collective over the
+// world.
+void require_memory(dist::Session& session, double timeout_seconds, std::span<const HeldModel> held, int threads,
+                    const CacheShape& cache, const RankDevice& device);
+
+} // namespace entrodraft::launch

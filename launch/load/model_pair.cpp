@@ -1,0 +1,192 @@
+// Opening target and draft: see model_pair.h.
+#include "launch/load/model_pair.h"
+
+#include "launch/failure.h"
+#include "launch/io/report.h"
+#include "launch/load/cores.h"
+#include "launch/load/launch_check.h"
+#include "launch/load/memory_plan.h"
+#include "launch/load/opened_model.h"
+#include "launch/load/same_models.h"
+#include "launch/model_directory.h"
+#include "launch/phase.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace entrodraft::launch {
+
+namespace {
+
+// What this rank holds of them. A continuation drafted ahead writes few positions, but in time at every place.
+std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions& options,
+                                   const dist::RankLayout& layout, int ahead, bool on_gpu) {
+    std::vector<HeldModel> held;
+    if (layout.holds_target())
+        held.push_back({&opened.target.config, options.dtype.value_or(opened.target.config.stored_type), layout.tp_size,
+                        layout.tp_rank});
+    const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
+    for (const OpenedModel& draft : opened.drafts)
+        if (layout.owns_draft())
+            held.push_back({&draft.config, options.draft_dtype.value_or(draft.config.stored_type),
+                            is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead});
+    for (HeldModel& part : held)
+        part.on_gpu = on_gpu;
+    return held;
+}
+
+void warn_of_stored_heads(const OpenedPair& opened) {
+    const auto warn = [](const OpenedModel& model, const char* option) {
+        if (model.was_untied) say(stored_head_warning(std::string(option) + " " + model.directory));
+    };
+    warn(opened.target, "--target");
+    for (const OpenedModel& draft : opened.drafts)
+        warn(draft, "--draft");
+}
+
+// Two directories that were exchanged make no error, only a slow run; nor do ids that are other tokens to the draft.
+void warn_of_drafts(const OpenedPair& opened) {
+    for (const std::string& line : opened.not_compared)
+        say("warning: " + line);
+    const std::int64_t of_target = parameter_count(opened.target.config);
+    for (const OpenedModel& draft : opened.drafts)
+        if (const std::int64_t of_draft = parameter_count(draft.config); of_draft > of_target)
+            say("warning: --draft " + draft.directory + " has " + std::to_string(of_draft) +
+                " parameters, more than the " + std::to_string(of_target) + " of --target " + opened.target.directory +
+                ": such a draft costs more than it saves; were they exchanged?");
+}
+
+} // namespace
+
+PromptLimits ModelPair::prompt_limits() const {
+    PromptLimits limits;
+    if (tokenizer) {
+        limits.encode = [this](std::string_view text) { return tokenizer->encode(text, true); };
+        limits.encode_chat = [this](const std::vector<model::ChatMessage>& messages) {
+            return tokenizer->encode(chat.render(messages), false);
+        };
+    }
+    limits.vocab_size = vocab_size;
+    limits.max_positions = target_config.max_positions;
+    return limits;
+}
+
+spec::DraftLimits ModelPair::draft_limits() const {
+    return spec::draft_limits_of(target_config, vocab_size);
+}
+
+spec::EngineParts ModelPair::engine_parts(spec::BatchDrafter* drafter) {
+    const bool coordinates = layout.is_coordinator();
+    return {&layout,
+            replica.get(),
+            target ? &*target : nullptr,
+            coordinates ? drafter : nullptr,
+            coordinates && tokenizer ? &*tokenizer : nullptr,
+            &clock,
+            &target_config,
+            target_pass_bytes,
+            watch,
+            sharded_draft.get()};
+}
+
+double operations_ratio(const ModelPair& models) {
+    if (models.drafts.empty() || !models.target) return 0;
+    const double of_target = models.target->operations_per_row() * models.layout.tp_size;
+    const double of_draft =
+        models.drafts.front().operations_per_row() * (models.sharded_draft ? models.layout.tp_size : 1);
+    return of_draft / of_target;
+}
+
+dist::RankLayout layout_of(const dist::Session& session, const Placement& placement) {
+    return dist::make_layout(session.world_rank(), session.world_size(), placement.replicas, placement.draft);
+}
+
+namespace {
+
+// Reads the weights of all that this rank holds of the target and of each draft. Local.
+void load_weights(const OpenedPair& opened, const ModelOptions& options, const Placement& placement, int context,
+                  ModelPair& pair) {
+    const dist::RankLayout& layout = pair.layout;
+    const bool is_sharded = layout.placement == dist::DraftPlacement::sharded && !opened.drafts.empty();
+    const auto load = [&](const OpenedModel& from, const char* what, model::WeightType type, int n_slots,
+                          dist::Communicator& ranks) {
+        LoadingBar bar(std::string("loading the ") + what, options.quiet || !layout.is_writer());
+        model::DecoderOptions decoder;
+        decoder.timeout_seconds = options.collective_timeout_seconds;
+        decoder.weight_type = type;
+        decoder.capacity = std::min(context, from.config.max_positions);
+        decoder.n_slots = n_slots;
+        decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
+        return load_decoder(pair.device, *from.checkpoint, from.config, decoder, ranks, *pair.team);
+    };
+    if (layout.holds_target())
+        pair.target.emplace(load(opened.target, "target", pair.target_type, placement.batch_size, *pair.tp));
+    for (const OpenedModel& draft : opened.drafts)
+        if (layout.owns_draft())
+            pair.drafts.push_back(load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type),
+                                       placement.batch_size + placement.ahead, is_sharded ? *pair.tp : pair.self));
+    if (is_sharded)
+        pair.sharded_draft = std::make_unique<spec::ShardedDraftModel>(pair.drafts.front(), *pair.replica,
+                                                                       options.collective_timeout_seconds);
+}
+
+} // namespace
+
+std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options,
+                                       const Placement& placement) {
+    const double timeout = options.collective_timeout_seconds;
+    auto pair = std::make_unique<ModelPair>();
+    pair->watch = &session.watch();
+    pair->watch->enter(dist::kNoRound, "load");
+    OpenedPair opened;
+    in_agreement(session, timeout, [&] {
+        pair->layout = layout_of(session, placement);
+        if (placement.draft == dist::DraftPlacement::sharded && options.drafts.size() > 1)
+            throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it takes no second one");
+        pair->batch_size = placement.batch_size;
+        opened = open_pair(options.target, options.drafts);
+        if (!options.needs_text.empty() && !opened.target.tokenizer)
+            throw BadOption(options.needs_text + " needs a tokenizer, and --target " + options.target +
+                            " has none (tokenizer.json, or vocab.json with merges.txt); lines of --input may give "
+                            "prompt_token_ids");
+        pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
+        require_heads_for_all(opened, pair->layout);
+    });
+    if (pair->layout.is_writer() && !options.quiet) {
+        warn_of_stored_heads(opened);
+        warn_of_drafts(opened);
+    }
+
+    const OpenedModel& target = opened.target;
+    const std::vector<OpenedModel>& drafts = opened.drafts;
+    const dist::RankLayout& layout = pair->layout;
+    pair->vocab_size = target.config.vocab_size;
+    if (target.tokenizer) pair->vocab_size = std::min(pair->vocab_size, target.tokenizer->size());
+    pair->replica = session.split(layout.replica);
+    pair->device = choose_device(session, timeout, options.device);
+    if (pair->layout.is_writer() && !options.quiet && options.device == DeviceChoice::automatic && has_gpu_file())
+        if (const std::string note = idle_gpu_note(options.device, true, n_gpus()); !note.empty()) say(note);
+    pair->tp = split_for_passes(session, pair->device, layout.holds_target() ? layout.replica : -1, timeout);
+    const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
+    check_launch(session, timeout, threads, options.quiet);
+    require_same_models(session, opened, {.timeout_seconds = timeout, .threads = threads, .quiet = options.quiet});
+    pair->target_type = options.dtype.value_or(target.config.stored_type);
+    pair->draft_type =
+        drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);
+    const int context = options.max_context > 0 ? std::min(options.max_context, target.config.max_positions)
+                                                : target.config.max_positions;
+    require_memory(session, timeout, held_models(opened, options, layout, placement.ahead, pair->device.is_gpu),
+                   threads, {placement.batch_size, context}, pair->device);
+    in_agreement(session, timeout, [&] {
+        pair->team = std::make_unique<model::ThreadTeam>(threads);
+        load_weights(opened, options, placement, context, *pair);
+        pair->tokenizer = std::move(opened.target.tokenizer);
+        pair->target_config = target.config;
+        pair->target_config.max_positions = context;
+        pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / layout.tp_size;
+        if (pair->target) pair->target_pass_bytes = static_cast<double>(pair->target->weight_bytes());
+    });
+    return pair;
+}
+
+} // namespace entrodraft::launch

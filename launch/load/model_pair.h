@@ -1,0 +1,69 @@
+// Target and draft, opened and cut over the ranks: everything a run needs before its first round.
+//
+// Called by all commands that decode, collectively. Every failure is one message and one code on all ranks.
+#pragma once
+
+#include "dist/layout.h"
+#include "dist/session.h"
+#include "launch/cli/options.h"
+#include "launch/io/chat.h"
+#include "launch/io/requests.h"
+#include "launch/load/rank_device.h"
+#include "model/decoder.h"
+#include "model/thread_team.h"
+#include "model/tokenizer/tokenizer.h"
+#include "spec/draft/sharded_draft_model.h"
+#include "spec/generate.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace entrodraft::launch {
+
+struct ModelPair {
+    dist::RankLayout layout;
+    int batch_size = 1;                          // sequences that target and drafts hold at once
+    std::unique_ptr<dist::Communicator> replica; // all ranks of the replica
+    RankDevice device;                           // of this rank
+    std::unique_ptr<dist::Communicator> tp;      // those that hold the target, for its passes; null elsewhere
+    dist::SelfComm self;
+    dist::SteadyClock clock;
+    dist::StepWatch* watch = nullptr; // the session's
+    std::unique_ptr<model::ThreadTeam> team;
+    std::optional<model::Tokenizer> tokenizer;
+    Chat chat; // the target's
+    model::ModelConfig target_config;
+    double target_pass_bytes = 0;                           // of weights that a pass reads, of a rank with a shard
+    std::optional<model::Decoder> target;                   // on ranks with a shard
+    std::vector<model::Decoder> drafts;                     // on draft owners: one for each --draft, the largest first
+    std::unique_ptr<spec::ShardedDraftModel> sharded_draft; // on all ranks, where the draft is cut over them
+    model::WeightType target_type{};
+    model::WeightType draft_type{};
+    int vocab_size = 0; // tokens that target and tokenizer know, and so does the draft
+
+    PromptLimits prompt_limits() const;
+    // What bounds every draft of this pair.
+    spec::DraftLimits draft_limits() const;
+    // Of an engine over this pair. `drafter` counts on the coordinator.
+    spec::EngineParts engine_parts(spec::BatchDrafter* drafter);
+};
+
+// Operations of a draft's row over those of the target's, all ranks together; 0 without a draft model, and on ranks
+// that do not draft. Local.
+double operations_ratio(const ModelPair& models);
+
+struct Placement {
+    int replicas = 1;
+    dist::DraftPlacement draft = dist::DraftPlacement::colocated;
+    int batch_size = 1;
+    int ahead = 0; // continuations of a text that the draft holds beside it
+};
+
+// Throws std::invalid_argument where the ranks do not fit it. Local.
+dist::RankLayout layout_of(const dist::Session& session, const Placement& placement);
+
+// Throws OrderlyFailure. Collective over the world.
+std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options, const Placement& placement);
+
+} // namespace entrodraft::launch

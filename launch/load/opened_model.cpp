@@ -1,0 +1,76 @@
+// Opening checkpoint directories: see opened_model.h.
+#include "launch/load/opened_model.h"
+
+#include "dist/shard.h"
+#include "launch/counted.h"
+#include "launch/failure.h"
+#include "launch/load/pairing.h"
+#include "launch/model_directory.h"
+#include "model/families/names.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace entrodraft::launch {
+
+namespace {
+
+OpenedModel open_model(const std::string& name, const char* option) {
+    const std::string directory = resolve_checkpoint_directory(name, option);
+    OpenedModel opened;
+    opened.directory = name;
+    opened.path = directory;
+    opened.config = model::read_config(directory);
+    opened.checkpoint = model::Checkpoint::open(directory);
+    opened.was_untied = model::untie_stored_head(opened.config, *opened.checkpoint);
+    if (has_tokenizer_files(directory)) opened.tokenizer = model::Tokenizer::open(directory);
+    return opened;
+}
+
+Vocabulary vocabulary_of(const OpenedModel& opened, const char* option) {
+    Vocabulary vocabulary = {std::string(option) + " " + opened.directory, std::nullopt, 0, opened.config.vocab_size};
+    if (opened.tokenizer) {
+        vocabulary.fingerprint = opened.tokenizer->fingerprint();
+        vocabulary.n_tokens = opened.tokenizer->size();
+    }
+    return vocabulary;
+}
+
+} // namespace
+
+std::string stored_head_warning(const std::string& model) {
+    return "warning: " + model +
+           ": config.json ties the head to the embedding, but the file stores a head of other values, which is " +
+           "used, as transformers 5 does; set tie_word_embeddings to false, or remove the head";
+}
+
+OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts) {
+    OpenedPair pair;
+    pair.target = open_model(target, "--target");
+    for (const std::string& name : drafts) {
+        pair.drafts.push_back(open_model(name, "--draft"));
+        const Vocabulary of_target = vocabulary_of(pair.target, "--target");
+        const Vocabulary of_draft = vocabulary_of(pair.drafts.back(), "--draft");
+        if (const auto why = why_no_pair(of_target, of_draft)) throw BadOption(*why);
+        if (std::string line = not_compared(of_target, of_draft); !line.empty()) pair.not_compared.push_back(line);
+    }
+    return pair;
+}
+
+void require_heads_for_all(const OpenedPair& pair, const dist::RankLayout& layout) {
+    const auto require = [&](const OpenedModel& model, const char* option) {
+        try {
+            dist::head_shard(model.config.n_heads, model.config.n_kv_heads, std::max(0, layout.tp_rank),
+                             layout.tp_size);
+        } catch (const std::invalid_argument& error) {
+            throw BadOption(std::string(option) + " " + model.directory + " on " + counted(layout.tp_size, "rank") +
+                            ": " + error.what());
+        }
+    };
+    require(pair.target, "--target");
+    if (layout.placement != dist::DraftPlacement::sharded) return;
+    for (const OpenedModel& draft : pair.drafts)
+        require(draft, "--draft");
+}
+
+} // namespace entrodraft::launch

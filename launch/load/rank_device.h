@@ -1,0 +1,64 @@
+// What a rank computes on: the threads of its CPU, or a GPU.
+//
+// The one place of this room that knows whether the program was built with CUDA. Called by model_pair and doctor.
+#pragma once
+
+#include "dist/layout.h"
+#include "dist/session.h"
+#include "launch/cli/options.h"
+#include "model/decoder.h"
+#include "model/thread_team.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace entrodraft::launch {
+
+struct RankDevice {
+    bool is_gpu = false;
+    int number = 0;             // of the GPU, as CUDA counts those that this process sees
+    std::uint64_t identity = 0; // of the GPU, whoever sees it under whatever number
+    int sharers = 1;            // the most ranks that any GPU of the run serves
+    std::string name = "cpu";   // or as its maker calls it: "NVIDIA H200"
+};
+
+// Of the GPU's memory, what nobody has taken. Local.
+std::uint64_t free_bytes(const RankDevice& device);
+
+// GPUs that this process sees; -1 in builds that know none. Local.
+int n_gpus();
+// Whether NVIDIA's driver has made a file for a GPU (nvidia0, nvidia1, ...), in builds with and without CUDA. Local.
+bool has_gpu_file(const std::filesystem::path& devices = "/dev");
+
+// For people, where `device` was left to the program, which computes on the CPU, and `has_gpu_file` says that there is
+// a GPU: one line with the remedy; else "". `gpus`: n_gpus(). Pure.
+std::string idle_gpu_note(DeviceChoice device, bool has_gpu_file, int gpus);
+
+// The CPU, but for `cuda`: then a GPU for each rank of a host, by its number among the ranks there; ranks share where
+// there are fewer. Throws OrderlyFailure where there is none. Collective over the world.
+RankDevice choose_device(dist::Session& session, double timeout_seconds, DeviceChoice wanted);
+
+// What sums passes over the ranks that share `color` (negative: this one takes no part, and gets null): of GPUs over
+// NCCL, or over host memory where ranks of one host share them; else as Session::split(). Throws OrderlyFailure.
+// Collective over the world.
+std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice& device, int color,
+                                                     double timeout_seconds);
+
+// Each call of what is returned sums so many numbers over the ranks of `tp` in the memory that passes use, and waits
+// for it: for benches. `tp` outlives it. Local.
+std::function<void()> sum_for_passes(const RankDevice& device, dist::Communicator& tp, std::size_t floats,
+                                     double timeout_seconds);
+
+// Bytes that the device reads in a second from an array of so many. Local.
+double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes);
+
+// As model::Decoder::load, onto the device. Local.
+model::Decoder load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
+                            const model::ModelConfig& config, const model::DecoderOptions& options,
+                            dist::Communicator& tp, model::ThreadTeam& team);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,41 @@
+// Whether all ranks hold the same models: their configurations, tokenizers, tensor headers and stored weights.
+//
+// Ranks of one host that have opened the same inodes hold one copy, and one copy is not compared with itself. Copies
+// with the same inode numbers, sizes and times on several hosts are taken for a shared file system: some KiB of each
+// tensor are compared. Any other copies are compared byte for byte, by 64-bit digests; the ranks that hold a copy
+// share the reading of it. No rank reads more than kMostBytesBetweenMeetings of weights before it meets the others, so
+// that --collective-timeout bounds the reading of so much, and not of a share, which is large where a copy has few
+// ranks. Called by model_pair and doctor.
+#pragma once
+
+#include "dist/session.h"
+#include "launch/load/opened_model.h"
+#include "model/tensor_digest.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace entrodraft::launch {
+
+inline constexpr std::size_t kMostBytesBetweenMeetings = std::size_t{256} << 20;
+
+struct ComparisonOptions {
+    double timeout_seconds = 0; // of each wait for the others
+    int threads = 1;
+    bool quiet = true;               // no progress bar
+    bool trusts_shared_files = true; // false: compared byte for byte, too
+};
+
+// What was compared of the weights. The same on all ranks.
+struct WeightComparison {
+    std::size_t n_copies = 1;                // 1: all ranks opened the same files, and no weights were compared
+    std::optional<model::DigestDepth> depth; // none with one copy
+    std::uint64_t copy_bytes = 0;            // that were read of each copy
+    double seconds = 0;                      // of the slowest rank
+};
+
+// Throws OrderlyFailure naming rank, host, model and file or tensor where one differs. Collective over the world.
+WeightComparison require_same_models(dist::Session& session, const OpenedPair& pair, const ComparisonOptions& options);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,38 @@
+// The tokens of a text file of any size: read in blocks cut at line ends, each tokenized as a text of its own.
+//
+// For files that are counted or searched, not for prompts: a tokenizer that puts a space before a text puts one before
+// each block. Called by build-table and for --lookup-corpus.
+#pragma once
+
+#include "launch/io/line_reader.h"
+#include "model/tokenizer/tokenizer.h"
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// A block ends, once it has `least` bytes, before a line that begins with no white space, which tokenizers seldom join
+// to the line before; it ends before any line rather than be longer than `most`.
+struct BlockBytes {
+    std::size_t least = std::size_t{1} << 20;
+    std::size_t most = std::size_t{16} << 20;
+};
+
+// The whole file's tokens, in order, without special tokens. Lines longer than `lines` allows are refused.
+// Throws std::runtime_error naming the file and, where it is no UTF-8, the byte. Local.
+void tokenize_blocks(LineReader& lines, const model::Tokenizer& tokenizer,
+                     const std::function<void(std::span<const model::TokenId>)>& take, const BlockBytes& bytes = {});
+
+// A corpus of that many tokens takes about 4 GiB once it is indexed.
+inline constexpr std::size_t kMostCorpusTokens = std::size_t{1} << 27;
+
+// All of it at once; "-" is stdin. Throws std::runtime_error naming the file, also where it is empty or has more than
+// `most_tokens`. Local.
+std::vector<model::TokenId> tokenize_file(const std::string& file, const model::Tokenizer& tokenizer,
+                                          std::size_t most_tokens = kMostCorpusTokens);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,62 @@
+// What may change a text between runs: see repeatability.h.
+#include "launch/serve/repeatability.h"
+
+namespace entrodraft::launch {
+
+namespace {
+
+// Which texts would be others with other drafted tokens; empty: none.
+std::string texts_that_drafts_decide(const GenerateOptions& options) {
+    const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
+    if (options.speculation.drafter.kinds.empty()) return "";
+    if (acceptance.is_lossy()) return "this text";
+    if (acceptance.kind == spec::Acceptance::gumbel) return "";
+    if (!options.requests.sampling.greedy()) return "this text";
+    return options.prompt ? "" : "the texts of lines that set a temperature";
+}
+
+struct Cause {
+    const char* what;
+    const char* remedy;
+};
+
+std::vector<Cause> causes_of(const GenerateOptions& options) {
+    const SpeculationOptions& speculation = options.speculation;
+    bool has_gain = false, measures = false, learns = false;
+    for (std::size_t level = 0; level < speculation.stop_rules.size(); ++level) {
+        const bool is_gain = speculation.stop_rules[level].kind == spec::StopRuleKind::expected_gain;
+        has_gain = has_gain || is_gain;
+        measures = measures || (is_gain && speculation.costs[level].empty());
+        learns = learns || is_gain || speculation.stop_rules[level].persistent;
+    }
+    std::vector<Cause> causes;
+    if (measures) causes.push_back({"expected-gain uses measured times", "--costs FILE"});
+    // With the model alone, the other rules draft the same tokens, whenever they do it.
+    const auto& ahead = speculation.drafter.ahead;
+    const bool is_fixed = ahead && ahead->outcomes > 0 && ahead->passes > 0;
+    if (ahead && !is_fixed && (has_gain || speculation.drafter.kinds.size() > 1))
+        causes.push_back({"what is drafted ahead depends on time", "--draft-ahead 0"});
+    if (options.replicas > 1 && learns)
+        causes.push_back({"the rule learns from the prompts that its replica gets", "--replicas 1"});
+    return causes;
+}
+
+} // namespace
+
+std::string why_text_varies(const GenerateOptions& options) {
+    const std::string texts = texts_that_drafts_decide(options);
+    if (texts.empty()) return "";
+    const std::vector<Cause> causes = causes_of(options);
+    if (causes.empty()) return "";
+    std::string whats, remedies;
+    for (const Cause& cause : causes) {
+        whats += (whats.empty() ? "" : ", ") + std::string(cause.what);
+        remedies += (remedies.empty() ? "" : " and ") + std::string(cause.remedy);
+    }
+    const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
+    return "note: the same seed will not repeat " + texts + ": " + whats + "; to repeat " +
+           (texts == "this text" ? "it" : "them") + ", use " +
+           (acceptance.is_lossy() ? "" : "--acceptance gumbel, or ") + remedies;
+}
+
+} // namespace entrodraft::launch

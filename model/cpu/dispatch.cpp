@@ -1,0 +1,129 @@
+// Which kernel table this processor runs, and the parts of the kernels that need no vectors.
+#include "model/cpu/kernels.h"
+
+#include <cmath>
+#include <cstring>
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace entrodraft::model::kernels {
+
+namespace portable {
+extern const Kernels kTable;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const Kernels kTable;
+}
+namespace avx512 {
+extern const Kernels kTable;
+}
+namespace avx512vnni {
+extern const Kernels kTable;
+extern const Kernels kTilesTable;
+} // namespace avx512vnni
+#endif
+
+namespace {
+
+bool has_avx512() {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#else
+    return false;
+#endif
+}
+
+bool has_vnni() {
+#if defined(__x86_64__)
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+#else
+    return false;
+#endif
+}
+
+// Tiles are there, and the system lets this process use them: Linux wants to be asked, once or more often.
+bool has_amx() {
+#if defined(__x86_64__) && defined(__linux__)
+    constexpr unsigned kTileBit = 1u << 24, kInt8Bit = 1u << 25; // of leaf 7's EDX
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM and the state component
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (!has_vnni() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+    if ((edx & kTileBit) == 0 || (edx & kInt8Bit) == 0) return false;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+    return false;
+#endif
+}
+
+bool has_avx2() {
+#if defined(__x86_64__)
+    constexpr unsigned kHalfBit = 1u << 29; // of leaf 1's ECX: F16C, which not every compiler knows by name
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (ecx & kHalfBit) != 0;
+#else
+    return false;
+#endif
+}
+
+} // namespace
+
+const Kernels* kernels_named(const char* name) {
+    if (std::strcmp(name, "portable") == 0) return &portable::kTable;
+#if defined(__x86_64__)
+    if (std::strcmp(name, "avx2") == 0) return has_avx2() ? &avx2::kTable : nullptr;
+    if (std::strcmp(name, "avx512") == 0) return has_avx512() ? &avx512::kTable : nullptr;
+    if (std::strcmp(name, "amx") == 0) return has_amx() ? &avx512vnni::kTilesTable : nullptr;
+    if (std::strcmp(name, "avx512vnni") == 0) return has_vnni() ? &avx512vnni::kTable : nullptr;
+#endif
+    return nullptr;
+}
+
+const Kernels& best_kernels() {
+    static const Kernels& best = []() -> const Kernels& { // asked once: in a virtual machine the question takes 60 us
+        for (const char* name : {"amx", "avx512vnni", "avx512", "avx2"})
+            if (const Kernels* table = kernels_named(name)) return *table;
+        return portable::kTable;
+    }();
+    return best;
+}
+
+void LaneStats::clear() {
+    for (int lane = 0; lane < kLanes; ++lane) {
+        max[lane] = -3.0e38f; // below any logit, yet a number
+        sum_exp[lane] = 0;
+        sum_shifted_exp[lane] = 0;
+    }
+}
+
+double LogitStats::log_sum_exp() const {
+    return static_cast<double>(max) + std::log(sum_exp);
+}
+
+double LogitStats::entropy_nats() const {
+    return std::log(sum_exp) - sum_shifted_exp / sum_exp;
+}
+
+double LogitStats::probability(float logit) const {
+    if (logit == max) return 1 / sum_exp;
+    return std::exp(static_cast<double>(logit) - static_cast<double>(max)) / sum_exp;
+}
+
+LogitStats merge(const LogitStats& left, const LogitStats& right) {
+    const bool keep_left = left.max >= right.max; // ties go to the lower index
+    LogitStats merged = keep_left ? left : right;
+    const LogitStats& other = keep_left ? right : left;
+    const double shift = static_cast<double>(other.max) - static_cast<double>(merged.max);
+    if (!std::isfinite(shift)) return merged; // a part with nothing but minus infinity
+    const double scale = std::exp(shift);
+    merged.sum_exp += other.sum_exp * scale;
+    merged.sum_shifted_exp += (other.sum_shifted_exp + shift * other.sum_exp) * scale;
+    return merged;
+}
+
+} // namespace entrodraft::model::kernels

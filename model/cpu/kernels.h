@@ -1,0 +1,131 @@
+// The small-row CPU kernels, as a table of functions for one instruction set, chosen once at run time.
+//
+// Every kernel computes a row alone, in a fixed order of additions: its result does not depend on how many
+// rows are computed with it, nor on how outputs are shared out among threads. Weights lie packed with outputs
+// in the lanes (packed_matrix.h); activations are row-major float32. Called by decoder and packed_matrix.
+#pragma once
+
+#include "model/config.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace entrodraft::model::kernels {
+
+inline constexpr int kLanes = 16;               // outputs of a unit; outputs are padded to whole units
+inline constexpr int kMostQueries = 6;          // queries of one attention call
+inline constexpr int kMostInt8Inputs = 1 << 17; // of 8-bit weights: 127 * 128 * inputs stays below 2^31
+
+// How linear lays out activations for itself (see LinearArgs::scratch).
+inline constexpr int kLinearPiece = 512;
+inline constexpr int kLinearPieceStride = 528; // not a multiple of a page: rows must not share cache sets
+
+constexpr std::size_t linear_scratch_floats(int rows, int k) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>((k + kLinearPiece - 1) / kLinearPiece) *
+           kLinearPieceStride;
+}
+
+// Running sums over logits, lane by lane, each against the largest so far of its lane and those beside it: what a
+// multiplication can keep up while it waits for weights. finish_stats makes LogitStats of them.
+struct LaneStats {
+    alignas(64) float max[kLanes];
+    alignas(64) float sum_exp[kLanes];         // of exp(x - max)
+    alignas(64) float sum_shifted_exp[kLanes]; // of (x - max) exp(x - max)
+
+    void clear(); // to those of no logits
+};
+
+// y[r][0..16 * units) = or += sum over k of x[r][k] * w[k][0..16 * units), k in order; int8: = or += scale * sum.
+//
+// A line of 64 bytes holds the weights of 16 outputs for as many inputs as fit, a unit is ceil(k / inputs) lines, and
+// the last line is filled up with weights of zero: float32 [k][16], bfloat16 [k / 2][16][2], float16 [k / 2][2][16] and
+// int8 [k / 4][16][4], where a weight w stands as w + 128.
+struct LinearArgs {
+    const void* w = nullptr; // [units][lines], 64-byte aligned
+    WeightType type = WeightType::float32;
+    const float* scales = nullptr; // [16 * units], int8 only
+    int k = 0;
+    int units = 0;
+    const float* x = nullptr;
+    std::size_t x_stride = 0;
+    int rows = 0;
+    float* y = nullptr;
+    std::size_t y_stride = 0;
+    bool add = false;
+    float* scratch = nullptr;   // linear_scratch_floats(rows, k), this thread's own
+    LaneStats* stats = nullptr; // [rows]: also sums up the first stats_outputs outputs of each row as logits
+    int stats_outputs = 0;
+};
+
+// out[i][d] = sum over keys first_key[i] <= j < n_keys[i] of softmax_j(scale q[i] . key[j]) * value[j][d], keys in
+// order. With `mask` (by_parent), key j >= mask_begin[i] counts for query i only where bit j - mask_begin[i] of
+// mask[i] is set. Queries of several sequences may go together where these begin with the same keys.
+struct AttentionArgs {
+    const float* q[kMostQueries] = {}; // [head_dim] each
+    float* out[kMostQueries] = {};     // [head_dim] each
+    int first_key[kMostQueries] = {};  // of a sliding window; 0: all from the first
+    int n_keys[kMostQueries] = {};
+    const std::uint64_t* mask[kMostQueries] = {}; // nullptr: all of n_keys
+    int mask_begin[kMostQueries] = {};
+    int n_queries = 0;
+    int head_dim = 0;
+    float scale = 1;
+    float soft_cap = 0; // a scaled score s becomes soft_cap tanh(s / soft_cap); 0: it stays
+    // ALiBi: then the score of key j gains bias[i][j], [n_keys rounded up to 16]; nullptr: it stays.
+    const float* bias[kMostQueries] = {};
+    const float* keys[kMostQueries] = {};   // [n_keys / 16][head_dim][16]
+    const float* values[kMostQueries] = {}; // [n_keys][head_dim]
+    bool apart = false;                     // they are not the same for all queries
+    // The first n_prefix keys and values of all queries, a multiple of 16 and at most n_keys, lie here instead, in the
+    // same places.
+    const float* prefix_keys = nullptr;
+    const float* prefix_values = nullptr;
+    int n_prefix = 0;
+    float* scratch = nullptr; // [n_queries][scratch_stride], stride >= n_keys rounded up to 16
+    std::size_t scratch_stride = 0;
+};
+
+// What one pass over a row of logits (or over a part of it) says; parts are merged by merge().
+struct LogitStats {
+    float max = 0;
+    std::int32_t arg_max = -1;  // lowest index of max
+    double sum_exp = 0;         // sum of exp(x - max)
+    double sum_shifted_exp = 0; // sum of (x - max) exp(x - max)
+
+    double log_sum_exp() const;
+    double entropy_nats() const;
+    double probability(float logit) const; // of a token of this row
+};
+LogitStats merge(const LogitStats& left, const LogitStats& right); // left holds the lower indices
+
+struct Kernels {
+    const char* name; // "amx", "avx512vnni", "avx512", "avx2", "portable"
+    void (*linear)(const LinearArgs& args);
+    void (*attention)(const AttentionArgs& args);
+    // out = x * rsqrt(mean(x^2) + epsilon) * weight, over n elements.
+    void (*rms_norm)(const float* x, const float* weight, int n, float epsilon, float* out);
+    // out = (x - mean(x)) * rsqrt(mean((x - mean(x))^2) + epsilon) * weight + bias; nullptr: 1 and 0.
+    void (*layer_norm)(const float* x, const float* weight, const float* bias, int n, float epsilon, float* out);
+    // x = f(x), or f(x) * factor where there is one, over n elements. gelu's absolute error is below 1e-6.
+    void (*activate)(Activation activation, float* x, const float* factor, int n);
+    // x = cap * tanh(x / cap), over n elements.
+    void (*soft_cap)(float* x, float cap, int n);
+    // Rotates pairs (i, i + half) by the angles whose cosines and sines are given, in place.
+    void (*rotate_half)(float* head, const float* cosines, const float* sines, int half);
+    // Largest value alone, and everything.
+    LogitStats (*logit_max)(const float* logits, int n, int first_index);
+    LogitStats (*logit_stats)(const float* logits, int n, int first_index);
+    // The same from sums that linear has kept over these n logits.
+    LogitStats (*finish_stats)(const LaneStats& lanes, const float* logits, int n, int first_index);
+    // Sum of the floats, read as fast as may be; `prefetch` asks for lines ahead of time. For the roofline.
+    float (*read_sum)(const float* data, std::size_t n, bool prefetch);
+    // Runs multiply-adds on registers; returns how many floating-point operations it made.
+    double (*spin_multiply_add)(int iterations, float* sink);
+};
+
+// The fastest table this processor can run. Local.
+const Kernels& best_kernels();
+// The table of that name, or nullptr where the processor or the build lacks it. For tests. Local.
+const Kernels* kernels_named(const char* name);
+
+} // namespace entrodraft::model::kernels

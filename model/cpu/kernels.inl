@@ -1,0 +1,210 @@
+// The kernels, written once over vectors of kWidth lanes and compiled for each instruction set by kernels_avx512.cpp
+// and its sisters, which define KERNEL_SET: here the vectors, the exponential, the roofline and the table, in the files
+// included below the rest. Includes nothing with inline functions of its own, so that no code compiled for a newer
+// processor leaks into the rest of the program.
+#include "model/cpu/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace entrodraft::model::kernels::KERNEL_SET {
+namespace {
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+// Lanes of a register, and how many rows of sums go with how many units of 16 outputs in the register file.
+#if defined(__AVX512F__)
+constexpr int kWidth = 16;
+#elif defined(__AVX2__)
+constexpr int kWidth = 8;
+#else
+constexpr int kWidth = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(4 * kWidth), aligned(4)));
+typedef std::int32_t IntVec __attribute__((vector_size(4 * kWidth), aligned(4)));
+typedef std::uint32_t UintVec __attribute__((vector_size(4 * kWidth), aligned(4)));
+typedef std::uint16_t HalfVec __attribute__((vector_size(2 * kWidth), aligned(2)));
+
+ALWAYS_INLINE Vec splat(float value) {
+    return value - Vec{}; // subtracting zero changes nothing, and compilers know it; adding it would cost an addition
+}
+
+// The larger of each lane; b where a is no number. One instruction, where the ternary takes two.
+ALWAYS_INLINE Vec larger(Vec a, Vec b) {
+#if defined(__AVX512F__)
+    return __builtin_bit_cast(
+        Vec, _mm512_maskz_max_ps(0xffff, __builtin_bit_cast(__m512, a), __builtin_bit_cast(__m512, b)));
+#elif defined(__AVX2__)
+    return __builtin_bit_cast(Vec, _mm256_max_ps(__builtin_bit_cast(__m256, a), __builtin_bit_cast(__m256, b)));
+#else
+    return a > b ? a : b;
+#endif
+}
+
+ALWAYS_INLINE bool any_greater(Vec a, Vec b) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask(__builtin_bit_cast(__m512, a), __builtin_bit_cast(__m512, b), _CMP_GT_OQ) != 0;
+#elif defined(__AVX2__)
+    return _mm256_movemask_ps(
+               _mm256_cmp_ps(__builtin_bit_cast(__m256, a), __builtin_bit_cast(__m256, b), _CMP_GT_OQ)) != 0;
+#else
+    const IntVec greater = a > b;
+    return (greater[0] | greater[1] | greater[2] | greater[3]) != 0;
+#endif
+}
+
+// ---- exponential ----
+
+constexpr float kMasked = -3.0e38f;       // a score or logit that does not count
+constexpr float kLowestExponent = -87.0f; // exp of less is nearly subnormal
+
+// exp(x) for kLowestExponent <= x <= 0, as 2^n 2^f with |f| <= 1/2. Relative error below 2e-7 (3e-6 for large -x,
+// where x log2(e) is rounded).
+ALWAYS_INLINE Vec exp_in_range(Vec x) {
+    constexpr float kLog2E = 1.44269504088896341f;
+    const Vec magic = splat(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
+    const Vec shifted = x * kLog2E + magic;
+    const Vec f = x * kLog2E - (shifted - magic);
+    Vec p = splat(1.3276472454890609e-3f); // minimax over relative error, degree 5
+    p = p * f + 9.675541892647743e-3f;
+    p = p * f + 5.550713092088699e-2f;
+    p = p * f + 2.4022120237350464e-1f;
+    p = p * f + 6.931469440460205e-1f;
+    p = p * f + 1.0000001192092896f;
+    const IntVec exponent = __builtin_bit_cast(IntVec, shifted) << 23;
+    const IntVec bits = __builtin_bit_cast(IntVec, p) + exponent;
+    return __builtin_bit_cast(Vec, bits);
+}
+
+// exp(x) for x <= 0; less than kLowestExponent counts as that.
+ALWAYS_INLINE Vec exp_nonpositive(Vec x) {
+    return exp_in_range(larger(x, splat(kLowestExponent)));
+}
+
+// cap tanh(x / cap): near zero by its odd polynomial, elsewhere from exp(-2 |x / cap|).
+ALWAYS_INLINE Vec capped(Vec x, float cap) {
+    const Vec u = x / cap, z = u * u;
+    const UintVec sign = __builtin_bit_cast(UintVec, u) & 0x80000000u;
+    const UintVec bits = __builtin_bit_cast(UintVec, u) & 0x7fffffffu;
+    const Vec magnitude = __builtin_bit_cast(Vec, bits);
+    const Vec e = exp_nonpositive(-2.0f * magnitude);
+    const UintVec far_bits = __builtin_bit_cast(UintVec, (1.0f - e) / (1.0f + e)) | sign;
+    const Vec far = __builtin_bit_cast(Vec, far_bits);
+    Vec p = splat(-5.59096e-3f); // fitted to relative error over |u| < 0.64
+    p = p * z + 2.053877e-2f;
+    p = p * z - 5.370964e-2f;
+    p = p * z + 1.3331092e-1f;
+    p = p * z - 3.333327e-1f;
+    const Vec near = u + u * z * p;
+    return cap * (magnitude >= 0.625f ? far : near); // what is no number stays none
+}
+
+// ---- lanes ----
+
+// Sum of the lanes, always in the same order.
+ALWAYS_INLINE float sum_lanes(Vec v) {
+    float lane[kWidth];
+    for (int i = 0; i < kWidth; ++i)
+        lane[i] = v[i];
+    for (int width = kWidth / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; ++i)
+            lane[i] += lane[i + width];
+    return lane[0];
+}
+
+ALWAYS_INLINE float max_lanes(Vec v) {
+    float largest = v[0];
+    for (int i = 1; i < kWidth; ++i)
+        largest = v[i] > largest ? v[i] : largest;
+    return largest;
+}
+
+} // namespace
+} // namespace entrodraft::model::kernels::KERNEL_SET
+
+// Attention needs the elementwise kernels.
+// clang-format off
+#include "model/cpu/elementwise.inl"
+#include "model/cpu/attention.inl"
+#include "model/cpu/linear.inl"
+#include "model/cpu/logits.inl"
+// clang-format on
+
+namespace entrodraft::model::kernels::KERNEL_SET {
+namespace {
+
+// ---- roofline ----
+
+template <bool kPrefetch> ALWAYS_INLINE float read_sum_typed(const float* data, std::size_t n) {
+    Vec sums[8] = {};
+    for (std::size_t i = 0; i + 8 * kWidth <= n; i += 8 * kWidth) {
+#pragma GCC unroll 8
+        for (int v = 0; v < 8; ++v) {
+            if constexpr (kPrefetch) __builtin_prefetch(data + i + v * kWidth + 2048);
+            sums[v] += *reinterpret_cast<const Vec*>(data + i + v * kWidth);
+        }
+    }
+    Vec total = {};
+#pragma GCC unroll 8
+    for (int v = 0; v < 8; ++v)
+        total += sums[v];
+    return sum_lanes(total);
+}
+
+float read_sum(const float* data, std::size_t n, bool prefetch) {
+    return prefetch ? read_sum_typed<true>(data, n) : read_sum_typed<false>(data, n);
+}
+
+double spin_multiply_add(int iterations, float* sink) {
+#if defined(__AVX512F__)
+    constexpr int kChains = 24;
+#else
+    constexpr int kChains = 10;
+#endif
+    Vec chain[kChains];
+#pragma GCC unroll 24
+    for (int c = 0; c < kChains; ++c)
+        chain[c] = splat(static_cast<float>(c));
+    Vec factor = splat(0.999f), term = splat(1e-3f);
+    for (int i = 0; i < iterations; ++i) {
+#pragma GCC unroll 24
+        for (int c = 0; c < kChains; ++c)
+            chain[c] = chain[c] * factor + term;
+        __asm__ volatile("" : : "m"(*sink)); // keeps the loop a loop
+    }
+    Vec total = {};
+#pragma GCC unroll 24
+    for (int c = 0; c < kChains; ++c)
+        total += chain[c];
+    *sink = sum_lanes(total);
+    return static_cast<double>(iterations) * kChains * kWidth * 2;
+}
+
+constexpr Kernels table_of(const char* name, void (*multiply)(const LinearArgs& args)) {
+    return {.name = name,
+            .linear = multiply,
+            .attention = attention,
+            .rms_norm = rms_norm,
+            .layer_norm = layer_norm,
+            .activate = activate,
+            .soft_cap = soft_cap,
+            .rotate_half = rotate_half,
+            .logit_max = logit_max,
+            .logit_stats = logit_stats,
+            .finish_stats = finish_stats,
+            .read_sum = read_sum,
+            .spin_multiply_add = spin_multiply_add};
+}
+
+} // namespace
+
+extern const Kernels kTable;
+const Kernels kTable = table_of(KERNEL_SET_NAME, linear);
+#if defined(__AVX512VNNI__)
+extern const Kernels kTilesTable;
+const Kernels kTilesTable = table_of("amx", linear_amx);
+#endif
+
+} // namespace entrodraft::model::kernels::KERNEL_SET

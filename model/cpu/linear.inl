@@ -1,0 +1,301 @@
+// Rows times packed weights. Part of kernels.inl, which includes it.
+//
+// All types go the same way: a line of 64 bytes of weights becomes a few vectors of floats in registers, and every
+// row's sums take them in order of the inputs.
+namespace entrodraft::model::kernels::KERNEL_SET {
+namespace {
+
+constexpr std::size_t kLineBytes = 64;
+
+// The types of weights: how many inputs a line holds, and the weights of kWidth outputs from `lane` on for one of
+// these.
+struct Float32 {
+    static constexpr int kInputs = 1;
+    static constexpr bool kScaled = false;
+    static ALWAYS_INLINE Vec load(const char* line, int /*input*/, int lane) {
+        return *reinterpret_cast<const Vec*>(line + lane * 4);
+    }
+};
+
+struct BFloat16 {
+    static constexpr int kInputs = 2;
+    static constexpr bool kScaled = false;
+    static ALWAYS_INLINE Vec load(const char* line, int input, int lane) {
+        const UintVec pairs = *reinterpret_cast<const UintVec*>(line + lane * 4);
+        const UintVec bits = input == 0 ? pairs << 16 : pairs & 0xffff0000u;
+        return __builtin_bit_cast(Vec, bits);
+    }
+};
+
+struct Float16 {
+    static constexpr int kInputs = 2;
+    static constexpr bool kScaled = false;
+    static ALWAYS_INLINE Vec load(const char* line, int input, int lane) {
+        const char* p = line + input * kLanes * 2 + lane * 2;
+#if defined(__AVX512F__)
+        const __m512 wide = _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+        return __builtin_bit_cast(Vec, wide);
+#elif defined(__F16C__)
+        const __m256 wide = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+        return __builtin_bit_cast(Vec, wide);
+#else
+        // Shift exponent and mantissa into place, then scale by 2^112 to correct the exponent's bias.
+        const UintVec half = __builtin_convertvector(*reinterpret_cast<const HalfVec*>(p), UintVec);
+        const UintVec magnitude = (half & 0x7fffu) << 13;
+        const UintVec special = UintVec(magnitude >= (0x7c00u << 13)) & 0x7f800000u;
+        const Vec scaled = __builtin_bit_cast(Vec, magnitude) * 0x1p112f;
+        const UintVec bits = __builtin_bit_cast(UintVec, scaled) | special | ((half & 0x8000u) << 16);
+        return __builtin_bit_cast(Vec, bits);
+#endif
+    }
+};
+
+struct Int8 {
+    static constexpr int kInputs = 4;
+    static constexpr bool kScaled = true;
+    static ALWAYS_INLINE Vec load(const char* line, int input, int lane) {
+        const UintVec stored = *reinterpret_cast<const UintVec*>(line + lane * 4) ^ 0x80808080u;
+        const IntVec weights = __builtin_bit_cast(IntVec, stored << (24 - 8 * input)) >> 24;
+        return __builtin_convertvector(weights, Vec);
+    }
+};
+
+// Activations are laid out anew in pieces of kPiece inputs, every row of a piece a fixed distance apart, so that the
+// inner loop reaches all rows from one pointer: [k / kPiece][rows][kPieceStride]. The last line's missing inputs are 0.
+constexpr int kPiece = kLinearPiece;
+constexpr int kPieceStride = kLinearPieceStride;
+constexpr int kMostInputs = 4; // of a line
+
+ALWAYS_INLINE float* laid_out(const LinearArgs& a, int piece, int row) {
+    return a.scratch +
+           (static_cast<std::size_t>(piece) * static_cast<std::size_t>(a.rows) + static_cast<std::size_t>(row)) *
+               kPieceStride;
+}
+
+void lay_out(const LinearArgs& a) {
+    for (int piece = 0, k = 0; k < a.k; ++piece, k += kPiece) {
+        const int count = a.k - k < kPiece ? a.k - k : kPiece;
+        for (int r = 0; r < a.rows; ++r) {
+            const float* from = a.x + static_cast<std::size_t>(r) * a.x_stride + k;
+            float* to = laid_out(a, piece, r);
+            int i = 0;
+            for (; i + kWidth <= count; i += kWidth)
+                *reinterpret_cast<Vec*>(to + i) = *reinterpret_cast<const Vec*>(from + i);
+            for (; i < count; ++i)
+                to[i] = from[i];
+            for (; i % kMostInputs != 0; ++i)
+                to[i] = 0;
+        }
+    }
+}
+
+// A vector's worth of LaneStats. All lanes count against one maximum, which seldom rises, so that an exponential a
+// logit is all there is to do.
+struct RunningSums {
+    Vec top, sum, shifted;
+
+    ALWAYS_INLINE void raise(Vec x) {
+        const Vec largest = larger(x, top);
+        if (!any_greater(largest, top)) return;
+        const Vec risen = splat(max_lanes(largest));
+        const Vec fall = larger(top - risen, splat(kLowestExponent)), keep = exp_in_range(fall);
+        shifted = (shifted + fall * sum) * keep;
+        sum *= keep;
+        top = risen;
+    }
+    ALWAYS_INLINE void add(Vec x) {
+        const Vec d = larger(x - top, splat(kLowestExponent)), e = exp_in_range(d);
+        sum += e;
+        shifted += d * e;
+    }
+};
+
+// Takes the first `counted` of some units' outputs, those from `lane` on in each unit, into a row's running sums:
+// vector by vector, whatever number of units comes at once.
+ALWAYS_INLINE void take_lanes(LaneStats& stats, int lane, const float* x, int counted) {
+    RunningSums sums = {*reinterpret_cast<const Vec*>(stats.max + lane),
+                        *reinterpret_cast<const Vec*>(stats.sum_exp + lane),
+                        *reinterpret_cast<const Vec*>(stats.sum_shifted_exp + lane)};
+    Vec largest = sums.top;
+    for (int i = lane; i + kWidth <= counted; i += kLanes)
+        largest = larger(*reinterpret_cast<const Vec*>(x + i), largest);
+    const bool rises = any_greater(largest, sums.top);
+    int i = lane;
+    for (; i + kWidth <= counted; i += kLanes) {
+        const Vec whole = *reinterpret_cast<const Vec*>(x + i);
+        if (rises) sums.raise(whole);
+        sums.add(whole);
+    }
+    if (i < counted) {
+        Vec rest = splat(kMasked);
+        for (int j = 0; j < counted - i; ++j)
+            rest[j] = x[i + j];
+        sums.raise(rest);
+        sums.add(rest);
+    }
+    *reinterpret_cast<Vec*>(stats.max + lane) = sums.top;
+    *reinterpret_cast<Vec*>(stats.sum_exp + lane) = sums.sum;
+    *reinterpret_cast<Vec*>(stats.sum_shifted_exp + lane) = sums.shifted;
+}
+
+// The same for all rows of a block that has been written; outputs from stats_outputs on do not count. Kept out of the
+// blocks, so that their sums need not outlive the writing.
+__attribute__((noinline)) void take_outputs(const LinearArgs& a, int unit, int units, int first_row, int rows) {
+    const int left = a.stats_outputs - unit * kLanes, counted = left < units * kLanes ? left : units * kLanes;
+    for (int row = first_row; row < first_row + rows; ++row) {
+        const float* x = a.y + static_cast<std::size_t>(row) * a.y_stride + unit * kLanes;
+        for (int lane = 0; lane < kLanes; lane += kWidth)
+            take_lanes(a.stats[row], lane, x, counted);
+    }
+}
+
+// A product that is rounded by itself, and not in one block as half of a multiply-add, in another not.
+ALWAYS_INLINE Vec rounded(Vec product) {
+#if defined(__x86_64__)
+    __asm__("" : "+v"(product));
+#endif
+    return product;
+}
+
+// Writes one block's sums where they belong.
+template <bool kScaled, int kRows, int kVectors>
+ALWAYS_INLINE void put_outputs(const LinearArgs& a, int unit, int first_row, Vec (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) {
+            const int output = unit * kLanes + v * kWidth;
+            Vec* out = reinterpret_cast<Vec*>(a.y + static_cast<std::size_t>(first_row + r) * a.y_stride + output);
+            if constexpr (kScaled) sums[r][v] = rounded(sums[r][v] * *reinterpret_cast<const Vec*>(a.scales + output));
+            *out = a.add ? *out + sums[r][v] : sums[r][v];
+        }
+    }
+    if (a.stats) take_outputs(a, unit, kVectors * kWidth / kLanes, first_row, kRows);
+}
+
+// Rows [first_row, first_row + kRows) of units [unit, unit + kUnits): sums held in registers while the lines run over
+// the whole of K. Each unit is a stream of its own, read once; kLookAhead lines ahead it is asked for, and near the end
+// the first lines of the units that follow.
+template <typename Weight, int kRows, int kUnits> void linear_block(const LinearArgs& a, int unit, int first_row) {
+    constexpr int kVectors = kUnits * kLanes / kWidth, kLookAhead = 32, kPieceLines = kPiece / Weight::kInputs;
+    const int lines = (a.k + Weight::kInputs - 1) / Weight::kInputs;
+    const std::size_t unit_bytes = static_cast<std::size_t>(lines) * kLineBytes;
+    const char* w = static_cast<const char*>(a.w) + static_cast<std::size_t>(unit) * unit_bytes;
+    const int turn = lines > kLookAhead ? lines - kLookAhead : 0; // from here on the next units are asked for
+    Vec sums[kRows][kVectors] = {};
+    for (int line = 0; line < lines;) {
+        const int piece = line / kPieceLines;
+        int end = (piece + 1) * kPieceLines < lines ? (piece + 1) * kPieceLines : lines;
+        if (line < turn && turn < end) end = turn;
+        const float* x = laid_out(a, piece, first_row) + line % kPieceLines * Weight::kInputs;
+        const char* ahead = w + kLookAhead * kLineBytes + (line < turn ? 0 : (kUnits - 1) * unit_bytes);
+        for (; line < end; ++line, x += Weight::kInputs, w += kLineBytes, ahead += kLineBytes) {
+#pragma GCC unroll 4
+            for (int u = 0; u < kUnits; ++u)
+                __builtin_prefetch(ahead + static_cast<std::size_t>(u) * unit_bytes);
+#pragma GCC unroll 4
+            for (int input = 0; input < Weight::kInputs; ++input) {
+                Vec weight[kVectors];
+#pragma GCC unroll 8
+                for (int v = 0; v < kVectors; ++v)
+                    weight[v] = Weight::load(w + static_cast<std::size_t>(v * kWidth / kLanes) * unit_bytes, input,
+                                             v * kWidth % kLanes);
+#pragma GCC unroll 16
+                for (int r = 0; r < kRows; ++r) {
+                    const Vec broadcast = splat(x[r * kPieceStride + input]);
+#pragma GCC unroll 8
+                    for (int v = 0; v < kVectors; ++v)
+                        sums[r][v] += broadcast * weight[v];
+                }
+            }
+        }
+    }
+    put_outputs<Weight::kScaled, kRows, kVectors>(a, unit, first_row, sums);
+}
+
+// Calls the block of exactly `rows` rows, 1 <= rows <= kRows.
+template <typename Block, int kUnits, int kRows>
+ALWAYS_INLINE void linear_exact(const LinearArgs& a, int unit, int first_row, int rows) {
+    if constexpr (kRows == 1) {
+        Block::template block<1, kUnits>(a, unit, first_row);
+    } else {
+        if (rows == kRows) return Block::template block<kRows, kUnits>(a, unit, first_row);
+        linear_exact<Block, kUnits, kRows - 1>(a, unit, first_row, rows);
+    }
+}
+
+// All units, kUnits at a time and what is left over one by one; rows in even blocks (16 rows go as 8 and 8, not as
+// 14 and 2).
+template <typename Block, int kUnits, int kMostRows> void linear_units(const LinearArgs& a) {
+    const int blocks = (a.rows + kMostRows - 1) / kMostRows;
+    for (int unit = 0; unit < a.units;) {
+        const bool whole = unit + kUnits <= a.units;
+        for (int block = 0, row = 0; block < blocks; ++block) {
+            const int rows = (a.rows - row + blocks - block - 1) / (blocks - block);
+            if (whole)
+                linear_exact<Block, kUnits, kMostRows>(a, unit, row, rows);
+            else
+                linear_exact<Block, 1, kMostRows>(a, unit, row, rows);
+            row += rows;
+        }
+        unit += whole ? kUnits : 1;
+    }
+}
+
+template <typename Weight> struct Floats {
+    template <int kRows, int kUnits> static ALWAYS_INLINE void block(const LinearArgs& a, int unit, int first_row) {
+        linear_block<Weight, kRows, kUnits>(a, unit, first_row);
+    }
+};
+
+// As many units at once as leave the sums of all rows in registers: each weight is then read once.
+template <typename Weight> void linear_typed(const LinearArgs& a) {
+    lay_out(a);
+#if defined(__AVX512F__)
+    if (a.rows <= 6) return linear_units<Floats<Weight>, 4, 6>(a);
+    if (a.rows <= 9) return linear_units<Floats<Weight>, 3, 9>(a);
+    if (a.rows == 15 || a.rows == 16) return linear_units<Floats<Weight>, 1, 16>(a);
+    linear_units<Floats<Weight>, 2, 14>(a);
+#elif defined(__AVX2__)
+    if (a.rows <= 2) return linear_units<Floats<Weight>, 2, 2>(a);
+    linear_units<Floats<Weight>, 1, 6>(a);
+#else
+    linear_units<Floats<Weight>, 1, 3>(a);
+#endif
+}
+
+} // namespace
+} // namespace entrodraft::model::kernels::KERNEL_SET
+
+#if defined(__AVX512VNNI__)
+#include "model/cpu/linear_int8.inl"
+#endif
+
+namespace entrodraft::model::kernels::KERNEL_SET {
+namespace {
+
+void linear(const LinearArgs& a) {
+    switch (a.type) {
+    case WeightType::float32:
+        return linear_typed<Float32>(a);
+    case WeightType::bfloat16:
+        return linear_typed<BFloat16>(a);
+    case WeightType::float16:
+        return linear_typed<Float16>(a);
+    case WeightType::int8:
+#if defined(__AVX512VNNI__)
+        return linear_int8(a);
+#else
+        return linear_typed<Int8>(a);
+#endif
+    case WeightType::float8:
+        return; // of GPUs alone: Decoder::load refuses it
+    }
+}
+
+} // namespace
+} // namespace entrodraft::model::kernels::KERNEL_SET
+
+#if defined(__AVX512VNNI__)
+#include "model/cpu/linear_amx.inl"
+#endif

@@ -1,0 +1,149 @@
+// Which unit lies where, and who fills and multiplies it. The bytes within a unit are packing's and the kernels'.
+#include "model/cpu/packed_matrix.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace entrodraft::model {
+
+using kernels::kLanes;
+
+PackedMatrix::PackedMatrix(int n, int k, WeightType type, int n_threads)
+    : n_(n), n_padded_((n + kLanes - 1) / kLanes * kLanes), k_(k), type_(type),
+      parts_(static_cast<std::size_t>(n_threads)) {
+    if (type == WeightType::int8 && k > kernels::kMostInt8Inputs)
+        throw std::invalid_argument("8-bit weights take up to " + std::to_string(kernels::kMostInt8Inputs) +
+                                    " inputs, not " + std::to_string(k) + "; choose a 16-bit type");
+    for (int thread = 0; thread < n_threads; ++thread)
+        parts_[static_cast<std::size_t>(thread)].outputs = dist::even_slice(n_padded_, thread, n_threads, kLanes);
+}
+
+std::size_t PackedMatrix::part_bytes(const ThreadPart& part) const {
+    return scale_bytes(part) + static_cast<std::size_t>(part.outputs.size() / kLanes) * unit_bytes();
+}
+
+std::size_t PackedMatrix::scale_bytes(const ThreadPart& part) const {
+    return type_ == WeightType::int8 ? static_cast<std::size_t>(part.outputs.size()) * sizeof(float) : 0;
+}
+
+std::size_t PackedMatrix::unit_bytes() const {
+    return lines_of(type_, k_) * kLanes * sizeof(float);
+}
+
+std::size_t PackedMatrix::bytes() const {
+    std::size_t total = 0;
+    for (const ThreadPart& part : parts_)
+        total += part_bytes(part);
+    return total;
+}
+
+namespace {
+
+// Where the weights of one of the stacked outputs lie; behind the last one, nowhere.
+StoredRow stored_row(std::span<const MatrixPart> stacked, std::int64_t output) {
+    for (const MatrixPart& part : stacked) {
+        if (output >= part.outputs.size()) {
+            output -= part.outputs.size();
+            continue;
+        }
+        if (!part.tensor) return {};
+        const std::int64_t at = part.outputs.begin + output, wide = part.tensor->shape[1];
+        if (part.transposed) return {part.tensor, at, wide, part.tensor->shape[0], part.inputs};
+        return {part.tensor, at * wide, 1, wide, part.inputs};
+    }
+    return {};
+}
+
+} // namespace
+
+void PackedMatrix::load(std::span<const MatrixPart> stacked, int thread) {
+    const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
+    float* scales = reinterpret_cast<float*>(part.data);
+    std::byte* unit = part.data + scale_bytes(part);
+    for (std::int64_t first = part.outputs.begin; first < part.outputs.end; first += kLanes) {
+        StoredRow rows[kLanes];
+        for (int lane = 0; lane < kLanes; ++lane)
+            rows[lane] = stored_row(stacked, first + lane);
+        pack_unit(type_, rows, k_, scales, unit);
+        scales += kLanes;
+        unit += unit_bytes();
+    }
+}
+
+kernels::LinearArgs PackedMatrix::arguments(const ThreadPart& part, const float* x, std::size_t x_stride, int rows,
+                                            float* y, std::size_t y_stride, float* scratch) const {
+    kernels::LinearArgs args;
+    args.w = part.data + scale_bytes(part);
+    args.type = type_;
+    args.scales = reinterpret_cast<const float*>(part.data);
+    args.k = k_;
+    args.units = static_cast<int>(part.outputs.size() / kLanes);
+    args.x = x;
+    args.x_stride = x_stride;
+    args.rows = rows;
+    args.y = y + part.outputs.begin;
+    args.y_stride = y_stride;
+    args.scratch = scratch;
+    return args;
+}
+
+void PackedMatrix::multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
+                            float* y, std::size_t y_stride, bool add, float* scratch) const {
+    const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
+    if (part.outputs.size() == 0) return;
+    kernels::LinearArgs args = arguments(part, x, x_stride, rows, y, y_stride, scratch);
+    args.add = add;
+    kernels.linear(args);
+}
+
+void PackedMatrix::multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride,
+                                   int rows, float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats,
+                                   int counted) const {
+    const ThreadPart& part = parts_[static_cast<std::size_t>(thread)];
+    for (int r = 0; r < rows; ++r)
+        stats[r].clear();
+    if (part.outputs.size() == 0) return;
+    kernels::LinearArgs args = arguments(part, x, x_stride, rows, y, y_stride, scratch);
+    args.stats = stats;
+    args.stats_outputs = counted - static_cast<int>(part.outputs.begin);
+    kernels.linear(args);
+}
+
+void PackedMatrix::read_output(int output, dist::Slice range, float* out) const {
+    for (const ThreadPart& part : parts_) {
+        if (!part.outputs.contains(output)) continue;
+        const auto at = static_cast<std::size_t>(output - part.outputs.begin);
+        const float scale = type_ == WeightType::int8 ? reinterpret_cast<const float*>(part.data)[at] : 0.0f;
+        unpack_row(type_, part.data + scale_bytes(part) + at / kLanes * unit_bytes(), static_cast<int>(at % kLanes),
+                   scale, range, out + range.begin);
+        return;
+    }
+}
+
+WeightArena::WeightArena(int n_threads) : n_threads_(static_cast<std::size_t>(n_threads)) {}
+
+void WeightArena::place(PackedMatrix& matrix) {
+    matrices_.push_back(&matrix);
+}
+
+void WeightArena::allocate() {
+    std::size_t total = 0;
+    constexpr std::size_t kThreadAlignment = 4096;
+    std::vector<std::size_t> thread_begin;
+    for (std::size_t thread = 0; thread < n_threads_; ++thread) {
+        thread_begin.push_back(total);
+        for (const PackedMatrix* matrix : matrices_)
+            total += matrix->part_bytes(matrix->parts_[thread]);
+        total = (total + kThreadAlignment - 1) / kThreadAlignment * kThreadAlignment;
+    }
+    memory_ = Buffer(total, Pages::huge);
+    for (std::size_t thread = 0; thread < n_threads_; ++thread) {
+        std::byte* next = memory_.as<std::byte>() + thread_begin[thread];
+        for (PackedMatrix* matrix : matrices_) {
+            matrix->parts_[thread].data = next;
+            next += matrix->part_bytes(matrix->parts_[thread]);
+        }
+    }
+}
+
+} // namespace entrodraft::model

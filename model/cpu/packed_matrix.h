@@ -1,0 +1,94 @@
+// A weight matrix as the kernels want it: outputs in the lanes, cut into one contiguous stream a thread.
+//
+// Thread t owns a range of outputs in units of 16, each unit lines of 64 bytes along K (kernels::LinearArgs): the
+// kernels read a few units side by side, every weight once. All matrices of a decoder lie behind one another in a
+// WeightArena, in the order in which a pass reads them, so that what is fetched ahead at the end of one is the
+// beginning of the next.
+#pragma once
+
+#include "dist/shard.h"
+#include "model/buffer.h"
+#include "model/checkpoint/tensor_view.h"
+#include "model/config.h"
+#include "model/cpu/kernels.h"
+#include "model/cpu/packing.h"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace entrodraft::model {
+
+// Rows `outputs` and columns `inputs` of a stored [out][in] matrix. Without a tensor: as many rows of zeros.
+struct MatrixPart {
+    const TensorView* tensor = nullptr;
+    dist::Slice outputs;
+    dist::Slice inputs;
+    bool transposed = false; // stored [in][out]
+};
+
+class PackedMatrix {
+  public:
+    PackedMatrix() = default;
+    // n outputs of k inputs, shared out among `n_threads`. Memory comes from WeightArena::place. Throws
+    // std::invalid_argument where int8 cannot take so many inputs.
+    PackedMatrix(int n, int k, WeightType type, int n_threads);
+
+    int n() const { return n_; }
+    int n_padded() const { return n_padded_; } // what a row of results must have room for
+    int k() const { return k_; }
+    std::size_t bytes() const;
+    dist::Slice outputs_of(int thread) const { return parts_[static_cast<std::size_t>(thread)].outputs; } // of n_padded
+
+    // Fills this thread's part from parts stacked along the outputs; of each output as many inputs as its part names,
+    // then zeros. int8 scales are those of whole stored rows, so that any slice of inputs is quantised alike. Throws
+    // BadFile on a stored type that holds no weights. Local, one call a thread.
+    void load(std::span<const MatrixPart> stacked, int thread);
+    // y[r][this thread's outputs] = or += x[r] . w, for every row. `scratch` is the thread's own, of
+    // kernels::linear_scratch_floats(rows, k). Local, one call a thread.
+    void multiply(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows, float* y,
+                  std::size_t y_stride, bool add, float* scratch) const;
+    // The same as logits, y = x . w, whose running sums go to stats[r], cleared first, as far as they are of the first
+    // `counted` outputs. Local, one call a thread.
+    void multiply_logits(const kernels::Kernels& kernels, int thread, const float* x, std::size_t x_stride, int rows,
+                         float* y, std::size_t y_stride, float* scratch, kernels::LaneStats* stats, int counted) const;
+
+    // out[i] = weight of (output, input i) for inputs in `range`: a row of a tied embedding. Local.
+    void read_output(int output, dist::Slice range, float* out) const;
+
+  private:
+    friend class WeightArena;
+    struct ThreadPart {
+        dist::Slice outputs;
+        std::byte* data = nullptr; // int8: a float's scale an output, then the units; else the units alone
+    };
+    std::size_t scale_bytes(const ThreadPart& part) const;
+    std::size_t unit_bytes() const;
+    std::size_t part_bytes(const ThreadPart& part) const;
+    kernels::LinearArgs arguments(const ThreadPart& part, const float* x, std::size_t x_stride, int rows, float* y,
+                                  std::size_t y_stride, float* scratch) const;
+
+    int n_ = 0;
+    int n_padded_ = 0;
+    int k_ = 0;
+    WeightType type_ = WeightType::float32;
+    std::vector<ThreadPart> parts_;
+};
+
+// One allocation for all packed matrices of a decoder.
+class WeightArena {
+  public:
+    explicit WeightArena(int n_threads);
+    // Reserves room behind what was placed before. The matrix must not move until allocate().
+    void place(PackedMatrix& matrix);
+    // Throws std::bad_alloc. After it every placed matrix has its memory.
+    void allocate();
+    std::size_t bytes() const { return memory_.bytes(); }
+
+  private:
+    std::vector<PackedMatrix*> matrices_;
+    std::size_t n_threads_;
+    Buffer memory_;
+};
+
+} // namespace entrodraft::model

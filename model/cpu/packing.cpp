@@ -1,0 +1,308 @@
+// Rows are taken in chunks of a few hundred inputs. Where file and memory have the same type, a chunk is turned
+// straight out of the file, else out of a small converted copy. To the turning all types are alike: words of 32 bits,
+// each one output's part of a line.
+#include "model/cpu/packing.h"
+
+#include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/half.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+namespace entrodraft::model {
+
+using kernels::kLanes;
+
+namespace {
+
+constexpr int kChunk = 512; // inputs
+constexpr std::size_t kWordBytes = 4, kLineBytes = kLanes * kWordBytes;
+
+[[noreturn]] void refuse_type(const TensorView& tensor) {
+    throw BadFile((tensor.file ? *tensor.file + ": " : std::string()) + "tensor '" + tensor.name + "' has type " +
+                  tensor.dtype + "; weights must be F32, F16 or BF16");
+}
+
+// The formats of numbers: their bits, and the ways from and to float32.
+struct Float32Format {
+    using Bits = float;
+    static float to_float(float value) { return value; }
+    static float from_float(float value) { return value; }
+};
+struct BFloat16Format {
+    using Bits = std::uint16_t;
+    static float to_float(std::uint16_t bits) { return from_bfloat16(bits); }
+    static std::uint16_t from_float(float value) { return to_bfloat16(value); }
+};
+struct Float16Format {
+    using Bits = std::uint16_t;
+    static float to_float(std::uint16_t bits) { return from_float16(bits); }
+    static std::uint16_t from_float(float value) { return to_float16(value); }
+};
+
+// `count` stored numbers, `step` bytes apart and not aligned, in another format.
+template <typename From, typename To> void convert(const std::byte* from, std::size_t step, int count, std::byte* out) {
+    typename To::Bits* to = reinterpret_cast<typename To::Bits*>(out);
+    auto one = [](const std::byte* at) {
+        typename From::Bits bits;
+        std::memcpy(&bits, at, sizeof(bits));
+        return To::from_float(From::to_float(bits));
+    };
+    if (step == sizeof(typename From::Bits)) {
+        for (int i = 0; i < count; ++i) // the compiler makes vectors of this
+            to[i] = one(from + static_cast<std::size_t>(i) * sizeof(typename From::Bits));
+    } else {
+        for (int i = 0; i < count; ++i)
+            to[i] = one(from + static_cast<std::size_t>(i) * step);
+    }
+}
+
+template <typename To>
+void convert_from(const TensorView& tensor, const std::byte* from, std::int64_t stride, int count, std::byte* out) {
+    const auto step = static_cast<std::size_t>(stride);
+    switch (tensor.type) {
+    case DiskType::float32:
+        return convert<Float32Format, To>(from, step * 4, count, out);
+    case DiskType::float16:
+        return convert<Float16Format, To>(from, step * 2, count, out);
+    case DiskType::bfloat16:
+        return convert<BFloat16Format, To>(from, step * 2, count, out);
+    case DiskType::other:
+        break;
+    }
+    refuse_type(tensor);
+}
+
+// Where input `input` of a row lies, counted from the row's beginning.
+const std::byte* address_of(const StoredRow& row, std::int64_t input) {
+    const std::size_t size = row.tensor->type == DiskType::float32 ? 4 : 2;
+    return row.tensor->bytes.data() + static_cast<std::size_t>(row.first + input * row.stride) * size;
+}
+
+bool lies_as(const StoredRow& row, WeightType type) {
+    if (row.stride != 1) return false;
+    switch (row.tensor->type) {
+    case DiskType::float32:
+        return type == WeightType::float32;
+    case DiskType::float16:
+        return type == WeightType::float16;
+    case DiskType::bfloat16:
+        return type == WeightType::bfloat16;
+    case DiskType::other:
+        break;
+    }
+    return false;
+}
+
+// ---- 8 bits ----
+
+// As numbers without a sign, the bits of magnitudes stand in the magnitudes' order, and those of what is no number
+// above them all.
+template <typename Format, typename Bits>
+float largest_of(const std::byte* from, std::size_t step, std::int64_t count) {
+    constexpr Bits kMagnitude = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1);
+    Bits largest = 0;
+    auto take = [&](const std::byte* at) {
+        Bits bits;
+        std::memcpy(&bits, at, sizeof(bits));
+        bits &= kMagnitude;
+        largest = bits > largest ? bits : largest;
+    };
+    if (step == sizeof(Bits)) {
+        for (std::int64_t i = 0; i < count; ++i) // the compiler makes vectors of this
+            take(from + static_cast<std::size_t>(i) * sizeof(Bits));
+    } else {
+        for (std::int64_t i = 0; i < count; ++i)
+            take(from + static_cast<std::size_t>(i) * step);
+    }
+    return Format::to_float(std::bit_cast<typename Format::Bits>(largest));
+}
+
+float largest_magnitude(const StoredRow& row) {
+    const std::byte* from = address_of(row, 0);
+    const auto step = static_cast<std::size_t>(row.stride);
+    switch (row.tensor->type) {
+    case DiskType::float32:
+        return largest_of<Float32Format, std::uint32_t>(from, step * 4, row.inputs);
+    case DiskType::float16:
+        return largest_of<Float16Format, std::uint16_t>(from, step * 2, row.inputs);
+    case DiskType::bfloat16:
+        return largest_of<BFloat16Format, std::uint16_t>(from, step * 2, row.inputs);
+    case DiskType::other:
+        break;
+    }
+    refuse_type(*row.tensor);
+}
+
+// A row with an infinity or a value that is no number has no scale: its outputs will be no numbers. A row that is zero
+// or so small that its scale would not be exact has scale 0.
+float scale_of(const StoredRow& row) {
+    constexpr float kMost = 127;
+    using Limits = std::numeric_limits<float>;
+    const float scale = row.tensor ? largest_magnitude(row) / kMost : 0;
+    if (!(scale <= Limits::max())) return Limits::quiet_NaN();
+    return scale >= Limits::min() ? scale : 0;
+}
+
+// Weights as w + 128, nearest with ties to even. The rounding is that of an addition to 1.5 * 2^23.
+void quantise(const float* values, int count, float scale, std::uint8_t* out) {
+    constexpr float kRound = 12582912.0f + 128.0f;
+    const float inverse = scale > 0 ? 1 / scale : 0;
+    for (int i = 0; i < count; ++i) // the compiler makes vectors of this, as long as it stays this short
+        out[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(values[i] * inverse + kRound) & 0xffu);
+}
+
+// ---- turning ----
+
+typedef std::uint32_t Quad __attribute__((vector_size(16), aligned(1), may_alias));
+
+// out[i][lane] = word i of the lane's row, for 4 words of 4 rows.
+inline void turn_square(const std::byte* const* rows, std::size_t offset, std::byte* out) {
+    const Quad a = *reinterpret_cast<const Quad*>(rows[0] + offset);
+    const Quad b = *reinterpret_cast<const Quad*>(rows[1] + offset);
+    const Quad c = *reinterpret_cast<const Quad*>(rows[2] + offset);
+    const Quad d = *reinterpret_cast<const Quad*>(rows[3] + offset);
+    const Quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *reinterpret_cast<Quad*>(out) = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    *reinterpret_cast<Quad*>(out + kLineBytes) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    *reinterpret_cast<Quad*>(out + 2 * kLineBytes) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    *reinterpret_cast<Quad*>(out + 3 * kLineBytes) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+
+// `lines` words of each of 16 rows become as many lines. A square of lines at a time: 64 bytes of every row at once,
+// since rows a power of two apart push each other out of the cache.
+void turn(const std::byte* const (&rows)[kLanes], int lines, std::byte* out) {
+    int line = 0;
+    for (; line + kLanes <= lines; line += kLanes)
+        for (int lane = 0; lane < kLanes; lane += 4)
+            for (int first = line; first < line + kLanes; first += 4)
+                turn_square(rows + lane, static_cast<std::size_t>(first) * kWordBytes,
+                            out + static_cast<std::size_t>(first) * kLineBytes +
+                                static_cast<std::size_t>(lane) * kWordBytes);
+    for (; line < lines; ++line)
+        for (std::size_t lane = 0; lane < kLanes; ++lane)
+            std::memcpy(out + static_cast<std::size_t>(line) * kLineBytes + lane * kWordBytes,
+                        rows[lane] + static_cast<std::size_t>(line) * kWordBytes, kWordBytes);
+}
+
+// Lines of pairs, [16][2], become two runs of 16 outputs, [2][16].
+void part_pairs(std::byte* out, int lines) {
+    for (int line = 0; line < lines; ++line, out += kLineBytes) {
+        std::uint16_t pairs[2 * kLanes], runs[2 * kLanes];
+        std::memcpy(pairs, out, kLineBytes);
+        for (int lane = 0; lane < kLanes; ++lane) {
+            runs[lane] = pairs[2 * lane];
+            runs[kLanes + lane] = pairs[2 * lane + 1];
+        }
+        std::memcpy(out, runs, kLineBytes);
+    }
+}
+
+// Converted copies of a chunk of 16 rows.
+struct Staging {
+    alignas(64) std::byte rows[kLanes][kChunk * sizeof(float)];
+    float floats[kChunk];
+};
+
+// Inputs [input, input + count) of what is wanted of a row, in the type of memory: in the file itself or, filled up
+// with zeros to whole lines, copied.
+const std::byte* fetch(WeightType type, const StoredRow& row, int input, int count, float scale, Staging& staging,
+                       int lane) {
+    const std::int64_t wanted = row.tensor ? row.wanted.size() - input : 0;
+    const bool whole = count <= wanted && count % inputs_of_line(type) == 0;
+    if (whole && lies_as(row, type)) return address_of(row, row.wanted.begin + input);
+    std::byte* to = staging.rows[lane];
+    if (!whole) std::memset(to, type == WeightType::int8 ? 128 : 0, sizeof(staging.rows[lane]));
+    count = static_cast<int>(std::clamp<std::int64_t>(wanted, 0, count));
+    if (count == 0) return to;
+    const std::byte* from = address_of(row, row.wanted.begin + input);
+    switch (type) {
+    case WeightType::float32:
+        convert_from<Float32Format>(*row.tensor, from, row.stride, count, to);
+        break;
+    case WeightType::bfloat16:
+        convert_from<BFloat16Format>(*row.tensor, from, row.stride, count, to);
+        break;
+    case WeightType::float16:
+        convert_from<Float16Format>(*row.tensor, from, row.stride, count, to);
+        break;
+    case WeightType::int8:
+        convert_from<Float32Format>(*row.tensor, from, row.stride, count, reinterpret_cast<std::byte*>(staging.floats));
+        quantise(staging.floats, count, scale, reinterpret_cast<std::uint8_t*>(to));
+        break;
+    case WeightType::float8:
+        throw std::logic_error("float8 weights are for GPUs");
+    }
+    return to;
+}
+
+} // namespace
+
+int inputs_of_line(WeightType type) {
+    return static_cast<int>(kWordBytes / bytes_of(type));
+}
+
+std::size_t lines_of(WeightType type, int k) {
+    const auto inputs = static_cast<std::size_t>(inputs_of_line(type));
+    return (static_cast<std::size_t>(k) + inputs - 1) / inputs;
+}
+
+void pack_unit(WeightType type, const StoredRow (&rows)[kLanes], int k, float* scales, std::byte* out) {
+    Staging staging;
+    float scale[kLanes] = {};
+    if (type == WeightType::int8) {
+        for (int lane = 0; lane < kLanes; ++lane)
+            scales[lane] = scale[lane] = scale_of(rows[lane]);
+    }
+    for (int input = 0; input < k; input += kChunk) {
+        const int count = std::min(kChunk, k - input), lines = static_cast<int>(lines_of(type, count));
+        const std::byte* sources[kLanes];
+        for (int lane = 0; lane < kLanes; ++lane)
+            sources[lane] = fetch(type, rows[lane], input, count, scale[lane], staging, lane);
+        turn(sources, lines, out);
+        if (type == WeightType::float16) part_pairs(out, lines);
+        out += static_cast<std::size_t>(lines) * kLineBytes;
+    }
+}
+
+void unpack_row(WeightType type, const std::byte* unit, int lane, float scale, dist::Slice inputs, float* out) {
+    const auto n = static_cast<std::size_t>(inputs_of_line(type)), at = static_cast<std::size_t>(lane);
+    for (std::int64_t each = inputs.begin; each < inputs.end; ++each, ++out) {
+        const auto input = static_cast<std::size_t>(each);
+        const std::byte* line = unit + input / n * kLineBytes;
+        std::uint16_t bits = 0;
+        switch (type) {
+        case WeightType::float32:
+            std::memcpy(out, line + at * 4, 4);
+            break;
+        case WeightType::bfloat16:
+            std::memcpy(&bits, line + at * 4 + input % 2 * 2, 2);
+            *out = from_bfloat16(bits);
+            break;
+        case WeightType::float16:
+            std::memcpy(&bits, line + input % 2 * (kLineBytes / 2) + at * 2, 2);
+            *out = from_float16(bits);
+            break;
+        case WeightType::int8:
+            *out = scale * static_cast<float>(static_cast<int>(line[at * 4 + input % 4]) - 128);
+            break;
+        case WeightType::float8:
+            throw std::logic_error("float8 weights are for GPUs");
+        }
+    }
+}
+
+void read_floats(const TensorView& tensor, dist::Slice range, float* out) {
+    const std::size_t size = tensor.type == DiskType::float32 ? 4 : 2;
+    const std::byte* from = tensor.bytes.data() + static_cast<std::size_t>(range.begin) * size;
+    for (std::int64_t done = 0; done < range.size(); done += kChunk) {
+        const int count = static_cast<int>(std::min<std::int64_t>(kChunk, range.size() - done));
+        convert_from<Float32Format>(tensor, from + static_cast<std::size_t>(done) * size, 1, count,
+                                    reinterpret_cast<std::byte*>(out + done));
+    }
+}
+
+} // namespace entrodraft::model

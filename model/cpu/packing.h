@@ -1,0 +1,39 @@
+// From weights as files store them to weights as the kernels read them: 16 rows at a time, turned so that outputs lie
+// in the lanes, converted or quantised where the types differ. Knows nothing of threads and slices. Called by
+// packed_matrix, and by decoder for vectors.
+#pragma once
+
+#include "dist/shard.h"
+#include "model/checkpoint/tensor_view.h"
+#include "model/config.h"
+#include "model/cpu/kernels.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace entrodraft::model {
+
+// How many inputs of 16 outputs a line of 64 bytes holds, and how many lines k inputs take (kernels::LinearArgs).
+int inputs_of_line(WeightType type);
+std::size_t lines_of(WeightType type, int k);
+
+// The stored weights of one output. Input i lies at element first + i * stride of the tensor.
+struct StoredRow {
+    const TensorView* tensor = nullptr; // nullptr: all zeros
+    std::int64_t first = 0;
+    std::int64_t stride = 1;
+    std::int64_t inputs = 0; // of the whole row
+    dist::Slice wanted;      // the inputs to be packed; zeros behind them
+};
+
+// Packs k inputs of 16 outputs: lines_of(type, k) lines to `out`. int8: each row's scale, the largest magnitude of the
+// WHOLE stored row / 127, goes to scales[16]. Throws BadFile on a stored type that holds no weights. Local.
+void pack_unit(WeightType type, const StoredRow (&rows)[kernels::kLanes], int k, float* scales, std::byte* out);
+
+// out[i - inputs.begin] = weight of (lane, input i) of a packed unit, `scale` being that of the lane. Local.
+void unpack_row(WeightType type, const std::byte* unit, int lane, float scale, dist::Slice inputs, float* out);
+
+// Elements [begin, end) of a stored tensor, as float32. Throws BadFile on a type that holds no weights. Local.
+void read_floats(const TensorView& tensor, dist::Slice range, float* out);
+
+} // namespace entrodraft::model

@@ -1,0 +1,95 @@
+// The typed layers of tensor parallelism: what is cut, which way, and where ranks must meet.
+//
+//   ColumnLinear     outputs are cut: every rank makes its own part of the result, no communication
+//   RowLinear        inputs are cut: every rank makes a part of the sum, one all-reduce
+//   VocabEmbedding   token ids are cut: lookup is an all-reduce of rows, the head yields a slice of logits
+//
+// Every method is called by all threads of the team (see ThreadTeam::run) and, where it says so, by all ranks.
+#pragma once
+
+#include "dist/comm/communicator.h"
+#include "model/cpu/packed_matrix.h"
+#include "model/thread_team.h"
+
+#include <exception>
+#include <vector>
+
+namespace entrodraft::model {
+
+// What the layers of one running pass share. `failure` keeps the first exception: threads must not throw.
+struct PassContext {
+    const kernels::Kernels* kernels = nullptr;
+    ThreadTeam* team = nullptr;
+    dist::Communicator* tp = nullptr;
+    dist::Deadline deadline;
+    int thread = 0;
+    float* scratch = nullptr; // this thread's, for PackedMatrix::multiply
+    std::exception_ptr* failure = nullptr;
+
+    void barrier() const { team->barrier(thread); }
+    bool carries_residual() const { return tp->rank() == 0; }
+    // Sums data over the ranks of tp; a barrier stands before and after. Collective over tp, called by all threads.
+    void all_reduce(float* data, std::size_t count) const;
+};
+
+class ColumnLinear {
+  public:
+    ColumnLinear() = default;
+    ColumnLinear(int n, int k, WeightType type, int n_threads) : matrix_(n, k, type, n_threads) {}
+    PackedMatrix& matrix() { return matrix_; }
+    const PackedMatrix& matrix() const { return matrix_; }
+    // [n], or none. Local.
+    void set_bias(std::vector<float> bias);
+
+    // y[r][own outputs of this thread] = x[r] . w + bias. No barrier. Local.
+    void apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y) const;
+    std::size_t y_stride() const { return static_cast<std::size_t>(matrix_.n_padded()); }
+
+  private:
+    PackedMatrix matrix_;
+    std::vector<float> bias_; // [n_padded] or empty
+};
+
+class RowLinear {
+  public:
+    RowLinear() = default;
+    RowLinear(int n, int k, WeightType type, int n_threads) : matrix_(n, k, type, n_threads) {}
+    PackedMatrix& matrix() { return matrix_; }
+    const PackedMatrix& matrix() const { return matrix_; }
+    // [n], or none: of one rank only, since the ranks' parts are summed. Local.
+    void set_bias(std::vector<float> bias);
+
+    // y[r][own outputs of this thread] = or += this rank's part of x[r] . w + bias. Rows of y have room for whole
+    // units of outputs. No barrier. Local.
+    void apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y, std::size_t y_stride,
+               bool add) const;
+    // residual[r] += x[r] . w + bias, summed over the ranks: the first rank adds its part to the residual, the others
+    // bring theirs alone, and the sum replaces it everywhere. A barrier stands behind. Collective over tp.
+    void add_to(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* residual,
+                std::size_t stride) const;
+
+  private:
+    PackedMatrix matrix_;
+    std::vector<float> bias_; // [n_padded] or empty
+};
+
+class VocabEmbedding {
+  public:
+    VocabEmbedding() = default;
+    // `vocab` is this rank's slice of token ids, `hidden` the width of a row.
+    VocabEmbedding(dist::Slice vocab, int hidden, WeightType type, int n_threads)
+        : vocab_(vocab), table_(static_cast<int>(vocab.size()), hidden, type, n_threads) {}
+    PackedMatrix& table() { return table_; }
+    const PackedMatrix& table() const { return table_; }
+    dist::Slice vocab() const { return vocab_; }
+
+    // x[r] = row of tokens[r], from whichever rank holds it. A barrier stands behind. Collective over tp.
+    void look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, float* x,
+                 std::size_t x_stride) const;
+
+  private:
+    dist::Slice vocab_;
+    PackedMatrix table_;
+};
+
+} // namespace entrodraft::model

@@ -1,4 +1,0 @@
-// The kernels for AVX-512 (F, BW, DQ, VL) with VNNI: as avx512, but 8-bit weights are multiplied as whole numbers.
-#define KERNEL_SET avx512vnni
-#define KERNEL_SET_NAME "avx512vnni"
-#include "entrodraft/model/kernels/kernels.inl"

@@ -1,4 +1,0 @@
-// The kernels for any processor the compiler was told of.
-#define KERNEL_SET portable
-#define KERNEL_SET_NAME "portable"
-#include "entrodraft/model/kernels/kernels.inl"

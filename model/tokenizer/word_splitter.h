@@ -1,0 +1,33 @@
+// The word patterns of GPT-2, LLaMA-3 and Qwen2, written out by hand: one pass over the text, no backtracking.
+// Equal to what the regex engine finds for the same patterns (tested), and much faster. Called by pre_tokenizer.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "model/tokenizer/regex.h"
+
+namespace entrodraft::model {
+
+enum class WordPattern { gpt2, llama3, qwen2 };
+
+// The pattern as a regular expression, as it stands in the files. Local.
+std::string_view expression_of(WordPattern pattern);
+
+// The known pattern that reads exactly so, if any. Local.
+std::optional<WordPattern> known_pattern(std::string_view expression);
+
+class WordSplitter {
+  public:
+    WordSplitter(WordPattern pattern, std::shared_ptr<const CharClasses> classes);
+    // Appends the words of text[span], which they cover without a gap. Valid UTF-8. Linear in its length. Local.
+    void split(std::string_view text, Span span, std::vector<Span>& words) const;
+
+  private:
+    WordPattern pattern_;
+    std::shared_ptr<const CharClasses> classes_;
+};
+
+} // namespace entrodraft::model

@@ -1,0 +1,247 @@
+// A middle model of a cascade: it drafts for the level above by verifying, in one pass, what a smaller drafter
+// proposes to it. What it says is what it would say alone, so the level above may verify that like any draft.
+//
+// Exact with every acceptance: a token it hands up was drawn from its own distribution q given the tokens before, and
+// whether another one follows never hangs on that token. Random numbers of the inner round are keyed by its level and
+// by where the round above began: the inner rule learns from tokens that fell above, so that a number which had a say
+// in one round must have none in the next.
+#include "spec/draft/drafter.h"
+#include "spec/verify/philox.h"
+#include "spec/verify/verify.h"
+
+#include <algorithm>
+#include <deque>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr TokenId kNothing = -1; // said after a draft that leads to where every token is banned
+
+// Passes of the middle model for each token that comes of them, as they went lately.
+class RunningCost {
+  public:
+    void add(double cost, int tokens) {
+        constexpr double kDecay = 0.99; // of a pass
+        cost_ = kDecay * cost_ + cost;
+        tokens_ = kDecay * tokens_ + tokens;
+        passes_ = kDecay * passes_ + 1;
+    }
+    PassCost of_next() const { return {cost_ / passes_, cost_ / tokens_}; }
+
+  private:
+    double cost_ = 4, passes_ = 4, tokens_ = 8; // before anything is known: two tokens a pass
+};
+
+class CascadeDrafter final : public Drafter {
+  public:
+    CascadeDrafter(CascadeLevel level, const DraftLimits& limits, const dist::Clock& clock)
+        : level_(std::move(level)), limits_(limits), clock_(clock), inner_gain_(gain_options(level_)),
+          inner_rule_(level_.inner_rule, &inner_gain_) {}
+
+    std::string name() const override { return level_.source->name() + "<" + level_.inner->name(); }
+    std::size_t weight_bytes() const override { return level_.source->weight_bytes(); }
+    void begin_sequence(const Request& request) override {
+        level_.source->begin_sequence();
+        level_.inner->begin_sequence(request);
+        chooser_.begin_sequence(request, limits_.eos_tokens);
+        inner_rule_.begin_sequence();
+    }
+    void prefill(std::span<const TokenId> prompt) override {
+        level_.source->prefill(prompt);
+        level_.inner->prefill(prompt);
+    }
+    void draft(const DraftRequest& request, StopRule& rule, Draft& draft) override;
+
+  private:
+    // A token that the middle model has said and the level above has not yet taken.
+    struct Ready {
+        TokenId token = -1;
+        DraftedToken seen;
+        std::size_t row = 0; // of p_
+    };
+
+    static GainModelOptions gain_options(const CascadeLevel& level) {
+        const auto of_middle = static_cast<double>(level.source->weight_bytes());
+        const auto of_inner = static_cast<double>(level.inner->weight_bytes());
+        return {level.inner_rule.max_tokens + 1, of_middle > 0 ? of_inner / of_middle : 1, level.inner_costs};
+    }
+    void inner_round(const DraftRequest& request, int most, const StopRule& rule, Draft& draft);
+    bool read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule, const ChoiceSetting& choice);
+    void end_at_dead_row(std::size_t row, std::size_t vocab);
+    Verdict verify(const ChoiceSetting& choice, std::size_t round_start) const;
+    void count(const Verdict& verdict, double pass_seconds, Draft& draft);
+
+    CascadeLevel level_;
+    DraftLimits limits_;
+    const dist::Clock& clock_;
+    TokenChooser chooser_;
+    GainModel inner_gain_;
+    StopRule inner_rule_;
+    RunningCost cost_;
+
+    Draft inner_draft_;
+    std::vector<TokenId> text_; // the text with what is drafted so far, and then what the inner drafter proposes
+    std::deque<Ready> ready_;
+    std::vector<model::kernels::LogitStats> stats_; // [rows] of the inner round
+    std::vector<TokenId> best_;                     // [rows], where arg max or noisy best decide
+    std::vector<float> p_;                          // [rows][vocab], where tokens are drawn
+    std::vector<float> q_;                          // [drafted][vocab]: those of p_ that went up
+    std::vector<float> adjusted_;                   // [rows][vocab], where the rule above looks at these
+};
+
+void CascadeDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& draft) {
+    const double began = clock_.now_seconds();
+    draft.clear();
+    draft.levels.resize(1);
+    ready_.clear();
+    q_.clear();
+    rule.begin_round();
+    text_.assign(request.tokens.begin(), request.tokens.end());
+    const int most = most_drafted(request, rule, level_.source->context(), draft.end);
+    while (most > 0 && draft.end == DraftEnd::none) {
+        if (ready_.empty()) {
+            if (!rule.wants_another(cost_.of_next())) {
+                draft.end = rule.end();
+                break;
+            }
+            inner_round(request, most, rule, draft);
+            if (ready_.empty()) {
+                draft.end = DraftEnd::no_match; // every token is banned
+                break;
+            }
+        }
+        const Ready next = ready_.front();
+        ready_.pop_front();
+        if (rule.judge(next.seen) == Judgement::drop) {
+            draft.end = rule.end();
+            break;
+        }
+        text_.push_back(next.token);
+        draft.add(next.token, next.seen);
+        if (!p_.empty()) {
+            const auto row = p_.begin() + static_cast<std::ptrdiff_t>(next.row) * limits_.vocab_size;
+            q_.insert(q_.end(), row, row + limits_.vocab_size);
+        }
+        draft.end = limits_.why_end(request, draft, most, rule.end());
+    }
+    draft.q = q_;
+    draft.seconds = clock_.now_seconds() - began;
+}
+
+// One round of the middle model over the inner drafter: at least one token becomes ready, unless all are banned.
+void CascadeDrafter::inner_round(const DraftRequest& request, int most, const StopRule& rule, Draft& draft) {
+    const bool whole = rule.needs_distribution() && !rule.needs_adjusted();
+    const std::size_t round_start = text_.size();
+    ChoiceSetting choice = request.choice;
+    ++choice.level;
+    const std::uint64_t above = request.tokens.size();
+    choice.random_key = hash_bytes(&above, sizeof above, choice.random_key);
+    // The middle model says one token more than it verifies, and reads no further than its context.
+    const std::size_t left = static_cast<std::size_t>(most) - draft.tokens.size() - 1;
+    const std::size_t room = std::min({left, level_.source->context() - round_start, level_.source->most_rows() - 1});
+    level_.inner->draft({text_, static_cast<int>(room), request.request, choice, {}}, inner_rule_, inner_draft_);
+
+    const double began = clock_.now_seconds();
+    text_.insert(text_.end(), inner_draft_.tokens.begin(), inner_draft_.tokens.end());
+    const std::size_t n_inner = inner_draft_.tokens.size();
+    const SourceRows rows =
+        level_.source->rows_after(text_, n_inner + 1, chooser_.needs(whole, choice.acceptance).with_rows());
+    const bool says_something = read_rows(rows, n_inner, rule, choice);
+    text_.resize(round_start);
+    if (!says_something) return;
+    const Verdict verdict = verify(choice, round_start);
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(verdict.accepted); ++i) {
+        const bool stands = i < static_cast<std::size_t>(verdict.accepted);
+        if (!stands && verdict.next_token == kNothing) break;
+        const TokenId token = stands ? inner_draft_.tokens[i] : verdict.next_token;
+        DraftedToken seen;
+        if (whole) seen = drafted_token(stats_[i], rows.row(i)[static_cast<std::size_t>(token)]);
+        if (rule.needs_adjusted())
+            seen = drafted_token(std::span<const float>(adjusted_).subspan(i * rows.vocab, rows.vocab), token);
+        ready_.push_back({token, seen, i});
+    }
+    count(verdict, clock_.now_seconds() - began, draft);
+}
+
+// What the middle model makes of each row: its distribution, or the token that it would say. The inner draft ends with
+// the token that leads to a row in which every token is banned, and nothing is said after it; false where that row is
+// the first.
+bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule,
+                               const ChoiceSetting& choice) {
+    const bool adjusted = rule.needs_adjusted(), whole = rule.needs_distribution() && !adjusted;
+    const std::size_t round_start = text_.size() - n_inner;
+    const bool draws = chooser_.draws(choice.acceptance);
+    stats_.clear();
+    best_.clear();
+    p_.resize(draws ? (n_inner + 1) * rows.vocab : 0);
+    adjusted_.resize(adjusted ? (n_inner + 1) * rows.vocab : 0);
+    for (std::size_t i = 0; i <= n_inner; ++i) {
+        const std::size_t position = round_start + i;
+        const SeenRow row =
+            chooser_.see(rows.row(i), rows.summary(i), std::span<const TokenId>(text_).first(position), whole);
+        if (row.is_dead) {
+            if (i == 0) return false;
+            end_at_dead_row(i, rows.vocab);
+            return true;
+        }
+        stats_.push_back(row.stats);
+        if (adjusted) chooser_.adjusted(row, std::span<float>(adjusted_).subspan(i * rows.vocab, rows.vocab));
+        if (draws)
+            chooser_.distribution(row, std::span<float>(p_).subspan(i * rows.vocab, rows.vocab));
+        else
+            best_.push_back(chooser_.best(row, position, choice.acceptance));
+    }
+    return true;
+}
+
+// A row of zeros, or kNothing, stands for the dead one: nothing can be sampled from it.
+void CascadeDrafter::end_at_dead_row(std::size_t row, std::size_t vocab) {
+    inner_draft_.tokens.resize(row);
+    stats_.emplace_back();
+    if (p_.empty()) {
+        best_.push_back(kNothing);
+    } else {
+        p_.resize(row * vocab);
+        p_.resize((row + 1) * vocab, 0.0F);
+        inner_draft_.q = inner_draft_.q.first(row * vocab);
+    }
+}
+
+Verdict CascadeDrafter::verify(const ChoiceSetting& choice, std::size_t round_start) const {
+    if (p_.empty()) return verify_greedy(inner_draft_.tokens, best_);
+    const RandomStream acceptance(choice.seed, choice.random_key, Purpose::acceptance, choice.level);
+    const RandomStream resample(choice.seed, choice.random_key, Purpose::resample, choice.level);
+    const RejectionInput input = {inner_draft_.tokens, p_, inner_draft_.q, round_start};
+    try {
+        return choice.acceptance == Acceptance::block ? verify_block(input, acceptance, resample)
+                                                      : verify_rejection(input, acceptance, resample);
+    } catch (const NothingToSay&) { // all stand, and lead to a dead row
+        return {static_cast<int>(inner_draft_.tokens.size()), kNothing};
+    }
+}
+
+void CascadeDrafter::count(const Verdict& verdict, double pass_seconds, Draft& draft) {
+    const int drafted = static_cast<int>(inner_draft_.tokens.size());
+    ++draft.passes;
+    draft.levels[0].count_round(drafted, verdict.accepted, inner_draft_.passes);
+    draft.levels[0].new_tokens += verdict.accepted + 1;
+    draft.levels[0].seconds.draft += inner_draft_.seconds + inner_draft_.entropy_seconds;
+    draft.levels[0].seconds.score += pass_seconds;
+    add_levels(draft.levels, inner_draft_.levels, 1);
+    inner_rule_.end_round({drafted, verdict.accepted, is_cut_short(inner_draft_.end),
+                           inner_draft_.seconds + inner_draft_.entropy_seconds, pass_seconds});
+    double cost = 1;
+    if (const auto& costs = level_.inner_costs)
+        cost =
+            (costs->draft_seconds(inner_draft_.passes) + costs->target_seconds(drafted + 1)) / costs->target_seconds(1);
+    cost_.add(cost, verdict.accepted + 1);
+}
+
+} // namespace
+
+std::unique_ptr<Drafter> make_cascade_drafter(CascadeLevel level, const DraftLimits& limits, const dist::Clock& clock) {
+    return std::make_unique<CascadeDrafter>(std::move(level), limits, clock);
+}
+
+} // namespace entrodraft::spec

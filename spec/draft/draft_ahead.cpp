@@ -1,0 +1,348 @@
+// A draft model on a rank of its own that does not wait for the verdict: while the target scores a draft, it drafts
+// what would come next for the likeliest ends of the round, all of them in the same passes, each on a slot of the cache
+// that shares the text's own. If the round ends in one of them its draft is ready, and drafting has cost nothing.
+//
+// Without a backup, what is announced is what would have been drafted after the verdict: the same tokens from the same
+// random numbers, as long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts
+// longer then.)
+#include "spec/draft/batch_drafter.h"
+#include "spec/draft/chain_phase.h"
+#include "spec/draft/model_texts.h"
+#include "spec/draft/outcome_model.h"
+#include "spec/verify/gumbel.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr int kTextSlot = 0;
+constexpr int kMostCandidates = AheadOptions::kMostOutcomes + 1; // of a place that are learnt apart
+
+// A draft in the making, of the round at hand or of one that is foreseen.
+struct Branch {
+    int slot = kTextSlot;
+    std::vector<TokenId> tokens; // the text that it follows
+    DraftRequest request;
+    TokenChooser chooser;
+    std::optional<StopRule> rule;
+    Draft draft;
+    ChainPhase phase;
+    std::vector<float> rows; // [tokens that the model drafted][vocab]: its logits
+};
+
+int most_outcomes_ever(const AheadOptions& options) {
+    return options.outcomes > 0 ? options.outcomes : AheadOptions::kMostOutcomes;
+}
+
+class AheadDrafter final : public BatchDrafter {
+  public:
+    AheadDrafter(DraftModel& model, const AheadOptions& options, const DraftLimits& limits, const dist::Clock& clock,
+                 std::unique_ptr<Drafter> backup)
+        : options_(options), backup_(std::move(backup)),
+          texts_(model, 1 + most_outcomes_ever(options), limits.vocab_size), limits_(limits), clock_(clock),
+          outcomes_(kMostCandidates), branches_(1 + static_cast<std::size_t>(most_outcomes_ever(options))) {
+        if (options.outcomes < 0 || options.outcomes > AheadOptions::kMostOutcomes)
+            throw std::invalid_argument("drafts ahead for 1 to " + std::to_string(AheadOptions::kMostOutcomes) +
+                                        " outcomes, not " + std::to_string(options.outcomes));
+        for (Branch& branch : branches_)
+            branch.phase.look_at_all(true);
+    }
+
+    std::string name() const override { return (backup_ ? backup_->name() + "," : "") + "model"; }
+    std::size_t weight_bytes() const override { return texts_.model().weight_bytes(); }
+    void begin_sequence(int slot, const Request& request) override;
+    void end_sequence(int) override { forget(); }
+    void prefill(int slot, std::span<const TokenId> prompt) override;
+    void draft(std::span<const DraftTask> tasks) override;
+    void draft_ahead(const std::function<bool()>& enough) override;
+
+  private:
+    Branch& current() { return branches_[current_]; }
+    Branch& branch_for_next() { return branches_[(current_ + 1 + n_prepared_++) % branches_.size()]; }
+    void forget();
+    void learn(std::span<const TokenId> tokens);
+    bool take_prepared(const DraftTask& task);
+    void begin_branch(Branch& branch, const DraftTask& task);
+    bool drafts_for_nothing(Branch& branch);
+    void release(const Branch* but);
+    void pass(std::span<Branch* const> going);
+    Place place_of(const Branch& announced, std::size_t i, std::span<const float> row) const;
+    void find_places(const Branch& announced);
+    std::size_t vocab() const { return static_cast<std::size_t>(limits_.vocab_size); }
+    int most_outcomes() const { return options_.outcomes > 0 ? options_.outcomes : fitting_; }
+    void prepare(const Branch& announced, const Outcome& outcome);
+    void adapt(bool all_done);
+
+    AheadOptions options_;
+    std::unique_ptr<Drafter> backup_; // or null
+    ModelTexts texts_;
+    DraftLimits limits_;
+    const dist::Clock& clock_;
+    OutcomeModel outcomes_;
+    std::vector<Branch> branches_;
+    std::size_t current_ = 0;    // of branches_: the round at hand
+    std::size_t n_prepared_ = 0; // branches behind it
+    std::vector<Place> places_;  // of the round at hand, where it was drafted ahead of
+    DraftedAhead ahead_;         // for the next round
+    int fitting_ = 8;            // outcomes that fit into the target's passes
+    std::vector<Branch*> going_;
+    std::vector<TextEnd> ends_;
+};
+
+void AheadDrafter::begin_sequence(int slot, const Request& request) {
+    if (slot != kTextSlot) throw std::invalid_argument("drafting ahead is for one sequence at a time");
+    forget();
+    texts_.begin_sequence(kTextSlot);
+    for (Branch& branch : branches_)
+        branch.chooser.begin_sequence(request, limits_.eos_tokens);
+    if (backup_) backup_->begin_sequence(request);
+}
+
+void AheadDrafter::prefill(int slot, std::span<const TokenId> prompt) {
+    texts_.prefill(slot, prompt);
+    if (backup_) backup_->prefill(prompt);
+}
+
+void AheadDrafter::forget() {
+    release(nullptr);
+    n_prepared_ = 0;
+    places_.clear();
+    ahead_ = {};
+}
+
+// ---- the round at hand ----
+
+void AheadDrafter::draft(std::span<const DraftTask> tasks) {
+    const DraftTask& task = tasks.front();
+    const double began = clock_.now_seconds();
+    if (!places_.empty()) learn(task.request.tokens);
+    const bool is_ready = take_prepared(task);
+    Branch& branch = current();
+    if (!is_ready) begin_branch(branch, task);
+    n_prepared_ = 0;
+    const int hidden = branch.draft.passes;
+    const double hidden_entropy = branch.draft.entropy_seconds;
+    ahead_.used = is_ready ? static_cast<std::int64_t>(branch.draft.tokens.size()) : 0;
+    if (is_ready || !drafts_for_nothing(branch)) {
+        Branch* only = &branch;
+        while (branch.phase.wants_row())
+            pass(std::span(&only, 1));
+        branch.phase.finish();
+    }
+    *task.rule = *branch.rule;
+    *task.draft = branch.draft;
+    task.draft->passes -= hidden;
+    task.draft->entropy_seconds -= hidden_entropy;
+    task.draft->ahead = std::exchange(ahead_, {});
+    task.draft->seconds = clock_.now_seconds() - began - task.draft->entropy_seconds;
+}
+
+void AheadDrafter::begin_branch(Branch& branch, const DraftTask& task) {
+    release(nullptr);
+    branch.slot = kTextSlot;
+    branch.tokens.assign(task.request.tokens.begin(), task.request.tokens.end());
+    branch.request = task.request;
+    branch.request.tokens = branch.tokens;
+    branch.rule = *task.rule;
+    branch.rows.clear();
+    branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
+}
+
+// Whether the backup drafted this phase; where it has nothing, the phase begins anew.
+bool AheadDrafter::drafts_for_nothing(Branch& branch) {
+    if (!backup_) return false;
+    backup_->draft(branch.request, *branch.rule, branch.draft);
+    if (branch.draft.tokens.empty()) {
+        branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
+        return false;
+    }
+    branch.phase.adopt();
+    return true;
+}
+
+// The branch whose text this is goes on in the text's own slot. False: none was prepared for it.
+bool AheadDrafter::take_prepared(const DraftTask& task) {
+    const std::span<const TokenId> text = task.request.tokens;
+    for (std::size_t i = 1; i <= n_prepared_; ++i) {
+        const std::size_t index = (current_ + i) % branches_.size();
+        Branch& branch = branches_[index];
+        if (!std::equal(text.begin(), text.end(), branch.tokens.begin(), branch.tokens.end())) continue;
+        if (branch.request.most_tokens != task.request.most_tokens) return false; // another budget: drafted anew
+        const bool is_empty = branch.draft.tokens.empty() && branch.draft.end == DraftEnd::none;
+        if (backup_ && is_empty) return false; // not begun in time: the backup costs less
+        release(&branch);
+        texts_.move(branch.slot, kTextSlot);
+        branch.slot = kTextSlot;
+        current_ = index;
+        ++ahead_.hits;
+        return true;
+    }
+    return false;
+}
+
+// Branches but one give up what they share, so that the text's own slot may be cut.
+void AheadDrafter::release(const Branch* but) {
+    for (std::size_t i = 1; i <= n_prepared_; ++i) {
+        Branch& branch = branches_[(current_ + i) % branches_.size()];
+        if (&branch != but && branch.slot != kTextSlot) texts_.begin_sequence(branch.slot);
+    }
+}
+
+// A row of each, at least one; the logits are kept, for they say what the target may say instead.
+void AheadDrafter::pass(std::span<Branch* const> going) {
+    ends_.clear();
+    for (Branch* branch : going)
+        ends_.push_back({branch->slot, branch->phase.text(), 1});
+    const SourceRows rows = texts_.rows_after(ends_, model::LogitSummary::entropy);
+    for (std::size_t i = 0; i < going.size(); ++i) {
+        Branch& branch = *going[i];
+        const std::size_t before = branch.draft.tokens.size();
+        branch.phase.take(rows.row(i), rows.summary(i), clock_);
+        if (branch.draft.tokens.size() == before) continue;
+        branch.rows.insert(branch.rows.end(), rows.row(i).begin(), rows.row(i).end());
+    }
+}
+
+// ---- the rounds to come ----
+
+void AheadDrafter::draft_ahead(const std::function<bool()>& enough) {
+    const double began = clock_.now_seconds();
+    const Branch& announced = current();
+    if (announced.phase.text().size() > texts_.context()) return; // more than the draft can read
+    ahead_.rounds = 1;
+    find_places(announced);
+    ahead_.passes = 1;
+    const auto is_over = [&] { return options_.passes > 0 ? ahead_.passes >= options_.passes : enough(); };
+    for (const Outcome& outcome : outcomes_.likeliest(places_, most_outcomes())) {
+        if (is_over()) break;
+        prepare(announced, outcome);
+    }
+    bool all_done = false;
+    while (!is_over()) {
+        going_.clear();
+        for (std::size_t i = 1; i <= n_prepared_; ++i) {
+            Branch& branch = branches_[(current_ + i) % branches_.size()];
+            if (branch.phase.wants_row({0, 0})) going_.push_back(&branch);
+        }
+        all_done = going_.empty();
+        if (all_done) break;
+        pass(going_);
+        ++ahead_.passes;
+    }
+    for (std::size_t i = 1; i <= n_prepared_; ++i)
+        ahead_.tokens += static_cast<std::int64_t>(branches_[(current_ + i) % branches_.size()].draft.tokens.size());
+    ahead_.seconds = clock_.now_seconds() - began;
+    adapt(all_done);
+}
+
+// What may stand in place of each drafted token, and behind the last, which is read for that; and before that any that
+// the model did not draft.
+void AheadDrafter::find_places(const Branch& announced) {
+    const std::vector<TokenId>& drafted = announced.draft.tokens;
+    const std::size_t known = announced.rows.size() / vocab();
+    const TextEnd end = {kTextSlot, announced.phase.text(), drafted.size() - known + 1};
+    const SourceRows read = texts_.rows_after(std::span(&end, 1), model::LogitSummary::entropy);
+    places_.clear();
+    for (std::size_t i = 0; i < known; ++i) {
+        places_.push_back(place_of(announced, i, std::span(announced.rows).subspan(i * vocab(), vocab())));
+        places_.back().first = {announced.draft.entropies_nats[i], announced.draft.probabilities[i]};
+    }
+    for (std::size_t i = known; i <= drafted.size(); ++i) {
+        const std::span<const float> row = read.row(i - known);
+        Place& place = places_.emplace_back(place_of(announced, i, row));
+        if (i == drafted.size() && place.candidates.empty()) return;
+        const TokenId first = i < drafted.size() ? drafted[i] : place.candidates.front();
+        place.first = drafted_token(read.summary(i - known), row[static_cast<std::size_t>(first)]);
+    }
+}
+
+// The draft's candidates at the i-th place, ranked as it would choose: by logit, or with the noise that the target will
+// add. The drafted token is not among them.
+Place AheadDrafter::place_of(const Branch& announced, std::size_t i, std::span<const float> row) const {
+    struct Candidate {
+        double value;
+        TokenId token;
+        bool operator<(const Candidate& other) const { return value > other.value; }
+    };
+    const Request& request = *announced.request.request;
+    const bool is_noisy = announced.request.choice.acceptance == Acceptance::gumbel && !request.sampling.greedy();
+    const auto wanted = static_cast<std::size_t>(most_outcomes()) + 1, most = is_noisy ? 4 * wanted : wanted;
+    const std::vector<TokenId>& drafted = announced.draft.tokens;
+    std::vector<Candidate> best; // a heap, its least first
+    for (std::size_t token = 0; token < row.size(); ++token) {
+        const auto value = static_cast<double>(row[token]);
+        if (best.size() == most && value <= best.front().value) continue;
+        if (i < drafted.size() && static_cast<TokenId>(token) == drafted[i]) continue;
+        if (best.size() == most) {
+            std::pop_heap(best.begin(), best.end());
+            best.pop_back();
+        }
+        best.push_back({value, static_cast<TokenId>(token)});
+        std::push_heap(best.begin(), best.end());
+    }
+    if (is_noisy) {
+        const GumbelNoise noise(request.sampling.seed, request.sequence_key);
+        for (Candidate& each : best)
+            each.value = each.value / request.sampling.temperature + noise.at(announced.tokens.size() + i, each.token);
+    }
+    std::sort(best.begin(), best.end());
+    Place place;
+    for (std::size_t k = 0; k < std::min(best.size(), wanted); ++k)
+        place.candidates.push_back(best[k].token);
+    return place;
+}
+
+// A branch that follows the announced draft where it ends so.
+void AheadDrafter::prepare(const Branch& announced, const Outcome& outcome) {
+    const std::vector<TokenId>& eos = limits_.eos_tokens;
+    const bool ends = std::find(eos.begin(), eos.end(), outcome.next) != eos.end();
+    const int left = announced.request.left_tokens - outcome.accepted - 1;
+    const int drafted = static_cast<int>(announced.draft.tokens.size());
+    const bool has_ended = announced.draft.end == DraftEnd::end_of_text && outcome.accepted == drafted;
+    if (left < 0 || has_ended || (ends && !announced.request.request->ignore_eos)) return; // nothing comes after it
+    const std::size_t stands = announced.tokens.size() + static_cast<std::size_t>(outcome.accepted);
+    const std::span<const TokenId> text = announced.phase.text().first(stands);
+    Branch& branch = branch_for_next();
+    branch.slot = static_cast<int>(n_prepared_);
+    branch.tokens.assign(text.begin(), text.end());
+    branch.tokens.push_back(outcome.next);
+    branch.request = announced.request;
+    branch.request.tokens = branch.tokens;
+    branch.request.left_tokens = left;
+    branch.request.most_tokens = std::min(announced.rule->options().max_tokens, left);
+    branch.rule = announced.rule;
+    branch.rule->settle({drafted, outcome.accepted, is_cut_short(announced.draft.end)});
+    branch.rows.clear();
+    texts_.share(kTextSlot, branch.slot, stands);
+    branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
+    ++ahead_.outcomes;
+}
+
+// How the round ended that was drafted ahead of.
+void AheadDrafter::learn(std::span<const TokenId> tokens) {
+    const Branch& announced = current();
+    Outcome outcome;
+    outcome.accepted = static_cast<int>(tokens.size() - announced.tokens.size()) - 1;
+    outcome.next = tokens.back();
+    if (outcome.accepted >= 0 && outcome.accepted < static_cast<int>(places_.size())) outcomes_.learn(places_, outcome);
+    places_.clear();
+}
+
+// One more where all drafts were ready in time, one fewer where they were not.
+void AheadDrafter::adapt(bool all_done) {
+    fitting_ = std::clamp(fitting_ + (all_done ? 1 : -1), 2, AheadOptions::kMostOutcomes);
+}
+
+} // namespace
+
+std::unique_ptr<BatchDrafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options,
+                                                 const DraftLimits& limits, const dist::Clock& clock,
+                                                 std::unique_ptr<Drafter> backup) {
+    return std::make_unique<AheadDrafter>(model, options, limits, clock, std::move(backup));
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,61 @@
+// Several drafters, of which the first that drafts anything in a round has it: the free ones go first.
+#include "spec/draft/drafter.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace entrodraft::spec {
+
+namespace {
+
+class FirstOfDrafter final : public Drafter {
+  public:
+    explicit FirstOfDrafter(std::vector<std::unique_ptr<Drafter>> drafters) : drafters_(std::move(drafters)) {
+        if (drafters_.empty()) throw std::invalid_argument("no drafter to choose from");
+    }
+
+    std::string name() const override {
+        std::string names;
+        for (const auto& drafter : drafters_)
+            names += (names.empty() ? "" : ",") + drafter->name();
+        return names;
+    }
+    std::size_t weight_bytes() const override {
+        std::size_t most = 0;
+        for (const auto& drafter : drafters_)
+            most = std::max(most, drafter->weight_bytes());
+        return most;
+    }
+    void begin_sequence(const Request& request) override {
+        for (const auto& drafter : drafters_)
+            drafter->begin_sequence(request);
+    }
+    void prefill(std::span<const TokenId> prompt) override {
+        for (const auto& drafter : drafters_)
+            drafter->prefill(prompt);
+    }
+    void draft(const DraftRequest& request, StopRule& rule, Draft& draft) override;
+
+  private:
+    std::vector<std::unique_ptr<Drafter>> drafters_;
+};
+
+void FirstOfDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& draft) {
+    int passes = 0;
+    double seconds = 0, entropy_seconds = 0;
+    for (const auto& drafter : drafters_) {
+        drafter->draft(request, rule, draft);
+        draft.passes = passes += draft.passes;
+        draft.seconds = seconds += draft.seconds;
+        draft.entropy_seconds = entropy_seconds += draft.entropy_seconds;
+        if (!draft.tokens.empty()) return;
+    }
+}
+
+} // namespace
+
+std::unique_ptr<Drafter> make_first_of_drafter(std::vector<std::unique_ptr<Drafter>> drafters) {
+    return std::make_unique<FirstOfDrafter>(std::move(drafters));
+}
+
+} // namespace entrodraft::spec

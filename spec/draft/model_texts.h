@@ -1,0 +1,69 @@
+// The texts that a draft model follows, one a slot, forwards and back: which of their tokens its cache holds, and
+// passes over what it does not hold yet.
+//
+// Called by the drafters that have a model, and by the recorder.
+#pragma once
+
+#include "spec/draft/draft_model.h"
+#include "spec/logit_source.h"
+
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// A text, and how many of its last tokens are asked about.
+struct TextEnd {
+    int slot = 0;
+    std::span<const TokenId> tokens;
+    std::size_t n = 1;
+};
+
+class ModelTexts {
+  public:
+    // Slots [0, n_slots) of `model`, which outlives this; `vocab` is how many tokens count.
+    ModelTexts(DraftModel& model, int n_slots, int vocab);
+
+    const DraftModel& model() const { return model_; }
+    std::size_t context() const { return static_cast<std::size_t>(model_.config().max_positions); }
+    // Nothing of the text before stands.
+    void begin_sequence(int slot);
+    // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
+    void prefill(int slot, std::span<const TokenId> prompt);
+    // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
+    void share(int from, int to, std::size_t length);
+    // What stands in slot `from` moves to slot `to`, at the cost of what `from` does not share with it.
+    void move(int from, int to);
+    // What follows each of the last tokens asked about, one text after another: one pass. Slots increase; at most
+    // context() tokens each and most_rows() rows together. Where the model went on with a chain before, and the text is
+    // that chain, the row is there and no pass is needed.
+    SourceRows rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs);
+
+  private:
+    // Rows that the model made of a slot's chain beyond the one asked for.
+    struct Ahead {
+        std::size_t first = 0; // tokens that its first row follows
+        std::vector<model::kernels::LogitStats> summaries;
+        std::vector<model::NoisyToken> noisy;
+        std::vector<const float*> kept;
+        model::RowNoise noise; // of the row before its first
+    };
+
+    const SourceRows* row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
+    void keep_chain(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result);
+    std::vector<TokenId>& cached(int slot) { return cached_[static_cast<std::size_t>(slot)]; }
+    void forget(const TextEnd& text);
+    void read(int slot, std::span<const TokenId> tokens);
+    void make_room(std::span<const TextEnd> texts);
+    void add_rows(int slot, std::span<const TokenId> tokens);
+
+    DraftModel& model_;
+    int vocab_;
+    std::vector<std::vector<TokenId>> cached_; // [slot]: tokens whose keys and values the cache holds
+    std::vector<Ahead> ahead_;                 // [slot]
+    SourceRows row_ahead_;
+    std::vector<model::Row> rows_;
+    std::vector<int> logit_rows_;
+};
+
+} // namespace entrodraft::spec

@@ -1,0 +1,65 @@
+// Chances of a round's ends: see outcome_model.h.
+#include "spec/draft/outcome_model.h"
+
+#include <algorithm>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr double kDecay = 0.998;  // of a round
+constexpr double kPriorSeen = 20; // falls that the prior is worth
+constexpr double kPriorFirst =
+    0.4; // of them said the first candidate, and each further one this share of the one before
+constexpr double kPriorRatio = 0.55;
+
+} // namespace
+
+OutcomeModel::OutcomeModel(int most_candidates) : chances_({2, 0, Costs{0, {1, 1}, std::nullopt}}), seen_(kPriorSeen) {
+    double prior = kPriorFirst * kPriorSeen;
+    for (int rank = 0; rank < most_candidates; ++rank, prior *= kPriorRatio)
+        seen_at_.push_back(prior);
+}
+
+std::vector<Outcome> OutcomeModel::likeliest(std::span<const Place> places, int most) const {
+    std::vector<Outcome> outcomes;
+    double stands = 1; // that all before this place do
+    for (std::size_t place = 0; place < places.size(); ++place) {
+        const bool is_last = place + 1 == places.size();
+        const std::vector<TokenId>& candidates = places[place].candidates;
+        const double first = chances_.acceptance(places[place].first, 0);
+        for (std::size_t i = 0; i < candidates.size(); ++i) {
+            const std::size_t rank = is_last ? i - 1 : i; // among those that are not first
+            if (!(is_last && i == 0) && rank >= seen_at_.size()) break;
+            const double chance = is_last && i == 0 ? first : (1 - first) * share(rank);
+            outcomes.push_back({static_cast<int>(place), candidates[i], stands * chance});
+        }
+        stands *= first;
+    }
+    const auto likelier = [](const Outcome& a, const Outcome& b) { return a.chance > b.chance; };
+    std::stable_sort(outcomes.begin(), outcomes.end(), likelier);
+    outcomes.resize(std::min(outcomes.size(), static_cast<std::size_t>(most)));
+    return outcomes;
+}
+
+void OutcomeModel::learn(std::span<const Place> places, const Outcome& outcome) {
+    const auto accepted = static_cast<std::size_t>(outcome.accepted);
+    const bool is_last = accepted + 1 == places.size();
+    const std::vector<TokenId>& candidates = places[accepted].candidates;
+    const auto rank =
+        static_cast<std::size_t>(std::find(candidates.begin(), candidates.end(), outcome.next) - candidates.begin());
+    // Behind the last token the first candidate stands in for a drafted one.
+    std::vector<DraftedToken> tokens;
+    for (const Place& place : places)
+        tokens.push_back(place.first);
+    const bool first_said = is_last && rank == 0;
+    chances_.learn({tokens, 0, outcome.accepted + (first_said ? 1 : 0), 0, 0, 1});
+    if (first_said) return;
+    for (double& seen : seen_at_)
+        seen *= kDecay;
+    seen_ = kDecay * seen_ + 1;
+    const std::size_t other = is_last ? rank - 1 : rank;
+    if (rank < candidates.size() && other < seen_at_.size()) seen_at_[other] += 1;
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,60 @@
+// A draft model cut over the ranks of the target: the coordinator leads its passes, the others follow them. The
+// baseline that a draft on a single rank has to beat: every draft pass pays for two more messages and for its
+// all-reduces.
+//
+// Made on all ranks of a replica; called by model_texts on the coordinator and by the round on the others.
+#pragma once
+
+#include "dist/comm/communicator.h"
+#include "spec/draft/draft_model.h"
+
+#include <cstddef>
+#include <vector>
+
+namespace entrodraft::spec {
+
+class ShardedDraftModel final : public DraftModel {
+  public:
+    // `decoder` is this rank's shard, `ranks` all that hold one, its rank 0 the coordinator; both outlive this.
+    ShardedDraftModel(model::Decoder& decoder, dist::Communicator& ranks, double timeout_seconds);
+
+    const model::ModelConfig& config() const override { return decoder_.config(); }
+    std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
+    int most_rows() const override { return decoder_.most_rows(); }
+    // On the coordinator, while the others follow. Collective over the ranks.
+    model::PassResult forward(const model::Pass& pass) override;
+    void truncate(int slot, int length) override;
+    // Of one text alone: throw std::logic_error.
+    void share(int from, int to, int length) override;
+    void fork(int from, int to) override;
+
+    // Does what the coordinator does, until it says that its drafting, or its reading, is over for now. Collective over
+    // the ranks.
+    void follow();
+    // Says so. Coordinator only. Collective over the ranks.
+    void end_of_step();
+
+  private:
+    struct Cut { // of a slot's cache
+        int slot = 0;
+        int length = 0;
+    };
+    struct Order;
+
+    void pass(const model::Pass& pass);
+    void assemble(std::size_t n_rows, const model::Pass& pass);
+    dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds_); }
+
+    model::Decoder& decoder_;
+    dist::Communicator& ranks_;
+    double timeout_seconds_;
+    std::size_t slice_floats_; // most vocabulary that a rank holds
+    std::vector<Cut> cuts_;    // that the others have yet to hear of
+    std::vector<std::byte> message_;
+    std::vector<float> slices_;   // [rows][slice_floats_]: this rank's
+    std::vector<float> gathered_; // [ranks][rows][slice_floats_]
+    std::vector<float> logits_;   // [rows][vocab]
+    std::vector<model::kernels::LogitStats> summaries_;
+};
+
+} // namespace entrodraft::spec

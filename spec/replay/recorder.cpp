@@ -1,0 +1,319 @@
+// Records of texts: see recorder.h.
+#include "spec/replay/recorder.h"
+
+#include "model/cpu/kernels.h"
+#include "spec/draft/ranking.h"
+#include "spec/round.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+namespace entrodraft::spec {
+
+using model::kernels::LogitStats;
+
+namespace {
+
+constexpr std::size_t kChunk = 32; // places whose rows are held at once
+constexpr int kSlot = 0;
+constexpr Acceptance kAcceptance = Acceptance::gumbel; // of greedy text too, where there is no noise
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kExcludedLog = -std::numeric_limits<float>::infinity();
+
+JudgingOptions whole_rows(int vocab_size) {
+    JudgingOptions options;
+    options.vocab_size = vocab_size;
+    options.whole_rows = true;
+    return options;
+}
+
+// Log probabilities of the unadjusted distribution: `seen` is what became of `logits`, -inf where a token is banned.
+void log_softmax(std::span<const float> logits, const SeenRow& seen, std::vector<float>& to) {
+    const double log_sum = seen.stats.log_sum_exp();
+    to.resize(logits.size());
+    for (std::size_t i = 0; i < logits.size(); ++i)
+        to[i] = seen.logits[i] == kExcludedLog ? kExcludedLog
+                                               : static_cast<float>(static_cast<double>(logits[i]) - log_sum);
+}
+
+// -sum p log q, nats.
+double cross_entropy(std::span<const float> log_p, std::span<const float> log_q) {
+    double sum = 0;
+    for (std::size_t i = 0; i < log_p.size(); ++i)
+        if (log_p[i] != kExcludedLog) sum -= std::exp(static_cast<double>(log_p[i])) * static_cast<double>(log_q[i]);
+    return sum;
+}
+
+} // namespace
+
+// A draft, and what it has read.
+struct Recorder::Reader {
+    ModelTexts texts;
+    TokenChooser chooser;
+    std::vector<float> log_q;
+    std::vector<float> adjusted;
+};
+
+// What a draft goes on with behind a token that fell.
+struct Recorder::Chain {
+    std::size_t place = 0; // of the token that fell
+    std::size_t most = 0;  // tokens behind it
+    std::vector<TokenId> text;
+    std::vector<TokenId> tokens;
+    std::vector<DraftedToken> seen;
+    bool has_ended = false;
+};
+
+Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<DraftModel* const> drafts)
+    : options_(options), parts_(parts), row_setting_(row_setting(whole_rows(options.limits.vocab_size), parts)),
+      row_gather_(row_setting_, *parts.replica, 1), p_(kChunk), adjusted_(kChunk) {
+    if (options.draft_slots < 2) throw std::invalid_argument("a draft that is recorded needs two slots of its cache");
+    for (DraftModel* draft : drafts)
+        readers_.push_back(std::make_unique<Reader>(
+            Reader{ModelTexts(*draft, options.draft_slots, options.limits.vocab_size), {}, {}, {}}));
+}
+Recorder::~Recorder() = default;
+
+void Recorder::record(TextRecord* record, const Request* request) {
+    request_ = request;
+    noisy_ = request && !request->sampling.greedy();
+    std::size_t prompt_tokens = 0;
+    tokens_ = broadcast(record, request, prompt_tokens);
+    const std::size_t places = tokens_.size() - prompt_tokens;
+    row_gather_.slot(kSlot).begin_sequence(Request{});
+    if (record) {
+        chooser_.begin_sequence(*request, options_.limits.eos_tokens);
+        record->drafts.assign(readers_.size(), {});
+        for (const auto& reader : readers_) {
+            reader->texts.begin_sequence(kSlot);
+            reader->chooser.begin_sequence(*request, options_.limits.eos_tokens);
+        }
+    }
+    read_prompt(tokens_, prompt_tokens);
+    for (std::size_t first = 0; first < places; first += kChunk) {
+        const std::size_t n = std::min(kChunk, places - first);
+        enter(first);
+        score(tokens_, prompt_tokens + first, n);
+        if (!record) continue;
+        note_target(*record, *request, first, n);
+        for (std::size_t d = 0; d < readers_.size(); ++d)
+            note_draft(*readers_[d], record->drafts[d], *record, first, n);
+    }
+    for (std::size_t d = 0; record && d < readers_.size(); ++d)
+        follow_astray(*readers_[d], record->drafts[d], *record);
+    if (record)
+        goes_on(false);
+    else
+        while (goes_on(false))
+            enter(places);
+}
+
+// This rank works on from here: whoever watches is not to take a long text for a stuck one.
+void Recorder::enter(std::size_t place) {
+    if (parts_.watch) parts_.watch->enter(place, "record");
+}
+
+// Whether the coordinator has more to do that the others wait for: they wait for one piece of it at a time.
+bool Recorder::goes_on(bool has_more) {
+    std::uint8_t more = has_more ? 1 : 0;
+    parts_.replica->broadcast(&more, 1, dist::RankLayout::kCoordinatorReplicaRank,
+                              dist::Deadline::after_seconds(options_.timeout_seconds));
+    return more == 1;
+}
+
+// Prompt and text, on every rank.
+std::vector<TokenId> Recorder::broadcast(const TextRecord* record, const Request* request, std::size_t& prompt_tokens) {
+    std::uint64_t sizes[2] = {0, 0};
+    std::vector<TokenId> tokens;
+    if (record) {
+        tokens = request->prompt;
+        tokens.insert(tokens.end(), record->token.begin(), record->token.end());
+        sizes[0] = request->prompt.size();
+        sizes[1] = tokens.size();
+    }
+    constexpr int kRoot = dist::RankLayout::kCoordinatorReplicaRank;
+    const auto deadline = [&] { return dist::Deadline::after_seconds(options_.timeout_seconds); };
+    parts_.replica->broadcast(sizes, sizeof sizes, kRoot, deadline());
+    tokens.resize(sizes[1]);
+    parts_.replica->broadcast(tokens.data(), tokens.size() * sizeof(TokenId), kRoot, deadline());
+    prompt_tokens = sizes[0];
+    return tokens;
+}
+
+// All of the prompt but its last token, whose row decides place 0.
+void Recorder::read_prompt(std::span<const TokenId> tokens, std::size_t prompt_tokens) {
+    if (!parts_.target) return;
+    parts_.target->cache().truncate(kSlot, 0);
+    const std::size_t end = prompt_tokens - 1;
+    std::vector<model::Row> rows;
+    for (std::size_t done = 0; done < end;) {
+        rows.clear();
+        const std::size_t n = std::min(end - done, static_cast<std::size_t>(model::Decoder::kMostRows));
+        for (std::size_t i = 0; i < n; ++i)
+            rows.push_back({tokens[done + i], kSlot, static_cast<int>(done + i), static_cast<int>(i) - 1});
+        parts_.target->forward({.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
+        done += n;
+    }
+}
+
+// Rows of the target that decide the tokens at positions [first, first + n), on the coordinator. Collective.
+void Recorder::score(std::span<const TokenId> tokens, std::size_t first, std::size_t n) {
+    if (parts_.target) {
+        std::vector<model::Row> rows;
+        std::vector<int> logit_rows(n);
+        std::iota(logit_rows.begin(), logit_rows.end(), 0);
+        for (std::size_t i = 0; i < n; ++i)
+            rows.push_back({tokens[first + i - 1], kSlot, static_cast<int>(first + i) - 1, static_cast<int>(i) - 1});
+        scores_ = parts_.target->forward(
+            {.rows = rows, .logit_rows = logit_rows, .hidden_layers = {}, .mask = model::Mask::causal});
+    }
+    const RankRows rows = {kSlot, &scores_, 0, tokens.first(first), tokens.subspan(first, n - 1)};
+    row_gather_.start(0, std::span(&rows, 1));
+    row_gather_.finish(dist::Deadline::after_seconds(options_.timeout_seconds));
+}
+
+void Recorder::note_target(TextRecord& record, const Request& request, std::size_t first, std::size_t n) {
+    const std::span<const TokenId> tokens(tokens_);
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t place = first + i, position = request.prompt.size() + place;
+        const std::span<const float> row = row_gather_.slot(kSlot).logits(i);
+        const LogitStats head = model::kernels::best_kernels().logit_stats(row.data(), static_cast<int>(row.size()), 0);
+        const SeenRow seen = chooser_.see(row, head, tokens.first(position), true);
+        const TokenId token = record.token[place];
+        if (chooser_.best(seen, position, kAcceptance) != token)
+            throw std::runtime_error("place " + std::to_string(place) + " of the text of id " + request.id +
+                                     ": the target says another token than it did when the text was decoded");
+        log_softmax(row, seen, p_[i]);
+        record.target_entropy.push_back(static_cast<float>(seen.stats.entropy_nats()));
+        record.target_log_probability.push_back(p_[i][static_cast<std::size_t>(token)]);
+        record.target_margin.push_back(Ranking(seen.logits, request, position, noisy_).margin());
+        if (!noisy_) continue;
+        adjusted_[i].resize(row.size());
+        chooser_.distribution(seen, adjusted_[i]);
+    }
+}
+
+// The draft's rows of places [first, first + n), as far as its context goes.
+void Recorder::note_draft(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first,
+                          std::size_t n) {
+    const std::size_t prompt_tokens = tokens_.size() - record.places(), context = reader.texts.context();
+    const std::size_t end = std::min(first + n, context + 1 - std::min(context + 1, prompt_tokens));
+    if (end <= first) return;
+    const TextEnd text = {kSlot, std::span(tokens_).first(prompt_tokens + end - 1), end - first};
+    const SourceRows rows =
+        reader.texts.rows_after(std::span(&text, 1), reader.chooser.needs(true, kAcceptance).with_rows());
+    for (std::size_t i = 0; i < end - first; ++i)
+        note_place(reader, draft, record, first + i, rows.row(i), rows.summary(i));
+}
+
+void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t place,
+                          std::span<const float> row, const LogitStats& summary) {
+    const std::size_t position = tokens_.size() - record.places() + place, in_chunk = place % kChunk;
+    const auto said = static_cast<std::size_t>(record.token[place]);
+    const SeenRow seen = reader.chooser.see(row, summary, std::span(tokens_).first(position), true);
+    const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, position, kAcceptance);
+    const Ranking ranking(seen.logits, *request_, position, noisy_);
+    const DraftedToken known =
+        token < 0 ? DraftedToken{} : drafted_token(seen.stats, row[static_cast<std::size_t>(token)]);
+    draft.token.push_back(token);
+    draft.entropy.push_back(known.entropy_nats);
+    draft.probability.push_back(known.probability);
+    log_softmax(row, seen, reader.log_q);
+    draft.log_probability.push_back(reader.log_q[said]);
+    draft.cross_entropy.push_back(static_cast<float>(cross_entropy(p_[in_chunk], reader.log_q)));
+    double overlap = token == record.token[place] ? 1 : 0;
+    if (noisy_ && token >= 0) {
+        reader.adjusted.resize(row.size());
+        reader.chooser.distribution(seen, reader.adjusted);
+        overlap = acceptance_chance(adjusted_[in_chunk], reader.adjusted, 1);
+    }
+    draft.overlap.push_back(static_cast<float>(overlap));
+    draft.margin.push_back(token < 0 ? kNan : ranking.margin());
+    draft.rank.push_back(ranking.rank(record.token[place]));
+    std::vector<TokenId> top = ranking.first(DraftRecord::kTop);
+    top.resize(DraftRecord::kTop, -1);
+    for (const TokenId each : top) {
+        draft.top_token.push_back(each);
+        draft.top_log_probability.push_back(each < 0 ? kExcludedLog : reader.log_q[static_cast<std::size_t>(each)]);
+    }
+}
+
+// ---- chains behind tokens that fell ----
+
+void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecord& record) {
+    const std::size_t prompt_tokens = tokens_.size() - record.places();
+    const auto cap = static_cast<std::size_t>(options_.max_draft_tokens);
+    // The last token that budget and context leave is never drafted (round.cpp), and the draft reads no more than its
+    // own context.
+    const auto positions = static_cast<std::size_t>(parts_.target_config->max_positions);
+    const std::size_t budget = std::min(static_cast<std::size_t>(record.max_new_tokens), positions - prompt_tokens);
+    const std::size_t end = std::min(budget - 1, reader.texts.context() + 1 - prompt_tokens); // behind the last place
+    const auto is_end = [&](TokenId token) {
+        const std::vector<TokenId>& eos = options_.limits.eos_tokens;
+        return token < 0 || (!record.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end());
+    };
+    std::vector<Chain> chains;
+    for (std::size_t place = 0; place < draft.places(); ++place) {
+        if (draft.token[place] == record.token[place]) continue;
+        Chain& chain = chains.emplace_back();
+        chain.place = place;
+        chain.most = std::min(cap - 1, end - std::min(end, place + 1));
+        chain.has_ended = is_end(draft.token[place]) || chain.most == 0;
+        const auto begin = tokens_.begin();
+        chain.text.assign(begin, begin + static_cast<std::ptrdiff_t>(prompt_tokens + place));
+        chain.text.push_back(draft.token[place]);
+    }
+    const auto together = static_cast<std::size_t>(options_.draft_slots) - 1;
+    for (std::size_t first = 0; first < chains.size(); first += together) {
+        const std::span<Chain> some = std::span(chains).subspan(first, std::min(together, chains.size() - first));
+        goes_on(true);
+        enter(some.front().place);
+        for (std::size_t i = 0; i < some.size(); ++i)
+            if (!some[i].has_ended) reader.texts.share(kSlot, static_cast<int>(i) + 1, some[i].text.size() - 1);
+        follow_together(reader, some);
+        for (std::size_t i = 0; i < some.size(); ++i)
+            reader.texts.begin_sequence(static_cast<int>(i) + 1);
+    }
+    for (const Chain& chain : chains) {
+        draft.astray_length.push_back(static_cast<std::int32_t>(chain.tokens.size()));
+        draft.astray_token.insert(draft.astray_token.end(), chain.tokens.begin(), chain.tokens.end());
+        for (const DraftedToken& seen : chain.seen) {
+            draft.astray_entropy.push_back(seen.entropy_nats);
+            draft.astray_probability.push_back(seen.probability);
+        }
+    }
+}
+
+// Each in the slot behind its number, until all have ended.
+void Recorder::follow_together(Reader& reader, std::span<Chain> chains) {
+    const std::vector<TokenId>& eos = options_.limits.eos_tokens;
+    std::vector<TextEnd> ends;
+    std::vector<Chain*> going;
+    for (;;) {
+        ends.clear();
+        going.clear();
+        for (std::size_t i = 0; i < chains.size(); ++i) {
+            if (chains[i].has_ended) continue;
+            ends.push_back({static_cast<int>(i) + 1, chains[i].text, 1});
+            going.push_back(&chains[i]);
+        }
+        if (going.empty()) return;
+        const SourceRows rows = reader.texts.rows_after(ends, reader.chooser.needs(true, kAcceptance).with_rows());
+        for (std::size_t i = 0; i < going.size(); ++i) {
+            Chain& chain = *going[i];
+            const SeenRow seen = reader.chooser.see(rows.row(i), rows.summary(i), chain.text, true);
+            const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, chain.text.size(), kAcceptance);
+            chain.tokens.push_back(token);
+            chain.seen.push_back(token < 0 ? DraftedToken{}
+                                           : drafted_token(seen.stats, rows.row(i)[static_cast<std::size_t>(token)]));
+            const bool is_end = std::find(eos.begin(), eos.end(), token) != eos.end() && !request_->ignore_eos;
+            chain.has_ended = token < 0 || is_end || chain.tokens.size() == chain.most;
+            chain.text.push_back(token);
+        }
+    }
+}
+
+} // namespace entrodraft::spec

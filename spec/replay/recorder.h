@@ -1,0 +1,70 @@
+// Makes the record of a text that has been said: one pass of the target over all of it, one of each draft, and the
+// chains that a draft goes on with where it is wrong, many of them in the same passes.
+//
+// Decodes nothing itself: the text is handed in, and is held against what target and noise say. Called by the command
+// record, on all ranks.
+#pragma once
+
+#include "spec/draft/draft_model.h"
+#include "spec/draft/drafter.h"
+#include "spec/draft/model_texts.h"
+#include "spec/generate.h"
+#include "spec/replay/recording.h"
+#include "spec/row_gather.h"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+struct RecorderOptions {
+    DraftLimits limits;
+    int max_draft_tokens = 15;
+    int draft_slots = 2; // of each draft: one for the text, the others for chains
+    double timeout_seconds = 300;
+};
+
+class Recorder {
+  public:
+    // What these point to outlives it; `drafts` counts on the coordinator.
+    Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<DraftModel* const> drafts);
+    ~Recorder();
+
+    // Fills in the columns of a text whose request, tokens (those beyond a stop string too) and new_tokens are set:
+    // `record` and `request` count on the coordinator. Throws std::runtime_error where the target says something else.
+    // Collective over the replica.
+    void record(TextRecord* record, const Request* request);
+
+  private:
+    struct Reader;
+    struct Chain;
+
+    std::vector<TokenId> broadcast(const TextRecord* record, const Request* request, std::size_t& prompt_tokens);
+    void read_prompt(std::span<const TokenId> tokens, std::size_t prompt_tokens);
+    void score(std::span<const TokenId> tokens, std::size_t first_row, std::size_t n_rows);
+    void note_target(TextRecord& record, const Request& request, std::size_t first, std::size_t n);
+    void note_draft(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first, std::size_t n);
+    void note_place(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t place,
+                    std::span<const float> row, const model::kernels::LogitStats& summary);
+    void enter(std::size_t place);
+    bool goes_on(bool has_more);
+    void follow_astray(Reader& reader, DraftRecord& draft, const TextRecord& record);
+    void follow_together(Reader& reader, std::span<Chain> chains);
+
+    RecorderOptions options_;
+    EngineParts parts_;
+    RowSetting row_setting_;
+    RowGather row_gather_;
+    std::vector<std::unique_ptr<Reader>> readers_; // of each draft, on the coordinator
+    TokenChooser chooser_;                         // the target's
+    const Request* request_ = nullptr;
+    bool noisy_ = false; // gumbel; else greedy
+    model::PassResult scores_;
+    std::vector<TokenId> tokens_;       // prompt and places of the text at hand
+    std::vector<std::vector<float>> p_; // of the chunk at hand: the target's unadjusted log probabilities, [places]
+    std::vector<std::vector<float>> adjusted_; // and its adjusted distributions, where sampled
+};
+
+} // namespace entrodraft::spec

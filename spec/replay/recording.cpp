@@ -1,0 +1,327 @@
+// Recordings in memory and in files: see recording.h and docs/RECORDING.md.
+#include "spec/replay/recording.h"
+
+#include "spec/packet.h"
+#include "spec/replay/recording_block.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <stdexcept>
+
+namespace entrodraft::spec {
+
+namespace {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+constexpr int kMostPositions = 1 << 30;
+
+// ---- fields of a block's JSON ----
+
+const Json& field(const Json& object, const char* name) {
+    const auto found = object.find(name);
+    if (found == object.end()) throw std::runtime_error(std::string("field ") + name + " is missing");
+    return *found;
+}
+
+int whole_number(const Json& object, const char* name, int least, int most) {
+    const Json& value = field(object, name);
+    const bool fits = value.is_number_integer() && value >= least && value <= most;
+    if (!fits)
+        throw std::runtime_error(std::string("field ") + name + " must be a whole number from " +
+                                 std::to_string(least) + " to " + std::to_string(most));
+    return value.get<int>();
+}
+
+double number(const Json& object, const char* name, double least, double most) {
+    const Json& value = field(object, name);
+    const double given = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+    if (!(given >= least && given <= most))
+        throw std::runtime_error(std::string("field ") + name + " must be a number that makes sense");
+    return given;
+}
+
+std::string text(const Json& object, const char* name) {
+    const Json& value = field(object, name);
+    if (!value.is_string()) throw std::runtime_error(std::string("field ") + name + " must be a string");
+    return value.get<std::string>();
+}
+
+bool truth(const Json& object, const char* name) {
+    const Json& value = field(object, name);
+    if (!value.is_boolean()) throw std::runtime_error(std::string("field ") + name + " must be true or false");
+    return value.get<bool>();
+}
+
+const Json& list(const Json& object, const char* name) {
+    const Json& value = field(object, name);
+    if (!value.is_array()) throw std::runtime_error(std::string("field ") + name + " must be a list");
+    return value;
+}
+
+std::uint64_t seed_of(const Json& object) {
+    const Json& value = field(object, "seed");
+    if (!value.is_number_unsigned()) throw std::runtime_error("field seed must be a whole number");
+    return value.get<std::uint64_t>();
+}
+
+OrderedJson json_of(const RecordedModel& model) {
+    return {{"model", model.model}, {"dtype", model.dtype}, {"context", model.context}};
+}
+
+RecordedModel model_of(const Json& json) {
+    return {text(json, "model"), text(json, "dtype"), whole_number(json, "context", 1, kMostPositions)};
+}
+
+FinishReason finish_reason_of(const std::string& name) {
+    for (const FinishReason reason : {FinishReason::length, FinishReason::eos, FinishReason::stop})
+        if (to_string(reason) == name) return reason;
+    throw std::runtime_error("finish_reason " + name + " is unknown");
+}
+
+RecordingHead head_of(const Json& json) {
+    if (!json.contains("kind") || json["kind"] != "recording")
+        throw std::runtime_error("it is not the head of a recording");
+    if (whole_number(json, "schema_version", 0, std::numeric_limits<int>::max()) != kVersion)
+        throw std::runtime_error("field schema_version must be " + std::to_string(kVersion));
+    RecordingHead head;
+    head.target = model_of(field(json, "target"));
+    for (const Json& draft : list(json, "drafts"))
+        head.drafts.push_back(model_of(draft));
+    const std::string acceptance = text(json, "acceptance");
+    if (acceptance != "greedy" && acceptance != "gumbel")
+        throw std::runtime_error("field acceptance must be greedy or gumbel");
+    head.noisy = acceptance == "gumbel";
+    const Json& sampling = field(json, "sampling");
+    head.sampling.temperature = number(sampling, "temperature", 0, kMostTemperature);
+    head.sampling.top_k = whole_number(sampling, "top_k", 0, std::numeric_limits<int>::max());
+    head.sampling.top_p = number(sampling, "top_p", 0, 1);
+    head.sampling.min_p = number(sampling, "min_p", 0, 1);
+    head.sampling.seed = seed_of(sampling);
+    head.max_draft_tokens = whole_number(json, "max_draft_tokens", 1, Packet::kMostDraftTokens);
+    head.vocab_size = whole_number(json, "vocab_size", 1, kMostPositions);
+    head.max_positions = whole_number(json, "max_positions", 1, kMostPositions);
+    for (const Json& token : list(json, "eos_token_ids"))
+        head.eos_tokens.push_back(token.get<TokenId>());
+    head.requests = field(json, "requests").dump();
+    head.input = text(json, "input");
+    head.environment = field(json, "environment").dump();
+    head.collectives = field(json, "collectives").dump();
+    for (const Json& costs : list(json, "costs"))
+        head.costs.push_back(costs_of(costs.dump()));
+    if (head.drafts.empty() || head.costs.size() != head.drafts.size())
+        throw std::runtime_error("it has no drafts, or costs of another number of them");
+    return head;
+}
+
+// ---- columns, named once for both ways ----
+
+template <typename Text, typename Visit> void each_column(Text& text, const Visit& visit) {
+    visit("prompt_token", text.prompt);
+    visit("token", text.token);
+    visit("target_entropy", text.target_entropy);
+    visit("target_log_probability", text.target_log_probability);
+    visit("target_margin", text.target_margin);
+    for (std::size_t d = 0; d < text.drafts.size(); ++d) {
+        auto& draft = text.drafts[d];
+        const std::string of = "draft." + std::to_string(d) + ".";
+        visit(of + "token", draft.token);
+        visit(of + "entropy", draft.entropy);
+        visit(of + "probability", draft.probability);
+        visit(of + "log_probability", draft.log_probability);
+        visit(of + "cross_entropy", draft.cross_entropy);
+        visit(of + "overlap", draft.overlap);
+        visit(of + "margin", draft.margin);
+        visit(of + "rank", draft.rank);
+        visit(of + "top_token", draft.top_token);
+        visit(of + "top_log_probability", draft.top_log_probability);
+        visit(of + "astray_length", draft.astray_length);
+        visit(of + "astray_token", draft.astray_token);
+        visit(of + "astray_entropy", draft.astray_entropy);
+        visit(of + "astray_probability", draft.astray_probability);
+    }
+}
+
+void require(bool holds, const char* what) {
+    if (!holds) throw std::runtime_error(what);
+}
+
+void check_draft(const DraftRecord& draft, const TextRecord& text, const RecordingHead& head) {
+    const std::size_t n = draft.places();
+    require(n <= text.places(), "a draft has more places than the text");
+    for (const std::size_t size :
+         {draft.entropy.size(), draft.probability.size(), draft.log_probability.size(), draft.cross_entropy.size(),
+          draft.overlap.size(), draft.margin.size(), draft.rank.size(), draft.top_token.size() / DraftRecord::kTop,
+          draft.top_log_probability.size() / DraftRecord::kTop})
+        require(size == n, "columns of a draft have different lengths");
+    std::size_t astray = 0, mismatches = 0;
+    for (std::size_t i = 0; i < n; ++i)
+        mismatches += draft.token[i] != text.token[i] ? 1 : 0;
+    require(draft.astray_length.size() == mismatches, "there are not as many chains as mismatches");
+    for (const std::int32_t length : draft.astray_length) {
+        require(length >= 0 && length < head.max_draft_tokens, "a chain is longer than drafts may be");
+        astray += static_cast<std::size_t>(length);
+    }
+    require(draft.astray_token.size() == astray && draft.astray_entropy.size() == astray &&
+                draft.astray_probability.size() == astray,
+            "chains have another number of tokens than their lengths say");
+}
+
+void check(const TextRecord& text, const RecordingHead& head) {
+    require(!text.prompt.empty(), "a text has no prompt");
+    require(static_cast<std::size_t>(text.new_tokens) <= text.places(), "a text has fewer tokens than it says");
+    require(text.pieces.size() == static_cast<std::size_t>(text.new_tokens), "a text has not a piece for each token");
+    require(text.places() <= static_cast<std::size_t>(text.max_new_tokens), "a text has more tokens than it may");
+    for (const std::size_t size :
+         {text.target_entropy.size(), text.target_log_probability.size(), text.target_margin.size()})
+        require(size == text.places(), "columns of the target have different lengths");
+    for (const DraftRecord& draft : text.drafts)
+        check_draft(draft, text, head);
+}
+
+RecordedLine line_of(const BlockReader& block, const RecordingHead& head) {
+    const Json& json = block.json;
+    const std::string kind = text(json, "kind"), id = field(json, "id").dump();
+    if (kind == "error") return RecordedError{id, text(json, "error")};
+    if (kind != "text") throw std::runtime_error("kind " + kind + " is unknown");
+    TextRecord record;
+    record.id = id;
+    record.new_tokens = whole_number(json, "new_tokens", 0, kMostPositions);
+    record.max_new_tokens = whole_number(json, "max_new_tokens", 0, kMostPositions);
+    record.finish_reason = finish_reason_of(text(json, "finish_reason"));
+    record.ignore_eos = truth(json, "ignore_eos");
+    record.seed = seed_of(json);
+    record.temperature = number(json, "temperature", 0, kMostTemperature);
+    for (const Json& piece : list(json, "pieces")) {
+        require(piece.is_string(), "a piece of the text is no string");
+        record.pieces.push_back(piece.get<std::string>());
+    }
+    record.drafts.resize(head.drafts.size());
+    each_column(record, [&](const std::string& name, auto& values) { block.read(name, values); });
+    check(record, head);
+    return record;
+}
+
+} // namespace
+
+std::vector<const TextRecord*> Recording::texts() const {
+    std::vector<const TextRecord*> texts;
+    for (const RecordedLine& line : lines)
+        if (const auto* each = std::get_if<TextRecord>(&line)) texts.push_back(each);
+    return texts;
+}
+
+namespace {
+
+// All but what may differ between runs of one recording.
+OrderedJson lasting_fields(const RecordingHead& head) {
+    OrderedJson json;
+    json["kind"] = "recording";
+    json["schema_version"] = kVersion;
+    json["target"] = json_of(head.target);
+    for (const RecordedModel& draft : head.drafts)
+        json["drafts"].push_back(json_of(draft));
+    json["acceptance"] = head.noisy ? "gumbel" : "greedy";
+    json["sampling"] = {{"temperature", head.sampling.temperature},
+                        {"top_k", head.sampling.top_k},
+                        {"top_p", head.sampling.top_p},
+                        {"min_p", head.sampling.min_p},
+                        {"seed", head.sampling.seed}};
+    json["max_draft_tokens"] = head.max_draft_tokens;
+    json["vocab_size"] = head.vocab_size;
+    json["max_positions"] = head.max_positions;
+    json["eos_token_ids"] = head.eos_tokens;
+    json["requests"] = OrderedJson::parse(head.requests);
+    return json;
+}
+
+} // namespace
+
+std::string first_difference(const RecordingHead& a, const RecordingHead& b) {
+    const Json one = lasting_fields(a), other = lasting_fields(b); // whatever the order of their fields
+    for (const auto& [name, value] : one.items())
+        if (!other.contains(name) || other[name] != value) return name;
+    return "";
+}
+
+std::string pack(const RecordingHead& head) {
+    BlockWriter block;
+    OrderedJson& json = block.json;
+    json = lasting_fields(head);
+    json["input"] = head.input;
+    json["environment"] = OrderedJson::parse(head.environment);
+    json["collectives"] = OrderedJson::parse(head.collectives);
+    json["costs"] = OrderedJson::array();
+    for (const Costs& costs : head.costs)
+        json["costs"].push_back(OrderedJson::parse(to_json(costs)));
+    return block.finish();
+}
+
+std::string pack(const RecordedLine& line) {
+    BlockWriter block;
+    OrderedJson& json = block.json;
+    if (const auto* error = std::get_if<RecordedError>(&line)) {
+        json["kind"] = "error";
+        json["id"] = OrderedJson::parse(error->id);
+        json["error"] = error->error;
+        return block.finish();
+    }
+    const TextRecord& record = std::get<TextRecord>(line);
+    json["kind"] = "text";
+    json["id"] = OrderedJson::parse(record.id);
+    json["prompt_tokens"] = record.prompt.size();
+    json["new_tokens"] = record.new_tokens;
+    json["finish_reason"] = to_string(record.finish_reason);
+    json["max_new_tokens"] = record.max_new_tokens;
+    json["ignore_eos"] = record.ignore_eos;
+    json["seed"] = record.seed;
+    json["temperature"] = record.temperature;
+    json["pieces"] = record.pieces;
+    for (const auto& [token, of_token] : record.token_texts)
+        json["token_texts"][std::to_string(token)] = of_token;
+    each_column(record, [&](const std::string& name, const auto& values) { block.add(name, values); });
+    return block.finish();
+}
+
+Recording read_recording(const std::string& file, bool may_be_torn) {
+    std::error_code ignored; // what cannot be looked at cannot be opened either, which has the reason
+    const auto status = std::filesystem::status(file, ignored);
+    if (is_directory(status)) throw std::runtime_error(file + ": is a directory; name a file");
+    if (is_other(status) && status.type() != std::filesystem::file_type::unknown)
+        throw std::runtime_error(file + ": is no regular file; name a recording");
+    std::ifstream in(file, std::ios::binary);
+    if (!in) throw std::runtime_error(file + ": cannot be opened: " + std::strerror(errno));
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    if (in.bad()) throw std::runtime_error(file + ": cannot be read");
+    Recording recording;
+    const std::string_view all = bytes;
+    for (std::size_t number = 0; recording.whole_bytes < all.size(); ++number) {
+        try {
+            std::size_t length = 0;
+            const BlockReader block(all.substr(recording.whole_bytes), length);
+            if (length == 0 && holds_block(all.substr(recording.whole_bytes + 1)))
+                throw std::runtime_error("its length is damaged: whole blocks follow it");
+            if (length == 0 && may_be_torn) return recording;
+            if (length == 0) throw std::runtime_error("it is cut off; record --resume goes on from there");
+            if (number == 0)
+                recording.head = head_of(block.json);
+            else
+                recording.lines.push_back(line_of(block, recording.head));
+            recording.whole_bytes += length;
+        } catch (const std::exception& error) {
+            throw std::runtime_error(file + " block " + std::to_string(number) + ": " + error.what() +
+                                     (number == 0 ? "; entrodraft record makes recordings" : ""));
+        }
+    }
+    if (recording.whole_bytes == 0 && !may_be_torn) throw std::runtime_error(file + ": is empty, and no recording");
+    return recording;
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,115 @@
+// A recording: what a target says to some prompts, and what draft models would propose at every place of it. Enough to
+// replay any stop rule exactly (simulate.h), since greedy and gumbel text does not depend on what is drafted.
+//
+// Data, and its form in a file (docs/RECORDING.md). Made by recorder.h; read by the commands simulate and tune.
+#pragma once
+
+#include "spec/request.h"
+#include "spec/stats.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace entrodraft::spec {
+
+struct RecordedModel {
+    std::string model;
+    std::string dtype;
+    int context = 0; // positions
+};
+
+// What all texts of a recording have in common.
+struct RecordingHead {
+    RecordedModel target;
+    std::vector<RecordedModel> drafts;
+    bool noisy = false; // gumbel; else greedy
+    SamplingOptions sampling;
+    int max_draft_tokens = 15; // the longest draft that can be replayed
+    int vocab_size = 0;
+    int max_positions = 0; // of the target
+    std::vector<TokenId> eos_tokens;
+    std::string requests = "{}";    // JSON: what was asked of each text beside its sampling: bans, ends, chat
+    std::string input;              // file of prompts
+    std::string environment = "{}"; // JSON
+    std::string collectives = "[]"; // JSON
+    std::vector<Costs> costs;       // of each draft with the target
+};
+
+// What one draft says along a text. Place i is the i-th new token; [places] unless said otherwise.
+struct DraftRecord {
+    static constexpr std::size_t kTop = 8;
+
+    std::vector<TokenId> token; // with the true text before it; -1: every token is banned
+    std::vector<float> entropy; // nats
+    std::vector<float> probability;
+    std::vector<float> log_probability; // of the text's token
+    std::vector<float> cross_entropy;   // nats
+    std::vector<float> overlap;
+    std::vector<float> margin;
+    std::vector<std::int32_t> rank; // of the text's token, from 0
+    std::vector<TokenId> top_token; // [places][kTop]
+    std::vector<float> top_log_probability;
+
+    // Of each place, in order, where `token` is not the text's: how many tokens the draft goes on with, and these.
+    std::vector<std::int32_t> astray_length;
+    std::vector<TokenId> astray_token;
+    std::vector<float> astray_entropy;
+    std::vector<float> astray_probability;
+
+    std::size_t places() const { return token.size(); }
+};
+
+struct TextRecord {
+    std::string id = "null"; // compact JSON
+    int new_tokens = 0;      // places that are the text's; the others lie beyond a stop string
+    FinishReason finish_reason = FinishReason::length;
+    int max_new_tokens = 0;
+    bool ignore_eos = false;
+    std::uint64_t seed = 0;
+    double temperature = 0;
+    std::vector<std::string> pieces; // [new_tokens]
+    // Of the prompt's tokens and of mismatching drafted ones, for people: written, never read back.
+    std::map<TokenId, std::string> token_texts;
+
+    std::vector<TokenId> prompt;
+    std::vector<TokenId> token;        // [places], as all that follows
+    std::vector<float> target_entropy; // nats
+    std::vector<float> target_log_probability;
+    std::vector<float> target_margin;
+    std::vector<DraftRecord> drafts;
+
+    std::size_t places() const { return token.size(); }
+};
+
+struct RecordedError { // a line of input that could not be served
+    std::string id = "null";
+    std::string error;
+};
+
+using RecordedLine = std::variant<TextRecord, RecordedError>;
+
+struct Recording {
+    RecordingHead head;
+    std::vector<RecordedLine> lines;
+    std::uint64_t whole_bytes = 0; // of the file; what follows is a torn block
+
+    std::vector<const TextRecord*> texts() const;
+};
+
+// Blocks of the file. Local.
+std::string pack(const RecordingHead& head);
+// The first field in which recordings of these heads cannot be one, "" where there is none: where they come from, what
+// was measured, and the file of prompts may differ. Local.
+std::string first_difference(const RecordingHead& a, const RecordingHead& b);
+std::string pack(const RecordedLine& line);
+
+// Throws std::runtime_error naming file, block and what is wrong with it; a torn last block is no error where
+// `may_be_torn`. Local.
+Recording read_recording(const std::string& file, bool may_be_torn = false);
+
+} // namespace entrodraft::spec

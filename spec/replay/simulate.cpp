@@ -1,0 +1,245 @@
+// Rounds out of recordings: see simulate.h. Budgets, ends and feedback are the round's own (round.cpp).
+#include "spec/replay/simulate.h"
+
+#include "model/decoder.h"
+#include "spec/draft/batch_drafter.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+namespace entrodraft::spec {
+
+namespace {
+
+DraftLimits limits_of(const RecordingHead& head) {
+    return {head.vocab_size, head.eos_tokens};
+}
+
+int most_rows(const ReplaySetting& setting) {
+    return std::min(setting.rule.max_tokens + 1, model::Decoder::kMostRows);
+}
+
+} // namespace
+
+Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
+    : head_(head), setting_(setting), limits_(limits_of(head)), gain_({most_rows(setting), 0, setting.costs}),
+      outcomes_(AheadOptions::kMostOutcomes + 1) {
+    if (setting.draft >= head.drafts.size())
+        throw std::invalid_argument("the recording has " + std::to_string(head.drafts.size()) +
+                                    " drafts, none of number " + std::to_string(setting.draft + 1));
+    if (setting.rule.max_tokens > head.max_draft_tokens)
+        throw std::invalid_argument("drafts of up to " + std::to_string(setting.rule.max_tokens) +
+                                    " tokens cannot be replayed: the recording holds " +
+                                    std::to_string(head.max_draft_tokens));
+    context_ = static_cast<std::size_t>(head.drafts[setting.draft].context);
+    rule_.emplace(setting.rule, &gain_);
+}
+
+Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
+    const std::size_t prompt = text.prompt.size();
+    tokens_ = text.prompt;
+    tokens_.insert(tokens_.end(), text.token.begin(), text.token.end());
+    const DraftRecord& record = text.drafts.at(setting_.draft);
+    index_chains(record, text);
+    Request limits;
+    limits.ignore_eos = text.ignore_eos;
+    rule_->begin_sequence();
+    free_passes_ = 0;
+    ahead_ = {};
+    Stats stats;
+    stats.sequences = 1;
+    stats.prompt_tokens = static_cast<std::int64_t>(prompt);
+    stats.new_tokens = text.new_tokens;
+    for (int said = 0; said < text.new_tokens;) {
+        const auto place = static_cast<std::size_t>(said);
+        DraftRequest request;
+        request.tokens = std::span(tokens_).first(prompt + place);
+        request.request = &limits;
+        request.left_tokens =
+            std::min(text.max_new_tokens - said, head_.max_positions - static_cast<int>(prompt) - said) - 1;
+        request.most_tokens = std::min(setting_.rule.max_tokens, request.left_tokens);
+        draft_.clear();
+        if (setting_.kind == ReplayKind::rule) draft_by_rule(text, request, place);
+        if (setting_.kind == ReplayKind::oracle) draft_by_oracle(text, request, place);
+        const int drafted = static_cast<int>(draft_.tokens.size());
+        int accepted = 0;
+        while (accepted < drafted && place + static_cast<std::size_t>(accepted) < text.places() &&
+               draft_.tokens[static_cast<std::size_t>(accepted)] ==
+                   text.token[place + static_cast<std::size_t>(accepted)])
+            ++accepted;
+        stats.count_round(drafted, accepted, draft_.passes);
+        stats.ahead += std::exchange(ahead_, {});
+        if (setting_.ahead > 0) prepare_next(text, place, accepted);
+        stats.count_entropies(draft_.entropies_nats, accepted);
+        if (setting_.kind == ReplayKind::rule)
+            rule_->end_round({drafted, accepted, is_cut_short(draft_.end), 0, 0, {}});
+        if (on_round) on_round({said, &draft_, accepted});
+        said += accepted + 1;
+    }
+    return stats;
+}
+
+void Replay::index_chains(const DraftRecord& draft, const TextRecord& text) {
+    chain_begin_.assign(draft.places(), 0);
+    chain_length_.assign(draft.places(), 0);
+    std::size_t number = 0, at = 0;
+    for (std::size_t place = 0; place < draft.places(); ++place) {
+        if (draft.token[place] == text.token[place]) continue;
+        chain_begin_[place] = at;
+        chain_length_[place] = draft.astray_length[number++];
+        at += static_cast<std::size_t>(chain_length_[place]);
+    }
+}
+
+// As ChainPhase drafts: along the text while the draft agrees with it, then along what it goes on with.
+void Replay::draft_by_rule(const TextRecord& text, const DraftRequest& request, std::size_t place) {
+    const DraftRecord& record = text.drafts[setting_.draft];
+    rule_->begin_round();
+    const int most = most_drafted(request, *rule_, context_, draft_.end);
+    std::size_t fell = 0; // place of the token that fell
+    bool astray = false;
+    for (std::size_t at = place; draft_.end == DraftEnd::none; ++at) {
+        const bool is_free = free_passes_ > 0;
+        if (!rule_->wants_another(is_free ? PassCost{0, 0} : PassCost{})) {
+            draft_.end = rule_->end();
+            return;
+        }
+        is_free ? --free_passes_ : ++draft_.passes;
+        if (!astray) {
+            if (at >= record.places())
+                throw std::runtime_error("id " + text.id + ": place " + std::to_string(at) + " is not recorded");
+            const TokenId token = record.token[at];
+            if (!take(request, most, token, {record.entropy[at], record.probability[at], 0})) return;
+            astray = token != text.token[at];
+            fell = at;
+            continue;
+        }
+        const std::size_t step = at - fell - 1;
+        if (step >= static_cast<std::size_t>(chain_length_[fell]))
+            throw std::runtime_error("id " + text.id + ": the chain of place " + std::to_string(fell) +
+                                     " is too short");
+        const std::size_t i = chain_begin_[fell] + step;
+        if (!take(request, most, record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0}))
+            return;
+    }
+}
+
+// Whether the token became part of the draft.
+bool Replay::take(const DraftRequest& request, int most, TokenId token, const DraftedToken& seen) {
+    if (token < 0) {
+        draft_.end = DraftEnd::no_match;
+        return false;
+    }
+    const bool looks = rule_->needs_distribution() || setting_.ahead > 0;
+    const DraftedToken known = looks ? seen : DraftedToken{};
+    if (rule_->judge(known) == Judgement::drop) {
+        draft_.end = rule_->end();
+        return false;
+    }
+    draft_.add(token, known);
+    draft_.end = limits_.why_end(request, draft_, most, rule_->end());
+    return true;
+}
+
+// What is drafted for while the target scores, and whether the round then ends in one of it.
+void Replay::prepare_next(const TextRecord& text, std::size_t place, int accepted) {
+    const DraftRecord& record = text.drafts[setting_.draft];
+    const auto stood = static_cast<std::size_t>(accepted), drafted = draft_.tokens.size();
+    free_passes_ = 0;
+    if (place + stood >= record.places() || setting_.kind != ReplayKind::rule) return;
+    std::vector<Place> places;
+    const TokenId said = text.token[place + stood];
+    for (std::size_t i = 0; i < drafted; ++i) {
+        const DraftedToken first = {draft_.entropies_nats[i], draft_.probabilities[i], 0};
+        places.push_back(place_of(first, i == stood ? record.rank[place + i] - 1 : -1, said));
+    }
+    // Behind the last token: the draft's own row there where the text got so far, else what it said of the one before.
+    const bool is_last = stood == drafted;
+    const std::size_t at = place + stood;
+    DraftedToken behind = {record.entropy[at], record.probability[at], 0};
+    if (!is_last) behind = {draft_.entropies_nats.back(), draft_.probabilities.back(), 0};
+    places.push_back(place_of(behind, is_last ? record.rank[at] : -1, said));
+    const Outcome outcome = {accepted, said, 0};
+    const std::vector<Outcome> prepared = outcomes_.likeliest(places, setting_.ahead);
+    const bool is_hit = std::any_of(prepared.begin(), prepared.end(), [&](const Outcome& each) {
+        return each.accepted == accepted && each.next == said;
+    });
+    outcomes_.learn(places, outcome);
+    const double pass = std::max(setting_.costs.t_draft, 1e-9);
+    const double target = setting_.costs.target_seconds(static_cast<int>(drafted) + 1);
+    const int passes = static_cast<int>(std::min(target / pass, 1e6)); // the first looks for the ends
+    ahead_.rounds = 1;
+    ahead_.hits = is_hit ? 1 : 0;
+    ahead_.outcomes = static_cast<std::int64_t>(prepared.size());
+    ahead_.passes = std::min(passes, setting_.rule.max_tokens + 1);
+    if (is_hit) free_passes_ = std::max(passes - 1, 0);
+}
+
+// Nobody needs to know the candidates but the one that was said: `index` in their ranking; -1: it is not among them.
+Place Replay::place_of(const DraftedToken& first, std::int32_t index, TokenId said) const {
+    Place place = {first, {}};
+    for (int i = 0; i <= setting_.ahead; ++i)
+        place.candidates.push_back(i == index ? said : -2 - i);
+    return place;
+}
+
+void Replay::draft_by_oracle(const TextRecord& text, const DraftRequest& request, std::size_t place) {
+    const DraftRecord& record = text.drafts[setting_.draft];
+    const int most = most_drafted(request, *rule_, context_, draft_.end);
+    for (std::size_t at = place; draft_.end == DraftEnd::none && at < record.places(); ++at) {
+        if (record.token[at] != text.token[at]) return;
+        ++draft_.passes;
+        draft_.add(record.token[at], {record.entropy[at], record.probability[at], 0});
+        draft_.end = limits_.why_end(request, draft_, most, DraftEnd::none);
+    }
+}
+
+namespace {
+
+Simulated run(const RecordingHead& head, std::span<const TextRecord* const> texts, const ReplaySetting& setting) {
+    Simulated simulated;
+    simulated.setting = setting;
+    simulated.texts.reserve(texts.size());
+    Replay replay(head, setting);
+    for (const TextRecord* text : texts) {
+        const Stats stats = replay.replay(*text);
+        simulated.texts.push_back({stats.new_tokens, predicted_seconds(stats, setting.costs)});
+        simulated.stats += stats;
+    }
+    return simulated;
+}
+
+} // namespace
+
+std::vector<Simulated> simulate(const RecordingHead& head, std::span<const TextRecord* const> texts,
+                                std::span<const ReplaySetting> settings, int threads) {
+    std::vector<Simulated> results(settings.size());
+    std::atomic<std::size_t> next = 0;
+    std::exception_ptr failure;
+    std::mutex failing;
+    const auto work = [&] {
+        for (std::size_t i = next++; i < settings.size(); i = next++) {
+            try {
+                results[i] = run(head, texts, settings[i]);
+            } catch (...) {
+                const std::lock_guard lock(failing);
+                if (!failure) failure = std::current_exception();
+                next = settings.size();
+            }
+        }
+    };
+    std::vector<std::jthread> others;
+    for (int i = 1; i < std::min(threads, static_cast<int>(settings.size())); ++i)
+        others.emplace_back(work);
+    work();
+    others.clear();
+    if (failure) std::rethrow_exception(failure);
+    return results;
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,97 @@
+// Replays stop rules over recordings: the very rounds of a run with that rule, without its models.
+//
+// Exact in counts for batch 1, one replica, nothing drafted ahead and, for expected-gain, fixed costs (DESIGN 6.5);
+// times are counts times costs. Called by the commands simulate and tune.
+#pragma once
+
+#include "spec/draft/drafter.h"
+#include "spec/draft/outcome_model.h"
+#include "spec/replay/recording.h"
+#include "spec/stop/stop_rule.h"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+enum class ReplayKind {
+    rule,
+    oracle, // stops before the first token that would fall: the bound on all rules
+    plain,  // drafts nothing
+};
+
+struct ReplaySetting {
+    ReplayKind kind = ReplayKind::rule;
+    StopRuleOptions rule;
+    std::size_t draft = 0; // of the recording
+    Costs costs;           // what expected-gain goes by, and how much is drafted while the target scores
+    // Ends of a round that a draft on a rank of its own drafts for meanwhile (draft_ahead.cpp), as if rows of a draft
+    // pass cost nothing; 0: none. An estimate: a run takes its own times.
+    int ahead = 0;
+};
+
+// A round as it would have been.
+struct ReplayedRound {
+    int place = 0; // of the first drafted token
+    const Draft* draft = nullptr;
+    int accepted = 0;
+};
+
+// One setting over texts in the order of the recording, across which expected-gain learns.
+class Replay {
+  public:
+    // Throws std::invalid_argument where the recording has no such draft or is too short for the rule's cap.
+    // `head` outlives it.
+    Replay(const RecordingHead& head, const ReplaySetting& setting);
+
+    using OnRound = std::function<void(const ReplayedRound&)>;
+    // What decoding this text would have counted. Throws std::runtime_error where the recording lacks what a round
+    // needs. Local.
+    Stats replay(const TextRecord& text, const OnRound& on_round = {});
+
+  private:
+    struct Chain;
+
+    void draft_by_rule(const TextRecord& text, const DraftRequest& request, std::size_t place);
+    void draft_by_oracle(const TextRecord& text, const DraftRequest& request, std::size_t place);
+    bool take(const DraftRequest& request, int most, TokenId token, const DraftedToken& seen);
+    void index_chains(const DraftRecord& draft, const TextRecord& text);
+    void prepare_next(const TextRecord& text, std::size_t place, int accepted);
+    Place place_of(const DraftedToken& first, std::int32_t rank, TokenId said) const;
+
+    const RecordingHead& head_;
+    ReplaySetting setting_;
+    DraftLimits limits_;
+    GainModel gain_;
+    std::optional<StopRule> rule_;
+    OutcomeModel outcomes_;
+    int free_passes_ = 0;                    // of the next round: made while the target scored the last
+    DraftedAhead ahead_;                     // for the next round
+    std::size_t context_;                    // of the draft
+    Draft draft_;                            // of the round at hand
+    std::vector<TokenId> tokens_;            // prompt and places of the text at hand
+    std::vector<std::size_t> chain_begin_;   // [place]: of the first token of its chain
+    std::vector<std::int32_t> chain_length_; // [place]
+};
+
+// Of one text, what intervals over texts are made of: Stats of every text and setting would not fit.
+struct SimulatedText {
+    std::int64_t new_tokens = 0;
+    double seconds = 0; // by the setting's costs
+};
+
+// A setting's counts over texts, and what they cost.
+struct Simulated {
+    ReplaySetting setting;
+    std::vector<SimulatedText> texts;
+    Stats stats; // of all
+};
+
+// Every setting over every text, `threads` at once. Throws what Replay and Costs::target_seconds throw. Local.
+std::vector<Simulated> simulate(const RecordingHead& head, std::span<const TextRecord* const> texts,
+                                std::span<const ReplaySetting> settings, int threads);
+
+} // namespace entrodraft::spec

@@ -1,0 +1,48 @@
+// The best setting of each stop rule, found by replaying a recording: a grid first, then smaller and smaller steps
+// around the best of it.
+//
+// Called by the command tune, which confirms what comes out by real runs, and by bench compare (the grid alone).
+#pragma once
+
+#include "spec/replay/simulate.h"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// Settings of every rule, with drafts of up to `max_tokens`.
+std::vector<StopRuleOptions> tuning_grid(int max_tokens);
+
+// Settings next to this one: its parameters a `step` (a share of them) up and down, whole numbers by 1. Local.
+std::vector<StopRuleOptions> neighbours(const StopRuleOptions& rule, double step);
+
+struct TuningTask {
+    const RecordingHead* head = nullptr;
+    std::span<const TextRecord* const> texts;
+    std::size_t draft = 0;
+    Costs costs;
+    int max_tokens = 15;
+    int threads = 1;
+};
+
+struct TriedSetting {
+    StopRuleOptions rule;
+    Stats stats; // of all texts
+    double seconds_per_token = 0;
+};
+
+struct TunedRule {
+    Simulated best;
+    double seconds_per_token = 0;
+    std::vector<TriedSetting> tried; // all settings of this rule, each once, in the order in which they were
+};
+
+// Of every rule, the fastest first. Throws what simulate() throws. Local.
+std::vector<TunedRule> tune(const TuningTask& task);
+
+// Predicted seconds a new token of a setting's counts. Local.
+double seconds_per_token(const Stats& stats, const Costs& costs);
+
+} // namespace entrodraft::spec

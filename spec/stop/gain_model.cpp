@@ -1,0 +1,230 @@
+#include "spec/stop/gain_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr double kPriorSeen = 4; // observations that a bin's prior is worth
+constexpr double kPriorMean = 0.7, kPriorMatch = 0.5;
+constexpr double kWeightVariance = 0.5; // of a weight before anything is seen, and at most
+constexpr double kWander = 1e-5;        // variance that a weight gains a token
+constexpr std::size_t kNarrow = 16;     // rows up to which each row count has its own mean
+constexpr double kRowCost = 0.03;       // of a further row, in passes of one row, before anything is measured
+
+} // namespace
+
+// Old observations fade, the prior does not.
+void GainModel::Bin::decay(double prior_stood, double prior_seen) {
+    stood = prior_stood + kDecay * (stood - prior_stood);
+    seen = prior_seen + kDecay * (seen - prior_seen);
+}
+
+// The first weights are between those that pairs come to under greedy decoding and at temperature 1.
+GainModel::GainModel(const GainModelOptions& options) : options_(options), weights_{0.7, 0.3, 0.8, 1} {
+    for (std::size_t i = 0; i < kFeatures; ++i)
+        covariance_[i][i] = kWeightVariance;
+    by_match_.assign(kBins, {kPriorSeen * kPriorMatch, kPriorSeen});
+    all_ = {kPriorSeen * kPriorMean, kPriorSeen};
+    next_draft_seconds_ = first_draft_seconds_ = options.draft_to_target_cost;
+    by_rows_.resize(static_cast<std::size_t>(options.most_rows));
+    refresh_target_seconds();
+}
+
+// Each is about 0 for a middling token: the weights' first uncertainty is meant for that.
+GainModel::Features GainModel::features_of(const DraftedToken& token, double luck) {
+    constexpr double kLeast = 1e-4;
+    const double entropy = std::sqrt(std::max(static_cast<double>(token.entropy_nats), 0.0)) - 1.5;
+    const auto own = static_cast<double>(token.probability);
+    const double probability = std::isnan(own) ? 0 : std::log(std::max(own, kLeast)) + 2;
+    return {1, entropy, probability, luck};
+}
+
+std::size_t GainModel::match_bin(int length) {
+    return static_cast<std::size_t>(std::clamp(length, 0, kBins - 1));
+}
+
+double GainModel::chance(const Features& features) const {
+    constexpr double kLeast = 0.005;
+    const double z = std::inner_product(features.begin(), features.end(), weights_.begin(), 0.0);
+    return std::clamp(1 / (1 + std::exp(-z)), kLeast, 1 - kLeast);
+}
+
+double GainModel::acceptance(const DraftedToken& token, double luck) const {
+    if (std::isnan(token.entropy_nats)) return by_match_[match_bin(token.match_length)].probability();
+    return chance(features_of(token, luck));
+}
+
+std::array<double, 3> GainModel::weights(double luck) const {
+    return {weights_[0] + weights_[3] * luck, weights_[1], weights_[2]};
+}
+
+double GainModel::mean_acceptance() const {
+    return all_.probability();
+}
+
+double GainModel::draft_seconds(double passes) const {
+    const double first = options_.costs ? options_.costs->first_draft_seconds() : first_draft_seconds_;
+    const double next = options_.costs ? options_.costs->t_draft : next_draft_seconds_;
+    return std::clamp(passes, 0.0, 1.0) * first + std::max(passes - 1, 0.0) * next;
+}
+
+double GainModel::target_seconds(int rows) const {
+    return target_seconds_[static_cast<std::size_t>(std::clamp(rows, 1, options_.most_rows)) - 1];
+}
+
+double GainModel::tokens_per_second() const {
+    return rounds_ < kFirstRounds || seconds_ <= 0 ? 0 : tokens_ / seconds_;
+}
+
+bool GainModel::knows_draft_cost() const {
+    return options_.costs.has_value() || draft_was_timed_;
+}
+
+void GainModel::drafted(bool as_probe) {
+    probe_gap_ = as_probe ? std::min(4 * probe_gap_, kLastGap) : kFirstGap;
+}
+
+void GainModel::learn(const RoundRecord& round) {
+    ++rounds_;
+    const auto drafted = static_cast<int>(round.tokens.size());
+    if (drafted > 0) {      // nothing is forgotten while nothing is learnt
+        if (was_looked_up_) // else they are their prior still
+            for (Bin& bin : by_match_)
+                bin.decay(kPriorSeen * kPriorMatch, kPriorSeen);
+        all_.decay(kPriorSeen * kPriorMean, kPriorSeen);
+    }
+    // Tokens behind the first that fell were not judged.
+    for (int i = 0; i < std::min(drafted, round.accepted + 1); ++i)
+        learn_token(round.tokens[static_cast<std::size_t>(i)], round.luck, i < round.accepted);
+    if (!options_.costs) learn_times(round);
+    tokens_ = kDecay * tokens_ + round.accepted + 1;
+    const double pass = target_seconds(drafted + 1 + round.company.rows_beside);
+    seconds_ = kDecay * seconds_ + draft_seconds(round.draft_passes) + pass / round.company.sequences;
+}
+
+void GainModel::learn_token(const DraftedToken& token, double luck, bool stood) {
+    const auto count = [&](Bin& bin) {
+        bin.stood += stood ? 1 : 0;
+        bin.seen += 1;
+    };
+    count(all_);
+    if (!std::isnan(token.entropy_nats)) return learn_chance(features_of(token, luck), stood);
+    was_looked_up_ = true;
+    count(by_match_[match_bin(token.match_length)]);
+}
+
+// A Newton's step on the logistic loss; weights are taken to wander, so that it never ceases to learn.
+void GainModel::learn_chance(const Features& features, bool stood) {
+    for (std::size_t i = 0; i < kFeatures; ++i)
+        if (covariance_[i][i] < kWeightVariance) covariance_[i][i] += kWander;
+    Features gain;
+    for (std::size_t i = 0; i < kFeatures; ++i)
+        gain[i] = std::inner_product(features.begin(), features.end(), covariance_[i].begin(), 0.0);
+    const double p = chance(features), curvature = std::max(p * (1 - p), 0.01);
+    const double spread = std::inner_product(features.begin(), features.end(), gain.begin(), 0.0);
+    const double scale = 1 / (1 + curvature * spread);
+    for (std::size_t i = 0; i < kFeatures; ++i) {
+        weights_[i] += scale * ((stood ? 1 : 0) - p) * gain[i];
+        for (std::size_t j = 0; j < kFeatures; ++j)
+            covariance_[i][j] -= scale * curvature * gain[i] * gain[j];
+    }
+}
+
+// Times come with outliers: a value counts for at most twice what is expected of it.
+void GainModel::learn_times(const RoundRecord& round) {
+    constexpr double kMostWeight = 200; // rounds a mean looks back on
+    // A row count that came up long ago gives way to the line through those that come up now: were its time taken in a
+    // bad moment, it might keep itself from ever coming up again.
+    constexpr double kTimeDecay = 0.002, kForgotten = 1e-3; // a pass; a weight
+    const std::size_t rows = round.tokens.size() + static_cast<std::size_t>(round.company.rows_beside);
+    Timing& timing = by_rows_[std::min(rows, by_rows_.size() - 1)];
+    const bool is_first = rounds_ == 1;
+    if (is_first) { // until now only the ratio of the two was known
+        const double scale = round.target_seconds / target_seconds_[std::min(rows, target_seconds_.size() - 1)];
+        first_draft_seconds_ *= scale;
+        next_draft_seconds_ *= scale;
+    }
+    const double expected = timing.weight > 0 ? timing.seconds
+                            : is_first        ? round.target_seconds
+                                              : target_seconds(static_cast<int>(rows) + 1);
+    for (Timing& each : by_rows_) {
+        each.weight *= 1 - kTimeDecay / round.company.sequences;
+        if (each.weight < kForgotten) each.weight = 0;
+    }
+    timing.weight = std::min(timing.weight + 1, kMostWeight);
+    const double value = std::min(round.target_seconds, 2 * expected);
+    timing.seconds += (value - timing.seconds) / timing.weight;
+    refresh_target_seconds();
+
+    if (round.draft_passes <= 0) return;
+    draft_was_timed_ = true;
+    // The first pass of a round costs its own: a step towards what was seen, shared out among the two costs.
+    const double others = std::max(round.draft_passes - 1, 0.0), predicted = draft_seconds(round.draft_passes);
+    const double most = predicted > 0 ? 2 * predicted : round.draft_seconds;
+    const double error = std::min(round.draft_seconds, most) - predicted;
+    const double step = std::max(1.0 / rounds_, 0.02) * error / (1 + others * others);
+    first_draft_seconds_ = std::max(first_draft_seconds_ + step, 0.1 * first_draft_seconds_);
+    next_draft_seconds_ = std::max(next_draft_seconds_ + step * others, 0.1 * next_draft_seconds_);
+    next_draft_seconds_ = std::min(next_draft_seconds_, first_draft_seconds_); // it finds its weights in the caches
+}
+
+// Weighted least squares of seconds on rows over by_rows_[begin, end). The prior's slope stands in while all rounds
+// were alike, and where nothing was measured there all that was measured has to do.
+GainModel::Line GainModel::line_through(std::size_t begin, std::size_t end) const {
+    double weight = 0, rows = 0, seconds = 0, rows_rows = 0, rows_seconds = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+        const auto r = static_cast<double>(i + 1);
+        const double w = by_rows_[i].weight, t = by_rows_[i].seconds;
+        weight += w;
+        rows += w * r;
+        seconds += w * t;
+        rows_rows += w * r * r;
+        rows_seconds += w * r * t;
+    }
+    if (weight == 0) return end - begin < by_rows_.size() ? line_through(0, by_rows_.size()) : Line{1, kRowCost};
+    const double mean_rows = rows / weight, mean_seconds = seconds / weight;
+    const double prior = kRowCost * mean_seconds, strength = 4;
+    const double spread = rows_rows - weight * mean_rows * mean_rows;
+    double slope = (rows_seconds - weight * mean_rows * mean_seconds + strength * prior) / (spread + strength);
+    slope = std::clamp(slope, 0.0, mean_seconds / mean_rows); // a pass of no rows takes no less than nothing
+    return {mean_seconds - slope * mean_rows, slope};
+}
+
+// A line through what was measured carries the row counts that were seen little; no count costs less than a smaller.
+// Wide passes come in so many row counts that each is seen little: theirs is a line alone, and no wide row costs less
+// than its slope, for a step where it begins would make the first one seem free.
+void GainModel::refresh_target_seconds() {
+    target_seconds_.resize(by_rows_.size());
+    if (options_.costs) {
+        // Wider passes than any measured go on as the measured ones grew.
+        const std::size_t measured = options_.costs->t_target.size();
+        const double first = options_.costs->target_seconds(1);
+        const double last = options_.costs->target_seconds(static_cast<int>(measured));
+        const double slope = measured > 1 ? (last - first) / static_cast<double>(measured - 1) : 0;
+        for (std::size_t i = 0; i < target_seconds_.size(); ++i) {
+            const double beyond = i < measured ? 0 : slope * static_cast<double>(i + 1 - measured);
+            const double round = options_.costs->t_round.value_or(0); // a token more in a round saves some of these
+            const double seconds = options_.costs->target_seconds(static_cast<int>(i) + 1) + beyond + round;
+            target_seconds_[i] = std::max(i > 0 ? target_seconds_[i - 1] : 0, seconds);
+        }
+        return;
+    }
+    const std::size_t n = by_rows_.size(), n_narrow = std::min(n, kNarrow);
+    const Line narrow = line_through(0, n_narrow);
+    for (std::size_t i = 0; i < n_narrow; ++i) {
+        constexpr double kLineWeight = 3;
+        const double line = narrow.at(i), w = by_rows_[i].weight;
+        target_seconds_[i] = (w * by_rows_[i].seconds + kLineWeight * line) / (w + kLineWeight);
+        if (i > 0) target_seconds_[i] = std::max(target_seconds_[i], target_seconds_[i - 1]);
+    }
+    if (n == n_narrow) return;
+    const Line wide = line_through(n_narrow / 2, n);
+    for (std::size_t i = n_narrow; i < n; ++i)
+        target_seconds_[i] = std::max(target_seconds_[i - 1] + wide.slope, wide.at(i));
+}
+
+} // namespace entrodraft::spec

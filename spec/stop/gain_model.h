@@ -1,0 +1,140 @@
+// What a replica learns while it decodes, for the stop rule expected-gain: how likely a drafted token stands, given
+// what the draft says of it, what passes cost, and how many tokens a second the run has made so far.
+//
+// A token drawn from a distribution stands with probability 1 / (1 + exp(-w . f)), where f is made of its entropy, its
+// own probability and the text's luck so far; w is learnt by Newton's steps of an online logistic regression. Tokens
+// that were looked up are counted by the length of their match.
+// Decides nothing itself. Lives on the coordinator, across sequences, in the order in which they are served. With fixed
+// costs it depends on the counts alone, so that a run can be repeated exactly.
+#pragma once
+
+#include "spec/stats.h"
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+struct GainModelOptions {
+    int most_rows = 16;                // most rows of a target pass
+    double draft_to_target_cost = 0.1; // of a pass, before anything is measured: the ratio of their weights' bytes
+    std::optional<Costs> costs;        // fixed costs instead of measured ones
+};
+
+// What is known of a drafted token. NaN: the drafter has no distribution, and no rule fires on it. Floats, so that a
+// recording holds exactly what rules go by.
+struct DraftedToken {
+    float entropy_nats = std::numeric_limits<float>::quiet_NaN(); // of the distribution it was drawn from, unadjusted
+    float probability = std::numeric_limits<float>::quiet_NaN();  // its own in that distribution
+    int match_length = 0;                                         // tokens of the text that a look-up matched
+};
+
+// The other sequences of a target pass. One alone has none.
+struct Company {
+    int rows_beside = 0; // theirs
+    int sequences = 1;   // with this one: they share what the pass costs
+};
+
+// One round of a sequence as it went.
+struct RoundRecord {
+    std::span<const DraftedToken> tokens; // the drafted ones
+    double luck = 0;                      // of their text, as it was when they were judged
+    int accepted = 0;
+    double draft_passes = 0;
+    double draft_seconds = 0;  // of all of them
+    double target_seconds = 0; // of the pass over drafted + 1 rows and its company's, and everything around it
+    Company company = {};
+};
+
+class GainModel {
+  public:
+    explicit GainModel(const GainModelOptions& options);
+
+    // Probability that a token stands in a text with this luck: 0.1 times the sum of (stood - probability that it
+    // stands) over the text's judged tokens. Luck is part of that probability, so it settles where the two agree.
+    // Local.
+    double acceptance(const DraftedToken& token, double luck) const;
+    // The line behind it for drawn tokens of a text with this luck: its logit is the product of these with
+    // (1, sqrt(entropy) - 1.5, log(probability) + 2). Local.
+    std::array<double, 3> weights(double luck) const;
+    // The same of a token of which nothing is known yet. Local.
+    double mean_acceptance() const;
+    // Seconds of `passes` draft passes of a round; of a cascade also parts of passes. Local.
+    double draft_seconds(double passes) const;
+    // Seconds of a target pass over `rows` rows; never less than over fewer. Local.
+    double target_seconds(int rows) const;
+    // Tokens a second, in the run's own costs; 0 until kFirstRounds rounds are known. Local.
+    double tokens_per_second() const;
+
+    // Whether a draft pass has been timed, or its cost is fixed. Local.
+    bool knows_draft_cost() const;
+
+    void learn(const RoundRecord& round);
+
+    // Rounds without drafting after which a text is probed: more after each probe, few again once drafting pays.
+    int probe_gap() const { return probe_gap_; }
+    // A round had a draft, because that paid or as a probe. Local.
+    void drafted(bool as_probe);
+
+    // k of a persistent `heuristic` as the replica's last round left it; none before the first. Local.
+    std::optional<int> kept_draft_tokens() const { return kept_draft_tokens_; }
+    void keep_draft_tokens(int k) { kept_draft_tokens_ = k; }
+
+    static constexpr int kFirstRounds = 20;
+
+  private:
+    static constexpr int kBins = 16;
+    static constexpr double kDecay = 0.998; // of a round
+    static constexpr int kFirstGap = 8, kLastGap = 2048;
+    static constexpr std::size_t kFeatures = 4;
+    using Features = std::array<double, kFeatures>;
+
+    struct Bin {
+        double stood = 0;
+        double seen = 0;
+        double probability() const { return stood / seen; }
+        void decay(double prior_stood, double prior_seen);
+    };
+    // What passes of one row count cost: a mean that outliers move little.
+    struct Timing {
+        double seconds = 0;
+        double weight = 0;
+    };
+
+    struct Line {
+        double base = 0;
+        double slope = 0;
+        double at(std::size_t index) const { return base + slope * static_cast<double>(index + 1); }
+    };
+
+    static Features features_of(const DraftedToken& token, double luck);
+    static std::size_t match_bin(int length);
+    double chance(const Features& features) const;
+    void learn_token(const DraftedToken& token, double luck, bool stood);
+    void learn_chance(const Features& features, bool stood);
+    void learn_times(const RoundRecord& round);
+    Line line_through(std::size_t begin, std::size_t end) const;
+    void refresh_target_seconds();
+
+    GainModelOptions options_;
+    Features weights_;
+    std::array<Features, kFeatures> covariance_{}; // how uncertain the weights are
+    std::vector<Bin> by_match_;
+    bool was_looked_up_ = false; // a token, so that the bins are more than their prior
+    Bin all_;
+    double first_draft_seconds_ = 0; // of a round's first draft pass, and of another
+    double next_draft_seconds_ = 0;
+    std::vector<Timing> by_rows_;        // [rows - 1]
+    std::vector<double> target_seconds_; // [rows - 1], smoothed
+    double tokens_ = 0;                  // decayed sums over rounds
+    double seconds_ = 0;
+    int rounds_ = 0;
+    bool draft_was_timed_ = false;
+    int probe_gap_ = kFirstGap;
+    std::optional<int> kept_draft_tokens_;
+};
+
+} // namespace entrodraft::spec

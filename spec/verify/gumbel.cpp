@@ -1,0 +1,352 @@
+// Noise of tokens and the search for the best of them. The vector loop stands in row_kernels.inl; it only decides what
+// is not worth a look, so that every value that counts is computed here.
+#include "spec/verify/gumbel.h"
+
+#include "spec/verify/row_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::uint32_t kRefinedBelow = 1U << 20; // words whose v is below 2^-12
+
+// The library's log may differ between processors in its last bit, these may not: they only add, multiply and divide.
+
+// log((1 + s) / (1 - s)), |s| <= 0.172, to double precision.
+double log_ratio(double s) {
+    const double z = s * s;
+    double sum = 1.0 / 23;
+    for (int odd = 21; odd >= 1; odd -= 2)
+        sum = sum * z + 1.0 / odd;
+    return 2 * s * sum;
+}
+
+double natural_log(double x) {
+    constexpr double kLn2 = 0x1.62e42fefa39efp-1, kSqrtHalf = 0x1.6a09e667f3bcdp-1;
+    int exponent = 0;
+    double mantissa = std::frexp(x, &exponent);
+    if (mantissa < kSqrtHalf) {
+        mantissa *= 2;
+        --exponent;
+    }
+    return exponent * kLn2 + log_ratio((mantissa - 1) / (mantissa + 1));
+}
+
+// -log(1 - v), 0 < v < 1
+double exponential_of(double v) {
+    return v < 0.25 ? log_ratio(v / (2 - v)) : -natural_log(1 - v);
+}
+
+void check(const LogitSlice& slice, double temperature) {
+    SamplingOptions options;
+    options.temperature = temperature;
+    if (*why_invalid(options) != '\0') throw std::invalid_argument(why_invalid(options));
+    if (options.greedy()) throw std::invalid_argument("noise needs a --temperature above 0");
+    if (slice.first_token < 0) throw std::invalid_argument("a slice of the vocabulary begins below 0");
+}
+
+// The largest logit; throws where it, or any, is no number.
+float largest(const LogitSlice& slice) {
+    const RowScan scan = row_kernels().scan(slice.logits.data(), slice.logits.size());
+    if (scan.has_nan || scan.max > std::numeric_limits<float>::max())
+        throw std::runtime_error(scan.has_nan ? "a logit is not a number" : "the largest logit is infinite");
+    return scan.max;
+}
+
+class Search {
+  public:
+    Search(const LogitSlice& slice, float max, double temperature, const GumbelNoise& noise)
+        : slice_(slice), temperature_(temperature), noise_(noise) {
+        scan_.max = max;
+        scan_.scale = static_cast<float>(1 / temperature);
+        scan_.position[0] = static_cast<std::uint32_t>(slice.position);
+        scan_.position[1] = static_cast<std::uint32_t>(slice.position >> 32);
+        scan_.key[0] = noise.key()[0];
+        scan_.key[1] = noise.key()[1];
+    }
+
+    BestToken run() {
+        const std::size_t first = static_cast<std::size_t>(slice_.first_token), end = first + slice_.logits.size();
+        const std::size_t whole = std::min(end, (first + kGumbelGroup - 1) / kGumbelGroup * kGumbelGroup);
+        const std::size_t rest = std::max(whole, end / kGumbelGroup * kGumbelGroup);
+        if (first < whole) part_of_group(first, whole);
+        groups(slice_.logits.data() + (whole - first), rest - whole, whole);
+        if (rest < end) part_of_group(rest, end);
+        return best_;
+    }
+
+  private:
+    // Tokens [first, end) of one group, the others as if banned.
+    void part_of_group(std::size_t first, std::size_t end) {
+        const auto slice_begin = static_cast<std::size_t>(slice_.first_token);
+        float values[kGumbelGroup];
+        std::fill_n(values, kGumbelGroup, -std::numeric_limits<float>::infinity());
+        for (std::size_t token = first; token < end; ++token)
+            values[token % kGumbelGroup] = slice_.logits[token - slice_begin];
+        groups(values, kGumbelGroup, first / kGumbelGroup * kGumbelGroup);
+    }
+
+    // `n` values, whole groups from first_token on.
+    void groups(const float* values, std::size_t n, std::size_t first_token) {
+        constexpr double kMargin = 1e-3; // more than the float bounds can be off
+        const double offset = static_cast<double>(scan_.max) / temperature_ + kMargin;
+        std::uint32_t words[kGumbelGroup];
+        float bounds[kGumbelGroup];
+        for (std::size_t start = 0; start < n; start += kGumbelGroup) {
+            scan_.least = static_cast<float>(best_.runner_up - offset);
+            scan_.first_block = static_cast<std::uint32_t>((first_token + start) / 4);
+            start += row_kernels().gumbel_candidates(values + start, n - start, scan_, words, bounds);
+            if (start == n) return;
+            for (std::size_t i = 0; i < kGumbelGroup; ++i)
+                if (bounds[i] > scan_.least)
+                    consider(static_cast<TokenId>(first_token + start + i), values[start + i], words[i]);
+        }
+    }
+
+    void consider(TokenId token, float logit, std::uint32_t word) {
+        const double value = static_cast<double>(logit) / temperature_ + noise_.of_word(word, slice_.position, token);
+        best_ = better(best_, {value, token, -kInfinity});
+    }
+
+    LogitSlice slice_;
+    double temperature_;
+    const GumbelNoise& noise_;
+    GumbelScan scan_;
+    BestToken best_;
+};
+
+bool beats(double value, TokenId token, double other, TokenId other_token) {
+    return value > other || (value == other && token < other_token);
+}
+
+// A shortlist begins with this; then come the logits, then the records.
+struct ShortlistHeader {
+    std::uint32_t n_tokens = 0; // that top-k leaves of the slice, ties at its border included; with min-p alone 0 or 1
+    std::uint32_t n_records = 0;
+};
+
+// A token that is better than all before it.
+struct Record {
+    double value = 0;
+    float logit = 0;
+    std::uint32_t place = 0; // number of tokens before it
+    TokenId token = 0;
+};
+
+constexpr std::size_t kMostRecords = 64; // n tokens have some log n records: 64 of 2^17 have a chance of 10^-24
+constexpr std::size_t kRecordBytes = sizeof(double) + 3 * sizeof(std::uint32_t);
+
+std::size_t listed_logits(const SamplingOptions& options) {
+    return options.top_k > 0 ? static_cast<std::size_t>(options.top_k) : 1;
+}
+
+template <typename T> void put(std::byte*& to, const T& value) {
+    std::memcpy(to, &value, sizeof value);
+    to += sizeof value;
+}
+
+template <typename T> void take(const std::byte*& from, T& value) {
+    std::memcpy(&value, from, sizeof value);
+    from += sizeof value;
+}
+
+void write(std::span<const float> logits, const ShortlistHeader& header, std::span<const Record> records,
+           std::span<std::byte> shortlist) {
+    std::ranges::fill(shortlist, std::byte{});
+    std::byte* to = shortlist.data();
+    put(to, header);
+    for (const float logit : logits)
+        put(to, logit);
+    to = shortlist.data() + shortlist.size() - kMostRecords * kRecordBytes;
+    for (const Record& record : records) {
+        put(to, record.value);
+        put(to, record.logit);
+        put(to, record.place);
+        put(to, record.token);
+    }
+}
+
+struct Shortlist {
+    std::vector<float> logits; // of its tokens in order; ties beyond top_k repeat the last
+    std::vector<Record> records;
+};
+
+Shortlist read(std::span<const std::byte> bytes, const SamplingOptions& options) {
+    const std::byte* from = bytes.data();
+    ShortlistHeader header;
+    take(from, header);
+    if (header.n_records > kMostRecords) throw std::runtime_error("a gathered shortlist is damaged");
+    Shortlist list;
+    list.logits.resize(std::min<std::size_t>(header.n_tokens, listed_logits(options)));
+    for (float& logit : list.logits)
+        take(from, logit);
+    if (!list.logits.empty()) list.logits.resize(header.n_tokens, list.logits.back());
+    from = bytes.data() + bytes.size() - kMostRecords * kRecordBytes;
+    for (std::uint32_t i = 0; i < header.n_records; ++i) {
+        Record& record = list.records.emplace_back();
+        take(from, record.value);
+        take(from, record.logit);
+        take(from, record.place);
+        take(from, record.token);
+    }
+    return list;
+}
+
+// How many tokens of each slice the filters leave, with top-k on.
+std::vector<std::size_t> tokens_left(std::span<const Shortlist> lists, const SamplingOptions& options) {
+    struct Entry {
+        float logit;
+        std::size_t list;
+    };
+    std::vector<Entry> entries;
+    for (std::size_t list = 0; list < lists.size(); ++list)
+        for (const float logit : lists[list].logits)
+            entries.push_back({logit, list});
+    const auto order = [&](const Entry& entry) { return quotient(entry.logit, options.temperature); };
+    std::ranges::stable_sort(entries, std::ranges::greater{}, order); // of equals, the lower id stays first
+    const auto top_k = static_cast<std::size_t>(options.top_k);
+    if (entries.size() > top_k) {
+        const float border = order(entries[top_k - 1]);
+        std::erase_if(entries, [&](const Entry& entry) { return order(entry) < border; });
+    }
+    std::vector<float> logits(entries.size()), probabilities(entries.size());
+    std::ranges::transform(entries, logits.begin(), &Entry::logit);
+    SamplingOptions rest = options;
+    rest.top_k = 0;
+    if (!logits.empty()) adjust(logits, rest, probabilities);
+    std::vector<std::size_t> left(lists.size());
+    for (std::size_t i = 0; i < entries.size(); ++i)
+        if (probabilities[i] > 0) ++left[entries[i].list];
+    return left;
+}
+
+// The tokens of a slice that its shortlist is about, sorted; -inf never among them.
+std::vector<std::size_t> shortlisted(const LogitSlice& slice, float max, const SamplingOptions& options) {
+    const float border = options.top_k > 0 ? top_k_border(slice.logits, options) : min_p_border(max, options);
+    std::vector<std::size_t> ids;
+    row_kernels().collect(slice.logits.data(), slice.logits.size(),
+                          std::max(border, std::numeric_limits<float>::lowest()),
+                          std::numeric_limits<float>::infinity(), ids);
+    std::ranges::stable_sort(ids, std::ranges::greater{},
+                             [&](std::size_t id) { return quotient(slice.logits[id], options.temperature); });
+    return ids;
+}
+
+void check_shortlisting(const SamplingOptions& options) {
+    if (*why_invalid(options) != '\0') throw std::invalid_argument(why_invalid(options));
+    if (gumbel_gather(options) != GumbelGather::shortlist)
+        throw std::invalid_argument("these sampling options are not served by shortlists");
+}
+
+} // namespace
+
+double GumbelNoise::at(std::uint64_t position, TokenId token) const {
+    const auto id = static_cast<std::uint32_t>(token);
+    const auto words = philox4x32(
+        {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), id / 64 * 16 + id % 16, 0},
+        key());
+    return of_word(words[id / 16 % 4], position, token);
+}
+
+double GumbelNoise::of_word(std::uint32_t word, std::uint64_t position, TokenId token) const {
+    double below = 0.5;
+    if (word < kRefinedBelow) {
+        const auto more = philox4x32({static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32),
+                                      static_cast<std::uint32_t>(token), 1},
+                                     key());
+        below = (static_cast<double>(more[0]) + 0.5) * 0x1p-32;
+    }
+    return -natural_log(exponential_of((static_cast<double>(word) + below) * 0x1p-32));
+}
+
+BestToken better(const BestToken& a, const BestToken& b) {
+    const bool first = beats(a.value, a.token, b.value, b.token);
+    const BestToken &best = first ? a : b, &other = first ? b : a;
+    return {best.value, best.token, std::max(best.runner_up, other.value)};
+}
+
+BestToken noisy_best(const LogitSlice& slice, double temperature, const GumbelNoise& noise) {
+    check(slice, temperature);
+    const float max = largest(slice);
+    if (std::isinf(max)) return {};
+    return Search(slice, max, temperature, noise).run();
+}
+
+BestToken noisy_best_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise) {
+    if (gumbel_gather(options) == GumbelGather::best) return noisy_best(row, options.temperature, noise);
+    std::vector<float> left(row.logits.size());
+    adjust(row.logits, options, left);
+    for (std::size_t i = 0; i < left.size(); ++i)
+        left[i] = left[i] > 0 ? row.logits[i] : -std::numeric_limits<float>::infinity();
+    return noisy_best({left, row.first_token, row.position}, options.temperature, noise);
+}
+
+GumbelGather gumbel_gather(const SamplingOptions& options) {
+    if (options.top_k > 0) return options.top_k <= kMostShortlisted ? GumbelGather::shortlist : GumbelGather::rows;
+    if (options.top_p < 1) return GumbelGather::rows;
+    return options.min_p > 0 ? GumbelGather::shortlist : GumbelGather::best;
+}
+
+std::size_t shortlist_bytes(const SamplingOptions& options) {
+    return sizeof(ShortlistHeader) + listed_logits(options) * sizeof(float) + kMostRecords * kRecordBytes;
+}
+
+void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, const GumbelNoise& noise,
+                    std::span<std::byte> shortlist) {
+    check(slice, options.temperature);
+    check_shortlisting(options);
+    if (shortlist.size() != shortlist_bytes(options)) throw std::invalid_argument("a shortlist has another size");
+    const std::vector<std::size_t> ids = shortlisted(slice, largest(slice), options);
+    std::vector<float> logits;
+    std::vector<Record> records;
+    for (std::size_t place = 0; place < ids.size(); ++place) {
+        const float logit = slice.logits[ids[place]];
+        const auto token = static_cast<TokenId>(static_cast<std::size_t>(slice.first_token) + ids[place]);
+        if (place < listed_logits(options)) logits.push_back(logit);
+        const double value = static_cast<double>(logit) / options.temperature + noise.at(slice.position, token);
+        if (!records.empty() && !beats(value, token, records.back().value, records.back().token)) continue;
+        records.push_back({value, logit, static_cast<std::uint32_t>(place), token});
+    }
+    if (records.size() > kMostRecords)
+        throw std::runtime_error("more than " + std::to_string(kMostRecords) + " tokens beat all before them");
+    const std::size_t n_tokens = options.top_k > 0 ? ids.size() : logits.size();
+    write(logits, {static_cast<std::uint32_t>(n_tokens), static_cast<std::uint32_t>(records.size())}, records,
+          shortlist);
+}
+
+BestToken best_of_shortlists(std::span<const std::byte> shortlists, const SamplingOptions& options) {
+    check_shortlisting(options);
+    const std::size_t bytes = shortlist_bytes(options);
+    if (shortlists.empty() || shortlists.size() % bytes != 0)
+        throw std::invalid_argument("gathered shortlists have another size");
+    std::vector<Shortlist> lists;
+    for (std::size_t start = 0; start < shortlists.size(); start += bytes)
+        lists.push_back(read(shortlists.subspan(start, bytes), options));
+    std::vector<std::size_t> left(lists.size(), std::numeric_limits<std::size_t>::max());
+    float least_logit = -std::numeric_limits<float>::infinity();
+    if (options.top_k > 0) {
+        left = tokens_left(lists, options);
+    } else {
+        for (const Shortlist& list : lists)
+            if (!list.logits.empty()) least_logit = std::max(least_logit, list.logits.front());
+        least_logit = min_p_border(least_logit, options);
+    }
+    BestToken best;
+    for (std::size_t i = 0; i < lists.size(); ++i)
+        for (const Record& record : lists[i].records)
+            if (record.place < left[i] && record.logit >= least_logit)
+                best = better(best, {record.value, record.token, -kInfinity});
+    if (best.token < 0) throw NothingToSay();
+    best.runner_up = std::numeric_limits<double>::quiet_NaN();
+    return best;
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,85 @@
+// Sampling by noise that does not depend on who samples: every model, draft or target, and every rank takes the arg
+// max of logit / temperature + g(token) with one g per (seed, sequence, position, token), Gumbel-distributed. Then the
+// token is a sample of softmax(logits / temperature), and the text is that of plain sampling with the seed whatever
+// was drafted: `gumbel` acceptance is verify_greedy over these tokens.
+//
+// g = -log(-log(1 - v)), v uniform in (0, 1). v is 32 bits, refined by 32 more below 2^-12: word (t / 16) % 4 of the
+// Philox block numbered t / 64 * 16 + t % 16 at the position, so that 64 neighbouring tokens share 16 blocks.
+// All in fixed arithmetic: the same bits on every processor and for every slicing of the vocabulary.
+// Called by the drafter, the ranks (on their slice) and the coordinator (on what they gathered).
+#pragma once
+
+#include "spec/verify/philox.h"
+#include "spec/verify/sampling.h"
+
+#include <cstddef>
+#include <limits>
+#include <span>
+
+namespace entrodraft::spec {
+
+class GumbelNoise {
+  public:
+    GumbelNoise(std::uint64_t seed, std::uint64_t sequence_key) : stream_(seed, sequence_key, Purpose::gumbel_noise) {}
+    // Of another purpose: one that nothing else draws from.
+    explicit GumbelNoise(const RandomStream& stream) : stream_(stream) {}
+
+    // The noise of a token said at this position of the sequence: from -3.2 to 45.1. Local.
+    double at(std::uint64_t position, TokenId token) const;
+    // The same where the token's 32 bits are known.
+    double of_word(std::uint32_t word, std::uint64_t position, TokenId token) const;
+    std::array<std::uint32_t, 2> key() const { return stream_.key(); }
+
+  private:
+    RandomStream stream_;
+};
+
+// Logits of the tokens from first_token on, a rank's share of a row or all of it.
+struct LogitSlice {
+    std::span<const float> logits;
+    TokenId first_token = 0;
+    std::uint64_t position = 0; // in the sequence, of the token that the row decides
+};
+
+struct BestToken {
+    double value = -std::numeric_limits<double>::infinity();     // logit / temperature + noise
+    TokenId token = -1;                                          // the lowest of ties; -1 where every logit is -inf
+    double runner_up = -std::numeric_limits<double>::infinity(); // second-best value
+};
+
+// The best of two disjoint slices. Local.
+BestToken better(const BestToken& a, const BestToken& b);
+
+// The best of a slice with nothing filtered. Computes the noise of few tokens only: for the others an upper bound
+// shows that they cannot win. Throws std::runtime_error on NaN and +inf, std::invalid_argument on a temperature that
+// why_invalid refuses or 0, and on a first_token below 0. Local.
+BestToken noisy_best(const LogitSlice& slice, double temperature, const GumbelNoise& noise);
+
+// The best of what adjust() leaves of a whole row. Throws as adjust() does. Local.
+BestToken noisy_best_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise);
+
+// What ranks must hand over so that the coordinator finds the best of what adjust() would leave of the whole row.
+enum class GumbelGather {
+    best,      // a BestToken: nothing is filtered
+    shortlist, // a shortlist: top-k (up to kMostShortlisted, with or without top-p and min-p), or min-p alone
+    rows,      // the logits: top-p without top-k, whose border hangs on every token's mass
+};
+constexpr int kMostShortlisted = 1024;
+GumbelGather gumbel_gather(const SamplingOptions& options);
+
+// A shortlist answers, for every place where the filters may yet cut a rank's tokens (sorted by logit, the best
+// first), which of those before the cut is best. It holds the first top_k logits (the first one where top-k is off) and
+// the tokens that beat all before them: some ten of them. Fixed size, plain bytes.
+std::size_t shortlist_bytes(const SamplingOptions& options);
+
+// Fills `shortlist`, of shortlist_bytes(options). Throws as noisy_best does, std::invalid_argument where gumbel_gather
+// asks for something else. Local.
+void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, const GumbelNoise& noise,
+                    std::span<std::byte> shortlist);
+
+// The best of the whole row from the shortlists of its slices, in the order of the slices, one after another without
+// gaps. Its runner_up is NaN. Throws NothingToSay where no token is left, std::invalid_argument on a size that is
+// no multiple of shortlist_bytes(options). Local.
+BestToken best_of_shortlists(std::span<const std::byte> shortlists, const SamplingOptions& options);
+
+} // namespace entrodraft::spec

@@ -1,0 +1,197 @@
+// Penalties, biases and bans. See logit_processing.h for what each of them is.
+#include "spec/verify/logit_processing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <stdexcept>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr float kBanned = -std::numeric_limits<float>::infinity();
+constexpr int kMostNGramSize = 1 << 20;                   // more than any context
+constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15; // odd, so that no token's share of a hash fades
+
+// The logit of a token, or null where it lies outside the slice.
+float* logit_of(std::span<float> logits, TokenId first_token, TokenId token) {
+    const std::int64_t i = std::int64_t{token} - first_token;
+    return i >= 0 && i < static_cast<std::int64_t>(logits.size()) ? &logits[static_cast<std::size_t>(i)] : nullptr;
+}
+
+void ban_token(std::span<float> logits, TokenId first_token, TokenId token) {
+    if (float* logit = logit_of(logits, first_token, token)) *logit = kBanned;
+}
+
+// What is wrong whatever the vocabulary.
+std::string why_never_valid(const LogitProcessing& options) {
+    const auto is_penalty = [](double value) { return value >= -2 && value <= 2; };
+    if (!(options.repetition_penalty >= 0.001 && options.repetition_penalty <= 1000))
+        return "--repetition-penalty must be a number from 0.001 to 1000, not " +
+               std::to_string(options.repetition_penalty);
+    if (!is_penalty(options.presence_penalty)) return "--presence-penalty must be a number from -2 to 2";
+    if (!is_penalty(options.frequency_penalty)) return "--frequency-penalty must be a number from -2 to 2";
+    if (options.no_repeat_ngram_size < 0 || options.no_repeat_ngram_size > kMostNGramSize)
+        return "--no-repeat-ngram-size must be from 0 (off) to " + std::to_string(kMostNGramSize);
+    if (options.min_new_tokens < 0) return "--min-new-tokens must be 0 or more";
+    for (const auto& [token, bias] : options.logit_bias)
+        if (!std::isfinite(bias))
+            return "--logit-bias of token " + std::to_string(token) + " must be a finite number: to ban a token, " +
+                   "name it in --banned-tokens";
+    return {};
+}
+
+} // namespace
+
+std::string why_invalid(const LogitProcessing& options, int vocab_size) {
+    if (std::string reason = why_never_valid(options); !reason.empty()) return reason;
+    const auto why_outside = [&](const char* option, TokenId token) {
+        return std::string(option) + " names token " + std::to_string(token) + ", which is outside the vocabulary of " +
+               std::to_string(vocab_size);
+    };
+    std::set<TokenId> biased;
+    for (const auto& [token, bias] : options.logit_bias) {
+        if (token < 0 || token >= vocab_size) return why_outside("--logit-bias", token);
+        if (!biased.insert(token).second) return "--logit-bias names token " + std::to_string(token) + " twice";
+    }
+    for (const TokenId token : options.banned_tokens)
+        if (token < 0 || token >= vocab_size) return why_outside("--banned-tokens", token);
+    if (std::set(options.banned_tokens.begin(), options.banned_tokens.end()).size() >=
+        static_cast<std::size_t>(vocab_size))
+        return "--banned-tokens names the whole vocabulary";
+    return {};
+}
+
+LogitProcessor::LogitProcessor(const LogitProcessing& options, std::span<const TokenId> prompt,
+                               std::span<const TokenId> eos_tokens)
+    : options_(options), eos_tokens_(eos_tokens.begin(), eos_tokens.end()), hash_(1) {
+    if (const std::string reason = why_never_valid(options); !reason.empty()) throw std::invalid_argument(reason);
+    for (int i = 1; i < options.no_repeat_ngram_size; ++i)
+        window_factor_ *= kHashFactor;
+    prompt_size_ = std::numeric_limits<std::size_t>::max(); // all that comes now is prompt
+    for (const TokenId token : prompt)
+        push(token);
+    prompt_size_ = prompt.size();
+}
+
+// Hash of the n - 1 tokens before place `end`, which must be there.
+std::uint64_t LogitProcessor::context_hash(std::size_t end) const {
+    const auto context = static_cast<std::size_t>(options_.no_repeat_ngram_size - 1);
+    return hash_[end] - hash_[end - context] * window_factor_;
+}
+
+bool LogitProcessor::same_context(std::size_t a, std::size_t b) const {
+    const auto context = static_cast<std::ptrdiff_t>(options_.no_repeat_ngram_size - 1);
+    const auto end_a = tokens_.begin() + static_cast<std::ptrdiff_t>(a);
+    const auto end_b = tokens_.begin() + static_cast<std::ptrdiff_t>(b);
+    return std::equal(end_a - context, end_a, end_b - context);
+}
+
+void LogitProcessor::push(TokenId token) {
+    const std::size_t place = tokens_.size();
+    Count& count = counts_[token];
+    if (count.in_all++ == 0) distinct_.push_back(token);
+    if (place >= prompt_size_ && count.in_text++ == 0) distinct_in_text_.push_back(token);
+    tokens_.push_back(token);
+    if (options_.no_repeat_ngram_size < 2) return; // of single tokens, distinct_ knows all
+    std::int64_t before = -1;
+    if (place + 1 >= static_cast<std::size_t>(options_.no_repeat_ngram_size)) {
+        const auto [entry, is_new] = last_.try_emplace(context_hash(place), -1);
+        before = std::exchange(entry->second, static_cast<std::int64_t>(place));
+    }
+    same_hash_before_.push_back(before);
+    hash_.push_back(hash_.back() * kHashFactor + static_cast<std::uint32_t>(token) + 1);
+}
+
+void LogitProcessor::pop(int count) {
+    if (count < 0 || count > new_tokens()) throw std::out_of_range("more tokens popped than pushed after the prompt");
+    for (; count > 0; --count) {
+        const TokenId token = tokens_.back();
+        tokens_.pop_back();
+        const auto counted = counts_.find(token);
+        if (--counted->second.in_text == 0) distinct_in_text_.pop_back();
+        if (--counted->second.in_all == 0) {
+            distinct_.pop_back();
+            counts_.erase(counted);
+        }
+        if (options_.no_repeat_ngram_size < 2) continue;
+        hash_.pop_back();
+        const std::size_t place = tokens_.size();
+        if (place + 1 >= static_cast<std::size_t>(options_.no_repeat_ngram_size)) {
+            const auto entry = last_.find(context_hash(place));
+            entry->second = same_hash_before_.back();
+            if (entry->second < 0) last_.erase(entry);
+        }
+        same_hash_before_.pop_back();
+    }
+}
+
+void LogitProcessor::follow(std::span<const TokenId> tokens) {
+    const auto same = std::mismatch(tokens_.begin(), tokens_.end(), tokens.begin(), tokens.end()).first;
+    pop(static_cast<int>(tokens_.end() - same));
+    for (const TokenId token : tokens.subspan(tokens_.size()))
+        push(token);
+}
+
+void LogitProcessor::ban_repeats(std::span<float> logits, TokenId first_token) const {
+    if (options_.no_repeat_ngram_size == 1)
+        for (const TokenId token : distinct_)
+            ban_token(logits, first_token, token);
+    if (options_.no_repeat_ngram_size < 2 ||
+        tokens_.size() + 1 < static_cast<std::size_t>(options_.no_repeat_ngram_size))
+        return;
+    const auto latest = last_.find(context_hash(tokens_.size()));
+    if (latest == last_.end()) return;
+    for (std::int64_t place = latest->second; place >= 0; place = same_hash_before_[static_cast<std::size_t>(place)])
+        if (same_context(static_cast<std::size_t>(place), tokens_.size()))
+            ban_token(logits, first_token, tokens_[static_cast<std::size_t>(place)]);
+}
+
+void LogitProcessor::ban(std::span<float> logits, TokenId first_token) const {
+    ban_repeats(logits, first_token);
+    for (const TokenId token : options_.banned_tokens)
+        ban_token(logits, first_token, token);
+    if (new_tokens() < options_.min_new_tokens)
+        for (const TokenId token : eos_tokens_)
+            ban_token(logits, first_token, token);
+}
+
+// In float, operation by operation, as torch computes it.
+void LogitProcessor::weigh(std::span<float> logits, TokenId first_token) const {
+    for (const auto& [token, bias] : options_.logit_bias)
+        if (float* logit = logit_of(logits, first_token, token)) *logit += bias;
+    if (options_.repetition_penalty != 1) {
+        const auto penalty = static_cast<float>(options_.repetition_penalty);
+        for (const TokenId token : distinct_)
+            if (float* logit = logit_of(logits, first_token, token))
+                *logit = *logit < 0 ? *logit * penalty : *logit / penalty;
+    }
+    if (options_.frequency_penalty == 0 && options_.presence_penalty == 0) return;
+    const auto frequency = static_cast<float>(options_.frequency_penalty);
+    const auto presence = static_cast<float>(options_.presence_penalty);
+    for (const TokenId token : distinct_in_text_)
+        if (float* logit = logit_of(logits, first_token, token)) {
+            *logit -= frequency * static_cast<float>(counts_.at(token).in_text);
+            *logit -= presence;
+        }
+}
+
+void LogitProcessor::apply(std::span<float> logits, TokenId first_token) const {
+    weigh(logits, first_token);
+    ban(logits, first_token);
+}
+
+void LogitProcessor::apply_to_rows(std::span<const TokenId> drafted, std::span<float> logits, TokenId first_token) {
+    const std::size_t rows = drafted.size() + 1;
+    if (logits.size() % rows != 0) throw std::invalid_argument("logits are not one row more than drafted tokens");
+    const std::size_t row_size = logits.size() / rows;
+    for (std::size_t i = 0; i < rows; ++i) {
+        apply(logits.subspan(i * row_size, row_size), first_token);
+        if (i < drafted.size()) push(drafted[i]);
+    }
+    pop(static_cast<int>(drafted.size()));
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,99 @@
+// What a request asks to be done to logits before temperature and filters, because of the tokens before them: hard bans
+// (a token cannot be said) and weights (a token becomes more or less likely). Pure but for the tokens it has been told.
+//
+// Same results as transformers' processors, in their order:
+//   logit_bias            SequenceBiasLogitsProcessor for single tokens: logit + bias
+//   repetition_penalty r  RepetitionPenaltyLogitsProcessor: logit > 0 ? logit / r : logit * r, tokens of prompt and
+//   text frequency_penalty f   as vLLM has it: logit - f * (how often the token stands in the text) presence_penalty a
+//   as vLLM has it: logit - a * (whether it stands in the text) no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: no
+//   token that completes n tokens which stand there already banned_tokens         SuppressTokensLogitsProcessor;
+//   NoBadWordsLogitsProcessor for words of one token, but that
+//                         an end of text can be banned as well
+//   min_new_tokens        MinNewTokensLengthLogitsProcessor: no end of text before the text has that many tokens
+// Then come temperature, top-k, top-p and min-p (sampling.h). Bans may come first: -inf stays what it is.
+//
+// Called by the drafter and by every rank on its slice of the vocabulary, both with the row's own prefix.
+#pragma once
+
+#include "spec/verify/sampling.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace entrodraft::spec {
+
+struct LogitProcessing {
+    double repetition_penalty = 1; // 1: off
+    double presence_penalty = 0;
+    double frequency_penalty = 0;
+    int no_repeat_ngram_size = 0; // 0: off
+    int min_new_tokens = 0;
+    std::vector<std::pair<TokenId, float>> logit_bias; // a token once
+    std::vector<TokenId> banned_tokens;
+
+    bool is_off() const { return !bans() && !weighs(); }
+    bool bans() const { return no_repeat_ngram_size > 0 || min_new_tokens > 0 || !banned_tokens.empty(); }
+    bool weighs() const {
+        return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
+    }
+};
+
+// Empty when the options make sense for this vocabulary; else what is wrong, naming the option. Local.
+std::string why_invalid(const LogitProcessing& options, int vocab_size);
+
+// The prefix of a sequence, and what it does to the logits of the token after it. Drafted tokens are pushed one by one
+// and popped when they fall. push and pop take constant time a token.
+class LogitProcessor {
+  public:
+    // Throws std::invalid_argument where penalties, sizes or biases make no sense for any vocabulary.
+    LogitProcessor(const LogitProcessing& options, std::span<const TokenId> prompt,
+                   std::span<const TokenId> eos_tokens);
+
+    void push(TokenId token);
+    void pop(int count = 1); // throws std::out_of_range where it would reach into the prompt
+    // Pops and pushes until tokens() are these, which begin with the prompt.
+    void follow(std::span<const TokenId> tokens);
+    std::span<const TokenId> tokens() const { return tokens_; }
+    int new_tokens() const { return static_cast<int>(tokens_.size() - prompt_size_); }
+
+    // On the logits of tokens [first_token, first_token + logits.size()), those that follow tokens(). Local.
+    void ban(std::span<float> logits, TokenId first_token = 0) const;
+    void weigh(std::span<float> logits, TokenId first_token = 0) const;
+    void apply(std::span<float> logits, TokenId first_token = 0) const;
+
+    // apply() to rows [drafted.size() + 1][row_size]: row i follows tokens() and i drafted ones. Leaves tokens() as
+    // they were. Local.
+    void apply_to_rows(std::span<const TokenId> drafted, std::span<float> logits, TokenId first_token = 0);
+
+  private:
+    struct Count {
+        int in_all = 0;
+        int in_text = 0;
+    };
+
+    std::uint64_t context_hash(std::size_t end) const;
+    bool same_context(std::size_t a, std::size_t b) const;
+    void ban_repeats(std::span<float> logits, TokenId first_token) const;
+
+    LogitProcessing options_;
+    std::vector<TokenId> eos_tokens_;
+    std::vector<TokenId> tokens_;
+    std::size_t prompt_size_ = 0;
+
+    std::unordered_map<TokenId, Count> counts_;
+    std::vector<TokenId> distinct_;         // tokens of prompt and text, in the order of their first place
+    std::vector<TokenId> distinct_in_text_; // the same of the text alone
+
+    // For n-grams: hash_[i] is of the first i tokens, so that any window's follows from two of them; last_ holds the
+    // latest place whose n - 1 tokens before have a hash, same_hash_before_[i] the place before place i with its hash.
+    std::vector<std::uint64_t> hash_;
+    std::uint64_t window_factor_ = 1;
+    std::unordered_map<std::uint64_t, std::int64_t> last_;
+    std::vector<std::int64_t> same_hash_before_;
+};
+
+} // namespace entrodraft::spec

@@ -1,0 +1,74 @@
+// From logits to what is said: one-pass statistics of a row, and the adjusted distribution
+// (temperature, then top-k, then top-p, then min-p, as Hugging Face transformers applies them).
+//
+// Pure functions of one row; called by the drafter, verify and the ranks' gather.
+#pragma once
+
+#include "spec/token_id.h"
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// No token has any probability: bans have left none.
+class NothingToSay final : public std::runtime_error {
+  public:
+    NothingToSay() : std::runtime_error("the text comes to a place where every token is banned") {}
+};
+
+struct SamplingOptions {
+    double temperature = 0; // 0: greedy
+    int top_k = 0;          // 0: off
+    double top_p = 1;       // 1: off
+    double min_p = 0;       // 0: off
+    std::uint64_t seed = 0;
+
+    bool greedy() const { return temperature == 0; }
+};
+
+// Temperatures outside 0 and [kLeastTemperature, kMostTemperature] are refused: float cannot hold their quotients.
+constexpr double kLeastTemperature = 1e-6;
+constexpr double kMostTemperature = 1e6;
+
+// Empty when the options make sense; else what is wrong, naming the option. Local.
+const char* why_invalid(const SamplingOptions& options);
+
+// Fills `probabilities` (as long as `logits`, sum 1, zeros where filtered) with the distribution after
+// temperature > 0, top-k, top-p and min-p. Ties at the top-k border are all kept, as in transformers; of ties at the
+// top-p border the lowest ids are kept (transformers leaves their order to an unstable sort); min-p keeps what has at
+// least that share of the greatest probability, up to rounding. Probabilities below 2^-100 of the greatest become 0;
+// -inf bans a token. Throws std::invalid_argument on options that are greedy or invalid, std::runtime_error on NaN and
+// +inf, NothingToSay where there is only -inf. Local.
+void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities);
+
+// The lowest id of the largest value. NaN never wins; throws std::runtime_error where there is nothing else. Local.
+TokenId arg_max(std::span<const float> values);
+
+// The token at quantile u in [0, 1) of a distribution whose sum may differ from 1 by rounding. Never a token
+// of probability 0. Throws NothingToSay where the sum is 0, std::runtime_error where it is not a number. Local.
+TokenId sample(std::span<const float> probabilities, double u);
+
+// The token at quantile u of norm(max(0, factor * p - q)), without a row to hold it; -1 where that is 0 everywhere.
+// Throws std::runtime_error where a value is NaN. Local.
+TokenId sample_excess(std::span<const float> p, std::span<const float> q, double u, double factor = 1);
+
+// Entropy of a distribution in nats, NaN where a value is. Local.
+double entropy_nats(std::span<const float> probabilities);
+
+// Sum of max(0, factor * p - q), NaN where a value is. Throws std::invalid_argument on lengths. Local.
+double sum_of_excess(std::span<const float> p, std::span<const float> q, double factor = 1);
+
+// A logit over the temperature, rounded to float: what transformers sorts and compares, so that neighbouring logits may
+// tie. Local.
+float quotient(float logit, double temperature);
+
+// The borders that adjust() draws with top_k > 0, and with min_p > 0 beside a greatest logit of `max`: it keeps logits
+// that are no less (with top-k all of `logits` where there are no more than k). NaN-free; options must be valid and not
+// greedy. Local.
+float top_k_border(std::span<const float> logits, const SamplingOptions& options);
+float min_p_border(float max, const SamplingOptions& options);
+
+} // namespace entrodraft::spec
