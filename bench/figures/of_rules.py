@@ -9,38 +9,36 @@ from . import inputs as given
 from .drawing import (BLACK, BLUE, GREY, SKY, VERMILLION, Drawing, Plot, colour, integers, legend_below, line, mark,
                       panels, shortened)
 
+# Rules in the order of their colours and marks; others are drawn in grey.
 RULES = ["static", "moving-average", "cumulative", "constant", "heuristic", "adaptive", "confidence", "svip",
          "adaedl", "expected-gain"]
-SWEPT = {"static": ("entropy_threshold", "threshold τ, nats"), "moving-average": ("entropy_factor", "factor λ"),
-         "cumulative": ("entropy_threshold", "threshold τ, nats²"), "constant": ("num_draft_tokens", "draft length k"),
-         "heuristic": ("num_draft_tokens", "initial draft length k"),
-         "adaptive": ("num_draft_tokens", "initial draft length k"),
-         "confidence": ("confidence_threshold", "threshold c, probability"),
-         "svip": ("svip_threshold", "threshold h"), "adaedl": ("adaedl_gamma", "gamma")}
-NUMBER = r"(-?[\d.]+(?:e-?\d+)?)"
+# Parameters beside the one that is swept, and how axes call that one; others are called as their options.
+BESIDE = ("entropy_window", "heuristic_persistent")
+LABELS = {"entropy_threshold": "threshold τ", "entropy_factor": "factor λ", "num_draft_tokens": "draft length k"}
 ACCEPTANCE = r"block|gumbel|typical|rejection, lenience [\d.e-]+"  # exact rejection goes unnamed
-NAMES = {"static": (rf"threshold {NUMBER} nats", "entropy_threshold"),
-         "moving-average": (rf"factor {NUMBER}, window (\d+)", "entropy_factor", "entropy_window"),
-         "cumulative": (rf"threshold {NUMBER} nats\^2, window (\d+)", "entropy_threshold", "entropy_window"),
-         "constant": (r"(\d+) tokens?", "num_draft_tokens"), "heuristic": (r"from (\d+) tokens?", "num_draft_tokens"),
-         "adaptive": (r"from (\d+) tokens?", "num_draft_tokens"),
-         "confidence": (rf"threshold {NUMBER}", "confidence_threshold"),
-         "svip": (rf"threshold {NUMBER}", "svip_threshold"), "adaedl": (rf"gamma {NUMBER}", "adaedl_gamma")}
+VALUE = r"(?:([a-z]+) )?(-?[\d.]+(?:e[-+]?\d+)?)(?: (tokens?|nats|nats\^2))?"
+
+
+def parameter_of(rule, label, unit):
+    """The parameter behind a value in a setting's name, by how the program names options."""
+    if unit:
+        return "entropy_threshold" if unit.startswith("nats") else "num_draft_tokens"
+    return f"entropy_{label}" if label in ("factor", "window") else f"{rule}_{label}".replace("-", "_")
 
 
 def rule_of(name):
     """(drafter, rule, parameters, acceptance) of a setting of bench compare, such as "model, static, threshold 2.25
     nats"; None for plain decoding and for cascades, which have a rule a level."""
     name, acceptance = re.fullmatch(rf"(.*?)(?:, ({ACCEPTANCE}))?", name).groups()
-    found = re.fullmatch(rf"([^,/]+), ({'|'.join(RULES)})(?:, ([^/]*))?", name)
+    found = re.fullmatch(r"([^,/]+), ([a-z][a-z-]*)(?:, ([^/]*))?", name)
     if not found:
         return None
     drafter, rule, rest = found.groups()
-    if rule not in NAMES:
-        return None if rest else (drafter, rule, {}, acceptance)
-    form, *parameters = NAMES[rule]
-    values = re.fullmatch(form, rest or "")
-    return (drafter, rule, dict(zip(parameters, map(float, values.groups()))), acceptance) if values else None
+    values = [re.fullmatch(VALUE, part) for part in rest.split(", ")] if rest else []
+    if not all(values):
+        return None
+    parameters = {parameter_of(rule, label, unit): float(value) for label, value, unit in (v.groups() for v in values)}
+    return drafter, rule, parameters, acceptance
 
 
 def style_of(rule):
@@ -126,14 +124,21 @@ def plain_of(result, acceptance):
 def cost_over_threshold(inputs, choice):
     drawings = []
     for name, note, points in sweeps(inputs, choice):
-        rules = [rule for rule in SWEPT if len(swept_values(points, rule)) > 1]
+        present = dict.fromkeys(p["rule"] for p in points)
+        rules = [rule for rule in (*RULES, *(r for r in present if r not in RULES)) if len(swept_values(points, rule)) > 1]
         if rules:
             drawings.append(Drawing(name, draw_sweep(points, rules), note))
     return drawings
 
 
+def swept(points, rule):
+    """The parameter that a rule is drawn over: its first; None: it has none."""
+    names = [name for p in points if p["rule"] == rule for name in p["parameters"] if name not in BESIDE]
+    return names[0] if names else None
+
+
 def swept_values(points, rule):
-    parameter = SWEPT[rule][0]
+    parameter = swept(points, rule)
     return {p["parameters"].get(parameter) for p in points if p["rule"] == rule} - {None}
 
 
@@ -153,8 +158,9 @@ def draw_sweep(points, rules):
                     axis.axhline(value, color=tint, linestyle=style, linewidth=1.3, label=other_label(other) + how)
                     break
         axis.set_title(rule)
-        axis.set_xlabel(SWEPT[rule][1])
-        if SWEPT[rule][0] == "num_draft_tokens":
+        parameter = swept(points, rule)
+        axis.set_xlabel(LABELS.get(parameter, parameter.replace("_", " ")))
+        if parameter == "num_draft_tokens":
             integers(axis)
         axis.tick_params(labelleft=True)
     for row in axes:
@@ -171,7 +177,7 @@ def other_label(rule):
 def draw_rule(axis, points, rule, windows):
     """A line for each of the figure's windows that the rule has; these look alike in all panels, and a window stands in the
     legend once, for lines and marks alike."""
-    parameter = SWEPT[rule][0]
+    parameter = swept(points, rule)
     drawn = {p["parameters"].get("entropy_window") for p in points}
     for index, window in enumerate([None, *windows]):
         if window not in drawn:

@@ -19,6 +19,11 @@ template <typename Kinds> Names names_of_kinds(Names names, const Kinds& kinds) 
     return names;
 }
 
+Names with_stop_rules(Names names) {
+    names.insert(names.end(), spec::stop_rule_names().begin(), spec::stop_rule_names().end());
+    return names;
+}
+
 } // namespace
 
 const Names& device_choices() {
@@ -61,17 +66,16 @@ const Names& ngram_match_choices() {
 }
 
 const Names& stop_rule_choices() {
-    static const Names names = names_of_kinds({}, spec::all_stop_rules());
-    return names;
+    return spec::stop_rule_names();
 }
 
 const Names& compared_rule_choices() {
-    static const Names names = names_of_kinds({"all", "none"}, spec::all_stop_rules());
+    static const Names names = with_stop_rules({"all", "none"});
     return names;
 }
 
 const Names& replayed_rule_choices() {
-    static const Names names = names_of_kinds({"all", "oracle", "grid"}, spec::all_stop_rules());
+    static const Names names = with_stop_rules({"all", "oracle", "grid"});
     return names;
 }
 

@@ -4,6 +4,9 @@
 #include "launch/cli/choices.h"
 #include "launch/cli/option_groups.h"
 #include "launch/cli/options.h"
+#include "launch/cli/stop_rule_options.h"
+
+#include <string>
 
 namespace entrodraft::launch {
 
@@ -102,40 +105,39 @@ const OptionGroup kSampling = {
      {"banned-tokens", "ID,ID", "tokens that are never said"},
      {"min-new-tokens", "N", "no end of text before so many tokens [0]"}}};
 
-const OptionGroup kSpeculation = {
-    "Speculation",
-    {choosing({"stop-rule", "RULE",
-               "when drafting stops: {}; repeated, as its options below: of each level of a cascade [expected-gain]",
-               true},
-              stop_rule_choices),
-     {"entropy-threshold", "TAU", "of static [2.25] and cumulative [10]", true},
-     {"entropy-factor", "LAMBDA", "of moving-average [0.5]", true},
-     {"entropy-window", "N", "tokens that moving-average and cumulative look back [7]", true},
-     choosing({"entropy-unit", "UNIT", "{}: of --entropy-threshold [nats]"}, entropy_unit_choices),
-     with_aliases({"num-draft-tokens", "K", "of constant [5]; first K of heuristic [5] and adaptive [3]", true},
-                  "num-speculative-tokens"),
-     {"heuristic-persistent", "", "heuristic keeps K from text to text, without a cap of its own"},
-     choosing({"entropy-of", "WHICH",
-               "raw, adjusted (by penalties, temperature and filters): the distribution that rules look at [raw]"},
-              entropy_of_choices),
-     with_aliases(
-         {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15; with --heuristic-persistent 127]", true},
-         "draft-max"),
-     with_aliases({"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]", true}, "draft-min"),
-     {"drop-stop-token", "", "drop the token that fired a threshold rule (for study; slower)"},
-     {"confidence-threshold", "C", "of confidence: least probability of a drafted token [0.4]", true},
-     {"svip-threshold", "H", "of svip [0.3]", true},
-     {"adaedl-gamma", "GAMMA", "of adaedl [0.2]", true},
-     {"costs", "FILE",
-      "of expected-gain: costs of passes from bench latency, for repeatable runs [measured in the run]", true},
-     choosing({"acceptance", "WHICH",
-               "gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text "
-               "at the same seed; typical: LOSSY, not the target's own text [gumbel; with --lenience below 1 "
-               "rejection]"},
-              acceptance_choices),
-     {"lenience", "L", "of rejection, in (0, 1]; below 1 the text is no longer the target's [1]"},
-     {"typical-epsilon", "E", "of typical: most probability that is asked of a token [0.09]"},
-     {"typical-delta", "D", "of typical: that share of exp(-entropy) [0.3]"}}};
+const OptionGroup& speculation_group() {
+    static const std::string unit_help = "{}: of " + options_in_entropy_units() + " [nats]";
+    static const std::string cap_help =
+        "most drafted tokens a round, 1 to 127 [15; with " + options_without_a_cap() + " 127]";
+    static const std::string costs_help =
+        "of " + rules_that_weigh_costs() +
+        ": costs of passes from bench latency, for repeatable runs [measured in the run]";
+    static const OptionGroup group = joined(
+        "Speculation",
+        {{choosing({"stop-rule", "RULE",
+                    "when drafting stops: {}; repeated, as its options below: of each level of a cascade "
+                    "[expected-gain]",
+                    true},
+                   stop_rule_choices)},
+         stop_rule_parameter_options(),
+         {choosing({"entropy-unit", "UNIT", unit_help.c_str()}, entropy_unit_choices),
+          choosing({"entropy-of", "WHICH",
+                    "raw, adjusted (by penalties, temperature and filters): the distribution that rules look at [raw]"},
+                   entropy_of_choices),
+          with_aliases({"max-draft-tokens", "N", cap_help.c_str(), true}, "draft-max"),
+          with_aliases({"min-draft-tokens", "N", "drafted tokens before which no rule fires [1]", true}, "draft-min"),
+          {"drop-stop-token", "", "drop the token that fired a threshold rule (for study; slower)"},
+          {"costs", "FILE", costs_help.c_str(), true},
+          choosing({"acceptance", "WHICH",
+                    "gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another "
+                    "text at the same seed; typical: LOSSY, not the target's own text [gumbel; with --lenience below 1 "
+                    "rejection]"},
+                   acceptance_choices),
+          {"lenience", "L", "of rejection, in (0, 1]; below 1 the text is no longer the target's [1]"},
+          {"typical-epsilon", "E", "of typical: most probability that is asked of a token [0.09]"},
+          {"typical-delta", "D", "of typical: that share of exp(-entropy) [0.3]"}}});
+    return group;
+}
 
 } // namespace
 
@@ -201,8 +203,8 @@ OptionGroup joined(const char* title, std::initializer_list<std::vector<OptionSp
 }
 
 const std::vector<OptionGroup>& generate_groups() {
-    static const std::vector<OptionGroup> groups = {kGeneral, kModels,   kDrafters,    kText,
-                                                    kChat,    kSampling, kSpeculation, kRanks};
+    static const std::vector<OptionGroup> groups = {kGeneral, kModels,   kDrafters,           kText,
+                                                    kChat,    kSampling, speculation_group(), kRanks};
     return groups;
 }
 
@@ -247,6 +249,8 @@ const std::vector<OptionGroup>& latency_groups() {
 }
 
 const std::vector<OptionGroup>& compare_groups() {
+    static const std::string rules_help =
+        stop_rule_forms(", ", ", ") + ", all of these, none; of a cascade RULE/RULE; plain decoding always runs [all]";
     static const std::vector<OptionGroup> groups = {
         kGeneral,
         joined("Models",
@@ -262,12 +266,7 @@ const std::vector<OptionGroup>& compare_groups() {
                         "as in "
                         "ngram+model [model]"},
                        drafter_choices, ",+"),
-              choosing({"rules", "RULE,RULE",
-                        "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
-                        "heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of "
-                        "these, none; of a cascade RULE/RULE; plain decoding "
-                        "always runs [all]"},
-                       compared_rule_choices, ",/"),
+              choosing({"rules", "RULE,RULE", rules_help.c_str()}, compared_rule_choices, ",/"),
               choosing({"acceptances", "LIST", "{}; greedy text knows no difference [gumbel]"}, acceptance_choices,
                        ","),
               choosing({"entropy-of", "WHICH", "{}: the distribution that rules look at [raw]"}, entropy_of_choices),

@@ -241,12 +241,8 @@ ScalingOptions scaling_options(const ParsedOptions& given);
 DoctorOptions doctor_options(const ParsedOptions& given);
 InspectOptions inspect_options(const ParsedOptions& given);
 
-// A threshold given in bits, in nats: tau of static by ln 2, of cumulative (squared entropies) by its square. Local.
-double threshold_in_nats(double threshold, spec::StopRuleKind kind, EntropyUnit unit);
-double threshold_in_unit(double threshold_nats, spec::StopRuleKind kind, EntropyUnit unit);
-
 // Nothing to tune: it was no slower than the best tuned threshold wherever that was measured (bench/NOTES.md).
-constexpr spec::StopRuleKind kDefaultStopRule = spec::StopRuleKind::expected_gain;
+constexpr const char* kDefaultStopRule = "expected-gain";
 
 // Matches of fewer tokens leave the round to the next drafter of a combination.
 constexpr int kShortestOfCombination = 3;

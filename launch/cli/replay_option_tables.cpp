@@ -2,6 +2,9 @@
 #include "launch/cli/choices.h"
 #include "launch/cli/option_groups.h"
 #include "launch/cli/replay_options.h"
+#include "launch/cli/stop_rule_options.h"
+
+#include <string>
 
 namespace entrodraft::launch {
 
@@ -28,16 +31,15 @@ const std::vector<OptionGroup>& record_groups() {
 }
 
 const std::vector<OptionGroup>& simulate_groups() {
+    static const std::string rules_help =
+        stop_rule_forms(", ", ", ") +
+        ", all of these, none, oracle, grid (many settings of each); a number may be a range FROM..TO..STEP "
+        "[all,oracle]";
     static const std::vector<OptionGroup> groups = {
         general_group(),
         {"Simulate",
          {positional({"recording", "FILE", "made by record; several: their texts together, of the same models", true}),
-          choosing({"rules", "RULE,RULE",
-                    "static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, "
-                    "heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of "
-                    "these, none, oracle, grid (many settings of each); a "
-                    "number may be a range FROM..TO..STEP [all,oracle]"},
-                   replayed_rule_choices, ","),
+          choosing({"rules", "RULE,RULE", rules_help.c_str()}, replayed_rule_choices, ","),
           {"best", "", "show only the fastest setting of each rule"},
           {"draft", "D", "only the D-th draft of the recording, from 1 [each]"},
           {"max-draft-tokens", "N", "[15]"},

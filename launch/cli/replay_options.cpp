@@ -4,6 +4,7 @@
 
 #include "launch/cli/option_groups.h"
 #include "launch/cli/shared_options.h"
+#include "launch/cli/stop_rule_options.h"
 #include "launch/counted.h"
 #include "launch/failure.h"
 #include "spec/replay/tune.h"
@@ -77,7 +78,7 @@ void add_grid(const ParsedOptions& given, SimulateOptions& options) {
     const int most = given.integer("max-draft-tokens", kDefaultDraftTokens, 1, 127);
     for (spec::StopRuleOptions rule : spec::tuning_grid(most)) {
         rule.min_tokens = given.integer("min-draft-tokens", rule.min_tokens, 1, 127);
-        rule.drop_stop_token = given.on("drop-stop-token") && may_drop_stop_token(rule.kind);
+        rule.drop_stop_token = drop_stop_token(given, rule.type());
         if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
         options.rules.push_back(rule);
     }

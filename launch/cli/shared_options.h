@@ -29,15 +29,7 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
                                       dist::DraftPlacement placement);
 // "ngram,model". `option` is named in errors.
 DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option);
-// The rule that a name of other programs and papers stands for: "entropy" is static. Other names as they are.
-std::string meant_rule(const std::string& name);
-// The rule of one level, from options that are all its own.
-spec::StopRuleOptions rule_of_level(const ParsedOptions& given, spec::StopRuleKind kind, EntropyUnit unit);
 spec::Acceptance acceptance_of(const std::string& name, const char* option);
-// Whether --drop-stop-token means anything to a rule: those that look at what was drafted, but not at the token.
-bool may_drop_stop_token(spec::StopRuleKind rule);
-// --entropy-of, for a rule that looks at distributions; raw for others.
-spec::EntropyOf entropy_of(const ParsedOptions& given, spec::StopRuleKind rule);
 // --trace or --timeline, files beside the text on stdout; "" where there is none.
 std::string beside_stdout(const ParsedOptions& given, const std::string& option);
 // --output of commands that print to stdout with --json; "" where there is none.

@@ -1,27 +1,16 @@
-// Options of drafters, stop rules and acceptance, for every command that decodes. See options.h.
+// Options of drafters and acceptance, for every command that decodes. See options.h.
 #include "launch/cli/choices.h"
 #include "launch/cli/options.h"
 #include "launch/cli/shared_options.h"
-#include "launch/counted.h"
+#include "launch/cli/stop_rule_options.h"
 #include "launch/failure.h"
 
 #include <algorithm>
 #include <climits>
-#include <numbers>
-#include <sstream>
 
 namespace entrodraft::launch {
 
 namespace {
-
-using Rule = spec::StopRuleKind;
-
-std::string joined(const std::vector<std::string>& words) {
-    std::string text;
-    for (const std::string& word : words)
-        text += (text.empty() ? "" : ", ") + word;
-    return text;
-}
 
 // ---- drafters ----
 
@@ -53,119 +42,6 @@ DrafterChoice drafter_choice(const ParsedOptions& given, std::size_t n_drafts) {
     return choice;
 }
 
-// ---- stop rules ----
-
-// Which rules an option of theirs belongs to; none: all.
-struct RuleOption {
-    const char* option;
-    std::vector<Rule> rules;
-
-    bool belongs_to(Rule rule) const {
-        return rules.empty() || std::find(rules.begin(), rules.end(), rule) != rules.end();
-    }
-};
-
-const std::vector<RuleOption>& rule_options() {
-    static const std::vector<RuleOption> table = {
-        {"entropy-threshold", {Rule::static_threshold, Rule::cumulative}},
-        {"entropy-factor", {Rule::moving_average}},
-        {"entropy-window", {Rule::moving_average, Rule::cumulative}},
-        {"num-draft-tokens", {Rule::constant, Rule::heuristic, Rule::adaptive}},
-        {"confidence-threshold", {Rule::confidence}},
-        {"svip-threshold", {Rule::svip}},
-        {"adaedl-gamma", {Rule::adaedl}},
-        {"costs", {Rule::expected_gain}},
-        {"max-draft-tokens", {}},
-        {"min-draft-tokens", {}},
-    };
-    return table;
-}
-
-const std::vector<Rule> kThresholdRules = {Rule::static_threshold, Rule::cumulative, Rule::moving_average, Rule::svip,
-                                           Rule::adaedl};
-
-const std::vector<Rule> kDistributionRules = {Rule::static_threshold, Rule::moving_average, Rule::cumulative,
-                                              Rule::confidence,       Rule::svip,           Rule::adaedl,
-                                              Rule::expected_gain};
-
-Rule rule_kind(const std::string& name) {
-    if (const auto kind = spec::parse_stop_rule(name)) return *kind;
-    if (name == "oracle")
-        throw BadOption("--stop-rule oracle stops before the first token that would fall, which no run knows; see "
-                        "entrodraft simulate --rules oracle");
-    throw BadOption("--stop-rule " + name + ": " + must_be_one_of(stop_rule_choices(), meant_rule(name)));
-}
-
-// The rules of the levels: the last one given goes on to the levels after it.
-std::vector<Rule> rules_of_levels(const ParsedOptions& given, std::size_t n_levels) {
-    const std::vector<std::string> names = given.texts("stop-rule");
-    if (names.size() > n_levels)
-        throw BadOption("--stop-rule is given " + std::to_string(names.size()) + " times, but there " +
-                        (n_levels == 1 ? "is 1 level of drafting" : "are " + std::to_string(n_levels) + " levels"));
-    std::vector<Rule> kinds;
-    for (std::size_t level = 0; level < n_levels; ++level)
-        kinds.push_back(names.empty() ? kDefaultStopRule : rule_kind(names[std::min(level, names.size() - 1)]));
-    return kinds;
-}
-
-[[noreturn]] void refuse_without_rule(const std::string& option, const std::vector<Rule>& belongs,
-                                      const std::vector<Rule>& kinds) {
-    std::vector<std::string> fitting, present;
-    for (const Rule rule : belongs)
-        fitting.push_back(to_string(rule));
-    for (const Rule rule : kinds)
-        present.push_back(to_string(rule));
-    throw BadOption("--" + option + " has no effect with --stop-rule " + joined(present) + "; it belongs to " +
-                    joined(fitting));
-}
-
-// The values of one option, dealt out to the levels whose rule takes it; the last one goes on to those after it.
-void deal_out(const ParsedOptions& given, const RuleOption& row, const std::vector<Rule>& kinds,
-              std::vector<ParsedOptions>& levels) {
-    if (!given.given(row.option)) return;
-    const std::size_t n_values = given.texts(row.option).size();
-    std::size_t taken = 0;
-    for (std::size_t level = 0; level < levels.size(); ++level)
-        if (row.belongs_to(kinds[level])) levels[level].add_nth(given, row.option, std::min(taken++, n_values - 1));
-    if (taken == 0) refuse_without_rule(row.option, row.rules, kinds);
-    if (n_values > taken)
-        throw BadOption(std::string("--") + row.option + " is given " + std::to_string(n_values) + " times, but " +
-                        std::to_string(taken) + (taken == 1 ? " level takes it" : " levels take it"));
-}
-
-void read_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation) {
-    const std::vector<Rule> kinds = rules_of_levels(given, n_levels);
-    const auto any_of_kind = [&](const std::vector<Rule>& wanted) {
-        return std::any_of(kinds.begin(), kinds.end(),
-                           [&](Rule kind) { return std::find(wanted.begin(), wanted.end(), kind) != wanted.end(); });
-    };
-    std::vector<ParsedOptions> levels(n_levels);
-    for (const RuleOption& row : rule_options())
-        deal_out(given, row, kinds, levels);
-    const std::vector<Rule> thresholds = {Rule::static_threshold, Rule::cumulative};
-    if (given.given("entropy-unit") && !any_of_kind(thresholds)) refuse_without_rule("entropy-unit", thresholds, kinds);
-    if (given.on("drop-stop-token") && !any_of_kind(kThresholdRules))
-        refuse_without_rule("drop-stop-token", kThresholdRules, kinds);
-    if (given.choice("entropy-unit", 0, entropy_unit_choices()) == 1) speculation.entropy_unit = EntropyUnit::bits;
-    if (given.on("heuristic-persistent") && !any_of_kind({Rule::heuristic}))
-        refuse_without_rule("heuristic-persistent", {Rule::heuristic}, kinds);
-    if (given.given("entropy-of") && !any_of_kind(kDistributionRules))
-        refuse_without_rule("entropy-of", kDistributionRules, kinds);
-    for (std::size_t level = 0; level < n_levels; ++level) {
-        if (given.on("heuristic-persistent") && kinds[level] == Rule::heuristic) {
-            levels[level].add_nth(given, "heuristic-persistent", 0);
-            if (!given.given("max-draft-tokens"))
-                levels[level].add("max-draft-tokens", std::to_string(spec::Packet::kMostDraftTokens), "");
-        }
-        spec::StopRuleOptions rule = rule_of_level(levels[level], kinds[level], speculation.entropy_unit);
-        rule.drop_stop_token = given.on("drop-stop-token") && may_drop_stop_token(kinds[level]);
-        rule.entropy_of = entropy_of(given, kinds[level]);
-        if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
-        speculation.stop_rules.push_back(rule);
-        speculation.costs.push_back(levels[level].text("costs", ""));
-    }
-}
-
 // ---- acceptance ----
 
 spec::AcceptanceOptions acceptance_options(const ParsedOptions& given) {
@@ -187,27 +63,22 @@ spec::AcceptanceOptions acceptance_options(const ParsedOptions& given) {
 
 // Plain decoding samples by Gumbel noise, so that --acceptance gumbel says what it does anyway.
 void refuse_without_drafter(const ParsedOptions& given) {
-    for (const char* option : {"stop-rule",       "entropy-threshold",    "entropy-factor",       "entropy-window",
-                               "entropy-unit",    "num-draft-tokens",     "max-draft-tokens",     "min-draft-tokens",
-                               "drop-stop-token", "confidence-threshold", "svip-threshold",       "adaedl-gamma",
-                               "costs",           "draft-dtype",          "heuristic-persistent", "entropy-of",
-                               "acceptance",      "typical-epsilon",      "typical-delta",        "lenience",
-                               "draft-placement"}) {
-        const bool is_plain = std::string(option) == "acceptance" && given.text(option, "") == "gumbel";
+    std::vector<std::string> options = {"stop-rule"};
+    const std::vector<std::string>& parameters = stop_rule_parameter_names();
+    options.insert(options.end(), parameters.begin(), parameters.end());
+    options.insert(options.end(),
+                   {"entropy-unit", "max-draft-tokens", "min-draft-tokens", "drop-stop-token", "costs", "draft-dtype",
+                    "entropy-of", "acceptance", "typical-epsilon", "typical-delta", "lenience", "draft-placement"});
+    for (const std::string& option : options) {
+        const bool is_plain = option == "acceptance" && given.text(option, "") == "gumbel";
         // The widest pass of a run is also that of a run that it is compared with, so the cap may stand alone.
-        const bool may_stand = is_plain || std::string(option) == "max-draft-tokens";
+        const bool may_stand = is_plain || option == "max-draft-tokens";
         if (given.given(option) && !may_stand)
-            throw BadOption(std::string("--") + option + " has no effect without --draft DIR or --drafter NAME");
+            throw BadOption("--" + option + " has no effect without --draft DIR or --drafter NAME");
     }
 }
 
 } // namespace
-
-std::string meant_rule(const std::string& name) {
-    if (name == "entropy") return to_string(Rule::static_threshold);
-    if (name == "fixed" || name == "always") return to_string(Rule::constant);
-    return name;
-}
 
 DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option) {
     DrafterChoice choice;
@@ -225,44 +96,9 @@ DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t
     return choice;
 }
 
-spec::StopRuleOptions rule_of_level(const ParsedOptions& given, Rule kind, EntropyUnit unit) {
-    spec::StopRuleOptions rule;
-    rule.kind = kind;
-    if (given.given("entropy-threshold"))
-        rule.threshold = threshold_in_nats(given.number("entropy-threshold", 0, 0, kNoLimit), kind, unit);
-    rule.factor = given.number("entropy-factor", rule.factor, 0, kNoLimit);
-    rule.window = given.integer("entropy-window", rule.window, 1, INT_MAX);
-    rule.max_tokens = given.integer("max-draft-tokens", rule.max_tokens, 1, 127);
-    rule.min_tokens = given.integer("min-draft-tokens", rule.min_tokens, 1, 127);
-    rule.confidence = given.number("confidence-threshold", rule.confidence, 0, 1);
-    rule.svip_threshold = given.number("svip-threshold", rule.svip_threshold, 0, kNoLimit);
-    rule.adaedl_gamma = given.number("adaedl-gamma", rule.adaedl_gamma, 0, kNoLimit);
-    rule.persistent = given.on("heuristic-persistent");
-    rule.num_draft_tokens = std::min(rule.num_draft_tokens_or_default(), rule.max_tokens);
-    if (given.given("num-draft-tokens")) rule.num_draft_tokens = given.integer("num-draft-tokens", 1, 1, 127);
-    if (rule.min_tokens > rule.max_tokens)
-        throw BadOption("--min-draft-tokens " + std::to_string(rule.min_tokens) + " is above --max-draft-tokens " +
-                        std::to_string(rule.max_tokens));
-    if (*rule.num_draft_tokens > rule.max_tokens)
-        throw BadOption(given.said("num-draft-tokens") + " must be at most --max-draft-tokens " +
-                        std::to_string(rule.max_tokens));
-    return rule;
-}
-
 spec::Acceptance acceptance_of(const std::string& name, const char* option) {
     if (const auto acceptance = spec::parse_acceptance(name)) return *acceptance;
     throw BadOption(std::string(option) + " " + name + ": " + must_be_one_of(acceptance_choices(), name));
-}
-
-spec::EntropyOf entropy_of(const ParsedOptions& given, Rule rule) {
-    const bool looks =
-        std::find(kDistributionRules.begin(), kDistributionRules.end(), rule) != kDistributionRules.end();
-    const bool adjusted = given.choice("entropy-of", 0, entropy_of_choices()) == 1;
-    return adjusted && looks ? spec::EntropyOf::adjusted : spec::EntropyOf::raw;
-}
-
-bool may_drop_stop_token(Rule rule) {
-    return std::find(kThresholdRules.begin(), kThresholdRules.end(), rule) != kThresholdRules.end();
 }
 
 bool DrafterChoice::has(DrafterKind kind) const {
@@ -315,18 +151,9 @@ SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n
     if (speculation.drafter.kinds.empty()) refuse_without_drafter(given);
     if (given.given("draft-dtype") && n_drafts == 0) throw BadOption("--draft-dtype has no effect without --draft DIR");
     const bool drafts_with_models = speculation.drafter.has(DrafterKind::model);
-    read_rules(given, drafts_with_models ? n_drafts : 1, speculation);
+    read_stop_rules(given, drafts_with_models ? n_drafts : 1, speculation);
     speculation.acceptance = acceptance_options(given);
     return speculation;
-}
-
-double threshold_in_nats(double threshold, Rule kind, EntropyUnit unit) {
-    if (unit == EntropyUnit::nats) return threshold;
-    return threshold * (kind == Rule::cumulative ? std::numbers::ln2 * std::numbers::ln2 : std::numbers::ln2);
-}
-
-double threshold_in_unit(double threshold_nats, Rule kind, EntropyUnit unit) {
-    return threshold_nats / threshold_in_nats(1, kind, unit);
 }
 
 int outcomes_ahead(const DrafterChoice& drafter) {
@@ -350,45 +177,6 @@ std::string describe(const DrafterChoice& drafter) {
     if (drafter.ahead) text += " ahead";
     if (drafter.ahead && drafter.ahead->outcomes > 0) text += " of " + std::to_string(drafter.ahead->outcomes);
     return text;
-}
-
-std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
-    std::ostringstream text;
-    text << to_string(rule.kind);
-    const char* name = unit == EntropyUnit::bits ? "bits" : "nats";
-    switch (rule.kind) {
-    case Rule::static_threshold:
-        text << ", threshold " << threshold_in_unit(rule.threshold_or_default(), rule.kind, unit) << ' ' << name;
-        break;
-    case Rule::moving_average:
-        text << ", factor " << rule.factor << ", window " << rule.window;
-        break;
-    case Rule::cumulative:
-        text << ", threshold " << threshold_in_unit(rule.threshold_or_default(), rule.kind, unit) << ' ' << name
-             << "^2, window " << rule.window;
-        break;
-    case Rule::constant:
-        text << ", " << counted(rule.num_draft_tokens_or_default(), "token");
-        break;
-    case Rule::heuristic:
-    case Rule::adaptive:
-        text << ", from " << counted(rule.num_draft_tokens_or_default(), "token");
-        if (rule.persistent) text << ", persistent";
-        break;
-    case Rule::confidence:
-        text << ", threshold " << rule.confidence;
-        break;
-    case Rule::svip:
-        text << ", threshold " << rule.svip_threshold;
-        break;
-    case Rule::adaedl:
-        text << ", gamma " << rule.adaedl_gamma;
-        break;
-    case Rule::expected_gain:
-        break;
-    }
-    if (rule.entropy_of == spec::EntropyOf::adjusted) text << ", adjusted";
-    return text.str();
 }
 
 } // namespace entrodraft::launch

@@ -15,7 +15,7 @@ RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Draf
     : session_(session), models_(models), plan_(plan) {
     spec::EngineOptions engine;
     engine.acceptance.kind = spec::Acceptance::gumbel; // greedy text knows no difference
-    engine.stop_rule.kind = spec::StopRuleKind::expected_gain;
+    engine.stop_rule = spec::StopRuleOptions(kDefaultStopRule);
     engine.stop_rule.max_tokens = plan.max_draft_tokens;
     engine.costs = plan.costs;
     engine.vocab_size = models.vocab_size;

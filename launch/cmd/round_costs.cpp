@@ -63,8 +63,7 @@ class LengthEngine {
                  const RoundCostPlan& plan) {
         spec::EngineOptions options;
         options.acceptance.kind = plan.acceptance;
-        options.stop_rule.kind = spec::StopRuleKind::static_threshold;
-        options.stop_rule.threshold = kNever;
+        options.stop_rule = {"static", {{"entropy-threshold", kNever}}};
         options.stop_rule.max_tokens = std::max(length, 1);
         options.vocab_size = models.vocab_size;
         options.timeout_seconds = plan.timeout_seconds;

@@ -93,7 +93,8 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
         settings.push_back({spec::ReplayKind::plain, any, draft, costs});
         for (spec::StopRuleOptions rule : options.rules) {
             if (!options.max_draft_tokens)
-                rule.max_tokens = rule.persistent ? head.max_draft_tokens : std::max(any.max_tokens, rule.min_tokens);
+                rule.max_tokens =
+                    rule.is_persistent() ? head.max_draft_tokens : std::max(any.max_tokens, rule.min_tokens);
             settings.push_back({spec::ReplayKind::rule, rule, draft, costs, options.ahead.value_or(0)});
         }
         if (options.oracle) settings.push_back({spec::ReplayKind::oracle, any, draft, costs});

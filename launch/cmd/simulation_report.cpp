@@ -23,7 +23,7 @@ Kind kind_of(const spec::ReplaySetting& setting) {
     case spec::ReplayKind::oracle:
         return {setting.draft, "oracle"};
     case spec::ReplayKind::rule:
-        return {setting.draft, to_string(setting.rule.kind)};
+        return {setting.draft, setting.rule.name()};
     }
     throw std::invalid_argument("no such kind of replay");
 }
@@ -98,18 +98,18 @@ std::string simulation_table(const std::vector<SimulatedSetting>& settings, bool
 }
 
 Json parameters_json(const spec::StopRuleOptions& rule) {
-    using enum spec::StopRuleKind;
+    using Kind = spec::StopRuleParameter::Kind;
     Json json = Json::object();
-    if (rule.kind == static_threshold || rule.kind == cumulative)
-        json["entropy_threshold"] = rule.threshold_or_default();
-    if (rule.kind == moving_average) json["entropy_factor"] = rule.factor;
-    if (rule.kind == moving_average || rule.kind == cumulative) json["entropy_window"] = rule.window;
-    if (rule.kind == constant || rule.kind == heuristic || rule.kind == adaptive)
-        json["num_draft_tokens"] = rule.num_draft_tokens_or_default();
-    if (rule.persistent) json["heuristic_persistent"] = true;
-    if (rule.kind == confidence) json["confidence_threshold"] = rule.confidence;
-    if (rule.kind == svip) json["svip_threshold"] = rule.svip_threshold;
-    if (rule.kind == adaedl) json["adaedl_gamma"] = rule.adaedl_gamma;
+    const std::vector<spec::StopRuleParameter>& parameters = rule.type().parameters;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        std::string name = parameters[i].option;
+        std::replace(name.begin(), name.end(), '-', '_');
+        const double value = rule.values()[i];
+        if (parameters[i].kind != Kind::on_off)
+            json[name] = parameters[i].is_whole() ? Json(static_cast<std::int64_t>(value)) : Json(value);
+        else if (value != 0)
+            json[name] = true;
+    }
     return json;
 }
 

@@ -117,7 +117,6 @@ class Tuning {
         });
         const std::int64_t n_rules = from_writer(session_, timeout_, static_cast<std::int64_t>(settings_.size()));
         settings_.resize(static_cast<std::size_t>(n_rules));
-        static_assert(std::is_trivially_copyable_v<spec::StopRuleOptions>);
         models_->replica->broadcast(settings_.data(), settings_.size() * sizeof settings_[0],
                                     dist::RankLayout::kCoordinatorReplicaRank, dist::Deadline::after_seconds(timeout_));
     }

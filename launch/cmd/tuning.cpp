@@ -52,7 +52,7 @@ Winner winner_of(const std::vector<ConfirmedRule>& rules) {
     if (!faster.empty()) return {&lowest_simulated(faster), AgainstPlain::faster};
     if (!maybe_faster.empty()) return {&lowest_simulated(maybe_faster), AgainstPlain::no_difference_seen};
     const auto adaptive = std::find_if(rules.begin(), rules.end(), [](const ConfirmedRule& rule) {
-        return rule.tuned.best.setting.rule.kind == spec::StopRuleKind::expected_gain;
+        return rule.tuned.best.setting.rule.type().weighs_costs;
     });
     return {adaptive != rules.end() ? &*adaptive : &rules.at(0), AgainstPlain::nothing_is_faster};
 }
@@ -96,7 +96,7 @@ std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, cons
     std::ostringstream text;
     for (const std::string& remark : remarks)
         text << "# " << remark << '\n';
-    text << "stop-rule = " << to_string(rule.kind) << '\n';
+    text << "stop-rule = " << rule.name() << '\n';
     const Json parameters = parameters_json(rule);
     for (const auto& [name, value] : parameters.items()) {
         std::string option = name;
@@ -131,7 +131,7 @@ Json tuning_json(const std::vector<ConfirmedRule>& rules) {
         const spec::StopRuleOptions& setting = rule.tuned.best.setting.rule;
         Json json;
         json["setting"] = describe(setting, EntropyUnit::nats);
-        json["rule"] = to_string(setting.kind);
+        json["rule"] = setting.name();
         json["parameters"] = parameters_json(setting);
         json["settings_tried"] = rule.tuned.tried.size();
         json["simulated_ms_per_token"] = rule.simulated_ms;
@@ -154,7 +154,7 @@ Json tried_json(const std::vector<ConfirmedRule>& rules, const spec::Costs& cost
         for (const spec::TriedSetting& tried : rule.tuned.tried) {
             Json json;
             json["setting"] = describe(tried.rule, EntropyUnit::nats);
-            json["rule"] = to_string(tried.rule.kind);
+            json["rule"] = tried.rule.name();
             json["parameters"] = parameters_json(tried.rule);
             json["draft"] = 0;
             json.update(counts_json(tried.stats));

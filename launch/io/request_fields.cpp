@@ -2,6 +2,7 @@
 #include "launch/io/request_fields.h"
 
 #include "launch/cli/option_set.h"
+#include "launch/cli/stop_rule_options.h"
 
 #include <algorithm>
 #include <cctype>
@@ -98,12 +99,14 @@ const FieldNames& fields_of_lines() {
 }
 
 const FieldNames& options_of_the_run() {
-    static const FieldNames names = fields_by_folded(
-        "ignore-eos stop-rule entropy-threshold entropy-factor entropy-window entropy-unit "
-        "num-draft-tokens max-draft-tokens min-draft-tokens drop-stop-token confidence-threshold "
-        "svip-threshold adaedl-gamma heuristic-persistent entropy-of ngram-full costs acceptance lenience "
-        "typical-epsilon typical-delta drafter chat "
-        "system");
+    static const FieldNames names = [] {
+        FieldNames all = fields_by_folded(
+            "ignore-eos stop-rule entropy-unit max-draft-tokens min-draft-tokens drop-stop-token entropy-of ngram-full "
+            "costs acceptance lenience typical-epsilon typical-delta drafter chat system");
+        for (const std::string& option : stop_rule_parameter_names())
+            all.emplace(folded_field(option), option);
+        return all;
+    }();
     return names;
 }
 

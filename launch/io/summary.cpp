@@ -65,7 +65,7 @@ std::string drafting_line(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
     std::string rules;
     for (const spec::StopRuleOptions& rule : summary.speculation.stop_rules)
-        rules += (rules.empty() ? "" : " / ") + to_string(rule.kind);
+        rules += (rules.empty() ? "" : " / ") + rule.name();
     std::string text = formatted("drafting: %.2f tokens per target pass, %.0f %% of drafted tokens accepted (%s)",
                                  stats.tokens_per_target_pass(), 100 * stats.draft_acceptance_rate(), rules.c_str());
     if (const auto speedup = estimated_speedup(summary)) text += formatted("; estimated speed-up %.2f", *speedup);

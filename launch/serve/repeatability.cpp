@@ -16,21 +16,23 @@ std::string texts_that_drafts_decide(const GenerateOptions& options) {
 }
 
 struct Cause {
-    const char* what;
+    std::string what;
     const char* remedy;
 };
 
 std::vector<Cause> causes_of(const GenerateOptions& options) {
     const SpeculationOptions& speculation = options.speculation;
-    bool has_gain = false, measures = false, learns = false;
+    bool has_gain = false, learns = false;
+    std::string measuring;
     for (std::size_t level = 0; level < speculation.stop_rules.size(); ++level) {
-        const bool is_gain = speculation.stop_rules[level].kind == spec::StopRuleKind::expected_gain;
+        const spec::StopRuleOptions& rule = speculation.stop_rules[level];
+        const bool is_gain = rule.type().weighs_costs;
         has_gain = has_gain || is_gain;
-        measures = measures || (is_gain && speculation.costs[level].empty());
-        learns = learns || is_gain || speculation.stop_rules[level].persistent;
+        if (is_gain && speculation.costs[level].empty()) measuring = rule.name();
+        learns = learns || is_gain || rule.is_persistent();
     }
     std::vector<Cause> causes;
-    if (measures) causes.push_back({"expected-gain uses measured times", "--costs FILE"});
+    if (!measuring.empty()) causes.push_back({measuring + " uses measured times", "--costs FILE"});
     // With the model alone, the other rules draft the same tokens, whenever they do it.
     const auto& ahead = speculation.drafter.ahead;
     const bool is_fixed = ahead && ahead->outcomes > 0 && ahead->passes > 0;
@@ -50,7 +52,7 @@ std::string why_text_varies(const GenerateOptions& options) {
     if (causes.empty()) return "";
     std::string whats, remedies;
     for (const Cause& cause : causes) {
-        whats += (whats.empty() ? "" : ", ") + std::string(cause.what);
+        whats += (whats.empty() ? "" : ", ") + cause.what;
         remedies += (remedies.empty() ? "" : " and ") + std::string(cause.remedy);
     }
     const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;

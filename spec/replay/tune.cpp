@@ -4,61 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <tuple>
+#include <string>
+#include <utility>
 
 namespace entrodraft::spec {
 
-std::vector<StopRuleOptions> tuning_grid(int max_tokens) {
-    std::vector<StopRuleOptions> grid;
-    StopRuleOptions rule;
-    rule.max_tokens = max_tokens;
-    const auto add = [&](StopRuleKind kind) {
-        rule.kind = kind;
-        grid.push_back(rule);
-    };
-    for (double tau : {0.5, 1.0, 1.5, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0}) {
-        rule.threshold = tau;
-        add(StopRuleKind::static_threshold);
-    }
-    for (double tau : {2.0, 5.0, 10.0, 15.0, 20.0, 30.0}) {
-        rule.threshold = tau;
-        add(StopRuleKind::cumulative);
-    }
-    rule.threshold.reset();
-    for (int lambda = 4; lambda <= 12; ++lambda)
-        for (int window : {1, 3, 7}) {
-            rule.factor = lambda / 10.0;
-            rule.window = window;
-            add(StopRuleKind::moving_average);
-        }
-    for (int k = 1; k <= std::min(8, max_tokens); ++k) {
-        rule.num_draft_tokens = k;
-        add(StopRuleKind::constant);
-    }
-    rule.num_draft_tokens = std::min(5, max_tokens);
-    for (const bool persistent : {true, false}) {
-        rule.persistent = persistent;
-        add(StopRuleKind::heuristic);
-    }
-    rule.num_draft_tokens = std::min(3, max_tokens);
-    add(StopRuleKind::adaptive);
-    for (double c : {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}) {
-        rule.confidence = c;
-        add(StopRuleKind::confidence);
-    }
-    for (double h : {0.3, 0.4, 0.5, 0.6, 0.7, 0.8}) {
-        rule.svip_threshold = h;
-        add(StopRuleKind::svip);
-    }
-    for (double gamma : {0.02, 0.05, 0.1, 0.2}) {
-        rule.adaedl_gamma = gamma;
-        add(StopRuleKind::adaedl);
-    }
-    add(StopRuleKind::expected_gain);
-    return grid;
-}
-
 namespace {
+
+using Parameter = StopRuleParameter;
 
 // To three digits: no more is known of a best setting, and people read it.
 double in_three_digits(double value) {
@@ -67,77 +20,67 @@ double in_three_digits(double value) {
     return std::round(value * scale) / scale;
 }
 
-void add_if_valid(std::vector<StopRuleOptions>& to, const StopRuleOptions& rule) {
-    if (why_invalid(rule).empty()) to.push_back(rule);
+// The values that a parameter is tried with first.
+std::vector<double> grid_of(const Parameter& parameter, int max_tokens) {
+    const bool is_length = parameter.kind == Parameter::Kind::draft_length;
+    const auto capped = [&](double value) { return is_length ? std::min<double>(value, max_tokens) : value; };
+    if (parameter.grid.empty()) return {capped(parameter.default_value)};
+    std::vector<double> values = parameter.grid;
+    if (is_length) std::erase_if(values, [&](double value) { return value > max_tokens; });
+    return values;
 }
 
-// With a number of the rule a share up and down.
-template <typename Change>
-void add_scaled(std::vector<StopRuleOptions>& to, const StopRuleOptions& rule, double step, const Change& change) {
-    for (const double factor : {1 - step, 1 + step}) {
-        StopRuleOptions changed = rule;
-        change(changed, factor);
-        add_if_valid(to, changed);
+// All values of the parameters from number `index` on, the last one's the fastest.
+void add_settings(std::vector<StopRuleOptions>& grid, const StopRuleOptions& rule, std::size_t index) {
+    const std::vector<Parameter>& parameters = rule.type().parameters;
+    if (index == parameters.size()) {
+        grid.push_back(rule);
+        return;
+    }
+    for (const double value : grid_of(parameters[index], rule.max_tokens)) {
+        StopRuleOptions setting = rule;
+        setting.set(parameters[index].option, value);
+        add_settings(grid, setting, index + 1);
     }
 }
 
-void add_counted(std::vector<StopRuleOptions>& to, const StopRuleOptions& rule) {
-    for (const int more : {-1, 1}) {
-        StopRuleOptions changed = rule;
-        changed.num_draft_tokens = std::min(rule.num_draft_tokens_or_default() + more, rule.max_tokens);
-        add_if_valid(to, changed);
+std::vector<double> values_beside(const Parameter& parameter, double value, double step, int max_tokens) {
+    switch (parameter.kind) {
+    case Parameter::Kind::number:
+    case Parameter::Kind::entropy:
+    case Parameter::Kind::squared_entropy:
+        return {in_three_digits(value * (1 - step)), in_three_digits(value * (1 + step))};
+    case Parameter::Kind::whole_number:
+        return {value - 1, value + 1};
+    case Parameter::Kind::draft_length:
+        return {std::min<double>(value - 1, max_tokens), std::min<double>(value + 1, max_tokens)};
+    case Parameter::Kind::on_off:
+        break;
     }
-}
-
-void add_windows(std::vector<StopRuleOptions>& to, const StopRuleOptions& rule) {
-    for (const int more : {-1, 1}) {
-        StopRuleOptions changed = rule;
-        changed.window += more;
-        add_if_valid(to, changed);
-    }
+    return {};
 }
 
 } // namespace
 
+std::vector<StopRuleOptions> tuning_grid(int max_tokens) {
+    std::vector<StopRuleOptions> grid;
+    for (const StopRuleType& type : all_stop_rules()) {
+        StopRuleOptions rule(type.name);
+        rule.max_tokens = max_tokens;
+        add_settings(grid, rule, 0);
+    }
+    return grid;
+}
+
 std::vector<StopRuleOptions> neighbours(const StopRuleOptions& rule, double step) {
     std::vector<StopRuleOptions> all;
-    const auto scale_threshold = [](StopRuleOptions& r, double factor) {
-        r.threshold = in_three_digits(r.threshold_or_default() * factor);
-    };
-    switch (rule.kind) {
-    case StopRuleKind::cumulative:
-        add_windows(all, rule);
-        [[fallthrough]];
-    case StopRuleKind::static_threshold:
-        add_scaled(all, rule, step, scale_threshold);
-        break;
-    case StopRuleKind::moving_average:
-        add_windows(all, rule);
-        add_scaled(all, rule, step,
-                   [](StopRuleOptions& r, double factor) { r.factor = in_three_digits(r.factor * factor); });
-        break;
-    case StopRuleKind::constant:
-    case StopRuleKind::heuristic:
-    case StopRuleKind::adaptive:
-        add_counted(all, rule);
-        break;
-    case StopRuleKind::confidence:
-        add_scaled(all, rule, step,
-                   [](StopRuleOptions& r, double factor) { r.confidence = in_three_digits(r.confidence * factor); });
-        break;
-    case StopRuleKind::svip:
-        add_scaled(all, rule, step, [](StopRuleOptions& r, double factor) {
-            r.svip_threshold = in_three_digits(r.svip_threshold * factor);
-        });
-        break;
-    case StopRuleKind::adaedl:
-        add_scaled(all, rule, step, [](StopRuleOptions& r, double factor) {
-            r.adaedl_gamma = in_three_digits(r.adaedl_gamma * factor);
-        });
-        break;
-    case StopRuleKind::expected_gain:
-        break; // nothing to tune
-    }
+    const std::vector<Parameter>& parameters = rule.type().parameters;
+    for (std::size_t i = parameters.size(); i-- > 0;)
+        for (const double value : values_beside(parameters[i], rule.values()[i], step, rule.max_tokens)) {
+            StopRuleOptions changed = rule;
+            changed.set(parameters[i].option, value);
+            if (why_invalid(changed).empty()) all.push_back(changed);
+        }
     return all;
 }
 
@@ -147,18 +90,10 @@ double seconds_per_token(const Stats& stats, const Costs& costs) {
 
 namespace {
 
-// What tells settings of a search apart: the rule, and all numbers that a grid or a neighbour changes.
-using Numbers = std::tuple<StopRuleKind, double, double, int, int, bool, double, double, double>;
-Numbers numbers_of(const StopRuleOptions& rule) {
-    return {rule.kind,
-            rule.threshold_or_default(),
-            rule.factor,
-            rule.window,
-            rule.num_draft_tokens_or_default(),
-            rule.persistent,
-            rule.confidence,
-            rule.svip_threshold,
-            rule.adaedl_gamma};
+// What tells settings of a search apart: the rule and its values.
+using SettingKey = std::pair<std::string, std::vector<double>>;
+SettingKey key_of(const StopRuleOptions& rule) {
+    return {rule.name(), {rule.values().begin(), rule.values().end()}};
 }
 
 class Search {
@@ -169,7 +104,7 @@ class Search {
     void try_all(const std::vector<StopRuleOptions>& rules) {
         std::vector<ReplaySetting> settings;
         for (const StopRuleOptions& rule : rules)
-            if (tried_.insert(numbers_of(rule)).second)
+            if (tried_.insert(key_of(rule)).second)
                 settings.push_back({ReplayKind::rule, rule, task_.draft, task_.costs});
         for (Simulated& simulated : simulate(*task_.head, task_.texts, settings, task_.threads))
             note(std::move(simulated));
@@ -201,7 +136,7 @@ class Search {
     void note(Simulated simulated) {
         const double seconds = seconds_per_token(simulated.stats, task_.costs);
         const auto same_rule = [&](const TunedRule& rule) {
-            return rule.best.setting.rule.kind == simulated.setting.rule.kind;
+            return rule.best.setting.rule.name() == simulated.setting.rule.name();
         };
         const auto found = std::find_if(best_.begin(), best_.end(), same_rule);
         const TriedSetting tried = {simulated.setting.rule, simulated.stats, seconds};
@@ -217,7 +152,7 @@ class Search {
     }
 
     const TuningTask& task_;
-    std::set<Numbers> tried_;
+    std::set<SettingKey> tried_;
     std::vector<TunedRule> best_; // of each rule
     std::size_t improved_ = 0;
 };

@@ -1,79 +1,135 @@
-// When to stop drafting: the rules, as pure state machines over what the draft model says of itself.
+// When to stop drafting. Each rule is one file of this folder, NAME.cpp, which holds its paper, formula, parameters,
+// tuning grid and form on devices as a StopRuleType; options, help, JSON, grids and tests over all rules are made of
+// these.
 //
-// x_t is the entropy, in nats, of the draft's next-token distribution (EntropyOf) at the t-th token of the running
-// drafting phase, c_t the drafted token's probability in it; t = 1 is its first. The token that fires a
-// threshold rule is kept.
-//   static          x_t >= tau
-//   moving-average  x_t^2 >= lambda * mean(x_{t-i}^2, i = 1..min(n, t-1)), from t = 2
-//   cumulative      sum(x_{t-i}^2, i = 0..min(n, t-1)) >= tau
-//   constant        t >= k
-//   heuristic       t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap. Persistent: k goes on
-//                   from text to text and up to 127, and rounds cut short count as not fully accepted
-//   adaptive        the same with k += 1, from 3
-//   confidence      c_t < c
-//   svip            sqrt(0.15 x_t) > h (Zhang et al. 2024, "Draft Model Knows When to Stop")
-//   adaedl          1 - sqrt(gamma x_t) < lambda (Agrawal et al. 2024), lambda learnt from the acceptance so far
-//   expected-gain   drafts while further tokens are expected to come faster than the run's own rate (gain_model.h):
-//                   another pass where for some k' up to the cap (expected further tokens) / (their draft and target
-//                   seconds) exceeds it. A token that was looked up, not drawn, is dropped where
-//                   S_t / (t_target(t + 1) - t_target(t)) does not, S_t being the probability that all t stand
-// The caps --max-draft-tokens and --min-draft-tokens hold for every rule; min_tokens makes a rule look later.
+// In the files x_t is the entropy, in nats, of the draft's next-token distribution (EntropyOf) at the t-th token of the
+// running drafting phase, c_t the drafted token's probability in it; t = 1 is its first. The token that fires a rule is
+// kept. The caps --max-draft-tokens and --min-draft-tokens hold for every rule; min_tokens makes a rule look later.
 #pragma once
 
 #include "model/logit_needs.h"
 #include "spec/packet.h"
 #include "spec/stop/gain_model.h"
 
+#include <array>
+#include <initializer_list>
 #include <limits>
-#include <optional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::spec {
 
-enum class StopRuleKind {
-    static_threshold,
-    moving_average,
-    cumulative,
-    constant,
-    heuristic,
-    adaptive,
-    confidence,
-    svip,
-    adaedl,
-    expected_gain
+class StopCondition;
+struct StopRuleOptions;
+
+// ---- what a rule declares ----
+
+// A number or switch that a rule is set by. Rules may share an option; then they agree in all of it but default, help,
+// grid and the kind of entropy.
+struct StopRuleParameter {
+    enum class Kind {
+        number,
+        entropy,         // in nats
+        squared_entropy, // in nats^2
+        whole_number,
+        draft_length, // tokens: at most the cap, which lowers the default as well
+        on_off,       // 0 or 1
+    };
+    static constexpr double kUnlimited = 1e300;
+
+    const char* option;         // "svip-threshold": --svip-threshold, and in JSON svip_threshold
+    const char* symbol = "";    // of its value in --help and in lists of RULE:NUMBER: "H"; of on_off: the word there
+    const char* label = "";     // before its value in a setting's name: "threshold" in "svip, threshold 0.3"
+    const char* help = "of {}"; // of --help; {} is the rules that have this option with the same words
+    Kind kind = Kind::number;
+    double default_value = 0;
+    double min = 0, max = kUnlimited;
+    bool above_min = false;        // min itself is refused
+    std::vector<double> grid = {}; // values that tuning begins with; none: the default alone
+    const char* aliases = "";      // other names of the option, separated by blanks
+    // Of on_off: where it is on, the rule goes on from text to text, and may draft as much as a packet holds.
+    bool is_persistence = false;
+
+    bool is_whole() const { return kind == Kind::whole_number || kind == Kind::draft_length || kind == Kind::on_off; }
 };
 
-std::string to_string(StopRuleKind kind); // "static", "moving-average", ...
-std::optional<StopRuleKind> parse_stop_rule(std::string_view name);
-const std::vector<StopRuleKind>& all_stop_rules();
+// What a rule looks at besides the number of tokens.
+enum class LooksAt {
+    nothing,
+    distribution, // that the token was drawn from: the token that fires may be dropped (--drop-stop-token)
+    token,        // the token itself as well: to drop a drawn one would bias `rejection` (DESIGN 6.1)
+};
+
+using MakeStopCondition = std::unique_ptr<StopCondition> (*)(const StopRuleOptions& options, GainModel* gain);
+
+struct StopRuleType {
+    std::string name;
+    int position = 1000; // in lists; rules of one position by name
+    LooksAt looks_at = LooksAt::distribution;
+    std::vector<StopRuleParameter> parameters = {}; // in the order of RULE:NUMBER:NUMBER
+    MakeStopCondition make = nullptr;
+    bool weighs_costs = false;    // it learns what passes cost, or is told by --costs, and drafts only where that pays
+    const char* other_names = ""; // that papers and programs have for it, for messages; separated by blanks
+
+    // -1: it has none.
+    int index_of(std::string_view parameter) const;
+};
+
+// The types in the order of lists. The rules' own functions, as CMake lists them, are called once. Local.
+const std::vector<StopRuleType>& all_stop_rules();
+const std::vector<std::string>& stop_rule_names();
+// nullptr: there is no such rule. Local.
+const StopRuleType* find_stop_rule(std::string_view name);
+
+// ---- a rule's setting ----
 
 // The distribution whose entropies and probabilities rules look at: the softmax at temperature 1 after hard bans alone,
 // or the one that tokens are drawn from, after penalties, temperature and filters (greedy: penalties alone, at 1).
 enum class EntropyOf { raw, adjusted };
 
+// A rule with values of its parameters. Trivially copyable: ranks of one build send it to each other.
 struct StopRuleOptions {
-    StopRuleKind kind = StopRuleKind::moving_average;
-    std::optional<double> threshold;     // tau of static [2.25] and cumulative [10], in nats and squared nats
-    double factor = 0.5;                 // lambda of moving-average
-    int window = 7;                      // n of moving-average and cumulative
-    std::optional<int> num_draft_tokens; // k of constant [5]; first k of heuristic [5] and adaptive [3]
-    bool persistent = false;             // heuristic: whether k goes on from text to text
-    double confidence = 0.4;             // c
-    double svip_threshold = 0.3;         // h
-    double adaedl_gamma = 0.2;           // gamma
+    static constexpr std::size_t kMaxParameters = 4; // of a rule
+
+    // Parameters that are not named have their default. Throws std::invalid_argument for a rule or parameter that is
+    // unknown.
+    StopRuleOptions(std::string_view rule = "moving-average", // NOLINT: a name is a rule with its defaults
+                    std::initializer_list<std::pair<std::string_view, double>> values = {});
+
+    const StopRuleType& type() const;
+    const std::string& name() const { return type().name; }
+    bool is(std::string_view rule) const { return name() == rule; }
+    bool takes(std::string_view parameter) const { return type().index_of(parameter) >= 0; }
+    // Throw std::invalid_argument, naming the option, for a parameter that the rule does not take.
+    double get(std::string_view parameter) const;
+    void set(std::string_view parameter, double value);
+    // In the order of type().parameters.
+    std::span<const double> values() const { return {values_.data(), type().parameters.size()}; }
+    // Whether the rule goes on from text to text because a parameter says so.
+    bool is_persistent() const;
+
     EntropyOf entropy_of = EntropyOf::raw;
-    bool drop_stop_token = false; // whether the token that fires a threshold rule is not proposed
+    bool drop_stop_token = false; // whether the token that fires a rule that looks at distributions is not proposed
     int min_tokens = 1;           // tokens before which no rule fires
-    int max_tokens = 15;          // the cap, also of k where it moves, unless persistent
+    int max_tokens = 15;          // the cap, also of a draft length that moves, unless persistent
 
-    double threshold_or_default() const;
-    int num_draft_tokens_or_default() const;
+  private:
+    std::size_t checked_index(std::string_view parameter) const;
+
+    int rule_ = 0; // in all_stop_rules()
+    std::array<double, kMaxParameters> values_ = {};
 };
+static_assert(std::is_trivially_copyable_v<StopRuleOptions>);
 
-// Empty when usable with this rule; else what is wrong, naming the option. Local.
+// Empty when usable; else what is wrong, naming the option. Local.
 std::string why_invalid(const StopRuleOptions& options);
+
+// ---- what a rule does ----
 
 // What drafting on costs, in draft passes: none for a look-up; the pass of a cascade's middle model brings several
 // tokens.
@@ -86,11 +142,62 @@ struct PassCost {
 struct RoundFeedback {
     int drafted = 0;
     int accepted = 0;
-    bool cut_short = false; // by budget, context or end of text: k and lambda stay as they are
+    bool cut_short = false; // by budget, context or end of text: rules learn nothing from its length
     double draft_seconds = 0;
     double target_seconds = 0; // of everything in the round but drafting
     Company company = {};      // of the target's pass
 };
+
+// The drafting phase so far.
+struct Drafting {
+    std::vector<DraftedToken> tokens;
+    double passes = 0;  // draft passes
+    bool asked = false; // whether there was anything to draft in this round
+    Company company;    // of the target's pass to come
+
+    int drafted() const { return static_cast<int>(tokens.size()); }                    // t
+    double entropy() const { return static_cast<double>(tokens.back().entropy_nats); } // x_t; NaN: none is known
+};
+
+// A rule's formula and what it remembers, of one sequence. Pure functions of what was drafted and how rounds ended: no
+// clock, no randomness.
+class StopCondition {
+  public:
+    virtual ~StopCondition() = default;
+    virtual std::unique_ptr<StopCondition> clone() const = 0;
+
+    virtual void begin_sequence() {}
+    virtual void begin_round() {}
+    // Whether the last token drafted is the last of the round. Asked once for each token, also before min_tokens.
+    virtual bool fires(const Drafting& drafting) = 0;
+    // Whether the token that fired is not proposed, whatever the options say.
+    virtual bool drops_fired_token() const { return false; }
+    // Whether another draft pass is worth its time; not asked before min_tokens.
+    virtual bool wants_another(const Drafting&, const PassCost&) { return true; }
+    // The rule as numbers, for a device that drafts a chain of tokens by itself: narrows `chain`, whose most_rows and
+    // stop.first are set. A rule that has no such form is asked after each row.
+    virtual void forecast(const Drafting&, model::Chain& chain) const { chain.most_rows = 1; }
+    // What the round teaches this sequence; it may be a round that is only foreseen.
+    virtual void settle(const Drafting&, const RoundFeedback&) {}
+    // settle(), and what the round teaches the whole replica.
+    virtual void end_round(const Drafting& drafting, const RoundFeedback& feedback) { settle(drafting, feedback); }
+
+  protected:
+    StopCondition() = default;
+    StopCondition(const StopCondition&) = default;
+    StopCondition& operator=(const StopCondition&) = default;
+};
+
+// A rule's `make`, where its class is made of the options, or of these and the replica's gain model.
+template <typename Rule>
+std::unique_ptr<StopCondition> make_stop_condition(const StopRuleOptions& options, GainModel* gain) {
+    if constexpr (std::is_constructible_v<Rule, const StopRuleOptions&, GainModel*>)
+        return std::make_unique<Rule>(options, gain);
+    else
+        return std::make_unique<Rule>(options);
+}
+
+// ---- what drafters ask ----
 
 enum class Judgement {
     go_on,
@@ -98,25 +205,32 @@ enum class Judgement {
     drop, // and is not proposed
 };
 
+// A rule under its caps, of one sequence.
 class StopRule {
   public:
-    // `gain` is needed by expected-gain and persistent rules, shared by a replica's sequences and outlives the rule.
-    // Throws std::invalid_argument with why_invalid's words.
+    // `gain` is needed by rules that weigh costs and by persistent ones, shared by a replica's sequences and outlives
+    // the rule. Throws std::invalid_argument with why_invalid's words.
     explicit StopRule(const StopRuleOptions& options, GainModel* gain = nullptr);
+    StopRule(const StopRule& other);
+    StopRule& operator=(const StopRule& other);
+    StopRule(StopRule&&) noexcept = default;
+    StopRule& operator=(StopRule&&) noexcept = default;
+    ~StopRule() = default;
 
     const StopRuleOptions& options() const { return options_; }
     // Whether judge looks at the token's distribution at all; rules that count do not.
-    bool needs_distribution() const;
+    bool needs_distribution() const { return needs_distribution_; }
     // Whether it is the adjusted one. Local.
     bool needs_adjusted() const { return needs_distribution() && options_.entropy_of == EntropyOf::adjusted; }
     void begin_sequence(); // per-sequence state starts afresh
     void begin_round();
     // Of the pass to come, as far as is known; it stands until it is set again. Local.
-    void set_company(const Company& company) { company_ = company; }
-    // Whether another draft pass is worth its time; to be asked before each. Only expected-gain ever says no. Local.
+    void set_company(const Company& company) { drafting_.company = company; }
+    // Whether another draft pass is worth its time; to be asked before each. Only rules that weigh costs ever say no.
+    // Local.
     bool wants_another(const PassCost& cost = {});
     // The pass that was wanted cost so much more, in draft passes: fewer share it than were asked. Local.
-    void charge(double passes) { passes_ += passes; }
+    void charge(double passes) { drafting_.passes += passes; }
     // How far a chain that begins with the next token is likely to go, at most `most` rows, for a device that goes on
     // by itself: what it makes too many of is dropped, what it makes too few of is asked for again. Local.
     model::Chain forecast(int most) const;
@@ -125,41 +239,17 @@ class StopRule {
     // Why the last answer was to stop: rule or cap; none while it was not. A rule that fires on the cap's
     // token counts as rule.
     DraftEnd end() const { return end_; }
-    // Learns from the round, for this sequence and, with expected-gain, for all of the replica. Local.
-    void end_round(const RoundFeedback& feedback);
+    // Learns from the round, for this sequence and, with rules that need `gain`, for all of the replica. Local.
+    void end_round(const RoundFeedback& feedback) { condition_->end_round(drafting_, feedback); }
     // What end_round does to this sequence's own state, teaching nothing else: for rounds that are only foreseen.
     // Local.
-    void settle(const RoundFeedback& feedback);
+    void settle(const RoundFeedback& feedback) { condition_->settle(drafting_, feedback); }
 
   private:
-    bool fires(const DraftedToken& token);
-    bool entropy_fires() const;
-    double rate() const;
-    double target_seconds(int rows) const; // of a pass with so many rows of this sequence
-    void forecast_gain(model::Chain& chain) const;
-    bool another_pays(const PassCost& cost, double acceptance) const;
-    bool wants_probe(const PassCost& cost);
-    bool last_pays() const;
-    void update_luck(std::size_t accepted, std::size_t drafted);
-
     StopRuleOptions options_;
-    GainModel* gain_;
-    std::vector<double> squares_;      // x_t^2 of this drafting phase, where known
-    std::vector<DraftedToken> tokens_; // of this drafting phase
-    std::vector<double> acceptances_;  // expected-gain: a_t
-    double all_stand_ = 1;             // a_1 a_2 ... of all of them
-    double expected_tokens_ = 1;       // 1 + a_1 + a_1 a_2 + ...
-    double luck_ = 0;                  // expected-gain: how much better tokens stand in this text than expected
-    Company company_;                  // of the pass to come
-    int drafted_ = 0;                  // t
-    double passes_ = 0;                // draft passes of this drafting phase
-    int k_ = 0;                        // constant's length, heuristic's and adaptive's current one
-    double lambda_ = 0;                // adaedl
-    double acceptance_rate_ = 0;       // adaedl, smoothed
-    int plain_rounds_ = -1;            // expected-gain: rounds of this text since anything was drafted; -1: none yet
-    bool asked_ = false;               // whether there was anything to draft in this round
-    bool probes_ = false;              // expected-gain: this round drafts one token to learn from
-    bool is_near_ = false;             // expected-gain: where it does not draft, little is missing
+    bool needs_distribution_;
+    std::unique_ptr<StopCondition> condition_;
+    Drafting drafting_;
     DraftEnd end_ = DraftEnd::none;
 };
 

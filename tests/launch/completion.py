@@ -18,8 +18,7 @@ import tempfile
 import time
 
 LIMIT_SECONDS = 120
-RULES = ["static", "moving-average", "cumulative", "constant", "heuristic", "adaptive", "confidence", "svip", "adaedl",
-         "expected-gain"]
+RULES = "the stop rules"  # as --help lists them
 # What is typed, and which words come of it behind `entrodraft`: in any order from the last one on.
 CASES = [
     ("gen", ["generate"]),
@@ -34,7 +33,7 @@ CASES = [
     ("generate --device c", ["generate", "--device", "cpu", "cuda"]),
     ("generate --dtype b", ["generate", "--dtype", "bfloat16"]),
     ("bench load --dtype fl", ["bench", "load", "--dtype", "float32", "float16"]),
-    ("generate --stop-rule ", ["generate", "--stop-rule", *RULES]),
+    ("generate --stop-rule ", ["generate", "--stop-rule", RULES]),
     ("generate --stop-rule=sta", ["generate", "--stop-rule=static"]),
     ("generate --draft DIR --acceptance gu", ["generate", "--draft", "DIR", "--acceptance", "gumbel"]),
     ("generate --draft-placement d", ["generate", "--draft-placement", "dedicated"]),
@@ -101,8 +100,16 @@ def check(name, script, directory):
     return wrong
 
 
+def cases_of(binary):
+    """CASES, with the rules that the program has."""
+    shown = subprocess.run([binary, "generate", "--help"], check=True, capture_output=True, text=True).stdout
+    rules = re.search(r"when drafting stops: ([a-z, -]+);", " ".join(shown.split()))[1].split(", ")
+    return [(typed, [word for one in words for word in (rules if one == RULES else [one])]) for typed, words in CASES]
+
+
 def main():
     binary = pathlib.Path(sys.argv[1]).resolve()
+    CASES[:] = cases_of(binary)
     shells = [name for name in SHELLS if shutil.which(name)]
     for name in SHELLS:
         if name not in shells:

@@ -67,7 +67,7 @@ TEST(Options, DefaultsAreThoseOfTheDesign) {
     EXPECT_TRUE(options.requests.sampling.greedy());
     EXPECT_EQ(options.requests.sampling.top_k, 0);
     EXPECT_EQ(options.requests.sampling.top_p, 1);
-    EXPECT_EQ(options.speculation.stop_rules.at(0).kind, spec::StopRuleKind::expected_gain);
+    EXPECT_EQ(options.speculation.stop_rules.at(0).name(), "expected-gain");
     EXPECT_EQ(options.speculation.stop_rules.at(0).max_tokens, 15);
     EXPECT_EQ(options.speculation.stop_rules.at(0).min_tokens, 1);
     EXPECT_EQ(options.speculation.acceptance.kind, spec::Acceptance::gumbel);
@@ -263,7 +263,7 @@ TEST(Options, NamesOfOtherProgramsAreAliasesWhereTheyMeanTheSame) {
     EXPECT_EQ(options.models.drafts, Strings{"d"});
     EXPECT_EQ(options.prompt, "x");
     EXPECT_EQ(options.requests.max_new_tokens, 7);
-    EXPECT_EQ(options.speculation.stop_rules.at(0).num_draft_tokens, 4);
+    EXPECT_EQ(options.speculation.stop_rules.at(0).get("num-draft-tokens"), 4);
     EXPECT_EQ(parse({"--model=t", "--input", "f", "--shard", "1/2"}).share->index, 1);
     EXPECT_EQ(parse({"--model", "t", "--draft-model", "d", "--prompt=-m"}).prompt, "-m");
     EXPECT_EQ(refusal([] { parse({"-m", "-p", "x"}); }), "-m needs a value: DIR; write -m=-p if -p is meant as one");
@@ -396,9 +396,12 @@ TEST(Options, WhatWouldHaveNoEffectIsRefused) {
     expect_refused({"--stop-rule", "static", "--num-draft-tokens", "3"}, "--num-draft-tokens has no effect");
     expect_refused({"--stop-rule", "heuristic", "--drop-stop-token"}, "--drop-stop-token has no effect");
     expect_refused({"--stop-rule", "confidence", "--drop-stop-token"}, "--drop-stop-token has no effect");
-    expect_refused({"--stop-rule", "svip", "--confidence-threshold", "0.2"}, "it belongs to confidence");
-    expect_refused({"--stop-rule", "static", "--svip-threshold", "0.2"}, "it belongs to svip");
-    expect_refused({"--stop-rule", "static", "--adaedl-gamma", "0.2"}, "it belongs to adaedl");
+    expect_refused({"--stop-rule", "static", "--confidence-threshold", "0.2"}, "it belongs to confidence");
+    for (const spec::StopRuleType& type : spec::all_stop_rules())
+        for (const spec::StopRuleParameter& parameter : type.parameters)
+            if (spec::find_stop_rule("constant")->index_of(parameter.option) < 0 && parameter.kind != spec::StopRuleParameter::Kind::on_off)
+                expect_refused({"--stop-rule", "constant", std::string("--") + parameter.option, "1"},
+                               std::string("--") + parameter.option + " has no effect with --stop-rule constant");
     expect_refused({"--stop-rule", "static", "--costs", "c.json"}, "it belongs to expected-gain");
     expect_refused({"--entropy-unit", "bits"}, "--entropy-unit has no effect");
     for (const std::string option : {"stop-rule", "entropy-factor", "lenience", "acceptance", "min-draft-tokens"})
@@ -411,24 +414,24 @@ TEST(Options, WhatWouldHaveNoEffectIsRefused) {
 TEST(Options, APersistentHeuristicDraftsAsFarAsAPacketGoes) {
     const auto rules = [](const Strings& more) { return parse_more(more).speculation.stop_rules; };
     const auto kept = rules({"--stop-rule", "heuristic", "--heuristic-persistent"});
-    EXPECT_TRUE(kept.at(0).persistent);
+    EXPECT_TRUE(kept.at(0).is_persistent());
     EXPECT_EQ(kept.at(0).max_tokens, 127);
-    EXPECT_EQ(kept.at(0).num_draft_tokens, 5);
+    EXPECT_EQ(kept.at(0).get("num-draft-tokens"), 5);
     EXPECT_EQ(describe(kept.at(0), EntropyUnit::nats), "heuristic, from 5 tokens, persistent");
-    EXPECT_FALSE(rules({"--stop-rule", "heuristic"}).at(0).persistent);
+    EXPECT_FALSE(rules({"--stop-rule", "heuristic"}).at(0).is_persistent());
     EXPECT_EQ(rules({"--stop-rule", "heuristic", "--heuristic-persistent", "--max-draft-tokens", "9"}).at(0).max_tokens,
               9);
     const auto levels =
         rules({"--draft", "e", "--stop-rule", "static", "--stop-rule", "heuristic", "--heuristic-persistent"});
-    EXPECT_FALSE(levels.at(0).persistent);
+    EXPECT_FALSE(levels.at(0).is_persistent());
     EXPECT_EQ(levels.at(0).max_tokens, 15);
-    EXPECT_TRUE(levels.at(1).persistent);
+    EXPECT_TRUE(levels.at(1).is_persistent());
     expect_refused({"--stop-rule", "static", "--heuristic-persistent"},
                    "--heuristic-persistent has no effect with --stop-rule static; it belongs to heuristic");
     const auto compared = compare_options(parse_options(
         compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules", "heuristic:4:persistent"}));
-    EXPECT_TRUE(compared.rules.at(0).at(0).persistent);
-    EXPECT_EQ(compared.rules.at(0).at(0).num_draft_tokens, 4);
+    EXPECT_TRUE(compared.rules.at(0).at(0).is_persistent());
+    EXPECT_EQ(compared.rules.at(0).at(0).get("num-draft-tokens"), 4);
     EXPECT_NE(refusal([] {
                   compare_options(parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i",
                                                                    "--rules", "heuristic:4:kept"}));
@@ -440,10 +443,11 @@ TEST(Options, EntropiesAreRawUnlessAdjustedOnesAreAskedFor) {
     const auto rule = [](const Strings& more) { return parse_more(more).speculation.stop_rules.at(0); };
     EXPECT_EQ(rule({"--stop-rule", "static"}).entropy_of, spec::EntropyOf::raw);
     EXPECT_EQ(rule({"--stop-rule", "static", "--entropy-of", "raw"}).entropy_of, spec::EntropyOf::raw);
-    for (const std::string name :
-         {"static", "moving-average", "cumulative", "confidence", "svip", "adaedl", "expected-gain"})
-        EXPECT_EQ(rule({"--stop-rule", name, "--entropy-of", "adjusted"}).entropy_of, spec::EntropyOf::adjusted)
-            << name;
+    for (const spec::StopRuleType& type : spec::all_stop_rules()) {
+        if (type.looks_at == spec::LooksAt::nothing) continue;
+        EXPECT_EQ(rule({"--stop-rule", type.name, "--entropy-of", "adjusted"}).entropy_of, spec::EntropyOf::adjusted)
+            << type.name;
+    }
     expect_refused({"--stop-rule", "constant", "--entropy-of", "adjusted"},
                    "--entropy-of has no effect with --stop-rule constant");
     expect_refused({"--entropy-of", "scores"}, "--entropy-of scores: must be one of raw, adjusted");
@@ -508,14 +512,14 @@ TEST(Options, LevelsOfACascadeTakeTheirOptionsInOrder) {
             .speculation;
     EXPECT_EQ(two.drafter.drafts, (std::vector<std::size_t>{0, 1}));
     ASSERT_EQ(two.stop_rules.size(), 2u);
-    EXPECT_EQ(two.stop_rules[0].kind, spec::StopRuleKind::static_threshold);
-    EXPECT_EQ(two.stop_rules[0].threshold, 3);
+    EXPECT_EQ(two.stop_rules[0].name(), "static");
+    EXPECT_EQ(two.stop_rules[0].get("entropy-threshold"), 3);
     EXPECT_EQ(two.stop_rules[0].max_tokens, 9);
-    EXPECT_EQ(two.stop_rules[1].kind, spec::StopRuleKind::constant);
-    EXPECT_EQ(two.stop_rules[1].num_draft_tokens, 2);
+    EXPECT_EQ(two.stop_rules[1].name(), "constant");
+    EXPECT_EQ(two.stop_rules[1].get("num-draft-tokens"), 2);
     EXPECT_EQ(two.stop_rules[1].max_tokens, 4);
     const auto alike = parse_more({"--draft", "e", "--stop-rule", "static", "--entropy-threshold", "3"}).speculation;
-    EXPECT_EQ(alike.stop_rules[1].threshold, 3) << "the last value goes on to the levels after it";
+    EXPECT_EQ(alike.stop_rules[1].get("entropy-threshold"), 3) << "the last value goes on to the levels after it";
     expect_refused({"--stop-rule", "static", "--stop-rule", "static"},
                    "--stop-rule is given 2 times, but there is 1 level of drafting");
     expect_refused({"--draft", "e", "--stop-rule", "static", "--stop-rule", "constant", "--entropy-threshold", "1",
@@ -568,21 +572,21 @@ TEST(Options, LogitProcessingIsReadAndChecked) {
 TEST(Options, ASmallCapHoldsTheDefaultLengthToo) {
     EXPECT_EQ(parse_more({"--stop-rule", "constant", "--max-draft-tokens", "3"})
                   .speculation.stop_rules.at(0)
-                  .num_draft_tokens,
+                  .get("num-draft-tokens"),
               3);
 }
 
 TEST(Options, BitsBecomeNatsAndSquaredNats) {
     const auto fixed =
         parse_more({"--stop-rule", "static", "--entropy-threshold", "3.25", "--entropy-unit", "bits"}).speculation;
-    EXPECT_NEAR(*fixed.stop_rules[0].threshold, 2.2527, 1e-4); // 2.25 nats = 3.25 bits
+    EXPECT_NEAR(fixed.stop_rules[0].get("entropy-threshold"), 2.2527, 1e-4); // 2.25 nats = 3.25 bits
     EXPECT_EQ(describe(fixed.stop_rules[0], fixed.entropy_unit), "static, threshold 3.25 bits");
     const auto sum =
         parse_more({"--stop-rule", "cumulative", "--entropy-threshold", "10", "--entropy-unit", "bits"}).speculation;
-    EXPECT_NEAR(*sum.stop_rules[0].threshold, 4.8045, 1e-4); // 10 ln(2)^2
+    EXPECT_NEAR(sum.stop_rules[0].get("entropy-threshold"), 4.8045, 1e-4); // 10 ln(2)^2
     EXPECT_EQ(describe(sum.stop_rules[0], sum.entropy_unit), "cumulative, threshold 10 bits^2, window 7");
     const auto nats = parse_more({"--stop-rule", "static", "--entropy-threshold", "2.5"}).speculation;
-    EXPECT_EQ(*nats.stop_rules[0].threshold, 2.5);
+    EXPECT_EQ(nats.stop_rules[0].get("entropy-threshold"), 2.5);
 }
 
 TEST(Options, AShareIsAPieceOfAFile) {
@@ -676,10 +680,10 @@ TEST(Options, CompareRulesAreParsedWithTheirSettings) {
     };
     const auto rules = parse_rules("none,static:2.5,moving-average:0.6:3,constant:4");
     ASSERT_EQ(rules.size(), 3u);
-    EXPECT_EQ(rules[0][0].threshold, 2.5);
-    EXPECT_EQ(rules[1][0].factor, 0.6);
-    EXPECT_EQ(rules[1][0].window, 3);
-    EXPECT_EQ(rules[2][0].num_draft_tokens, 4);
+    EXPECT_EQ(rules[0][0].get("entropy-threshold"), 2.5);
+    EXPECT_EQ(rules[1][0].get("entropy-factor"), 0.6);
+    EXPECT_EQ(rules[1][0].get("entropy-window"), 3);
+    EXPECT_EQ(rules[2][0].get("num-draft-tokens"), 4);
     EXPECT_EQ(parse_rules("all").size(), spec::all_stop_rules().size());
     EXPECT_NE(refusal([&] { parse_rules("statics:2"); }).find("--rules statics:2"), std::string::npos);
     EXPECT_NE(refusal([&] { parse_rules("constant:4:4"); }).find("too many numbers"), std::string::npos);
@@ -690,13 +694,27 @@ TEST(Options, CompareRulesAreParsedWithTheirSettings) {
                                                          "i", "--rules", "constant:4/static:1,heuristic", "--drafters",
                                                          "model,draft2,ngram+model", "--acceptances", "block,gumbel"}));
     ASSERT_EQ(cascade.rules.size(), 2u);
-    EXPECT_EQ(cascade.rules[0][1].threshold, 1);
-    EXPECT_EQ(cascade.rules[1][1].kind, spec::StopRuleKind::heuristic);
+    EXPECT_EQ(cascade.rules[0][1].get("entropy-threshold"), 1);
+    EXPECT_EQ(cascade.rules[1][1].name(), "heuristic");
     ASSERT_EQ(cascade.drafters.size(), 3u);
     EXPECT_EQ(describe(cascade.drafters[0]), "draft1<draft2");
     EXPECT_EQ(describe(cascade.drafters[1]), "draft2");
     EXPECT_EQ(describe(cascade.drafters[2]), "ngram+draft1<draft2");
     EXPECT_EQ(cascade.acceptances, (std::vector{spec::Acceptance::block, spec::Acceptance::gumbel}));
+}
+
+TEST(Options, ANumberMayStandBehindTheNameOfTheRule) {
+    const auto levels = parse_more({"--draft", "e", "--stop-rule", "moving-average:0.6:3", "--stop-rule",
+                                    "heuristic:4:persistent", "--max-draft-tokens", "9"})
+                            .speculation.stop_rules;
+    EXPECT_EQ(describe(levels.at(0), EntropyUnit::nats), "moving-average, factor 0.6, window 3");
+    EXPECT_EQ(describe(levels.at(1), EntropyUnit::nats), "heuristic, from 4 tokens, persistent");
+    EXPECT_EQ(parse_more({"--stop-rule", "heuristic:4:persistent"}).speculation.stop_rules.at(0).max_tokens, 127);
+    expect_refused({"--stop-rule", "constant:x"}, "--stop-rule constant:x: 'x' must be a whole number from 1 to 127");
+    expect_refused({"--stop-rule", "constant:2:3"}, "--stop-rule constant:2:3: too many numbers for this rule");
+    expect_refused({"--stop-rule", "statik:2"}, "--stop-rule statik: must be one of static, ");
+    expect_refused({"--stop-rule", "static:2", "--entropy-threshold", "3"},
+                   "--entropy-threshold is a number behind --stop-rule static already; give it once");
 }
 
 TEST(Options, ARuleOfAListIsRefusedUnderItsOwnName) {
@@ -720,7 +738,7 @@ TEST(Options, ListsMayHaveBlanks) {
                                                         "static:2, constant:3", "--temperatures", "0, 0.5"});
     const CompareOptions options = compare_options(given);
     ASSERT_EQ(options.rules.size(), 2u);
-    EXPECT_EQ(options.rules[1][0].kind, spec::StopRuleKind::constant);
+    EXPECT_EQ(options.rules[1][0].name(), "constant");
     EXPECT_EQ(options.temperatures, (std::vector{0.0, 0.5}));
 }
 

@@ -239,9 +239,9 @@ TEST(Replay, EveryRuleOfTheGridTakesTheOptionsOfRules) {
     const Ended grid = run(simulate + Strings{"--min-draft-tokens", "4", "--drop-stop-token"});
     for (const Json& setting : settings_named(grid, ",")) {
         EXPECT_EQ(setting["min_draft_tokens"], 4) << setting["setting"];
-        const std::string rule = setting["rule"];
-        const bool drops =
-            std::set<std::string>{"static", "cumulative", "moving-average", "svip", "adaedl"}.contains(rule);
+        const spec::StopRuleType* rule = spec::find_stop_rule(setting["rule"].get<std::string>());
+        ASSERT_NE(rule, nullptr);
+        const bool drops = rule->looks_at == spec::LooksAt::distribution;
         EXPECT_EQ(setting.value("drop_stop_token", false), drops) << setting["setting"];
     }
     // The oracle bounds the rules as they are: under their cap.
@@ -532,9 +532,9 @@ TEST(Intervals, OfSpeedupsArePairedOverPromptsAndSayWhereTheyShowNothing) {
     EXPECT_EQ(launch::format_speedup_interval({1.2, 1.2, 1.2, 1}), "-") << "one prompt shows nothing";
 }
 
-launch::ConfirmedRule rule_of(spec::StopRuleKind kind, double simulated_ms) {
+launch::ConfirmedRule rule_of(const std::string& name, double simulated_ms) {
     launch::ConfirmedRule rule;
-    rule.tuned.best.setting.rule.kind = kind;
+    rule.tuned.best.setting.rule = spec::StopRuleOptions(name);
     rule.simulated_ms = simulated_ms;
     return rule;
 }
@@ -545,18 +545,18 @@ launch::PromptTimes times_of(double ms) {
 }
 
 TEST(Tune, TheWinnerIsNotChosenByNoise) {
-    using enum spec::StopRuleKind;
-    std::vector<launch::ConfirmedRule> rules = {rule_of(constant, 1.2), rule_of(heuristic, 1.0), rule_of(svip, 0.9)};
-    // constant is fastest by a hair, heuristic within noise of it, svip clearly slower.
+    std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1.2), rule_of("heuristic", 1.0),
+                                                rule_of("static", 0.9)};
+    // constant is fastest by a hair, heuristic within noise of it, static clearly slower.
     const std::vector<launch::PromptTimes> times = {
         {{10, 10, 10, 10}, {10, 10, 10, 10}}, {{10.2, 9.9, 10.3, 9.8}, {10, 10, 10, 10}}, times_of(12)};
     launch::judge(rules, times, times_of(20));
-    EXPECT_EQ(rules[0].tuned.best.setting.rule.kind, constant);
+    EXPECT_EQ(rules[0].tuned.best.setting.rule.name(), "constant");
     EXPECT_DOUBLE_EQ(rules[0].speedup.mean, 2);
     EXPECT_FALSE(rules[1].is_slower());
     EXPECT_TRUE(rules[2].is_slower());
     const launch::Winner winner = launch::winner_of(rules);
-    EXPECT_EQ(winner.rule->tuned.best.setting.rule.kind, heuristic);
+    EXPECT_EQ(winner.rule->tuned.best.setting.rule.name(), "heuristic");
     EXPECT_EQ(winner.against_plain, launch::AgainstPlain::faster);
     EXPECT_EQ(launch::remarks_of(winner, rules),
               std::vector<std::string>{"it is not the first row: at 95 % the runs do not tell it from that one, and of "
@@ -566,26 +566,24 @@ TEST(Tune, TheWinnerIsNotChosenByNoise) {
 }
 
 TEST(Tune, WritesNothingThatIsSlowerThanPlainDecodingWithoutSayingSo) {
-    using enum spec::StopRuleKind;
-    std::vector<launch::ConfirmedRule> rules = {rule_of(constant, 1.0), rule_of(expected_gain, 1.1)};
+    std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1.0), rule_of("expected-gain", 1.1)};
     launch::judge(rules, {times_of(22), times_of(24)}, times_of(20));
     const launch::Winner winner = launch::winner_of(rules);
     EXPECT_EQ(winner.against_plain, launch::AgainstPlain::nothing_is_faster);
-    EXPECT_EQ(winner.rule->tuned.best.setting.rule.kind, expected_gain) << "it drafts only where that pays";
+    EXPECT_EQ(winner.rule->tuned.best.setting.rule.name(), "expected-gain") << "it drafts only where that pays";
     EXPECT_EQ(launch::remarks_of(winner, rules),
               std::vector<std::string>{"nothing beats plain decoding here: leave --draft out; with one, expected-gain "
                                        "drafts only where it pays"});
 }
 
 TEST(Tune, PrefersWhatIsSeenToBeatPlainDecodingToWhatOnlyMay) {
-    using enum spec::StopRuleKind;
-    // constant is the fastest; svip, of the lowest simulated time, is as fast on average and varies too much to tell.
+    // constant is the fastest; static, of the lowest simulated time, is as fast on average and varies too much to tell.
     const launch::PromptTimes wild = {{2, 30, 3, 6}, {10, 10, 10, 10}};
-    std::vector<launch::ConfirmedRule> rules = {rule_of(constant, 1.2), rule_of(svip, 0.9)};
+    std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1.2), rule_of("static", 0.9)};
     launch::judge(rules, {{{10, 10.3, 9.8, 9.9}, {10, 10, 10, 10}}, wild}, times_of(20));
-    EXPECT_EQ(launch::winner_of(rules).rule->tuned.best.setting.rule.kind, constant);
+    EXPECT_EQ(launch::winner_of(rules).rule->tuned.best.setting.rule.name(), "constant");
 
-    std::vector<launch::ConfirmedRule> unsure = {rule_of(svip, 0.9)};
+    std::vector<launch::ConfirmedRule> unsure = {rule_of("static", 0.9)};
     launch::judge(unsure, {wild}, times_of(20));
     const launch::Winner winner = launch::winner_of(unsure);
     EXPECT_EQ(winner.against_plain, launch::AgainstPlain::no_difference_seen);
@@ -594,8 +592,7 @@ TEST(Tune, PrefersWhatIsSeenToBeatPlainDecodingToWhatOnlyMay) {
 }
 
 TEST(Tune, AsksForMorePromptsAloneWhereOneConfirms) {
-    using enum spec::StopRuleKind;
-    std::vector<launch::ConfirmedRule> rules = {rule_of(constant, 1.2), rule_of(svip, 0.9)};
+    std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1.2), rule_of("static", 0.9)};
     launch::judge(rules, {{{10}, {10}}, {{11}, {10}}}, {{20}, {10}});
     const launch::Winner winner = launch::winner_of(rules);
     EXPECT_EQ(winner.against_plain, launch::AgainstPlain::no_difference_seen);
@@ -608,7 +605,7 @@ TEST(Tune, AsksForMorePromptsAloneWhereOneConfirms) {
 
 TEST(Tune, SaysWhereTimesAreFarFromCountsTimesCosts) {
     const auto rules_with = [](double predicted_ms) {
-        std::vector<launch::ConfirmedRule> rules = {rule_of(spec::StopRuleKind::constant, 1)};
+        std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1)};
         rules[0].predicted_ms = predicted_ms;
         launch::judge(rules, {times_of(10)}, times_of(20)); // 1 ms a token
         return rules;

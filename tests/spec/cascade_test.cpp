@@ -10,9 +10,7 @@ namespace entrodraft::spec {
 namespace cascade_test {
 
 StopRuleOptions constant(int k, int max_tokens = 15) {
-    StopRuleOptions options;
-    options.kind = StopRuleKind::constant;
-    options.num_draft_tokens = k;
+    StopRuleOptions options("constant", {{"num-draft-tokens", k}});
     options.max_tokens = max_tokens;
     return options;
 }
@@ -85,10 +83,7 @@ TEST(CascadeDrafter, SaysWhatItsMiddleModelWouldSayAlone) {
 
 TEST(CascadeDrafter, HandsUpTheMiddleModelsDistributions) {
     Levels levels;
-    StopRuleOptions never = constant(9);
-    never.kind = StopRuleKind::static_threshold;
-    never.num_draft_tokens.reset();
-    never.threshold = 100;
+    const StopRuleOptions never("static", {{"entropy-threshold", 100}});
     for (std::uint64_t key = 0; key < 20; ++key) {
         levels.begin(1, key);
         Tokens text = {2};
@@ -106,12 +101,10 @@ TEST(CascadeDrafter, HandsUpTheMiddleModelsDistributions) {
 }
 
 TEST(CascadeDrafter, LooksAtAdjustedDistributionsWhereAsked) {
-    StopRuleOptions inner = constant(3);
-    inner.kind = StopRuleKind::static_threshold;
-    inner.num_draft_tokens.reset();
+    StopRuleOptions inner("static");
     inner.entropy_of = EntropyOf::adjusted;
     StopRuleOptions never = inner;
-    never.threshold = 100;
+    never.set("entropy-threshold", 100);
     for (const auto& [temperature, acceptance] :
          {std::pair{0.0, Acceptance::rejection}, {0.5, Acceptance::rejection}, {0.5, Acceptance::gumbel}})
         for (std::uint64_t key = 0; key < 10; ++key) {
@@ -236,10 +229,7 @@ TEST(CascadeDrafter, EndsAtTheEndOfTextWhereverAnInnerDraftHasIt) {
 TEST(CascadeDrafter, DropsTheTokenThatFiresWhereAsked) {
     Levels levels;
     levels.begin(1, 5);
-    StopRuleOptions rule = constant(5);
-    rule.kind = StopRuleKind::static_threshold;
-    rule.num_draft_tokens.reset();
-    rule.threshold = 0;
+    StopRuleOptions rule("static", {{"entropy-threshold", 0}});
     EXPECT_EQ(levels.draft({1}, rule).tokens.size(), 1U);
     rule.drop_stop_token = true;
     const Draft nothing = levels.draft({1}, rule);

@@ -83,17 +83,16 @@ void learn_rounds(StopRule& rule, std::mt19937& random) {
 }
 
 TEST(ChainForecast, ComesToWhatTheRuleDoesRowByRow) {
-    for (const StopRuleKind kind : all_stop_rules()) {
+    for (const std::string& kind : stop_rule_names()) {
         for (const int min_tokens : {1, 3}) {
-            SCOPED_TRACE(to_string(kind) + ", at least " + std::to_string(min_tokens));
-            StopRuleOptions options;
-            options.kind = kind;
+            SCOPED_TRACE(kind + ", at least " + std::to_string(min_tokens));
+            StopRuleOptions options(kind);
             options.min_tokens = min_tokens;
             GainModel gain({.most_rows = 16, .draft_to_target_cost = 0.05, .costs = Costs{0.05, {1, 1.05, 1.1, 1.15}}});
             StopRule rule(options, &gain);
             std::mt19937 random(7);
             learn_rounds(rule, random);
-            int different = 0, seen[16] = {};
+            int different = 0, longer_chains = 0, seen[16] = {};
             constexpr int kTexts = 300;
             for (int text = 0; text < kTexts; ++text) {
                 const Tokens tokens = random_tokens(random, 15);
@@ -104,12 +103,12 @@ TEST(ChainForecast, ComesToWhatTheRuleDoesRowByRow) {
                 const int by_rule = rows_of(rule, tokens, 12);
                 if (!begins) continue; // nobody asks for a forecast
                 ++seen[by_rule];
+                longer_chains += chain.most_rows > 1 ? 1 : 0;
                 different += rows_of(chain, tokens) == by_rule ? 0 : 1;
             }
-            EXPECT_LE(different, kind == StopRuleKind::expected_gain ? 3 : 0)
-                << "of " << kTexts; // its least are float32
-            const bool counts =
-                kind == StopRuleKind::constant || kind == StopRuleKind::heuristic || kind == StopRuleKind::adaptive;
+            if (longer_chains == 0) continue; // the rule has no form on devices: it is asked after each row
+            EXPECT_LE(different, kind == "expected-gain" ? 3 : 0) << "of " << kTexts; // its least are float32
+            const bool counts = options.type().looks_at == LooksAt::nothing;
             int lengths = 0;
             for (const int n : seen)
                 lengths += n > 0 ? 1 : 0;
@@ -119,10 +118,8 @@ TEST(ChainForecast, ComesToWhatTheRuleDoesRowByRow) {
 }
 
 TEST(ChainForecast, AsksForOneRowWhereTheRunIsNotKnownYet) {
-    StopRuleOptions options;
-    options.kind = StopRuleKind::expected_gain;
     GainModel gain({.most_rows = 16, .draft_to_target_cost = 0.05, .costs = {}});
-    EXPECT_EQ(StopRule(options, &gain).forecast(12).most_rows, 1);
+    EXPECT_EQ(StopRule({"expected-gain"}, &gain).forecast(12).most_rows, 1);
 }
 
 } // namespace chain_forecast_test

@@ -13,7 +13,6 @@ using spec::DraftEnd;
 using spec::DraftRequest;
 using spec::Request;
 using spec::StopRule;
-using spec::StopRuleKind;
 
 const std::filesystem::path kDraft = golden_directory("llama-draft");
 
@@ -75,7 +74,7 @@ TEST(ModelDrafter, ReadingThePromptAheadChangesNothing) {
         Bench cold, warm;
         warm.drafter->prefill(prompt);
         EXPECT_EQ(warm.model.decoder.cache().length(0), length - 1);
-        const auto rule = rule_of(StopRuleKind::static_threshold);
+        const auto rule = rule_of("static");
         const Draft a = cold.draft(prompt, rule), b = warm.draft(prompt, rule);
         EXPECT_EQ(a.tokens, b.tokens);
         EXPECT_TRUE(same_bits(a.entropies_nats, b.entropies_nats));
@@ -86,8 +85,8 @@ TEST(ModelDrafter, ReadingThePromptAheadChangesNothing) {
 TEST(ModelDrafter, ForgetsWhatWasRejected) {
     Bench bench;
     std::vector<TokenId> text = golden_prompt();
-    spec::StopRuleOptions rule = rule_of(StopRuleKind::static_threshold);
-    rule.threshold = 1e9;
+    spec::StopRuleOptions rule = rule_of("static");
+    rule.set("entropy-threshold", 1e9);
     for (const int accepted : {0, 3, 15, 1, 14}) { // of the 15 drafted
         const Draft draft = bench.draft(text, rule);
         Bench fresh;
@@ -111,8 +110,8 @@ TEST(ModelDrafter, ReportsEntropyAndProbabilityOfTheUnadjustedDistribution) {
     for (const double temperature : {0.0, 0.7}) {
         Bench bench;
         bench.request.sampling.temperature = temperature;
-        spec::StopRuleOptions rule = rule_of(StopRuleKind::static_threshold);
-        rule.threshold = 1e9;
+        spec::StopRuleOptions rule = rule_of("static");
+        rule.set("entropy-threshold", 1e9);
         std::vector<TokenId> text = golden_prompt();
         const Draft draft = bench.draft(text, rule);
         ASSERT_EQ(draft.tokens.size(), 15U);
@@ -146,8 +145,8 @@ TEST(ModelDrafter, ReportsThoseOfTheAdjustedDistributionWhereAsked) {
                 if (penalised) bench.request.processing.repetition_penalty = 1.5;
                 bench.request.prompt = golden_prompt();
                 bench.drafter->begin_sequence(bench.request);
-                spec::StopRuleOptions rule = rule_of(StopRuleKind::static_threshold);
-                rule.threshold = 1e9;
+                spec::StopRuleOptions rule = rule_of("static");
+                rule.set("entropy-threshold", 1e9);
                 rule.entropy_of = spec::EntropyOf::adjusted;
                 StopRule state(rule);
                 Draft draft;
@@ -175,8 +174,8 @@ TEST(ModelDrafter, ReportsThoseOfTheAdjustedDistributionWhereAsked) {
 TEST(ModelDrafter, AdjustedEntropiesOfPlainSamplingAreTheRawOnes) {
     Bench bench;
     bench.request.sampling.temperature = 1;
-    spec::StopRuleOptions rule = rule_of(StopRuleKind::static_threshold);
-    rule.threshold = 1e9;
+    spec::StopRuleOptions rule = rule_of("static");
+    rule.set("entropy-threshold", 1e9);
     const Draft raw = bench.draft(golden_prompt(), rule);
     rule.entropy_of = spec::EntropyOf::adjusted;
     const Draft adjusted = bench.draft(golden_prompt(), rule);
@@ -195,8 +194,8 @@ TEST(ModelDrafter, ARuleThatLooksAtNoEntropyGetsNone) {
 }
 
 TEST(ModelDrafter, StopsAtTheTokenThatFiresAThresholdRuleAndKeepsOrDropsIt) {
-    spec::StopRuleOptions rule = rule_of(StopRuleKind::static_threshold);
-    rule.threshold = 1e9;
+    spec::StopRuleOptions rule = rule_of("static");
+    rule.set("entropy-threshold", 1e9);
     std::size_t prompt = 0, fires = 0; // where a later token is more uncertain than the first one
     Draft whole;
     for (; prompt < 6 && fires == 0; ++prompt) {
@@ -208,8 +207,8 @@ TEST(ModelDrafter, StopsAtTheTokenThatFiresAThresholdRuleAndKeepsOrDropsIt) {
     }
     ASSERT_GT(fires, 0U);
     --prompt;
-    rule.threshold = static_cast<double>(whole.entropies_nats[fires]) - 1e-6;
-    ASSERT_LT(whole.entropies_nats[0], *rule.threshold);
+    rule.set("entropy-threshold", static_cast<double>(whole.entropies_nats[fires]) - 1e-6);
+    ASSERT_LT(whole.entropies_nats[0], rule.get("entropy-threshold"));
     for (const bool drop : {false, true}) {
         rule.drop_stop_token = drop;
         Bench bench({.vocab_size = 512, .eos_tokens = {}});
@@ -232,8 +231,8 @@ TEST(ModelDrafter, DoesNotDropTheLastTokenOfAConstantRule) {
 }
 
 TEST(ModelDrafter, SaysWhyItEnded) {
-    spec::StopRuleOptions never = rule_of(StopRuleKind::static_threshold, 5, 7);
-    never.threshold = 1e9;
+    spec::StopRuleOptions never = rule_of("static", 5, 7);
+    never.set("entropy-threshold", 1e9);
     Bench bench;
     EXPECT_EQ(bench.draft(golden_prompt(), never).end, DraftEnd::cap);
     const Draft budget = bench.draft(golden_prompt(), never, 3);
@@ -301,14 +300,14 @@ TEST(ModelDrafter, TimesItselfOnTheClockItWasGiven) {
     const auto drafter = model_drafter_of(model.decoder, {.vocab_size = 512, .eos_tokens = {}}, still);
     const Request request;
     drafter->begin_sequence(request);
-    StopRule rule(rule_of(StopRuleKind::static_threshold));
+    StopRule rule(rule_of("static"));
     Draft draft;
     const std::vector<TokenId> prompt = golden_prompt();
     drafter->draft({prompt, 5, &request, choice_of(request), {}}, rule, draft);
     EXPECT_EQ(draft.seconds, 0);
     EXPECT_EQ(draft.entropy_seconds, 0);
     Bench bench;
-    const Draft timed = bench.draft(golden_prompt(), rule_of(StopRuleKind::static_threshold));
+    const Draft timed = bench.draft(golden_prompt(), rule_of("static"));
     EXPECT_GT(timed.seconds, 0);
     EXPECT_GT(timed.entropy_seconds, 0);
 }

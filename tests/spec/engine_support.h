@@ -178,49 +178,54 @@ inline spec::Request request_of(std::vector<TokenId> prompt, int max_new_tokens,
 }
 
 // A rule with its defaults but for how many tokens it drafts.
-inline spec::StopRuleOptions rule_of(spec::StopRuleKind kind, int num_draft_tokens = 5, int max_tokens = 15) {
-    spec::StopRuleOptions options;
-    options.kind = kind;
-    options.num_draft_tokens = num_draft_tokens;
+inline spec::StopRuleOptions rule_of(std::string_view rule, int num_draft_tokens = 5, int max_tokens = 15) {
+    spec::StopRuleOptions options(rule);
+    if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", num_draft_tokens);
     options.max_tokens = max_tokens;
     return options;
 }
 inline spec::StopRuleOptions constant_rule(int num_draft_tokens, int max_tokens = 15) {
-    return rule_of(spec::StopRuleKind::constant, num_draft_tokens, max_tokens);
+    return rule_of("constant", num_draft_tokens, max_tokens);
 }
 
-// Every rule in several settings that a cap of `max_tokens` allows.
+inline bool may_drop_stop_token(spec::StopRuleOptions rule) {
+    rule.drop_stop_token = true;
+    return why_invalid(rule).empty();
+}
+
+// Every rule with its defaults and, where a parameter's ends matter, in further settings that a cap of `max_tokens`
+// allows.
 inline std::vector<spec::StopRuleOptions> rule_settings(int max_tokens) {
-    using spec::StopRuleKind;
     std::vector<spec::StopRuleOptions> all;
     auto add = [&](spec::StopRuleOptions options) {
         options.max_tokens = max_tokens;
         if (why_invalid(options).empty()) all.push_back(options);
     };
-    for (const double tau : {0.3, 2.25, 1e6})
-        add({.kind = StopRuleKind::static_threshold, .threshold = tau, .num_draft_tokens = {}});
-    add({.kind = StopRuleKind::static_threshold, .threshold = 0.0, .num_draft_tokens = {}, .min_tokens = 3});
-    for (const double factor : {0.1, 0.5, 2.0})
-        add({.kind = StopRuleKind::moving_average, .threshold = {}, .factor = factor, .num_draft_tokens = {}});
-    add({.kind = StopRuleKind::moving_average, .threshold = {}, .window = 1, .num_draft_tokens = {}});
-    for (const double tau : {0.5, 10.0, 200.0})
-        add({.kind = StopRuleKind::cumulative, .threshold = tau, .num_draft_tokens = {}});
-    for (const int k : {1, 5, 40})
-        add({.kind = StopRuleKind::constant, .threshold = {}, .num_draft_tokens = k});
+    for (const std::string& rule : spec::stop_rule_names())
+        add(spec::StopRuleOptions(rule));
+    for (const double tau : {0.3, 1e6})
+        add({"static", {{"entropy-threshold", tau}}});
+    spec::StopRuleOptions late("static", {{"entropy-threshold", 0}});
+    late.min_tokens = 3;
+    add(late);
+    for (const double factor : {0.1, 2.0})
+        add({"moving-average", {{"entropy-factor", factor}}});
+    add({"moving-average", {{"entropy-window", 1}}});
+    for (const double tau : {0.5, 200.0})
+        add({"cumulative", {{"entropy-threshold", tau}}});
+    for (const int k : {1, 40})
+        add({"constant", {{"num-draft-tokens", k}}});
     for (const int k : {1, 5})
-        for (const bool persistent : {false, true})
-            add({.kind = StopRuleKind::heuristic, .threshold = {}, .num_draft_tokens = k, .persistent = persistent});
-    for (const StopRuleKind kind : {StopRuleKind::adaptive, StopRuleKind::confidence, StopRuleKind::svip,
-                                    StopRuleKind::adaedl, StopRuleKind::expected_gain})
-        add({.kind = kind, .threshold = {}, .num_draft_tokens = {}});
+        for (const int persistent : {0, 1})
+            add({"heuristic", {{"num-draft-tokens", k}, {"heuristic-persistent", persistent}}});
     return all;
 }
 
 inline std::string describe(const spec::StopRuleOptions& rule) {
-    return to_string(rule.kind) + " threshold " + std::to_string(rule.threshold.value_or(-1)) + " factor " +
-           std::to_string(rule.factor) + " window " + std::to_string(rule.window) + " k " +
-           std::to_string(rule.num_draft_tokens_or_default()) + (rule.persistent ? " persistent" : "") + " min " +
-           std::to_string(rule.min_tokens) + " cap " + std::to_string(rule.max_tokens);
+    std::string text = rule.name();
+    for (std::size_t i = 0; i < rule.values().size(); ++i)
+        text += std::string(" ") + rule.type().parameters[i].option + " " + std::to_string(rule.values()[i]);
+    return text + " min " + std::to_string(rule.min_tokens) + " cap " + std::to_string(rule.max_tokens);
 }
 
 // Proposes up to `length` tokens: what `token_at` says for each position of the text.

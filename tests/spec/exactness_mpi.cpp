@@ -87,7 +87,7 @@ struct Outcome {
 struct Scale {
     Texts prompts;
     int new_tokens = 0;
-    std::vector<spec::StopRuleKind> rules = spec::all_stop_rules();
+    std::vector<std::string> rules = spec::stop_rule_names();
     bool rules_in_turn = false; // one for each request, instead of all
     int n_slots = 1;            // sequences decoded together
 };
@@ -130,7 +130,7 @@ class Exactness {
         Outcome outcome;
         const std::size_t n_rules = scale_.rules.size();
         for (std::size_t rule = 0; rule < n_rules; ++rule) {
-            SCOPED_TRACE(name + ", " + to_string(scale_.rules[rule]));
+            SCOPED_TRACE(name + ", " + scale_.rules[rule]);
             std::vector<std::size_t> served; // requests by number
             for (std::size_t i = 0; i < requests_.size(); ++i)
                 if (!scale_.rules_in_turn || i % n_rules == rule) served.push_back(i);
@@ -153,7 +153,7 @@ class Exactness {
         }
     }
 
-    std::vector<Completion> run(const std::vector<std::size_t>& served, spec::StopRuleKind rule, bool rejection,
+    std::vector<Completion> run(const std::vector<std::size_t>& served, const std::string& rule, bool rejection,
                                 spec::BatchDrafter& drafter) {
         std::vector<Request> requests;
         for (const std::size_t i : served)
@@ -241,12 +241,12 @@ TEST_P(ExactnessOnRanks, ADraftThatIsCutOverTheRanksChangesNothing) {
         run.acceptance = GetParam() ? Acceptance::gumbel : Acceptance::rejection;
         const std::vector<Completion> alone = pair.run(plain, run, drafter.get());
         std::int64_t accepted = 0;
-        for (const spec::StopRuleKind rule : spec::all_stop_rules()) {
+        for (const std::string& rule : spec::stop_rule_names()) {
             run.rule = rule_of(rule);
             const std::vector<Completion> texts = pair.run(requests, run, drafter.get());
             EXPECT_EQ(texts.size(), alone.size());
             for (std::size_t i = 0; i < texts.size(); ++i) {
-                EXPECT_EQ(texts[i].tokens, alone[i].tokens) << to_string(rule) << ", text " << i;
+                EXPECT_EQ(texts[i].tokens, alone[i].tokens) << rule << ", text " << i;
                 accepted += texts[i].stats.accepted;
             }
         }
@@ -280,7 +280,7 @@ void check_demo_pair(const Scale& scale, bool gumbel, const std::string& only = 
 
 TEST_P(ExactnessOnRanks, TheDemoPairSaysThePlainTextWithEveryDrafter) {
     Scale scale = demo_scale(3, 32);
-    scale.rules = {spec::StopRuleKind::expected_gain, spec::StopRuleKind::moving_average};
+    scale.rules = {"expected-gain", "moving-average"};
     check_demo_pair(scale, GetParam());
 }
 

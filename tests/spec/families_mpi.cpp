@@ -37,13 +37,13 @@ Accepted check_pair(const FamilyGolden& golden, dist::Communicator& replica, con
     for (std::size_t i = 0; i < plain.size(); ++i)
         EXPECT_EQ(plain[i].tokens, golden.texts[i].greedy) << "plain, text " << i;
     Accepted sum;
-    for (const spec::StopRuleOptions& rule : {constant_rule(4), rule_of(spec::StopRuleKind::moving_average)}) {
+    for (const spec::StopRuleOptions& rule : {constant_rule(4), rule_of("moving-average")}) {
         RunOptions run_options;
         run_options.rule = rule;
         const std::vector<Completion> drafted = pair.run(requests_of(golden, false), run_options);
         EXPECT_EQ(drafted.size(), plain.size());
         for (std::size_t i = 0; i < drafted.size(); ++i) {
-            EXPECT_EQ(drafted[i].tokens, plain[i].tokens) << to_string(rule.kind) << ", text " << i;
+            EXPECT_EQ(drafted[i].tokens, plain[i].tokens) << rule.name() << ", text " << i;
             sum.drafted += drafted[i].stats.drafted;
             sum.accepted += drafted[i].stats.accepted;
         }

@@ -49,9 +49,7 @@ std::unique_ptr<Drafter> first_of(const std::vector<std::vector<TokenId>>& draft
 }
 
 Draft draft_of(Drafter& drafter) {
-    StopRuleOptions options;
-    options.kind = StopRuleKind::constant;
-    StopRule rule(options);
+    StopRule rule(StopRuleOptions("constant"));
     Draft draft;
     const Request request;
     const std::vector<TokenId> text = {1};

@@ -162,7 +162,7 @@ TEST(NgramDrafter, LeavesGreedyTextAsItIs) {
             EXPECT_EQ(got[i].stats.draft_passes, 0);
             accepted += got[i].stats.accepted;
         }
-        if (rule.kind == spec::StopRuleKind::expected_gain) continue; // so small a target may find rows too dear
+        if (rule.is("expected-gain")) continue; // so small a target may find rows too dear
         EXPECT_GT(accepted, 0) << describe(rule) << ": greedy text of a small model repeats itself";
     }
 }

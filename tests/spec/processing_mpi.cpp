@@ -65,12 +65,12 @@ void check(TestPair& pair, const std::vector<Case>& cases, bool coordinates) {
         }
     };
     for (const char* name : {"model", "ngram", "model<bigram", "ngram,model"})
-        for (const spec::StopRuleKind kind : {spec::StopRuleKind::constant, spec::StopRuleKind::moving_average}) {
+        for (const char* kind : {"constant", "moving-average"}) {
             RunOptions options;
             options.rule = rule_of(kind);
             const auto drafter = drafters.make(name, rule_of(kind, 3));
             const auto found = pair.run(requests, options, drafter.get());
-            expect(std::string(name) + ", " + to_string(kind), found);
+            expect(std::string(name) + ", " + kind, found);
             spec::Stats stats;
             for (const Completion& completion : found)
                 stats += completion.stats;

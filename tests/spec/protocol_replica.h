@@ -110,7 +110,7 @@ struct Drafting {
         else if (schedule.drafter == kAheadInTime)
             drafter = spec::make_ahead_drafter(model, {}, limits, clock);
         else
-            drafter = every.make_batch(schedule.drafter, rule_with(spec::StopRuleKind::constant, 3), schedule.slots);
+            drafter = every.make_batch(schedule.drafter, rule_with("constant", 3), schedule.slots);
     }
     spec::LocalDraftModel model;
     EveryDrafter every;

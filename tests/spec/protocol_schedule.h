@@ -47,11 +47,10 @@ struct Schedule {
 constexpr double kTimeoutSeconds = 1000; // of every collective, simulated
 constexpr int kMostRanks = 4, kMostSlotsOfSchedules = 4;
 
-inline spec::StopRuleOptions rule_with(spec::StopRuleKind kind, int cap) {
-    spec::StopRuleOptions rule;
-    rule.kind = kind;
+inline spec::StopRuleOptions rule_with(const std::string& kind, int cap) {
+    spec::StopRuleOptions rule(kind);
     rule.max_tokens = cap;
-    if (kind == spec::StopRuleKind::constant) rule.num_draft_tokens = std::min(cap, 3);
+    if (kind == "constant") rule.set("num-draft-tokens", std::min(cap, 3));
     return rule;
 }
 
@@ -92,14 +91,12 @@ inline Fault draw_fault(Dice& dice, const Schedule& schedule) {
 
 // Which templates a schedule may ask for is the caller's matter: it gives their number.
 inline Schedule draw_schedule(std::uint64_t seed, std::size_t n_templates) {
-    using spec::StopRuleKind;
     const std::vector<std::string> drafters = {"",       "model",  "model together", "model together", "ngram",
                                                "random", "bigram", "model<bigram",   "bigram<ngram",   "ngram,model",
                                                "suffix"};
-    const std::vector<spec::StopRuleOptions> rules = {
-        rule_with(StopRuleKind::constant, 4),          rule_with(StopRuleKind::constant, 1),
-        rule_with(StopRuleKind::static_threshold, 15), rule_with(StopRuleKind::heuristic, 8),
-        rule_with(StopRuleKind::moving_average, 2),    rule_with(StopRuleKind::expected_gain, 15)};
+    const std::vector<spec::StopRuleOptions> rules = {rule_with("constant", 4),       rule_with("constant", 1),
+                                                      rule_with("static", 15),        rule_with("heuristic", 8),
+                                                      rule_with("moving-average", 2), rule_with("expected-gain", 15)};
     Dice dice(seed);
     Schedule schedule;
     schedule.seed = seed;
@@ -158,7 +155,7 @@ inline std::string describe(const Schedule& schedule) {
                         : schedule.placement == dist::DraftPlacement::sharded ? ", all draft"
                                                                               : "") +
                        ", " + std::to_string(schedule.slots) + " slots, " + to_string(schedule.acceptance) +
-                       ", drafter " + schedule.drafter + ", rule " + to_string(schedule.rule.kind) + " cap " +
+                       ", drafter " + schedule.drafter + ", rule " + schedule.rule.name() + " cap " +
                        std::to_string(schedule.rule.max_tokens) + ", requests";
     for (const std::size_t request : schedule.requests)
         text += " " + std::to_string(request);

@@ -111,7 +111,7 @@ const spec::Completion* Simulation::reference(const Schedule& schedule, std::siz
     std::string key = std::to_string(calm.ranks) + " " + std::to_string(request);
     const bool is_sampled = !templates_[request].sampling.greedy();
     if (is_sampled && schedule.acceptance != spec::Acceptance::gumbel) {
-        if (schedule.rule.kind == spec::StopRuleKind::expected_gain) return nullptr;
+        if (schedule.rule.is("expected-gain")) return nullptr;
         calm.rule = schedule.rule;
         const bool is_ahead = schedule.drafter.starts_with("model ahead"); // says what it would say without
         calm.drafter = is_ahead ? "model" : schedule.drafter;

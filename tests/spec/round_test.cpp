@@ -104,8 +104,8 @@ TEST(RoundTrace, TellsEachRoundOnceAndAllThatBecameOfIt) {
     spec::Request request = request_of(varied_tokens(20, 512), 60);
     request.id = "\"a line\"";
     RunOptions options;
-    options.rule = rule_of(spec::StopRuleKind::static_threshold);
-    options.rule.threshold = 2;
+    options.rule = rule_of("static");
+    options.rule.set("entropy-threshold", 2);
     const auto drafter = pair.model_drafter();
     const Told told = tell(pair, request, options, *drafter);
     ASSERT_EQ(told.traces.size(), static_cast<std::size_t>(told.completion.stats.rounds));

@@ -8,7 +8,6 @@
 namespace simulate_test {
 
 using namespace entrodraft;
-using spec::StopRuleKind;
 
 constexpr int kCap = 15;
 const spec::Costs kCosts = {
@@ -71,9 +70,9 @@ TEST(Simulate, CountsWhatAGreedyRunCounts) {
 TEST(Simulate, APersistentHeuristicGoesOnWithTheNextText) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-target"));
     const RecordedTexts recorded = record_texts(pair, requests(0), false, 38);
-    spec::StopRuleOptions rule = rule_of(spec::StopRuleKind::heuristic, 5, 38);
+    spec::StopRuleOptions rule = rule_of("heuristic", 5, 38);
     const auto drafted = [&](bool persistent) {
-        rule.persistent = persistent;
+        rule.set("heuristic-persistent", persistent ? 1 : 0);
         const spec::ReplaySetting setting = {spec::ReplayKind::rule, rule, 0, kCosts};
         return simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
     };

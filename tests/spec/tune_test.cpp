@@ -10,39 +10,30 @@
 namespace tune_test {
 
 using namespace entrodraft;
-using spec::StopRuleKind;
 using spec::StopRuleOptions;
 
 const spec::Costs kCosts = {0.08, {1, 1.02, 1.04, 1.06, 1.1, 1.15, 1.2, 1.25, 1.3}, 0.12};
 
 TEST(Tune, GridHasEveryRuleInValidSettings) {
-    std::set<StopRuleKind> kinds;
+    std::set<std::string> kinds;
     for (const StopRuleOptions& rule : spec::tuning_grid(8)) {
         EXPECT_EQ(why_invalid(rule), "");
         EXPECT_EQ(rule.max_tokens, 8);
-        kinds.insert(rule.kind);
+        kinds.insert(rule.name());
     }
     EXPECT_EQ(kinds.size(), spec::all_stop_rules().size());
 }
 
 TEST(Tune, NeighboursAreNearAndValid) {
-    StopRuleOptions rule;
-    rule.kind = StopRuleKind::static_threshold;
-    rule.threshold = 2;
+    StopRuleOptions rule("static", {{"entropy-threshold", 2}});
     ASSERT_EQ(spec::neighbours(rule, 0.25).size(), 2U);
-    EXPECT_DOUBLE_EQ(*spec::neighbours(rule, 0.25)[0].threshold, 1.5);
-    EXPECT_DOUBLE_EQ(*spec::neighbours(rule, 0.25)[1].threshold, 2.5);
-    rule = {};
-    rule.kind = StopRuleKind::moving_average;
-    rule.window = 1; // there is none below
+    EXPECT_DOUBLE_EQ(spec::neighbours(rule, 0.25)[0].get("entropy-threshold"), 1.5);
+    EXPECT_DOUBLE_EQ(spec::neighbours(rule, 0.25)[1].get("entropy-threshold"), 2.5);
+    rule = {"moving-average", {{"entropy-window", 1}}}; // there is none below
     EXPECT_EQ(spec::neighbours(rule, 0.1).size(), 3U);
-    rule = {};
-    rule.kind = StopRuleKind::constant;
-    rule.num_draft_tokens = 15; // the cap
-    EXPECT_EQ(spec::neighbours(rule, 0.1).front().num_draft_tokens, 14);
-    rule.kind = StopRuleKind::expected_gain;
-    rule.num_draft_tokens.reset();
-    EXPECT_TRUE(spec::neighbours(rule, 0.1).empty());
+    rule = {"constant", {{"num-draft-tokens", 15}}}; // the cap
+    EXPECT_EQ(spec::neighbours(rule, 0.1).front().get("num-draft-tokens"), 14);
+    EXPECT_TRUE(spec::neighbours({"expected-gain"}, 0.1).empty());
 }
 
 TEST(Tune, FindsNoWorseThanTheGridAndSaysWhatItCosts) {
@@ -60,7 +51,7 @@ TEST(Tune, FindsNoWorseThanTheGridAndSaysWhatItCosts) {
         }
         EXPECT_DOUBLE_EQ(rule.seconds_per_token, spec::seconds_per_token(rule.best.stats, kCosts));
         for (const StopRuleOptions& other : spec::tuning_grid(8)) {
-            if (other.kind != rule.best.setting.rule.kind) continue;
+            if (other.name() != rule.best.setting.rule.name()) continue;
             const spec::ReplaySetting setting = {spec::ReplayKind::rule, other, 0, kCosts};
             const auto counts = simulate(recorded.head, texts, std::span(&setting, 1), 1).front();
             EXPECT_LE(rule.seconds_per_token, spec::seconds_per_token(counts.stats, kCosts) + 1e-12);
@@ -82,18 +73,10 @@ TEST(Tune, TriesNoSettingTwice) {
     for (const spec::TunedRule& rule : spec::tune({&recorded.head, texts, 0, kCosts, 8, 1})) {
         std::set<std::vector<double>> distinct;
         for (const spec::TriedSetting& tried : rule.tried) {
-            const StopRuleOptions& r = tried.rule;
-            const std::vector<double> numbers = {r.threshold_or_default(),
-                                                 r.factor,
-                                                 static_cast<double>(r.window),
-                                                 static_cast<double>(r.num_draft_tokens_or_default()),
-                                                 r.persistent ? 1.0 : 0.0,
-                                                 r.confidence,
-                                                 r.svip_threshold,
-                                                 r.adaedl_gamma};
-            EXPECT_TRUE(distinct.insert(numbers).second) << describe(r);
+            const std::span<const double> values = tried.rule.values();
+            EXPECT_TRUE(distinct.insert({values.begin(), values.end()}).second) << describe(tried.rule);
         }
-        if (rule.best.setting.rule.kind == StopRuleKind::constant) {
+        if (rule.best.setting.rule.is("constant")) {
             EXPECT_EQ(rule.tried.size(), 8U) << "the grid has them all";
         }
     }

@@ -16,9 +16,7 @@ namespace entrodraft::launch {
 namespace {
 
 spec::StopRuleOptions one_token() {
-    spec::StopRuleOptions rule;
-    rule.kind = spec::StopRuleKind::constant;
-    rule.num_draft_tokens = 1;
+    spec::StopRuleOptions rule("constant", {{"num-draft-tokens", 1}});
     rule.max_tokens = 1;
     return rule;
 }

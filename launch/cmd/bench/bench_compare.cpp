@@ -86,7 +86,7 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
         facts.operations_ratio = operations_ratio(*models);
         // A step of the draft alone is timed, after a pass of the target on the same cores.
         if (models->layout.placement != dist::DraftPlacement::colocated) return;
-        for (const auto rule : {spec::StopRuleKind::static_threshold, spec::StopRuleKind::expected_gain})
+        for (const char* rule : {"static", kDefaultStopRule})
             facts.overheads.push_back(measure_draft_overhead(*models, comparison.prompts.front(), rule));
     });
     comparison.run();

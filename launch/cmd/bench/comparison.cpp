@@ -15,10 +15,8 @@ namespace entrodraft::launch {
 namespace {
 
 spec::StopRuleOptions longest_rule(int max_tokens) {
-    spec::StopRuleOptions rule;
-    rule.kind = spec::StopRuleKind::constant;
+    spec::StopRuleOptions rule("constant", {{"num-draft-tokens", max_tokens}});
     rule.max_tokens = max_tokens;
-    rule.num_draft_tokens = max_tokens;
     return rule;
 }
 

@@ -132,7 +132,7 @@ std::vector<Figures> best_of_each_rule(const std::vector<Figures>& all) {
             return other.setting->kind == SettingKind::speculative && figures.setting->kind == other.setting->kind &&
                    describe(other.setting->drafter) == describe(figures.setting->drafter) &&
                    other.setting->acceptance_name() == figures.setting->acceptance_name() &&
-                   other.setting->rules.front().kind == figures.setting->rules.front().kind;
+                   other.setting->rules.front().name() == figures.setting->rules.front().name();
         };
         const auto found = std::find_if(best.begin(), best.end(), same_rule);
         if (found == best.end())
@@ -352,13 +352,12 @@ ComparisonReport report_of(Comparison& comparison, const CompareOptions& options
         report.text += to_text(comparison, result, all, facts);
     }
     for (const DraftOverhead& overhead : facts.overheads) {
-        report.json["entropy_overhead"].push_back({{"rule", to_string(overhead.rule)},
+        report.json["entropy_overhead"].push_back({{"rule", overhead.rule},
                                                    {"percent_of_a_draft_step", overhead.percent},
                                                    {"draft_step_ms", overhead.step_seconds * 1e3},
                                                    {"pairs", overhead.pairs}});
-        report.text += "entropy and stop decision of " + to_string(overhead.rule) + " add " +
-                       format_number(overhead.percent, 2) + " % to a draft step of " +
-                       format_number(overhead.step_seconds * 1e3, 4) + " ms (median of " +
+        report.text += "entropy and stop decision of " + overhead.rule + " add " + format_number(overhead.percent, 2) +
+                       " % to a draft step of " + format_number(overhead.step_seconds * 1e3, 4) + " ms (median of " +
                        std::to_string(overhead.pairs) + " interleaved pairs)\n";
     }
     report.text += facts.machine.warning_line();

@@ -17,12 +17,11 @@ constexpr int kPairs = 2000;
 constexpr int kWarmUps = 50;
 
 // Drafts kTimedTokens, whatever it thinks of them.
-spec::StopRule rule_of(spec::StopRuleKind kind, spec::GainModel& gain) {
-    spec::StopRuleOptions options;
-    options.kind = kind;
+spec::StopRule rule_of(const std::string& name, spec::GainModel& gain) {
+    spec::StopRuleOptions options(name);
     options.max_tokens = kTimedTokens;
-    options.num_draft_tokens = kTimedTokens;
-    if (kind == spec::StopRuleKind::static_threshold) options.threshold = 1e9;
+    if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", kTimedTokens);
+    if (options.takes("entropy-threshold")) options.set("entropy-threshold", 1e9);
     return spec::StopRule(options, &gain);
 }
 
@@ -54,7 +53,7 @@ class TargetTraffic {
 
 } // namespace
 
-DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt, spec::StopRuleKind kind) {
+DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt, const std::string& rule) {
     spec::Request request = prompt;
     request.sampling = {};
     request.ignore_eos = true;
@@ -64,14 +63,14 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     drafter->begin_sequence(request);
     drafter->prefill(request.prompt);
     spec::GainModel everything_pays({kTimedTokens, 0, spec::Costs{0, {1}}});
-    spec::StopRule without = rule_of(spec::StopRuleKind::constant, everything_pays);
-    spec::StopRule with = rule_of(kind, everything_pays);
+    spec::StopRule without = rule_of("constant", everything_pays);
+    spec::StopRule with = rule_of(rule, everything_pays);
     spec::Draft draft;
     TargetTraffic traffic(models);
-    const auto time = [&](spec::StopRule& rule) {
+    const auto time = [&](spec::StopRule& timed) {
         traffic.read();
         const double begin = models.clock.now_seconds();
-        drafter->draft({request.prompt, kTimedTokens, &request, {}, {}}, rule, draft);
+        drafter->draft({request.prompt, kTimedTokens, &request, {}, {}}, timed, draft);
         return (models.clock.now_seconds() - begin) / kTimedTokens;
     };
     std::vector<double> ratios, steps;
@@ -83,7 +82,7 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
         ratios.push_back(with_first ? first / second : second / first);
         steps.push_back(with_first ? second : first);
     }
-    return {kind, 100 * (quantiles_of(ratios).median - 1), quantiles_of(steps).median, kPairs};
+    return {rule, 100 * (quantiles_of(ratios).median - 1), quantiles_of(steps).median, kPairs};
 }
 
 } // namespace entrodraft::launch

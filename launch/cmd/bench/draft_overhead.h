@@ -6,7 +6,7 @@
 namespace entrodraft::launch {
 
 struct DraftOverhead {
-    spec::StopRuleKind rule{};
+    std::string rule;
     double percent = 0;      // of a draft step; median over pairs of (with / without - 1)
     double step_seconds = 0; // a draft step without them
     int pairs = 0;
@@ -15,6 +15,6 @@ struct DraftOverhead {
 // Drafts four tokens after a prompt with `constant`, which needs no entropy, and with a rule that does (static or
 // expected-gain, set so that it never fires), in turns, each after as much reading of memory as a target pass does.
 // Local, on the draft owner.
-DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt, spec::StopRuleKind kind);
+DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt, const std::string& rule);
 
 } // namespace entrodraft::launch

@@ -37,11 +37,11 @@ std::string packed(std::string_view block) {
 }
 
 void replay(const spec::Recording& recording) {
-    for (const auto kind : {spec::StopRuleKind::static_threshold, spec::StopRuleKind::expected_gain}) {
+    for (const std::string rule : {"static", "expected-gain"}) {
         spec::ReplaySetting setting;
-        setting.rule.kind = kind;
+        setting.rule = spec::StopRuleOptions(rule);
         setting.rule.max_tokens = recording.head.max_draft_tokens;
-        setting.ahead = kind == spec::StopRuleKind::static_threshold ? 2 : 0;
+        setting.ahead = rule == "static" ? 2 : 0;
         try {
             setting.costs = recording.head.costs.at(0);
             spec::Replay one(recording.head, setting);

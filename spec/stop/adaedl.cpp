@@ -1,0 +1,61 @@
+// adaedl: stops where the entropy's bound on acceptance falls below one that follows the acceptance so far.
+//
+// Paper: Agrawal et al. 2024, "AdaEDL"; lambda as in Zhang et al. 2023, "Draft & Verify", from which AdaEDL has it.
+// Formula: 1 - sqrt(gamma x_t) < lambda. With r = 0.5 r + 0.5 accepted / drafted, lambda = 0.9 lambda + 0.1 (lambda +
+// 0.01 where r <= 0.9, else lambda - 0.01), from 0.6 and r = 0 with each text.
+// On a device: the entropy at which that holds, (1 - lambda)^2 / gamma.
+#include "spec/stop/stop_rule.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr double kFirstLambda = 0.6;
+
+class Adaedl final : public StopCondition {
+  public:
+    explicit Adaedl(const StopRuleOptions& options) : gamma_(options.get("adaedl-gamma")) {}
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Adaedl>(*this); }
+    void begin_sequence() override {
+        lambda_ = kFirstLambda;
+        acceptance_rate_ = 0;
+    }
+    bool fires(const Drafting& drafting) override { return 1 - std::sqrt(gamma_ * drafting.entropy()) < lambda_; }
+    void forecast(const Drafting&, model::Chain& chain) const override {
+        chain.stop.kind = model::ChainStop::Kind::entropy;
+        chain.stop.threshold = std::pow(std::max(0.0, 1 - lambda_), 2) / gamma_;
+    }
+    // Lambda creeps towards an acceptance rate of 0.9.
+    void settle(const Drafting&, const RoundFeedback& round) override {
+        constexpr double kGoal = 0.9, kStep = 0.01, kRateDecay = 0.5, kLambdaDecay = 0.9;
+        if (round.cut_short || round.drafted == 0) return;
+        acceptance_rate_ = kRateDecay * acceptance_rate_ + (1 - kRateDecay) * round.accepted / round.drafted;
+        const double moved = lambda_ + (acceptance_rate_ <= kGoal ? kStep : -kStep);
+        lambda_ = kLambdaDecay * lambda_ + (1 - kLambdaDecay) * moved;
+    }
+
+  private:
+    double gamma_;
+    double lambda_ = kFirstLambda;
+    double acceptance_rate_ = 0; // smoothed
+};
+
+} // namespace
+
+StopRuleType adaedl_rule() {
+    return {.name = "adaedl",
+            .position = 90,
+            .parameters = {{.option = "adaedl-gamma",
+                            .symbol = "GAMMA",
+                            .label = "gamma",
+                            .default_value = 0.2,
+                            .above_min = true,
+                            .grid = {0.02, 0.05, 0.1, 0.2}}},
+            .make = make_stop_condition<Adaedl>};
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,31 @@
+// adaptive: a draft length that moves by one.
+//
+// Source: heuristic with a smaller step and a shorter first draft.
+// Formula: t >= k; k += 1 after full acceptance, else max(1, k - 1); k stays in 1..cap.
+// On a device: a chain of k rows.
+#include "spec/stop/draft_length.h"
+#include "spec/stop/shared_parameters.h"
+
+namespace entrodraft::spec {
+
+namespace {
+
+class Adaptive final : public DraftLength {
+  public:
+    using DraftLength::DraftLength;
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Adaptive>(*this); }
+    void settle(const Drafting&, const RoundFeedback& round) override { move_k(round, 1, cap()); }
+};
+
+} // namespace
+
+StopRuleType adaptive_rule() {
+    return {.name = "adaptive",
+            .position = 60,
+            .looks_at = LooksAt::nothing,
+            .parameters = {num_draft_tokens(3, "from", "first K of {}")},
+            .make = make_stop_condition<Adaptive>};
+}
+
+} // namespace entrodraft::spec

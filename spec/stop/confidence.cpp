@@ -1,0 +1,45 @@
+// confidence: stops where the draft gave the token that it chose little probability.
+//
+// Source: assistant_confidence_threshold of transformers.
+// Formula: c_t < c.
+// On a device: the same threshold.
+#include "spec/stop/stop_rule.h"
+
+namespace entrodraft::spec {
+
+namespace {
+
+class Confidence final : public StopCondition {
+  public:
+    explicit Confidence(const StopRuleOptions& options) : least_(options.get("confidence-threshold")) {}
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Confidence>(*this); }
+    bool fires(const Drafting& drafting) override {
+        return static_cast<double>(drafting.tokens.back().probability) < least_;
+    }
+    void forecast(const Drafting&, model::Chain& chain) const override {
+        chain.stop.kind = model::ChainStop::Kind::probability;
+        chain.stop.threshold = least_;
+    }
+
+  private:
+    double least_; // c
+};
+
+} // namespace
+
+StopRuleType confidence_rule() {
+    return {.name = "confidence",
+            .position = 70,
+            .looks_at = LooksAt::token,
+            .parameters = {{.option = "confidence-threshold",
+                            .symbol = "C",
+                            .label = "threshold",
+                            .help = "of {}: least probability of a drafted token",
+                            .default_value = 0.4,
+                            .max = 1,
+                            .grid = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}}},
+            .make = make_stop_condition<Confidence>};
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,45 @@
+// cumulative: stops where the uncertainty of the last tokens adds up.
+//
+// Paper: the thesis "Entropy Drafting" (2024).
+// Formula: sum(x_{t-i}^2, i = 0..min(n, t-1)) >= tau.
+// On a device: the same sum.
+#include "spec/stop/entropy_window.h"
+#include "spec/stop/shared_parameters.h"
+
+namespace entrodraft::spec {
+
+namespace {
+
+class Cumulative final : public StopCondition {
+  public:
+    explicit Cumulative(const StopRuleOptions& options)
+        : tau_(options.get("entropy-threshold")), n_(static_cast<int>(options.get("entropy-window"))), window_(n_) {}
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Cumulative>(*this); }
+    void begin_round() override { window_.clear(); }
+    bool fires(const Drafting& drafting) override {
+        return window_.push(drafting.entropy()) && window_.earlier() + window_.latest() >= tau_;
+    }
+    void forecast(const Drafting&, model::Chain& chain) const override {
+        chain.stop.kind = model::ChainStop::Kind::squares;
+        chain.stop.threshold = tau_;
+        chain.stop.window = n_;
+    }
+
+  private:
+    double tau_; // nats^2
+    int n_;
+    EntropyWindow window_;
+};
+
+} // namespace
+
+StopRuleType cumulative_rule() {
+    return {.name = "cumulative",
+            .position = 30,
+            .parameters = {entropy_threshold(StopRuleParameter::Kind::squared_entropy, 10, {2, 5, 10, 15, 20, 30}),
+                           entropy_window()},
+            .make = make_stop_condition<Cumulative>};
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,195 @@
+// expected-gain: drafts while further tokens are expected to come faster than the run's own rate.
+//
+// Source: this project (DESIGN 6.1); what it learns is in gain_model.h.
+// Formula: another pass where for some k' up to the cap (expected further tokens) / (their draft and target seconds)
+// exceeds the run's tokens a second. A token that was looked up, not drawn, is dropped where S_t / (t_target(t + 1) -
+// t_target(t)) does not, S_t being the probability that all t are accepted.
+// On a device: the least S_t, for each t, at which another pass pays.
+#include "spec/stop/stop_rule.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <span>
+
+namespace entrodraft::spec {
+
+namespace {
+
+class ExpectedGain final : public StopCondition {
+  public:
+    ExpectedGain(const StopRuleOptions& options, GainModel* gain) : cap_(options.max_tokens), gain_(gain) {}
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<ExpectedGain>(*this); }
+    void begin_sequence() override;
+    void begin_round() override;
+    bool fires(const Drafting& drafting) override;
+    bool drops_fired_token() const override { return true; }
+    bool wants_another(const Drafting& drafting, const PassCost& cost) override;
+    void forecast(const Drafting& drafting, model::Chain& chain) const override;
+    void settle(const Drafting& drafting, const RoundFeedback& round) override;
+    void end_round(const Drafting& drafting, const RoundFeedback& round) override;
+
+  private:
+    double rate(const Drafting& drafting) const;
+    double target_seconds(const Drafting& drafting, int rows) const; // of a pass with so many rows of this sequence
+    bool another_pays(const Drafting& drafting, const PassCost& cost, double acceptance) const;
+    bool wants_probe(const Drafting& drafting, const PassCost& cost);
+    bool last_pays(const Drafting& drafting) const;
+    void update_luck(const Drafting& drafting, std::size_t accepted, std::size_t drafted);
+
+    int cap_;
+    GainModel* gain_;
+    std::vector<double> acceptances_; // a_t of this drafting phase
+    double all_stand_ = 1;            // a_1 a_2 ... of all of them
+    double expected_tokens_ = 1;      // 1 + a_1 + a_1 a_2 + ...
+    double luck_ = 0;                 // how much more often tokens of this text are accepted than expected
+    int plain_rounds_ = -1;           // rounds of this text since anything was drafted; -1: none yet
+    bool probes_ = false;             // this round drafts one token to learn from
+    bool is_near_ = false;            // where it does not draft, little is missing
+};
+
+void ExpectedGain::begin_sequence() {
+    luck_ = 0;
+    plain_rounds_ = -1;
+}
+
+void ExpectedGain::begin_round() {
+    acceptances_.clear();
+    all_stand_ = expected_tokens_ = 1;
+    probes_ = false;
+}
+
+// A drawn token is never dropped: its acceptance looks at the token itself, and choosing by it would bias `rejection`.
+bool ExpectedGain::fires(const Drafting& drafting) {
+    acceptances_.push_back(gain_->acceptance(drafting.tokens.back(), luck_));
+    expected_tokens_ += all_stand_ *= acceptances_.back();
+    return std::isnan(drafting.entropy()) && !probes_ && !last_pays(drafting);
+}
+
+bool ExpectedGain::wants_another(const Drafting& drafting, const PassCost& cost) {
+    const bool pays = another_pays(drafting, cost, gain_->mean_acceptance());
+    const bool probes = !pays && drafting.drafted() == 0 && wants_probe(drafting, cost);
+    if (!pays && !probes) return false;
+    probes_ = probes_ || probes;
+    return true;
+}
+
+// ---- whether drafting on pays ----
+
+// Tokens a second that drafting on has to beat: the run's, or, while that is not known, this round's own.
+double ExpectedGain::rate(const Drafting& drafting) const {
+    if (const double known = gain_->tokens_per_second(); known > 0) return known;
+    const double target = target_seconds(drafting, drafting.drafted() + 1) / drafting.company.sequences;
+    return expected_tokens_ / (gain_->draft_seconds(drafting.passes) + target);
+}
+
+double ExpectedGain::target_seconds(const Drafting& drafting, int rows) const {
+    return gain_->target_seconds(rows + drafting.company.rows_beside);
+}
+
+// Whether another pass pays if each token to come is accepted with probability `acceptance`.
+bool ExpectedGain::another_pays(const Drafting& drafting, const PassCost& cost, double acceptance) const {
+    const int drafted = drafting.drafted();
+    const double needed = rate(drafting);
+    const double spent = gain_->draft_seconds(drafting.passes), scored = target_seconds(drafting, drafted + 1);
+    const double each_seconds = gain_->draft_seconds(1 + cost.each) - gain_->draft_seconds(1);
+    double tokens = 0, product = all_stand_;
+    for (int k = drafted + 1; k <= cap_; ++k) {
+        tokens += product *= acceptance;
+        const double drafting_on = (k - drafted) * cost.each;
+        const double passes = drafting.passes + std::max(cost.next, drafting_on);
+        const double seconds = gain_->draft_seconds(passes) - spent + target_seconds(drafting, k + 1) - scored;
+        if (tokens > needed * seconds) return true;
+        // Once a token brings less than its draft pass takes, so does every one behind it.
+        const bool costs_each = drafting_on >= cost.next && passes >= 1;
+        if (costs_each && product * acceptance < needed * each_seconds) return false;
+    }
+    return false;
+}
+
+// Where drafting does not pay as far as is known, a token is drafted now and then to learn whether that still holds:
+// when a text begins, for the draft has just read the prompt, and after more and more rounds within it, for the draft
+// first has to read all tokens emitted meanwhile. Not where drafting could not pay if every token were accepted. A text
+// alone is asked again soon, and always, where little is missing: a probe then costs next to nothing, and a bad stretch
+// is not to decide for all that follows.
+bool ExpectedGain::wants_probe(const Drafting& drafting, const PassCost& cost) {
+    constexpr double kNear = 1.25; // times the mean acceptance
+    constexpr int kNearGap = 4;
+    is_near_ = drafting.company.sequences == 1 &&
+               another_pays(drafting, cost, std::min(1.0, kNear * gain_->mean_acceptance()));
+    const bool is_due = plain_rounds_ < 0 || plain_rounds_ >= (is_near_ ? kNearGap : gain_->probe_gap());
+    return is_due && (!gain_->knows_draft_cost() || another_pays(drafting, cost, 1));
+}
+
+// Whether the token just drafted is worth its row in the target's pass.
+bool ExpectedGain::last_pays(const Drafting& drafting) const {
+    const int drafted = drafting.drafted();
+    const double seconds = target_seconds(drafting, drafted + 1) - target_seconds(drafting, drafted);
+    return all_stand_ > rate(drafting) * seconds;
+}
+
+// another_pays() as thresholds: after t tokens, the least product of acceptances at which another pass pays.
+void ExpectedGain::forecast(const Drafting& drafting, model::Chain& chain) const {
+    const double needed = gain_->tokens_per_second(), acceptance = gain_->mean_acceptance();
+    if (needed <= 0 || probes_) { // a row at a time
+        chain.most_rows = 1;
+        return;
+    }
+    chain.stop.kind = model::ChainStop::Kind::gain;
+    const std::array<double, 3> weights = gain_->weights(luck_);
+    std::copy(weights.begin(), weights.end(), chain.stop.weights);
+    const int most = std::min({chain.most_rows, cap_ - drafting.drafted(), model::ChainStop::kMostLeast});
+    chain.most_rows = std::max(1, most);
+    for (int t = 1; t < most; ++t) {
+        const int drafted = drafting.drafted() + t;
+        const double spent = gain_->draft_seconds(drafted), scored = target_seconds(drafting, drafted + 1);
+        double least = std::numeric_limits<float>::max(), tokens = 0, product = all_stand_;
+        for (int k = drafted + 1; k <= cap_; ++k) {
+            tokens += product *= acceptance;
+            const double seconds = gain_->draft_seconds(k) - spent + target_seconds(drafting, k + 1) - scored;
+            least = std::min(least, needed * seconds / tokens);
+        }
+        chain.stop.least[t - 1] = static_cast<float>(least);
+    }
+}
+
+// ---- learning ----
+
+// Follows how much more often than expected drawn tokens were accepted; those after the first rejected one were not
+// verified.
+void ExpectedGain::update_luck(const Drafting& drafting, std::size_t accepted, std::size_t drafted) {
+    constexpr double kStep = 0.1;
+    for (std::size_t i = 0; i < std::min(drafted, accepted + 1); ++i)
+        if (!std::isnan(drafting.tokens[i].entropy_nats)) luck_ += kStep * ((i < accepted ? 1 : 0) - acceptances_[i]);
+}
+
+void ExpectedGain::end_round(const Drafting& drafting, const RoundFeedback& round) {
+    const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
+    gain_->learn({std::span(drafting.tokens).first(drafted), luck_, round.accepted, drafting.passes,
+                  round.draft_seconds, round.target_seconds, round.company});
+    if (probes_ ? !is_near_ : round.drafted > 0) gain_->drafted(probes_);
+    settle(drafting, round);
+}
+
+void ExpectedGain::settle(const Drafting& drafting, const RoundFeedback& round) {
+    const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
+    update_luck(drafting, static_cast<std::size_t>(round.accepted), drafted);
+    if (round.drafted > 0)
+        plain_rounds_ = 0;
+    else if (drafting.asked)
+        plain_rounds_ = std::max(plain_rounds_, 0) + 1;
+}
+
+} // namespace
+
+StopRuleType expected_gain_rule() {
+    return {.name = "expected-gain",
+            .position = 1'000'000, // the last
+            .looks_at = LooksAt::token,
+            .make = make_stop_condition<ExpectedGain>,
+            .weighs_costs = true};
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,55 @@
+// heuristic: drafts more after rounds in which every token was accepted, and less after others.
+//
+// Source: transformers' heuristic_transient, and with --heuristic-persistent the heuristic of transformers 4.37, the
+// baseline of the thesis "Entropy Drafting" (2024).
+// Formula: t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap. Persistent: k goes on from text
+// to text and up to 127, and rounds cut short count as not fully accepted. On a device: a chain of k rows.
+#include "spec/stop/draft_length.h"
+#include "spec/stop/shared_parameters.h"
+
+namespace entrodraft::spec {
+
+namespace {
+
+class Heuristic final : public DraftLength {
+  public:
+    Heuristic(const StopRuleOptions& options, GainModel* gain)
+        : DraftLength(options), kept_(options.is_persistent() ? gain : nullptr) {}
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Heuristic>(*this); }
+    void begin_sequence() override {
+        DraftLength::begin_sequence();
+        if (kept_ != nullptr) set_k(kept_->kept_draft_tokens().value_or(k()));
+    }
+    void settle(const Drafting&, const RoundFeedback& round) override {
+        if (kept_ != nullptr && round.cut_short) set_k(std::max(1, k() - 1)); // fewer than k were accepted
+        move_k(round, 2, kept_ != nullptr ? Packet::kMostDraftTokens : cap());
+    }
+    void end_round(const Drafting& drafting, const RoundFeedback& round) override {
+        settle(drafting, round);
+        if (kept_ != nullptr) kept_->keep_draft_tokens(k());
+    }
+
+  private:
+    GainModel* kept_; // where k goes on from text to text; nullptr: it does not
+};
+
+} // namespace
+
+StopRuleType heuristic_rule() {
+    return {.name = "heuristic",
+            .position = 50,
+            .looks_at = LooksAt::nothing,
+            .parameters = {num_draft_tokens(5, "from", "first K of {}"),
+                           {.option = "heuristic-persistent",
+                            .symbol = "persistent",
+                            .label = "persistent",
+                            .help = "{} keeps K from text to text, without a cap of its own",
+                            .kind = StopRuleParameter::Kind::on_off,
+                            .max = 1,
+                            .grid = {1, 0},
+                            .is_persistence = true}},
+            .make = make_stop_condition<Heuristic>};
+}
+
+} // namespace entrodraft::spec

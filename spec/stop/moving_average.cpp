@@ -1,0 +1,51 @@
+// moving-average: stops where the draft becomes as uncertain as it was on average before.
+//
+// Paper: the thesis "Entropy Drafting" (2024).
+// Formula: x_t^2 >= lambda * mean(x_{t-i}^2, i = 1..min(n, t-1)), from t = 2.
+// On a device: the same comparison.
+#include "spec/stop/entropy_window.h"
+#include "spec/stop/shared_parameters.h"
+
+namespace entrodraft::spec {
+
+namespace {
+
+class MovingAverage final : public StopCondition {
+  public:
+    explicit MovingAverage(const StopRuleOptions& options)
+        : lambda_(options.get("entropy-factor")), n_(static_cast<int>(options.get("entropy-window"))), window_(n_) {}
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<MovingAverage>(*this); }
+    void begin_round() override { window_.clear(); }
+    bool fires(const Drafting& drafting) override {
+        if (!window_.push(drafting.entropy()) || window_.before() == 0) return false;
+        return window_.latest() >= lambda_ * window_.earlier() / static_cast<double>(window_.before());
+    }
+    void forecast(const Drafting&, model::Chain& chain) const override {
+        chain.stop.kind = model::ChainStop::Kind::moving_average;
+        chain.stop.factor = lambda_;
+        chain.stop.window = n_;
+    }
+
+  private:
+    double lambda_;
+    int n_;
+    EntropyWindow window_;
+};
+
+} // namespace
+
+StopRuleType moving_average_rule() {
+    return {.name = "moving-average",
+            .position = 20,
+            .parameters = {{.option = "entropy-factor",
+                            .symbol = "LAMBDA",
+                            .label = "factor",
+                            .default_value = 0.5,
+                            .above_min = true,
+                            .grid = {0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2}},
+                           entropy_window({1, 3, 7})},
+            .make = make_stop_condition<MovingAverage>};
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,41 @@
+// static: stops where the draft is uncertain.
+//
+// Paper: the thesis "Entropy Drafting" (2024).
+// Formula: x_t >= tau.
+// On a device: the same threshold.
+#include "spec/stop/shared_parameters.h"
+
+#include <cmath>
+
+namespace entrodraft::spec {
+
+namespace {
+
+class StaticThreshold final : public StopCondition {
+  public:
+    explicit StaticThreshold(const StopRuleOptions& options) : tau_(options.get("entropy-threshold")) {}
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<StaticThreshold>(*this); }
+    // Rounding may leave the entropy of a certain token below 0.
+    bool fires(const Drafting& drafting) override { return std::abs(drafting.entropy()) >= tau_; }
+    void forecast(const Drafting&, model::Chain& chain) const override {
+        chain.stop.kind = model::ChainStop::Kind::entropy;
+        chain.stop.threshold = tau_;
+    }
+
+  private:
+    double tau_; // nats
+};
+
+} // namespace
+
+StopRuleType static_rule() {
+    return {.name = "static",
+            .position = 10,
+            .parameters = {entropy_threshold(StopRuleParameter::Kind::entropy, 2.25,
+                                             {0.5, 1, 1.5, 2, 2.25, 2.5, 3, 3.5, 4})},
+            .make = make_stop_condition<StaticThreshold>,
+            .other_names = "entropy"};
+}
+
+} // namespace entrodraft::spec

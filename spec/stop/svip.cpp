@@ -1,0 +1,44 @@
+// svip: stops where the entropy bounds the acceptance too low.
+//
+// Paper: Zhang et al. 2024, "Draft Model Knows When to Stop".
+// Formula: sqrt(0.15 x_t) > h.
+// On a device: the entropy at which that holds, h^2 / 0.15.
+#include "spec/stop/stop_rule.h"
+
+#include <cmath>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr double kSvipFactor = 0.15; // the paper's c: cross-entropy's share of the entropy
+
+class Svip final : public StopCondition {
+  public:
+    explicit Svip(const StopRuleOptions& options) : h_(options.get("svip-threshold")) {}
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Svip>(*this); }
+    bool fires(const Drafting& drafting) override { return std::sqrt(kSvipFactor * drafting.entropy()) > h_; }
+    void forecast(const Drafting&, model::Chain& chain) const override {
+        chain.stop.kind = model::ChainStop::Kind::entropy;
+        chain.stop.threshold = h_ * h_ / kSvipFactor;
+    }
+
+  private:
+    double h_;
+};
+
+} // namespace
+
+StopRuleType svip_rule() {
+    return {.name = "svip",
+            .position = 80,
+            .parameters = {{.option = "svip-threshold",
+                            .symbol = "H",
+                            .label = "threshold",
+                            .default_value = 0.3,
+                            .grid = {0.3, 0.4, 0.5, 0.6, 0.7, 0.8}}},
+            .make = make_stop_condition<Svip>};
+}
+
+} // namespace entrodraft::spec
