@@ -408,10 +408,10 @@ std::unique_ptr<Communicator> Session::split_over_mpi(int color) {
     return state_->make_group(color, true);
 }
 
-std::unique_ptr<Mailbox> Session::mailbox(int color) {
-    if (!state_->uses_mpi) return color < 0 ? nullptr : std::make_unique<SelfMailbox>();
-    MPI_Comm comm = split_comm(MPI_COMM_WORLD, color, state_->world_rank);
-    return comm == MPI_COMM_NULL ? nullptr : make_mpi_mailbox(&comm);
+std::unique_ptr<Channel> Session::channel(const RankLayout& layout, const Clock& clock, double timeout_seconds) {
+    if (layout.replicas == 1) return nullptr;
+    MPI_Comm comm = split_comm(MPI_COMM_WORLD, layout.is_coordinator() ? 0 : -1, state_->world_rank);
+    return comm == MPI_COMM_NULL ? nullptr : make_mpi_channel(&comm, layout, clock, timeout_seconds);
 }
 
 StepWatch& Session::watch() {

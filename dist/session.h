@@ -4,8 +4,8 @@
 // every rank shows the others of its host where it is (rank_board.h), and a watchdog ends what does not end itself.
 #pragma once
 
+#include "dist/comm/channel.h"
 #include "dist/comm/communicator.h"
-#include "dist/comm/mailbox.h"
 #include "dist/step_watch.h"
 
 #include <atomic>
@@ -63,8 +63,9 @@ class Session {
     // The same, but over MPI even where shared memory would do: for tests, and to measure what a group across
     // hosts would run. Collective over the world.
     std::unique_ptr<Communicator> split_over_mpi(int color);
-    // A mailbox of the ranks that pass the same color, as split() has it. Collective over the world.
-    std::unique_ptr<Mailbox> mailbox(int color);
+    // The channel of the coordinators of replicas; null on other ranks, and where there is one replica. `clock`
+    // outlives it. Collective over the world.
+    std::unique_ptr<Channel> channel(const RankLayout& layout, const Clock& clock, double timeout_seconds);
 
     // Whom to tell of each step: the board, then the observer. As long as the session.
     StepWatch& watch();

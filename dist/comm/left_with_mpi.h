@@ -1,6 +1,6 @@
 // Memory that MPI may still read or write after its owner has given up waiting: kept until the process ends.
 //
-// Called by the destructors of mpi_comm.cpp and mailbox.cpp.
+// Called by the destructors of mpi_comm.cpp and channel.cpp.
 #pragma once
 
 #include <memory>

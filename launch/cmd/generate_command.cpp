@@ -1,6 +1,7 @@
 // entrodraft generate: one prompt streamed to stdout, or JSON lines in and JSON lines out.
 //
-// Opens files and models, and lets the engine of each replica run between the desk and its clerk (desk.h, clerk.h).
+// Opens files and models, and runs the engine of each replica: its request tracker gets requests from the dispatcher of
+// the run and reports results to it (request_tracker.h, dispatcher.h).
 #include "launch/cli/command_options.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
@@ -12,10 +13,9 @@
 #include "launch/load/model_pair.h"
 #include "launch/phase.h"
 #include "launch/replaced_file.h"
-#include "launch/serve/clerk.h"
-#include "launch/serve/desk.h"
-#include "launch/serve/remote_desk.h"
+#include "launch/serve/dispatcher.h"
 #include "launch/serve/repeatability.h"
+#include "launch/serve/request_tracker.h"
 #include "launch/serve/slowest_rank.h"
 #include "launch/signals.h"
 #include "spec/generate.h"
@@ -41,44 +41,33 @@ spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPa
     return engine;
 }
 
-// What the run came to, on the writer.
-RunSummary summary_of(const GenerateOptions& options, const ModelPair& models, const std::vector<Tally>& tallies,
-                      const Desk& desk) {
-    RunSummary summary;
-    for (const Tally& tally : tallies) {
-        static_cast<Tally&>(summary) += tally;
-        summary.replicas_busy_seconds.push_back(tally.busy_seconds);
-    }
-    summary.with_error += desk.bad_lines();
-    summary.resumed = desk.resumed();
-    summary.interrupted = desk.was_interrupted();
-    summary.resumable = desk.is_resumable();
+// Puts the run's settings beside what the replicas counted.
+void add_settings(RunSummary& summary, const GenerateOptions& options, const ModelPair& models) {
     summary.batch_size = models.batch_size;
     summary.ranks = models.layout.world_size;
     summary.speculation = options.speculation;
     const DrafterChoice& drafter = options.speculation.drafter;
     if (drafter.kinds == std::vector{DrafterKind::model} && drafter.drafts.size() == 1)
         summary.operations_ratio = operations_ratio(models);
-    return summary;
 }
 
-void note_summary(Desk& desk, const RunSummary& summary, bool verbose) {
+void print_summary(Dispatcher& dispatcher, const RunSummary& summary, bool verbose) {
     std::string text = format_summary(summary, verbose);
-    text.pop_back(); // note() ends the last line
-    desk.note(text);
+    text.pop_back(); // print() ends the last line
+    dispatcher.print(text);
 }
 
 // Requests are served until there are none; whether a signal ended that first. Collective over the replica.
-bool decode(dist::Session& session, spec::Engine& engine, Clerk* clerk, double timeout_seconds) {
+bool decode(dist::Session& session, spec::Engine& engine, RequestTracker* tracker, double timeout_seconds) {
     const dist::Session::BoundedSteps bounded(session, timeout_seconds);
-    const spec::EngineCallbacks callbacks = clerk ? clerk->callbacks() : spec::EngineCallbacks{};
+    const spec::EngineCallbacks callbacks = tracker ? tracker->callbacks() : spec::EngineCallbacks{};
     return engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;
 }
 
-int exit_code_of(const RunSummary& summary, const Desk& desk) {
+int exit_code_of(const RunSummary& summary, std::int64_t resumed_with_error) {
     if (summary.interrupted) return kStopped;
     if (summary.check_differs > 0) return kFailure;
-    return summary.with_error + desk.resumed_with_error() > 0 ? kSomeLinesFailed : kAllServed;
+    return summary.with_error + resumed_with_error > 0 ? kSomeLinesFailed : kAllServed;
 }
 
 } // namespace
@@ -90,24 +79,23 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     const double timeout = options->models.collective_timeout_seconds;
     const Placement placement = {options->replicas, options->placement, options->batch_size,
                                  outcomes_ahead(options->speculation.drafter)};
-    std::optional<Desk> desk; // on the writer
+    std::optional<Dispatcher> dispatcher; // on the writer
     std::vector<std::optional<spec::Costs>> costs;
     in_agreement(session, timeout, [&] { // files first: a mistake there costs no loading
-        if (layout_of(session, placement).is_writer()) desk.emplace(*options);
-        if (desk && !options->summary.empty()) require_replaceable(options->summary);
+        if (layout_of(session, placement).is_writer()) dispatcher.emplace(*options);
+        if (dispatcher && !options->summary.empty()) require_replaceable(options->summary);
         costs = read_costs_files(options->speculation);
         require_readable(options->speculation.sources);
     });
     const std::string note = why_text_varies(*options);
-    if (desk && !options->quiet) {
+    if (dispatcher && !options->quiet) {
         if (!note.empty()) say(note);
         for (std::size_t level = 0; level < costs.size(); ++level)
             if (costs[level]) say_if_disturbed(*costs[level], options->speculation.costs[level]);
     }
     const auto models = open_models(session, options->models, placement);
-    const bool coordinates = models->layout.is_coordinator();
     in_agreement(session, timeout, [&] {
-        if (desk) desk->begin(models->prompt_limits());
+        if (dispatcher) dispatcher->read_first(models->prompt_limits());
     });
     const SpeculationOptions& speculation = options->speculation;
     const Drafters drafters(session, *models, speculation.sources, timeout);
@@ -121,44 +109,38 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     }
     spec::Engine engine(engine_options(*options, *models, costs.front()), parts);
 
-    const std::unique_ptr<dist::Mailbox> mailbox = session.mailbox(coordinates ? 0 : -1); // of the coordinators
-    std::optional<RemoteDesk> remote_desk;
-    std::optional<Clerk> clerk;
-    if (desk) {
-        desk->open(*mailbox, models->layout, models->clock, models->batch_size);
-        clerk.emplace(&*desk, *options, models->clock);
-    } else if (coordinates) {
-        remote_desk.emplace(*options, models->prompt_limits(), *mailbox, models->layout, models->clock,
-                            models->batch_size);
-        clerk.emplace(&*remote_desk, *options, models->clock);
-    }
+    const std::unique_ptr<dist::Channel> channel = session.channel(models->layout, models->clock, timeout);
+    if (dispatcher) dispatcher->start(channel.get(), options->replicas, models->batch_size);
+    std::optional<RequestTracker> tracker;
+    if (models->layout.is_coordinator())
+        tracker.emplace(dispatcher ? &*dispatcher : nullptr, channel.get(), *options, models->clock);
     const MachineWatch machine(session, timeout);
     const double start = models->clock.now_seconds();
-    const bool interrupted = decode(session, engine, clerk ? &*clerk : nullptr, timeout);
+    const bool interrupted = decode(session, engine, tracker ? &*tracker : nullptr, timeout);
     session.watch().enter(dist::kNoRound, "end");
     disarm_abandonment();
-    std::vector<Tally> tallies; // of all replicas, on the writer
-    if (desk) tallies = desk->close(clerk->tally(), interrupted);
-    if (remote_desk) remote_desk->close(clerk->tally(), interrupted);
+    if (tracker) tracker->close(interrupted);
+    RunSummary summary; // on the writer
+    if (dispatcher) summary = dispatcher->finish();
     const double seconds = models->clock.now_seconds() - start;
     if (timeline) {
         const std::string events = timeline->gather(models->layout);
-        if (desk) desk->put_timeline(events);
+        if (dispatcher) dispatcher->write_timeline(events);
     }
     const auto waits = gather_waits(session, models->layout, models->tp.get(), seconds, timeout);
     const MachineLoad load = machine.stop();
     int exit_code = kAllServed; // of the writer
     in_agreement(session, timeout, [&] {
-        if (!desk) return;
-        RunSummary summary = summary_of(*options, *models, tallies, *desk);
+        if (!dispatcher) return;
+        add_settings(summary, *options, *models);
         summary.wall_seconds = seconds;
         summary.machine = load;
         summary.slowest_rank = describe_slowest(waits);
         summary.costs = costs.front();
-        if (!options->quiet) note_summary(*desk, summary, options->verbose);
+        if (!options->quiet) print_summary(*dispatcher, summary, options->verbose);
         if (!options->summary.empty())
             replace_file(options->summary, indented(summary_json(summary, *options, environment_of(session, *models))));
-        exit_code = exit_code_of(summary, *desk);
+        exit_code = exit_code_of(summary, dispatcher->resumed_with_error());
     });
     return static_cast<int>(from_writer(session, timeout, exit_code));
 }

@@ -311,12 +311,11 @@ RequestReader::RequestReader(std::unique_ptr<LineReader> lines, const RequestDef
 
 std::optional<InputItem> RequestReader::next() {
     while (!end_ || number_ < *end_) {
-        std::optional<Line> line = lines_->next();
+        const std::optional<Line> line = lines_->next();
         if (!line) return std::nullopt;
-        line_ = std::move(*line);
-        const std::int64_t number = ++number_;
-        if (is_blank(line_)) continue;
-        InputItem item = parse_request(line_, number, defaults_, limits_);
+        ++number_;
+        if (is_blank(*line)) continue;
+        InputItem item = parse_request(*line, number_, defaults_, limits_);
         const auto* bad = std::get_if<BadLine>(&item);
         if (bad != nullptr && bad->line) return item; // it has no id that could be a repeated one
         const std::string& id = id_of(item);

@@ -68,9 +68,7 @@ class RequestReader {
     double fraction() const;
     LineReader& lines() { return *lines_; }
     const LineReader& lines() const { return *lines_; }
-    // The line of the last item, and its number: parse_request() makes the same of them anywhere.
-    const Line& last_line() const { return line_; }
-    std::int64_t last_number() const { return number_; }
+    std::int64_t last_number() const { return number_; } // of the last item's line
 
   private:
     bool note_id(const std::string& id);
@@ -81,7 +79,6 @@ class RequestReader {
     std::int64_t number_ = 0;                                // of the last line read, from 1
     std::int64_t first_ = 0;                                 // lines before the share
     std::optional<std::int64_t> end_;                        // the number of the share's last line
-    Line line_;                                              // of the last item
     std::set<std::pair<std::uint64_t, std::uint64_t>> seen_; // two hashes of each id: 16 bytes, however long the id
 };
 

@@ -152,7 +152,7 @@ int rename(const char* from, const char* to) noexcept {
     return next<int (*)(const char*, const char*)>("rename")(from, to);
 }
 
-// The collectives and letters of dist; each has its twin PMPI_.
+// The collectives and messages of dist; each has its twin PMPI_.
 int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* made) {
     return fails(messages) ? MPI_ERR_OTHER : PMPI_Comm_split(comm, color, key, made);
 }

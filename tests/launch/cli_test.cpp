@@ -230,7 +230,7 @@ TEST(Cli, ABadLineDoesNotStopTheOthers) {
     EXPECT_EQ(lines[7]["line"], 8);
 }
 
-// Of one prompt at a time, of a batch, and of replicas, whose times come by letters.
+// Of one prompt at a time, of a batch, and of replicas, whose times come by messages.
 TEST(Cli, TheSummaryFileHoldsTimesOfEveryPrompt) {
     std::string lines;
     for (int i = 0; i < 6; ++i)

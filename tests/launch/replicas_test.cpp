@@ -62,6 +62,23 @@ TEST(Replicas, HaveBatchesOfTheirOwn) {
     EXPECT_EQ(without_stats(batches.out), one);
 }
 
+// Each line comes once the result of the one before is there; the last pause is longer than ranks wait for each other.
+TEST(Replicas, ServeTheLinesOfAPipeAsTheyCome) {
+    const ScratchFile output(""), err("");
+    std::string command = "{ for i in 1 2 3; do echo '{\"prompt\": \"The ferry\", \"max_new_tokens\": 4}'; n=0; "
+                          "until [ $(wc -l < " +
+                          output.path() +
+                          ") = $i ] || [ $n = 200 ]; do sleep 0.1; n=$((n + 1)); done; done; sleep 3; "
+                          "[ $n = 200 ] && echo late; } | timeout 60 " +
+                          mpirun(2) + " " + quoted(ENTRODRAFT_BINARY);
+    for (const std::string& argument : kPair + Strings{"--input", "-", "--output", output.path(), "--replicas", "2",
+                                                       "--threads", "1", "--collective-timeout", "2"})
+        command += " " + quoted(argument);
+    const int status = std::system((command + " 2> " + err.path()).c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 0) << err.text(); // 3 where a result came late
+    EXPECT_EQ(lines_of(output.text()).size(), 3u);
+}
+
 TEST(Replicas, TraceTheRoundsOfAll) {
     const ScratchFile input(mixed_lines(12));
     const entrodraft::TemporaryDirectory directory;
@@ -123,7 +140,8 @@ TEST(Replicas, ASignalToAnyRankStopsThemAll) {
     }
 }
 
-// A rank that is alone in its replica is missed by nobody but the desk, or, where the desk itself stops, by the others.
+// A rank that is alone in its replica is missed by nobody but the dispatcher, or, where that itself stops, by the
+// others.
 TEST(Replicas, ARankThatStopsEndsTheJobWithItsName) {
     for (const int rank : {0, 1}) {
         const Interrupted ended = signal_to(2, rank, "STOP", {"--collective-timeout", "2"});

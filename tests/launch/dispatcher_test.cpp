@@ -1,8 +1,9 @@
-// The desk and its clerks without models or ranks: who is handed what and when, what is written in which order, and how
-// all of it ends. Replicas are threads here, and engines say of a prompt what it says itself.
+// Dispatcher and request trackers without models or ranks: who is handed what and when, what is written in which order,
+// and how all of it ends. Replicas are threads here, and engines complete a prompt with itself.
 #include "dist/error.h"
-#include "launch/serve/clerk.h"
-#include "tests/launch/post_office.h"
+#include "launch/serve/dispatcher.h"
+#include "launch/serve/request_tracker.h"
+#include "tests/dist/joined_channels.h"
 #include "tests/launch/prompt_limits.h"
 #include "tests/launch/scratch_file.h"
 
@@ -14,7 +15,7 @@
 #include <random>
 #include <thread>
 
-namespace desk_test {
+namespace dispatcher_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -100,72 +101,63 @@ class FakeEngine {
 };
 
 struct Ran {
-    std::string output;
-    std::vector<Tally> tallies;
-    bool interrupted = false;
-    std::int64_t bad_lines = 0;
+    RunSummary summary;
     std::size_t most_under_way = 0;
 };
 
 // All replicas, each in a thread of its own. `signal_at`: which replica sees a signal after how many of its steps.
 Ran run(const GenerateOptions& options, int replicas, int slots, unsigned seed,
         std::optional<std::pair<int, int>> signal_at = std::nullopt) {
-    test::PostOffice office(replicas);
+    test::JoinedChannels joined(replicas);
     Ran ran;
     std::atomic<std::size_t> most_under_way = 0;
-    Desk desk(options);
-    desk.begin(test::limits_of_bytes());
+    Dispatcher dispatcher(options);
+    dispatcher.read_first(test::limits_of_bytes());
     const auto work = [&](int replica) {
-        test::PostOffice::Box box = office.box(replica);
         const dist::ManualClock clock;
         const auto layout = dist::make_layout(replica, replicas, replicas, dist::DraftPlacement::colocated);
-        std::optional<RemoteDesk> remote;
-        if (replica > 0) remote.emplace(options, test::limits_of_bytes(), box, layout, clock, slots);
-        if (replica == 0) desk.open(box, layout, clock, slots);
-        Clerk clerk(replica == 0 ? Clerk::AnyDesk(&desk) : Clerk::AnyDesk(&*remote), options, clock);
-        FakeEngine engine(clerk.callbacks(), slots, seed + static_cast<unsigned>(replica));
+        test::JoinedChannels::End end(joined, layout, clock, kTimeoutSeconds);
+        dist::Channel* const channel = replicas > 1 ? &end : nullptr;
+        if (replica == 0) dispatcher.start(channel, replicas, slots);
+        RequestTracker tracker(replica == 0 ? &dispatcher : nullptr, channel, options, clock);
+        FakeEngine engine(tracker.callbacks(), slots, seed + static_cast<unsigned>(replica));
         for (int steps = 0; engine.step(); ++steps) {
             if (signal_at && signal_at->first == replica && steps == signal_at->second) engine.stops = true;
             std::this_thread::sleep_for(std::chrono::microseconds(20));
         }
         most_under_way = std::max(most_under_way.load(), engine.most_under_way);
-        if (remote) return remote->close(clerk.tally(), engine.interrupted);
-        ran.tallies = desk.close(clerk.tally(), engine.interrupted);
+        tracker.close(engine.interrupted);
     };
     std::vector<std::thread> threads;
     for (int replica = 0; replica < replicas; ++replica)
         threads.emplace_back(work, replica);
     for (std::thread& thread : threads)
         thread.join();
-    ran.interrupted = desk.was_interrupted();
-    ran.bad_lines = desk.bad_lines();
+    ran.summary = dispatcher.finish();
     ran.most_under_way = most_under_way;
     return ran;
 }
 
-TEST(Desk, WritesTheSameFileHoweverManyReplicasShareTheWork) {
+TEST(Dispatcher, WritesTheSameFileHoweverManyReplicasShareTheWork) {
     const ScratchFile input(numbered_lines(90)), one("");
     const Ran alone = run(options_of(input.path(), one.path()), 1, 1, 1);
-    EXPECT_EQ(alone.bad_lines, 8);
+    EXPECT_EQ(alone.summary.with_error, 8);
     ASSERT_EQ(count_lines(one.text()), 90);
     for (const int replicas : {1, 2, 3, 5})
         for (const int slots : {1, 4}) {
             const ScratchFile output("");
             const Ran ran = run(options_of(input.path(), output.path()), replicas, slots, 7);
             EXPECT_EQ(output.text(), one.text()) << replicas << " replicas of " << slots;
-            EXPECT_FALSE(ran.interrupted);
-            EXPECT_EQ(ran.bad_lines, 8);
-            ASSERT_EQ(ran.tallies.size(), static_cast<std::size_t>(replicas));
-            Tally total;
-            for (const Tally& tally : ran.tallies)
-                total += tally;
-            EXPECT_EQ(total.served, 82);
-            EXPECT_EQ(total.stats.new_tokens, 164);
+            EXPECT_FALSE(ran.summary.interrupted);
+            EXPECT_EQ(ran.summary.with_error, 8);
+            EXPECT_EQ(ran.summary.replicas_busy_seconds.size(), static_cast<std::size_t>(replicas));
+            EXPECT_EQ(ran.summary.served, 82);
+            EXPECT_EQ(ran.summary.stats.new_tokens, 164);
             EXPECT_LE(ran.most_under_way, static_cast<std::size_t>(slots));
         }
 }
 
-TEST(Desk, FewerPromptsThanReplicasEndToo) {
+TEST(Dispatcher, FewerPromptsThanReplicasEndToo) {
     for (const int lines : {0, 1, 2}) {
         const ScratchFile input(numbered_lines(lines)), output("");
         run(options_of(input.path(), output.path()), 4, 2, 3);
@@ -173,14 +165,14 @@ TEST(Desk, FewerPromptsThanReplicasEndToo) {
     }
 }
 
-TEST(Desk, ASignalToAnyReplicaStopsAllAndWhatIsWrittenIsABeginning) {
+TEST(Dispatcher, ASignalToAnyReplicaStopsAllAndWhatIsWrittenIsABeginning) {
     const ScratchFile input(numbered_lines(900)), whole("");
     run(options_of(input.path(), whole.path()), 1, 1, 1);
     for (const int replica : {0, 1, 2}) {
         const ScratchFile output("");
         GenerateOptions options = options_of(input.path(), output.path());
         const Ran stopped = run(options, 3, 2, 5, std::pair{replica, 30});
-        EXPECT_TRUE(stopped.interrupted) << replica;
+        EXPECT_TRUE(stopped.summary.interrupted) << replica;
         const std::string begun = output.text();
         EXPECT_LT(begun.size(), whole.text().size());
         EXPECT_EQ(begun, whole.text().substr(0, begun.size()));
@@ -191,7 +183,7 @@ TEST(Desk, ASignalToAnyReplicaStopsAllAndWhatIsWrittenIsABeginning) {
     }
 }
 
-TEST(Desk, EveryTextIsCheckedOnceAgainstWhatItSaidFirst) {
+TEST(Dispatcher, EveryTextIsCheckedOnceAgainstWhatItSaidFirst) {
     const ScratchFile input(numbered_lines(40));
     for (const int replicas : {1, 2}) {
         const ScratchFile output("");
@@ -200,11 +192,8 @@ TEST(Desk, EveryTextIsCheckedOnceAgainstWhatItSaidFirst) {
         testing::internal::CaptureStderr();
         const Ran ran = run(options, replicas, 3, 9);
         const std::string notes = testing::internal::GetCapturedStderr();
-        Tally total;
-        for (const Tally& tally : ran.tallies)
-            total += tally;
-        EXPECT_EQ(total.checked, 36); // four lines are no JSON
-        EXPECT_EQ(total.check_differs, 4);
+        EXPECT_EQ(ran.summary.checked, 36); // four lines are no JSON
+        EXPECT_EQ(ran.summary.check_differs, 4);
         for (const std::string id : {"3", "13", "23", "33"})
             EXPECT_NE(notes.find("check: id " + id + " differs from decoding without a draft at new token 1"),
                       std::string::npos)
@@ -212,55 +201,67 @@ TEST(Desk, EveryTextIsCheckedOnceAgainstWhatItSaidFirst) {
     }
 }
 
-TEST(Desk, NobodyRunsFurtherAheadOfASlowTextThanAllowed) {
-    const ScratchFile input(numbered_lines(2000)), output("");
-    const GenerateOptions options = options_of(input.path(), output.path());
-    test::PostOffice office(1);
-    test::PostOffice::Box box = office.box(0);
-    const dist::ManualClock clock;
-    const auto layout = dist::make_layout(0, 1, 1, dist::DraftPlacement::colocated);
-    Desk desk(options);
-    desk.begin(test::limits_of_bytes());
-    desk.open(box, layout, clock, 2);
-    const auto slow = desk.next(true);
-    ASSERT_TRUE(slow);
-    std::int64_t last = 0;
-    while (const auto work = desk.next(false)) {
-        last = work->order;
-        desk.put({work->order, 1, "{}"});
-        ASSERT_LT(last, 1999) << "no bound";
-    }
-    EXPECT_TRUE(desk.waiting());
-    EXPECT_GE(last, 2 * Desk::kMostAhead - 12); // bad lines count too
-    EXPECT_LT(last, 2 * Desk::kMostAhead);
-    desk.put({slow->order, 1, "{}"});
-    EXPECT_TRUE(desk.next(false));
+// The next request of replica 0, if there is one.
+std::optional<Assignment> next_request(Dispatcher& dispatcher) {
+    auto assignment = dispatcher.receive(0);
+    return assignment && assignment->request ? assignment : std::nullopt;
 }
 
-// ---- how prompts are dealt, letter by letter ----
+Report result_of(std::int64_t order) {
+    return {.result = "{}", .order = order, .new_tokens = 1};
+}
 
-struct DeskAndLetters {
+TEST(Dispatcher, NobodyRunsFurtherAheadOfASlowTextThanAllowed) {
+    const ScratchFile input(numbered_lines(2000)), output("");
+    const GenerateOptions options = options_of(input.path(), output.path());
+    Dispatcher dispatcher(options);
+    dispatcher.read_first(test::limits_of_bytes());
+    dispatcher.start(nullptr, 1, 2);
+    const auto slow = next_request(dispatcher);
+    ASSERT_TRUE(slow);
+    std::int64_t last = 0;
+    while (const auto next = next_request(dispatcher)) {
+        last = next->order;
+        dispatcher.handle(0, result_of(last));
+        ASSERT_LT(last, 1999) << "no bound";
+    }
+    EXPECT_GE(last, 2 * Dispatcher::kMaxResultsAhead - 12); // bad lines count too
+    EXPECT_LT(last, 2 * Dispatcher::kMaxResultsAhead);
+    dispatcher.handle(0, result_of(slow->order));
+    EXPECT_TRUE(next_request(dispatcher));
+}
+
+// ---- how requests are handed out, message by message ----
+
+struct ThreeReplicas {
     ScratchFile input, output{""};
     GenerateOptions options = options_of(input.path(), output.path());
-    test::PostOffice office{3};
-    std::vector<test::PostOffice::Box> boxes = {office.box(0), office.box(1), office.box(2)};
+    test::JoinedChannels joined{3};
     dist::ManualClock clock;
-    dist::RankLayout layout = dist::make_layout(0, 3, 3, dist::DraftPlacement::colocated);
-    Desk desk{options};
+    std::deque<test::JoinedChannels::End> ends;
+    Dispatcher dispatcher{options};
 
-    explicit DeskAndLetters(const std::string& lines) : input(lines) {
-        desk.begin(test::limits_of_bytes());
-        desk.open(boxes[0], layout, clock, 1);
+    explicit ThreeReplicas(int lines) : input(numbered_lines(lines)) {
+        for (int replica = 0; replica < 3; ++replica)
+            ends.emplace_back(joined, dist::make_layout(replica, 3, 3, dist::DraftPlacement::colocated), clock,
+                              kTimeoutSeconds);
+        dispatcher.read_first(test::limits_of_bytes());
+        dispatcher.start(&ends[0], 3, 1);
     }
-    void ask(int replica, const AskLetter& letter) {
-        boxes[static_cast<std::size_t>(replica)].send(0, static_cast<int>(LetterKind::ask), pack(letter));
-    }
-    // Orders of the prompts that have come to a replica; -1: it is over.
-    std::vector<std::int64_t> come_to(int replica) {
+    void report(std::size_t replica, const Report& report) { ends[replica].send(0, pack(report)); }
+    // What a replica has been assigned; -1: that the run has finished.
+    std::vector<std::int64_t> assigned_to(std::size_t replica) {
         std::vector<std::int64_t> orders;
-        while (const auto letter = boxes[static_cast<std::size_t>(replica)].poll()) {
-            if (letter->kind == static_cast<int>(LetterKind::work)) orders.push_back(unpack_work(letter->bytes).order);
-            if (letter->kind == static_cast<int>(LetterKind::over)) orders.push_back(-1);
+        const auto note = [&](const Assignment& next) {
+            if (next.request) orders.push_back(next.order);
+            if (next.state == RunState::finished) orders.push_back(-1);
+        };
+        if (replica == 0) {
+            while (const auto next = dispatcher.receive(0))
+                note(*next);
+        } else {
+            while (const auto message = ends[replica].receive(0))
+                note(unpack<Assignment>(message->bytes));
         }
         return orders;
     }
@@ -268,69 +269,65 @@ struct DeskAndLetters {
 
 using Orders = std::vector<std::int64_t>;
 
-TEST(Desk, HandsOutInAdvanceOnlyWhileThereIsEnoughForAll) {
-    DeskAndLetters all(
-        "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n{\"prompt\":\"c\"}\n{\"prompt\":\"d\"}\n{\"prompt\":\"e\"}\n");
-    all.ask(1, {1, 0, false, false}); // at work, and wants one in advance
-    EXPECT_TRUE(all.desk.step());
-    EXPECT_EQ(all.come_to(1), Orders{0}); // four more lie ready
-    all.ask(1, {2, 1, false, false});
-    EXPECT_TRUE(all.desk.step());
-    EXPECT_EQ(all.come_to(1), Orders{1});
-    all.ask(1, {3, 2, false, false});
-    all.ask(2, {1, 0, true, true}); // this one has nothing to do
-    EXPECT_TRUE(all.desk.step());
-    EXPECT_EQ(all.come_to(1), Orders{}); // three prompts are left for three replicas
-    EXPECT_EQ(all.come_to(2), Orders{2});
-    all.ask(1, {3, 2, true, false}); // by now it needs what it wanted in advance
-    EXPECT_TRUE(all.desk.step());
-    EXPECT_EQ(all.come_to(1), Orders{3});
-    const auto own = all.desk.next(true);
-    ASSERT_TRUE(own);
-    EXPECT_EQ(own->order, 4);
+TEST(Dispatcher, HandsOutInAdvanceOnlyWhileThereIsEnoughForAll) {
+    ThreeReplicas all(5);
+    // One each while more than three are ready behind it: never in advance here.
+    EXPECT_EQ(all.assigned_to(0), Orders{0});
+    EXPECT_EQ(all.assigned_to(1), Orders{1});
+    EXPECT_EQ(all.assigned_to(2), Orders{2});
+    all.report(2, result_of(2));
+    EXPECT_EQ(all.assigned_to(0), Orders{});
+    EXPECT_EQ(all.assigned_to(2), Orders{3}); // to the one that is free
+    all.report(2, result_of(3));
+    all.report(1, result_of(1));
+    EXPECT_EQ(all.assigned_to(0), Orders{});
+    EXPECT_EQ(all.assigned_to(1), Orders{4});
+    EXPECT_EQ(all.assigned_to(2), Orders{});
+    ThreeReplicas many(20);
+    EXPECT_EQ(many.assigned_to(0), (Orders{0, 3}));
+    EXPECT_EQ(many.assigned_to(1), (Orders{1, 4}));
+    EXPECT_EQ(many.assigned_to(2), (Orders{2, 6})); // line 5 is no JSON
+    many.report(1, result_of(1));
+    EXPECT_EQ(many.assigned_to(0), Orders{});
+    EXPECT_EQ(many.assigned_to(1), Orders{7});
 }
 
-TEST(Desk, IsOverOnceEveryReplicaIsIdle) {
-    DeskAndLetters all("{\"prompt\":\"a\"}\n");
-    all.ask(1, {1, 0, true, true});
-    all.ask(2, {1, 0, true, true});
-    EXPECT_TRUE(all.desk.step());
-    EXPECT_EQ(all.come_to(1), Orders{0});
-    EXPECT_FALSE(all.desk.next(true));
-    EXPECT_TRUE(all.desk.waiting());
-    EXPECT_EQ(all.come_to(2), Orders{});
-    all.boxes[1].send(0, static_cast<int>(LetterKind::result), pack(Result{0, 1, "{}"}));
-    EXPECT_FALSE(all.desk.next(true));
-    EXPECT_TRUE(all.desk.waiting()); // replica 1 may be checking that text; it has not said that it is idle since
-    all.ask(1, {2, 1, true, true});
-    EXPECT_FALSE(all.desk.next(false)); // replica 0 is still at work
-    EXPECT_EQ(all.come_to(1), Orders{});
-    EXPECT_FALSE(all.desk.next(true));
-    EXPECT_FALSE(all.desk.waiting());
-    EXPECT_EQ(all.come_to(1), Orders{-1});
-    EXPECT_EQ(all.come_to(2), Orders{-1});
-    EXPECT_EQ(all.output.text(), "{}\n");
+TEST(Dispatcher, IsFinishedOnceEveryReplicaIsIdle) {
+    ThreeReplicas all(2);
+    EXPECT_EQ(all.assigned_to(0), Orders{0});
+    EXPECT_EQ(all.assigned_to(1), Orders{1});
+    Report checking = result_of(1);
+    checking.replays = 1; // replica 1 checks that text
+    all.report(1, checking);
+    EXPECT_EQ(all.assigned_to(0), Orders{});
+    all.report(1, {});
+    EXPECT_EQ(all.assigned_to(0), Orders{}); // replica 0 is still at work
+    EXPECT_EQ(all.assigned_to(1), Orders{});
+    all.dispatcher.handle(0, result_of(0));
+    EXPECT_EQ(all.assigned_to(0), Orders{-1});
+    EXPECT_EQ(all.assigned_to(1), Orders{-1});
+    EXPECT_EQ(all.assigned_to(2), Orders{-1});
+    EXPECT_EQ(all.output.text(), "{}\n{}\n");
 }
 
-TEST(Desk, RefusesAResultThatWasNotAskedFor) {
-    DeskAndLetters all("{\"prompt\":\"a\"}\n");
-    all.ask(1, {1, 0, true, true});
-    EXPECT_TRUE(all.desk.step());
-    all.boxes[2].send(0, static_cast<int>(LetterKind::result), pack(Result{0, 1, "{}"}));
-    EXPECT_THROW(all.desk.step(), std::runtime_error);
+TEST(Dispatcher, RefusesAResultThatWasNotAskedFor) {
+    ThreeReplicas all(1);
+    EXPECT_EQ(all.assigned_to(0), Orders{0});
+    all.report(2, result_of(0));
+    EXPECT_THROW(all.dispatcher.receive(0), std::runtime_error);
 }
 
-TEST(Desk, AReplicaThatDiesWhileTheOthersWaitIsNamed) {
-    DeskAndLetters all("{\"prompt\":\"a\"}\n");
-    all.ask(1, {1, 0, true, true});
-    all.ask(2, {1, 0, true, true});
+TEST(Dispatcher, AReplicaThatDiesWhileTheOthersWaitIsNamed) {
+    ThreeReplicas all(2);
+    EXPECT_EQ(all.assigned_to(0), Orders{0});
+    EXPECT_EQ(all.assigned_to(1), Orders{1});
     std::string message;
     try {
         for (int i = 0; i < 1000; ++i) {
             all.clock.advance(kTimeoutSeconds / 4);
-            EXPECT_FALSE(all.desk.next(true));
-            if (i < 20) all.boxes[1].send(0, static_cast<int>(LetterKind::beat), {});
-            all.boxes[2].send(0, static_cast<int>(LetterKind::beat), {});
+            EXPECT_FALSE(all.dispatcher.receive(0.001));
+            if (i < 20) all.ends[1].send(0, {}); // a heartbeat
+            all.ends[2].send(0, {});
         }
     } catch (const dist::Timeout& error) {
         message = error.what();
@@ -338,29 +335,37 @@ TEST(Desk, AReplicaThatDiesWhileTheOthersWaitIsNamed) {
     EXPECT_EQ(message.rfind("replica 1 (rank 1 coordinates it)", 0), 0u) << message;
 }
 
-TEST(Desk, LooksForInputWithoutWaitingWhileThereIsWork) {
+TEST(Dispatcher, LooksForInputWithoutWaitingWhileThereIsWork) {
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
     const ScratchFile output("");
     GenerateOptions options = options_of("/dev/fd/" + std::to_string(ends[0]), output.path());
-    options.models.collective_timeout_seconds = 4; // patience of 0.2 s
-    Desk desk(options);
-    desk.begin(test::limits_of_bytes());
-    const auto seconds_of = [&](bool idle) {
+    options.models.collective_timeout_seconds = 4; // an idle replica waits for 0.2 s
+    Dispatcher dispatcher(options);
+    dispatcher.read_first(test::limits_of_bytes());
+    const dist::ManualClock clock;
+    RequestTracker tracker(&dispatcher, nullptr, options, clock);
+    const spec::EngineCallbacks callbacks = tracker.callbacks();
+    const auto seconds_of = [&](const auto& call) {
         const auto began = std::chrono::steady_clock::now();
-        EXPECT_FALSE(desk.next(idle));
-        EXPECT_TRUE(desk.waiting());
+        call();
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     };
-    EXPECT_LT(seconds_of(false), 0.1);
-    EXPECT_GE(seconds_of(true), 0.19);
+    const auto expect_nothing_yet = [&] {
+        EXPECT_FALSE(callbacks.next_request());
+        EXPECT_TRUE(callbacks.waiting());
+    };
+    EXPECT_GE(seconds_of(expect_nothing_yet), 0.19);
     const std::string line = "{\"prompt\":\"a\"}\n";
     ASSERT_EQ(write(ends[1], line.data(), line.size()), static_cast<ssize_t>(line.size()));
-    EXPECT_TRUE(desk.next(false));
+    const auto request = callbacks.next_request();
+    ASSERT_TRUE(request);
+    EXPECT_LT(seconds_of(expect_nothing_yet), 0.1);
+    callbacks.on_complete(*request, {});
     close(ends[1]);
-    EXPECT_FALSE(desk.next(false));
-    EXPECT_FALSE(desk.waiting());
+    EXPECT_FALSE(callbacks.next_request());
+    EXPECT_FALSE(callbacks.waiting());
     close(ends[0]);
 }
 
-} // namespace desk_test
+} // namespace dispatcher_test

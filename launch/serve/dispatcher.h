@@ -1,0 +1,87 @@
+// Hands the requests of the input out to replicas as they become free, and writes results in the order of the input.
+//
+// One for a run, on the writer, which also coordinates replica 0. Runs when the request tracker of that replica calls
+// it, between rounds; the trackers of other replicas reach it over a channel.
+#pragma once
+
+#include "dist/comm/channel.h"
+#include "launch/cli/options.h"
+#include "launch/io/report.h"
+#include "launch/io/requests.h"
+#include "launch/io/results.h"
+#include "launch/io/summary.h"
+#include "launch/serve/messages.h"
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace entrodraft::launch {
+
+class Dispatcher {
+  public:
+    // How many results may wait for an earlier one, for each text that can be under way: then nothing is handed out
+    // until that one is written. Bounds what a death loses, and memory.
+    static constexpr std::int64_t kMaxResultsAhead = 256;
+
+    // Opens the files; before the models, so that a mistake there does not cost the loading of them. Those that it
+    // makes go with it again unless it comes to start(). Throws BadOption, std::runtime_error. Local.
+    explicit Dispatcher(const GenerateOptions& options);
+    // Reads the prompt, or passes over what an earlier run served. Throws as above. Local.
+    void read_first(const PromptLimits& limits);
+    // `channel` leads to the other replicas, null where there are none, and outlives this; a replica has `slots` texts
+    // under way at most. Local.
+    void start(dist::Channel* channel, int replicas, int slots);
+
+    // Takes a replica's report. Throws std::runtime_error where a file cannot be written. Local.
+    void handle(int replica, const Report& report);
+    // Takes reports, reads the input and hands out. The next assignment of replica 0; none when there is none within
+    // `wait_seconds`. Throws as above, and dist::Timeout. Local.
+    std::optional<Assignment> receive(double wait_seconds);
+    // The end of the run: counts of all replicas. Throws std::runtime_error where the files have lost what was written
+    // to them. Local.
+    RunSummary finish();
+    std::int64_t resumed_with_error() const { return writer_.served_with_error(); } // of the lines found served
+
+    void write_timeline(std::string_view text); // all of --timeline
+    void print(const std::string& text);        // for people
+
+  private:
+    struct Replica {
+        std::int64_t unanswered = 0; // requests assigned to it, without a result
+        std::int64_t replays = 0;
+        std::optional<Tally> tally; // after its last report
+        std::int64_t under_way() const { return unanswered + replays; }
+    };
+
+    bool streams() const { return options_->prompt.has_value(); }
+    std::int64_t n_slots() const { return slots_ * std::ssize(replicas_); }
+    bool can_read() const;
+    void read(double wait_seconds);
+    void hand_out();
+    void update_state();
+    void send(int replica, Assignment assignment);
+    void write(int replica, const Report& report);
+
+    const GenerateOptions* options_;
+    ResultWriter writer_;
+    std::optional<ResultWriter> trace_, timeline_;
+    std::unique_ptr<LineReader> lines_; // until read_first()
+    std::optional<RequestReader> reader_;
+    Progress progress_;
+    dist::Channel* channel_ = nullptr;
+    std::vector<Replica> replicas_{1};
+    std::int64_t slots_ = 1; // of each replica
+    RunState state_ = RunState::serving;
+    bool input_ended_ = false, interrupted_ = false;
+    std::int64_t next_order_ = 0, bad_lines_ = 0, new_tokens_ = 0;
+    std::deque<Assignment> ready_;         // read, not handed out
+    std::deque<Assignment> to_own_;        // for replica 0
+    std::map<std::int64_t, int> assigned_; // replica by order: requests without a result
+};
+
+} // namespace entrodraft::launch

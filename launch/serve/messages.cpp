@@ -1,0 +1,93 @@
+// Messages as bytes: see messages.h.
+#include "launch/serve/messages.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+namespace entrodraft::launch {
+
+namespace {
+
+// Calls `use` with all members of a struct that is not plain memory. Where one is added, this no longer compiles until
+// that one travels too.
+#define MEMBERS(Struct, ...)                                                                                           \
+    void with_members(Struct& value, auto use) {                                                                       \
+        auto& [__VA_ARGS__] = value;                                                                                   \
+        use(__VA_ARGS__);                                                                                              \
+    }
+MEMBERS(spec::Stats, sequences, prompt_tokens, new_tokens, rounds, drafted, accepted, target_passes, draft_passes,
+        drafting_rounds, passes_of_rows, rounds_of_accepted, by_position, by_entropy, overlap, overlaps, ahead, seconds,
+        levels)
+MEMBERS(LatencySamples, ttft_ms, tpot_ms, latency_ms)
+MEMBERS(Tally, stats, served, with_error, checked, check_differs, busy_seconds, latencies)
+using Bias = decltype(spec::LogitProcessing::logit_bias)::value_type;
+MEMBERS(Bias, token, bias)
+MEMBERS(spec::LogitProcessing, repetition, presence, frequency, ngram_size, min_new_tokens, logit_bias, banned_tokens)
+MEMBERS(spec::Request, id, sequence_key, prompt, max_new_tokens, sampling, processing, ignore_eos, stop_strings,
+        metadata, plain)
+MEMBERS(Report, result, order, new_tokens, replays, text, trace, note, tally, interrupted)
+MEMBERS(Assignment, state, order, request)
+#undef MEMBERS
+
+// Bytes that values are copied into or, where it reads, out of.
+struct Archive {
+    std::vector<std::byte> bytes;
+    bool reads;
+    std::size_t position = 0;
+
+    void copy(void* value, std::size_t size) {
+        auto* const begin = static_cast<std::byte*>(value);
+        if (!reads) bytes.insert(bytes.end(), begin, begin + size);
+        require(size);
+        if (reads) std::copy_n(bytes.data() + position, size, begin);
+        position += size;
+    }
+    void require(std::size_t size) const {
+        if (size > bytes.size() - position) throw std::runtime_error("a message from another replica is cut short");
+    }
+};
+
+template <typename T> void transfer(Archive& archive, T& value) {
+    if constexpr (std::is_trivially_copyable_v<T>) {
+        archive.copy(&value, sizeof value);
+    } else if constexpr (requires { value.has_value(); }) {
+        bool has_value = value.has_value();
+        transfer(archive, has_value);
+        if (has_value && !value) value.emplace();
+        if (has_value) transfer(archive, *value);
+    } else if constexpr (requires { value.size(); }) {
+        std::size_t size = value.size();
+        transfer(archive, size);
+        if (archive.reads) archive.require(size); // each element takes a byte at least
+        value.resize(size);
+        for (auto& element : value)
+            transfer(archive, element);
+    } else {
+        with_members(value, [&](auto&... members) { (transfer(archive, members), ...); });
+    }
+}
+
+} // namespace
+
+template <typename T> std::vector<std::byte> pack(T message) {
+    Archive archive{.bytes = {}, .reads = false};
+    transfer(archive, message);
+    return std::move(archive.bytes);
+}
+
+template <typename T> T unpack(std::vector<std::byte> bytes) {
+    Archive archive{.bytes = std::move(bytes), .reads = true};
+    T message;
+    transfer(archive, message);
+    if (archive.position < archive.bytes.size()) throw std::runtime_error("a message from another replica is too long");
+    return message;
+}
+
+template std::vector<std::byte> pack(Report);
+template std::vector<std::byte> pack(Assignment);
+template Report unpack(std::vector<std::byte>);
+template Assignment unpack(std::vector<std::byte>);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,48 @@
+// What the dispatcher and the request trackers of replicas tell each other, and how it becomes bytes.
+//
+// Within one job all ranks are the same build, so that numbers travel as they lie in memory.
+#pragma once
+
+#include "launch/io/summary.h"
+#include "spec/request.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace entrodraft::launch {
+
+// From a request tracker to the dispatcher, as things happen.
+struct Report {
+    std::string result = {}; // a line of the output, without newline; empty: none
+    std::int64_t order = 0;  // of the result in the output, as it was assigned
+    std::int64_t new_tokens = 0;
+    std::int64_t replays = 0;                  // texts that it has still to decode once more, for --check
+    std::string text = {};                     // of --prompt, as it comes
+    std::string trace = {};                    // a line of --trace
+    std::string note = {};                     // a line for people
+    std::optional<Tally> tally = std::nullopt; // of its whole run, in its last report
+    bool interrupted = false;                  // its run, by a signal
+};
+
+enum class RunState {
+    serving,
+    finished,    // all requests are served
+    interrupted, // a replica has seen a signal
+    closed,      // the last reports of all replicas have come
+};
+
+// From the dispatcher to a request tracker: a request, or a change of state.
+struct Assignment {
+    RunState state = RunState::serving;
+    std::int64_t order = 0; // of the request's result in the output
+    std::optional<spec::Request> request = std::nullopt;
+};
+
+// Of Report and Assignment. What is unpacked must have been packed as the same: else std::runtime_error. Local.
+template <typename T> std::vector<std::byte> pack(T message);
+template <typename T> T unpack(std::vector<std::byte> bytes);
+
+} // namespace entrodraft::launch

@@ -1,0 +1,127 @@
+// Messages between replicas come out as they went in.
+#include "launch/serve/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace messages_test {
+
+using namespace entrodraft;
+using namespace entrodraft::launch;
+
+// Different numbers everywhere.
+spec::Stats stats_of(std::int64_t first, int n_levels) {
+    spec::Stats stats;
+    for (std::int64_t* member :
+         {&stats.sequences, &stats.prompt_tokens, &stats.new_tokens, &stats.rounds, &stats.drafted, &stats.accepted,
+          &stats.target_passes, &stats.draft_passes, &stats.drafting_rounds, &stats.overlaps})
+        *member = first++;
+    stats.passes_of_rows = {first, first + 1};
+    stats.rounds_of_accepted = {first + 2};
+    stats.by_position = {{first + 3, first + 4}, {first + 5, first + 6}};
+    stats.by_entropy = {{first + 7, first + 8}};
+    stats.overlap = static_cast<double>(first) + 0.5;
+    stats.seconds.draft = 1.5;
+    stats.seconds.first_token = 0.25;
+    stats.seconds.total = 2.5;
+    for (int level = 0; level < n_levels; ++level)
+        stats.levels.push_back(stats_of(first + 100, 0));
+    return stats;
+}
+
+TEST(Messages, ComeOutAsTheyWentIn) {
+    const Report report = unpack<Report>(pack(Report{.result = "{}",
+                                                     .order = 7,
+                                                     .new_tokens = 9,
+                                                     .replays = 2,
+                                                     .text = "a",
+                                                     .trace = std::string("b\0c\n", 4),
+                                                     .note = "d"}));
+    EXPECT_EQ(report.result, "{}");
+    EXPECT_EQ(report.order, 7);
+    EXPECT_EQ(report.new_tokens, 9);
+    EXPECT_EQ(report.replays, 2);
+    EXPECT_EQ(report.text, "a");
+    EXPECT_EQ(report.trace, std::string("b\0c\n", 4));
+    EXPECT_EQ(report.note, "d");
+    EXPECT_FALSE(report.tally);
+    const Assignment change = unpack<Assignment>(pack(Assignment{.state = RunState::finished}));
+    EXPECT_EQ(change.state, RunState::finished);
+    EXPECT_FALSE(change.request);
+}
+
+TEST(Messages, HoldAllOfARequest) {
+    spec::Request request;
+    request.id = "\"x\"";
+    request.sequence_key = 1;
+    request.prompt = {2, 3};
+    request.max_new_tokens = 4;
+    request.sampling = {0.5, 6, 0.7, 0.8, 9};
+    request.processing = {1.5, 2.5, 3.5, 4, 5, {{6, 7.5F}, {8, 9.5F}}, {10}};
+    request.ignore_eos = true;
+    request.stop_strings = {"", "stop"};
+    request.metadata = "{}";
+    const Assignment read = unpack<Assignment>(pack(Assignment{.order = 11, .request = request}));
+    EXPECT_EQ(read.state, RunState::serving);
+    EXPECT_EQ(read.order, 11);
+    ASSERT_TRUE(read.request);
+    EXPECT_EQ(read.request->id, request.id);
+    EXPECT_EQ(read.request->sequence_key, 1u);
+    EXPECT_EQ(read.request->prompt, request.prompt);
+    EXPECT_EQ(read.request->max_new_tokens, 4);
+    EXPECT_EQ(read.request->sampling.temperature, 0.5);
+    EXPECT_EQ(read.request->sampling.top_k, 6);
+    EXPECT_EQ(read.request->sampling.seed, 9u);
+    EXPECT_EQ(read.request->processing.frequency_penalty, 3.5);
+    EXPECT_EQ(read.request->processing.min_new_tokens, 5);
+    EXPECT_EQ(read.request->processing.logit_bias, request.processing.logit_bias);
+    EXPECT_EQ(read.request->processing.banned_tokens, request.processing.banned_tokens);
+    EXPECT_TRUE(read.request->ignore_eos);
+    EXPECT_EQ(read.request->stop_strings, request.stop_strings);
+    EXPECT_EQ(read.request->metadata, "{}");
+    EXPECT_FALSE(read.request->plain);
+}
+
+TEST(Messages, HoldAllThatAReplicaCounted) {
+    Report last;
+    last.tally.emplace();
+    last.tally->stats = stats_of(1, 2);
+    last.tally->served = 50;
+    last.tally->with_error = 51;
+    last.tally->checked = 52;
+    last.tally->check_differs = 53;
+    last.tally->busy_seconds = 54.5;
+    last.tally->latencies = {{55.5, 56.5}, {57.5}, {58.5, 59.5}};
+    last.interrupted = true;
+    const std::vector<std::byte> bytes = pack(last);
+    const Report read = unpack<Report>(bytes);
+    ASSERT_TRUE(read.tally);
+    EXPECT_EQ(pack(read), bytes);
+    EXPECT_TRUE(read.interrupted);
+    EXPECT_EQ(read.tally->served, 50);
+    EXPECT_EQ(read.tally->check_differs, 53);
+    EXPECT_EQ(read.tally->busy_seconds, 54.5);
+    EXPECT_EQ(read.tally->latencies.ttft_ms, (std::vector<double>{55.5, 56.5}));
+    EXPECT_EQ(read.tally->latencies.tpot_ms, std::vector<double>{57.5});
+    EXPECT_EQ(read.tally->latencies.latency_ms, (std::vector<double>{58.5, 59.5}));
+    EXPECT_EQ(read.tally->stats.seconds.first_token, 0.25);
+    EXPECT_EQ(read.tally->stats.drafting_rounds, 9);
+    EXPECT_EQ(read.tally->stats.by_position.at(1).accepted, last.tally->stats.by_position.at(1).accepted);
+    EXPECT_EQ(read.tally->stats.seconds.total, 2.5);
+    ASSERT_EQ(read.tally->stats.levels.size(), 2u);
+    EXPECT_EQ(read.tally->stats.levels[1].accepted, last.tally->stats.levels[1].accepted);
+}
+
+TEST(Messages, ThatAreCutOrLengthenedAreRefused) {
+    const std::vector<std::byte> whole = pack(Report{.tally = Tally{stats_of(1, 1), 1, 2, 3, 4, 5, {}}});
+    for (std::size_t length = 0; length < whole.size(); ++length)
+        EXPECT_THROW(unpack<Report>({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)}),
+                     std::runtime_error)
+            << length;
+    std::vector<std::byte> longer = whole;
+    longer.push_back({});
+    EXPECT_THROW(unpack<Report>(longer), std::runtime_error);
+}
+
+} // namespace messages_test
