@@ -6,7 +6,7 @@
 
 Without models a preset's stop rules are replayed (entrodraft simulate) over SYNTHETIC texts at the published costs, which
 says what rules do with such an acceptance, not what any model does. With --target they run on these models (entrodraft bench
-compare, bench alpha). Needs the standard library only.
+compare). Needs the standard library only.
 """
 
 import argparse
@@ -22,7 +22,9 @@ import tempfile
 import time
 
 import synthetic_texts
-from runs import program, run
+import theory
+from runs import Parser, aligned, counted, program, run
+from theory import expected_tokens, walltime_factor
 
 DATA = pathlib.Path(__file__).resolve().parent / "presets.json"
 USUAL_RULES = ("none", "constant:5", "heuristic:5", "expected-gain")  # beside every preset's own
@@ -30,12 +32,9 @@ CAP = 15  # of drafts, where a preset says nothing
 REPLAYED_TOKENS = 20_000  # of all texts of a case
 SAMPLES = 1_000  # texts, where the time of simulating them is the question
 SOLVING_STEPS = 16
+# The paper's alphas and costs; its draft's operations are 0.05 of the target's.
+LEVIATHAN = theory.Plan([number / 10 for number in range(1, 10)], [0.01, 0.02, 0.05, 0.1, 0.2, 0.5], [0.05] * 6, 127)
 REPETITIONS = 20  # of each pass that is timed: a cap of 100 tokens has 101 kinds of passes
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"presets.py: {message}; see --help\n")
 
 
 # ---- data ----
@@ -79,15 +78,6 @@ def over(base, value):
 
 
 # ---- the i.i.d. model of Leviathan et al. ----
-
-def expected_tokens(alpha, k):
-    """Of a target pass over k drafted tokens: (1 - alpha^(k + 1)) / (1 - alpha)."""
-    return sum(alpha ** i for i in range(k + 1))
-
-
-def walltime_factor(alpha, k, c):
-    return expected_tokens(alpha, k) / (k * c + 1)
-
 
 def alpha_of_share(share, k):
     """The alpha at which k tokens, drafted one after another, have this share of accepted ones; accepted / drafted of a
@@ -437,16 +427,29 @@ class Runs:
         return rows
 
     def alphas(self):
-        """Of bench alpha: every draft, and the tables of counts."""
+        """Of every draft by itself, and of the tables of counts: drafted to the cap, so that every place of a text is verified
+        once but for those behind drafts that are accepted whole, whatever was drafted there."""
         drafters = [f"draft{number}" for number in range(1, len(self.options.draft) + 1)]
         table = ["--draft-table", self.options.draft_table] if self.options.draft_table else []
         temperatures = sorted({case.get("temperature", 0) for case in self.preset["cases"]})
         result = self.program.on_ranks(
-            "bench", "alpha", *self.models(), "--drafters", ",".join(drafters + ["unigram", "bigram"] * bool(table)), *table,
-            "--input", self.prompts, "--temperatures", ",".join(map(str, temperatures)),
-            "--max-new-tokens", str(self.max_new_tokens), "--seed", str(self.options.seed), "--quiet")
+            "bench", "compare", *self.models(), "--drafters", ",".join(drafters + ["unigram", "bigram"] * bool(table)), *table,
+            "--input", self.prompts, "--temperatures", ",".join(map(str, temperatures)), "--rules", f"constant:{CAP}",
+            "--acceptances", "rejection", "--max-new-tokens", str(self.max_new_tokens), "--seed", str(self.options.seed),
+            "--quiet")
         self.environment = result["environment"]
-        return result["figures"]
+        return [alpha_figures(at["temperature"], setting) for at in result["temperatures"] for setting in at["settings"]
+                if setting["setting"] != "plain" and not setting["kind"]]
+
+
+def alpha_figures(temperature, setting):
+    """Of a setting of bench compare."""
+    verified = sum(each["judged"] for each in setting.get("by_position", []))
+    known = setting["textbook"] or {"alpha": 0.0, "interval_alpha": [0.0, 0.0]}
+    return {"drafter": setting["setting"].split(",")[0], "temperature": temperature, "new_tokens": setting["new_tokens"],
+            "texts": len(setting["ms_of_texts"]), "verified": verified, "accepted": setting["accepted"],
+            "accepted_share": setting["accepted"] / verified if verified else 0.0,
+            **{name: known[name] for name in ("alpha", "interval_alpha")}}
 
 
 # What a row asks for; all else in it is published or ours.
@@ -540,13 +543,6 @@ IID_COLUMNS = [
     ("k 7", "iid_tokens_per_pass_of_published_alpha_k_7", 2, tokens_at(7))]
 
 
-def aligned(table):
-    """Lines of a table of texts: the first column to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    return "".join("  ".join(cell.rjust(width) if i else cell.ljust(width)
-                             for i, (cell, width) in enumerate(zip(row, widths))).rstrip() + "\n" for row in table)
-
-
 def table_of(case, columns, title, all_rows):
     """Columns without any value are left out, and unless `all_rows` rows without any."""
     rows = case["rows"]
@@ -602,10 +598,6 @@ def case_json(case):
     return fields
 
 
-def counted(number, noun):
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def head_text(preset):
     text = f"{preset['name']}: {preset['about']}\n{preset['source']}\n"
     setting = preset.get("setting")
@@ -634,11 +626,11 @@ def lines_text(title, lines):
 
 
 def alpha_text(figures):
-    table = [["drafter", "temperature", "alpha", "95 % interval", "accepted/drafted", "with a proposal"]]
+    table = [["drafter", "temperature", "alpha", "95 % interval", "accepted/verified", "verified"]]
     for each in figures:
         low, high = each["interval_alpha"]
         table.append([each["drafter"], f"{each['temperature']:g}", f"{each['alpha']:.4f}", f"{low:.4f} to {high:.4f}",
-                      f"{each['accepted_share']:.4f}", f"{each['proposed_share']:.3f}"])
+                      f"{each['accepted_share']:.4f}", str(each["verified"])])
     return aligned(table)
 
 
@@ -656,13 +648,6 @@ def commands_of(preset, options):
     return commands
 
 
-def theory(program_):
-    """bench theory at the paper's alphas; its draft's operations are 0.05 of the target's."""
-    words = ["bench", "theory", "--alpha", "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9", "--c", "0.01,0.02,0.05,0.1,0.2,0.5",
-             "--c-operations", "0.05", "--most-tokens", "127"]
-    return program_.alone(*words), json.loads(program_.alone(*words, "--json"))
-
-
 def made(preset, options, work):
     """(text, JSON) of a preset."""
     program_, kind = Program(options, work), preset["kind"]
@@ -670,8 +655,8 @@ def made(preset, options, work):
               "preset": preset["name"], **{name: preset[name] for name in ("facts", "table", "notes") if name in preset}}
     text = head_text(preset) + published_text(preset)
     if kind == "theory":
-        told, result["theory"] = theory(program_)
-        text += "\n" + told
+        text += "\n" + theory.text_of(LEVIATHAN)
+        result["theory"] = theory.result_of(LEVIATHAN)
     cases, figures = preset.get("cases", []), []
     if options.target and kind in ("speed", "alpha"):
         runs = Runs(program_, preset, options)

@@ -1,9 +1,15 @@
-"""What is in a recording? Reads the files of `entrodraft record` (docs/RECORDING.md) into numpy arrays.
+"""What is in a recording? Reads the files of `entrodraft record` (docs/RECORDING.md) into numpy arrays, and prints how often
+the target accepts each draft's tokens.
+
+    python3 bench/recording.py FILE... [--output FILE] [--json]
 
     import recording
     read = recording.read_recording("demo.edr")
     for text in read.texts:
         entropies, stood = text.of_draft(0, "entropy"), text.matches(0)
+
+alpha is the acceptance rate: the mean of sum min(p, q) over all places of the texts, whatever was drafted there. Of drafters
+without a model `bench compare --rules constant:15 --acceptances rejection` prints it.
 
 Nothing is mended: what does not fit is a RecordingError that names file and block. A torn last block, as a killed run
 leaves it, is reported in `Recording.torn`; all blocks before it are there. `write_recording` is for tests.
@@ -17,6 +23,8 @@ import zlib
 
 import numpy as np
 
+from runs import Parser, aligned, file_name, ratio_interval, refuse_overwriting, report
+
 MAGIC = b"EDR1"
 SCHEMA_VERSION = 1
 FRAME = struct.Struct("<4sII")  # magic, compressed bytes, their CRC-32
@@ -28,6 +36,7 @@ DRAFT_COLUMNS = {"token": "i32", "entropy": "f32", "probability": "f32", "log_pr
                  "cross_entropy": "f32", "overlap": "f32", "margin": "f32", "rank": "i32"}
 TOP_COLUMNS = {"top_token": "i32", "top_log_probability": "f32"}
 ASTRAY_COLUMNS = {"astray_token": "i32", "astray_entropy": "f32", "astray_probability": "f32"}
+ENTROPY_BIN, ENTROPY_BINS = 0.5, 16  # nats; the last one is open
 TEXT_FIELDS = ["id", "prompt_tokens", "new_tokens", "finish_reason", "pieces"]
 
 
@@ -302,3 +311,69 @@ def write_recording(path, header, texts, errors=()):
             file.write(pack({"kind": "text", **text.fields}, text.columns))
         for error in errors:
             file.write(pack({"kind": "error", **error}, {}))
+
+
+# ---- acceptance ----
+
+def acceptance_rates(recording):
+    """A row for each draft at each temperature of its texts, as JSON has it (docs/SCHEMAS.md)."""
+    usual = (recording.header.get("sampling") or {}).get("temperature", 0)
+    temperatures = sorted({text.fields.get("temperature", usual) for text in recording.texts})
+    return [{"recording": recording.path, "draft": draft + 1, "model": recording.header["drafts"][draft].get("model", ""),
+             "temperature": temperature, **rates_of([text for text in recording.texts
+                                                     if text.fields.get("temperature", usual) == temperature], draft)}
+            for temperature in temperatures for draft in range(recording.n_drafts)]
+
+
+def rates_of(texts, draft):
+    def of_text(values):
+        return [each[:text.fields["new_tokens"]] for text, each in zip(texts, values)]
+
+    overlaps = of_text(text.of_draft(draft, "overlap").astype(float) for text in texts)
+    overlap, matches, entropy = (np.concatenate(each) for each in (
+        overlaps, of_text(text.matches(draft) for text in texts), of_text(text.of_draft(draft, "entropy") for text in texts)))
+    low, high = ratio_interval([each.sum() for each in overlaps], [len(each) for each in overlaps])
+    bins = np.minimum(entropy / ENTROPY_BIN, ENTROPY_BINS - 1).astype(int)
+    return {"texts": len(texts), "places": len(overlap), "matching_share": mean_of(matches), "alpha": mean_of(overlap),
+            "interval_alpha": [float(low), min(float(high), 1.0)],
+            "by_entropy": [{"from_nats": float(ENTROPY_BIN * number), "places": int(np.count_nonzero(bins == number)),
+                            "alpha": mean_of(overlap[bins == number])} for number in np.unique(bins)]}
+
+
+def mean_of(values):
+    return float(np.mean(values)) if len(values) else 0.0
+
+
+def text_of(rows):
+    table = [["draft", "temperature", "texts", "places", "matching", "alpha", "95 % interval"]]
+    starts = sorted({part["from_nats"] for row in rows for part in row["by_entropy"]})
+    by_entropy = [["draft's entropy, nats"], *([f"from {start:g}"] for start in starts)]
+    for row in rows:
+        low, high = row["interval_alpha"]
+        table.append([f"{row['model']} of {row['recording']}", f"{row['temperature']:g}", str(row["texts"]),
+                      str(row["places"]), f"{row['matching_share']:.4f}", f"{row['alpha']:.4f}", f"{low:.4f} to {high:.4f}"])
+        alphas = {part["from_nats"]: f"{part['alpha']:.3f} of {part['places']}" for part in row["by_entropy"]}
+        for line, cell in zip(by_entropy, [f"{row['model']}, temperature {row['temperature']:g}",
+                                           *(alphas.get(start, "-") for start in starts)]):
+            line.append(cell)
+    return aligned(table) + "\n" + aligned(by_entropy)
+
+
+def main(arguments=None):
+    parser = Parser(prog="recording.py", description="How often does the target accept each draft's tokens?")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="of entrodraft record")
+    parser.add_argument("--output", type=file_name, metavar="FILE", help="write the figures as JSON")
+    parser.add_argument("--json", action="store_true", help="figures as JSON on stdout")
+    options = parser.parse_args(arguments)
+    refuse_overwriting(parser, options.output, options.files)
+    try:
+        rows = [row for file in options.files for row in acceptance_rates(read_recording(file))]
+    except RecordingError as error:
+        raise SystemExit(f"recording.py: {error}") from None
+    except OSError as error:
+        raise SystemExit(f"recording.py: {error.filename}: {error.strerror}") from None
+    report(text_of(rows), {"command": "alpha", "figures": rows}, options.output, options.json)
+
+
+if __name__ == "__main__":
+    main()

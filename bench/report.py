@@ -2,8 +2,8 @@
 
     python3 bench/report.py --output DIR [--title TEXT] [--text ID] [--draft D] [--perfetto FILE] FILE...
 
-Files are results (entrodraft generate --output), recordings (record), what bench latency, bench compare, bench scaling, bench
-theory, simulate and presets.py write with --output and tune with --report, rounds (--trace) and time lines (--timeline), in
+Files are results (entrodraft generate --output), recordings (record), what bench latency, bench compare, simulate,
+scaling_model.py, theory.py and presets.py write with --output and tune with --report, rounds (--trace) and time lines (--timeline), in
 any number and order: what a file holds says what it is.
 DIR gets report.html, which needs no other file, and its figures as PNGs; those of an earlier report are replaced.
 --text chooses the text of figures along a text, --draft one draft of recordings and simulations that have several,

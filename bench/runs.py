@@ -1,7 +1,8 @@
-"""What the benches share: commands that must not fail, runs of `generate` with their summaries, intervals over
-ratios, and what the machine is. Needs the standard library only. bench/tasks runs commands in its own way (measure.py):
-there a line may fail without ending the run."""
+"""What the benches share: options, tables and files, commands that must not fail, runs of `generate` with their summaries,
+intervals over ratios, and what the machine is. Needs the standard library only. bench/tasks runs commands in its own way
+(measure.py): there a line may fail without ending the run."""
 
+import argparse
 import json
 import math
 import os
@@ -15,6 +16,77 @@ DEMO = ROOT / ("model/demo" if (ROOT / "model").is_dir() else "demo")  # in the 
 STUDENT_T = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 PAIRS = range(2, 11)  # that benches take
 AS_ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+
+
+class Parser(argparse.ArgumentParser):
+    """Complains in one line, with exit code 2."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+def number(least=-math.inf, most=math.inf, kind=float):
+    """A parser of numbers in a range, for argparse."""
+    def parse(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or not least <= value <= most:
+            limits = f"{least:g} to {most:g}" if math.isfinite(most) else f"at least {least:g}"
+            raise argparse.ArgumentTypeError(f"{text!r} must be a {'whole ' * (kind is int)}number, {limits}")
+        return value
+    return parse
+
+
+def comma_list(kind, known=None):
+    """A parser of comma-separated lists for argparse, whose values are all of `known` where that is given."""
+    def parse(text):
+        values = [kind(one.strip()) for one in text.split(",") if one.strip()]
+        wrong = [value for value in values if known and value not in known]
+        if not values or wrong:
+            raise argparse.ArgumentTypeError(f"{wrong[0]} is unknown; known are {', '.join(known)}" if wrong else
+                                             "the list is empty")
+        return values
+    return parse
+
+
+def file_name(text):
+    """A file to write, for argparse; these scripts print to stdout anyway."""
+    if text in ("", "-"):
+        raise argparse.ArgumentTypeError("name a file")
+    return pathlib.Path(text)
+
+
+def refuse_overwriting(parser, output, files):
+    """Ends with exit code 2 where --output is one of the files that are read."""
+    for file in files:
+        if output and os.path.exists(file) and os.path.exists(output) and os.path.samefile(file, output):
+            parser.error(f"--output and {file} are the same file")
+
+
+def counted(number_, noun):
+    return f"{number_} {noun}{'' if number_ == 1 else 's'}"
+
+
+def aligned(table):
+    """Lines of a table of texts: the first column to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    return "".join("  ".join(cell.rjust(width) if i else cell.ljust(width)
+                             for i, (cell, width) in enumerate(zip(row, widths))).rstrip() + "\n" for row in table)
+
+
+def report(text, result, output, as_json=False):
+    """Prints the text, or the result as JSON; writes that to the file `output`, too, replaced once it is whole."""
+    written = json.dumps(result, indent=2) + "\n"
+    if output:
+        part = output.with_name(output.name + ".part")
+        try:
+            part.write_text(written, encoding="utf-8")
+            part.replace(output)
+        except OSError as error:
+            raise SystemExit(f"{output}: {error.strerror}") from None
+    print(written if as_json else text, end="")
 
 
 def program():
@@ -76,6 +148,17 @@ def students_t(n):
     z, df = 1.959964, n - 1
     return (z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
             + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3))
+
+
+def ratio_interval(values, weights):
+    """95 % interval of sum(values) / sum(weights) over texts, as the program has it: Student's, of its linearised logarithm;
+    both ends are the ratio where it is 0 or of a single text."""
+    total, weight, n = sum(values), sum(weights), len(values)
+    if not total or n < 2:
+        return [total / weight if weight else 0.0] * 2
+    squares = sum((value / total - each / weight) ** 2 for value, each in zip(values, weights))
+    factor = math.exp(students_t(n) * math.sqrt(n / (n - 1) * squares))
+    return [total / weight / factor, total / weight * factor]
 
 
 def interval(ratios):

@@ -4,14 +4,13 @@
                             [--threads 1] [--turns 1] [--prompts FILE] [--keep DIR] [--output FILE]
 
 A running job cannot change its ranks, so each setting is a job of its own: `bench latency` and, with --prompts,
-`bench compare` under the launcher; then `bench scaling` over what they wrote. With --turns all settings are
+`bench compare` under the launcher; then scaling_model.py over what they wrote. With --turns all settings are
 measured several times in turn, and of each setting the file with the median t_target counts: noise then meets all
 alike.
 Ranks above the cores run and are marked so. Settings that cannot be (dedicated on one rank) are passed over, which is
 said. Needs an idle machine and the standard library only.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -20,27 +19,17 @@ import statistics
 import sys
 import tempfile
 
-from runs import DEMO, program, run
+import scaling_model
+from runs import DEMO, Parser, comma_list, file_name, program, report, run
 
 MPIRUN = "mpirun --bind-to none -n {ranks}" + (" --allow-run-as-root" if os.geteuid() == 0 else "")
 PLACEMENTS = ("colocated", "dedicated", "sharded")
 
 
-def listed(kind, known=None):
-    """A parser of comma lists for argparse."""
-    def parse(text):
-        values = [kind(one) for one in text.split(",") if one]
-        if not values or (known and any(value not in known for value in values)):
-            raise ValueError(text)
-        return values
-    parse.__name__ = "comma list" + (f" of {', '.join(known)}" if known else "")
-    return parse
-
-
 def parse_options():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=listed(int), default=[1, 2], help="[1,2]")
-    parser.add_argument("--placements", type=listed(str, PLACEMENTS), default=["colocated"], help="[colocated]")
+    parser = Parser(prog="scaling.py", description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=comma_list(int), default=[1, 2], help="[1,2]")
+    parser.add_argument("--placements", type=comma_list(str, PLACEMENTS), default=["colocated"], help="[colocated]")
     parser.add_argument("--target", default=str(DEMO / "target"))
     parser.add_argument("--draft", default=str(DEMO / "draft"))
     parser.add_argument("--threads", type=int, default=1, help="of each rank [1]")
@@ -54,7 +43,7 @@ def parse_options():
     parser.add_argument("--most-prompts", type=int, default=16, help="of --prompts [16]")
     parser.add_argument("--hardware", help="figures of GPUs to extrapolate to: bench/hardware.json")
     parser.add_argument("--keep", help="a directory for the files of the single runs")
-    parser.add_argument("--output", help="JSON of bench scaling")
+    parser.add_argument("--output", type=file_name, help="JSON of scaling_model.py")
     options = parser.parse_args()
     if min(options.ranks) < 1 or options.threads < 1 or options.turns < 1:
         parser.error("--ranks, --threads and --turns are at least 1")
@@ -134,12 +123,11 @@ def main():
         work.mkdir(parents=True, exist_ok=True)
         costs = measure(options, settings, work)
         files = list(costs.values()) + (compare(options, costs, work) if options.prompts else [])
-        report = [options.binary, "bench", "scaling", *files]
-        if options.hardware:
-            report += ["--hardware", options.hardware]
-        if options.output:
-            report += ["--output", options.output]
-        print("\n" + run(report).stdout, end="")
+        try:
+            text, result = scaling_model.reported(files, options.hardware)
+        except scaling_model.BadFile as error:
+            raise SystemExit(f"scaling.py: {error}") from None
+        report("\n" + text, result, options.output)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ constexpr CommandName kCommands[] = {
 };
 
 constexpr CommandName kBenches[] = {
-    {"latency", run_bench_latency}, {"compare", run_bench_compare}, {"alpha", run_bench_alpha},
-    {"load", run_bench_load},       {"theory", run_bench_theory},   {"scaling", run_bench_scaling},
+    {"latency", run_bench_latency},
+    {"compare", run_bench_compare},
 };
 
 // "a, b or c".
@@ -71,7 +71,7 @@ constexpr std::initializer_list<const char*> kHelp = {"--help", "-h"};
 
 int run_command(dist::Session& session, const Arguments& arguments) {
     Command command = nullptr;
-    if (asks_for(arguments, {"help"})) { // "help bench load" is "bench load --help"
+    if (asks_for(arguments, {"help"})) { // "help bench latency" is "bench latency --help"
         Arguments asked(arguments.begin() + 1, arguments.end());
         if (asked == Arguments{"--man"}) {
             print(session, manual_page(version_text()));

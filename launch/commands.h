@@ -27,10 +27,6 @@ int run_completion(dist::Session& session, const Arguments& arguments);
 int run_bench(dist::Session& session, const Arguments& arguments);
 int run_bench_latency(dist::Session& session, const Arguments& arguments);
 int run_bench_compare(dist::Session& session, const Arguments& arguments);
-int run_bench_alpha(dist::Session& session, const Arguments& arguments);
-int run_bench_load(dist::Session& session, const Arguments& arguments);
-int run_bench_theory(dist::Session& session, const Arguments& arguments);
-int run_bench_scaling(dist::Session& session, const Arguments& arguments);
 
 // "entrodraft 0.1.0".
 std::string version_text();

@@ -37,24 +37,19 @@ std::string compiler() {
 
 } // namespace
 
-Json machine_of(const dist::Session& session, int threads) {
+Json environment_of(const dist::Session& session, const ModelPair& models) {
     return {{"cpu", cpu_model()},
             {"cores", std::thread::hardware_concurrency()},
             {"ranks", session.world_size()},
             {"host_ranks", session.node_local_size()}, // of the first rank's host
-            {"threads_per_rank", threads},
+            {"threads_per_rank", models.team->size()},
             {"version", version_text()},
-            {"compiler", compiler()}};
-}
-
-Json environment_of(const dist::Session& session, const ModelPair& models) {
-    Json environment = machine_of(session, models.team->size());
-    environment["dtype"] = model::to_string(models.target_type);
-    environment["draft_dtype"] = model::to_string(models.draft_type);
-    environment["communicator"] = models.replica->name();
-    environment["device"] = models.device.name;
-    environment["draft_placement"] = dist::to_string(models.layout.placement);
-    return environment;
+            {"compiler", compiler()},
+            {"dtype", model::to_string(models.target_type)},
+            {"draft_dtype", model::to_string(models.draft_type)},
+            {"communicator", models.replica->name()},
+            {"device", models.device.name},
+            {"draft_placement", dist::to_string(models.layout.placement)}};
 }
 
 std::string environment_line(const Json& environment) {

@@ -1,6 +1,6 @@
 // How sure a mean over prompts is: 95 % intervals of ratios, on a logarithmic scale, so that none crosses 0.
 //
-// Pure. Used by simulate, tune, bench compare and bench alpha.
+// Pure. Used by simulate, tune and bench compare.
 #pragma once
 
 #include "spec/stats.h"

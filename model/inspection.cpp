@@ -33,10 +33,7 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
     const auto add = [&](MatrixShape shape, int times) {
         if (shape.outputs == 0 || shape.inputs == 0) return;
         const std::uint64_t bytes = PackedMatrix(shape.outputs, shape.inputs, run.type, 1).bytes();
-        const auto count = static_cast<std::uint64_t>(times);
-        needs.largest_matrix_bytes = std::max(needs.largest_matrix_bytes, bytes);
-        needs.weight_bytes += count * bytes;
-        needs.n_weights += count * product({shape.outputs, shape.inputs});
+        needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
     for (const MatrixShape& shape : {shapes.embedding, shapes.head, shapes.project_in, shapes.project_out})
         add(shape, 1);
@@ -44,7 +41,6 @@ void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& need
          {shapes.layer.qkv, shapes.layer.output, shapes.layer.gate, shapes.layer.up, shapes.layer.down})
         add(shape, config.n_layers);
     needs.weight_bytes += product({shapes.floats, sizeof(float)});
-    needs.n_weights += product({shapes.floats});
 }
 
 std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {

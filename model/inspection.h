@@ -1,5 +1,5 @@
 // What a model asks of each rank that it is cut over, and how much of that fits a memory: arithmetic on a config, with
-// no weights and no ranks. Called by inspect, bench load and the memory plan.
+// no weights and no ranks. Called by inspect, bench latency and the memory plan.
 #pragma once
 
 #include "model/config.h"
@@ -22,12 +22,10 @@ struct RunShape {
 
 struct RankNeeds {
     RankShard shard;
-    bool shares_kv_heads = false;           // some of its KV heads are copies that other ranks hold too
-    std::uint64_t n_weights = 0;            // elements of the checkpoint that it reads
-    std::uint64_t weight_bytes = 0;         // packed; norms, biases and learned positions in float32
-    std::uint64_t largest_matrix_bytes = 0; // among them
-    std::uint64_t cache_bytes = 0;          // keys and values: float32, on a GPU of the weights' type
-    std::uint64_t activation_bytes = 0;     // buffers of the longest pass
+    bool shares_kv_heads = false;       // some of its KV heads are copies that other ranks hold too
+    std::uint64_t weight_bytes = 0;     // packed; norms, biases and learned positions in float32
+    std::uint64_t cache_bytes = 0;      // keys and values: float32, on a GPU of the weights' type
+    std::uint64_t activation_bytes = 0; // buffers of the longest pass
     std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + activation_bytes; }
 };
 

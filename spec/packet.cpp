@@ -16,7 +16,7 @@ static_assert(std::is_trivially_copyable_v<SlotHeader> && sizeof(SlotHeader) == 
 
 namespace {
 
-constexpr int kMostSlots = 256; // PacketHeader::slot is a byte
+constexpr int kMaxPacketSlots = 256; // PacketHeader::slot is a byte
 
 std::string wrong(const char* what, std::uint64_t found, std::uint64_t expected) {
     return std::string("packet ") + what + " is " + std::to_string(found) + ", expected " + std::to_string(expected);
@@ -45,7 +45,7 @@ std::string to_string(DraftEnd end) {
 }
 
 Packet::Packet(int n_slots, int max_draft_tokens) : n_slots_(n_slots), max_draft_tokens_(max_draft_tokens) {
-    if (n_slots < 1 || n_slots > kMostSlots)
+    if (n_slots < 1 || n_slots > kMaxPacketSlots)
         throw std::invalid_argument("a packet holds 1 to 256 slots, not " + std::to_string(n_slots));
     if (max_draft_tokens < 0 || max_draft_tokens > kMostDraftTokens)
         throw std::invalid_argument("a packet holds 0 to 127 draft tokens a slot, not " +

@@ -30,13 +30,6 @@ double ratio(std::int64_t numerator, std::int64_t denominator) {
     return ratio(static_cast<double>(numerator), static_cast<double>(denominator));
 }
 
-void check_theory(double alpha, int k, double c) {
-    if (!(alpha >= 0 && alpha <= 1)) throw std::invalid_argument("alpha must be in [0, 1]");
-    if (k < 0) throw std::invalid_argument("k, the number of drafted tokens, must not be negative");
-    if (!(c >= 0) || std::isinf(c))
-        throw std::invalid_argument("c, the draft's share of the cost, must not be negative");
-}
-
 [[noreturn]] void bad_costs(const std::string& file, const std::string& reason) {
     throw std::runtime_error(file + ": " + reason);
 }
@@ -323,21 +316,12 @@ TextbookFigures textbook_figures(const Stats& stats, const Costs& costs, double 
 }
 
 double expected_tokens(double alpha, int k) {
-    check_theory(alpha, k, 0);
+    if (!(alpha >= 0 && alpha <= 1)) throw std::invalid_argument("alpha must be in [0, 1]");
+    if (k < 0) throw std::invalid_argument("k, the number of drafted tokens, must not be negative");
     double sum = 0; // (1 - alpha^(k+1)) / (1 - alpha), written so that alpha = 1 needs no case
     for (int i = 0; i <= k; ++i)
         sum = sum * alpha + 1;
     return sum;
-}
-
-double walltime_factor(double alpha, int k, double c) {
-    check_theory(alpha, k, c);
-    return expected_tokens(alpha, k) / (k * c + 1);
-}
-
-double operations_factor(double alpha, int k, double c_operations) {
-    check_theory(alpha, k, c_operations);
-    return (k * c_operations + k + 1) / expected_tokens(alpha, k);
 }
 
 double repeated_ngram_share(std::span<const std::int32_t> tokens, int n) {

@@ -126,13 +126,12 @@ double predicted_plain_seconds(std::int64_t new_tokens, const Costs& costs);
 // where a level has no costs. Local.
 double predicted_speedup(const Stats& stats, std::span<const Costs> costs);
 
-// Leviathan et al. 2023, Theorems 3.8 and 3.11, Corollary 3.9, i.i.d. acceptance alpha in [0, 1], k drafted tokens,
-// c the draft's cost of a pass over the target's (in operations: c'). Throw std::invalid_argument outside. Local.
+// Leviathan et al. 2023, equation 1: of a target pass over k drafted tokens, with i.i.d. acceptance alpha in [0, 1].
+// Throws std::invalid_argument outside. Local.
 double expected_tokens(double alpha, int k);
-double walltime_factor(double alpha, int k, double c);
-double operations_factor(double alpha, int k, double c_operations);
 
-// The i.i.d. model at a run's alpha and mean draft length, beside what was measured. A ratio that is not known is 0.
+// The i.i.d. model (Theorems 3.8 and 3.11) at a run's alpha and mean draft length, beside what was measured. A ratio
+// that is not known is 0.
 struct TextbookFigures {
     double c = 0; // t_draft / t_target(1)
     double mean_drafted = 0;

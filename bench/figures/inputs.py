@@ -38,8 +38,8 @@ class Inputs:
 KINDS = {"recording": "recording, of record", "costs": "costs, of bench latency --output",
          "comparison": "comparison, of bench compare --output", "trace": "rounds, of --trace",
          "simulation": "simulation, of simulate --output", "tuning": "tuning, of tune --report",
-         "scaling": "scaling, of bench scaling --output", "timeline": "time line of ranks, of generate --timeline",
-         "theory": "i.i.d. model, of bench theory --output", "preset": "published experiment, of presets.py --output",
+         "scaling": "scaling, of scaling_model.py --output", "timeline": "time line of ranks, of generate --timeline",
+         "theory": "i.i.d. model, of theory.py --output", "preset": "published experiment, of presets.py --output",
          "results": "results, of generate --output"}
 
 

@@ -1,6 +1,6 @@
-"""What does the i.i.d. model promise before anything runs? Figures of bench theory: those of Leviathan et al. 2023, 2 to 4.
+"""What does the i.i.d. model promise before anything runs? Figures of theory.py: those of Leviathan et al. 2023, 2 to 4.
 
-Draws the numbers of the file and computes none: the formulas are in spec/stats.h.
+Draws the numbers of the file and computes none: the formulas are in bench/theory.py.
 """
 
 from .drawing import (BLACK, Drawing, Plot, colour, integers, legend_below, line, mark, panels)
@@ -84,7 +84,7 @@ def factors(inputs, choice):
     return drawings
 
 
-THEORY = "entrodraft bench theory --output FILE"
+THEORY = "python3 bench/theory.py --output FILE"
 
 PLOTS = [
     Plot("theory-expected-tokens", "Expected tokens per target pass, i.i.d. model",

@@ -174,8 +174,8 @@ PLOTS = [
          "alone. Compute is, by shard, what a shard took on one rank by itself (bench latency --shards); by reading, "
          "what the base took; each times the ratio of what the ranks could read at best. The base itself is not "
          "foreseen. Open marks are runs with more threads than cores, which say nothing of scaling.",
-         "entrodraft bench scaling --output FILE", scaling_measured),
+         "python3 bench/scaling_model.py --output FILE", scaling_measured),
     Plot("scaling-extrapolated", "What the scaling model says of larger machines",
          "Tokens a second of plain decoding that the model expects, by hardware and shape of the network. These are "
-         "predictions; nothing here was run.", "entrodraft bench scaling --output FILE", scaling_extrapolated),
+         "predictions; nothing here was run.", "python3 bench/scaling_model.py --output FILE", scaling_extrapolated),
 ]

@@ -7,47 +7,8 @@
 
 #include <algorithm>
 #include <climits>
-#include <cmath>
 
 namespace entrodraft::launch {
-
-namespace {
-
-std::vector<std::string> listed_shapes(const ParsedOptions& given) {
-    const std::vector<std::string>& known = shape_choices();
-    std::vector<std::string> listed;
-    if (!given.given("shapes")) return known;
-    for (const std::string& one : split_list(given.text("shapes", ""))) {
-        ParsedOptions single;
-        single.add("shapes", one, "");
-        listed.push_back(known[single.choice("shapes", 0, known)]);
-    }
-    if (listed.empty()) throw BadOption("--shapes is empty; give names separated by commas");
-    return listed;
-}
-
-} // namespace
-
-void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, DrafterBenchOptions& options) {
-    options.models = model_options(given);
-    options.placement = draft_placement(given);
-    options.input = given.file("input");
-    if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to decode");
-    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
-    options.max_new_tokens = given.integer("max-new-tokens", options.max_new_tokens, least_new_tokens, INT_MAX);
-    options.temperatures = number_list(given, "temperatures", options.temperatures);
-    options.seed = given.unsigned_integer("seed", 0);
-    options.output = json_output(given);
-    options.json = given.on("json");
-    options.quiet = given.on("quiet");
-}
-
-void refuse_unused_drafts(const ParsedOptions& given, const DrafterBenchOptions& options) {
-    const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has(DrafterKind::model); };
-    if (!options.models.drafts.empty() &&
-        std::none_of(options.drafters.begin(), options.drafters.end(), drafts_with_model))
-        throw BadOption("--draft has no effect: --drafters " + given.text("drafters", "") + " names no model");
-}
 
 LatencyOptions latency_options(const ParsedOptions& given) {
     refuse_later_work(given);
@@ -76,9 +37,22 @@ CompareOptions compare_options(const ParsedOptions& given) {
         refuse_later_work(one);
     }
     CompareOptions options;
-    read_drafter_bench(given, 1, options);
+    options.models = model_options(given);
+    options.placement = draft_placement(given);
+    options.input = given.file("input");
+    if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to decode");
+    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
+    options.max_new_tokens = given.integer("max-new-tokens", options.max_new_tokens, 1, INT_MAX);
+    options.temperatures = number_list(given, "temperatures", options.temperatures);
+    options.seed = given.unsigned_integer("seed", 0);
+    options.output = json_output(given);
+    options.json = given.on("json");
+    options.quiet = given.on("quiet");
     options.drafters = compared_drafters(given, options.models.drafts.size());
-    refuse_unused_drafts(given, options);
+    const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has(DrafterKind::model); };
+    if (!options.models.drafts.empty() &&
+        std::none_of(options.drafters.begin(), options.drafters.end(), drafts_with_model))
+        throw BadOption("--draft has no effect: --drafters " + given.text("drafters", "") + " names no model");
     options.drafters = with_ahead(options.drafters, given, options.placement);
     options.sources = drafter_sources(given, options.drafters);
     const std::size_t n_levels = std::max<std::size_t>(1, options.models.drafts.size());
@@ -111,64 +85,6 @@ CompareOptions compare_options(const ParsedOptions& given) {
                                                        ", none of which looks at distributions"));
     if (given.given("synthetic-acceptance"))
         options.synthetic_acceptance = given.number("synthetic-acceptance", 0, 0, 1);
-    return options;
-}
-
-DrafterBenchOptions alpha_options(const ParsedOptions& given) {
-    refuse_later_work(given);
-    constexpr int kLeastNewTokens = 2; // one may be drafted for
-    DrafterBenchOptions options;
-    read_drafter_bench(given, kLeastNewTokens, options);
-    const std::size_t n_drafts = options.models.drafts.size();
-    if (n_drafts > 1 && !given.given("drafters")) {
-        ParsedOptions each;
-        std::string names;
-        for (std::size_t draft = 1; draft <= n_drafts; ++draft)
-            names += (names.empty() ? "draft" : ",draft") + std::to_string(draft);
-        each.add("drafters", names, "");
-        options.drafters = compared_drafters(each, n_drafts);
-    } else {
-        if (n_drafts == 0 && !given.given("drafters"))
-            throw BadOption("nothing to measure: give --draft DIR, or --drafters NAME,NAME");
-        options.drafters = compared_drafters(given, n_drafts);
-    }
-    refuse_unused_drafts(given, options);
-    for (const DrafterChoice& drafter : options.drafters)
-        require_one_model(drafter, options.placement);
-    options.sources = drafter_sources(given, options.drafters);
-    return options;
-}
-
-TheoryOptions theory_options(const ParsedOptions& given) {
-    TheoryOptions options;
-    options.alphas = given.numbers("alpha", options.alphas, 0, 1);
-    options.cs = given.numbers("c", options.cs, 0, kNoLimit);
-    options.c_operations = given.numbers("c-operations", options.cs, 0, kNoLimit);
-    if (options.c_operations.size() == 1) options.c_operations.resize(options.cs.size(), options.c_operations[0]);
-    if (options.c_operations.size() != options.cs.size())
-        throw BadOption("--c-operations has " + std::to_string(options.c_operations.size()) + " numbers and --c has " +
-                        std::to_string(options.cs.size()) + "; give one for all or one for each");
-    options.most_tokens = given.integer("most-tokens", options.most_tokens, 1, 1000);
-    options.output = json_output(given);
-    options.json = given.on("json");
-    return options;
-}
-
-ScalingOptions scaling_options(const ParsedOptions& given) {
-    ScalingOptions options;
-    options.inputs = given.texts("input");
-    for (const std::string& input : options.inputs)
-        if (input.empty()) throw BadOption("--input is empty; name a file");
-    options.hardware = given.file("hardware");
-    if (options.inputs.empty() && options.hardware.empty())
-        throw BadOption("nothing to do: name files of bench latency --output, or --hardware FILE");
-    for (const char* option : {"shapes", "bandwidth-share"})
-        if (given.given(option) && options.hardware.empty())
-            throw BadOption(std::string("--") + option + " has no effect without --hardware FILE");
-    options.shapes = listed_shapes(given);
-    options.bandwidth_share = given.number("bandwidth-share", options.bandwidth_share, 1e-6, 1);
-    options.output = json_output(given);
-    options.json = given.on("json");
     return options;
 }
 

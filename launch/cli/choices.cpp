@@ -3,7 +3,6 @@
 
 #include "dist/layout.h"
 #include "launch/cli/options.h"
-#include "launch/model_shapes.h"
 #include "model/chat/chat_template.h"
 #include "model/config.h"
 #include "spec/stop/stop_rule.h"
@@ -100,16 +99,6 @@ const Names& chat_template_choices() {
         Names all;
         for (const std::string_view name : model::chat_form_names())
             all.emplace_back(name);
-        return all;
-    }();
-    return names;
-}
-
-const Names& shape_choices() {
-    static const Names names = [] {
-        Names all;
-        for (const ModelShape& shape : model_shapes())
-            all.push_back(shape.name);
         return all;
     }();
     return names;

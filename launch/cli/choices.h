@@ -22,6 +22,5 @@ const Names& entropy_unit_choices();  // nats, bits
 const Names& entropy_of_choices();    // raw, adjusted
 const Names& acceptance_choices();
 const Names& chat_template_choices();
-const Names& shape_choices(); // of bench scaling
 
 } // namespace entrodraft::launch

@@ -119,33 +119,6 @@ const std::vector<CommandPage>& command_pages() {
           "costs.json --output compare.json",
           "entrodraft bench compare --target DIR --drafters ngram,suffix --input prompts.jsonl"},
          compare_groups},
-        {"bench alpha",
-         "how well drafters foresee a target: accepted share and sum min(p, q)",
-         {"entrodraft bench alpha --target DIR [--draft DIR]... [--drafters LIST] --input FILE|- [options]"},
-         "Each drafter proposes one token at every even place of the target's texts. accepted/drafted counts those "
-         "that "
-         "stood\nunder rejection sampling; alpha is the mean of sum min(p, q), what that share tends to.\n",
-         {"entrodraft bench alpha --target model/demo/target --draft model/demo/draft --input "
-          "model/demo/prompts.jsonl"},
-         alpha_groups},
-        {"bench load",
-         "time loading and watch its memory",
-         {"entrodraft bench load DIR [options]"},
-         "",
-         {"entrodraft bench load model/demo/target --repetitions 3"},
-         load_groups},
-        {"bench theory",
-         "best draft lengths and factors of the textbook's model, as tables",
-         {"entrodraft bench theory [--alpha LIST] [--c LIST] [options]"},
-         "",
-         {"entrodraft bench theory --alpha 0.6,0.8 --c 0.05"},
-         theory_groups},
-        {"bench scaling",
-         "measured passes of several rank counts beside a model of them; extrapolation to GPUs",
-         {"entrodraft bench scaling FILE... [--hardware FILE] [options]"},
-         "",
-         {"entrodraft bench scaling costs-1.json costs-2.json --hardware bench/hardware.json"},
-         scaling_groups},
     };
     return pages;
 }

@@ -1,4 +1,4 @@
-// What bench compare, bench alpha and simulate put side by side: lists of drafters, rules and acceptances.
+// What bench compare and simulate put side by side: lists of drafters, rules and acceptances.
 // See options.h.
 #include "launch/cli/shared_options.h"
 #include "launch/cli/stop_rule_options.h"

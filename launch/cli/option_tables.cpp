@@ -241,8 +241,7 @@ const std::vector<OptionGroup>& latency_groups() {
           {"context", "N", "tokens in the cache before each pass [64]"},
           {"repetitions", "N", "[200]"},
           {"shards", "N,N",
-           "on one rank: time a shard of each N ranks by itself too, for "
-           "bench scaling [none]"},
+           "on one rank: time a shard of each N ranks by itself too, for bench/scaling_model.py [none]"},
           {"output", "FILE", "write the costs file"},
           {"json", "", "results as JSON on stdout"}}}};
     return groups;
@@ -282,67 +281,6 @@ const std::vector<OptionGroup>& compare_groups() {
               {"costs", "FILE", "costs of passes, as bench latency writes them; of each level [measured first]", true}},
              drafter_source_options(),
              bench_result_options()})};
-    return groups;
-}
-
-const std::vector<OptionGroup>& alpha_groups() {
-    static const std::vector<OptionGroup> groups = {
-        general_group(),
-        joined("Models",
-               {bench_model_options("checkpoint of a draft; several are measured in turn"), placement_options()}),
-        joined("Alpha",
-               {bench_prompt_options(),
-                {choosing({"drafters", "LIST",
-                           "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or "
-                           "several in turn as in "
-                           "ngram+model [each --draft alone]"},
-                          drafter_choices, ",+")},
-                drafter_source_options(),
-                bench_result_options()})};
-    return groups;
-}
-
-const std::vector<OptionGroup>& load_groups() {
-    static const std::vector<OptionGroup> groups = {
-        kGeneral,
-        {"Load",
-         {positional(with_aliases(
-              {"model", "DIR", "checkpoint to load: a directory, or a name in the Hugging Face cache"}, "m")),
-          choosing({"dtype", "TYPE", "in memory: {} [auto: the file's]"}, cpu_dtype_choices),
-          {"threads", "N", kThreadsHelp},
-          {"repetitions", "N", "load and read the files N times, in turn [3]"},
-          {"collective-timeout", "SECONDS", "[300]"},
-          {"json", "", "results as JSON on stdout"}}}};
-    return groups;
-}
-
-const std::vector<OptionGroup>& theory_groups() {
-    static const std::vector<OptionGroup> groups = {
-        kGeneral,
-        {"Theory",
-         {{"alpha", "A,A", "chances that a drafted token stands, in [0, 1] [0.1 to 0.9, 0.95]"},
-          {"c", "C,C", "time of a draft pass over a target pass [0.01,0.02,0.05,0.1]"},
-          {"c-operations", "C,C", "the same in operations: one for all, or one for each of --c [as --c]"},
-          {"most-tokens", "K", "most drafted tokens that are looked at, 1 to 1000 [15]"},
-          {"output", "FILE", "write the results as JSON"},
-          {"json", "", "results as JSON on stdout"}}}};
-    return groups;
-}
-
-const std::vector<OptionGroup>& scaling_groups() {
-    static const std::vector<OptionGroup> groups = {
-        kGeneral,
-        {"Scaling",
-         {positional({"input", "FILE",
-                      "JSON of bench latency --output or bench compare --output, one for each number of ranks and "
-                      "placement",
-                      true}),
-          {"output", "FILE", "write the results as JSON"},
-          {"json", "", "results as JSON on stdout"}}},
-        {"Extrapolation",
-         {{"hardware", "FILE", "figures of GPUs and links, as in bench/hardware.json [no extrapolation]"},
-          choosing({"shapes", "LIST", "{} [all of them]"}, shape_choices, ","),
-          {"bandwidth-share", "SHARE", "of a GPU's memory bandwidth that a pass reaches, above 0, to 1 [0.7]"}}}};
     return groups;
 }
 

@@ -313,18 +313,6 @@ std::optional<model::WeightType> cpu_weight_type(const ParsedOptions& given, con
     return type;
 }
 
-LoadOptions load_options(const ParsedOptions& given) {
-    refuse_later_work(given);
-    LoadOptions options;
-    options.model = model_of(given);
-    options.dtype = cpu_weight_type(given, "dtype", std::nullopt);
-    options.threads = given.integer("threads", 0, 1, 1024);
-    options.repetitions = given.integer("repetitions", 3, 1, 1000);
-    options.collective_timeout_seconds = given.number("collective-timeout", 300, 0.001, 1e9);
-    options.json = given.on("json");
-    return options;
-}
-
 DoctorOptions doctor_options(const ParsedOptions& given) {
     DoctorOptions options;
     options.target = given.text("target", "");

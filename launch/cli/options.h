@@ -138,8 +138,7 @@ struct LatencyOptions {
     bool json = false;
 };
 
-// What benches have in common that decode prompts with several drafters.
-struct DrafterBenchOptions {
+struct CompareOptions {
     ModelOptions models;
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
     std::string input;
@@ -152,9 +151,6 @@ struct DrafterBenchOptions {
     std::string output; // results as JSON; empty: none
     bool json = false;
     bool quiet = false;
-};
-
-struct CompareOptions : DrafterBenchOptions {
     std::vector<std::vector<spec::StopRuleOptions>> rules; // each for every level of a cascade
     int max_draft_tokens = 15;
     std::vector<spec::Acceptance> acceptances;
@@ -162,35 +158,6 @@ struct CompareOptions : DrafterBenchOptions {
     std::vector<std::string> costs; // files, of each level; empty: measured first
     bool tune = false;
     std::optional<double> synthetic_acceptance; // drafted tokens stand by chance, and texts mean nothing
-};
-
-struct LoadOptions {
-    std::string model;
-    std::optional<model::WeightType> dtype; // empty: the file's
-    int threads = 0;                        // 0: default_threads()
-    int repetitions = 3;
-    double collective_timeout_seconds = 300;
-    bool json = false;
-};
-
-// What the textbook's formulas are tabulated over.
-struct TheoryOptions {
-    std::vector<double> alphas = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95};
-    std::vector<double> cs = {0.01, 0.02, 0.05, 0.1};
-    std::vector<double> c_operations; // of each c; empty: as c
-    int most_tokens = 15;
-    std::string output; // JSON; empty: none
-    bool json = false;
-};
-
-// Measured runs to set the scaling model beside, and hardware to carry it to. One of both is there.
-struct ScalingOptions {
-    std::vector<std::string> inputs; // JSON of bench latency and bench compare
-    std::string hardware;            // empty: no extrapolation
-    std::vector<std::string> shapes; // names in the table of shapes, all of them known
-    double bandwidth_share = 0.7;
-    std::string output; // JSON; empty: none
-    bool json = false;
 };
 
 struct DoctorOptions {
@@ -221,10 +188,6 @@ const std::vector<OptionGroup>& tokenize_groups();
 const std::vector<OptionGroup>& build_table_groups();
 const std::vector<OptionGroup>& latency_groups();
 const std::vector<OptionGroup>& compare_groups();
-const std::vector<OptionGroup>& alpha_groups();
-const std::vector<OptionGroup>& load_groups();
-const std::vector<OptionGroup>& theory_groups();
-const std::vector<OptionGroup>& scaling_groups();
 const std::vector<OptionGroup>& doctor_groups();
 const std::vector<OptionGroup>& inspect_groups();
 
@@ -234,10 +197,6 @@ TokenizeOptions tokenize_options(const ParsedOptions& given);
 BuildTableOptions build_table_options(const ParsedOptions& given);
 LatencyOptions latency_options(const ParsedOptions& given);
 CompareOptions compare_options(const ParsedOptions& given);
-DrafterBenchOptions alpha_options(const ParsedOptions& given);
-LoadOptions load_options(const ParsedOptions& given);
-TheoryOptions theory_options(const ParsedOptions& given);
-ScalingOptions scaling_options(const ParsedOptions& given);
 DoctorOptions doctor_options(const ParsedOptions& given);
 InspectOptions inspect_options(const ParsedOptions& given);
 

@@ -16,10 +16,6 @@ dist::DraftPlacement draft_placement(const ParsedOptions& given);
 RequestDefaults request_defaults(const ParsedOptions& given);
 // Lines with messages are conversations without --chat too, so that a template may be named without it.
 void read_chat(const ParsedOptions& given, bool has_prompt, ModelOptions& models, RequestDefaults& requests);
-// What the benches read alike that decode prompts with several drafters; the drafters themselves are the bench's own.
-void read_drafter_bench(const ParsedOptions& given, int least_new_tokens, DrafterBenchOptions& options);
-// A model that no drafter drafts with would be loaded in vain.
-void refuse_unused_drafts(const ParsedOptions& given, const DrafterBenchOptions& options);
 // A draft that is cut over the ranks goes with no other drafter.
 void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement);
 // --draft-ahead and --draft-ahead-passes: where drafting ahead can be done it is done, unless --draft-ahead is 0.

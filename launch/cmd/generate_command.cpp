@@ -45,6 +45,8 @@ spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPa
 void add_settings(RunSummary& summary, const GenerateOptions& options, const ModelPair& models) {
     summary.batch_size = models.batch_size;
     summary.ranks = models.layout.world_size;
+    summary.load_seconds = models.load_seconds;
+    summary.load_bytes = models.load_bytes;
     summary.speculation = options.speculation;
     const DrafterChoice& drafter = options.speculation.drafter;
     if (drafter.kinds == std::vector{DrafterKind::model} && drafter.drafts.size() == 1)

@@ -183,6 +183,8 @@ std::string detail_lines(const RunSummary& summary) {
     text +=
         detail_line("passes", std::to_string(stats.target_passes) + " target, " + std::to_string(stats.draft_passes) +
                                   " draft" + (summary.batch_size > 1 ? ", each counted for every sequence in it" : ""));
+    text += detail_line("loading", formatted("%.3f s, %.3f GB, %.2f GB/s", summary.load_seconds,
+                                             summary.load_bytes / 1e9, summary.load_bytes_per_second() / 1e9));
     return text + time_line(summary);
 }
 

@@ -42,6 +42,8 @@ struct RunSummary : Tally {                    // of all replicas
     std::int64_t resumed = 0;                  // lines that an earlier run had served
     std::vector<double> replicas_busy_seconds; // of each; empty: there is one
     double wall_seconds = 0;
+    double load_seconds = 0; // of reading the weights, of the slowest rank, before the wall time
+    double load_bytes = 0;   // of weights in the files, that all ranks read together
     int batch_size = 1;
     int ranks = 1;
     MachineLoad machine;      // while it decoded
@@ -53,6 +55,7 @@ struct RunSummary : Tally {                    // of all replicas
     bool resumable = false; // there is an output file that --resume can go on with
 
     double tokens_per_second() const; // over the wall time; 0 where there was none
+    double load_bytes_per_second() const { return load_seconds > 0 ? load_bytes / load_seconds : 0; }
 };
 
 // Shares of decoding time, prefill left out; together 1.

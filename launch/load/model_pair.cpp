@@ -177,6 +177,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                                                 : target.config.max_positions;
     require_memory(session, timeout, held_models(opened, options, layout, placement.ahead, pair->device.is_gpu),
                    threads, {placement.batch_size, context}, pair->device);
+    const double begin = pair->clock.now_seconds();
     in_agreement(session, timeout, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
         load_weights(opened, options, placement, context, *pair);
@@ -186,6 +187,11 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
         pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / layout.tp_size;
         if (pair->target) pair->target_pass_bytes = static_cast<double>(pair->target->weight_bytes());
     });
+    pair->load_seconds = pair->clock.now_seconds() - begin;
+    pair->load_bytes = static_cast<double>(target.checkpoint->total_bytes());
+    for (const OpenedModel& draft : drafts)
+        pair->load_bytes += static_cast<double>(draft.checkpoint->total_bytes());
+    pair->load_bytes *= placement.replicas;
     return pair;
 }
 

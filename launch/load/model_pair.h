@@ -40,7 +40,9 @@ struct ModelPair {
     std::unique_ptr<spec::ShardedDraftModel> sharded_draft; // on all ranks, where the draft is cut over them
     model::WeightType target_type{};
     model::WeightType draft_type{};
-    int vocab_size = 0; // tokens that target and tokenizer know, and so does the draft
+    double load_seconds = 0; // of reading all weights, of the slowest rank
+    double load_bytes = 0;   // of weights in the files that all ranks read together
+    int vocab_size = 0;      // tokens that target and tokenizer know, and so does the draft
 
     PromptLimits prompt_limits() const;
     // What bounds every draft of this pair.

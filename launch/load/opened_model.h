@@ -1,6 +1,6 @@
 // What is read of checkpoint directories before their weights, and whether they go together.
 //
-// Called by model_pair and doctor, and for the warning by inspect and bench load; local throughout.
+// Called by model_pair and doctor, and for the warning by inspect; local throughout.
 #pragma once
 
 #include "dist/layout.h"

@@ -1,5 +1,7 @@
 """Is what the reader of recordings reads what was written, and is everything else refused by file and block?"""
 
+import contextlib
+import io
 import json
 import pathlib
 import struct
@@ -10,7 +12,8 @@ import zlib
 import numpy as np
 
 import synthetic
-from recording import MAGIC, RecordingError, Text, pack, read_recording, write_recording
+from recording import MAGIC, RecordingError, Text, main, pack, read_recording, write_recording
+from runs import ratio_interval
 
 
 def block(fields, raw_columns=b""):
@@ -156,6 +159,49 @@ class ReadingARecording(unittest.TestCase):
         self.assert_refused(block({"kind": "recording", "schema_version": 2}), "schema_version 2")
         self.assert_refused(block({"kind": "text"}), "block 0", "'text'")
         self.assert_refused(self.bytes[:self.ends[1]] + block({"kind": "picture"}), "block 1", "'picture'")
+
+
+class AcceptanceOfDrafts(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.file = pathlib.Path(scratch.name) / "demo.edr"
+        self.texts = synthetic.texts(4, n_drafts=2, places=30)
+
+    def figures(self, texts):
+        write_recording(self.file, synthetic.header(2), texts)
+        told = io.StringIO()
+        with contextlib.redirect_stdout(told):
+            main([str(self.file), "--json"])
+        return json.loads(told.getvalue())["figures"]
+
+    def test_alpha_is_the_mean_overlap_over_all_places_of_a_draft(self):
+        figures = self.figures(self.texts)
+        self.assertEqual([(each["draft"], each["texts"], each["places"]) for each in figures], [(1, 4, 120), (2, 4, 120)])
+        for each in figures:
+            overlap = np.concatenate([text.columns[f"draft.{each['draft'] - 1}.overlap"] for text in self.texts])
+            self.assertAlmostEqual(each["alpha"], overlap.mean())
+            self.assertAlmostEqual(each["matching_share"], overlap.mean())  # greedy
+            low, high = each["interval_alpha"]
+            self.assertTrue(0 < low < each["alpha"] < high <= 1)
+            self.assertEqual(sum(part["places"] for part in each["by_entropy"]), 120)
+            self.assertAlmostEqual(sum(part["places"] * part["alpha"] for part in each["by_entropy"]), overlap.sum())
+
+    def test_places_beyond_the_text_do_not_count_and_temperatures_are_kept_apart(self):
+        for text, temperature in zip(self.texts, (0, 1, 1, 0.5)):
+            text.fields.update(temperature=temperature, new_tokens=20, pieces=text.fields["pieces"][:20])
+        figures = self.figures(self.texts)
+        self.assertEqual([(each["temperature"], each["draft"], each["places"]) for each in figures],
+                         [(0, 1, 20), (0, 2, 20), (0.5, 1, 20), (0.5, 2, 20), (1, 1, 40), (1, 2, 40)])
+        self.assertEqual(figures[0]["interval_alpha"], [figures[0]["alpha"]] * 2)  # of a single text
+
+    def test_the_interval_covers_the_true_rate_about_as_often_as_it_says(self):
+        random, covered = np.random.default_rng(0), 0
+        for _ in range(400):
+            chances = random.beta(8, 4, 12)  # a text each, of mean 2 / 3
+            low, high = ratio_interval(list(random.binomial(60, chances)), [60] * 12)
+            covered += low <= 2 / 3 <= high
+        self.assertAlmostEqual(covered / 400, 0.95, delta=0.03)
 
 
 if __name__ == "__main__":

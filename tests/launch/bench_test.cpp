@@ -13,6 +13,8 @@ namespace bench_test {
 
 using namespace entrodraft::launch;
 using test::ScratchFile;
+using test::Strings;
+using test::operator+;
 
 const std::string kPair =
     " --target " ENTRODRAFT_SOURCE_DIR "/tests/model/golden/llama-target --draft " ENTRODRAFT_SOURCE_DIR
@@ -163,6 +165,86 @@ TEST(Bench, ComparesDraftersAndAcceptances) {
     EXPECT_EQ(of_gumbel, 1u + 5 * 3);
     EXPECT_EQ(with_levels, 2u * 3); // model and ngram+model
     EXPECT_EQ(result["temperatures"][0]["settings"].size(), 1u + 5 * 3 + 5 * 3) << "greedy: typical apart, else once";
+}
+
+// Drafts to the cap: every place is judged once, but for those behind drafts that stand whole.
+TEST(Bench, AlphaOfAnyDrafterIsKnownWithItsInterval) {
+    const ScratchFile prompts("{\"prompt\": \"The ferry left\"}\n{\"prompt\": \"Marta\"}\n{\"prompt\": \"A\"}\n");
+    const ScratchFile text("The ferry left. Marta saw the ferry. A man left."), table("");
+    ASSERT_EQ(
+        test::run({"build-table", "--model", test::kTarget, "--input", text.path(), "--output", table.path()}).code, 0);
+    const test::Ended ended = test::run({"bench",
+                                         "compare",
+                                         "--target",
+                                         test::kTarget,
+                                         "--draft",
+                                         test::kDraft,
+                                         "--draft",
+                                         test::kTarget,
+                                         "--threads",
+                                         "1",
+                                         "--drafters",
+                                         "draft1,draft2,ngram,bigram,unigram",
+                                         "--draft-table",
+                                         table.path(),
+                                         "--rules",
+                                         "constant:15",
+                                         "--acceptances",
+                                         "rejection",
+                                         "--temperatures",
+                                         "0,1",
+                                         "--max-new-tokens",
+                                         "24",
+                                         "--input",
+                                         prompts.path(),
+                                         "--json"});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const Json result = Json::parse(ended.out);
+    for (const Json& at : result["temperatures"])
+        for (const Json& setting : at["settings"]) {
+            const std::string name = setting["setting"].get<std::string>();
+            if (setting["kind"] != "" || setting["drafted"] == 0) continue;
+            SCOPED_TRACE(name);
+            const double alpha = setting["textbook"]["alpha"].get<double>();
+            EXPECT_LE(setting["textbook"]["interval_alpha"][0].get<double>(), alpha);
+            EXPECT_GE(setting["textbook"]["interval_alpha"][1].get<double>(), alpha - 1e-12);
+            EXPECT_LE(setting["textbook"]["interval_alpha"][1].get<double>(), 1);
+            if (name.starts_with("draft2")) {
+                EXPECT_NEAR(alpha, 1, 1e-5) << "the target as its own draft";
+            }
+            if (at["temperature"] != 0) continue;
+            double judged = 0, accepted = 0;
+            for (const Json& position : setting["by_position"]) {
+                judged += position["judged"].get<double>();
+                accepted += position["accepted"].get<double>();
+            }
+            EXPECT_NEAR(alpha, accepted / judged, 1e-12);
+        }
+}
+
+TEST(BenchShards, AreTimedOnOneRankAndWithinTheHeads) {
+    const Strings latency = {"bench", "latency", "--target", test::kTarget, "--threads", "1", "--repetitions", "3"};
+    EXPECT_EQ(test::run(latency + Strings{"--shards", "1.5"}).code, 2);
+    EXPECT_EQ(test::run(latency + Strings{"--shards", "1000"}).code, 2);
+    EXPECT_EQ(test::run_ranks(2, latency + Strings{"--shards", "2"}).code, 2);
+    const auto at_once = test::run_ranks(2, {"bench", "latency", "--target", "/no/such", "--shards", "2"});
+    EXPECT_NE(at_once.err.find("start one rank, not 2"), std::string::npos)
+        << "before a model is read: " << at_once.err;
+}
+
+TEST(BenchShards, TheMachineIsWatchedWhileAreTimed) {
+    std::string shards = "2";
+    for (int i = 1; i < 16; ++i)
+        shards += ",2";
+    constexpr int kRepetitions = 400;
+    const auto ended = test::run({"bench", "latency", "--target", test::kTarget, "--threads", "1", "--rows", "1",
+                                  "--repetitions", std::to_string(kRepetitions), "--shards", shards, "--json"});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const Json json = Json::parse(ended.out);
+    double least_ms = 0; // half of a shard's passes take its median or more
+    for (const Json& shard : json["shards"])
+        least_ms += kRepetitions / 2.0 * shard["t_target_without_draft_ms"].get<double>();
+    EXPECT_GT(json["machine"]["seconds"].get<double>() * 1e3, least_ms);
 }
 
 } // namespace bench_test

@@ -46,8 +46,8 @@ TEST(Cli, HelpAndVersionGoToStdoutWithCodeZero) {
         EXPECT_EQ(run({version}).out.rfind("entrodraft ", 0), 0u);
     for (const std::string asking : {"--help", "-h", "help"})
         EXPECT_NE(run({asking}).out.find("generate"), std::string::npos);
-    for (const Strings& asking : {Strings{"bench", "load", "-h"}, Strings{"help", "bench", "load"}})
-        EXPECT_EQ(run(asking).out, run({"bench", "load", "--help"}).out);
+    for (const Strings& asking : {Strings{"bench", "latency", "-h"}, Strings{"help", "bench", "latency"}})
+        EXPECT_EQ(run(asking).out, run({"bench", "latency", "--help"}).out);
     const Ended help = run({"generate", "--help"});
     EXPECT_EQ(help.code, 0);
     EXPECT_NE(help.out.find("--stop-rule"), std::string::npos);
@@ -107,8 +107,7 @@ TEST(Cli, BadCheckpointsAreNamed) {
 
 TEST(Cli, ADirectoryThatIsNoCheckpointIsNamedWithItsOption) {
     const std::string parent = fs::path(kTarget).parent_path();
-    for (const Strings& command : {Strings{"generate", "--prompt", "p", "--target"}, Strings{"inspect", "--model"},
-                                   Strings{"bench", "load", "--model"}})
+    for (const Strings& command : {Strings{"generate", "--prompt", "p", "--target"}, Strings{"inspect", "--model"}})
         expect_refusal(run(command + Strings{parent}), 2,
                        {command.back() + " " + parent, "holds no config.json; name a directory"});
 }
@@ -559,14 +558,6 @@ TEST(Cli, AStoredHeadIsUsedThoughTheConfigTiesIt) {
     EXPECT_NE(inspected.out.find("a head of its own"), std::string::npos) << inspected.out;
     for (const std::string option : {"--model", "--draft"})
         EXPECT_NE(inspected.err.find("warning: " + option + warning), std::string::npos) << inspected.err;
-    const auto load = [](const std::string& model) {
-        return run({"bench", "load", model, "--repetitions", "1", "--json"});
-    };
-    const auto slice_of = [](const Ended& loaded) { return Json::parse(loaded.out)["ranks"][0]["slice_bytes"]; };
-    const Ended loaded = load(tied.path());
-    ASSERT_EQ(loaded.code, 0) << loaded.err;
-    EXPECT_NE(loaded.err.find("warning: --model" + warning), std::string::npos) << loaded.err;
-    EXPECT_EQ(slice_of(loaded), slice_of(load(kTarget)));
 }
 
 TEST(Cli, AHangupIsACleanStopUnlessNohupWantsOtherwise) {

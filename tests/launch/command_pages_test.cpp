@@ -41,7 +41,6 @@ TEST(CommandPages, ExamplesAreCommandLines) {
             if (name == "bench") name += " " + *++at;
             const CommandPage& called = page_of(name);
             std::vector<std::string> arguments(at + 1, words.end());
-            if (name == "bench scaling") arguments = {"--input", "costs-1.json", "--hardware", "bench/hardware.json"};
             if (!arguments.empty() && arguments.front() == "--config")
                 arguments.erase(arguments.begin(), arguments.begin() + 2); // no such file
             EXPECT_NO_THROW(parse_options(called.groups(), arguments));

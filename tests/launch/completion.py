@@ -32,7 +32,7 @@ CASES = [
     ("generate --target wei", ["generate", "--target", "weights"]),
     ("generate --device c", ["generate", "--device", "cpu", "cuda"]),
     ("generate --dtype b", ["generate", "--dtype", "bfloat16"]),
-    ("bench load --dtype fl", ["bench", "load", "--dtype", "float32", "float16"]),
+    ("inspect --dtype fl", ["inspect", "--dtype", "float32", "float16"]),
     ("generate --stop-rule ", ["generate", "--stop-rule", RULES]),
     ("generate --stop-rule=sta", ["generate", "--stop-rule=static"]),
     ("generate --draft DIR --acceptance gu", ["generate", "--draft", "DIR", "--acceptance", "gumbel"]),

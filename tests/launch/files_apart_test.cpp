@@ -47,11 +47,8 @@ TEST(FilesApart, NoCommandWritesOverWhatItReads) {
         {&latency_groups(), {"output", "config"}},
         {&compare_groups(), {"output", "input"}},
         {&compare_groups(), {"output", "costs"}},
-        {&alpha_groups(), {"output", "draft-table"}},
-        {&alpha_groups(), {"output", "lookup-corpus"}},
-        {&scaling_groups(), {"output", "input"}},
-        {&scaling_groups(), {"output", "hardware"}},
-        {&theory_groups(), {"output", "config"}},
+        {&compare_groups(), {"output", "draft-table"}},
+        {&compare_groups(), {"output", "lookup-corpus"}},
     };
     for (const auto& [groups, options] : written_and_read) {
         const std::string written = "--" + options[0], read = "--" + options[1];
@@ -104,14 +101,11 @@ TEST(FilesApart, FromOutsideTheFileStaysAsItWas) {
     const std::string prompts = "{\"prompt\": \"The ferry left\"}\n";
     const test::ScratchFile file(prompts);
     const Strings pair = {"--target", test::kTarget, "--draft", test::kDraft, "--output", file.path()};
-    for (const Strings& command :
-         {Strings{"bench", "alpha", "--input", "-"}, Strings{"bench", "compare", "--input", "-"}}) {
-        const test::Ended ended = test::run(command + pair, "", "< " + file.path());
-        EXPECT_EQ(ended.code, 2) << ended.err;
-        EXPECT_NE(ended.err.find("--output and --input are the same file"), std::string::npos) << ended.err;
-    }
-    const test::Ended scaling = test::run({"bench", "scaling", file.path(), "--output", file.path()});
-    EXPECT_EQ(scaling.code, 2) << scaling.err;
+    const test::Ended ended = test::run(Strings{"bench", "compare", "--input", "-"} + pair, "", "< " + file.path());
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    EXPECT_NE(ended.err.find("--output and --input are the same file"), std::string::npos) << ended.err;
+    const test::Ended simulated = test::run({"simulate", file.path(), "--output", file.path()});
+    EXPECT_EQ(simulated.code, 2) << simulated.err;
     EXPECT_EQ(file.text(), prompts);
 }
 

@@ -95,7 +95,7 @@ TEST(Options, Float8IsForGpus) {
     expect_refused({"--dtype", "float8"}, "float8 weights are for --device cuda");
     expect_refused({"--draft-dtype", "float8", "--device", "cpu"}, "float8 weights are for --device cuda");
     EXPECT_NE(refusal([] {
-                  load_options(parse_options(load_groups(), {"--model", "m", "--dtype", "float8"}));
+                  inspect_options(parse_options(inspect_groups(), {"--model", "m", "--dtype", "float8"}));
               }).find("--dtype float8 is for GPUs"),
               std::string::npos);
     EXPECT_NE(refusal([] {
@@ -106,7 +106,7 @@ TEST(Options, Float8IsForGpus) {
     EXPECT_EQ(parse_more({"--dtype", "float8", "--device", "cuda"}).models.dtype, model::WeightType::float8);
     const std::string of_cpus = ": must be one of auto, float32, bfloat16, float16, int8";
     EXPECT_EQ(refusal([] {
-                  load_options(parse_options(load_groups(), {"--model", "m", "--dtype", "wide"}));
+                  inspect_options(parse_options(inspect_groups(), {"--model", "m", "--dtype", "wide"}));
               }),
               "--dtype wide" + of_cpus);
     EXPECT_EQ(
@@ -309,7 +309,7 @@ TEST(Options, WhatACommandIsAboutNeedsNoName) {
     EXPECT_EQ(doctor_options(parse_options(doctor_groups(), {"--threads", "2", "dir"})).target, "dir");
     EXPECT_EQ(parse_options(simulate_groups(), {"a.edr", "b.edr", "--recording", "c.edr"}).texts("recording"),
               (Strings{"a.edr", "b.edr", "c.edr"}));
-    EXPECT_EQ(parse_options(scaling_groups(), {"a", "--json", "b"}).texts("input"), (Strings{"a", "b"}));
+    EXPECT_EQ(parse_options(simulate_groups(), {"a", "--json", "b"}).texts("recording"), (Strings{"a", "b"}));
     EXPECT_EQ(refusal([] { parse_options(inspect_groups(), {"a", "b"}); }), "--model is given 2 times; give it once");
 }
 
@@ -325,7 +325,7 @@ TEST(Options, ValuesOfOtherProgramsAreUnderstood) {
     EXPECT_EQ(parse_more({"--device", "gpu", "--dtype", "fp8"}).models.device, DeviceChoice::cuda);
     expect_refused({"--dtype", "fp8"}, "float8 weights are for --device cuda");
     EXPECT_NE(refusal([] {
-                  load_options(parse_options(load_groups(), {"--model", "m", "--dtype", "fp8"}));
+                  inspect_options(parse_options(inspect_groups(), {"--model", "m", "--dtype", "fp8"}));
               }).find("--dtype fp8 is for GPUs"),
               std::string::npos);
     expect_refused({"--stop-rule", "entropy"}, "did you mean static?");

@@ -173,12 +173,26 @@ Json to_json(const spec::Stats& stats) {
     return json;
 }
 
+// Of alpha, over prompts. A drafted token's chance is at most 1.
+Interval alpha_interval(const Outcome& outcome) {
+    std::vector<double> overlaps, counts;
+    for (const spec::Stats& text : outcome.stats_of_prompts) {
+        overlaps.push_back(text.overlap);
+        counts.push_back(static_cast<double>(text.overlaps));
+    }
+    Interval interval = ratio_interval(overlaps, counts);
+    interval.high = std::min(interval.high, 1.0);
+    return interval;
+}
+
 // The textbook's i.i.d. model at this outcome's alpha and mean draft length, beside what was measured.
 Json theory_json(const Comparison& comparison, const Outcome& outcome, double operations_ratio) {
     const auto alpha = outcome.stats.alpha();
     if (!alpha || outcome.stats.rounds == 0 || outcome.setting->is_lossy) return {};
     const spec::TextbookFigures theory = textbook_of(comparison, outcome, operations_ratio);
+    const Interval interval = alpha_interval(outcome);
     return {{"alpha", *alpha},
+            {"interval_alpha", {interval.low, interval.high}},
             {"c", theory.c},
             {"mean_drafted", theory.mean_drafted},
             {"expected_tokens_per_pass", theory.expected_tokens},
@@ -254,14 +268,15 @@ std::string times_table(const std::vector<Figures>& shown) {
 }
 
 std::string theory_table(const Comparison& comparison, const std::vector<Figures>& shown, double operations_ratio) {
-    std::vector<std::vector<std::string>> table = {{"i.i.d. textbook", "alpha", "c", "mean drafted", "tokens/pass",
-                                                    "measured", "walltime factor", "measured", "operations factor",
-                                                    "measured"}};
+    std::vector<std::vector<std::string>> table = {{"i.i.d. textbook", "alpha", "95 % interval", "c", "mean drafted",
+                                                    "tokens/pass", "measured", "walltime factor", "measured",
+                                                    "operations factor", "measured"}};
     for (const Figures& figures : shown) {
         const spec::Stats& stats = figures.outcome->stats;
         if (!figures.setting->drafts() || !stats.alpha() || figures.setting->is_lossy) continue;
         const spec::TextbookFigures theory = textbook_of(comparison, *figures.outcome, operations_ratio);
-        table.push_back({figures.setting->name(), format_number(*stats.alpha(), 3), format_number(theory.c, 3),
+        table.push_back({figures.setting->name(), format_number(*stats.alpha(), 3),
+                         format_interval(alpha_interval(*figures.outcome), 3), format_number(theory.c, 3),
                          format_number(theory.mean_drafted, 2), format_number(theory.expected_tokens, 2),
                          format_number(stats.tokens_per_target_pass(), 2), format_number(theory.walltime_factor, 3),
                          format_number(figures.speedup.mean, 3), or_dash(theory.operations_factor, 2),

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kTimedTokens = 4;
 constexpr int kPairs = 2000;
-constexpr int kWarmUps = 50;
+constexpr int kOverheadWarmUps = 50;
 
 // Drafts kTimedTokens, whatever it thinks of them.
 spec::StopRule rule_of(const std::string& name, spec::GainModel& gain) {
@@ -74,11 +74,11 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
         return (models.clock.now_seconds() - begin) / kTimedTokens;
     };
     std::vector<double> ratios, steps;
-    for (int pair = 0; pair < kWarmUps + kPairs; ++pair) {
+    for (int pair = 0; pair < kOverheadWarmUps + kPairs; ++pair) {
         const bool with_first = pair % 2 == 0;
         const double first = time(with_first ? with : without);
         const double second = time(with_first ? without : with);
-        if (pair < kWarmUps) continue;
+        if (pair < kOverheadWarmUps) continue;
         ratios.push_back(with_first ? first / second : second / first);
         steps.push_back(with_first ? second : first);
     }
