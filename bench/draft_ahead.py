@@ -70,8 +70,8 @@ def measured(options):
                              DEMO / "draft", "--draft-placement", "dedicated", "--threads", 1, "--json"))
     t_target = latency["target"][3]["median_ms"]
     messages = sum(row["median_ms"] for row in latency["collectives"]
-                   if row["name"].startswith(("announce", "gather of candidates")))
-    print(f"\ntwo ranks of a core each: t_target(4) {t_target:.4f} ms, announce and gather {messages:.4f} ms")
+                   if row["name"].startswith(("broadcast", "gather of candidates")))
+    print(f"\ntwo ranks of a core each: t_target(4) {t_target:.4f} ms, broadcast and gather {messages:.4f} ms")
     for temperature in (0, 1):
         ratios, rounds, hits = [], [], []
         for pair in range(options.pairs):

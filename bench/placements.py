@@ -1,10 +1,10 @@
-"""Where the draft stands: on the coordinator beside its shard, on a rank of its own, or cut over all ranks.
+"""Where the draft is: on the coordinator beside its shard, on a rank of its own, or sharded across all ranks.
 
     python3 bench/placements.py [--binary build/entrodraft] [--ranks 2] [--pairs 5] [--stop-rule expected-gain]
 
 The demo pair, greedy, one thread a rank, each bound to a core of its own. Runs of every placement and of decoding
 without a draft take turns; printed are new tokens a second (medians) and the mean ratio to `colocated` with its 95 %
-interval. Texts must be equal where the target is cut over as many ranks. Needs an idle machine.
+interval. Texts must be equal where the target is sharded across as many ranks. Needs an idle machine.
 """
 
 import argparse

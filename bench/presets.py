@@ -44,7 +44,7 @@ def load():
 
 
 def rows_of(case):
-    """A case's rows, and what always stands beside them; the oracle comes from replays and runs."""
+    """A case's rows, and what is always accepted beside them; the oracle comes from replays and runs."""
     rows = list(case["rows"])
     has = {row.get("rule", "").split(":")[0] for row in rows}
     for rule in USUAL_RULES:
@@ -368,7 +368,7 @@ class Runs:
 
     def figures(self, setting, row):
         ours = figures_of(setting, row)
-        known = setting.get("textbook") or {}
+        known = setting.get("iid") or {}
         if known.get("alpha") is not None:
             ours["alpha"] = known["alpha"]
         levels = setting.get("levels") or []
@@ -394,7 +394,7 @@ class Runs:
                 row["ours"]["drafted_of_rounds"] = drafted_of_rounds(texts)
 
     def report(self):
-        """Cases with ours. One run knows the pair that ran and no other: where several cases have its temperature it stands
+        """Cases with ours. One run knows the pair that ran and no other: where several cases have its temperature it is
         beside them by itself."""
         short = f", {self.n_short} of them shorter than the preset's" if self.n_short else ""
         basis = (f"ours MEASURED on these models, {counted(self.n_prompts, 'prompt')}, at most "
@@ -444,8 +444,8 @@ class Runs:
 
 def alpha_figures(temperature, setting):
     """Of a setting of bench compare."""
-    verified = sum(each["judged"] for each in setting.get("by_position", []))
-    known = setting["textbook"] or {"alpha": 0.0, "interval_alpha": [0.0, 0.0]}
+    verified = sum(each["verified"] for each in setting.get("by_position", []))
+    known = setting["iid"] or {"alpha": 0.0, "interval_alpha": [0.0, 0.0]}
     return {"drafter": setting["setting"].split(",")[0], "temperature": temperature, "new_tokens": setting["new_tokens"],
             "texts": len(setting["ms_of_texts"]), "verified": verified, "accepted": setting["accepted"],
             "accepted_share": setting["accepted"] / verified if verified else 0.0,
@@ -579,7 +579,7 @@ def case_text(case):
     text = f"\n{case['name']}, temperature {case.get('temperature', 0):g}\n{case.get('basis', 'published only')}\n"
     text += case["costs"] + "\n" if "costs" in case else ""
     text += table_of(case, COLUMNS, "setting", True)
-    iid = table_of(case, IID_COLUMNS, "i.i.d. textbook", False)
+    iid = table_of(case, IID_COLUMNS, "i.i.d. model", False)
     return text + ("\n" + iid if iid else "") + texts_table(case) + lengths_text(case)
 
 
@@ -681,7 +681,7 @@ def made(preset, options, work):
 
 
 def parse(words):
-    parser = Parser(prog="presets.py", description=__doc__.splitlines()[0], epilog="What stands behind -- goes to the "
+    parser = Parser(prog="presets.py", description=__doc__.splitlines()[0], epilog="What is behind -- goes to the "
                     "program's commands on models, such as -- --threads 8 --device cuda --draft-placement sharded.")
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument("--list", action="store_true", help="all presets, a line each")

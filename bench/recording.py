@@ -6,7 +6,7 @@ the target accepts each draft's tokens.
     import recording
     read = recording.read_recording("demo.edr")
     for text in read.texts:
-        entropies, stood = text.of_draft(0, "entropy"), text.matches(0)
+        entropies, n_accepted = text.of_draft(0, "entropy"), text.matches(0)
 
 alpha is the acceptance rate: the mean of sum min(p, q) over all places of the texts, whatever was drafted there. Of drafters
 without a model `bench compare --rules constant:15 --acceptances rejection` prints it.
@@ -190,7 +190,7 @@ def is_count(value):
 
 
 def read_column(raw, at, column, bad):
-    """Values that stand plane by plane: the first bytes of all, then the second ones, and so on."""
+    """Values that lie plane by plane: the first bytes of all, then the second ones, and so on."""
     kind, count = TYPES[column["type"]], column["count"]
     end = at + kind.itemsize * count
     if end > len(raw):

@@ -14,7 +14,7 @@ import tempfile
 
 from runs import AS_ROOT, DEMO, ROOT, program, run
 
-PROMPT = "The old house stood at the end of the lane, and"
+PROMPT = "The old house was at the end of the lane, and"
 COLOURS = {"draft": "#f28e2b", "score": "#4e79a7"}
 OTHER = "#bab0ac"  # broadcast, gather, verification
 SKIPPED = 32  # tokens
@@ -31,7 +31,7 @@ def measure(binary, work, *options):
          "--timeline", timeline, "--trace", trace, *options])
     events = [event for event in json.loads(timeline.read_text())["traceEvents"] if event["ph"] == "X"]
     rounds = [json.loads(line) for line in trace.read_text().splitlines()]
-    ends = sorted(event["ts"] + event["dur"] for event in events if event["name"] == "decide" and event["tid"] == 0)
+    ends = sorted(event["ts"] + event["dur"] for event in events if event["name"] == "verify" and event["tid"] == 0)
     gains = [line["accepted"] + 1 for line in rounds[-len(ends):]]
     skipped = next(i for i in range(len(gains)) if sum(gains[:i]) >= SKIPPED)
     first = ends[skipped - 1]

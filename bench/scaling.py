@@ -1,4 +1,4 @@
-"""How does a pair scale with ranks and with where the draft stands, and does the scaling model foresee it?
+"""How does a pair scale with ranks and with where the draft is, and does the scaling model foresee it?
 
     python3 bench/scaling.py --ranks 1,2,4 --placements colocated,dedicated --target DIR --draft DIR
                             [--threads 1] [--turns 1] [--prompts FILE] [--keep DIR] [--output FILE]
@@ -40,7 +40,7 @@ def parse_options():
     parser.add_argument("--shards", action="store_true", help="one rank times a shard of each number of ranks by "
                         "itself: predicts where caches hold a shard but not the whole")
     parser.add_argument("--prompts", help="JSON lines: bench compare runs on them too, greedily")
-    parser.add_argument("--most-prompts", type=int, default=16, help="of --prompts [16]")
+    parser.add_argument("--max-prompts", type=int, default=16, help="of --prompts [16]")
     parser.add_argument("--hardware", help="figures of GPUs to extrapolate to: bench/hardware.json")
     parser.add_argument("--keep", help="a directory for the files of the single runs")
     parser.add_argument("--output", type=file_name, help="JSON of scaling_model.py")
@@ -82,7 +82,7 @@ def median_of(files):
 
 
 def shard_list(settings):
-    """Ranks that the target is cut over in any setting: one rank times a shard of each by itself."""
+    """Ranks that the target is sharded across in any setting: one rank times a shard of each by itself."""
     return ",".join(map(str, sorted({ranks - (placement == "dedicated") for ranks, placement in settings})))
 
 
@@ -107,7 +107,7 @@ def compare(options, costs, work):
     files = []
     for setting, file in costs.items():
         output = work / f"compare-{setting[0]}-{setting[1]}.json"
-        bench(options, setting, "compare", "--input", options.prompts, "--prompts", options.most_prompts,
+        bench(options, setting, "compare", "--input", options.prompts, "--prompts", options.max_prompts,
               "--temperatures", 0, "--rules", "expected-gain", "--costs", file, "--output", output, "--quiet")
         files.append(output)
     return files

@@ -5,7 +5,7 @@
 Files are JSON of `bench latency --output` and, where there is any, `bench compare --output`: one of each for a number of
 ranks, threads and placement. bench/scaling.py and slurm/scaling.sbatch measure them. The model (docs/DESIGN.md, 10):
 
-    t(n) = compute(n) + all-reduces * (alpha(n) + bytes * beta(n)),  and announce + gather beside a pass
+    t(n) = compute(n) + all-reduces * (alpha(n) + bytes * beta(n)),  and broadcast + gather beside a pass
     compute(n) by reading:   compute(base) * limit(n) / limit(base), limits of `bench latency`: what the ranks could read
                              and compute at best, all of them at once
     compute(n) by division:  compute(base) * base / n
@@ -146,7 +146,7 @@ class Latency:
     all_reduces: float = 0.0
     all_reduce_bytes: float = 0.0  # of each
     link: Link = Link()
-    announce: float = 0.0
+    broadcast: float = 0.0
     gather: float = 0.0  # of candidates
     shards: dict = dataclasses.field(default_factory=dict)  # by ranks: (beside a draft, alone, limit)
 
@@ -177,8 +177,8 @@ def read_latency(file):
     samples = []
     for path in file.each("collectives"):
         name, seconds = file.get(f"{path}.name", TEXT), file.get(f"{path}.median_ms", NUMBER) / 1e3
-        if name.startswith("announce"):
-            run.announce = seconds
+        if name.startswith("broadcast"):
+            run.broadcast = seconds
         elif name.startswith("gather of candidates"):
             run.gather = seconds
         elif name.startswith("all-reduce"):
@@ -264,7 +264,7 @@ def row_of(base, run, compare):
            "predicted_by_reading_ms": predicted["by reading"] * 1e3,
            "predicted_by_division_ms": predicted["by division"] * 1e3,
            "measured_over_predicted": run.t_target / predicted[best], "all_reduces_ms": run.communication * 1e3,
-           "announce_and_gather_ms": (run.announce + run.gather) * 1e3, "alpha_us": run.link.alpha * 1e6,
+           "broadcast_and_gather_ms": (run.broadcast + run.gather) * 1e3, "alpha_us": run.link.alpha * 1e6,
            "beta_ns_per_byte": run.link.beta * 1e9, "speedup": speedup,
            "efficiency": speedup * base.setting.cores / setting.cores, "t_draft_ms": run.t_draft * 1e3, "file": run.file}
     return {**row, **(compare.rates if compare else {})}
@@ -305,9 +305,9 @@ def passes_table(rows):
 
 
 def links_table(runs):
-    head = ["all-reduces", "alpha us", "beta ns/byte", "of a pass", "bytes each", "announce us", "gather us"]
+    head = ["all-reduces", "alpha us", "beta ns/byte", "of a pass", "bytes each", "broadcast us", "gather us"]
     rows = [[str(run.setting), f"{run.link.alpha * 1e6:.3f}", f"{run.link.beta * 1e9:.4f}", f"{run.all_reduces:.0f}",
-             f"{run.all_reduce_bytes:.0f}", f"{run.announce * 1e6:.2f}", f"{run.gather * 1e6:.2f}"]
+             f"{run.all_reduce_bytes:.0f}", f"{run.broadcast * 1e6:.2f}", f"{run.gather * 1e6:.2f}"]
             for run in runs if run.tensor_parallel > 1]
     return "\n" + aligned([head, *rows]) if rows else ""
 
@@ -348,7 +348,7 @@ def best_of(rows):
 
     def rate(row):
         return row["drafting_tokens_per_second"] if by_drafting else \
-            1e3 / (row["t_target_ms"] + row["announce_and_gather_ms"])
+            1e3 / (row["t_target_ms"] + row["broadcast_and_gather_ms"])
 
     def cores(row):
         return row["ranks"] * row["threads_per_rank"]
@@ -447,7 +447,7 @@ def read_hardware(name):
     for path in file.each("hardware"):
         gpu = file.get(f"{path}.name", TEXT)
         if gpu in hardware:
-            file.bad(f"{path}.name", "stands twice")
+            file.bad(f"{path}.name", "appears twice")
         for figure in FIGURES:
             file.get(f"{path}.{figure}.source", TEXT)  # a figure without one is refused
         file.get(f"{path}.gpus_per_node.value", COUNT)
@@ -474,7 +474,7 @@ def gpu_row(hardware, shape, gpus, bandwidth_share):
     communication = shape.all_reduces(gpus) * hardware.all_reduce(gpus, 2 * shape.hidden)
     t_target = communication + max(2 * read / (bandwidth_share * hardware.memory_bandwidth),
                                    2 * read / hardware.operations_per_second)
-    rate = 1 / (t_target + 2 * hardware.all_reduce(gpus, 0))  # announce and gather: all-reduces of no bytes
+    rate = 1 / (t_target + 2 * hardware.all_reduce(gpus, 0))  # broadcast and gather: all-reduces of no bytes
     return {"t_target_ms": t_target * 1e3, "all_reduces_ms": communication * 1e3, "tokens_per_second": rate,
             "replicas_tokens_per_second": replicas_rate(GPUS[-1], gpus, rate)}
 

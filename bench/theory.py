@@ -1,6 +1,6 @@
 """What does the i.i.d. model promise before anything runs? The tables of Leviathan et al. 2023, Figures 2 to 4.
 
-    python3 bench/theory.py [--alpha LIST] [--c LIST] [--c-operations LIST] [--most-tokens K] [--output FILE] [--json]
+    python3 bench/theory.py [--alpha LIST] [--c LIST] [--c-operations LIST] [--max-tokens K] [--output FILE] [--json]
 
 Each drafted token is accepted with chance alpha, whatever became of the others; a draft pass takes c of a target pass.
 Figures of a run's own alpha are in the summary of `generate` and in `bench compare`. Needs the standard library only.
@@ -38,18 +38,18 @@ class Plan:
     alphas: list
     cs: list
     c_operations: list
-    most_tokens: int
+    max_tokens: int
 
     def costs(self):
         return list(zip(self.cs, self.c_operations))
 
     def lengths(self):
-        return [k for k in FIGURE_LENGTHS if k <= self.most_tokens]
+        return [k for k in FIGURE_LENGTHS if k <= self.max_tokens]
 
 
-def best_length(alpha, c, c_operations, most_tokens):
+def best_length(alpha, c, c_operations, max_tokens):
     """The shortest of the draft lengths with the largest walltime factor, 0 where none pays (Corollary 3.9)."""
-    k = max(range(most_tokens + 1), key=lambda k: walltime_factor(alpha, k, c))
+    k = max(range(max_tokens + 1), key=lambda k: walltime_factor(alpha, k, c))
     return {"alpha": alpha, "c": c, "c_operations": c_operations, "best_k": k,
             "expected_tokens": expected_tokens(alpha, k), "walltime_factor": walltime_factor(alpha, k, c),
             "operations_factor": operations_factor(alpha, k, c_operations),
@@ -58,14 +58,14 @@ def best_length(alpha, c, c_operations, most_tokens):
 
 def result_of(plan):
     """All figures as JSON has them (docs/SCHEMAS.md); rows go through the alphas for each c."""
-    rows = [best_length(alpha, *costs, plan.most_tokens) for costs in plan.costs() for alpha in plan.alphas]
+    rows = [best_length(alpha, *costs, plan.max_tokens) for costs in plan.costs() for alpha in plan.alphas]
     tokens = [{"k": k, "alpha": alpha, "expected_tokens": expected_tokens(alpha, k)}
               for k in plan.lengths() for alpha in plan.alphas]
     factors = [{"k": k, "c": c, "c_operations": c_operations, "alpha": alpha,
                 "walltime_factor": walltime_factor(alpha, k, c),
                 "operations_factor": operations_factor(alpha, k, c_operations)}
                for k in plan.lengths() for c, c_operations in plan.costs() for alpha in plan.alphas]
-    return {"command": "theory", "most_tokens": plan.most_tokens, "rows": rows, "expected_tokens": tokens,
+    return {"command": "theory", "max_tokens": plan.max_tokens, "rows": rows, "expected_tokens": tokens,
             "factors": factors}
 
 
@@ -77,7 +77,7 @@ def text_of(plan):
 
     def over_c(cell):
         return over_alpha([(f"c={c:g}", lambda alpha, costs=(c, c_operations): cell(best_length(
-            alpha, *costs, plan.most_tokens))) for c, c_operations in plan.costs()])
+            alpha, *costs, plan.max_tokens))) for c, c_operations in plan.costs()])
 
     def walltime(row):
         return f"{row['walltime_factor']:.3f}" + (f" >= {row['bound']:.3f}" if row["bound"] else "  no gain")
@@ -85,7 +85,7 @@ def text_of(plan):
     text = "Acceptances independent of each other, each with chance alpha; k drafted tokens a round; c: a draft pass " \
            "over a target pass\n\nExpected tokens a target pass (Figure 2)\n"
     text += over_alpha([(f"k={k}", lambda alpha, k=k: f"{expected_tokens(alpha, k):.3f}") for k in plan.lengths()])
-    text += f"\nBest k, of 0 to {plan.most_tokens} (Figure 3)\n" + over_c(lambda row: str(row["best_k"]))
+    text += f"\nBest k, of 0 to {plan.max_tokens} (Figure 3)\n" + over_c(lambda row: str(row["best_k"]))
     text += "\nWalltime factor at the best k, and its bound (1 + alpha) / (1 + c) where alpha > c\n" + over_c(walltime)
     text += "\nOperations factor at the best k\n" + over_c(lambda row: f"{row['operations_factor']:.3f}")
     for c, c_operations in plan.costs():
@@ -105,7 +105,7 @@ def parse(arguments):
                         help="time of a draft pass over a target pass [0.01,0.02,0.05,0.1]")
     parser.add_argument("--c-operations", type=comma_list(number(0)), metavar="C,C",
                         help="the same in operations: one for all, or one for each of --c [as --c]")
-    parser.add_argument("--most-tokens", type=number(1, 1000, int), metavar="K", default=15, 
+    parser.add_argument("--max-tokens", type=number(1, 1000, int), metavar="K", default=15, 
                         help="the longest draft that is looked at, 1 to 1000 [15]")
     parser.add_argument("--output", type=file_name, metavar="FILE", help="write the results as JSON")
     parser.add_argument("--json", action="store_true", help="results as JSON on stdout")
@@ -115,7 +115,7 @@ def parse(arguments):
     if len(c_operations) != len(options.c):
         parser.error(f"--c-operations has {len(c_operations)} numbers and --c has {len(options.c)}; give one for all or "
                      "one for each")
-    return options, Plan(options.alpha, options.c, c_operations, options.most_tokens)
+    return options, Plan(options.alpha, options.c, c_operations, options.max_tokens)
 
 
 def main(arguments=None):

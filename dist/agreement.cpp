@@ -14,7 +14,7 @@ constexpr int kDeciderRank = 0;
 
 struct StatusRecord {
     std::int32_t exit_code = 0;
-    std::int32_t failing_rank = -1; // set in the verdict only; -1 when the failure is common to all ranks
+    std::int32_t failing_rank = -1; // set in what is agreed only; -1 when the failure is common to all ranks
     std::uint32_t length = 0;
     char message[kMessageBytes] = {};
     char place[kPlaceBytes] = {}; // zero-terminated
@@ -37,11 +37,11 @@ StatusRecord decide(const std::vector<StatusRecord>& records) {
     const auto failed = [](const StatusRecord& record) { return record.exit_code != 0; };
     const auto first = std::find_if(records.begin(), records.end(), failed);
     if (first == records.end()) return {};
-    StatusRecord verdict = *first;
+    StatusRecord agreed = *first;
     const bool common =
         std::all_of(records.begin(), records.end(), [&](const StatusRecord& record) { return equal(record, *first); });
-    verdict.failing_rank = common ? -1 : static_cast<std::int32_t>(first - records.begin());
-    return verdict;
+    agreed.failing_rank = common ? -1 : static_cast<std::int32_t>(first - records.begin());
+    return agreed;
 }
 
 } // namespace
@@ -57,14 +57,14 @@ Status agree(Communicator& comm, const Status& mine, Deadline deadline) {
     const bool decides = comm.rank() == kDeciderRank;
     std::vector<StatusRecord> records(decides ? static_cast<std::size_t>(comm.size()) : 0);
     comm.gather(&record, records.data(), sizeof record, kDeciderRank, deadline);
-    StatusRecord verdict = decides ? decide(records) : StatusRecord{};
-    comm.broadcast(&verdict, sizeof verdict, kDeciderRank, deadline);
+    StatusRecord agreed = decides ? decide(records) : StatusRecord{};
+    comm.broadcast(&agreed, sizeof agreed, kDeciderRank, deadline);
 
-    if (verdict.exit_code == 0) return {};
-    std::string message(verdict.message, verdict.length);
+    if (agreed.exit_code == 0) return {};
+    std::string message(agreed.message, agreed.length);
     if (message.empty()) message = "failed without a message";
-    if (verdict.failing_rank >= 0) message = std::string("[").append(verdict.place) + "] " + message;
-    return {message, verdict.exit_code};
+    if (agreed.failing_rank >= 0) message = std::string("[").append(agreed.place) + "] " + message;
+    return {message, agreed.exit_code};
 }
 
 Status same_on_all_ranks(Communicator& comm, std::uint64_t checksum, const std::string& what, Deadline deadline) {

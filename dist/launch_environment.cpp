@@ -115,7 +115,7 @@ std::string why_unreachable(const Environment& environment, const std::vector<Ne
                    : "the ranks are on several hosts, and this one has no network interface but loopback: "
                      "bring one up, or start all ranks on one host";
     }
-    // An address such as 10.0.0.0/8 is MPI's to judge.
+    // An address such as 10.0.0.0/8 is MPI's to verify.
     for (const std::string& name : listed(*asked)) {
         if (name.find('/') != std::string::npos) return "";
         for (const NetworkInterface& one : interfaces)

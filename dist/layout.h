@@ -1,7 +1,7 @@
 // Which rank plays which role. Pure: no MPI, no state; every rank computes the same answer.
 //
-// The world is cut into replicas of equal size. In a replica the coordinator is also the judge and
-// the draft owner: it drafts, announces and decides. Code asks for roles, never for rank numbers.
+// The world is cut into replicas of equal size. In a replica the coordinator also verifies and is
+// the draft owner: it drafts, broadcasts and verifies. Code asks for roles, never for rank numbers.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace entrodraft::dist {
 enum class DraftPlacement {
     colocated, // TP rank 0 also drafts
     dedicated, // one rank more, which holds no part of the target
-    sharded,   // the draft is cut over the TP ranks like the target
+    sharded,   // the draft is sharded across the TP ranks like the target
 };
 
 std::string to_string(DraftPlacement placement); // "colocated", ...

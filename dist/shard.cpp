@@ -38,7 +38,7 @@ HeadShard head_shard(int n_heads, int n_kv_heads, int rank, int ranks) {
                                     std::to_string(n_kv_heads) + " KV heads evenly");
     }
     if (ranks > n_heads) {
-        throw std::invalid_argument(std::to_string(n_heads) + " attention heads cannot be cut over " +
+        throw std::invalid_argument(std::to_string(n_heads) + " attention heads cannot be sharded across " +
                                     std::to_string(ranks) + " ranks: at most " + std::to_string(n_heads));
     }
     const std::int64_t group = n_heads / n_kv_heads; // query heads of a KV head

@@ -1,4 +1,4 @@
-// Who is told where a rank stands: which step of which round it is about to do.
+// Who is told where a rank is: which step of which round it is about to do.
 //
 // The session's watchdog is one (it shows the step to the other ranks and bounds it); tests of failures are others,
 // which kill, stop, throw or sleep at a step of their choice. Called by the round and by launch.

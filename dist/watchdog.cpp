@@ -62,9 +62,9 @@ void Watchdog::beat_until_told() {
 // One beat's worth of time goes to the step in which the last beat found the rank.
 bool Watchdog::is_stuck() {
     const std::uint64_t moves = board_.moves();
-    const bool stands = moves == moves_ && !board_.is_waiting() && !board_.is_in(kOutputStep);
+    const bool hangs = moves == moves_ && !board_.is_waiting() && !board_.is_in(kOutputStep);
     moves_ = moves;
-    seconds_ = stands ? seconds_ + std::chrono::duration<double>(kBeat).count() : 0;
+    seconds_ = hangs ? seconds_ + std::chrono::duration<double>(kBeat).count() : 0;
     return on_stuck_ && limit_seconds_ > 0 && seconds_ > limit_seconds_;
 }
 

@@ -19,9 +19,9 @@ namespace {
 
 // Daemons and the kernel's own threads are below this; a rank that waits for each pass of the others is not.
 constexpr double kToleratedShare = 0.05; // of the cores
-constexpr double kLeastTolerated = 0.15; // cores
-constexpr double kMostTolerated = 1;     // cores
-constexpr double kLeastSeconds = 0.1;    // CPU time: /proc/stat counts in ticks of 10 ms, core by core
+constexpr double kMinTolerated = 0.15;   // cores
+constexpr double kMaxTolerated = 1;      // cores
+constexpr double kMinSeconds = 0.1;      // CPU time: /proc/stat counts in ticks of 10 ms, core by core
 constexpr double kWideSpread = 1.5;      // p90 over median; 1.02 to 1.16 were seen on idle machines
 
 std::string text_of_file(const char* file) {
@@ -72,7 +72,7 @@ double cpu_seconds_of_process() {
 
 // Some containers show counters that stand still: then the job's own work is missing from them.
 bool is_known(const HostLoad& host) {
-    return host.busy_seconds >= 0 && host.seconds > 0 && host.busy_seconds + kLeastSeconds >= host.own_seconds / 2;
+    return host.busy_seconds >= 0 && host.seconds > 0 && host.busy_seconds + kMinSeconds >= host.own_seconds / 2;
 }
 
 // Cores that other work took, and the hypervisor; none where they are not known.
@@ -86,8 +86,8 @@ std::optional<double> stolen_of(const HostLoad& host) {
 }
 
 bool is_much(double cores, const HostLoad& host) {
-    return cores * host.seconds >= kLeastSeconds &&
-           cores >= std::clamp(kToleratedShare * host.n_cores, kLeastTolerated, kMostTolerated);
+    return cores * host.seconds >= kMinSeconds &&
+           cores >= std::clamp(kToleratedShare * host.n_cores, kMinTolerated, kMaxTolerated);
 }
 
 } // namespace

@@ -44,7 +44,7 @@ struct HostLoad {
 // One of each host, with the CPU time of all its ranks. Local.
 std::vector<HostLoad> by_host(const std::vector<HostLoad>& ranks);
 
-// The verdict on the most disturbed host of the job.
+// The report on the most disturbed host of the job.
 struct MachineLoad {
     std::string host;
     int n_cores = 0;

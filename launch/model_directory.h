@@ -27,7 +27,7 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
 // The same of a checkpoint: there is a config.json in it. Local.
 std::string resolve_checkpoint_directory(const std::string& name, const std::string& option);
 
-// Whether any file that a tokenizer may be read from stands in the directory, readable or not. Local.
+// Whether any file that a tokenizer may be read from is in the directory, readable or not. Local.
 bool has_tokenizer_files(const std::filesystem::path& directory);
 
 // Paths of the files there that config, tokenizer, chat template or weights may be read from; none where there is no

@@ -26,15 +26,15 @@ namespace {
 // How long MPI may take to start: a little longer than the ranks may wait for each other, whose option is yet to be
 // read.
 double start_seconds(const Arguments& arguments) {
-    constexpr double kOtherwise = 300, kMore = 5, kMost = 1e9; // clocks hold no more than 9.2e9
+    constexpr double kDefaultValue = 300, kMore = 5, kMax = 1e9; // clocks hold no more than 9.2e9
     const std::string option = "--collective-timeout";
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         std::string value;
         if (arguments[i].rfind(option + "=", 0) == 0) value = arguments[i].substr(option.size() + 1);
         if (arguments[i] == option && i + 1 < arguments.size()) value = arguments[i + 1];
-        if (const double seconds = std::atof(value.c_str()); seconds > 0) return std::min(seconds + kMore, kMost);
+        if (const double seconds = std::atof(value.c_str()); seconds > 0) return std::min(seconds + kMore, kMax);
     }
-    return kOtherwise;
+    return kDefaultValue;
 }
 
 void report_failure(dist::Session& session, const std::string& reason) {

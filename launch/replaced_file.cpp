@@ -50,9 +50,9 @@ ReplacedFile::~ReplacedFile() {
 }
 
 void ReplacedFile::write(std::span<const std::byte> bytes) {
-    constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
+    constexpr std::size_t kMaxAtOnce = std::size_t{1} << 30;
     while (!bytes.empty()) {
-        const ssize_t written = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMostAtOnce));
+        const ssize_t written = ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMaxAtOnce));
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) fail(file_, "cannot be written");
         bytes = bytes.subspan(static_cast<std::size_t>(written));

@@ -1,7 +1,7 @@
 // Signals that end a run: SIGTERM, SIGUSR1, SIGINT, SIGHUP set a flag that travels in the next round's status word.
 //
 // A second one ends the process at once, and so does a round that has not ended 0.5 s after SIGTERM.
-// The only process-wide state of this room, because signal handlers can reach no other.
+// The only process-wide state of this module, because signal handlers can reach no other.
 #pragma once
 
 #include <atomic>

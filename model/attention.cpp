@@ -38,7 +38,7 @@ Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache&
         groups_.push_back({static_cast<int>(first - queries.begin), static_cast<int>(end - first)});
     }
     const std::size_t row = index(cache.shape().capacity) * sizeof(float);
-    scores_ = Buffer(index(n_threads) * kernels::kMostQueries * row);
+    scores_ = Buffer(index(n_threads) * kernels::kMaxQueries * row);
     if (config.positions == Positions::rotary) rotary_.emplace(config.rope);
     if (config.positions != Positions::alibi) return;
     const std::vector<float> all = alibi_slopes(config.n_heads);
@@ -107,7 +107,7 @@ void Attention::place(const PassContext& context, const Task& task, const Segmen
 void Attention::attend(const PassContext& context, const Task& task, const Bundle& bundle) {
     const int n_kv_heads = static_cast<int>(groups_.size()), rows = bundle.end - bundle.begin;
     const int share = (rows * n_query_heads_ + n_threads_ - 1) / n_threads_;
-    const int chunk = own_heads() ? kernels::kMostQueries : std::clamp(share, 1, kernels::kMostQueries);
+    const int chunk = own_heads() ? kernels::kMaxQueries : std::clamp(share, 1, kernels::kMaxQueries);
     const auto chunks_of = [&](int h) { return (rows * groups_[index(h)].n_queries + chunk - 1) / chunk; };
     int n_chunks = 0;
     for (int h = 0; h < n_kv_heads; ++h)
@@ -132,7 +132,7 @@ void Attention::attend_some(const PassContext& context, const Task& task, const 
     args.scale = config_->attention_scale;
     args.soft_cap = config_->attention_soft_cap;
     args.scratch_stride = index(cache_->shape().capacity);
-    args.scratch = scores_.as<float>() + index(context.thread) * kernels::kMostQueries * args.scratch_stride;
+    args.scratch = scores_.as<float>() + index(context.thread) * kernels::kMaxQueries * args.scratch_stride;
     args.n_prefix = bundle.prefix.length;
     args.prefix_keys = cache_->keys(task.layer, bundle.prefix.slot, kv_head);
     args.prefix_values = cache_->values(task.layer, bundle.prefix.slot, kv_head);

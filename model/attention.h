@@ -34,7 +34,7 @@ class Attention {
         std::size_t qkv_stride = 0;
         float* attended = nullptr; // [rows][own query heads][head_dim]
     };
-    // Writes the rows' keys and values behind what the cache holds, and the attended values. All qkv must stand; a
+    // Writes the rows' keys and values behind what the cache holds, and the attended values. All qkv must be final; a
     // barrier must follow. Local, called by all threads.
     void run(const PassContext& context, const Task& task);
 
@@ -63,7 +63,7 @@ class Attention {
     std::vector<float> slopes_; // ALiBi, [own query heads]
     Buffer biases_;             // ALiBi, [own query heads][capacity], scaled as scores are
     int covered_ = 0;           // positions of biases_
-    Buffer scores_;             // [threads][kMostQueries][capacity]
+    Buffer scores_;             // [threads][kMaxQueries][capacity]
 };
 
 // ALiBi's slopes (Press et al. 2022), [n_heads]: a geometric series, continued between where n_heads is no power of

@@ -12,9 +12,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kMostParameters = 1e14;
+constexpr double kMaxParameters = 1e14;
 
-// Fields of one family or another that change the arithmetic in a way that is not built. Each may stand at its
+// Fields of one family or another that change the arithmetic in a way that is not built. Each may be at its
 // neutral value (null and a missing field are neutral everywhere), and a family that reads one knows what it means;
 // any other is refused by name.
 enum class Neutral { null_only, no, yes, zero, one };
@@ -130,14 +130,14 @@ WeightType read_weight_type(const Fields& fields) {
 // In floating point, where nothing overflows: below the limit the whole-number count is exact.
 void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
     // Queries, keys and values of a token lie in one row.
-    if ((config.n_heads + std::int64_t{2} * config.n_kv_heads) * config.head_dim > kMostSize) {
+    if ((config.n_heads + std::int64_t{2} * config.n_kv_heads) * config.head_dim > kMaxSize) {
         fields.refuse("'num_attention_heads' and twice 'num_key_value_heads', times 'head_dim', is more than " +
-                      std::to_string(kMostSize));
+                      std::to_string(kMaxSize));
     }
     const double hidden = config.hidden_size;
     const double heads = static_cast<double>(config.n_heads) * config.head_dim;
     const double layer = hidden * (4 * heads + 3.0 * config.intermediate_size);
-    if (config.n_layers * layer + 2.0 * config.vocab_size * hidden > kMostParameters) {
+    if (config.n_layers * layer + 2.0 * config.vocab_size * hidden > kMaxParameters) {
         fields.refuse("the sizes make a model of more than 1e14 parameters");
     }
 }

@@ -28,16 +28,16 @@ struct CpuDecoder final : DecoderBackend {
     ModelWeights weights;
     Attention attention;
 
-    // Activations, [kMostRows][...] each; normed and scratch are per thread.
+    // Activations, [kMaxRows][...] each; normed and scratch are per thread.
     Buffer x;        // the residual stream
-    Buffer normed;   // [threads][kMostRows][hidden]
+    Buffer normed;   // [threads][kMaxRows][hidden]
     Buffer embedded; // of a narrower embedding: before project_in, and after project_out
     Buffer qkv, attended, gate, up, delta, logits;
     Buffer scratch;
     std::size_t scratch_floats = 0; // of a thread
     std::vector<float> hidden;
-    std::vector<kernels::LaneStats> lane_stats;     // [threads][kMostRows]
-    std::vector<kernels::LogitStats> summary_parts; // [threads][kMostRows]
+    std::vector<kernels::LaneStats> lane_stats;     // [threads][kMaxRows]
+    std::vector<kernels::LogitStats> summary_parts; // [threads][kMaxRows]
     std::vector<kernels::LogitStats> summaries;     // [logit_rows]
 
     PassLayout layout; // the pass at hand
@@ -74,7 +74,7 @@ struct CpuDecoder final : DecoderBackend {
         return index((config.embedding_size + kernels::kLanes - 1) / kernels::kLanes * kernels::kLanes);
     }
     std::size_t width() const { return index(config.hidden_size); } // of a row of normed
-    float* normed_of(int thread) { return normed.as<float>() + index(thread) * kMostRows * width(); }
+    float* normed_of(int thread) { return normed.as<float>() + index(thread) * kMaxRows * width(); }
     bool has_projections() const { return config.embedding_size != config.hidden_size; }
 
     void make_buffers();
@@ -105,10 +105,10 @@ struct CpuDecoder final : DecoderBackend {
 // ---- construction ----
 
 void CpuDecoder::make_buffers() {
-    const std::size_t row = kMostRows * sizeof(float);
+    const std::size_t row = kMaxRows * sizeof(float);
     const LayerWeights& layer = weights.layers[0];
-    lane_stats.resize(index(team->size()) * kMostRows);
-    summary_parts.resize(index(team->size()) * kMostRows);
+    lane_stats.resize(index(team->size()) * kMaxRows);
+    summary_parts.resize(index(team->size()) * kMaxRows);
     x = Buffer(row * x_stride());
     normed = Buffer(row * width() * index(team->size()));
     qkv = Buffer(row * layer.qkv.y_stride());
@@ -120,7 +120,7 @@ void CpuDecoder::make_buffers() {
     logits = Buffer(row * index(weights.head().n_padded()));
     const int widest =
         std::max({config.hidden_size, config.embedding_size, layer.output.matrix().k(), layer.down.matrix().k()});
-    scratch_floats = kernels::linear_scratch_floats(kMostRows, widest);
+    scratch_floats = kernels::linear_scratch_floats(kMaxRows, widest);
     scratch = Buffer(index(team->size()) * scratch_floats * sizeof(float));
 }
 
@@ -156,11 +156,11 @@ double Decoder::operations_per_row() const {
     return backend_->operations_per_row();
 }
 
-bool Decoder::goes_on_with_chains() const {
-    return backend_->goes_on_with_chains();
+bool Decoder::has_device_draft_loop() const {
+    return backend_->has_device_draft_loop();
 }
-bool Decoder::keeps_rows() const {
-    return backend_->keeps_rows();
+bool Decoder::keeps_logits_on_device() const {
+    return backend_->keeps_logits_on_device();
 }
 
 PassResult Decoder::forward(const Pass& pass) {
@@ -288,7 +288,7 @@ const float* CpuDecoder::norm_rows(const PassContext& context, const NormWeights
     return to;
 }
 
-// x = norm(x), each row by one thread; a barrier stands behind.
+// x = norm(x), each row by one thread; a barrier follows.
 void CpuDecoder::norm_in_place(const PassContext& context, const NormWeights& norm) {
     const dist::Slice mine = dist::even_slice(rows(), context.thread, team->size());
     for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
@@ -298,7 +298,7 @@ void CpuDecoder::norm_in_place(const PassContext& context, const NormWeights& no
     context.barrier();
 }
 
-// x += norm(delta), each row by one thread; a barrier stands behind.
+// x += norm(delta), each row by one thread; a barrier follows.
 void CpuDecoder::add_normed_delta(const PassContext& context, const NormWeights& norm) {
     const dist::Slice mine = dist::even_slice(rows(), context.thread, team->size());
     float* to = normed_of(context.thread);
@@ -372,7 +372,7 @@ void CpuDecoder::multiply_head(const PassContext& context, const float* from, st
     float* to = logits.as<float>();
     if (sums_on_the_way()) {
         matrix.multiply_logits(*kernels, context.thread, from, from_stride, n_rows, to, stride, context.scratch,
-                               lane_stats.data() + index(context.thread) * kMostRows, counted_outputs());
+                               lane_stats.data() + index(context.thread) * kMaxRows, counted_outputs());
         return;
     }
     matrix.multiply(*kernels, context.thread, from, from_stride, n_rows, to, stride, false, context.scratch);
@@ -396,13 +396,13 @@ void CpuDecoder::summarize(const PassContext& context) {
     const int n = std::clamp(counted_outputs() - begin, 0, static_cast<int>(mine.size()));
     for (std::size_t r = 0; r < layout.pass.logit_rows.size(); ++r) {
         const float* row = logits.as<float>() + r * stride + begin;
-        kernels::LogitStats& part = summary_parts[index(context.thread) * kMostRows + r];
+        kernels::LogitStats& part = summary_parts[index(context.thread) * kMaxRows + r];
         part = {};
         if (n == 0) continue;
         if (layout.pass.needs.summary == LogitSummary::max)
             part = kernels->logit_max(row, n, first + begin);
         else if (sums_on_the_way())
-            part = kernels->finish_stats(lane_stats[index(context.thread) * kMostRows + r], row, n, first + begin);
+            part = kernels->finish_stats(lane_stats[index(context.thread) * kMaxRows + r], row, n, first + begin);
         else
             part = kernels->logit_stats(row, n, first + begin);
     }
@@ -415,7 +415,7 @@ void CpuDecoder::merge_summaries() {
     for (std::size_t r = 0; r < layout.pass.logit_rows.size(); ++r) {
         kernels::LogitStats whole = summary_parts[r];
         for (int thread = 1; thread < team->size(); ++thread) {
-            const kernels::LogitStats& part = summary_parts[index(thread) * kMostRows + r];
+            const kernels::LogitStats& part = summary_parts[index(thread) * kMaxRows + r];
             if (part.arg_max >= 0) whole = whole.arg_max >= 0 ? merge(whole, part) : part;
         }
         summaries.push_back(whole);

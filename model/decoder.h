@@ -40,7 +40,7 @@ enum class Mask {
 };
 
 struct Pass {
-    std::span<const Row> rows;          // rows of one slot stand together, in order
+    std::span<const Row> rows;          // rows of one slot are contiguous, in order
     std::span<const int> logit_rows;    // which rows need logits; empty: none
     std::span<const int> hidden_layers; // after which layers to return hidden states (0: the embedding)
     Mask mask = Mask::causal;
@@ -62,7 +62,8 @@ struct PassResult {
     // [hidden_layers.size()][rows.size()][hidden_size]; valid until the next pass.
     std::span<const float> hidden;
     std::span<const float* const> kept = {}; // as many as summaries, in the GPU's memory: see LogitNeeds::keep_from
-    std::span<const JudgedRow> judged = {};  // [logit_rows.size()], see LogitNeeds::drafted; those of tp rank 0 count
+    std::span<const VerifiedRow> verified =
+        {}; // [logit_rows.size()], see LogitNeeds::drafted; those of tp rank 0 count
 };
 
 struct DecoderOptions {
@@ -83,9 +84,9 @@ struct DecoderBackend;
 class Decoder {
   public:
     // On the CPU. Reads this rank's slice of the checkpoint. A head that is stored beside the embedding, with other
-    // values, is used even where `config` ties the two: config() then does not. `tp` spans the ranks the model is cut
-    // over and outlives the decoder, as does `team`. Throws BadFile, std::invalid_argument (sizes that would work).
-    // Local.
+    // values, is used even where `config` ties the two: config() then does not. `tp` spans the ranks the model is
+    // sharded across and outlives the decoder, as does `team`. Throws BadFile, std::invalid_argument (sizes that would
+    // work). Local.
     static Decoder load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                         dist::Communicator& tp, ThreadTeam& team);
     explicit Decoder(std::unique_ptr<DecoderBackend> backend);
@@ -96,16 +97,16 @@ class Decoder {
     KvCache& cache();
     // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i.
     dist::Slice local_vocab() const;
-    std::size_t weight_bytes() const;     // read by a pass of one row on this rank
-    double operations_per_row() const;    // multiply-adds times two of a row on this rank, attention not counted
-    static constexpr int kMostRows = 128; // of a pass: longer prompts go in chunks
-    int most_rows() const { return kMostRows; }
+    std::size_t weight_bytes() const;    // read by a pass of one row on this rank
+    double operations_per_row() const;   // multiply-adds times two of a row on this rank, attention not counted
+    static constexpr int kMaxRows = 128; // of a pass: longer prompts go in chunks
+    int max_rows() const { return kMaxRows; }
 
     // Whether it goes on with chains (LogitNeeds::chain) by itself: a GPU that holds the whole model.
-    bool goes_on_with_chains() const;
-    // Whether rows can stay where they are made, and be judged there: on a GPU.
-    bool keeps_rows() const;
-    static constexpr int kMostKept = 128; // rows
+    bool has_device_draft_loop() const;
+    // Whether rows can stay where they are made, and be verified there: on a GPU.
+    bool keeps_logits_on_device() const;
+    static constexpr int kMaxKept = 128; // rows
 
     // Computes the rows, writes their keys and values at the end of their slots and appends them to the cache.
     // Throws std::invalid_argument on rows that break the contract above. Collective over tp.

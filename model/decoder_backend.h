@@ -21,8 +21,8 @@ struct DecoderBackend {
     virtual std::size_t weight_bytes() const = 0;
     virtual double operations_per_row() const = 0;
     virtual PassResult forward(const Pass& pass) = 0;
-    virtual bool goes_on_with_chains() const { return false; }
-    virtual bool keeps_rows() const { return false; }
+    virtual bool has_device_draft_loop() const { return false; }
+    virtual bool keeps_logits_on_device() const { return false; }
 
     ModelConfig config;
     RankShard shard;

@@ -52,14 +52,14 @@ std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const 
 // As gpu/decoder makes them, all numbers taken for float32.
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const ShardShapes shapes = shapes_of(config, shard);
-    // Of rows judged in place: those that a draft keeps, or those that the target's ranks put together.
+    // Of rows verified on the device: those that a draft keeps, or those that the target's ranks put together.
     const std::int64_t compared = run.ranks > 1 ? config.vocab_size : shard.vocab.size();
     const std::int64_t row = 4 * std::int64_t{config.hidden_size} + shapes.layer.qkv.outputs +
                              shapes.layer.output.inputs + (config.gated_mlp ? 3 : 2) * shard.mlp.size() +
                              config.embedding_size + shard.vocab.size() + compared;
     const std::int64_t blocks = in_units(run.length, gpu::kKeyBlock) / gpu::kKeyBlock;
     const std::int64_t part = std::int64_t{gpu::kAttendRows} * shard.n_query_heads() * (config.head_dim + 2);
-    std::uint64_t floats = product({kMostRows, row}) + product({blocks, part});
+    std::uint64_t floats = product({kMaxRows, row}) + product({blocks, part});
     if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
     return floats * kFloat;
 }
@@ -74,10 +74,10 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
     if (config.embedding_size != config.hidden_size) row += in_units(config.embedding_size, kUnit);
     const int widest =
         std::max({config.hidden_size, config.embedding_size, shapes.layer.output.inputs, shapes.layer.down.inputs});
-    const std::int64_t scores = kernels::kMostQueries * in_units(run.length, KvCache::kBlock);
-    const std::int64_t of_thread = std::int64_t{kMostRows} * config.hidden_size + scores +
-                                   static_cast<std::int64_t>(kernels::linear_scratch_floats(kMostRows, widest));
-    std::uint64_t floats = product({kMostRows, row}) + product({run.threads, of_thread});
+    const std::int64_t scores = kernels::kMaxQueries * in_units(run.length, KvCache::kBlock);
+    const std::int64_t of_thread = std::int64_t{kMaxRows} * config.hidden_size + scores +
+                                   static_cast<std::int64_t>(kernels::linear_scratch_floats(kMaxRows, widest));
+    std::uint64_t floats = product({kMaxRows, row}) + product({run.threads, of_thread});
     if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
     if (config.positions == Positions::alibi) floats += product({run.length, shard.n_query_heads()});
     return floats * kFloat;

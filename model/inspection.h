@@ -1,5 +1,5 @@
-// What a model asks of each rank that it is cut over, and how much of that fits a memory: arithmetic on a config, with
-// no weights and no ranks. Called by inspect, bench latency and the memory plan.
+// What a model asks of each rank that it is sharded across, and how much of that fits a memory: arithmetic on a config,
+// with no weights and no ranks. Called by inspect, bench latency and the memory plan.
 #pragma once
 
 #include "model/config.h"
@@ -29,7 +29,7 @@ struct RankNeeds {
     std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + activation_bytes; }
 };
 
-// Throws std::invalid_argument where the model cannot be cut over so many ranks, and where the bytes of so many
+// Throws std::invalid_argument where the model cannot be sharded across so many ranks, and where the bytes of so many
 // positions cannot be counted in 63 bits. Local.
 RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank);
 

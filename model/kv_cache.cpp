@@ -107,7 +107,7 @@ void KvCache::own_from(int slot, int position, int end) {
     shared = begin > 0 ? Prefix{shared.slot, begin} : Prefix{slot, 0};
 }
 
-// Copies own positions [begin, end) of a slot into another; `begin` stands on a block's border. The last block of keys
+// Copies own positions [begin, end) of a slot into another; `begin` is on a block's border. The last block of keys
 // goes whole.
 void KvCache::copy_range(int from, int to, int begin, int end) {
     if (begin >= end) return;

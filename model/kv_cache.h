@@ -25,7 +25,7 @@ constexpr std::size_t index(int value) {
 class KvMemory {
   public:
     virtual ~KvMemory() = default;
-    // Positions [begin, end) of every layer and head of a slot, to the same places of another; `begin` stands on a
+    // Positions [begin, end) of every layer and head of a slot, to the same places of another; `begin` is on a
     // border of KvCache::kBlock.
     virtual void copy_range(int from, int to, int begin, int end) = 0;
     virtual void copy_position(int slot, int from, int to) = 0;
@@ -54,7 +54,7 @@ class KvCache {
 
     // The slot grew by `rows` positions that the forward pass has written. Throws std::out_of_range past capacity.
     void append(int slot, int rows);
-    // Only the first `length` positions stand. Throws std::out_of_range when the slot holds fewer, std::logic_error
+    // Only the first `length` positions are kept. Throws std::out_of_range when the slot holds fewer, std::logic_error
     // where another slot reads some of the rest.
     void truncate(int slot, int length);
     // Slot `to` becomes a copy of slot `from`. Throws std::logic_error where another slot reads what `to` held.
@@ -65,7 +65,7 @@ class KvCache {
     // its beginning from `to`, that stays in place, so a continuation goes back into its source at the cost of its own
     // rows. Throws std::out_of_range when `from` holds fewer, std::logic_error where another slot reads what `to` held.
     void share(int from, int to, int length);
-    // Of the positions from `length` on, those at length + path[i] stand, in that order, and no others:
+    // Of the positions from `length` on, those at length + path[i] are kept, in that order, and no others:
     // what keeps one branch of a token tree. `path` is increasing. Throws as truncate does.
     void keep(int slot, int length, std::span<const int> path);
 

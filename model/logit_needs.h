@@ -53,17 +53,17 @@ struct ChainStop {
     double factor = 0;
     // Of gain: acceptance = 1 / (1 + exp(-(weights . (1, sqrt(x) - 1.5, log(p) + 2)))).
     double weights[3] = {}; // plain arrays: devices read them
-    static constexpr int kMostLeast = 128;
-    float least[kMostLeast] = {};
+    static constexpr int kMaxLeast = 128;
+    float least[kMaxLeast] = {};
 };
 
 // A chain that a decoder may go on with by itself: the best token of a row is read as the next row.
 struct Chain {
-    int most_rows = 1; // the pass's own row of logits included
+    int max_rows = 1; // the pass's own row of logits included
     ChainStop stop;
 };
 
-// A row of the target's that a GPU judges where it lies: by the row that the token behind it was drawn from. p and q
+// A row of the target's that a GPU verifies where it lies: by the row that the token behind it was drawn from. p and q
 // are the softmaxes of both at the temperature, over the tokens that count.
 struct DraftedRow {
     TokenId drafted = -1;                // the token behind it; -1: none was drafted
@@ -72,12 +72,12 @@ struct DraftedRow {
     // p is scaled by what `block` calls the share of the drafted prefix that the target can use: 1 for the first row,
     // then min(1, share of the row before * its p / its q of the token drafted).
     bool is_scaled = false;
-    float lenience = 1; // of JudgedRow::overlap
-    RowNoise noise;     // of what is said if the text ends here; of temperature 0: the row is not judged
+    float lenience = 1; // of VerifiedRow::overlap
+    RowNoise noise;     // of the token emitted if the text ends here; of temperature 0: the row is not verified
 };
 
 // What comes of that. s is the scale of p, or 1.
-struct JudgedRow {
+struct VerifiedRow {
     double p = 0, q = 0; // of the token drafted
     double scale = 1;    // s
     double excess = 0;   // sum of max(0, s p - q)
@@ -93,9 +93,10 @@ struct LogitNeeds {
     std::span<const RowNoise> noises; // [logit rows]; empty: none has noise
     const Chain* chain = nullptr;     // of a pass with one row of logits, its last row: more rows may come
     // Rows stay on the GPU (PassResult::kept), the first as number keep_from of those kept, until others are kept under
-    // their numbers; -1: none stays. Only where Decoder::keeps_rows().
+    // their numbers; -1: none stays. Only where Decoder::keeps_logits_on_device().
     int keep_from = -1;
-    std::span<const DraftedRow> drafted; // [logit rows] to be judged; empty: none is. Only where Decoder::keeps_rows()
+    std::span<const DraftedRow>
+        drafted; // [logit rows] to be verified; empty: none is. Only where Decoder::keeps_logits_on_device()
 
     LogitNeeds() = default;
     LogitNeeds(LogitSummary made, bool rows_too = true) : summary(made), rows(rows_too) {} // NOLINT: one says all

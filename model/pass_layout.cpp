@@ -8,8 +8,8 @@ namespace entrodraft::model {
 
 void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache& cache) {
     pass = next;
-    if (pass.rows.empty() || rows() > kMostRows)
-        throw std::invalid_argument("a pass takes 1 to " + std::to_string(kMostRows) + " rows, not " +
+    if (pass.rows.empty() || rows() > kMaxRows)
+        throw std::invalid_argument("a pass takes 1 to " + std::to_string(kMaxRows) + " rows, not " +
                                     std::to_string(rows()));
     segments.clear();
     segment_of.clear();
@@ -36,10 +36,10 @@ void PassLayout::add_row(int index, const ModelConfig& config, const KvCache& ca
         throw std::invalid_argument("position " + std::to_string(row.position) + " is outside the context of " +
                                     std::to_string(config.max_positions));
     if (row.parent >= index || (row.parent >= 0 && pass.rows[static_cast<std::size_t>(row.parent)].slot != row.slot))
-        throw std::invalid_argument("a row's parent must stand before it in the same sequence");
+        throw std::invalid_argument("a row's parent must be before it in the same sequence");
     if (segments.empty() || segments.back().slot != row.slot) {
         if (std::any_of(segments.begin(), segments.end(), [&](const Segment& s) { return s.slot == row.slot; }))
-            throw std::invalid_argument("rows of slot " + std::to_string(row.slot) + " do not stand together");
+            throw std::invalid_argument("rows of slot " + std::to_string(row.slot) + " do not be contiguous");
         segments.push_back({row.slot, index, index, cache.length(row.slot)});
     }
     segments.back().end = index + 1;
@@ -91,8 +91,8 @@ void PassLayout::check_wishes(const ModelConfig& config) const {
     if (pass.mask == Mask::by_parent && config.positions == Positions::alibi)
         throw std::invalid_argument("token trees need positions of their own, which ALiBi has not");
     for (const int window : config.windows)
-        if (pass.mask == Mask::by_parent && window > 0 && window < kMostRows)
-            throw std::invalid_argument("token trees need a sliding window of at least " + std::to_string(kMostRows));
+        if (pass.mask == Mask::by_parent && window > 0 && window < kMaxRows)
+            throw std::invalid_argument("token trees need a sliding window of at least " + std::to_string(kMaxRows));
     if (pass.logit_rows.size() > pass.rows.size())
         throw std::invalid_argument("more rows need logits than the pass has");
     for (const int row : pass.logit_rows)

@@ -9,7 +9,7 @@
 
 namespace entrodraft::model {
 
-constexpr int kMostRows = Decoder::kMostRows;
+constexpr int kMaxRows = Decoder::kMaxRows;
 
 // Rows that extend one slot: [begin, end) of the pass, behind `cached` positions.
 struct Segment {
@@ -27,7 +27,7 @@ struct Bundle {
 };
 
 struct PassLayout {
-    static constexpr std::size_t kAncestorWords = kMostRows / 64;
+    static constexpr std::size_t kAncestorWords = kMaxRows / 64;
 
     Pass pass;
     std::vector<Segment> segments;

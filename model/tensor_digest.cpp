@@ -77,8 +77,8 @@ std::uint64_t hash_block(std::span<const std::byte> bytes, std::uint64_t seed) {
     return hash;
 }
 
-int shares_of_at_most(std::size_t most_bytes, const Checkpoint& checkpoint, DigestDepth depth) {
-    const std::size_t per_share = most_bytes / kDigestBlockBytes;
+int shares_of_at_most(std::size_t max_bytes, const Checkpoint& checkpoint, DigestDepth depth) {
+    const std::size_t per_share = max_bytes / kDigestBlockBytes;
     return static_cast<int>(
         std::max<std::size_t>(1, (blocks_of(checkpoint, depth).size() + per_share - 1) / per_share));
 }

@@ -40,8 +40,8 @@ std::uint64_t hash_block(std::span<const std::byte> bytes, std::uint64_t seed);
 std::vector<std::uint64_t> digest_tensors(const Checkpoint& checkpoint, DigestDepth depth, DigestShare share,
                                           ThreadTeam& team, const DigestProgress& progress = {});
 
-// Into how many shares the blocks have to go for none to read more than `most_bytes`, 1 MiB at least. Local.
-int shares_of_at_most(std::size_t most_bytes, const Checkpoint& checkpoint, DigestDepth depth);
+// Into how many shares the blocks have to go for none to read more than `max_bytes`, 1 MiB at least. Local.
+int shares_of_at_most(std::size_t max_bytes, const Checkpoint& checkpoint, DigestDepth depth);
 
 // How many bytes that reads, over all shares. Local.
 std::uint64_t digested_bytes(const Checkpoint& checkpoint, DigestDepth depth);

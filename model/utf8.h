@@ -1,4 +1,4 @@
-// UTF-8 as this room needs it: reading valid text by code point, finding the first invalid byte, and turning
+// UTF-8 as this module needs it: reading valid text by code point, finding the first invalid byte, and turning
 // bytes into text where what is no UTF-8 becomes U+FFFD. Knows no Unicode properties. Called by the tokenizer.
 #pragma once
 

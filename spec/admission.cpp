@@ -25,7 +25,7 @@ struct Head {
     std::uint32_t n_biases = 0;
     std::uint32_t n_banned = 0;
     std::uint32_t n_tokens = 0;
-    std::uint32_t judged_in_place = 0;
+    std::uint32_t verified_on_device = 0;
     std::uint32_t unused = 0;
 };
 
@@ -51,7 +51,7 @@ template <typename T> std::vector<T> take(std::span<const std::byte>& bytes, std
 
 } // namespace
 
-std::vector<std::byte> pack_admission(const Request& request, bool judged_in_place) {
+std::vector<std::byte> pack_admission(const Request& request, bool verified_on_device) {
     const SamplingOptions& sampling = request.sampling;
     const LogitProcessing& processing = request.processing;
     const Head head = {request.sequence_key,
@@ -68,7 +68,7 @@ std::vector<std::byte> pack_admission(const Request& request, bool judged_in_pla
                        static_cast<std::uint32_t>(processing.logit_bias.size()),
                        static_cast<std::uint32_t>(processing.banned_tokens.size()),
                        static_cast<std::uint32_t>(request.prompt.size()),
-                       judged_in_place ? 1U : 0U,
+                       verified_on_device ? 1U : 0U,
                        0};
     std::vector<Bias> biases;
     for (const auto& [token, bias] : processing.logit_bias)
@@ -84,7 +84,7 @@ std::vector<std::byte> pack_admission(const Request& request, bool judged_in_pla
 Admission unpack_admission(std::span<const std::byte> bytes) {
     const Head head = take<Head>(bytes, 1)[0];
     Admission admission;
-    admission.judged_in_place = head.judged_in_place != 0;
+    admission.verified_on_device = head.verified_on_device != 0;
     Request& request = admission.request;
     request.sequence_key = head.sequence_key;
     request.sampling = {head.temperature, head.top_k, head.top_p, head.min_p, head.seed};

@@ -14,11 +14,11 @@ namespace entrodraft::spec {
 // What ranks must know of a text before its first pass.
 struct Admission {
     Request request;
-    bool judged_in_place = false; // its rows are judged on the GPU of the rank that drafts
+    bool verified_on_device = false; // its rows are verified on the GPU of the rank that drafts
 };
 
 // Local.
-std::vector<std::byte> pack_admission(const Request& request, bool judged_in_place);
+std::vector<std::byte> pack_admission(const Request& request, bool verified_on_device);
 
 // The request with sequence key, prompt, sampling and processing as they were packed, and nothing else. Throws
 // std::runtime_error where the bytes are no admission. Local.

@@ -19,10 +19,10 @@ struct Engine::Impl {
     Impl(const EngineOptions& engine_options, const EngineParts& engine_parts)
         : options(engine_options), parts(engine_parts), round(engine_options, engine_parts),
           sequences(static_cast<std::size_t>(options.n_slots)), present(sequences.size()),
-          gain({most_rows(options), first_cost(engine_parts), options.costs}) {}
+          gain({max_rows(options), first_cost(engine_parts), options.costs}) {}
 
-    static int most_rows(const EngineOptions& options) {
-        return std::min(options.n_slots * (options.stop_rule.max_tokens + 1), model::Decoder::kMostRows);
+    static int max_rows(const EngineOptions& options) {
+        return std::min(options.n_slots * (options.stop_rule.max_tokens + 1), model::Decoder::kMaxRows);
     }
     // A draft pass in target passes, before either is timed: their weights' bytes. The other ranks do not ask.
     static double first_cost(const EngineParts& parts) {

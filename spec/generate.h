@@ -1,7 +1,7 @@
 // Decoding sequences on a replica: admission, prefill, rounds, retirement, until no request is left.
 //
 // Every rank of the replica makes an Engine and calls run(); only the coordinator's has requests, a drafter
-// and a tokenizer. What each rank does next comes from the announce packet alone (see round.h).
+// and a tokenizer. What each rank does next comes from the round packet alone (see round.h).
 #pragma once
 
 #include "dist/clock.h"
@@ -28,19 +28,19 @@ struct EngineOptions {
     AcceptanceOptions acceptance;
     StopRuleOptions stop_rule;
     std::optional<Costs> costs;   // of passes, for expected-gain; none: measured as the run goes
-    int n_slots = 1;              // sequences decoded together, 1 to kMostSlots
+    int n_slots = 1;              // sequences decoded together, 1 to kMaxSlots
     int vocab_size = 0;           // tokens that both models and the tokenizer know
     bool record_margins = false;  // Completion::logit_margins, of greedy and gumbel text
     double timeout_seconds = 300; // of every collective
-    // For benches of models that mean nothing: each drafted token stands with this probability, whatever it is. What is
-    // said then means nothing either, and the rest of a round costs what it costs.
+    // For benches of models that mean nothing: each drafted token is accepted with this probability, whatever it is.
+    // What is emitted then means nothing either, and the rest of a round costs what it costs.
     std::optional<double> synthetic_acceptance;
 };
 
 class ShardedDraftModel;
 
 // Sequences that an engine decodes together at most: each has at least a row of a pass.
-constexpr int kMostSlots = model::Decoder::kMostRows;
+constexpr int kMaxSlots = model::Decoder::kMaxRows;
 
 // What an engine works with. All outlive it. target is null on a rank that holds no shard; drafter and tokenizer are
 // null on ranks that do not coordinate; on the coordinator a null drafter means plain decoding, and a null tokenizer
@@ -63,7 +63,7 @@ struct RoundTrace {
     std::uint64_t number = 0;     // of its packet
     int position = 0;             // in the sequence, of the first drafted token
     const Draft* draft = nullptr; // until the next round
-    Verdict verdict;
+    Verification verification;
     double draft_seconds = 0;
     double target_seconds = 0; // of everything after drafting
 };
@@ -88,7 +88,7 @@ class RoundError final : public std::runtime_error {
     RoundError(const std::string& reason, std::uint64_t round, std::string step)
         : std::runtime_error(reason), round_(round), step_(std::move(step)) {}
     std::uint64_t round() const { return round_; }
-    const std::string& step() const { return step_; } // such as "draft", "announce", "prefill", "score", "gather"
+    const std::string& step() const { return step_; } // such as "draft", "broadcast", "prefill", "score", "gather"
 
   private:
     std::uint64_t round_;

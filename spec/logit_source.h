@@ -43,17 +43,17 @@ class LogitSource {
     // Most tokens it can read.
     virtual std::size_t context() const = 0;
     // Most rows of logits that one pass gives.
-    virtual std::size_t most_rows() const = 0;
-    // Nothing of the text before stands.
+    virtual std::size_t max_rows() const = 0;
+    // Nothing of the text before is kept.
     virtual void begin_sequence() = 0;
     // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
     virtual void prefill(std::span<const TokenId> prompt) = 0;
     // Whether it makes more rows than asked for where LogitNeeds::chain says that they will be wanted.
-    virtual bool goes_on_with_chains() const { return false; }
+    virtual bool has_device_draft_loop() const { return false; }
     // Whether rows can stay on a GPU: LogitNeeds::keep_from.
-    virtual bool keeps_rows() const { return false; }
+    virtual bool keeps_logits_on_device() const { return false; }
     // What follows each of the last `n` tokens: one pass, or none where the row is there already. At most context()
-    // tokens, 1 to most_rows() rows.
+    // tokens, 1 to max_rows() rows.
     virtual SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) = 0;
 };
 

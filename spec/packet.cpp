@@ -47,7 +47,7 @@ std::string to_string(DraftEnd end) {
 Packet::Packet(int n_slots, int max_draft_tokens) : n_slots_(n_slots), max_draft_tokens_(max_draft_tokens) {
     if (n_slots < 1 || n_slots > kMaxPacketSlots)
         throw std::invalid_argument("a packet holds 1 to 256 slots, not " + std::to_string(n_slots));
-    if (max_draft_tokens < 0 || max_draft_tokens > kMostDraftTokens)
+    if (max_draft_tokens < 0 || max_draft_tokens > kMaxDraftTokens)
         throw std::invalid_argument("a packet holds 0 to 127 draft tokens a slot, not " +
                                     std::to_string(max_draft_tokens));
     const auto capacity = static_cast<std::size_t>(max_draft_tokens);

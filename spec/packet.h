@@ -52,15 +52,15 @@ struct SlotHeader {
     SlotState state = SlotState::empty;
     DraftEnd draft_end = DraftEnd::none;
     std::uint8_t n_drafted = 0;
-    std::uint8_t n_committed = 0; // drafted tokens of the previous round that stand
-    TokenId next_token = -1;      // said after them: the first row of this round
+    std::uint8_t n_committed = 0; // accepted drafted tokens of the previous round
+    TokenId next_token = -1;      // emitted after them: the first row of this round
 };
 
 class Packet {
   public:
-    static constexpr int kMostDraftTokens = 127;
+    static constexpr int kMaxDraftTokens = 127;
 
-    // 1 to 256 slots of 0 to kMostDraftTokens tokens; throws std::invalid_argument otherwise.
+    // 1 to 256 slots of 0 to kMaxDraftTokens tokens; throws std::invalid_argument otherwise.
     Packet(int n_slots, int max_draft_tokens);
 
     PacketHeader& header() { return *reinterpret_cast<PacketHeader*>(bytes_.data()); }
@@ -79,7 +79,7 @@ class Packet {
     int max_draft_tokens() const { return max_draft_tokens_; }
     void clear();
 
-    // To be called when every field stands. Local.
+    // To be called when every field is set. Local.
     void seal();
     // Whether these are the bytes that were sealed. Local.
     bool is_intact() const;

@@ -1,4 +1,4 @@
-// The walk. Its five steps stand in walk(), in this order and nowhere else.
+// The walk. Its five steps are in walk(), in this order and nowhere else.
 #include "spec/round.h"
 
 #include "spec/admission.h"
@@ -17,7 +17,7 @@ constexpr std::uint64_t kSignalSeen = 1; // status word
 
 } // namespace
 
-RowSetting row_setting(const JudgingOptions& options, const EngineParts& parts) {
+RowSetting row_setting(const VerifyOptions& options, const EngineParts& parts) {
     const int tp_size = parts.layout->tp_size;
     return {options,
             parts.target_config,
@@ -30,7 +30,7 @@ RowSetting row_setting(const JudgingOptions& options, const EngineParts& parts) 
 Round::Round(const EngineOptions& options, const EngineParts& parts)
     : options_(options), parts_(parts),
       row_setting_(row_setting({options.acceptance, options.vocab_size, options.record_margins}, parts)),
-      row_gather_(row_setting_, *parts.replica, options.n_slots), judge_(row_setting_.options),
+      row_gather_(row_setting_, *parts.replica, options.n_slots), verifier_(row_setting_.options),
       packet_(options.n_slots, options.stop_rule.max_tokens), slots_(static_cast<std::size_t>(options.n_slots)),
       desks_(static_cast<std::size_t>(options.n_slots)) {
     if (parts.drafter) hidden_layers_ = parts.drafter->hidden_layers();
@@ -57,17 +57,18 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
     lap();
     step_began_ = lap_began_;
 
-    // 1. draft (local, draft owner; collective where the draft is cut too): until the stop rules fire or budgets end.
+    // 1. draft (local, draft owner; collective where the draft is sharded too): until the stop rules fire or budgets
+    // end.
     enter("draft");
     sequences_.clear();
     if (is_coordinator() && plan.command == Command::round) draft(plan);
     end_drafting();
 
-    // 2. announce (collective over the replica): one broadcast says what every rank does next.
-    enter("announce");
-    announce(plan);
-    commit(); // of the round before: its verdicts rode in this packet
-    share_out(plan, &StepSeconds::announce);
+    // 2. broadcast (collective over the replica): one broadcast says what every rank does next.
+    enter("broadcast");
+    broadcast(plan);
+    commit(); // of the round before: its verifications rode in this packet
+    share_out(plan, &StepSeconds::broadcast);
 
     switch (packet_.header().command) {
     case Command::round:
@@ -95,12 +96,12 @@ void Round::walk(const Plan& plan, const volatile int& stop_signal) {
     gather(stop_signal);
     share_out(plan, parts_.target ? &StepSeconds::gather : &StepSeconds::score); // who holds no shard waits for scores
 
-    // 4. decide (local, coordinator): how many drafted tokens stand, and what is said after them.
-    enter("decide");
-    if (is_coordinator()) decide(plan);
-    share_out(plan, &StepSeconds::decide);
+    // 4. verify (local, coordinator): how many drafted tokens are accepted, and the token emitted after them.
+    enter("verify");
+    if (is_coordinator()) verify(plan);
+    share_out(plan, &StepSeconds::verify);
 
-    // 5. commit: rides in the next announce.
+    // 5. commit: rides in the next broadcast.
 }
 
 // ---- 1. draft ----
@@ -116,16 +117,16 @@ void Round::draft(const Plan& plan) {
         if (!takes_part(i)) continue;
         Sequence& sequence = *plan.sequences[static_cast<std::size_t>(i)];
         const Request& request = sequence.request();
-        sequence.rule.set_company({n_sequences - 1, n_sequences});
+        sequence.rule.set_batch_load({n_sequences - 1, n_sequences});
         if (!parts_.drafter || request.plain) continue;
         tasks_.push_back({i,
                           {sequence.tokens(),
-                           most_drafted(sequence, n_sequences),
+                           max_drafted(sequence, n_sequences),
                            &request,
                            {options_.acceptance.kind, request.sampling.seed, request.sequence_key},
                            desk(i).target_hidden,
                            left_tokens(sequence),
-                           slot(i).judged_in_place},
+                           slot(i).verified_on_device},
                           &sequence.rule,
                           &desk(i).draft});
     }
@@ -140,26 +141,26 @@ void Round::draft(const Plan& plan) {
     }
 }
 
-// Where the draft is cut over the ranks, the others have followed its passes so far.
+// Where the draft is sharded across the ranks, the others have followed its passes so far.
 void Round::end_drafting() {
     if (parts_.sharded_draft) is_coordinator() ? parts_.sharded_draft->end_of_step() : parts_.sharded_draft->follow();
 }
 
 // The rows of a pass are shared out among its sequences.
-int Round::most_drafted(const Sequence& sequence, int n_sequences) const {
-    const int room = model::Decoder::kMostRows / n_sequences - 1;
+int Round::max_drafted(const Sequence& sequence, int n_sequences) const {
+    const int room = model::Decoder::kMaxRows / n_sequences - 1;
     return std::min({options_.stop_rule.max_tokens, left_tokens(sequence), room});
 }
 
-// One token is said after the drafted ones: the last that budget and context leave is never drafted.
+// One token is emitted after the drafted ones: the last that budget and context leave is never drafted.
 int Round::left_tokens(const Sequence& sequence) const {
     const int context_left = config().max_positions - static_cast<int>(sequence.tokens().size());
     return std::min(sequence.remaining_tokens(), context_left) - 1;
 }
 
-// ---- 2. announce ----
+// ---- 2. broadcast ----
 
-void Round::announce(const Plan& plan) {
+void Round::broadcast(const Plan& plan) {
     if (is_coordinator()) {
         packet_.clear();
         PacketHeader& header = packet_.header();
@@ -174,9 +175,9 @@ void Round::announce(const Plan& plan) {
                 pack_admission(plan.sequences[static_cast<std::size_t>(plan.slot)]->request(), false).size());
         if (plan.command == Command::prefill)
             header.prefill_rows =
-                static_cast<std::uint32_t>(std::min(prefill_left(plan.slot), model::Decoder::kMostRows));
+                static_cast<std::uint32_t>(std::min(prefill_left(plan.slot), model::Decoder::kMaxRows));
         for (int i = 0; i < n_slots() && plan.command == Command::round; ++i)
-            if (is_read(i)) announce_slot(i, *plan.sequences[static_cast<std::size_t>(i)]);
+            if (is_read(i)) pack_slot(i, *plan.sequences[static_cast<std::size_t>(i)]);
         packet_.seal();
     }
     parts_.replica->broadcast(packet_.bytes().data(), packet_.bytes().size(), dist::RankLayout::kCoordinatorReplicaRank,
@@ -184,11 +185,11 @@ void Round::announce(const Plan& plan) {
     check_packet();
 }
 
-void Round::announce_slot(int index, const Sequence& sequence) {
+void Round::pack_slot(int index, const Sequence& sequence) {
     const Draft& draft = desk(index).draft;
     SlotHeader& header = packet_.slot(index);
     header.state = SlotState::decoding;
-    header.n_committed = static_cast<std::uint8_t>(sequence.verdict.accepted);
+    header.n_committed = static_cast<std::uint8_t>(sequence.verification.accepted);
     header.next_token = sequence.tokens().back();
     header.n_drafted = static_cast<std::uint8_t>(draft.tokens.size());
     header.draft_end = draft.end;
@@ -207,8 +208,8 @@ void Round::check_packet() const {
     for (int i = 0; i < n_slots() && header.command == Command::round; ++i) {
         if (packet_.slot(i).state != SlotState::decoding) continue;
         if (!is_read(i)) throw RoundError("a sequence is to be decoded that is not yet read", round_, step_);
-        if (packet_.slot(i).n_committed > slot(i).announced.size())
-            throw RoundError("the announced commit is longer than the draft before it", round_, step_);
+        if (packet_.slot(i).n_committed > slot(i).drafted.size())
+            throw RoundError("the broadcast commit is longer than the draft before it", round_, step_);
     }
 }
 
@@ -219,9 +220,9 @@ std::uint64_t Round::checksum() const {
     return sum;
 }
 
-// ---- 5. commit, as the next announce brings it ----
+// ---- 5. commit, as the next broadcast brings it ----
 
-// Drafted tokens that stood become text, then the token said after them; the caches forget the others.
+// Accepted drafted tokens become text, then the token emitted after them; the caches forget the others.
 void Round::commit() {
     if (packet_.header().command != Command::round) return;
     for (int i = 0; i < n_slots(); ++i) {
@@ -232,7 +233,7 @@ void Round::commit() {
         own.state = SlotState::decoding;
         if (first_round) continue; // the next token is the prompt's last
         for (int k = 0; k < header.n_committed; ++k)
-            append(own, own.announced[static_cast<std::size_t>(k)]);
+            append(own, own.drafted[static_cast<std::size_t>(k)]);
         append(own, header.next_token);
         own.cached = static_cast<int>(own.tokens.size()) - 1;
         if (parts_.target) parts_.target->cache().truncate(i, own.cached);
@@ -253,25 +254,26 @@ void Round::admit(const Plan& plan) {
     std::vector<std::byte> bytes(packet_.header().admission_bytes);
     if (is_coordinator()) {
         const Request& of_plan = plan.sequences[static_cast<std::size_t>(index)]->request();
-        bytes = pack_admission(of_plan, may_judge_in_place(of_plan));
+        bytes = pack_admission(of_plan, can_verify_on_device(of_plan));
     }
     parts_.replica->broadcast(bytes.data(), bytes.size(), dist::RankLayout::kCoordinatorReplicaRank, deadline());
-    const auto [request, judged_in_place] = unpack_admission(bytes);
-    row_gather_.slot(index).begin_sequence(request, judged_in_place);
+    const auto [request, verified_on_device] = unpack_admission(bytes);
+    row_gather_.slot(index).begin_sequence(request, verified_on_device);
     desk(index) = {};
     Slot& own = slot(index) = {};
     own.state = SlotState::prefilling;
-    own.judged_in_place = judged_in_place;
+    own.verified_on_device = verified_on_device;
     own.checksum = hash_bytes(bytes.data(), bytes.size()); // of all that ranks act on
     own.tokens = request.prompt;
     if (parts_.target) parts_.target->cache().truncate(index, 0);
 }
 
 // Where this rank's GPU holds the rows of the target, or can get them, and of whatever drafts.
-bool Round::may_judge_in_place(const Request& request) const {
-    return parts_.target && parts_.target->keeps_rows() && (!parts_.drafter || parts_.drafter->keeps_rows()) &&
-           request.processing.is_off() && spec::may_judge_in_place(options_.acceptance.kind, request.sampling) &&
-           options_.stop_rule.max_tokens <= model::Decoder::kMostKept &&
+bool Round::can_verify_on_device(const Request& request) const {
+    return parts_.target && parts_.target->keeps_logits_on_device() &&
+           (!parts_.drafter || parts_.drafter->keeps_logits_on_device()) && request.processing.is_off() &&
+           spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
+           options_.stop_rule.max_tokens <= model::Decoder::kMaxKept &&
            options_.stop_rule.entropy_of == EntropyOf::raw; // what rules look at has to come to the host
 }
 
@@ -310,9 +312,9 @@ void Round::score() {
         if (header.state != SlotState::decoding) continue;
         Slot& own = slot(i);
         const auto drafted = packet_.tokens(i).first(header.n_drafted);
-        own.announced.assign(drafted.begin(), drafted.end());
+        own.drafted.assign(drafted.begin(), drafted.end());
         const int base = static_cast<int>(own.tokens.size()) - 1, first = static_cast<int>(rows_.size());
-        sequences_.push_back({i, &scores_, rows_.size(), own.tokens, own.announced, desk(i).draft.kept});
+        sequences_.push_back({i, &scores_, rows_.size(), own.tokens, own.drafted, desk(i).draft.kept});
         rows_.push_back({own.tokens.back(), i, base, -1});
         for (int k = 0; k < header.n_drafted; ++k)
             rows_.push_back({drafted[static_cast<std::size_t>(k)], i, base + 1 + k,
@@ -342,44 +344,44 @@ void Round::draft_ahead() {
     parts_.drafter->draft_ahead([this] { return row_gather_.has_arrived(); });
 }
 
-// ---- 4. decide ----
+// ---- 4. verify ----
 
-void Round::decide(const Plan& plan) {
+void Round::verify(const Plan& plan) {
     const double target_seconds = parts_.clock->now_seconds() - drafted_at_;
     for (const RankRows& rows : sequences_) {
         Sequence& sequence = *plan.sequences[static_cast<std::size_t>(rows.slot)];
-        decide(sequence, rows, target_seconds);
-        keep_hidden(rows, sequence.verdict.accepted);
+        verify(sequence, rows, target_seconds);
+        keep_hidden(rows, sequence.verification.accepted);
     }
 }
 
-void Round::decide(Sequence& sequence, const RankRows& rows, double target_seconds) {
+void Round::verify(Sequence& sequence, const RankRows& rows, double target_seconds) {
     const Draft& draft = desk(rows.slot).draft;
-    Judged judged;
+    VerifiedRound verified;
     try {
-        judged = judge_.judge(row_gather_.slot(rows.slot), draft, sequence.request(), sequence.tokens().size());
+        verified = verifier_.verify(row_gather_.slot(rows.slot), draft, sequence.request(), sequence.tokens().size());
     } catch (const NothingToSay& nothing) { // of this text alone: the others go on
-        sequence.verdict = {};
+        sequence.verification = {};
         return sequence.fail(nothing.what());
     }
-    if (options_.synthetic_acceptance) judged.verdict.accepted = accepted_by_chance(sequence, draft);
-    const int drafted = static_cast<int>(draft.tokens.size()), accepted = judged.verdict.accepted;
-    sequence.verdict = judged.verdict;
-    sequence.logit_margins.insert(sequence.logit_margins.end(), judged.margins.begin(), judged.margins.end());
+    if (options_.synthetic_acceptance) verified.verification.accepted = accepted_by_chance(sequence, draft);
+    const int drafted = static_cast<int>(draft.tokens.size()), accepted = verified.verification.accepted;
+    sequence.verification = verified.verification;
+    sequence.logit_margins.insert(sequence.logit_margins.end(), verified.margins.begin(), verified.margins.end());
     Stats& stats = sequence.stats;
     stats.count_round(drafted, accepted, draft.passes);
     stats.count_entropies(draft.entropies_nats, accepted);
     stats.ahead += draft.ahead;
-    stats.overlap += judged.overlap;
-    stats.overlaps += judged.overlaps;
+    stats.overlap += verified.overlap;
+    stats.overlaps += verified.overlaps;
     add_levels(stats.levels, draft.levels);
     if (!sequence.request().plain) // a replay teaches nothing of drafting
         sequence.rule.end_round({drafted, accepted, is_cut_short(draft.end), draft.seconds + draft.entropy_seconds,
-                                 target_seconds, company_of(rows)});
+                                 target_seconds, batch_load_of(rows)});
     const bool is_first = stats.new_tokens == 0;
-    std::vector<TokenId> said(draft.tokens.begin(), draft.tokens.begin() + accepted);
-    said.push_back(judged.verdict.next_token);
-    sequence.say(said, config().eos_token_ids, config().max_positions);
+    std::vector<TokenId> emitted(draft.tokens.begin(), draft.tokens.begin() + accepted);
+    emitted.push_back(verified.verification.next_token);
+    sequence.emit(emitted, config().eos_token_ids, config().max_positions);
     if (is_first) stats.seconds.first_token = parts_.clock->now_seconds() - sequence.admitted_at;
 }
 
@@ -395,7 +397,7 @@ int Round::accepted_by_chance(const Sequence& sequence, const Draft& draft) cons
     return accepted;
 }
 
-Company Round::company_of(const RankRows& rows) const {
+BatchLoad Round::batch_load_of(const RankRows& rows) const {
     return {static_cast<int>(rows_.size() - rows.count()), static_cast<int>(sequences_.size())};
 }
 
@@ -403,12 +405,12 @@ RoundTrace Round::trace(int index, const Sequence& sequence) const {
     return {round_ - 1,
             static_cast<int>(slot(index).tokens.size()),
             &desks_[static_cast<std::size_t>(index)].draft,
-            sequence.verdict,
+            sequence.verification,
             drafted_at_ - step_began_,
             lap_began_ - drafted_at_};
 }
 
-// Of every layer that the drafter asked for, the target's state at the last row that stands: for the next draft.
+// Of every layer that the drafter asked for, the target's state at the last accepted row: for the next draft.
 void Round::keep_hidden(const RankRows& rows, int accepted) {
     const auto width = static_cast<std::size_t>(config().hidden_size);
     std::vector<float>& kept = desk(rows.slot).target_hidden;

@@ -1,15 +1,15 @@
-// One round of a replica, walked by all its ranks together: draft, announce, score, decide, commit.
+// One round of a replica, walked by all its ranks together: draft, broadcast, score, verify, commit.
 //
-// Every rank calls step() in turn; the coordinator says what comes next, and the announce packet tells the others.
-// No collective stands behind anything but that packet. Called by the engine (generate.cpp) only.
+// Every rank calls step() in turn; the coordinator says what comes next, and the round packet tells the others.
+// No collective is behind anything but that packet. Called by the engine (generate.cpp) only.
 #pragma once
 
 #include "spec/draft/batch_drafter.h"
 #include "spec/generate.h"
-#include "spec/judge.h"
 #include "spec/packet.h"
 #include "spec/row_gather.h"
 #include "spec/sequence.h"
+#include "spec/verifier.h"
 
 #include <cstdint>
 #include <span>
@@ -26,7 +26,7 @@ struct Plan {
 };
 
 // What is gathered of rows, over these ranks.
-RowSetting row_setting(const JudgingOptions& options, const EngineParts& parts);
+RowSetting row_setting(const VerifyOptions& options, const EngineParts& parts);
 
 class Round {
   public:
@@ -34,7 +34,7 @@ class Round {
 
     // One command of the protocol, on every rank: a round of all sequences that are read, or one of the steps around it
     // (admit, prefill, retire, idle, stop, interrupt). `plan` counts on the coordinator only. Returns what was
-    // announced. Throws RoundError. Collective over the replica.
+    // broadcast. Throws RoundError. Collective over the replica.
     Command step(const Plan& plan, const volatile int& stop_signal);
 
     // Whether a rank reported a signal in the last gather. Coordinator only.
@@ -50,24 +50,24 @@ class Round {
     // What every rank holds of a sequence: enough to check the next packet and to score.
     struct Slot {
         SlotState state = SlotState::empty;
-        std::vector<TokenId> tokens;    // committed; the last one is the next token
-        std::vector<TokenId> announced; // drafted tokens of the round before, of which some stand
-        std::uint64_t checksum = 0;     // of the admission and the tokens since
-        int cached = 0;                 // tokens that the target has read
-        bool judged_in_place = false;   // see admission.h
+        std::vector<TokenId> tokens;     // committed; the last one is the next token
+        std::vector<TokenId> drafted;    // of the round before; some of them are accepted
+        std::uint64_t checksum = 0;      // of the admission and the tokens since
+        int cached = 0;                  // tokens that the target has read
+        bool verified_on_device = false; // see admission.h
     };
     // What the coordinator alone has of it.
     struct Desk {
         Draft draft;
-        std::vector<float> target_hidden; // [hidden_layers][hidden_size] at the last row that stood; empty at first
+        std::vector<float> target_hidden; // [hidden_layers][hidden_size] at the last accepted row; empty at first
     };
 
     void walk(const Plan& plan, const volatile int& stop_signal);
     void draft(const Plan& plan);
     void end_drafting();
-    void announce(const Plan& plan);
+    void broadcast(const Plan& plan);
     void score();
-    void decide(const Plan& plan);
+    void verify(const Plan& plan);
     void commit();
 
     void admit(const Plan& plan);
@@ -75,7 +75,7 @@ class Round {
     void retire();
     void gather(const volatile int& stop_signal);
     void draft_ahead();
-    bool may_judge_in_place(const Request& request) const;
+    bool can_verify_on_device(const Request& request) const;
 
     bool is_coordinator() const { return parts_.layout->is_coordinator(); }
     const model::ModelConfig& config() const { return *parts_.target_config; }
@@ -85,14 +85,14 @@ class Round {
     Desk& desk(int index) { return desks_[static_cast<std::size_t>(index)]; }
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(options_.timeout_seconds); }
     bool is_read(int index) const { return slot(index).state != SlotState::empty && prefill_left(index) == 0; }
-    int most_drafted(const Sequence& sequence, int n_sequences) const;
+    int max_drafted(const Sequence& sequence, int n_sequences) const;
     int left_tokens(const Sequence& sequence) const;
     std::uint64_t checksum() const;
-    void announce_slot(int index, const Sequence& sequence);
+    void pack_slot(int index, const Sequence& sequence);
     void check_packet() const;
-    void decide(Sequence& sequence, const RankRows& rows, double target_seconds);
+    void verify(Sequence& sequence, const RankRows& rows, double target_seconds);
     int accepted_by_chance(const Sequence& sequence, const Draft& draft) const;
-    Company company_of(const RankRows& rows) const;
+    BatchLoad batch_load_of(const RankRows& rows) const;
     void keep_hidden(const RankRows& rows, int accepted);
     void append(Slot& slot, TokenId token) const;
     double lap();                                                // seconds since the last lap
@@ -102,7 +102,7 @@ class Round {
     EngineParts parts_;
     RowSetting row_setting_;
     RowGather row_gather_;
-    Judge judge_;
+    Verifier verifier_;
     Packet packet_;
     std::vector<Slot> slots_;
     std::vector<Desk> desks_;

@@ -30,18 +30,18 @@ model::LogitNeeds RowGather::needs(std::span<const RankRows> sequences) {
     model::LogitNeeds all(model::LogitSummary::none, false);
     noises_.clear();
     drafted_.clear();
-    bool any_noise = false, any_judged = false;
+    bool any_noise = false, any_verified = false;
     for (const RankRows& rows : sequences) {
         all = all.and_those_of(slot(rows.slot).needs());
         for (std::size_t i = 0; i < rows.count(); ++i) {
             noises_.push_back(slot(rows.slot).noise(rows.prefix.size() + i));
             any_noise = any_noise || noises_.back().temperature > 0;
             drafted_.push_back(slot(rows.slot).drafted_row(rows, i));
-            any_judged = any_judged || drafted_.back().noise.temperature > 0;
+            any_verified = any_verified || drafted_.back().noise.temperature > 0;
         }
     }
     if (any_noise) all.noises = noises_;
-    if (any_judged) all.drafted = drafted_;
+    if (any_verified) all.drafted = drafted_;
     return all;
 }
 

@@ -29,7 +29,7 @@ int Sequence::remaining_tokens() const {
     return request_.max_new_tokens - static_cast<int>(tokens_.size() - request_.prompt.size());
 }
 
-void Sequence::say(std::span<const TokenId> tokens, std::span<const std::int64_t> eos_tokens, int max_positions) {
+void Sequence::emit(std::span<const TokenId> tokens, std::span<const std::int64_t> eos_tokens, int max_positions) {
     for (const TokenId token : tokens) {
         if (ended_) return;
         tokens_.push_back(token);

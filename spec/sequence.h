@@ -1,4 +1,4 @@
-// One text in the making, as the coordinator knows it: what is said, whether it has ended, and why.
+// One text in the making, as the coordinator knows it: its tokens, whether it has ended, and why.
 //
 // Local to the coordinator; the other ranks hold the committed tokens only (see round.h).
 #pragma once
@@ -33,14 +33,14 @@ class Sequence {
 
     // Adds tokens to the text until one ends it: an EOS in `eos_tokens`, a stop string, the budget, or the
     // model's context of `max_positions`.
-    void say(std::span<const TokenId> tokens, std::span<const std::int64_t> eos_tokens, int max_positions);
+    void emit(std::span<const TokenId> tokens, std::span<const std::int64_t> eos_tokens, int max_positions);
     // The text cannot go on.
     void fail(const std::string& why);
     // The finished text; the sequence is spent.
     Completion finish();
 
     StopRule rule;
-    Verdict verdict; // of the last round; rides in the next announce
+    Verification verification; // of the last round; rides in the next broadcast
     std::vector<double> logit_margins;
     Stats stats;
     double admitted_at = 0; // seconds on the round's clock

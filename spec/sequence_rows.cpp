@@ -18,13 +18,13 @@ constexpr double kNoValue = -std::numeric_limits<double>::infinity();
 
 } // namespace
 
-RowForm row_form(const JudgingOptions& options, const SamplingOptions& sampling) {
+RowForm row_form(const VerifyOptions& options, const SamplingOptions& sampling) {
     if (options.whole_rows || options.acceptance.kind == Acceptance::typical) return RowForm::logits;
     if (sampling.greedy()) return options.acceptance.lenience == 1 ? RowForm::best : RowForm::logits;
     if (options.acceptance.kind != Acceptance::gumbel) return RowForm::logits;
     switch (gumbel_gather(sampling)) {
     case GumbelGather::best:
-        return RowForm::noisy_best;
+        return RowForm::gumbel_max;
     case GumbelGather::shortlist:
         return RowForm::shortlist;
     case GumbelGather::rows:
@@ -33,9 +33,9 @@ RowForm row_form(const JudgingOptions& options, const SamplingOptions& sampling)
     throw std::invalid_argument("row_form: no such form");
 }
 
-void SequenceRows::begin_sequence(const Request& request, bool judged_in_place) {
+void SequenceRows::begin_sequence(const Request& request, bool verified_on_device) {
     sampling_ = request.sampling;
-    form_ = judged_in_place ? RowForm::judged : row_form(setting_->options, sampling_);
+    form_ = verified_on_device ? RowForm::verified : row_form(setting_->options, sampling_);
     noise_.emplace(sampling_.seed, request.sequence_key);
     resample_.emplace(sampling_.seed, request.sequence_key, Purpose::resample);
     processor_.reset();
@@ -47,20 +47,20 @@ void SequenceRows::begin_sequence(const Request& request, bool judged_in_place) 
 }
 
 model::LogitNeeds SequenceRows::needs() const {
-    if (form_ == RowForm::judged) return {model::LogitSummary::none, false};
-    const bool is_best = form_ == RowForm::best || form_ == RowForm::noisy_best;
+    if (form_ == RowForm::verified) return {model::LogitSummary::none, false};
+    const bool is_best = form_ == RowForm::best || form_ == RowForm::gumbel_max;
     if (!is_best || processor_) return {};
     return {form_ == RowForm::best ? model::LogitSummary::max : model::LogitSummary::none,
             setting_->options.record_margins};
 }
 
 model::RowNoise SequenceRows::noise(std::uint64_t position) const {
-    if (form_ != RowForm::noisy_best || needs().rows) return {};
+    if (form_ != RowForm::gumbel_max || needs().rows) return {};
     return {noise_->key(), position, sampling_.temperature};
 }
 
 model::DraftedRow SequenceRows::drafted_row(const RankRows& rows, std::size_t i) const {
-    if (form_ != RowForm::judged) return {};
+    if (form_ != RowForm::verified) return {};
     const bool is_block = setting_->options.acceptance.kind == Acceptance::block;
     const std::uint64_t first = rows.prefix.size(), round_start = is_block ? first : 0;
     model::DraftedRow row;
@@ -75,10 +75,10 @@ model::DraftedRow SequenceRows::drafted_row(const RankRows& rows, std::size_t i)
 
 std::size_t SequenceRows::row_bytes() const {
     switch (form_) {
-    case RowForm::judged:
-        return sizeof(model::JudgedRow);
+    case RowForm::verified:
+        return sizeof(model::VerifiedRow);
     case RowForm::best:
-    case RowForm::noisy_best:
+    case RowForm::gumbel_max:
         return sizeof(BestToken);
     case RowForm::shortlist:
         return shortlist_bytes(sampling_);
@@ -116,9 +116,9 @@ SequenceRows::View SequenceRows::view_of(const RankRows& rows) {
 
 void SequenceRows::write(const RankRows& rows, std::span<std::byte> to) {
     if (!setting_->target) return std::fill(to.begin(), to.end(), std::byte{0});
-    if (form_ == RowForm::judged) {
-        const auto judged = std::as_bytes(rows.scores->judged.subspan(rows.first, rows.count()));
-        std::copy(judged.begin(), judged.end(), to.begin());
+    if (form_ == RowForm::verified) {
+        const auto verified = std::as_bytes(rows.scores->verified.subspan(rows.first, rows.count()));
+        std::copy(verified.begin(), verified.end(), to.begin());
         return;
     }
     const View view = view_of(rows);
@@ -144,9 +144,9 @@ BestToken SequenceRows::best_of_slice(std::span<const float> logits, const RankR
     if (known() == 0) return {}; // this rank knows none of the tokens that count
     const auto first = static_cast<TokenId>(setting_->target->local_vocab().begin);
     const std::size_t place = rows.first + row;
-    if (form_ == RowForm::noisy_best) {
+    if (form_ == RowForm::gumbel_max) {
         if (!logits.empty())
-            return noisy_best({logits, first, rows.prefix.size() + row}, sampling_.temperature, *noise_);
+            return gumbel_max({logits, first, rows.prefix.size() + row}, sampling_.temperature, *noise_);
         const model::NoisyToken& found = rows.scores->noisy[place];
         return {found.token < 0 ? kNoValue : found.value, found.token, kNoValue};
     }
@@ -205,7 +205,7 @@ BestToken SequenceRows::best(std::size_t row) const {
         }
         return best_of_shortlists(shortlists, sampling_);
     }
-    if (form_ == RowForm::logits) return noisy_best_adjusted({logits(row), 0, position_ + row}, sampling_, *noise_);
+    if (form_ == RowForm::logits) return gumbel_max_adjusted({logits(row), 0, position_ + row}, sampling_, *noise_);
     BestToken best;
     for (int tp_rank = 0; tp_rank < setting_->tp_size; ++tp_rank) {
         BestToken of_rank;
@@ -218,10 +218,10 @@ BestToken SequenceRows::best(std::size_t row) const {
     return best;
 }
 
-model::JudgedRow SequenceRows::judged(std::size_t row) const {
-    model::JudgedRow judged;
-    std::memcpy(&judged, part(0, row).data(), sizeof judged);
-    return judged;
+model::VerifiedRow SequenceRows::verified(std::size_t row) const {
+    model::VerifiedRow verified;
+    std::memcpy(&verified, part(0, row).data(), sizeof verified);
+    return verified;
 }
 
 std::span<const float> SequenceRows::logits(std::size_t row) const {

@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kCostsVersion = 1;
-constexpr std::size_t kMostCostsBytes = 1 << 20;
+constexpr std::size_t kMaxCostsBytes = 1 << 20;
 constexpr double kMsPerSecond = 1000;
 
 double ratio(double numerator, double denominator) {
@@ -45,11 +45,11 @@ double read_ms(const Json& value, double least, const std::string& file, const s
 std::string read_text(const std::string& file) {
     std::ifstream in(file, std::ios::binary);
     if (!in) bad_costs(file, std::string("cannot be opened: ") + std::strerror(errno));
-    std::string text(kMostCostsBytes + 1, '\0');
+    std::string text(kMaxCostsBytes + 1, '\0');
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     if (in.bad()) bad_costs(file, "cannot be read; it must be a file");
     text.resize(static_cast<std::size_t>(in.gcount()));
-    if (text.size() > kMostCostsBytes) bad_costs(file, "is larger than 1 MiB and thus no costs file");
+    if (text.size() > kMaxCostsBytes) bad_costs(file, "is larger than 1 MiB and thus no costs file");
     return text;
 }
 
@@ -78,7 +78,7 @@ void count_at(std::vector<std::int64_t>& counts, int index) {
 } // namespace
 
 Acceptances& Acceptances::operator+=(const Acceptances& other) {
-    judged += other.judged;
+    verified += other.verified;
     accepted += other.accepted;
     return *this;
 }
@@ -101,10 +101,10 @@ DraftedAhead& DraftedAhead::operator+=(const DraftedAhead& other) {
 StepSeconds& StepSeconds::operator+=(const StepSeconds& other) {
     draft += other.draft;
     entropy += other.entropy;
-    announce += other.announce;
+    broadcast += other.broadcast;
     score += other.score;
     gather += other.gather;
-    decide += other.decide;
+    verify += other.verify;
     prefill += other.prefill;
     first_token += other.first_token;
     total += other.total;
@@ -124,9 +124,9 @@ void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
     drafting_rounds += n_draft_passes > 0 ? 1 : 0;
     count_at(passes_of_rows, n_drafted + 1);
     count_at(rounds_of_accepted, n_accepted);
-    const int n_judged = std::min(n_drafted, n_accepted + 1);
-    if (static_cast<int>(by_position.size()) < n_judged) by_position.resize(static_cast<std::size_t>(n_judged));
-    for (int i = 0; i < n_judged; ++i)
+    const int n_verified = std::min(n_drafted, n_accepted + 1);
+    if (static_cast<int>(by_position.size()) < n_verified) by_position.resize(static_cast<std::size_t>(n_verified));
+    for (int i = 0; i < n_verified; ++i)
         by_position[static_cast<std::size_t>(i)] += {1, i < n_accepted ? 1 : 0};
 }
 
@@ -296,9 +296,9 @@ double predicted_speedup(const Stats& stats, std::span<const Costs> costs) {
     return ratio(static_cast<double>(stats.new_tokens) * costs[0].target_seconds(1), seconds);
 }
 
-TextbookFigures textbook_figures(const Stats& stats, const Costs& costs, double operations_ratio) {
+IidFigures iid_figures(const Stats& stats, const Costs& costs, double operations_ratio) {
     if (!stats.alpha() || stats.rounds == 0) throw std::invalid_argument("the run's alpha is not known");
-    TextbookFigures figures;
+    IidFigures figures;
     figures.c = ratio(costs.t_draft, costs.target_seconds(1));
     figures.mean_drafted = ratio(stats.drafted, stats.rounds);
     // Between two whole numbers of drafted tokens, on the line between them.

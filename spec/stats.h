@@ -14,10 +14,10 @@ namespace entrodraft::spec {
 struct StepSeconds {
     double draft = 0;
     double entropy = 0;
-    double announce = 0;
+    double broadcast = 0;
     double score = 0;
     double gather = 0;
-    double decide = 0;
+    double verify = 0;
     double prefill = 0;
     double first_token = 0; // wall time from admission to the end of the round that gave the first new token
     double total = 0;       // wall time from admission to retirement
@@ -28,9 +28,9 @@ struct StepSeconds {
 constexpr double kEntropyBinNats = 0.5;
 constexpr std::size_t kEntropyBins = 16; // the last one open
 
-// Of drafted tokens that were judged (those behind the first that fell were not), how many stood.
+// Of drafted tokens that were verified (those behind the first rejected one were not), how many were accepted.
 struct Acceptances {
-    std::int64_t judged = 0;
+    std::int64_t verified = 0;
     std::int64_t accepted = 0;
 
     Acceptances& operator+=(const Acceptances& other);
@@ -43,7 +43,7 @@ struct DraftedAhead {
     std::int64_t outcomes = 0; // prepared
     std::int64_t passes = 0;   // of the draft, hidden behind the target's
     std::int64_t tokens = 0;   // drafted in them
-    std::int64_t used = 0;     // of these, announced
+    std::int64_t used = 0;     // of these, broadcast
     double seconds = 0;        // spent on it
 
     double hit_rate() const; // 0 before any round
@@ -61,10 +61,10 @@ struct Stats {
     std::int64_t draft_passes = 0;                // prefill not counted
     std::int64_t drafting_rounds = 0;             // rounds with a draft pass in them
     std::vector<std::int64_t> passes_of_rows;     // [r]: target passes of r rows
-    std::vector<std::int64_t> rounds_of_accepted; // [a]: rounds in which a drafted tokens stood
+    std::vector<std::int64_t> rounds_of_accepted; // [a]: rounds in which a drafted tokens were accepted
     std::vector<Acceptances> by_position;         // [i]: of the i-th token of a draft, from 0
     std::vector<Acceptances> by_entropy;          // [bin], where the drafter has one
-    double overlap = 0;                           // sum over judged tokens of sum min(p / lenience, q), greedy 1 or 0
+    double overlap = 0;                           // sum over verified tokens of sum min(p / lenience, q), greedy 1 or 0
     std::int64_t overlaps = 0;                    // how many that are; gumbel knows none
     DraftedAhead ahead;
     StepSeconds seconds;
@@ -82,8 +82,8 @@ struct Stats {
     // Time per output token after the first round's first one, (total - first_token) / (new_tokens - 1), of one text;
     // none for a text of one token.
     std::optional<double> tpot_ms() const;
-    // Mean of sum min(p, q) over the judged tokens, the textbook's alpha; none where nothing was judged or it is not
-    // known (gumbel).
+    // Mean of sum min(p, q) over the verified tokens, the i.i.d. model's alpha; none where nothing was verified or it
+    // is not known (gumbel).
     std::optional<double> alpha() const;
 };
 
@@ -97,7 +97,7 @@ struct Costs {
     // The first draft pass of a round, where it was measured apart: the target's pass has driven the draft's weights
     // out of the caches.
     std::optional<double> t_first_draft = std::nullopt;
-    std::optional<double> t_round = std::nullopt; // what a round costs beside its passes: announce, gather, decide
+    std::optional<double> t_round = std::nullopt; // what a round costs beside its passes: broadcast, gather, verify
     std::string disturbance = {};                 // of the machine while they were measured; empty: none known
     double target_seconds(int rows) const;        // linear between measured rows, held at the ends
     double draft_seconds(int passes) const;       // of one round
@@ -132,7 +132,7 @@ double expected_tokens(double alpha, int k);
 
 // The i.i.d. model (Theorems 3.8 and 3.11) at a run's alpha and mean draft length, beside what was measured. A ratio
 // that is not known is 0.
-struct TextbookFigures {
+struct IidFigures {
     double c = 0; // t_draft / t_target(1)
     double mean_drafted = 0;
     double expected_tokens = 0; // a pass
@@ -143,7 +143,7 @@ struct TextbookFigures {
 
 // `operations_ratio` is c', a draft's row over a target's; 0: not known. Throws std::invalid_argument where the run's
 // alpha is not known or there were no rounds. Local.
-TextbookFigures textbook_figures(const Stats& stats, const Costs& costs, double operations_ratio);
+IidFigures iid_figures(const Stats& stats, const Costs& costs, double operations_ratio);
 
 // Share of positions in `tokens` whose n-gram occurred before in it: how much a text repeats itself;
 // 0 for shorter texts. Local.

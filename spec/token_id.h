@@ -1,4 +1,4 @@
-// The model room's token id, under this room's name too.
+// The model room's token id, under this module's name too.
 #pragma once
 
 #include "model/token_id.h"

@@ -210,7 +210,7 @@ def check_theory(path, data):
                {"bound": NUMBER})
     check_list(path, data, "expected_tokens", {"k": int, "alpha": NUMBER, "expected_tokens": NUMBER})
     check_list(path, data, "factors", {"k": int, "alpha": NUMBER, "c": NUMBER, "c_operations": NUMBER, **factors})
-    check_fields(path, "the textbook", data, {}, {"most_tokens": int})
+    check_fields(path, "the i.i.d. model", data, {}, {"max_tokens": int})
 
 
 def check_timeline(path, data):

@@ -5,9 +5,9 @@ import numpy as np
 from .drawing import (BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Drawing, Plot, colour, integers,
                       legend_below, line, mark, panels, plain_log_ticks, shortened, wide_enough)
 
-SHARES = {"draft": ORANGE, "entropy": BLACK, "announce": PURPLE, "score": BLUE, "gather": GREEN, "decide": VERMILLION,
+SHARES = {"draft": ORANGE, "entropy": BLACK, "broadcast": PURPLE, "score": BLUE, "gather": GREEN, "verify": VERMILLION,
           "other": GREY}
-HATCHES = {"draft": "", "entropy": "", "announce": "xxx", "score": "///", "gather": "...", "decide": "\\\\\\",
+HATCHES = {"draft": "", "entropy": "", "broadcast": "xxx", "score": "///", "gather": "...", "verify": "\\\\\\",
            "other": "---"}
 
 

@@ -49,7 +49,7 @@ def entropy_along_text(inputs, choice):
 
 def draw_along_text(text, draft):
     """Rows of positions: the target's tokens above, the draft's below where they differ, the end of the prompt in grey."""
-    entropy, stands = text.of_draft(draft, "entropy"), text.matches(draft)
+    entropy, matched = text.of_draft(draft, "entropy"), text.matches(draft)
     places = min(len(entropy), PLACES_A_ROW * MOST_ROWS)
     rows = math.ceil(places / PLACES_A_ROW)
     figure, axes = panels(rows, height=2.6 if rows > 1 else 3.2, sharey=True)
@@ -60,8 +60,8 @@ def draw_along_text(text, draft):
         axis.plot(part, text.of_draft(draft, "cross_entropy")[part], color=PURPLE, linewidth=1, linestyle=":",
                   label="cross-entropy of target and draft")
         axis.plot(part, entropy[part], color=GREY, linewidth=1)
-        for kind, tint, shape, label in ((stands, MATCH, "o", "draft's entropy, its token is the target's"),
-                                         (~stands, MISMATCH, "D", "draft's entropy, it is not")):
+        for kind, tint, shape, label in ((matched, MATCH, "o", "draft's entropy, its token is the target's"),
+                                         (~matched, MISMATCH, "D", "draft's entropy, it is not")):
             at = part[kind[part]]
             axis.plot(at, entropy[at], shape, color=tint, markersize=4.5, label=label,
                       markerfacecolor=tint if shape == "o" else "white")
@@ -85,14 +85,14 @@ def prompt_end(text):
 
 
 def label_tokens(axis, text, draft, part, prompt):
-    pieces, stands = text.fields["pieces"], text.matches(draft)
+    pieces, matched = text.fields["pieces"], text.matches(draft)
     before = np.arange(part[0] - len(prompt), part[0])
     above = axis.secondary_xaxis("top")
     above.set_xticks([*before, *part], [shown_piece(each) for each in prompt]
                      + [shown_piece(pieces[i]) if i < len(pieces) else "" for i in part], rotation=90, fontsize=7)
     for label in above.get_xticklabels()[:len(prompt)]:
         label.set_color(GREY)
-    own = ["" if stands[i] else shown_piece(token_text(text, text.of_draft(draft, "token")[i])) for i in part]
+    own = ["" if matched[i] else shown_piece(token_text(text, text.of_draft(draft, "token")[i])) for i in part]
     axis.set_xticks(part, own, rotation=90, fontsize=7, color=MISMATCH)
     if prompt:
         axis.axvspan(before[0] - 0.5, before[-1] + 0.5, color="#EEEEEE", zorder=0, label="the prompt's end")
@@ -141,42 +141,42 @@ def bins_of(*columns):
     return np.linspace(0, max(math.ceil(top * 2) / 2, 0.5), 41)
 
 
-def separation(scores, stands):
+def separation(scores, matched):
     """How often the score of a mismatch is above that of a match, ties half: the area under the ROC curve."""
-    matches, mismatches = int(stands.sum()), int((~stands).sum())
+    matches, mismatches = int(matched.sum()), int((~matched).sum())
     if not matches or not mismatches:
         return math.nan
     order = np.argsort(scores, kind="stable")
     _, first, counts = np.unique(scores[order], return_index=True, return_counts=True)
     ranks = np.empty(len(scores))
     ranks[order] = np.repeat(first + (counts + 1) / 2, counts)
-    return (ranks[~stands].sum() - mismatches * (mismatches + 1) / 2) / (matches * mismatches)
+    return (ranks[~matched].sum() - mismatches * (mismatches + 1) / 2) / (matches * mismatches)
 
 
 def measures_of(recording, draft):
     """Of all draft places: which match, and the three numbers that may tell."""
-    stands = np.concatenate([text.matches(draft) for text in recording.texts])
+    matched = np.concatenate([text.matches(draft) for text in recording.texts])
     target = np.concatenate([text.columns["target_entropy"][:len(text.of_draft(draft, "token"))]
                              for text in recording.texts])
-    return stands, {"draft's entropy": recording.each_place(draft, "entropy"), "target's entropy": target,
+    return matched, {"draft's entropy": recording.each_place(draft, "entropy"), "target's entropy": target,
                     "cross-entropy": recording.each_place(draft, "cross_entropy")}
 
 
 def entropy_histograms(inputs, choice):
     drawings = []
     for source, draft in each_draft(inputs, choice):
-        stands, measures = measures_of(source.data, draft)
-        if len(stands) == 0:
+        matched, measures = measures_of(source.data, draft)
+        if len(matched) == 0:
             continue
         figure, axes = panels(1, 3, sharey=True)
         edges = bins_of(*measures.values())
         for axis, (name, values) in zip(axes[0], measures.items()):
-            for kind, tint, hatch, label in ((stands, MATCH, "", "matches"),
-                                             (~stands, MISMATCH, "////", "mismatches")):
+            for kind, tint, hatch, label in ((matched, MATCH, "", "matches"),
+                                             (~matched, MISMATCH, "////", "mismatches")):
                 axis.hist(values[kind], edges, histtype="stepfilled", facecolor=tint if not hatch else "none",
                           edgecolor=tint, alpha=0.6 if not hatch else 1, hatch=hatch, linewidth=1.2,
                           label=f"{label} ({int(kind.sum())})")
-            ordered = separation(values, stands)
+            ordered = separation(values, matched)
             axis.set_title(name if math.isnan(ordered) else f"{name} (AUC {ordered:.2f})")
             axis.set_xlabel(f"{name}, nats")
         axes[0, 0].set_ylabel("positions")
@@ -193,12 +193,12 @@ def overlaid_histograms(inputs, choice):
     data = [(source, draft, *measures_of(source.data, draft)) for source, draft in chosen]
     edges = bins_of(*(measures["draft's entropy"] for _, _, _, measures in data))
     figure, axes = panels(1, 2, sharex=True)
-    for index, (source, draft, stands, measures) in enumerate(data):
+    for index, (source, draft, matched, measures) in enumerate(data):
         entropy = measures["draft's entropy"]
-        for axis, kind in zip(axes[0], (stands, ~stands)):
-            axis.hist(entropy[kind], edges, weights=np.full(int(kind.sum()), 100 / max(len(stands), 1)),
+        for axis, kind in zip(axes[0], (matched, ~matched)):
+            axis.hist(entropy[kind], edges, weights=np.full(int(kind.sum()), 100 / max(len(matched), 1)),
                       histtype="step", color=colour(index), linestyle=line(index), linewidth=1.6,
-                      label=f"{draft_name(source, draft)}: {100 * stands.mean() if len(stands) else 0:.1f} % match")
+                      label=f"{draft_name(source, draft)}: {100 * matched.mean() if len(matched) else 0:.1f} % match")
     for axis, title in zip(axes[0], ("matches", "mismatches")):
         axis.set_title(title)
         axis.set_xlabel("draft's entropy, nats")
@@ -209,14 +209,14 @@ def overlaid_histograms(inputs, choice):
 
 # ---- calibration ----
 
-def fit_logistic(entropy, stands):
+def fit_logistic(entropy, matched):
     """(a, b) of P = 1 / (1 + exp(-(a + b sqrt(entropy)))), by Newton's steps on the likelihood; a trace of a ridge
     keeps them finite where matches and mismatches can be parted exactly."""
     design = np.column_stack([np.ones(len(entropy)), np.sqrt(np.maximum(entropy, 0))])
     weights = np.zeros(2)
     for _ in range(NEWTON_STEPS):
         chance = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
-        gradient = design.T @ (stands - chance) - RIDGE * len(entropy) * weights
+        gradient = design.T @ (matched - chance) - RIDGE * len(entropy) * weights
         curvature = (design * (chance * (1 - chance))[:, None]).T @ design + RIDGE * len(entropy) * np.eye(2)
         step = np.linalg.solve(curvature, gradient)
         weights += step
@@ -225,48 +225,48 @@ def fit_logistic(entropy, stands):
     return weights
 
 
-def wilson(stood, n):
+def wilson(n_accepted, n):
     """95 % interval of a share of n (Wilson's)."""
-    share, z2 = stood / n, Z95 * Z95
+    share, z2 = n_accepted / n, Z95 * Z95
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = Z95 / (1 + z2 / n) * np.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
     return np.maximum(middle - half, 0), np.minimum(middle + half, 1)
 
 
-def equal_bins(entropy, stands):
+def equal_bins(entropy, matched):
     """Mean entropy, number of matches and of places in bins of equal counts, in order of entropy."""
     n_bins = int(np.clip(len(entropy) // LEAST_IN_BIN, 1, MOST_BINS))
     parts = np.array_split(np.argsort(entropy, kind="stable"), n_bins)
-    return (np.array([entropy[part].mean() for part in parts]), np.array([stands[part].sum() for part in parts]),
+    return (np.array([entropy[part].mean() for part in parts]), np.array([matched[part].sum() for part in parts]),
             np.array([len(part) for part in parts]))
 
 
-def judged_of(rounds):
-    """(entropy, stood) of the tokens of a trace that were judged: up to the first refused one of each round."""
-    judged = [(x, i < row["accepted"]) for row in rounds
+def verified_of(rounds):
+    """(entropy, accepted) of the tokens of a trace that were verified: up to the first refused one of each round."""
+    verified = [(x, i < row["accepted"]) for row in rounds
               for i, x in enumerate((row.get("entropies_nats") or [])[:row["accepted"] + 1]) if x is not None]
-    return np.array([x for x, _ in judged]), np.array([stood for _, stood in judged], dtype=bool)
+    return np.array([x for x, _ in verified]), np.array([n_accepted for _, was in verified], dtype=bool)
 
 
 def calibration(inputs, choice):
     curves = []
     for source, draft in each_draft(inputs, choice):
-        stands, measures = measures_of(source.data, draft)
-        curves.append((draft_name(source, draft), measures["draft's entropy"], stands))
+        matched, measures = measures_of(source.data, draft)
+        curves.append((draft_name(source, draft), measures["draft's entropy"], matched))
     for source in inputs.of("trace"):
-        entropy, stands = judged_of(source.data)
-        curves.append((f"{shortened(source.label, 40)}, judged tokens", entropy, stands))
-    curves = [(label, entropy[known], stands[known]) for label, entropy, stands in curves
+        entropy, matched = verified_of(source.data)
+        curves.append((f"{shortened(source.label, 40)}, verified tokens", entropy, matched))
+    curves = [(label, entropy[known], matched[known]) for label, entropy, matched in curves
               for known in [np.isfinite(entropy)] if known.any()]
     if not curves:
         return []
     figure, axes = panels(height=4.6)
     axis, handles, labels, last = axes[0, 0], [], [], 0.0
-    for index, (label, entropy, stands) in enumerate(curves):
-        middle, stood, counts = equal_bins(entropy, stands)
-        low, high = wilson(stood, counts)
-        share = stood / counts
-        constant, slope = fit_logistic(entropy, stands)
+    for index, (label, entropy, matched) in enumerate(curves):
+        middle, n_accepted, counts = equal_bins(entropy, matched)
+        low, high = wilson(n_accepted, counts)
+        share = n_accepted / counts
+        constant, slope = fit_logistic(entropy, matched)
         marks = axis.errorbar(middle, share, np.maximum([share - low, high - share], 0), fmt=mark(index),
                               color=colour(index), markersize=4.5, linewidth=1, capsize=2)
         grid = np.linspace(0, np.sqrt(entropy.max()), 200) ** 2
@@ -309,17 +309,17 @@ def match_by_run(inputs, choice):
 
 def shares_of_lengths(texts, cap):
     """For 1 to `cap` tokens: of the places that have so many places of their text before its end, the share from which
-    all of them stand. `texts`: of each, which places are matches. Ends with the longest text."""
-    longest = min(cap, max((len(stands) for stands in texts), default=0))
+    all of them are accepted. `texts`: of each, which places are matches. Ends with the longest text."""
+    longest = min(cap, max((len(matched) for matched in texts), default=0))
     places, standing = np.zeros(longest), np.zeros(longest)
-    for stands in texts:
+    for matched in texts:
         run = 0
         runs = []  # matches in a row from each place on, from the end
-        for match in stands[::-1]:
+        for match in matched[::-1]:
             run = run + 1 if match else 0
             runs.append(run)
-        for length in range(1, min(longest, len(stands)) + 1):
-            places[length - 1] += len(stands) - length + 1
+        for length in range(1, min(longest, len(matched)) + 1):
+            places[length - 1] += len(matched) - length + 1
             standing[length - 1] += np.count_nonzero(np.array(runs[length - 1:]) >= length)
     return standing / places
 
@@ -335,7 +335,7 @@ PLOTS = [
          "In the tokens a dot is a space, ↵ the end of a line. --text chooses the text.", RECORD, entropy_along_text),
     Plot("rounds-along-text", "Rounds along a text",
          "What was drafted in a run, at its place in the text: each mark is a drafted token. Places at which a "
-         "token fell come again in the next round. --text chooses the text.", TRACE, rounds_along_text),
+         "token was rejected come again in the next round. --text chooses the text.", TRACE, rounds_along_text),
     Plot("entropy-histograms", "Entropy of matches and mismatches",
          "How many places have which entropy, apart for those where the draft's token is the target's and where it "
          "is not. The less the two overlap, the more a threshold can do. AUC, the area under the ROC curve, is how often, of "
@@ -346,12 +346,12 @@ PLOTS = [
          "different lengths compare.", RECORD + ", once with --no-repeat-ngram-size N and once without",
          overlaid_histograms),
     Plot("calibration", "Calibration: acceptance rate over entropy",
-         "Tokens in order of entropy, in bins of equal counts: the share that stood, with its 95 % interval "
+         "Tokens in order of entropy, in bins of equal counts: the share that was accepted, with its 95 % interval "
          "(Wilson). The curve is the logistic function 1 / (1 + exp(-z)) that fits best, with z linear in √x. Of a "
-         "trace only judged tokens count, which are those that the run's own stop rule let through.",
+         "trace only verified tokens count, which are those that the run's own stop rule let through.",
          f"{RECORD}; or {TRACE}", calibration),
     Plot("runs-before-mismatch", "How far a draft gets",
-         "From each place of each text: how often the next 1, 2, 3, ... tokens of the draft would all stand. For "
+         "From each place of each text: how often the next 1, 2, 3, ... tokens of the draft would all be accepted. For "
          "each number only places count that have so many places of their text before them, so that ends of texts "
          "favour no number; the line stops at what the longest text can hold.", RECORD, match_by_run),
 ]

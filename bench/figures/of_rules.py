@@ -175,7 +175,7 @@ def other_label(rule):
 
 
 def draw_rule(axis, points, rule, windows):
-    """A line for each of the figure's windows that the rule has; these look alike in all panels, and a window stands in the
+    """A line for each of the figure's windows that the rule has; these look alike in all panels, and a window is in the
     legend once, for lines and marks alike."""
     parameter = swept(points, rule)
     drawn = {p["parameters"].get("entropy_window") for p in points}
@@ -379,7 +379,7 @@ PLOTS = [
          "itself.",
          f"{SIMULATE}; or {COMPARE}", regret),
     Plot("candidate-length", "Length of drafts over rounds, by rule",
-         "A bar is a round of one text: how many tokens were drafted and how many of them stood. On the right, how "
+         "A bar is a round of one text: how many tokens were drafted and how many of them were accepted. On the right, how "
          "often each length came in all rounds of the file. --text chooses the text.",
          "entrodraft generate ... --stop-rule RULE --trace FILE, once for each rule; or simulate --trace FILE",
          candidate_length),

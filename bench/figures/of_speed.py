@@ -239,7 +239,7 @@ PLOTS = [
          f"{COMPARE}; or entrodraft simulate --output FILE", speedups),
     Plot("cost-by-experiment", "Time per token in all experiments",
          "A row is an experiment: a comparison at one temperature, or a case of a preset, whose published figures are the "
-         "black lines. Each rule stands with its fastest setting.",
+         "black lines. Each rule is shown with its fastest setting.",
          f"{COMPARE}, for two experiments or more; or python3 bench/presets.py NAME --output FILE", cost_by_experiment),
     Plot("implementation-efficiency", "Efficiency of the implementation",
          "What a token took, beside what its passes alone would take at their costs: the difference is entropy, stop "

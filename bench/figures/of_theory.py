@@ -53,7 +53,7 @@ def best_length(inputs, choice):
         axes[0, 1].plot([], [], color=BLACK, linewidth=0.7, linestyle=":", label="(1 + alpha) / (1 + c)")
         of_alpha(axes[0, 1], "walltime factor at the best k")
         legend_below(figure, axes, 5)
-        most = source.data.get("most_tokens")
+        most = source.data.get("max_tokens")
         drawings.append(Drawing(source.label, figure, source.label + (f", k up to {most}" if most else "")))
     return drawings
 

@@ -5,8 +5,8 @@ import numpy as np
 from .drawing import (BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Drawing, Plot, colour, legend_below,
                       line, mark, panels, plain_log_ticks, shortened)
 
-STEPS = {"draft": ORANGE, "announce": PURPLE, "score": BLUE, "gather": GREEN, "decide": VERMILLION, "output": SKY}
-HATCHES = {"draft": "", "announce": "xxx", "score": "///", "gather": "...", "decide": "\\\\\\", "output": "ooo"}
+STEPS = {"draft": ORANGE, "broadcast": PURPLE, "score": BLUE, "gather": GREEN, "verify": VERMILLION, "output": SKY}
+HATCHES = {"draft": "", "broadcast": "xxx", "score": "///", "gather": "...", "verify": "\\\\\\", "output": "ooo"}
 ROUNDS_SHOWN = 3
 
 
@@ -164,12 +164,12 @@ def scaling_extrapolated(inputs, choice):
 
 PLOTS = [
     Plot("round-time-line", "Time line of a round, by rank",
-         "A row is a rank, a bar a step of a round; empty is the loop between steps; waiting for other ranks is part of announce and gather. Ranks that end a "
+         "A row is a rank, a bar a step of a round; empty is the loop between steps; waiting for other ranks is part of broadcast and gather. Ranks that end a "
          "step long before the others wait for them. The round of median length is shown, with those that follow "
          "it.",
          "entrodraft generate ... --timeline FILE", round_time_line),
     Plot("scaling", "A target pass over ranks, measured and predicted",
-         "What a pass of one row takes as the target is cut over more ranks, beside what the scaling model foresees: "
+         "What a pass of one row takes as the target is sharded across more ranks, beside what the scaling model foresees: "
          "compute + all-reduces of a pass × (alpha + bytes × beta), with alpha and beta fitted to all-reduces measured "
          "alone. Compute is, by shard, what a shard took on one rank by itself (bench latency --shards); by reading, "
          "what the base took; each times the ratio of what the ranks could read at best. The base itself is not "

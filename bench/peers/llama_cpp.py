@@ -260,14 +260,14 @@ def compare(parser, options, server, known, prompts, dtype, work):
         gguf_file.write(options.draft, draft, dtype)
         modes += [*draft_modes(options, known, base, draft, dtype), *look_up_modes(known, base, dtype)]
     contenders = side_by_side.chosen(parser, options, modes) + side_by_side.our_contenders(options, dtype)
-    with running(judge_of(known, base, dtype)) as judge:
-        return measured(options, judge, contenders, prompts, dtype, version_of(server))
+    with running(judge_of(known, base, dtype)) as verify:
+        return measured(options, verify, contenders, prompts, dtype, version_of(server))
 
 
 def judge_of(known, base, dtype):
     """A plain server that is not timed. It tells more of itself: newer versions keep system_info back otherwise."""
     verbosity = known.named("-lv", "--verbosity")
-    return Server("judge", PLAIN, base, *attention(dtype, "off"), *([verbosity, 4] if verbosity else []))
+    return Server("verifier", PLAIN, base, *attention(dtype, "off"), *([verbosity, 4] if verbosity else []))
 
 
 @contextlib.contextmanager
@@ -279,15 +279,15 @@ def running(server):
         server.stop()
 
 
-def measured(options, judge, contenders, prompts, dtype, version):
-    """Environment, figures and ratios. `judge` is a server beside the contenders, which says what is a tie."""
-    setting = side_by_side.environment(options, dtype, prompts, llama_cpp=version, system_info=judge.system_info())
+def measured(options, verify, contenders, prompts, dtype, version):
+    """Environment, figures and ratios. `verify` is a server beside the contenders, which says what is a tie."""
+    setting = side_by_side.environment(options, dtype, prompts, llama_cpp=version, system_info=verify.system_info())
     print("\n" + ", ".join(f"{key} {value}" for key, value in setting.items()))
     side_by_side.warn_of_load("at the start")
     equal = {}
 
     def is_tie(name, id, tokens, at):
-        gap = judge.gap(prompts[id] + tokens[:at])
+        gap = verify.gap(prompts[id] + tokens[:at])
         print(f"{name}: prompt {id} parts from ours at new token {at}, its two best {gap:.1e} nats apart")
         return gap < TIE
 

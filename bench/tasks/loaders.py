@@ -221,7 +221,7 @@ MARK = re.compile(r"^\[(?:SN|XSUM)\]([A-Z-]+)\[(?:SN|XSUM)\]\s*$")
 
 
 def bbc_summary(path):
-    """(document, summary) of a .summary file, whose parts stand under lines such as [SN]RESTBODY[SN]."""
+    """(document, summary) of a .summary file, whose parts are under lines such as [SN]RESTBODY[SN]."""
     parts, part = {}, None
     for number, line in lines_of(path):
         mark = MARK.match(line)

@@ -63,7 +63,7 @@ def parser():
     g = p.add_argument_group("amounts")
     g.add_argument("--prompts", type=at_least(0), default=10, help="the first N of each category, 0: all [10]")
     g.add_argument("--max-new-tokens", type=at_least(1), default=128, metavar="N", help="[128]")
-    g.add_argument("--most-prompt-tokens", type=at_least(1), metavar="N",
+    g.add_argument("--max-prompt-tokens", type=at_least(1), metavar="N",
                    help="cut longer prompts to their last N tokens")
     g.add_argument("--samples", type=at_least(1), default=1, help="texts for each prompt, for pass@k [1]")
     g.add_argument("--repetitions", type=at_least(1), default=1, help="of everything, to calm the times [1]")
@@ -89,7 +89,7 @@ def problems(options):
     o = options
     bundled = o.task is None
     translates = o.task in loaders.NEED_REFERENCE
-    acts_on_tokens = "--most-prompt-tokens" if o.most_prompt_tokens else "--prompt-tokens" if o.prompt_tokens else ""
+    acts_on_tokens = "--max-prompt-tokens" if o.max_prompt_tokens else "--prompt-tokens" if o.prompt_tokens else ""
     yield not (o.draft or o.drafter), "nothing to draft with: give --draft DIR or, for instance, --drafter ngram"
     yield o.task and (o.tasks or o.categories), "--task reads a file: no --tasks and no --categories"
     for task in o.tasks or []:
@@ -107,8 +107,8 @@ def problems(options):
     yield o.template and o.template.count("{text}") != 1, "--template must hold {text} once"
     yield (o.prompt_words or o.prompt_tokens) and o.task != "c4", "--prompt-words and --prompt-tokens are for c4"
     yield o.prompt_words and o.prompt_tokens, "--prompt-words or --prompt-tokens, not both"
-    yield o.prompt_tokens and (o.most_prompt_tokens or o.template), \
-        "--prompt-tokens already says what a prompt is: no --most-prompt-tokens and no --template beside it"
+    yield o.prompt_tokens and (o.max_prompt_tokens or o.template), \
+        "--prompt-tokens already says what a prompt is: no --max-prompt-tokens and no --template beside it"
     yield o.chat and acts_on_tokens, f"{acts_on_tokens} cuts a conversation's template: not with --chat"
     yield o.chat_template and not o.chat, "--chat-template has no effect without --chat"
     yield o.turns == 2 and not (bundled and "spec-bench" in (o.tasks or items.BUNDLED)), \

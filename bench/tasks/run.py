@@ -68,14 +68,14 @@ def decode(options, chosen, work):
     """Everything that was asked, in all turns, and what came of it."""
     contenders = contenders_of(options)
     asked = measure.first_turn(options, chosen)
-    if options.most_prompt_tokens or options.prompt_tokens:
-        measure.shorten(options, asked, options.most_prompt_tokens or options.prompt_tokens,
-                        options.most_prompt_tokens is not None, work)
+    if options.max_prompt_tokens or options.prompt_tokens:
+        measure.shorten(options, asked, options.max_prompt_tokens or options.prompt_tokens,
+                        options.max_prompt_tokens is not None, work)
     results = measure.run_all(options, contenders, asked, work)
     if options.turns == 2:
         following = measure.next_turn(options, asked, results["plain"])
-        if options.most_prompt_tokens:
-            measure.shorten(options, following, options.most_prompt_tokens, True, work)
+        if options.max_prompt_tokens:
+            measure.shorten(options, following, options.max_prompt_tokens, True, work)
         for name, found in measure.run_all(options, contenders, following, work).items():
             results[name].update(found)
         asked = asked + following

@@ -55,7 +55,7 @@ def normalised(text):
 
 
 def contains(texts, references):
-    """Exact match of the whole text; and whether an answer stands in it as whole words."""
+    """Exact match of the whole text; and whether an answer is in it as whole words."""
     pairs = [(normalised(text), [normalised(reference) for reference in some])
              for text, some in zip(texts, references)]
     return {"exact match": 100 * mean(text in some for text, some in pairs),

@@ -1,5 +1,5 @@
 // How a rank waits: spin, then yield the core, then sleep, so that a quick answer is seen at once and ranks that share
-// a core, or outnumber the cores, still make progress. Used inside this room by every wait with a deadline.
+// a core, or outnumber the cores, still make progress. Used inside this module by every wait with a deadline.
 #pragma once
 
 #include "dist/clock.h"

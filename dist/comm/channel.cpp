@@ -2,7 +2,7 @@
 #include "dist/comm/channel.h"
 
 #include "dist/comm/check.h"
-#include "dist/comm/left_with_mpi.h"
+#include "dist/comm/deferred_buffers.h"
 #include "dist/error.h"
 
 #include <mpi.h>
@@ -36,7 +36,7 @@ struct Transfer {
     }
 };
 
-// Messages are matched as they are announced and received without waiting: a long one does not hold up this rank.
+// Messages are matched as they are broadcast and received without waiting: a long one does not hold up this rank.
 class MpiChannel final : public Channel {
   public:
     MpiChannel(MPI_Comm comm, const RankLayout& layout, const Clock& clock, double timeout_seconds)
@@ -84,15 +84,15 @@ class MpiChannel final : public Channel {
 
     bool start_receive() {
         int there = 0, bytes = 0;
-        MPI_Message announced = MPI_MESSAGE_NULL;
+        MPI_Message broadcast = MPI_MESSAGE_NULL;
         MPI_Status status;
-        check_mpi(MPI_Improbe(MPI_ANY_SOURCE, 0, comm_, &there, &announced, &status), "MPI_Improbe");
+        check_mpi(MPI_Improbe(MPI_ANY_SOURCE, 0, comm_, &there, &broadcast, &status), "MPI_Improbe");
         if (there == 0) return false;
         check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
         heard_from(status.MPI_SOURCE);
         auto transfer = std::make_unique<Transfer>();
         transfer->message = {status.MPI_SOURCE, std::vector<std::byte>(static_cast<std::size_t>(bytes))};
-        check_mpi(MPI_Imrecv(transfer->message.bytes.data(), bytes, MPI_BYTE, &announced, &transfer->request),
+        check_mpi(MPI_Imrecv(transfer->message.bytes.data(), bytes, MPI_BYTE, &broadcast, &transfer->request),
                   "MPI_Imrecv");
         incoming_.push_back(std::move(transfer));
         return true;

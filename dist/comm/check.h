@@ -1,5 +1,5 @@
 // Turns return codes of MPI, CUDA and NCCL into dist::Error with rank, call and place. Codes are plain ints, so
-// that no mpi.h, nccl.h or CUDA header is needed here. Called by the sources of this room only.
+// that no mpi.h, nccl.h or CUDA header is needed here. Called by the sources of this module only.
 #pragma once
 
 #include <source_location>

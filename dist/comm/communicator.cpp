@@ -31,7 +31,7 @@ void Communicator::enqueue_all_reduce_sum(void*, std::size_t, ElementType, void*
     throw Error("a communicator of host memory (" + name() + ") cannot sum in the order of a stream");
 }
 
-std::unique_ptr<SumMemory> Communicator::make_sum_memory(std::size_t, Deadline) {
+std::unique_ptr<SymmetricBuffer> Communicator::make_symmetric_buffer(std::size_t, Deadline) {
     return nullptr;
 }
 

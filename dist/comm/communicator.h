@@ -1,7 +1,7 @@
 // Collectives over a group of ranks: every one is a start and a wait with a deadline.
 //
 // Start posts this rank's part and returns at once where the transport allows it; wait returns when the
-// result stands in the caller's buffer. At most one collective is in flight on a communicator, and its
+// result is in the caller's buffer. At most one collective is in flight on a communicator, and its
 // buffers stay untouched in between. All ranks call the same collectives in the same order.
 // Buffers lie in the memory the communicator is made for: host memory for SelfComm, NodeComm, MpiComm and StagedComm,
 // device memory for NcclComm.
@@ -27,9 +27,9 @@ struct Traffic {
 enum class ElementType { float32, bfloat16, float16 };
 
 // Device memory that a communicator has made.
-class SumMemory {
+class SymmetricBuffer {
   public:
-    virtual ~SumMemory() = default;
+    virtual ~SymmetricBuffer() = default;
     virtual void* data() const = 0;
 };
 
@@ -45,7 +45,7 @@ class Communicator {
     void count_again(const Traffic& sums);
 
     // data[0..count) becomes the sum over all ranks, added in rank order, the same bits on every rank.
-    // Host communicators take float32 only (throws Error otherwise). Collective over the group.
+    // Host communicators take float32 only (throws Error default_value). Collective over the group.
     virtual void start_all_reduce_sum(void* data, std::size_t count, ElementType type) = 0;
     // `bytes` bytes of `root` reach every rank's `data`. Collective over the group.
     virtual void start_broadcast(void* data, std::size_t bytes, int root) = 0;
@@ -65,7 +65,7 @@ class Communicator {
     // Memory of `bytes` bytes, the same on every rank, in which enqueued sums are fastest; null where any memory of the
     // device will do. Zeroed; freed before the communicator, with no sum under way in it. Throws as wait() does.
     // Collective over the group.
-    virtual std::unique_ptr<SumMemory> make_sum_memory(std::size_t bytes, Deadline deadline);
+    virtual std::unique_ptr<SymmetricBuffer> make_symmetric_buffer(std::size_t bytes, Deadline deadline);
     // Until `stream` has done all its work, enqueued sums included. Throws Timeout and Error, as wait() does. Local
     // wait on collectives.
     virtual void await_stream(void* stream, Deadline deadline);

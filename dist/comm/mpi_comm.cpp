@@ -11,8 +11,8 @@
 #include "dist/comm/mpi_comm.h"
 
 #include "dist/comm/check.h"
+#include "dist/comm/deferred_buffers.h"
 #include "dist/comm/host_comm.h"
-#include "dist/comm/left_with_mpi.h"
 #include "dist/comm/rank_order_sum.h"
 
 #include <mpi.h>
@@ -135,7 +135,7 @@ void MpiComm::sum_parts(float* out, std::size_t count) {
     sum_in_rank_order(out, parts_, count);
 }
 
-// Sums this rank's block, then collects the blocks of all: the whole chunk's sum stands in the receive buffer.
+// Sums this rank's block, then collects the blocks of all: the whole chunk's sum is in the receive buffer.
 void MpiComm::sum_in_blocks(Deadline deadline) {
     auto& [send, receive] = *buffers_;
     sum_parts(floats_of(send), block_floats());

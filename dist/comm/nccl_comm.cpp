@@ -53,7 +53,7 @@ class NcclComm final : public Communicator {
     void barrier(Deadline deadline) override;
     void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) override;
     void await_stream(void* stream, Deadline deadline) override;
-    std::unique_ptr<SumMemory> make_sum_memory(std::size_t bytes, Deadline deadline) override;
+    std::unique_ptr<SymmetricBuffer> make_symmetric_buffer(std::size_t bytes, Deadline deadline) override;
 
   private:
     class Window;
@@ -73,7 +73,7 @@ class NcclComm final : public Communicator {
     int exceptions_at_start_ = std::uncaught_exceptions();
     DeviceBuffer barrier_token_;
     cudaStream_t stream_ = nullptr;
-    cudaEvent_t work_done_ = nullptr; // on the work stream: what the collective reads stands
+    cudaEvent_t work_done_ = nullptr; // on the work stream: what the collective reads is final
     cudaEvent_t finished_ = nullptr;  // on our stream: the collective has ended
     ncclComm_t comm_ = nullptr;       // null before connect and after an abort
     const char* in_flight_ = nullptr; // what is under way, for messages
@@ -169,7 +169,7 @@ void NcclComm::enqueue_all_reduce_sum(void* data, std::size_t count, ElementType
 
 // A symmetric window: registered on every rank, so that NCCL may sum small messages in one shot over the ranks' memory
 // (within a node with NVLink; elsewhere it sums as ever).
-class NcclComm::Window final : public SumMemory {
+class NcclComm::Window final : public SymmetricBuffer {
   public:
     Window(NcclComm& owner, std::size_t bytes, Deadline deadline) : owner_(owner) {
         void* memory = nullptr;
@@ -203,7 +203,7 @@ class NcclComm::Window final : public SumMemory {
     ncclWindow_t window_ = nullptr; // null where there is no such support
 };
 
-std::unique_ptr<SumMemory> NcclComm::make_sum_memory(std::size_t bytes, Deadline deadline) {
+std::unique_ptr<SymmetricBuffer> NcclComm::make_symmetric_buffer(std::size_t bytes, Deadline deadline) {
     require_idle("making memory for sums");
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");
     return std::make_unique<Window>(*this, bytes, deadline);
@@ -211,7 +211,7 @@ std::unique_ptr<SumMemory> NcclComm::make_sum_memory(std::size_t bytes, Deadline
 
 #else // before NCCL 2.27
 
-std::unique_ptr<SumMemory> NcclComm::make_sum_memory(std::size_t, Deadline) {
+std::unique_ptr<SymmetricBuffer> NcclComm::make_symmetric_buffer(std::size_t, Deadline) {
     return nullptr;
 }
 
@@ -232,7 +232,7 @@ void NcclComm::require_idle(const char* what) const {
     if (in_flight_ != nullptr) throw Error(std::string(what) + " started while a " + in_flight_ + " is in flight");
 }
 
-// The collective waits, on the device, for the work that stands on the work stream now.
+// The collective waits, on the device, for the work that is on the work stream now.
 void NcclComm::begin(const char* what) {
     require_idle(what);
     check_cuda(cudaSetDevice(options_.device), "cudaSetDevice");

@@ -6,7 +6,7 @@
 // sleeps only while the counter holds what it saw; the writer stores the counter (W1), then loads `sleepers` (W2), and
 // wakes if there are any. All four are sequentially consistent, so they lie in one order. If S1 comes before W2, the
 // writer sees the sleeper and wakes. Else W1 < W2 < S1 < S2, and the reader sees the new counter and does not sleep.
-// Between S2 and the sleep stands the kernel: it compares the word again under the lock that waking takes, so a store
+// Between S2 and the sleep is the kernel: it compares the word again under the lock that waking takes, so a store
 // and a wake before the sleep make it return at once, and a wake after it finds the sleeper. The word is the lower half
 // of the counter: to be mistaken for an old one it would have to move on by 2^32 steps in between, while it cannot pass
 // the reader's own step by more than kSlots. A rank that is killed in its sleep leaves its count behind, which costs

@@ -30,8 +30,8 @@ void refuse_ahead(const ParsedOptions& given, bool may, const char* needs) {
 
 // --draft-ahead-passes; 0 without.
 int ahead_passes(const ParsedOptions& given, bool is_wanted) {
-    constexpr int kLeast = 2; // the first looks for the ends of the round, the next drafts for them
-    const int passes = given.integer("draft-ahead-passes", 0, kLeast, INT_MAX);
+    constexpr int kMin = 2; // the first looks for the ends of the round, the next drafts for them
+    const int passes = given.integer("draft-ahead-passes", 0, kMin, INT_MAX);
     if (passes > 0 && !is_wanted) throw BadOption("--draft-ahead-passes has no effect with --draft-ahead 0");
     return passes;
 }
@@ -39,7 +39,7 @@ int ahead_passes(const ParsedOptions& given, bool is_wanted) {
 // What --draft-ahead lists: none and 0 alike where drafting ahead is off; without it, as many outcomes as fit.
 std::vector<std::optional<spec::AheadOptions>> listed_ahead(const ParsedOptions& given) {
     if (!given.given("draft-ahead")) return {spec::AheadOptions{0, ahead_passes(given, true)}};
-    const std::vector<int> outcomes = given.integers("draft-ahead", 0, spec::AheadOptions::kMostOutcomes);
+    const std::vector<int> outcomes = given.integers("draft-ahead", 0, spec::AheadOptions::kMaxOutcomes);
     const auto is_on = [](int of) { return of > 0; };
     const int passes = ahead_passes(given, std::any_of(outcomes.begin(), outcomes.end(), is_on));
     std::vector<std::optional<spec::AheadOptions>> listed;
@@ -62,7 +62,7 @@ void read_ahead(const ParsedOptions& given, GenerateOptions& options) {
     require_one_model(drafter, options.placement);
     const bool may = may_draft_ahead(drafter, options.placement, options.batch_size);
     refuse_ahead(given, may, "--draft-placement dedicated, --batch-size 1 and one --draft, which drafts last");
-    const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMostOutcomes);
+    const int outcomes = given.integer("draft-ahead", 0, 0, spec::AheadOptions::kMaxOutcomes);
     const bool is_wanted = may && (!given.given("draft-ahead") || outcomes > 0);
     const int passes = ahead_passes(given, is_wanted);
     if (is_wanted) drafter.ahead = {outcomes, passes};

@@ -41,7 +41,7 @@ CompareOptions compare_options(const ParsedOptions& given) {
     options.placement = draft_placement(given);
     options.input = given.file("input");
     if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to decode");
-    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
+    options.max_prompts = given.integer("prompts", 0, 1, INT_MAX);
     options.max_new_tokens = given.integer("max-new-tokens", options.max_new_tokens, 1, INT_MAX);
     options.temperatures = number_list(given, "temperatures", options.temperatures);
     options.seed = given.unsigned_integer("seed", 0);

@@ -5,7 +5,7 @@
 #include "launch/cli/option_set.h"
 #include "launch/commands.h"
 #include "launch/failure.h"
-#include "launch/files_apart.h"
+#include "launch/output_conflicts.h"
 #include "launch/phase.h"
 
 #include <optional>
@@ -27,7 +27,7 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
         if (given.given("help")) return;
         try {
             options = make(given);
-            require_files_apart(given, groups);
+            refuse_output_conflicts(given, groups);
         } catch (const BadOption& error) {
             throw BadOption(given.with_places(error.what()));
         }

@@ -83,7 +83,7 @@ std::string bash_case(const CommandPage& page) {
            "        esac ;;\n";
 }
 
-// "--name=value" comes as three words; of a list, what stands before the last separator stays.
+// "--name=value" comes as three words; of a list, what is before the last separator stays.
 constexpr const char* kBashBegin = R"(_entrodraft() {
     local word=$2 previous=$3 command=${COMP_WORDS[1]-} at=2 options= kind= values= separators= head=
     if [ "$word" = = ]; then
@@ -110,7 +110,7 @@ std::string backslashed(std::string_view text, std::string_view special) {
     std::string result;
     for (const char c : text) {
         if (c == '\'') {
-            result += "'\\''"; // all of it stands in single quotes
+            result += "'\\''"; // all of it is in single quotes
             continue;
         }
         if (c == '\\' || special.find(c) != std::string_view::npos) result += '\\';

@@ -229,9 +229,9 @@ const ParsedOptions::Value* ParsedOptions::find(const std::string& name) const {
     return found == values_.end() ? nullptr : &found->second.front();
 }
 
-std::string ParsedOptions::text(const std::string& name, const std::string& otherwise) const {
+std::string ParsedOptions::text(const std::string& name, const std::string& default_value) const {
     const Value* value = find(name);
-    return value == nullptr ? otherwise : value->text;
+    return value == nullptr ? default_value : value->text;
 }
 
 std::string ParsedOptions::file(const std::string& name) const {
@@ -248,9 +248,9 @@ std::vector<std::string> ParsedOptions::texts(const std::string& name) const {
     return result;
 }
 
-int ParsedOptions::integer(const std::string& name, int otherwise, int least, int most) const {
+int ParsedOptions::integer(const std::string& name, int default_value, int least, int most) const {
     const Value* value = find(name);
-    if (value == nullptr) return otherwise;
+    if (value == nullptr) return default_value;
     int number = 0;
     const bool is_held = parse_whole(value->text, number);
     if (!is_held || number < least || number > most) {
@@ -258,22 +258,23 @@ int ParsedOptions::integer(const std::string& name, int otherwise, int least, in
         const std::string range = most == INT32_MAX && !is_too_large
                                       ? "of at least " + std::to_string(least)
                                       : "from " + std::to_string(least) + " to " + std::to_string(most);
-        throw BadOption(said(name) + " must be a whole number " + range);
+        throw BadOption(spelled(name) + " must be a whole number " + range);
     }
     return number;
 }
 
-std::uint64_t ParsedOptions::unsigned_integer(const std::string& name, std::uint64_t otherwise) const {
+std::uint64_t ParsedOptions::unsigned_integer(const std::string& name, std::uint64_t default_value) const {
     const Value* value = find(name);
-    if (value == nullptr) return otherwise;
+    if (value == nullptr) return default_value;
     std::uint64_t number = 0;
-    if (!parse_whole(value->text, number)) throw BadOption(said(name) + " must be a whole number from 0 to 2^64 - 1");
+    if (!parse_whole(value->text, number))
+        throw BadOption(spelled(name) + " must be a whole number from 0 to 2^64 - 1");
     return number;
 }
 
-double ParsedOptions::number(const std::string& name, double otherwise, double least, double most) const {
+double ParsedOptions::number(const std::string& name, double default_value, double least, double most) const {
     const Value* value = find(name);
-    if (value == nullptr) return otherwise;
+    if (value == nullptr) return default_value;
     double number = 0;
     if (!parse_whole(value->text, number) || !std::isfinite(number) || number < least || number > most) {
         std::ostringstream range;
@@ -281,7 +282,7 @@ double ParsedOptions::number(const std::string& name, double otherwise, double l
             range << "of at least " << least;
         else
             range << "from " << least << " to " << most;
-        throw BadOption(said(name) + " must be a number " + range.str());
+        throw BadOption(spelled(name) + " must be a number " + range.str());
     }
     return number;
 }
@@ -299,10 +300,10 @@ std::vector<int> ParsedOptions::integers(const std::string& name, int least, int
     return integers;
 }
 
-std::vector<double> ParsedOptions::numbers(const std::string& name, const std::vector<double>& otherwise, double least,
-                                           double most) const {
+std::vector<double> ParsedOptions::numbers(const std::string& name, const std::vector<double>& default_value,
+                                           double least, double most) const {
     const Value* value = find(name);
-    if (value == nullptr) return otherwise;
+    if (value == nullptr) return default_value;
     std::vector<double> numbers;
     for (const std::string& one : split_list(value->text)) {
         ParsedOptions single;
@@ -313,12 +314,12 @@ std::vector<double> ParsedOptions::numbers(const std::string& name, const std::v
     return numbers;
 }
 
-std::size_t ParsedOptions::choice(const std::string& name, std::size_t otherwise,
+std::size_t ParsedOptions::choice(const std::string& name, std::size_t default_value,
                                   const std::vector<std::string>& choices) const {
     const Value* value = find(name);
-    if (value == nullptr) return otherwise;
+    if (value == nullptr) return default_value;
     const auto found = std::find(choices.begin(), choices.end(), value->text);
-    if (found == choices.end()) throw BadOption(said(name) + " " + must_be_one_of(choices, value->text));
+    if (found == choices.end()) throw BadOption(spelled(name) + " " + must_be_one_of(choices, value->text));
     return static_cast<std::size_t>(found - choices.begin());
 }
 
@@ -330,7 +331,7 @@ void ParsedOptions::add_part(const std::string& name, const std::string& value, 
     values_[name].push_back({value, "", whole});
 }
 
-std::string ParsedOptions::said(const std::string& name) const {
+std::string ParsedOptions::spelled(const std::string& name) const {
     const Value& value = values_.at(name).front();
     return value.whole.empty() ? "--" + name + " " + value.text + value.place + ":"
                                : value.whole + ": '" + value.text + "'";
@@ -341,7 +342,7 @@ std::string ParsedOptions::with_places(const std::string& message) const {
     for (const auto& [name, values] : values_) {
         const std::string& place = values.front().place;
         if (place.empty() || !is_named("--" + name, message) || message.find(place) != std::string::npos) continue;
-        places += "; --" + name + " stands in " + place.substr(2, place.size() - 3);
+        places += "; --" + name + " is in " + place.substr(2, place.size() - 3);
     }
     return message + places;
 }

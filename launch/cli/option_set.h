@@ -18,7 +18,7 @@ constexpr double kNoLimit = 1e300; // of numbers that only have to be finite
 // The values that an option takes where these are few: --help shows them in place of "{}", completion offers them.
 struct Choices {
     const std::vector<std::string>& (*names)() = nullptr; // nullptr: any value
-    const char* separators = "";                          // what may stand between several of them in one value
+    const char* separators = "";                          // what may be between several of them in one value
 };
 
 struct OptionSpec {
@@ -50,21 +50,22 @@ class ParsedOptions {
   public:
     bool given(const std::string& name) const { return values_.count(name) > 0; }
     bool on(const std::string& name) const { return given(name); }
-    std::string text(const std::string& name, const std::string& otherwise) const;
+    std::string text(const std::string& name, const std::string& default_value) const;
     std::vector<std::string> texts(const std::string& name) const;
     // The name of a file; "" where none was given, BadOption where it is empty.
     std::string file(const std::string& name) const;
-    int integer(const std::string& name, int otherwise, int least, int most) const;
-    std::uint64_t unsigned_integer(const std::string& name, std::uint64_t otherwise) const;
+    int integer(const std::string& name, int default_value, int least, int most) const;
+    std::uint64_t unsigned_integer(const std::string& name, std::uint64_t default_value) const;
     // A finite number in [least, most].
-    double number(const std::string& name, double otherwise, double least, double most) const;
+    double number(const std::string& name, double default_value, double least, double most) const;
     // Such numbers, separated by commas; at least one.
-    std::vector<double> numbers(const std::string& name, const std::vector<double>& otherwise, double least,
+    std::vector<double> numbers(const std::string& name, const std::vector<double>& default_value, double least,
                                 double most) const;
     // Whole numbers in [least, most], separated by commas; none where the option was not given.
     std::vector<int> integers(const std::string& name, int least, int most) const;
     // The index of the value among `choices`; BadOption lists them when it is none.
-    std::size_t choice(const std::string& name, std::size_t otherwise, const std::vector<std::string>& choices) const;
+    std::size_t choice(const std::string& name, std::size_t default_value,
+                       const std::vector<std::string>& choices) const;
 
     // Adds a value. `place` is "" for the command line, else " (FILE line N)".
     void add(const std::string& name, const std::string& value, const std::string& place);
@@ -75,8 +76,8 @@ class ParsedOptions {
     // Values of options that this does not hold yet: how a --config file yields to the command line.
     void add_missing(const ParsedOptions& other);
     // What was given, as messages begin with it: "--seed x (FILE line N)", or of a part "--share x/16: 'x'".
-    std::string said(const std::string& name) const;
-    // A message, with the line of the --config file behind it for each option in it that stands in one.
+    std::string spelled(const std::string& name) const;
+    // A message, with the line of the --config file behind it for each option in it that is in one.
     std::string with_places(const std::string& message) const;
     // All names and values in a fixed order, for comparing ranks.
     std::string canonical_text() const;

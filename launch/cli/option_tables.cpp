@@ -24,7 +24,7 @@ constexpr const char* kThreadsHelp =
 const OptionGroup kModels = {
     "Models",
     {with_aliases(
-         {"target", "DIR", "checkpoint that decides what is said: a directory, or a name in the Hugging Face cache"},
+         {"target", "DIR", "checkpoint that decides the text: a directory, or a name in the Hugging Face cache"},
          kTargetAliases),
      with_aliases({"draft", "DIR",
                    "smaller checkpoint with the same vocabulary that proposes; several, the largest first, draft for "
@@ -75,7 +75,7 @@ const OptionGroup kText = {
      {"ignore-eos", "", "do not stop at the end-of-text token"},
      {"stop", "STRING", "end the text before this string; repeatable", true},
      {"check", "", "decode every greedy or gumbel text again without drafting, and compare"},
-     {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what stood"},
+     {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what was accepted"},
      {"timeline", "FILE", "when each rank began each step, for trace viewers such as Perfetto"},
      {"summary", "FILE", "figures of the run as JSON: throughput, TTFT, TPOT, acceptance"},
      {"verbose", "", "all figures on stderr at the end, not two lines of them"},
@@ -91,18 +91,18 @@ const OptionGroup kChat = {
 const OptionGroup kSampling = {
     "Sampling",
     {{"temperature", "T", "0 is greedy [0]"},
-     {"top-k", "K", "only the K likeliest tokens [0: off]"},
-     {"top-p", "P", "only the likeliest tokens that hold P of the probability [1: off]"},
-     {"min-p", "P", "only tokens with P of the likeliest one's probability [0: off]"},
+     {"top-k", "K", "only the K most likely tokens [0: off]"},
+     {"top-p", "P", "only the most likely tokens that hold P of the probability [1: off]"},
+     {"min-p", "P", "only tokens with P of the most likely one's probability [0: off]"},
      {"seed", "N",
       "of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the "
       "same, see --costs [0]"},
      {"repetition-penalty", "R", "of tokens of prompt and text [1: off]"},
      {"presence-penalty", "A", "of tokens of the text, from -2 to 2 [0: off]"},
-     {"frequency-penalty", "F", "the same for each time they stand there [0: off]"},
+     {"frequency-penalty", "F", "the same for each time they are there [0: off]"},
      {"no-repeat-ngram-size", "N", "no N tokens twice [0: off]"},
      {"logit-bias", "TOKEN:BIAS", "added to a token's logit; repeatable", true},
-     {"banned-tokens", "ID,ID", "tokens that are never said"},
+     {"banned-tokens", "ID,ID", "tokens that are never emitted"},
      {"min-new-tokens", "N", "no end of text before so many tokens [0]"}}};
 
 const OptionGroup& speculation_group() {
@@ -277,7 +277,8 @@ const std::vector<OptionGroup>& compare_groups() {
               {"draft-ahead-passes", "N", "with dedicated: hidden draft passes a round, exactly [as many as fit]"},
               {"tune", "", "try a grid of settings of every rule and show the best of each"},
               {"synthetic-acceptance", "A",
-               "drafted tokens stand with this probability, whatever they are: rounds of models that mean nothing"},
+               "drafted tokens are accepted with this probability, whatever they are: rounds of models that mean "
+               "nothing"},
               {"costs", "FILE", "costs of passes, as bench latency writes them; of each level [measured first]", true}},
              drafter_source_options(),
              bench_result_options()})};
@@ -288,9 +289,10 @@ const std::vector<OptionGroup>& doctor_groups() {
     static const std::vector<OptionGroup> groups = {
         kGeneral,
         {"Doctor",
-         {positional(with_aliases(
-              {"target", "DIR", "checkpoint that is to be cut over the ranks: its files and heads are looked at too"},
-              kTargetAliases)),
+         {positional(
+              with_aliases({"target", "DIR",
+                            "checkpoint that is to be sharded across the ranks: its files and heads are looked at too"},
+                           kTargetAliases)),
           with_aliases({"draft", "DIR", "checkpoint that is to draft for it", true}, kDraftAliases),
           {"threads", "N", kThreadsHelp},
           {"repetitions", "N", "of every collective [1000]"},
@@ -309,7 +311,8 @@ const std::vector<OptionGroup>& inspect_groups() {
                        kDraftAliases),
           {"json", "", "all of it as JSON on stdout"}}},
         {"What each rank would hold",
-         {with_aliases({"tensor-parallel", "N", "ranks that the model is cut over [1]"}, "tp tensor-parallel-size"),
+         {with_aliases({"tensor-parallel", "N", "ranks that the model is sharded across [1]"},
+                       "tp tensor-parallel-size"),
           choosing({"dtype", "TYPE", "in memory: {} [auto: the file's]"}, cpu_dtype_choices),
           choosing({"draft-dtype", "TYPE", "the same for the draft [as --dtype]"}, cpu_dtype_choices),
           {"batch-size", "B", "sequences decoded together [1]"},

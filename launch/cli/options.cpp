@@ -34,16 +34,16 @@ bool is_refused(const NotYet& row, const std::string& value) {
 }
 
 std::optional<model::WeightType> weight_type(const ParsedOptions& given, const std::string& name,
-                                             std::optional<model::WeightType> otherwise,
+                                             std::optional<model::WeightType> default_value,
                                              const Names& choices = dtype_choices()) {
-    if (!given.given(name)) return otherwise;
+    if (!given.given(name)) return default_value;
     using Type = model::WeightType;
     static const std::map<std::string, std::optional<Type>> types = {
         {"auto", std::nullopt},   {"float32", Type::float32}, {"bfloat16", Type::bfloat16}, {"float16", Type::float16},
         {"int8", Type::int8},     {"float8", Type::float8},   {"fp32", Type::float32},      {"float", Type::float32},
         {"bf16", Type::bfloat16}, {"fp16", Type::float16},    {"half", Type::float16},      {"fp8", Type::float8}};
     if (const auto found = types.find(given.text(name, "")); found != types.end()) return found->second;
-    throw BadOption(given.said(name) + " " + must_be_one_of(choices, given.text(name, "")));
+    throw BadOption(given.spelled(name) + " " + must_be_one_of(choices, given.text(name, "")));
 }
 
 spec::SamplingOptions sampling_options(const ParsedOptions& given) {
@@ -210,8 +210,8 @@ ModelOptions model_options(const ParsedOptions& given) {
 }
 
 std::vector<double> number_list(const ParsedOptions& given, const std::string& name,
-                                const std::vector<double>& otherwise) {
-    return given.numbers(name, otherwise, 0, kNoLimit);
+                                const std::vector<double>& default_value) {
+    return given.numbers(name, default_value, 0, kNoLimit);
 }
 
 RequestDefaults request_defaults(const ParsedOptions& given) {
@@ -260,7 +260,7 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.verbose = given.on("verbose");
     if (options.quiet && options.verbose) throw BadOption("--quiet and --verbose exclude each other; give one");
     options.replicas = given.integer("replicas", 1, 1, INT_MAX);
-    options.batch_size = given.integer("batch-size", 1, 1, spec::kMostSlots);
+    options.batch_size = given.integer("batch-size", 1, 1, spec::kMaxSlots);
     options.placement = draft_placement(given);
     read_ahead(given, options);
     check_generate(given, options);
@@ -305,8 +305,8 @@ BuildTableOptions build_table_options(const ParsedOptions& given) {
 
 // Of commands that know the CPU alone.
 std::optional<model::WeightType> cpu_weight_type(const ParsedOptions& given, const std::string& name,
-                                                 std::optional<model::WeightType> otherwise) {
-    const auto type = weight_type(given, name, otherwise, cpu_dtype_choices());
+                                                 std::optional<model::WeightType> default_value) {
+    const auto type = weight_type(given, name, default_value, cpu_dtype_choices());
     if (type == model::WeightType::float8)
         throw BadOption("--" + name + " " + given.text(name, "") +
                         " is for GPUs, and this command knows CPUs alone; they have int8");

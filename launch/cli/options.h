@@ -142,7 +142,7 @@ struct CompareOptions {
     ModelOptions models;
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
     std::string input;
-    int most_prompts = 0; // 0: all
+    int max_prompts = 0; // 0: all
     int max_new_tokens = 128;
     std::vector<double> temperatures = {0, 1};
     std::vector<DrafterChoice> drafters;
@@ -157,7 +157,7 @@ struct CompareOptions {
     double lenience = 1;            // of rejection
     std::vector<std::string> costs; // files, of each level; empty: measured first
     bool tune = false;
-    std::optional<double> synthetic_acceptance; // drafted tokens stand by chance, and texts mean nothing
+    std::optional<double> synthetic_acceptance; // drafted tokens are accepted by chance, and texts mean nothing
 };
 
 struct DoctorOptions {

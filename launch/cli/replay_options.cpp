@@ -18,7 +18,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr double kMostMs = 1e9;
+constexpr double kMaxMs = 1e9;
 constexpr int kDefaultDraftTokens = 15;
 
 std::string required(const ParsedOptions& given, const char* name, const char* what) {
@@ -58,8 +58,8 @@ std::vector<std::string> with_ranges(const std::string& rule) {
     const double from = number(range.substr(0, dots - begin));
     const double to = number(range.substr(dots - begin + 2, second - (dots - begin + 2)));
     const double step = number(range.substr(second + 2));
-    constexpr double kMostSteps = 100'000;
-    if (!(step > 0) || !(to >= from) || (to - from) / step > kMostSteps)
+    constexpr double kMaxSteps = 100'000;
+    if (!(step > 0) || !(to >= from) || (to - from) / step > kMaxSteps)
         throw BadOption("--rules " + rule + ": a range goes up, in steps above 0, at most 100000 of them");
     std::vector<std::string> all;
     const auto steps = static_cast<int>(std::floor((to - from) / step + 1e-9));
@@ -114,14 +114,14 @@ CostsInstead costs_instead(const ParsedOptions& given) {
     costs.file = given.file("costs");
     const auto ms = [&](const char* name) -> std::optional<double> {
         if (!given.given(name)) return std::nullopt;
-        return given.number(name, 0, 0, kMostMs);
+        return given.number(name, 0, 0, kMaxMs);
     };
     costs.t_draft_ms = ms("t-draft");
     costs.t_first_draft_ms = ms("t-first-draft");
     costs.t_round_ms = ms("t-round");
     costs.t_target_ms = number_list(given, "t-target", {});
     for (const double value : costs.t_target_ms)
-        if (!(value >= spec::kMinPassMs && value <= kMostMs))
+        if (!(value >= spec::kMinPassMs && value <= kMaxMs))
             throw BadOption("--t-target must list milliseconds from " + std::string(spec::kMinPassMsInWords) +
                             " to 1e9");
     return costs;
@@ -130,7 +130,7 @@ CostsInstead costs_instead(const ParsedOptions& given) {
 std::optional<int> ahead(const ParsedOptions& given) {
     const bool dedicated = given.choice("draft-placement", 0, replayed_placement_choices()) == 1;
     if (given.given("draft-ahead") && !dedicated) throw BadOption("--draft-ahead needs --draft-placement dedicated");
-    const int outcomes = given.integer("draft-ahead", 8, 0, spec::AheadOptions::kMostOutcomes);
+    const int outcomes = given.integer("draft-ahead", 8, 0, spec::AheadOptions::kMaxOutcomes);
     return dedicated && outcomes > 0 ? std::optional(outcomes) : std::nullopt;
 }
 
@@ -148,7 +148,7 @@ RecordOptions record_options(const ParsedOptions& given) {
     options.output = required(given, "output", "the file that the recording goes to");
     if (options.output == "-") throw BadOption("--output -: a recording goes to a file; name one");
     options.resume = given.on("resume");
-    options.most_prompts = given.integer("prompts", 0, 1, INT_MAX);
+    options.max_prompts = given.integer("prompts", 0, 1, INT_MAX);
     options.max_draft_tokens = given.integer("max-draft-tokens", 15, 1, 127);
     options.costs = given.texts("costs");
     require_costs_for_each(options.costs, options.models.drafts.size());
@@ -192,7 +192,7 @@ TuneOptions tune_options(const ParsedOptions& given) {
     for (const char* option : {"output", "report"})
         if (given.text(option, "") == "-")
             throw BadOption(std::string("--") + option + " -: it is written at the end, to a file; name one");
-    options.most_prompts = given.integer("prompts", 0, 2, INT_MAX);
+    options.max_prompts = given.integer("prompts", 0, 2, INT_MAX);
     options.max_draft_tokens = given.integer("max-draft-tokens", 15, 1, 127);
     options.repetitions = given.integer("repetitions", 3, 1, 1000);
     options.costs = given.texts("costs");

@@ -17,7 +17,7 @@ struct RecordOptions {
     std::string input;
     std::string output;
     bool resume = false;
-    int most_prompts = 0; // 0: all
+    int max_prompts = 0; // 0: all
     int max_draft_tokens = 15;
     std::vector<std::string> costs; // files, of each draft; empty: measured first
     bool quiet = false;
@@ -52,7 +52,7 @@ struct TuneOptions {
     std::string recording; // to choose by; empty: made of half the prompts
     std::string output;    // --config file of the winner
     std::string report;    // JSON; empty: none
-    int most_prompts = 0;
+    int max_prompts = 0;
     int max_draft_tokens = 15;
     int repetitions = 3; // real runs of each rule's best
     std::vector<std::string> costs;

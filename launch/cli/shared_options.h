@@ -12,11 +12,11 @@ namespace entrodraft::launch {
 void refuse_later_work(const ParsedOptions& given);
 ModelOptions model_options(const ParsedOptions& given);
 dist::DraftPlacement draft_placement(const ParsedOptions& given);
-// Sampling, penalties, bans, ends: what a request asks for where its line says nothing.
+// Sampling, penalties, banned tokens, ends: what a request asks for where its line says nothing.
 RequestDefaults request_defaults(const ParsedOptions& given);
 // Lines with messages are conversations without --chat too, so that a template may be named without it.
 void read_chat(const ParsedOptions& given, bool has_prompt, ModelOptions& models, RequestDefaults& requests);
-// A draft that is cut over the ranks goes with no other drafter.
+// A draft that is sharded across the ranks goes with no other drafter.
 void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement);
 // --draft-ahead and --draft-ahead-passes: where drafting ahead can be done it is done, unless --draft-ahead is 0.
 void read_ahead(const ParsedOptions& given, GenerateOptions& options);
@@ -32,6 +32,6 @@ std::string beside_stdout(const ParsedOptions& given, const std::string& option)
 std::string json_output(const ParsedOptions& given);
 // "1,2.5,4": numbers that are not negative.
 std::vector<double> number_list(const ParsedOptions& given, const std::string& name,
-                                const std::vector<double>& otherwise);
+                                const std::vector<double>& default_value);
 
 } // namespace entrodraft::launch

@@ -71,7 +71,7 @@ void refuse_without_drafter(const ParsedOptions& given) {
                     "entropy-of", "acceptance", "typical-epsilon", "typical-delta", "lenience", "draft-placement"});
     for (const std::string& option : options) {
         const bool is_plain = option == "acceptance" && given.text(option, "") == "gumbel";
-        // The widest pass of a run is also that of a run that it is compared with, so the cap may stand alone.
+        // The widest pass of a run is also that of a run that it is compared with, so the cap may be given alone.
         const bool may_stand = is_plain || option == "max-draft-tokens";
         if (given.given(option) && !may_stand)
             throw BadOption("--" + option + " has no effect without --draft DIR or --drafter NAME");
@@ -158,7 +158,7 @@ SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n
 
 int outcomes_ahead(const DrafterChoice& drafter) {
     if (!drafter.ahead) return 0;
-    return drafter.ahead->outcomes > 0 ? drafter.ahead->outcomes : spec::AheadOptions::kMostOutcomes;
+    return drafter.ahead->outcomes > 0 ? drafter.ahead->outcomes : spec::AheadOptions::kMaxOutcomes;
 }
 
 std::string describe(const DrafterChoice& drafter) {

@@ -180,7 +180,7 @@ double value_of(const ParsedOptions& given, const Parameter& parameter, EntropyU
         if (!given.given(option)) return std::min<double>(parameter.default_value, cap);
         const int length = given.integer(option, 1, whole(parameter.min), whole(parameter.max));
         if (length > cap)
-            throw BadOption(given.said(option) + " must be at most --max-draft-tokens " + std::to_string(cap));
+            throw BadOption(given.spelled(option) + " must be at most --max-draft-tokens " + std::to_string(cap));
         return length;
     }
     case Parameter::Kind::number:
@@ -201,8 +201,8 @@ spec::EntropyOf entropy_of(const ParsedOptions& given, const RuleType& rule) {
 spec::StopRuleOptions rule_of_level(const ParsedOptions& own, const ParsedOptions& given, const RuleType& type,
                                     EntropyUnit unit) {
     spec::StopRuleOptions rule(type.name);
-    rule.max_tokens = own.integer("max-draft-tokens", rule.max_tokens, 1, spec::Packet::kMostDraftTokens);
-    rule.min_tokens = own.integer("min-draft-tokens", rule.min_tokens, 1, spec::Packet::kMostDraftTokens);
+    rule.max_tokens = own.integer("max-draft-tokens", rule.max_tokens, 1, spec::Packet::kMaxDraftTokens);
+    rule.min_tokens = own.integer("min-draft-tokens", rule.min_tokens, 1, spec::Packet::kMaxDraftTokens);
     if (rule.min_tokens > rule.max_tokens)
         throw BadOption("--min-draft-tokens " + std::to_string(rule.min_tokens) + " is above --max-draft-tokens " +
                         std::to_string(rule.max_tokens));
@@ -295,7 +295,7 @@ void deal_out_all(const ParsedOptions& given, std::vector<Level>& levels) {
     for (Level& level : levels)
         for (const Parameter& parameter : level.rule->parameters)
             if (parameter.is_persistence && level.own.given(parameter.option) && !level.own.given("max-draft-tokens"))
-                level.own.add("max-draft-tokens", std::to_string(spec::Packet::kMostDraftTokens), "");
+                level.own.add("max-draft-tokens", std::to_string(spec::Packet::kMaxDraftTokens), "");
 }
 
 } // namespace

@@ -51,7 +51,7 @@ std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, 
         in_agreement(session, timeout, [&] { require_heads_for_all(opened, layout_of(session, {})); });
         for (const std::string& line : opened.not_compared)
             report.add({false, line});
-        report.good("its heads can be cut over " + counted(session.world_size(), "rank"));
+        report.good("its heads can be sharded across " + counted(session.world_size(), "rank"));
     } catch (const OrderlyFailure& failure) {
         report.add({true, failure.what()});
     }
@@ -77,7 +77,7 @@ std::vector<CollectiveTime> ping(dist::Session& session, dist::Communicator& com
                                64 * static_cast<std::size_t>(comm.size()));
     const std::vector<NamedCollective> collectives = {
         {"barrier", [&] { comm.barrier(deadline()); }},
-        {"broadcast, 256 bytes (announce)", [&] { comm.broadcast(data.data(), 256, 0, deadline()); }},
+        {"broadcast, 256 bytes (round packet)", [&] { comm.broadcast(data.data(), 256, 0, deadline()); }},
         {"gather, 136 bytes (16 rows)", [&] { comm.gather(data.data(), all.data(), kRows * 8 + 8, 0, deadline()); }},
         {"all-reduce, 1 row of " + std::to_string(hidden),
          [&] { comm.all_reduce_sum(data.data(), hidden, deadline()); }},

@@ -99,9 +99,9 @@ class RecordingDesk {
     }
 
   private:
-    bool is_full() const { return options_.most_prompts > 0 && lines_ >= options_.most_prompts; }
+    bool is_full() const { return options_.max_prompts > 0 && lines_ >= options_.max_prompts; }
 
-    // The input's first lines are those that stand in the file.
+    // The input's first lines are those that are in the file.
     void skip_recorded() {
         for (const spec::RecordedLine& line : file_.existing().lines) {
             const std::optional<InputItem> item = reader_.next();
@@ -208,7 +208,7 @@ std::optional<Measured> measure(dist::Session& session, ModelPair& models, const
     plan.timeout_seconds = timeout;
     std::vector<spec::Request> prompts;
     if (first)
-        prompts.assign(static_cast<std::size_t>(plan.most_prompts),
+        prompts.assign(static_cast<std::size_t>(plan.max_prompts),
                        prompt_for_costs(*first, models.target_config.max_positions, plan.max_draft_tokens));
     auto costs = measure_round_costs(session, models, drafters, prompts, plan, stop_signal());
     if (!costs) return std::nullopt;

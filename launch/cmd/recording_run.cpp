@@ -37,19 +37,19 @@ std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* requ
     enum Next : std::int64_t { failed, ended, stopped };
     DecodedText text = decode_one(*engine_, request, stop_signal);
     if (text.end == spec::RunEnd::interrupted) return std::nullopt;
-    spec::Completion& said = text.completion;
+    spec::Completion& decoded = text.completion;
     const auto next = from_writer(session_, plan_.timeout_seconds,
-                                  !said.failure.empty()                            ? failed
-                                  : said.finish_reason == spec::FinishReason::stop ? stopped
-                                                                                   : ended);
-    if (next == failed) return spec::RecordedError{request ? request->id : "null", said.failure};
+                                  !decoded.failure.empty()                            ? failed
+                                  : decoded.finish_reason == spec::FinishReason::stop ? stopped
+                                                                                      : ended);
+    if (next == failed) return spec::RecordedError{request ? request->id : "null", decoded.failure};
     std::vector<spec::TokenId> beyond;
     if (next == stopped) { // what a draft that runs on past the end would be held against
         spec::Request longer;
         if (request) {
             longer = *request;
             longer.stop_strings.clear();
-            const int most = static_cast<int>(said.tokens.size()) + plan_.max_draft_tokens;
+            const int most = static_cast<int>(decoded.tokens.size()) + plan_.max_draft_tokens;
             longer.max_new_tokens = std::min(longer.max_new_tokens, most);
         }
         DecodedText again = decode_one(*engine_, request ? &longer : nullptr, stop_signal);
@@ -62,15 +62,15 @@ std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* requ
     }
     spec::TextRecord record;
     record.id = request->id;
-    record.new_tokens = static_cast<int>(said.tokens.size());
-    record.finish_reason = said.finish_reason;
+    record.new_tokens = static_cast<int>(decoded.tokens.size());
+    record.finish_reason = decoded.finish_reason;
     record.max_new_tokens = request->max_new_tokens;
     record.ignore_eos = request->ignore_eos;
     record.seed = request->sampling.seed;
     record.temperature = request->sampling.temperature;
-    record.pieces = pieces_of(said.tokens);
+    record.pieces = pieces_of(decoded.tokens);
     record.prompt = request->prompt;
-    record.token = beyond.size() > said.tokens.size() ? std::move(beyond) : std::move(said.tokens);
+    record.token = beyond.size() > decoded.tokens.size() ? std::move(beyond) : std::move(decoded.tokens);
     recorder_->record(&record, request);
     add_token_texts(record);
     return record;

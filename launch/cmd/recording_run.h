@@ -1,4 +1,4 @@
-// Decoding texts in order to record them: the text, what the target would have said behind a stop string, and the
+// Decoding texts in order to record them: the text, what the target would have emitted behind a stop string, and the
 // record of both.
 //
 // Called by the commands record and tune, on all ranks.
@@ -24,7 +24,7 @@ struct RecordingPlan {
 
 class RecordingRun {
   public:
-    // Chains behind tokens that fell that are followed in the same passes.
+    // Chains behind rejected tokens that are followed in the same passes.
     static constexpr int kChains = 16;
 
     RecordingRun(dist::Session& session, ModelPair& models, const Drafters& drafters, const RecordingPlan& plan);

@@ -14,8 +14,8 @@ namespace entrodraft::launch {
 namespace {
 
 // A machine is now faster, now slower, for seconds on end: what is measured in one of them is not what runs meet.
-constexpr double kMostSeconds = 15;
-constexpr std::int64_t kLeastTurns = 2;
+constexpr double kMaxSeconds = 15;
+constexpr std::int64_t kMinTurns = 2;
 constexpr double kNever = 1e300; // nats: a threshold that no entropy reaches
 
 // Rounds of one draft length.
@@ -25,7 +25,7 @@ struct Timed {
 };
 
 struct Overhead {
-    double in_rounds = 0; // seconds of announce, gather, decide
+    double in_rounds = 0; // seconds of broadcast, gather, verify
     double around = 0;    // and of what lies between rounds
     std::int64_t rounds = 0;
 };
@@ -94,8 +94,8 @@ bool time_text(LengthEngine& engine, int length, const spec::Request* request, c
     const DecodedText text = decode_one(engine.engine(), request, stop_signal, on_round);
     const spec::Stats& stats = text.completion.stats;
     const spec::StepSeconds& s = stats.seconds;
-    overhead.in_rounds += s.announce + s.gather + s.decide;
-    overhead.around += s.total - s.prefill - s.draft - s.entropy - s.announce - s.score - s.gather - s.decide;
+    overhead.in_rounds += s.broadcast + s.gather + s.verify;
+    overhead.around += s.total - s.prefill - s.draft - s.entropy - s.broadcast - s.score - s.gather - s.verify;
     overhead.rounds += stats.rounds;
     return text.end == spec::RunEnd::finished;
 }
@@ -156,7 +156,7 @@ std::optional<Rounds> time_rounds(dist::Session& session, ModelPair& models, con
     warm_up.by_length.resize(engines.size());
     const double begin = models.clock.now_seconds();
     const auto goes_on = [&](std::int64_t turn) {
-        const bool has_time = turn < kLeastTurns || models.clock.now_seconds() - begin < kMostSeconds;
+        const bool has_time = turn < kMinTurns || models.clock.now_seconds() - begin < kMaxSeconds;
         return from_writer(session, plan.timeout_seconds, turn < n_prompts && has_time ? 1 : 0) == 1;
     };
     for (std::int64_t turn = -1; goes_on(turn); ++turn) { // the first warms up
@@ -186,7 +186,7 @@ std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& sessi
                                                             const volatile int& stop_signal) {
     const std::int64_t n_prompts =
         from_writer(session, plan.timeout_seconds,
-                    std::min<std::int64_t>(plan.most_prompts, static_cast<std::int64_t>(prompts.size())));
+                    std::min<std::int64_t>(plan.max_prompts, static_cast<std::int64_t>(prompts.size())));
     const std::int64_t n_drafts =
         from_writer(session, plan.timeout_seconds, static_cast<std::int64_t>(models.drafts.size()));
     std::vector<spec::Costs> all;

@@ -18,7 +18,7 @@ struct RoundCostPlan {
     spec::Acceptance acceptance = spec::Acceptance::gumbel; // of sampled prompts
     int max_draft_tokens = 15;
     int max_new_tokens = 128;
-    int most_prompts = 32; // as many as some seconds suffice for, at least two
+    int max_prompts = 32; // as many as some seconds suffice for, at least two
     double timeout_seconds = 300;
 };
 

@@ -115,12 +115,12 @@ void write_trace(const std::string& file, const spec::Recording& recording, cons
         replay.replay(*text, [&](const spec::ReplayedRound& round) {
             spec::Request request;
             request.id = text->id;
-            const auto said = static_cast<std::size_t>(round.place + round.accepted);
+            const auto emitted = static_cast<std::size_t>(round.place + round.accepted);
             spec::RoundTrace trace;
             trace.number = number++;
             trace.position = static_cast<int>(text->prompt.size()) + round.place;
             trace.draft = round.draft;
-            trace.verdict = {round.accepted, said < text->places() ? text->token[said] : -1};
+            trace.verification = {round.accepted, emitted < text->places() ? text->token[emitted] : -1};
             trace.draft_seconds = setting.costs.draft_seconds(round.draft->passes);
             trace.target_seconds = setting.costs.target_seconds(static_cast<int>(round.draft->tokens.size()) + 1) +
                                    setting.costs.t_round.value_or(0);

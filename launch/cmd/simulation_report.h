@@ -28,7 +28,7 @@ std::string name_of(const spec::ReplaySetting& setting, bool names_draft);
 
 SimulatedSetting figures_of(spec::Simulated counts);
 // Fills in what each is of its draft's oracle, where that is among them. The oracle is that of a draft that waits for
-// the verdict, and bounds no setting that drafts ahead. Local.
+// the verification, and bounds no setting that drafts ahead. Local.
 void compare_with_oracles(std::vector<SimulatedSetting>& settings);
 // Of each draft only the fastest setting of each rule. Local.
 std::vector<SimulatedSetting> best_of_each_rule(const std::vector<SimulatedSetting>& settings);

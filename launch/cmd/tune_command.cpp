@@ -33,7 +33,7 @@ struct Prompts {
 };
 
 Prompts read_prompts(const TuneOptions& options, const PromptLimits& limits) {
-    std::vector<spec::Request> all = read_all_prompts({options.input, options.requests, options.most_prompts}, limits);
+    std::vector<spec::Request> all = read_all_prompts({options.input, options.requests, options.max_prompts}, limits);
     for (spec::Request& prompt : all)
         if (prompt.sampling.temperature != options.requests.sampling.temperature)
             throw std::runtime_error(
@@ -145,7 +145,7 @@ class Tuning {
                 note(comparison.results.front(), times, plain);
             });
         }
-        if (coordinates()) judge(rules_, times, plain);
+        if (coordinates()) verify(rules_, times, plain);
     }
 
     // Collective over the world.
@@ -166,17 +166,18 @@ class Tuning {
                 " times as fast as plain decoding (95 %: " + format_speedup_interval(best.speedup) + ")"};
         remarks.insert(remarks.end(), about.begin(), about.end());
         if (!machine_.is_trusted()) remarks.push_back(machine_.warning());
-        std::string verdict = (winner.against_plain == AgainstPlain::nothing_is_faster ? "" : "best: " + name + "\n");
+        std::string conclusion =
+            (winner.against_plain == AgainstPlain::nothing_is_faster ? "" : "best: " + name + "\n");
         for (const std::string& line : about)
-            verdict += line + "\n";
-        verdict += prediction_warning(rules_) + machine_.warning_line();
+            conclusion += line + "\n";
+        conclusion += prediction_warning(rules_) + machine_.warning_line();
         const std::size_t again = chosen_and_confirmed();
         ResultWriter writer("-", Existing::refuse);
         writer.write_text(
             "settings chosen on " + counted(static_cast<std::int64_t>(recording_.texts().size()), "text") + ", run " +
             counted(options_.repetitions, "time") + " on " + std::to_string(prompts_.confirmed_on.size()) +
             (again == 0 ? " others" : ", " + std::to_string(again) + " of them the same") + "\n\n" +
-            tuning_table(rules_) + "\n" + verdict);
+            tuning_table(rules_) + "\n" + conclusion);
         replace_file(options_.output, config_text(rule, recording_.head.noisy, remarks));
         if (!options_.report.empty()) replace_file(options_.report, indented(report_json(winner)));
         writer.write_text("written to " + options_.output + "\n");

@@ -27,7 +27,7 @@ const ConfirmedRule& lowest_simulated(const std::vector<const ConfirmedRule*>& r
 
 } // namespace
 
-void judge(std::vector<ConfirmedRule>& rules, const std::vector<PromptTimes>& times, const PromptTimes& plain) {
+void verify(std::vector<ConfirmedRule>& rules, const std::vector<PromptTimes>& times, const PromptTimes& plain) {
     if (rules.empty() || rules.size() != times.size()) throw std::invalid_argument("no rules, or not the times of all");
     std::size_t fastest = 0;
     for (std::size_t i = 1; i < times.size(); ++i)

@@ -29,7 +29,7 @@ struct ConfirmedRule {
 };
 
 // Fills in what was measured: `times` of each rule, and of plain decoding. The fastest goes first. Local.
-void judge(std::vector<ConfirmedRule>& rules, const std::vector<PromptTimes>& times, const PromptTimes& plain);
+void verify(std::vector<ConfirmedRule>& rules, const std::vector<PromptTimes>& times, const PromptTimes& plain);
 
 enum class AgainstPlain { faster, no_difference_seen, nothing_is_faster };
 
@@ -50,7 +50,7 @@ std::vector<std::string> remarks_of(const Winner& winner, const std::vector<Conf
 // A warning, a line, where measured times are far from counts times costs; else empty. Local.
 std::string prediction_warning(const std::vector<ConfirmedRule>& rules);
 
-// "stop-rule = static" and what belongs to it, for --config; `remarks` stand before it as comments. Sampled text was
+// "stop-rule = static" and what belongs to it, for --config; `remarks` are before it as comments. Sampled text was
 // tuned with gumbel, which the file then asks for.
 std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, const std::vector<std::string>& remarks);
 

@@ -1,6 +1,6 @@
 // The target's chat template, which makes prompts of conversations; or why there is none.
 //
-// How a template renders is the model room's affair, what a line's messages are that of messages.h. Called by
+// How a template renders is the model module's affair, what a line's messages are that of messages.h. Called by
 // model_pair.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The conversation of an input line: "messages", checked field by field. Private to this room, as json_line.h is.
+// The conversation of an input line: "messages", checked field by field. Private to this module, as json_line.h is.
 //
 // Knows no template: what one of them refuses is said by chat.h. Called by requests.
 #pragma once

@@ -128,13 +128,13 @@ const FieldNames& other_names() {
 
 // The field of a line that a name like this one stands for, as far as can be seen.
 std::optional<std::string> meant_field(const std::string& name) {
-    constexpr std::size_t kMostSlips = 2, kShortest = 9; // shorter words are near each other by chance
+    constexpr std::size_t kMaxSlips = 2, kShortest = 9; // shorter words are near each other by chance
     const std::string letters = folded_field(name);
     if (const auto other = other_names().find(letters); other != other_names().end()) return other->second;
     if (const auto same = fields_of_lines().find(letters); same != fields_of_lines().end()) return same->second;
     for (const auto& [known, field] : fields_of_lines())
-        if (known.size() >= kShortest && letters.size() <= known.size() + kMostSlips &&
-            edit_distance(letters, known) <= kMostSlips)
+        if (known.size() >= kShortest && letters.size() <= known.size() + kMaxSlips &&
+            edit_distance(letters, known) <= kMaxSlips)
             return field;
     return std::nullopt;
 }
@@ -175,8 +175,8 @@ bool is_foreign_field(const std::string& name, const Json& value, bool is_conver
 } // namespace
 
 std::string shown_field(const std::string& name) {
-    constexpr std::size_t kMostShown = 40; // bytes
-    return "field " + name.substr(0, kMostShown);
+    constexpr std::size_t kMaxShown = 40; // bytes
+    return "field " + name.substr(0, kMaxShown);
 }
 
 std::vector<std::string> own_fields(const Json& object, bool is_conversation) {

@@ -59,13 +59,13 @@ std::vector<std::pair<spec::TokenId, float>> bias_field(const Json& value) {
     if (!value.is_object()) throw std::runtime_error("logit_bias must be an object of token ids and numbers");
     std::vector<std::pair<spec::TokenId, float>> biases;
     for (const auto& [name, bias] : value.items()) {
-        constexpr std::size_t kMostShown = 40; // bytes
+        constexpr std::size_t kMaxShown = 40; // bytes
         spec::TokenId token = -1;
         const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
         if (error != std::errc{} || end != name.data() + name.size() || name.front() == '-')
             throw std::runtime_error("a token id in logit_bias must be a whole number from 0 to " +
                                      std::to_string(INT_MAX));
-        const std::string field = "logit_bias[\"" + name.substr(0, kMostShown) + "\"]";
+        const std::string field = "logit_bias[\"" + name.substr(0, kMaxShown) + "\"]";
         biases.emplace_back(token, static_cast<float>(number_field(bias, field)));
     }
     return biases;
@@ -80,8 +80,8 @@ std::vector<spec::TokenId> tokens_field(const Json& value, const std::string& fi
 }
 
 // "stop" of the API of OpenAI: a string, or a list of them; null says nothing.
-std::vector<std::string> stop_field(const Json& value, const std::vector<std::string>& otherwise) {
-    if (value.is_null()) return otherwise;
+std::vector<std::string> stop_field(const Json& value, const std::vector<std::string>& default_value) {
+    if (value.is_null()) return default_value;
     std::vector<std::string> strings;
     for (const Json& one : value.is_array() ? value : Json::array({value})) {
         if (!one.is_string()) throw std::runtime_error("stop must be a string or a list of strings");
@@ -206,12 +206,12 @@ spec::Request request_like(const RequestDefaults& defaults) {
 std::string metadata_of(const std::string& line, const Json& object, const std::vector<std::string>& own) {
     const bool has_object = object.contains("metadata") && !object["metadata"].is_null();
     if (has_object && !object["metadata"].is_object())
-        throw std::runtime_error("metadata must be an object: what is to stand in the result");
+        throw std::runtime_error("metadata must be an object: what is to be in the result");
     std::string metadata = has_object ? compact_field(line, object, "metadata") : "{}";
     const auto texts = compact_fields(line, object, own);
     for (const std::string& name : own) {
         if (has_object && object["metadata"].contains(name))
-            throw std::runtime_error(shown_field(name) + " is data of your own, and stands in metadata too; give one");
+            throw std::runtime_error(shown_field(name) + " is data of your own, and is in metadata too; give one");
         metadata.pop_back();
         metadata += (metadata.size() > 1 ? "," : "") + compact(Json(name)) + ":" + texts.at(name) + "}";
     }

@@ -1,10 +1,10 @@
 // Input lines turned into requests, or into what is wrong with them.
 //
 // A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} or {"id": any,
-// "prompt_token_ids": [..]}, and may override max_new_tokens, stop, the options of sampling, penalties and bans. Lines
-// count from 1; blank lines count but ask for nothing. Other fields are the user's own and go to the result, but for
-// those that ask for what a line cannot have (request_fields.h). Called by all commands that read prompts, on the
-// coordinator.
+// "prompt_token_ids": [..]}, and may override max_new_tokens, stop, the options of sampling, penalties and banned
+// tokens. Lines count from 1; blank lines count but ask for nothing. Other fields are the user's own and go to the
+// result, but for those that ask for what a line cannot have (request_fields.h). Called by all commands that read
+// prompts, on the coordinator.
 #pragma once
 
 #include "launch/cli/options.h"

@@ -121,8 +121,8 @@ std::string trace_line(const spec::Request& request, const spec::RoundTrace& tra
     rest["entropies_nats"] = numbers(draft.entropies_nats);
     rest["probabilities"] = numbers(draft.probabilities);
     rest["draft_end"] = spec::to_string(draft.end);
-    rest["accepted"] = trace.verdict.accepted;
-    rest["next_token"] = trace.verdict.next_token;
+    rest["accepted"] = trace.verification.accepted;
+    rest["next_token"] = trace.verification.next_token;
     rest["draft_passes"] = draft.passes;
     if (draft.ahead.rounds > 0) rest["ahead_hit"] = draft.ahead.hits > 0;
     rest["draft_ms"] = rounded(trace.draft_seconds * 1e3);

@@ -42,7 +42,7 @@ class ResultWriter {
     ResultWriter(const ResultWriter&) = delete;
     ResultWriter& operator=(const ResultWriter&) = delete;
 
-    // Hashes of the ids of the lines that stood in a resumed file, in order.
+    // Hashes of the ids of the lines that were in a resumed file, in order.
     const std::vector<std::uint64_t>& served() const { return served_; }
     std::int64_t served_with_error() const { return served_with_error_; }
     static std::uint64_t hash_of_id(const std::string& id);
@@ -75,7 +75,7 @@ class ResultWriter {
     std::map<std::int64_t, std::string> waiting_;
 };
 
-// Passes over the items of `reader` that stood in a resumed file, and checks that they are the same ones.
+// Passes over the items of `reader` that were in a resumed file, and checks that they are the same ones.
 // Throws std::runtime_error naming the first that differs. Local.
 void skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output);
 

@@ -23,7 +23,7 @@ template <typename T> void append_samples(std::vector<T>& to, const std::vector<
     to.insert(to.end(), from.begin(), from.end());
 }
 
-// Costs of passes that the run saw itself: mean times, whatever stood beside them.
+// Costs of passes that the run saw itself: mean times, whatever was beside them.
 spec::Costs seen_costs(const spec::Stats& stats) {
     spec::Costs costs;
     // A pass of a cascade's middle model brings several tokens.
@@ -109,9 +109,9 @@ std::string time_line(const RunSummary& summary) {
 std::string acceptances(const std::vector<spec::Acceptances>& all, std::size_t most) {
     std::string text;
     for (std::size_t i = 0; i < std::min(all.size(), most); ++i)
-        text += all[i].judged == 0
+        text += all[i].verified == 0
                     ? " -"
-                    : formatted(" %.2f", static_cast<double>(all[i].accepted) / static_cast<double>(all[i].judged));
+                    : formatted(" %.2f", static_cast<double>(all[i].accepted) / static_cast<double>(all[i].verified));
     return text;
 }
 
@@ -226,9 +226,9 @@ std::optional<PhaseShares> phase_shares(const RunSummary& summary) {
     if (decoding <= 0) return std::nullopt;
     const auto share = [&](double part) { return std::max(0.0, part) / decoding; };
     const double named =
-        seconds.draft + seconds.entropy + seconds.announce + seconds.score + seconds.gather + seconds.decide;
-    return PhaseShares{share(seconds.draft),  share(seconds.entropy), share(seconds.announce), share(seconds.score),
-                       share(seconds.gather), share(seconds.decide),  share(decoding - named)};
+        seconds.draft + seconds.entropy + seconds.broadcast + seconds.score + seconds.gather + seconds.verify;
+    return PhaseShares{share(seconds.draft),  share(seconds.entropy), share(seconds.broadcast), share(seconds.score),
+                       share(seconds.gather), share(seconds.verify),  share(decoding - named)};
 }
 
 std::optional<double> estimated_speedup(const RunSummary& summary) {
@@ -237,13 +237,13 @@ std::optional<double> estimated_speedup(const RunSummary& summary) {
     return summary.stats.tokens_per_target_pass() * (1 - shares->draft - shares->entropy);
 }
 
-std::optional<spec::TextbookFigures> iid_model(const RunSummary& summary) {
+std::optional<spec::IidFigures> iid_model(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
     if (!has_drafter(summary) || !stats.alpha() || stats.rounds == 0 || summary.speculation.acceptance.is_lossy())
         return std::nullopt;
-    return spec::textbook_figures(stats,
-                                  stats.levels.empty() ? summary.costs.value_or(seen_costs(stats)) : seen_costs(stats),
-                                  summary.operations_ratio);
+    return spec::iid_figures(stats,
+                             stats.levels.empty() ? summary.costs.value_or(seen_costs(stats)) : seen_costs(stats),
+                             summary.operations_ratio);
 }
 
 std::string format_summary(const RunSummary& summary, bool verbose) {

@@ -49,7 +49,7 @@ struct RunSummary : Tally {                    // of all replicas
     MachineLoad machine;      // while it decoded
     std::string slowest_rank; // and how long the others waited for it; empty: nobody to speak of
     SpeculationOptions speculation;
-    std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself stands in
+    std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself is in
     double operations_ratio = 0;      // of a draft's row over a target's; 0: no draft model
     bool interrupted = false;
     bool resumable = false; // there is an output file that --resume can go on with
@@ -78,7 +78,7 @@ std::optional<PhaseShares> phase_shares(const RunSummary& summary);
 std::optional<double> estimated_speedup(const RunSummary& summary);
 
 // The i.i.d. model at the run's acceptance rate alpha; none where that is not known. Local.
-std::optional<spec::TextbookFigures> iid_model(const RunSummary& summary);
+std::optional<spec::IidFigures> iid_model(const RunSummary& summary);
 
 // Two lines, and those that nobody may miss; with `verbose` all figures. Each line ends with a newline. Local.
 std::string format_summary(const RunSummary& summary, bool verbose);

@@ -24,7 +24,7 @@ Json distribution_json(const std::vector<double>& samples) {
 Json acceptances_json(const std::vector<spec::Acceptances>& all) {
     Json list = Json::array();
     for (const spec::Acceptances& one : all)
-        list.push_back({{"verified", one.judged}, {"accepted", one.accepted}});
+        list.push_back({{"verified", one.verified}, {"accepted", one.accepted}});
     return list;
 }
 
@@ -34,7 +34,7 @@ Json shares_json(const PhaseShares& shares) {
             {"other", shares.other}};
 }
 
-Json iid_json(const spec::TextbookFigures& model) {
+Json iid_json(const spec::IidFigures& model) {
     const auto known = [](double ratio) { return ratio > 0 ? Json(ratio) : Json(); };
     return {{"c", model.c},
             {"drafted_per_round", model.mean_drafted},

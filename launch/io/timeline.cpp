@@ -42,7 +42,7 @@ Timeline::Timeline(dist::Session& session, const dist::Clock& clock, double time
 }
 
 void Timeline::enter(std::uint64_t round, const char* step) {
-    if (steps_.size() < kMostSteps) steps_.push_back({clock_.now_seconds(), round, step});
+    if (steps_.size() < kMaxSteps) steps_.push_back({clock_.now_seconds(), round, step});
     session_.watch().enter(round, step);
 }
 

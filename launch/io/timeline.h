@@ -17,7 +17,7 @@ namespace entrodraft::launch {
 class Timeline final : public dist::StepWatch {
   public:
     // Steps that are kept of a rank; those after them are not.
-    static constexpr std::size_t kMostSteps = 2'000'000;
+    static constexpr std::size_t kMaxSteps = 2'000'000;
 
     // Clocks of ranks agree on where this call ends, up to a message. All outlive it. Collective over the world.
     Timeline(dist::Session& session, const dist::Clock& clock, double timeout_seconds);

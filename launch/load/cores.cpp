@@ -24,7 +24,7 @@ struct Affinity {
 } // namespace
 
 std::optional<int> threads_of_environment(const dist::Environment& environment) {
-    constexpr int kMost = 1024; // as --threads has it
+    constexpr int kMax = 1024; // as --threads has it
     for (const char* name : {"OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"}) {
         const std::optional<std::string> text = environment(name);
         if (!text) continue;
@@ -32,9 +32,9 @@ std::optional<int> threads_of_environment(const dist::Environment& environment) 
         const char* const end = text->data() + std::min(text->find(','), text->size());
         int threads = 0;
         const auto read = std::from_chars(text->data(), end, threads);
-        if (read.ec != std::errc{} || read.ptr != end || threads < 1 || threads > kMost)
+        if (read.ec != std::errc{} || read.ptr != end || threads < 1 || threads > kMax)
             throw BadOption(std::string(name) + "=" + *text + " in the environment: must be a whole number from 1 to " +
-                            std::to_string(kMost) + "; unset it, or give --threads N");
+                            std::to_string(kMax) + "; unset it, or give --threads N");
         return threads;
     }
     return std::nullopt;

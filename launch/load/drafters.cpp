@@ -60,7 +60,7 @@ std::unique_ptr<spec::Drafter> Drafters::make_alone(int slot, const DrafterChoic
     std::vector<std::unique_ptr<spec::Drafter>> drafters;
     for (const DrafterKind kind : choice.kinds)
         drafters.push_back(make_one(slot, kind, choice, rules, costs));
-    return drafters.size() == 1 ? std::move(drafters.front()) : spec::make_first_of_drafter(std::move(drafters));
+    return drafters.size() == 1 ? std::move(drafters.front()) : spec::make_fallback_drafter(std::move(drafters));
 }
 
 std::unique_ptr<spec::Drafter> Drafters::make_one(int slot, DrafterKind kind, const DrafterChoice& choice,

@@ -30,7 +30,7 @@ class Drafters {
     std::unique_ptr<spec::BatchDrafter> make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
                                              std::span<const std::optional<spec::Costs>> costs) const;
 
-    // The pair's draft number `draft`, alone or cut over the ranks. On draft owners. Local.
+    // The pair's draft number `draft`, alone or sharded across the ranks. On draft owners. Local.
     spec::DraftModel& draft_model(std::size_t draft) const;
 
   private:

@@ -225,7 +225,7 @@ std::string memory_line(const Inspection& inspection) {
     std::string text = needed <= memory ? "  fits in " + format_bytes(memory) + " a rank"
                                         : "  does not fit in " + format_bytes(memory) + " a rank: a rank needs " +
                                               format_bytes(needed);
-    if (longest == 0) return text + "; no length does: cut over more ranks, or choose a smaller --dtype\n";
+    if (longest == 0) return text + "; no length does: shard across more ranks, or choose a smaller --dtype\n";
     return text + "; the longest that fits: " + format_count(longest) + " positions" +
            (longest == inspection.model.config.max_positions ? ", the model's context\n" : "\n");
 }

@@ -1,5 +1,5 @@
 // What inspect has found, as facts, and how they are shown: aligned text for people, JSON for programs. Formatting is
-// pure. Private to this room, as json_line.h is. Called by inspect.
+// pure. Private to this module, as json_line.h is. Called by inspect.
 #pragma once
 
 #include "launch/io/json_line.h"

@@ -26,7 +26,7 @@ struct HostMemory {
     std::uint64_t weight_bytes = 0;
     std::uint64_t cache_bytes = 0;
     std::uint64_t buffer_bytes = 0;
-    std::uint64_t least_buffer_bytes = 0;
+    std::uint64_t min_buffer_bytes = 0;
     std::uint64_t available_bytes = kNotKnown;
     int ranks = 0;
     bool is_gpu = false;
@@ -36,7 +36,7 @@ struct HostMemory {
 
 // Positions, in whole blocks of the cache, that leave room for the rest; 0: none do.
 int positions_that_fit(const HostMemory& host, const CacheShape& cache) {
-    const std::uint64_t rest = host.weight_bytes + host.least_buffer_bytes;
+    const std::uint64_t rest = host.weight_bytes + host.min_buffer_bytes;
     if (rest >= host.available_bytes) return 0;
     const double share =
         static_cast<double>(host.available_bytes - rest) / static_cast<double>(host.total_bytes() - rest);
@@ -101,7 +101,7 @@ std::string why_too_little_memory(std::span<const RankMemory> ranks, const Cache
         host.weight_bytes += rank.weight_bytes;
         host.cache_bytes += rank.cache_bytes;
         host.buffer_bytes += rank.buffer_bytes;
-        host.least_buffer_bytes += rank.least_buffer_bytes;
+        host.min_buffer_bytes += rank.min_buffer_bytes;
         host.available_bytes = std::min(host.available_bytes, rank.available_bytes);
         host.is_gpu = rank.is_gpu;
         ++host.ranks;
@@ -149,7 +149,7 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
         memory.weight_bytes += needs.weight_bytes;
         memory.cache_bytes += needs.cache_bytes;
         memory.buffer_bytes += needs.activation_bytes;
-        memory.least_buffer_bytes += needs_of(*part.config, run, part.rank).activation_bytes;
+        memory.min_buffer_bytes += needs_of(*part.config, run, part.rank).activation_bytes;
     }
     return memory;
 }

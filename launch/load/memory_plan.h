@@ -25,7 +25,7 @@ struct RankMemory {
     std::uint64_t weight_bytes = 0;
     std::uint64_t cache_bytes = 0;
     std::uint64_t buffer_bytes = 0;
-    std::uint64_t least_buffer_bytes = 0;      // of them, however few the positions
+    std::uint64_t min_buffer_bytes = 0;        // of them, however few the positions
     std::uint64_t available_bytes = kNotKnown; // on its host, before any of it is taken
     bool is_gpu = false;                       // `host` and what is there are a GPU's
 
@@ -41,7 +41,7 @@ struct CacheShape {
 struct HeldModel {
     const model::ModelConfig* config = nullptr;
     model::WeightType type = model::WeightType::float32;
-    int ranks = 1;  // that it is cut over
+    int ranks = 1;  // that it is sharded across
     int rank = 0;   // of them
     int beside = 0; // sequences that its cache holds beside those of the plan: continuations drafted ahead
     bool on_gpu = false;

@@ -1,4 +1,4 @@
-// Target and draft, opened and cut over the ranks: everything a run needs before its first round.
+// Target and draft, opened and sharded across the ranks: everything a run needs before its first round.
 //
 // Called by all commands that decode, collectively. Every failure is one message and one code on all ranks.
 #pragma once
@@ -37,7 +37,7 @@ struct ModelPair {
     double target_pass_bytes = 0;                           // of weights that a pass reads, of a rank with a shard
     std::optional<model::Decoder> target;                   // on ranks with a shard
     std::vector<model::Decoder> drafts;                     // on draft owners: one for each --draft, the largest first
-    std::unique_ptr<spec::ShardedDraftModel> sharded_draft; // on all ranks, where the draft is cut over them
+    std::unique_ptr<spec::ShardedDraftModel> sharded_draft; // on all ranks, where the draft is sharded across them
     model::WeightType target_type{};
     model::WeightType draft_type{};
     double load_seconds = 0; // of reading all weights, of the slowest rank

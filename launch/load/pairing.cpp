@@ -9,7 +9,7 @@ std::optional<std::string> why_no_pair(const Vocabulary& target, const Vocabular
     if (target.fingerprint && draft.fingerprint && target.fingerprint != draft.fingerprint)
         return draft.name + " and " + target.name +
                " have different vocabularies; a draft must tokenize as its target does";
-    // A token that the draft has no row for could never be said beside it, though the target alone says it.
+    // A token that the draft has no row for could never be emitted beside it, though the target alone emits it.
     const int known = target.fingerprint ? std::min(target.n_rows, target.n_tokens) : target.n_rows;
     if (draft.n_rows < known)
         return draft.name + " has a vocab_size of " + std::to_string(draft.n_rows) + " and knows not all " +

@@ -104,7 +104,7 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
             group = dist::make_staged_comm(std::move(host), timeout_seconds);
         } else {
             throw BadOption(counted(device.sharers, "rank") +
-                            " share a GPU, and the model is cut over several hosts: " +
+                            " share a GPU, and the model is sharded across several hosts: " +
                             "NCCL wants a GPU for each rank; start no more ranks than GPUs");
         }
     });

@@ -1,6 +1,6 @@
 // What a rank computes on: the threads of its CPU, or a GPU.
 //
-// The one place of this room that knows whether the program was built with CUDA. Called by model_pair and doctor.
+// The one place of this module that knows whether the program was built with CUDA. Called by model_pair and doctor.
 #pragma once
 
 #include "dist/layout.h"

@@ -163,7 +163,7 @@ DigestWords digest_share_of(dist::Session& session, const NamedModel& of, const 
     const auto index = static_cast<int>(std::find(sharers.begin(), sharers.end(), rank) - sharers.begin());
     const auto n_sharers = static_cast<int>(sharers.size()), fewest = static_cast<int>(copies.fewest_sharers());
     const model::Checkpoint& checkpoint = *of.model->checkpoint;
-    const int n_slices = (model::shares_of_at_most(kMostBytesBetweenMeetings, checkpoint, depth) + fewest - 1) / fewest;
+    const int n_slices = (model::shares_of_at_most(kMaxBytesBetweenMeetings, checkpoint, depth) + fewest - 1) / fewest;
     LoadingBar bar("comparing the copies of " + of.name, options.quiet || rank > 0);
     DigestWords digests(checkpoint.tensors().size());
     for (int slice = 0; slice < n_slices; ++slice)

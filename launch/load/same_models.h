@@ -3,7 +3,7 @@
 // Ranks of one host that have opened the same inodes hold one copy, and one copy is not compared with itself. Copies
 // with the same inode numbers, sizes and times on several hosts are taken for a shared file system: some KiB of each
 // tensor are compared. Any other copies are compared byte for byte, by 64-bit digests; the ranks that hold a copy
-// share the reading of it. No rank reads more than kMostBytesBetweenMeetings of weights before it meets the others, so
+// share the reading of it. No rank reads more than kMaxBytesBetweenMeetings of weights before it meets the others, so
 // that --collective-timeout bounds the reading of so much, and not of a share, which is large where a copy has few
 // ranks. Called by model_pair and doctor.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace entrodraft::launch {
 
-inline constexpr std::size_t kMostBytesBetweenMeetings = std::size_t{256} << 20;
+inline constexpr std::size_t kMaxBytesBetweenMeetings = std::size_t{256} << 20;
 
 struct ComparisonOptions {
     double timeout_seconds = 0; // of each wait for the others

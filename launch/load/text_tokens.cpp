@@ -54,15 +54,15 @@ void tokenize_blocks(LineReader& lines, const model::Tokenizer& tokenizer,
 }
 
 std::vector<model::TokenId> tokenize_file(const std::string& file, const model::Tokenizer& tokenizer,
-                                          std::size_t most_tokens) {
+                                          std::size_t max_tokens) {
     const BlockBytes bytes;
     LineReader lines(file, bytes.most);
     std::vector<model::TokenId> tokens;
     tokenize_blocks(
         lines, tokenizer,
         [&](std::span<const model::TokenId> part) {
-            if (part.size() > most_tokens - tokens.size())
-                throw std::runtime_error(lines.file() + ": more than " + std::to_string(most_tokens) +
+            if (part.size() > max_tokens - tokens.size())
+                throw std::runtime_error(lines.file() + ": more than " + std::to_string(max_tokens) +
                                          " tokens are too many to search; shorten the file");
             tokens.insert(tokens.end(), part.begin(), part.end());
         },

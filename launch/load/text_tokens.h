@@ -28,11 +28,11 @@ void tokenize_blocks(LineReader& lines, const model::Tokenizer& tokenizer,
                      const std::function<void(std::span<const model::TokenId>)>& take, const BlockBytes& bytes = {});
 
 // A corpus of that many tokens takes about 4 GiB once it is indexed.
-inline constexpr std::size_t kMostCorpusTokens = std::size_t{1} << 27;
+inline constexpr std::size_t kMaxCorpusTokens = std::size_t{1} << 27;
 
 // All of it at once; "-" is stdin. Throws std::runtime_error naming the file, also where it is empty or has more than
-// `most_tokens`. Local.
+// `max_tokens`. Local.
 std::vector<model::TokenId> tokenize_file(const std::string& file, const model::Tokenizer& tokenizer,
-                                          std::size_t most_tokens = kMostCorpusTokens);
+                                          std::size_t max_tokens = kMaxCorpusTokens);
 
 } // namespace entrodraft::launch

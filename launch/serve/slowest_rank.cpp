@@ -10,7 +10,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr double kLeastShare = 0.1; // below it, ranks are as even as ranks are
+constexpr double kMinShare = 0.1; // below it, ranks are as even as ranks are
 
 } // namespace
 
@@ -38,7 +38,7 @@ std::string describe_slowest(const std::vector<RankWait>& ranks) {
         if (ranks[rank].waited_seconds < ranks[group.slowest].waited_seconds) group.slowest = rank;
         group.waited += ranks[rank].waited_seconds;
     }
-    double worst = kLeastShare;
+    double worst = kMinShare;
     std::string text;
     for (const auto& [replica, group] : groups) {
         const RankWait& slowest = ranks[group.slowest];

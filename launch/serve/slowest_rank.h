@@ -1,7 +1,7 @@
 // Which rank holds the others up: where ranks meet in every layer, the one that waits least is the slowest.
 //
-// Looked at once, when a run has ended. A coordinator that drafts is no slow rank: the others await it in the announce,
-// not in the sums of a pass, whose waits are counted here. Called by generate.
+// Looked at once, when a run has ended. A coordinator that drafts is no slow rank: the others await it in the
+// broadcast, not in the sums of a pass, whose waits are counted here. Called by generate.
 #pragma once
 
 #include "dist/layout.h"

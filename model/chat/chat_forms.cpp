@@ -64,7 +64,7 @@ constexpr ChatForm llama3_1() {
     return form;
 }
 
-// The forms of Mistral differ in where spaces stand and in which user turn takes the system message.
+// The forms of Mistral differ in where spaces are and in which user turn takes the system message.
 constexpr ChatForm mistral(std::string_view name, SystemPlace place, ChatTurn user, ChatTurn assistant) {
     return {.name = name,
             .start = "{bos?}",

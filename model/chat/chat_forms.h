@@ -1,4 +1,4 @@
-// The chat forms known by name: what stands around each message of a conversation, as data, and the one function
+// The chat forms known by name: what is around each message of a conversation, as data, and the one function
 // that renders them all. Not a template language, and it reads no files: chat_template.h recognises which form a
 // checkpoint's template is. Called by chat_template.cpp only.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace entrodraft::model {
 
-// Where the system message stands.
+// Where the system message is.
 enum class SystemPlace {
     refused,    // the form has none
     anywhere,   // a turn of its own, wherever it comes
@@ -45,7 +45,7 @@ struct ChatForm {
     std::string_view name;
     std::string_view start; // of the whole text
     SystemPlace system_place;
-    ChatTurn system; // inside a user turn: what stands around it there
+    ChatTurn system; // inside a user turn: what is around it there
     ChatTurn user;
     ChatTurn assistant;
     std::string_view generation; // after the last message, for the assistant to answer

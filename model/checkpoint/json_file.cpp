@@ -111,7 +111,7 @@ class Builder final : public nlohmann::json_sax<Json> {
         auto& object = open_.back()->get_ref<Json::object_t&>();
         const auto [at, is_new] = object.try_emplace(std::move(value));
         if (!is_new && reject_duplicate_keys_) {
-            throw BadFile(what_ + ": the key " + in_quotes(at->first) + " stands twice in one object");
+            throw BadFile(what_ + ": the key " + in_quotes(at->first) + " appears twice in one object");
         }
         member_ = &at->second;
         return true;

@@ -1,6 +1,7 @@
 // Reads JSON that nobody has vouched for: size and depth are capped, the whole text must be one value in valid
-// UTF-8, and by default no key may stand twice in an object. Knows nothing of what the fields mean.
-// Only .cpp files and families/fields.h include this: nlohmann stays private. Called by readers of JSON in every room.
+// UTF-8, and by default no key may appear twice in an object. Knows nothing of what the fields mean.
+// Only .cpp files and families/fields.h include this: nlohmann stays private. Called by readers of JSON in every
+// module.
 #pragma once
 
 #include <nlohmann/json.hpp>

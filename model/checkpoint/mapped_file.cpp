@@ -59,7 +59,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes,
     if (data_ == MAP_FAILED) throw BadFile(name_ + ": cannot be mapped: " + system_reason());
     if (starts_with(bytes(), kLfsPointer)) {
         ::munmap(data_, size_);
-        throw BadFile(name_ + ": a Git LFS pointer stands in place of the file; fetch the file with git lfs pull");
+        throw BadFile(name_ + ": this is a Git LFS pointer, not the file; fetch the file with git lfs pull");
     }
 }
 

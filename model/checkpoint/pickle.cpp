@@ -415,7 +415,7 @@ class Machine {
         }
         std::sort(names.begin(), names.end());
         const auto twice = std::adjacent_find(names.begin(), names.end());
-        if (twice != names.end()) refuse_content("tensor " + in_quotes(*twice) + ": the name stands twice");
+        if (twice != names.end()) refuse_content("tensor " + in_quotes(*twice) + ": the name appears twice");
     }
 
     // A dict among the entries is named first: training runs save the state dict as one entry of several.

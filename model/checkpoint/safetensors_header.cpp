@@ -131,7 +131,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     }
     bool begin_field(const std::string& field) {
         const auto once = [&](bool& seen, Where where) {
-            if (std::exchange(seen, true)) refuse("the field '" + field + "' stands twice");
+            if (std::exchange(seen, true)) refuse("the field '" + field + "' appears twice");
             return leave_to(where);
         };
         if (field == "dtype") return once(has_dtype_, Where::dtype);
@@ -145,7 +145,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
         if (!has_offsets_ || n_offsets_ != 2) refuse("data_offsets must be two numbers");
         entries_.push_back(std::move(entry_));
     }
-    // A value that stands where none of its kind may.
+    // A value that is where none of its kind may.
     bool other_value(const char* kind) {
         const std::string found = std::string("found ") + kind;
         switch (where_) {
@@ -225,7 +225,7 @@ void check_names(const std::vector<HeaderEntry>& entries, const std::string& fil
     const auto name_of = [](const HeaderEntry* entry) -> const std::string& { return entry->name; };
     std::ranges::sort(by_name, {}, name_of);
     const auto twice = std::ranges::adjacent_find(by_name, {}, name_of);
-    if (twice != by_name.end()) refuse_tensor(file, **twice, "the name stands twice in the header");
+    if (twice != by_name.end()) refuse_tensor(file, **twice, "the name appears twice in the header");
 }
 
 void check_coverage(const std::vector<HeaderEntry>& entries, std::uint64_t data_bytes, const std::string& file) {

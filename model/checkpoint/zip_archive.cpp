@@ -54,7 +54,7 @@ class ZipReader {
         std::vector<DirectoryEntry> entries = read_directory();
         for (DirectoryEntry& entry : entries)
             locate(entry);
-        check_apart(entries);
+        check_conflicts(entries);
         std::vector<ZipEntry> found;
         found.reserve(entries.size());
         for (const DirectoryEntry& entry : entries)
@@ -62,7 +62,7 @@ class ZipReader {
         std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
         const auto twice = std::adjacent_find(found.begin(), found.end(),
                                               [](const auto& a, const auto& b) { return a.name == b.name; });
-        if (twice != found.end()) refuse("the entry " + in_quotes(twice->name) + " stands twice");
+        if (twice != found.end()) refuse("the entry " + in_quotes(twice->name) + " appears twice");
         return found;
     }
 
@@ -160,7 +160,7 @@ class ZipReader {
         return entry;
     }
 
-    // Fields that 32 bits do not hold stand in the extra field 1, in this order.
+    // Fields that 32 bits do not hold are in the extra field 1, in this order.
     void take_64_bit_fields(DirectoryEntry& entry, std::uint64_t& packed_bytes, Bytes extra) const {
         std::uint64_t* const fields[] = {&entry.bytes, &packed_bytes, &entry.local_offset};
         if (std::none_of(std::begin(fields), std::end(fields), [](auto* field) { return *field == kIn64Bits; })) return;
@@ -198,7 +198,7 @@ class ZipReader {
         entry.end = entry.local_offset + header_bytes + entry.bytes;
     }
 
-    void check_apart(std::vector<DirectoryEntry>& entries) const {
+    void check_conflicts(std::vector<DirectoryEntry>& entries) const {
         std::sort(entries.begin(), entries.end(),
                   [](const auto& a, const auto& b) { return a.local_offset < b.local_offset; });
         for (std::size_t i = 1; i < entries.size(); ++i) {

@@ -23,7 +23,7 @@ template <int kQueries> ALWAYS_INLINE void score_block(const AttentionArgs& a, i
     }
 }
 
-// The keys that some query of a call sees: [begin, end), of which begin and padded stand on borders of blocks.
+// The keys that some query of a call sees: [begin, end), of which begin and padded are on borders of blocks.
 struct KeyRange {
     int begin = 0;
     int end = 0;

@@ -12,9 +12,9 @@
 
 namespace entrodraft::model::kernels {
 
-inline constexpr int kLanes = 16;               // outputs of a unit; outputs are padded to whole units
-inline constexpr int kMostQueries = 6;          // queries of one attention call
-inline constexpr int kMostInt8Inputs = 1 << 17; // of 8-bit weights: 127 * 128 * inputs stays below 2^31
+inline constexpr int kLanes = 16;              // outputs of a unit; outputs are padded to whole units
+inline constexpr int kMaxQueries = 6;          // queries of one attention call
+inline constexpr int kMaxInt8Inputs = 1 << 17; // of 8-bit weights: 127 * 128 * inputs stays below 2^31
 
 // How linear lays out activations for itself (see LinearArgs::scratch).
 inline constexpr int kLinearPiece = 512;
@@ -39,7 +39,7 @@ struct LaneStats {
 //
 // A line of 64 bytes holds the weights of 16 outputs for as many inputs as fit, a unit is ceil(k / inputs) lines, and
 // the last line is filled up with weights of zero: float32 [k][16], bfloat16 [k / 2][16][2], float16 [k / 2][2][16] and
-// int8 [k / 4][16][4], where a weight w stands as w + 128.
+// int8 [k / 4][16][4], where a weight w is stored as w + 128.
 struct LinearArgs {
     const void* w = nullptr; // [units][lines], 64-byte aligned
     WeightType type = WeightType::float32;
@@ -61,21 +61,21 @@ struct LinearArgs {
 // order. With `mask` (by_parent), key j >= mask_begin[i] counts for query i only where bit j - mask_begin[i] of
 // mask[i] is set. Queries of several sequences may go together where these begin with the same keys.
 struct AttentionArgs {
-    const float* q[kMostQueries] = {}; // [head_dim] each
-    float* out[kMostQueries] = {};     // [head_dim] each
-    int first_key[kMostQueries] = {};  // of a sliding window; 0: all from the first
-    int n_keys[kMostQueries] = {};
-    const std::uint64_t* mask[kMostQueries] = {}; // nullptr: all of n_keys
-    int mask_begin[kMostQueries] = {};
+    const float* q[kMaxQueries] = {}; // [head_dim] each
+    float* out[kMaxQueries] = {};     // [head_dim] each
+    int first_key[kMaxQueries] = {};  // of a sliding window; 0: all from the first
+    int n_keys[kMaxQueries] = {};
+    const std::uint64_t* mask[kMaxQueries] = {}; // nullptr: all of n_keys
+    int mask_begin[kMaxQueries] = {};
     int n_queries = 0;
     int head_dim = 0;
     float scale = 1;
     float soft_cap = 0; // a scaled score s becomes soft_cap tanh(s / soft_cap); 0: it stays
     // ALiBi: then the score of key j gains bias[i][j], [n_keys rounded up to 16]; nullptr: it stays.
-    const float* bias[kMostQueries] = {};
-    const float* keys[kMostQueries] = {};   // [n_keys / 16][head_dim][16]
-    const float* values[kMostQueries] = {}; // [n_keys][head_dim]
-    bool apart = false;                     // they are not the same for all queries
+    const float* bias[kMaxQueries] = {};
+    const float* keys[kMaxQueries] = {};   // [n_keys / 16][head_dim][16]
+    const float* values[kMaxQueries] = {}; // [n_keys][head_dim]
+    bool apart = false;                    // they are not the same for all queries
     // The first n_prefix keys and values of all queries, a multiple of 16 and at most n_keys, lie here instead, in the
     // same places.
     const float* prefix_keys = nullptr;

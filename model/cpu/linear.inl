@@ -64,7 +64,7 @@ struct Int8 {
 // inner loop reaches all rows from one pointer: [k / kPiece][rows][kPieceStride]. The last line's missing inputs are 0.
 constexpr int kPiece = kLinearPiece;
 constexpr int kPieceStride = kLinearPieceStride;
-constexpr int kMostInputs = 4; // of a line
+constexpr int kMaxInputs = 4; // of a line
 
 ALWAYS_INLINE float* laid_out(const LinearArgs& a, int piece, int row) {
     return a.scratch +
@@ -83,7 +83,7 @@ void lay_out(const LinearArgs& a) {
                 *reinterpret_cast<Vec*>(to + i) = *reinterpret_cast<const Vec*>(from + i);
             for (; i < count; ++i)
                 to[i] = from[i];
-            for (; i % kMostInputs != 0; ++i)
+            for (; i % kMaxInputs != 0; ++i)
                 to[i] = 0;
         }
     }
@@ -226,16 +226,16 @@ ALWAYS_INLINE void linear_exact(const LinearArgs& a, int unit, int first_row, in
 
 // All units, kUnits at a time and what is left over one by one; rows in even blocks (16 rows go as 8 and 8, not as
 // 14 and 2).
-template <typename Block, int kUnits, int kMostRows> void linear_units(const LinearArgs& a) {
-    const int blocks = (a.rows + kMostRows - 1) / kMostRows;
+template <typename Block, int kUnits, int kMaxRows> void linear_units(const LinearArgs& a) {
+    const int blocks = (a.rows + kMaxRows - 1) / kMaxRows;
     for (int unit = 0; unit < a.units;) {
         const bool whole = unit + kUnits <= a.units;
         for (int block = 0, row = 0; block < blocks; ++block) {
             const int rows = (a.rows - row + blocks - block - 1) / (blocks - block);
             if (whole)
-                linear_exact<Block, kUnits, kMostRows>(a, unit, row, rows);
+                linear_exact<Block, kUnits, kMaxRows>(a, unit, row, rows);
             else
-                linear_exact<Block, 1, kMostRows>(a, unit, row, rows);
+                linear_exact<Block, 1, kMaxRows>(a, unit, row, rows);
             row += rows;
         }
         unit += whole ? kUnits : 1;

@@ -2,8 +2,8 @@
 //
 // A row is taken as x = 2^-e (65536 h + 256 m + l), where h, m and l are signed bytes and e is the row's own: 23 bits
 // and a sign under the row's largest value. Sums of weights times h, m and l are exact, so their order means nothing,
-// and they are put together in float32 at the end. Weights stand as w + 128, since one factor has no sign; the 128
-// times the sum of a row's digits are taken off beforehand. Sums fit 32 bits up to kMostInt8Inputs inputs (what
+// and they are put together in float32 at the end. Weights are stored as w + 128, since one factor has no sign; the 128
+// times the sum of a row's digits are taken off beforehand. Sums fit 32 bits up to kMaxInt8Inputs inputs (what
 // overflows on the way comes back).
 namespace entrodraft::model::kernels::KERNEL_SET {
 namespace {
@@ -65,7 +65,7 @@ ALWAYS_INLINE __m512i digits_of(const float* x, int count, float there) {
     return _mm512_shuffle_epi8(_mm512_xor_si512(_mm512_add_epi32(whole, bias), bias), by_digit);
 }
 
-// Puts down what is known of a row: -128 times the sums of its digits, which stand in words d, d + 4, ..., and its
+// Puts down what is known of a row: -128 times the sums of its digits, which are in words d, d + 4, ..., and its
 // scale.
 void put_facts(float* facts, __m512i digit_sums, float back) {
     std::int32_t sums[kWidth];

@@ -11,8 +11,8 @@ using kernels::kLanes;
 PackedMatrix::PackedMatrix(int n, int k, WeightType type, int n_threads)
     : n_(n), n_padded_((n + kLanes - 1) / kLanes * kLanes), k_(k), type_(type),
       parts_(static_cast<std::size_t>(n_threads)) {
-    if (type == WeightType::int8 && k > kernels::kMostInt8Inputs)
-        throw std::invalid_argument("8-bit weights take up to " + std::to_string(kernels::kMostInt8Inputs) +
+    if (type == WeightType::int8 && k > kernels::kMaxInt8Inputs)
+        throw std::invalid_argument("8-bit weights take up to " + std::to_string(kernels::kMaxInt8Inputs) +
                                     " inputs, not " + std::to_string(k) + "; choose a 16-bit type");
     for (int thread = 0; thread < n_threads; ++thread)
         parts_[static_cast<std::size_t>(thread)].outputs = dist::even_slice(n_padded_, thread, n_threads, kLanes);

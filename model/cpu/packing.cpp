@@ -98,7 +98,7 @@ bool lies_as(const StoredRow& row, WeightType type) {
 
 // ---- 8 bits ----
 
-// As numbers without a sign, the bits of magnitudes stand in the magnitudes' order, and those of what is no number
+// As numbers without a sign, the bits of magnitudes are in the magnitudes' order, and those of what is no number
 // above them all.
 template <typename Format, typename Bits>
 float largest_of(const std::byte* from, std::size_t step, std::int64_t count) {
@@ -139,9 +139,9 @@ float largest_magnitude(const StoredRow& row) {
 // A row with an infinity or a value that is no number has no scale: its outputs will be no numbers. A row that is zero
 // or so small that its scale would not be exact has scale 0.
 float scale_of(const StoredRow& row) {
-    constexpr float kMost = 127;
+    constexpr float kMax = 127;
     using Limits = std::numeric_limits<float>;
-    const float scale = row.tensor ? largest_magnitude(row) / kMost : 0;
+    const float scale = row.tensor ? largest_magnitude(row) / kMax : 0;
     if (!(scale <= Limits::max())) return Limits::quiet_NaN();
     return scale >= Limits::min() ? scale : 0;
 }

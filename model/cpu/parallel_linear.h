@@ -28,7 +28,7 @@ struct PassContext {
 
     void barrier() const { team->barrier(thread); }
     bool carries_residual() const { return tp->rank() == 0; }
-    // Sums data over the ranks of tp; a barrier stands before and after. Collective over tp, called by all threads.
+    // Sums data over the ranks of tp; a barrier comes before and after. Collective over tp, called by all threads.
     void all_reduce(float* data, std::size_t count) const;
 };
 
@@ -64,7 +64,7 @@ class RowLinear {
     void apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y, std::size_t y_stride,
                bool add) const;
     // residual[r] += x[r] . w + bias, summed over the ranks: the first rank adds its part to the residual, the others
-    // bring theirs alone, and the sum replaces it everywhere. A barrier stands behind. Collective over tp.
+    // bring theirs alone, and the sum replaces it everywhere. A barrier follows. Collective over tp.
     void add_to(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* residual,
                 std::size_t stride) const;
 
@@ -83,7 +83,7 @@ class VocabEmbedding {
     const PackedMatrix& table() const { return table_; }
     dist::Slice vocab() const { return vocab_; }
 
-    // x[r] = row of tokens[r], from whichever rank holds it. A barrier stands behind. Collective over tp.
+    // x[r] = row of tokens[r], from whichever rank holds it. A barrier follows. Collective over tp.
     void look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, float* x,
                  std::size_t x_stride) const;
 

@@ -2,7 +2,7 @@
 """Trains the demo models: a byte-level BPE; Llamas of 8.7 M (target), 1 M (draft) and 0.2 M (smallest) parameters.
 
 Not part of the product: it runs once, its output is committed under model/demo/{target,draft,smallest}.
-The target learns from the text alone. Who drafts is judged by agreement, so the other two learn from
+The target learns from the text alone. Who drafts is verified by agreement, so the other two learn from
 a teacher's distribution as well (LEARNS_FROM): the draft from the target, by which its chains are
 verified, and the smallest from the draft, which verifies the smallest's chains in a cascade.
 

@@ -8,8 +8,8 @@ namespace entrodraft::model {
 namespace {
 
 // Early files call some fields otherwise.
-int read_size(const Fields& fields, const char* name, const char* early_name, int otherwise) {
-    return fields.size(name, fields.size(early_name, otherwise));
+int read_size(const Fields& fields, const char* name, const char* early_name, int default_value) {
+    return fields.size(name, fields.size(early_name, default_value));
 }
 
 void read_layout(const Fields& fields, ModelConfig& config) {
@@ -38,7 +38,7 @@ void read_falcon(const Fields& fields, ModelConfig& config) {
     config.n_heads = read_size(fields, "num_attention_heads", "n_head", 71);
     config.max_positions = fields.size("max_position_embeddings", 2048);
     divide_into_heads(fields, config, "hidden_size", "num_attention_heads");
-    if (4LL * config.hidden_size > kMostSize) fields.refuse("'hidden_size' is too large");
+    if (4LL * config.hidden_size > kMaxSize) fields.refuse("'hidden_size' is too large");
     config.intermediate_size = fields.size("ffn_hidden_size", 4 * config.hidden_size);
     read_layout(fields, config);
     config.norm = Norm::layer;

@@ -24,8 +24,8 @@ std::string named(const char* name) {
 }
 
 std::int64_t to_token_id(const Fields& fields, const char* name, const Json& value) {
-    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<int>::max());
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMost)
+    constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<int>::max());
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMax)
         fields.refuse(named(name) + " holds " + shown(value) + ", which is no token id");
     return value.get<std::int64_t>();
 }
@@ -50,8 +50,8 @@ const Json& Fields::required(const char* name) const {
 
 int Fields::to_size(const char* name, const Json& value) const {
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() == 0 ||
-        value.get<std::uint64_t>() > static_cast<std::uint64_t>(kMostSize)) {
-        refuse(named(name) + " is " + shown(value) + ", not a whole number from 1 to " + std::to_string(kMostSize));
+        value.get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxSize)) {
+        refuse(named(name) + " is " + shown(value) + ", not a whole number from 1 to " + std::to_string(kMaxSize));
     }
     return value.get<int>();
 }
@@ -60,34 +60,34 @@ int Fields::size(const char* name) const {
     return to_size(name, required(name));
 }
 
-int Fields::size(const char* name, int otherwise) const {
+int Fields::size(const char* name, int default_value) const {
     const Json* value = find(name);
-    return value == nullptr ? otherwise : to_size(name, *value);
+    return value == nullptr ? default_value : to_size(name, *value);
 }
 
-int Fields::count(const char* name, int otherwise) const {
+int Fields::count(const char* name, int default_value) const {
     const Json* value = find(name);
-    return value != nullptr && *value == 0 ? 0 : size(name, otherwise);
+    return value != nullptr && *value == 0 ? 0 : size(name, default_value);
 }
 
-double Fields::positive(const char* name, double otherwise) const {
+double Fields::positive(const char* name, double default_value) const {
     const Json* value = find(name);
-    if (value == nullptr) return otherwise;
+    if (value == nullptr) return default_value;
     const double number = value->is_number() ? value->get<double>() : 0;
     if (!(number > 0)) refuse(named(name) + " is " + shown(*value) + ", not a number above 0");
     return number;
 }
 
-bool Fields::boolean(const char* name, bool otherwise) const {
+bool Fields::boolean(const char* name, bool default_value) const {
     const Json* value = find(name);
-    if (value == nullptr) return otherwise;
+    if (value == nullptr) return default_value;
     if (!value->is_boolean()) refuse(named(name) + " is " + shown(*value) + ", not true or false");
     return value->get<bool>();
 }
 
-std::string Fields::string(const char* name, const std::string& otherwise) const {
+std::string Fields::string(const char* name, const std::string& default_value) const {
     const Json* value = find(name);
-    if (value == nullptr) return otherwise;
+    if (value == nullptr) return default_value;
     if (!value->is_string()) refuse(named(name) + " is " + shown(*value) + ", not a string");
     return value->get<std::string>();
 }
@@ -101,14 +101,14 @@ std::vector<std::int64_t> Fields::token_ids(const char* name) const {
     return ids;
 }
 
-Activation read_activation(const Fields& fields, const char* name, const std::string& otherwise) {
+Activation read_activation(const Fields& fields, const char* name, const std::string& default_value) {
     static const std::map<std::string, Activation> known = {
         {"silu", Activation::silu},           {"swish", Activation::silu},
         {"gelu", Activation::gelu},           {"gelu_new", Activation::gelu_tanh},
         {"gelu_fast", Activation::gelu_tanh}, {"gelu_pytorch_tanh", Activation::gelu_tanh},
         {"relu", Activation::relu},
     };
-    const std::string activation = fields.string(name, otherwise);
+    const std::string activation = fields.string(name, default_value);
     const auto at = known.find(activation);
     if (at == known.end()) {
         fields.refuse("activation " + in_quotes(activation) + " in '" + name +
@@ -117,8 +117,8 @@ Activation read_activation(const Fields& fields, const char* name, const std::st
     return at->second;
 }
 
-float read_epsilon(const Fields& fields, const char* name, double otherwise) {
-    const double epsilon = fields.positive(name, otherwise);
+float read_epsilon(const Fields& fields, const char* name, double default_value) {
+    const double epsilon = fields.positive(name, default_value);
     if (epsilon >= 1) fields.refuse(named(name) + " is not below 1");
     return static_cast<float>(epsilon);
 }
@@ -153,11 +153,11 @@ void read_common_shapes(const Fields& fields, ModelConfig& config) {
 void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t default_eos, ModelConfig& config) {
     if (const Json* bos = fields.find("bos_token_id"))
         config.bos_token_id = to_token_id(fields, "bos_token_id", *bos);
-    else if (!fields.stands("bos_token_id"))
+    else if (!fields.has("bos_token_id"))
         config.bos_token_id = default_bos;
     if (fields.find("eos_token_id") != nullptr)
         config.eos_token_ids = fields.token_ids("eos_token_id");
-    else if (!fields.stands("eos_token_id") && default_eos >= 0)
+    else if (!fields.has("eos_token_id") && default_eos >= 0)
         config.eos_token_ids = {default_eos};
 }
 
@@ -244,7 +244,7 @@ Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config
     double share = fields.positive(names.share, 0);
     const double outer_original = fields.positive("original_max_position_embeddings", 0);
     bool is_set = false;
-    // transformers lets rope_scaling, where it stands, replace rope_parameters.
+    // transformers lets rope_scaling, where it is there, replace rope_parameters.
     for (const char* name : {"rope_scaling", "rope_parameters"}) {
         const Json* object = fields.find(name);
         if (object == nullptr) continue;
@@ -279,7 +279,7 @@ Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config
     const double stretched = to.factor * to.original_positions;
     if (to.scaling == RopeScaling::dynamic || to.scaling == RopeScaling::yarn)
         config.max_positions = static_cast<int>(
-            std::min(std::max<double>(config.max_positions, std::floor(stretched)), static_cast<double>(kMostSize)));
+            std::min(std::max<double>(config.max_positions, std::floor(stretched)), static_cast<double>(kMaxSize)));
     return to;
 }
 

@@ -15,11 +15,11 @@
 
 namespace entrodraft::model {
 
-constexpr std::int64_t kMostSize = std::int64_t{1} << 30; // sizes are padded and added up as ints
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 30; // sizes are padded and added up as ints
 
 class Fields {
   public:
-    // The object must outlive the fields; `file` stands before every message.
+    // The object must outlive the fields; `file` is before every message.
     Fields(const nlohmann::json& object, std::string file) : object_(object), file_(std::move(file)) {}
 
     // Throws BadFile.
@@ -27,18 +27,18 @@ class Fields {
     const std::string& file() const { return file_; }
     const nlohmann::json& object() const { return object_; }
 
-    bool stands(const char* name) const { return object_.contains(name); } // a null too
+    bool has(const char* name) const { return object_.contains(name); } // a null too
     const nlohmann::json* find(const char* name) const;
     const nlohmann::json& required(const char* name) const;
     bool was_read(const std::string& name) const { return read_.contains(name); }
 
-    int size(const char* name) const; // a whole number from 1 to kMostSize
-    int size(const char* name, int otherwise) const;
-    int count(const char* name, int otherwise) const; // the same or 0
-    double positive(const char* name, double otherwise) const;
-    bool boolean(const char* name, bool otherwise) const;
-    std::string string(const char* name, const std::string& otherwise) const;
-    std::vector<std::int64_t> token_ids(const char* name) const; // of a number or a list, which must stand
+    int size(const char* name) const; // a whole number from 1 to kMaxSize
+    int size(const char* name, int default_value) const;
+    int count(const char* name, int default_value) const; // the same or 0
+    double positive(const char* name, double default_value) const;
+    bool boolean(const char* name, bool default_value) const;
+    std::string string(const char* name, const std::string& default_value) const;
+    std::vector<std::int64_t> token_ids(const char* name) const; // of a number or a list, which must be there
 
   private:
     int to_size(const char* name, const nlohmann::json& value) const;
@@ -54,8 +54,8 @@ std::string shown(const nlohmann::json& value);
 // ---- what several families read alike; all throw BadFile ----
 
 // Names that transformers gives these functions. `otherwise` where the field is missing.
-Activation read_activation(const Fields& fields, const char* name, const std::string& otherwise);
-float read_epsilon(const Fields& fields, const char* name, double otherwise);
+Activation read_activation(const Fields& fields, const char* name, const std::string& default_value);
+float read_epsilon(const Fields& fields, const char* name, double default_value);
 // rope_parameters (new), or rope_theta and rope_scaling (old), and the share of a head that is turned.
 // config.head_dim and config.max_positions are known; the latter grows where the stretching says so.
 struct RopeNames {
@@ -69,7 +69,7 @@ Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config
 void read_common_shapes(const Fields& fields, ModelConfig& config);
 // Sets head_dim from hidden_size and n_heads. `hidden` and `heads` are the fields' names.
 void divide_into_heads(const Fields& fields, ModelConfig& config, const char* hidden, const char* heads);
-// bos_token_id and eos_token_id; what stands there where a field is missing, and none where it is null.
+// bos_token_id and eos_token_id; what is there where a field is missing, and none where it is null.
 void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t default_eos, ModelConfig& config);
 // Sliding windows of `window` positions (0: none) on the layers that layer_types calls sliding_attention, or, where it
 // is missing, on those for which `slides` says so.

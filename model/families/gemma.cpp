@@ -9,7 +9,7 @@ namespace {
 
 void read_either(const Fields& fields, ModelConfig& config) {
     read_common_shapes(fields, config);
-    if (!fields.stands("head_dim")) config.head_dim = 256; // transformers' default, whatever the hidden size
+    if (!fields.has("head_dim")) config.head_dim = 256; // transformers' default, whatever the hidden size
     config.norm = Norm::rms;
     config.norm_offset = 1;
     config.norm_epsilon = read_epsilon(fields, "rms_norm_eps", 1e-6);
@@ -31,12 +31,12 @@ void read_gemma2(const Fields& fields, ModelConfig& config) {
     config.block = Block::sandwich;
     config.activation = read_activation(fields, "hidden_activation", "gelu_pytorch_tanh");
     config.attention_scale = 1.0f / std::sqrt(static_cast<float>(fields.positive("query_pre_attn_scalar", 256)));
-    const auto cap = [&](const char* name, double otherwise) { // missing: the default; null: none
-        return static_cast<float>(fields.stands(name) ? fields.positive(name, 0) : otherwise);
+    const auto cap = [&](const char* name, double default_value) { // missing: the default; null: none
+        return static_cast<float>(fields.has(name) ? fields.positive(name, 0) : default_value);
     };
     config.attention_soft_cap = cap("attn_logit_softcapping", 50);
     config.logit_soft_cap = cap("final_logit_softcapping", 30);
-    const int window = fields.stands("sliding_window") ? fields.size("sliding_window", 0) : 4096;
+    const int window = fields.has("sliding_window") ? fields.size("sliding_window", 0) : 4096;
     read_windows(
         fields, [](int layer) { return layer % 2 == 0; }, window, config);
 }

@@ -11,7 +11,7 @@ void read_gpt2(const Fields& fields, ModelConfig& config) {
     config.n_heads = config.n_kv_heads = fields.size("n_head", 12);
     config.max_positions = fields.size("n_positions", 1024);
     divide_into_heads(fields, config, "n_embd", "n_head");
-    if (4LL * config.hidden_size > kMostSize) fields.refuse("'n_embd' is too large");
+    if (4LL * config.hidden_size > kMaxSize) fields.refuse("'n_embd' is too large");
     config.intermediate_size = fields.size("n_inner", 4 * config.hidden_size);
     config.norm = Norm::layer;
     config.norm_epsilon = read_epsilon(fields, "layer_norm_epsilon", 1e-5);

@@ -7,7 +7,7 @@ namespace {
 void read_mistral(const Fields& fields, ModelConfig& config) {
     read_llama_like(fields, config);
     // Missing: transformers' default; null: none.
-    const int window = fields.stands("sliding_window") ? fields.size("sliding_window", 0) : 4096;
+    const int window = fields.has("sliding_window") ? fields.size("sliding_window", 0) : 4096;
     if (window > 0) config.windows.assign(static_cast<std::size_t>(config.n_layers), window);
     read_token_ids(fields, 1, 2, config);
 }

@@ -7,7 +7,7 @@ namespace {
 void read_qwen3(const Fields& fields, ModelConfig& config) {
     read_llama_like(fields, config);
     // Missing: transformers' default, whatever the hidden size; null: one head's share of it.
-    if (!fields.stands("head_dim")) {
+    if (!fields.has("head_dim")) {
         config.head_dim = 128;
         config.rope = read_rope(fields, {}, config);
     }

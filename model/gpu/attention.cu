@@ -12,11 +12,11 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kQueriesOfBlock = 8; // two a warp, of the same head where there are as many rows
 constexpr int kKeysOfLane = kKeyBlock / kWarp;
-constexpr int kDimsOfLane = kMostHeadDim / kWarp;
+constexpr int kDimsOfLane = kMaxHeadDim / kWarp;
 constexpr int kPartHead = 2; // a part of a query: largest score, sum of weights, then the weighted values
 
 __device__ std::size_t part_at(const AttendCall& call, int row, int head, int block) {
-    const int blocks = (call.most_keys + kKeyBlock - 1) / kKeyBlock;
+    const int blocks = (call.max_keys + kKeyBlock - 1) / kKeyBlock;
     const auto query =
         static_cast<std::size_t>(row) * static_cast<std::size_t>(call.n_query_heads) + static_cast<std::size_t>(head);
     return (query * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
@@ -36,7 +36,7 @@ __device__ std::size_t cache_at(const CacheView& cache, int layer, int slot, int
 
 // A warp a head; [rows][query heads, key heads, value heads].
 template <typename T> __global__ void place_heads(RowTable table, PlaceCall call) {
-    __shared__ float heads[kWarps][kMostHeadDim];
+    __shared__ float heads[kWarps][kMaxHeadDim];
     const int row = static_cast<int>(blockIdx.y), lane = lane_of_thread();
     const int head = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread();
     const int n_kv_heads = call.cache.n_kv_heads, dim = call.cache.head_dim;
@@ -127,7 +127,7 @@ __device__ float score_of(const AttendCall& call, const float* query, const T* k
 }
 
 template <typename T> __global__ void attend_blocks(RowTable table, AttendCall call) {
-    __shared__ float queries[kWarps][kMostHeadDim];
+    __shared__ float queries[kWarps][kMaxHeadDim];
     const int lane = lane_of_thread(), block = static_cast<int>(blockIdx.x), dim = call.cache.head_dim;
     const int first_key = block * kKeyBlock;
     float* query = queries[warp_of_thread()];
@@ -232,7 +232,7 @@ RowTable rows_from(const RowTable& table, int begin, int rows) {
 
 template <typename T> void attend_rows(void* stream, const RowTable& table, const AttendCall& call) {
     const int queries = table.rows * call.n_query_heads;
-    const dim3 blocks(blocks_for(static_cast<std::size_t>(call.most_keys), kKeyBlock),
+    const dim3 blocks(blocks_for(static_cast<std::size_t>(call.max_keys), kKeyBlock),
                       blocks_for(static_cast<std::size_t>(queries), kQueriesOfBlock));
     launch(stream, {blocks, kWarps * kWarp}, attend_blocks<T>, table, call);
     const dim3 merges(blocks_for(static_cast<std::size_t>(call.n_query_heads), kWarps),
@@ -257,16 +257,16 @@ template <typename T> void place_in(void* stream, const RowTable& table, const P
 }
 
 void check_head_dim(int dim) {
-    if (dim < 1 || dim > kMostHeadDim)
+    if (dim < 1 || dim > kMaxHeadDim)
         throw std::invalid_argument("heads of " + std::to_string(dim) + " on a GPU: they may have up to " +
-                                    std::to_string(kMostHeadDim));
+                                    std::to_string(kMaxHeadDim));
 }
 
 } // namespace
 
-std::size_t attend_workspace_floats(int rows, int n_query_heads, int head_dim, int most_keys) {
+std::size_t attend_workspace_floats(int rows, int n_query_heads, int head_dim, int max_keys) {
     return static_cast<std::size_t>(std::min(rows, kAttendRows)) * static_cast<std::size_t>(n_query_heads) *
-           blocks_for(static_cast<std::size_t>(most_keys), kKeyBlock) * static_cast<std::size_t>(kPartHead + head_dim);
+           blocks_for(static_cast<std::size_t>(max_keys), kKeyBlock) * static_cast<std::size_t>(kPartHead + head_dim);
 }
 
 void place_keys(void* stream, const RowTable& table, const PlaceCall& call) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kUnrolled = 4; // 16-byte reads under way in a thread
-constexpr unsigned kMostBlocks = 2048;
+constexpr unsigned kMaxBlocks = 2048;
 constexpr double kTimeout = 60;
 
 __global__ void read_all(const uint4* from, std::size_t count, unsigned* never) {
@@ -42,7 +42,7 @@ double read_rate(std::size_t bytes) {
     const DeviceBytes array(count * sizeof(uint4));
     const DeviceArray<unsigned> never(1);
     const Stream stream;
-    const unsigned blocks = std::min(blocks_for(count, static_cast<std::size_t>(kThreads) * kUnrolled), kMostBlocks);
+    const unsigned blocks = std::min(blocks_for(count, static_cast<std::size_t>(kThreads) * kUnrolled), kMaxBlocks);
     std::vector<double> rates;
     for (int run = 0; run <= kRuns; ++run) {
         const auto began = std::chrono::steady_clock::now();

@@ -58,7 +58,7 @@ __device__ void follow(const ChainCall& call, int from) {
     state.n_rows = t;
     const double x = stats.sum_exp > 0 ? entropy_of(stats) : 0;
     state.squares[t - 1] = x * x;
-    const bool goes_on = token >= 0 && t < plan.most_rows &&
+    const bool goes_on = token >= 0 && t < plan.max_rows &&
                          !stops(plan.stop, state, t, x, probability_of(stats, is_noisy ? noisy.logit : stats.max));
 #ifdef ENTRODRAFT_CUDA_STAND_IN
     cuda_stand_in::set_condition(call.condition, goes_on);

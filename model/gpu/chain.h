@@ -11,7 +11,7 @@
 
 namespace entrodraft::model::gpu {
 
-inline constexpr int kMostChain = 128; // rows
+inline constexpr int kMaxChain = 128; // rows
 
 struct ChainRow {
     DeviceLogitStats stats;
@@ -20,7 +20,7 @@ struct ChainRow {
 
 // What the host asks for, copied to the device before each chain.
 struct ChainPlan {
-    int most_rows = 1;
+    int max_rows = 1;
     int first_row = 0; // of the pass before, whose logits are the only ones: what the chain goes on from
     int has_noise = 0;
     ChainStop stop;
@@ -29,9 +29,9 @@ struct ChainPlan {
 // What the device has made of it; what the host reads comes first.
 struct ChainState {
     int n_rows;
-    ChainRow rows[kMostChain];
-    double product;             // of acceptances
-    double squares[kMostChain]; // x^2
+    ChainRow rows[kMaxChain];
+    double product;            // of acceptances
+    double squares[kMaxChain]; // x^2
 
     // Up to and including so many rows.
     static constexpr std::size_t bytes_of_rows(int n) {

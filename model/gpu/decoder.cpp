@@ -20,7 +20,7 @@ namespace entrodraft::model::gpu {
 
 namespace {
 
-constexpr int kMostRows = Decoder::kMostRows;
+constexpr int kMaxRows = Decoder::kMaxRows;
 
 std::size_t index(int value) {
     return static_cast<std::size_t>(value);
@@ -119,13 +119,13 @@ class Rows {
     Rows() : host_(kWords), device_(kWords) {}
 
     std::int32_t& at(Column column, int row) const {
-        return host_.data()[index(column) * index(kMostRows) + index(row)];
+        return host_.data()[index(column) * index(kMaxRows) + index(row)];
     }
     std::uint64_t* mask(int row) const {
         return reinterpret_cast<std::uint64_t*>(host_.data() + kMasks) + index(row) * kMaskWords;
     }
     DeviceNoise& noise(int row) const { return reinterpret_cast<DeviceNoise*>(host_.data() + kNoises)[index(row)]; }
-    std::int32_t* on_device(Column column) const { return device_.data() + index(column) * index(kMostRows); }
+    std::int32_t* on_device(Column column) const { return device_.data() + index(column) * index(kMaxRows); }
     DeviceDraftedRow& drafted(int row) const {
         return reinterpret_cast<DeviceDraftedRow*>(host_.data() + kDrafted)[index(row)];
     }
@@ -152,10 +152,10 @@ class Rows {
     }
 
   private:
-    static constexpr std::size_t kMasks = static_cast<std::size_t>(n_columns) * kMostRows;
-    static constexpr std::size_t kNoises = kMasks + static_cast<std::size_t>(kMostRows) * kMaskWords * 2;
-    static constexpr std::size_t kDrafted = kNoises + static_cast<std::size_t>(kMostRows) * sizeof(DeviceNoise) / 4;
-    static constexpr std::size_t kWords = kDrafted + static_cast<std::size_t>(kMostRows) * sizeof(DeviceDraftedRow) / 4;
+    static constexpr std::size_t kMasks = static_cast<std::size_t>(n_columns) * kMaxRows;
+    static constexpr std::size_t kNoises = kMasks + static_cast<std::size_t>(kMaxRows) * kMaskWords * 2;
+    static constexpr std::size_t kDrafted = kNoises + static_cast<std::size_t>(kMaxRows) * sizeof(DeviceNoise) / 4;
+    static constexpr std::size_t kWords = kDrafted + static_cast<std::size_t>(kMaxRows) * sizeof(DeviceDraftedRow) / 4;
     static_assert(sizeof(std::int32_t) == 4 && kNoises % 2 == 0 && sizeof(DeviceNoise) % 8 == 0);
     static_assert(kDrafted % 2 == 0 && sizeof(DeviceDraftedRow) % 8 == 0);
     PinnedArray<std::int32_t> host_;
@@ -171,22 +171,22 @@ class GpuDecoder final : public DecoderBackend {
     std::size_t weight_bytes() const override { return weights_.bytes_per_pass(); }
     double operations_per_row() const override { return weights_.operations_per_row(); }
     PassResult forward(const Pass& pass) override;
-    bool goes_on_with_chains() const override { return tp_->size() == 1; }
-    bool keeps_rows() const override { return true; }
+    bool has_device_draft_loop() const override { return tp_->size() == 1; }
+    bool keeps_logits_on_device() const override { return true; }
 
   private:
     // What makes one graph unlike another.
     struct Form {
         int rows = 0;       // padded
         int logit_rows = 0; // padded
-        int most_keys = 0;
+        int max_keys = 0;
         LogitSummary summary = LogitSummary::none;
         int known = 0;        // tokens that count in it
         int counted = 0;      // of these, the rank's own
         bool rows_too = true; // logits go to the host
         bool has_noise = false;
         bool keeps = false;
-        bool judges = false;
+        bool verifies = false;
         int chain_rows = 0; // padded, of a chain
         bool is_summarized() const { return summary != LogitSummary::none || has_noise; }
         auto operator<=>(const Form&) const = default;
@@ -229,7 +229,7 @@ class GpuDecoder final : public DecoderBackend {
     void make_room_for(const Form& form, const Pass& pass);
     int padded_keys(int keys) const;
     int chain_rows(const Pass& pass, const Form& form) const;
-    void run_chain(const Pass& pass, const Form& pass_form, int most_rows);
+    void run_chain(const Pass& pass, const Form& pass_form, int max_rows);
     void take_row(const Form& form, const DeviceLogitStats& stats, const DeviceNoisy& noisy);
     void run(const Form& form);
     void await();
@@ -239,7 +239,7 @@ class GpuDecoder final : public DecoderBackend {
     void look_up(const Form& form);
     void make_logits(const Form& form);
     void summarize(const Form& form);
-    void judge(const Form& form);
+    void verify(const Form& form);
     void copy_out(const Form& form);
 
     void add_pending(int rows);
@@ -267,22 +267,22 @@ class GpuDecoder final : public DecoderBackend {
 
     DeviceArray<float> cosines_, sines_, slopes_;
     DeviceArray<std::int32_t> kv_heads_;
-    SummedArray x_, delta_;                                         // float32: [kMostRows][hidden_size]
-    DeviceArray<float> normed_delta_, logits_, partial_;            // float32: [kMostRows][...]
+    SummedArray x_, delta_;                                         // float32: [kMaxRows][hidden_size]
+    DeviceArray<float> normed_delta_, logits_, partial_;            // float32: [kMaxRows][...]
     DeviceBytes normed_, qkv_, attended_, wide_, inner_, embedded_; // in the number type, rows aligned
     DeviceArray<DeviceLogitStats> stats_parts_, stats_;
     DeviceArray<DeviceNoisy> noisy_parts_, noisy_;
-    DeviceArray<float> kept_; // [kMostKept][vocab], from the first row on that is to be kept
-    SummedArray whole_rows_;  // [kMostRows][all tokens], of judged rows that are cut over ranks
-    DeviceArray<JudgeMasses> mass_parts_, masses_;
-    DeviceArray<JudgePart> judge_parts_;
-    DeviceArray<JudgedRow> judged_;
+    DeviceArray<float> kept_; // [kMaxKept][vocab], from the first row on that is to be kept
+    SummedArray whole_rows_;  // [kMaxRows][all tokens], of verified rows that are sharded across ranks
+    DeviceArray<VerifyMasses> mass_parts_, masses_;
+    DeviceArray<VerifyPart> verify_parts_;
+    DeviceArray<VerifiedRow> verified_;
     DeviceArray<ChainPlan> plan_; // [1]
     DeviceArray<ChainState> chain_;
     PinnedArray<float> host_logits_;
     PinnedArray<DeviceLogitStats> host_stats_;
     PinnedArray<DeviceNoisy> host_noisy_;
-    PinnedArray<JudgedRow> host_judged_;
+    PinnedArray<VerifiedRow> host_verified_;
     PinnedArray<ChainPlan> host_plan_;
     PinnedArray<ChainState> host_chain_;
     std::vector<float> hidden_;
@@ -296,30 +296,30 @@ class GpuDecoder final : public DecoderBackend {
 
 void GpuDecoder::make_buffers() {
     const std::size_t number = bytes_of(weights_.type);
-    const auto row_of = [&](int width) { return DeviceBytes(index(kMostRows) * index(aligned(width)) * number); };
+    const auto row_of = [&](int width) { return DeviceBytes(index(kMaxRows) * index(aligned(width)) * number); };
     const DeviceLayer& layer = weights_.layers.front();
     if (config.block == Block::sandwich)
-        normed_delta_ = DeviceArray<float>(index(kMostRows) * index(config.hidden_size));
+        normed_delta_ = DeviceArray<float>(index(kMaxRows) * index(config.hidden_size));
     normed_ = row_of(config.hidden_size);
     qkv_ = row_of(layer.qkv.n);
     attended_ = row_of(layer.output.k);
     wide_ = row_of(layer.wide.n);
     inner_ = row_of(layer.down.k);
     if (weights_.project_in.n > 0) embedded_ = row_of(config.embedding_size);
-    logits_ = DeviceArray<float>(index(kMostRows) * index(vocab()));
+    logits_ = DeviceArray<float>(index(kMaxRows) * index(vocab()));
     host_logits_ = PinnedArray<float>(logits_.size());
-    stats_parts_ = DeviceArray<DeviceLogitStats>(index(kMostRows) * kStatsBlocks);
-    stats_ = DeviceArray<DeviceLogitStats>(kMostRows);
-    noisy_parts_ = DeviceArray<DeviceNoisy>(index(kMostRows) * kStatsBlocks);
-    noisy_ = DeviceArray<DeviceNoisy>(kMostRows);
+    stats_parts_ = DeviceArray<DeviceLogitStats>(index(kMaxRows) * kStatsBlocks);
+    stats_ = DeviceArray<DeviceLogitStats>(kMaxRows);
+    noisy_parts_ = DeviceArray<DeviceNoisy>(index(kMaxRows) * kStatsBlocks);
+    noisy_ = DeviceArray<DeviceNoisy>(kMaxRows);
     plan_ = DeviceArray<ChainPlan>(1);
     chain_ = DeviceArray<ChainState>(1);
-    host_stats_ = PinnedArray<DeviceLogitStats>(kMostRows);
-    host_noisy_ = PinnedArray<DeviceNoisy>(kMostRows);
+    host_stats_ = PinnedArray<DeviceLogitStats>(kMaxRows);
+    host_noisy_ = PinnedArray<DeviceNoisy>(kMaxRows);
     host_plan_ = PinnedArray<ChainPlan>(1);
     host_chain_ = PinnedArray<ChainState>(1);
     partial_ = DeviceArray<float>(
-        attend_workspace_floats(kMostRows, shard.n_query_heads(), config.head_dim, cache_view_.capacity));
+        attend_workspace_floats(kMaxRows, shard.n_query_heads(), config.head_dim, cache_view_.capacity));
 
     const auto upload = [&]<typename T>(const std::vector<T>& values) {
         DeviceArray<T> array(values.size());
@@ -387,7 +387,7 @@ void GpuDecoder::fill_rows(int padded) {
         const RowNoise noise = i < pass.needs.noises.size() ? pass.needs.noises[i] : RowNoise{};
         rows_.noise(static_cast<int>(i)) = on_device(noise);
     }
-    for (int i = 0; i < kMostRows; ++i)
+    for (int i = 0; i < kMaxRows; ++i)
         rows_.at(Rows::kept_rows, i) =
             pass.needs.keep_from < 0 || index(i) >= pass.logit_rows.size() ? -1 : pass.needs.keep_from + i;
     for (std::size_t i = 0; !pass.needs.drafted.empty() && i < std::bit_ceil(pass.logit_rows.size()); ++i) {
@@ -410,13 +410,13 @@ GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
     int keys = 1;
     for (const Segment& segment : layout_.segments)
         keys = std::max(keys, segment.cached + segment.end - segment.begin);
-    form.most_keys = padded_keys(keys);
+    form.max_keys = padded_keys(keys);
     form.summary = form.logit_rows > 0 ? pass.needs.summary : LogitSummary::none;
     form.rows_too = pass.needs.rows;
     form.has_noise = form.logit_rows > 0 && !pass.needs.noises.empty();
     form.keeps = form.logit_rows > 0 && pass.needs.keep_from >= 0;
-    form.judges = form.logit_rows > 0 && !pass.needs.drafted.empty();
-    if (form.is_summarized() || form.judges) {
+    form.verifies = form.logit_rows > 0 && !pass.needs.drafted.empty();
+    if (form.is_summarized() || form.verifies) {
         form.known = pass.summary_vocab > 0 ? pass.summary_vocab : config.vocab_size;
         form.counted =
             static_cast<int>(std::clamp<std::int64_t>(form.known - shard.vocab.begin, 0, shard.vocab.size()));
@@ -424,24 +424,24 @@ GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
     return form;
 }
 
-// What ranks make together is made by a first pass, to which all of them come; what only judged texts need, by the
+// What ranks make together is made by a first pass, to which all of them come; what only verified texts need, by the
 // first of them.
 void GpuDecoder::make_room_for(const Form& form, const Pass& pass) {
     const auto summed = [&](int width) {
-        return SummedArray(*tp_, index(kMostRows) * index(width),
+        return SummedArray(*tp_, index(kMaxRows) * index(width),
                            dist::Deadline::after_seconds(options_.timeout_seconds));
     };
     if (x_.size() == 0) x_ = summed(config.hidden_size);
     if (delta_.size() == 0) delta_ = summed(config.hidden_size);
-    if (form.keeps && kept_.size() == 0) kept_ = DeviceArray<float>(index(Decoder::kMostKept) * index(vocab()));
-    if (form.keeps && index(pass.needs.keep_from) + pass.logit_rows.size() > index(Decoder::kMostKept))
+    if (form.keeps && kept_.size() == 0) kept_ = DeviceArray<float>(index(Decoder::kMaxKept) * index(vocab()));
+    if (form.keeps && index(pass.needs.keep_from) + pass.logit_rows.size() > index(Decoder::kMaxKept))
         throw std::invalid_argument("more rows are to be kept than there is room for");
-    if (!form.judges || judged_.size() > 0) return;
-    mass_parts_ = DeviceArray<JudgeMasses>(index(kMostRows) * kStatsBlocks);
-    masses_ = DeviceArray<JudgeMasses>(kMostRows);
-    judge_parts_ = DeviceArray<JudgePart>(index(kMostRows) * kStatsBlocks);
-    judged_ = DeviceArray<JudgedRow>(kMostRows);
-    host_judged_ = PinnedArray<JudgedRow>(kMostRows);
+    if (!form.verifies || verified_.size() > 0) return;
+    mass_parts_ = DeviceArray<VerifyMasses>(index(kMaxRows) * kStatsBlocks);
+    masses_ = DeviceArray<VerifyMasses>(kMaxRows);
+    verify_parts_ = DeviceArray<VerifyPart>(index(kMaxRows) * kStatsBlocks);
+    verified_ = DeviceArray<VerifiedRow>(kMaxRows);
+    host_verified_ = PinnedArray<VerifiedRow>(kMaxRows);
     if (tp_->size() > 1) whole_rows_ = summed(config.vocab_size);
 }
 
@@ -457,22 +457,22 @@ PassResult GpuDecoder::forward(const Pass& pass) {
     fill_rows(form.rows);
     hidden_.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
     pass.hidden_layers.empty() ? run(form) : record(form); // hidden states are copied out on the way
-    const int most_rows = chain_rows(pass, form);
-    if (most_rows > 1) run_chain(pass, form, most_rows);
+    const int max_rows = chain_rows(pass, form);
+    if (max_rows > 1) run_chain(pass, form, max_rows);
     await();
     for (const Segment& segment : layout_.segments)
         cache.append(segment.slot, segment.end - segment.begin);
     summaries_.clear();
     noisy_tokens_.clear();
-    const int further = most_rows > 1 ? host_chain_.data()->n_rows - 1 : 0;
+    const int further = max_rows > 1 ? host_chain_.data()->n_rows - 1 : 0;
     if (further > 0) cache.append(pass.rows.back().slot, further);
-    for (int i = 0; most_rows > 1 && i <= further; ++i)
+    for (int i = 0; max_rows > 1 && i <= further; ++i)
         take_row(form, host_chain_.data()->rows[i].stats, host_chain_.data()->rows[i].noisy);
-    for (std::size_t i = 0; most_rows == 1 && i < pass.logit_rows.size(); ++i)
+    for (std::size_t i = 0; max_rows == 1 && i < pass.logit_rows.size(); ++i)
         take_row(form, host_stats_.data()[i], host_noisy_.data()[i]);
     const std::size_t copied = form.rows_too ? pass.logit_rows.size() * index(vocab()) : 0;
     kept_rows_.clear();
-    for (int i = 0; form.keeps && i < static_cast<int>(most_rows > 1 ? further + 1 : pass.logit_rows.size()); ++i)
+    for (int i = 0; form.keeps && i < static_cast<int>(max_rows > 1 ? further + 1 : pass.logit_rows.size()); ++i)
         kept_rows_.push_back(kept_.data() + index(pass.needs.keep_from + i) * index(vocab()));
     return {{host_logits_.data(), copied},
             index(vocab()),
@@ -480,7 +480,7 @@ PassResult GpuDecoder::forward(const Pass& pass) {
             noisy_tokens_,
             hidden_,
             kept_rows_,
-            {host_judged_.data(), form.judges ? pass.logit_rows.size() : 0}};
+            {host_verified_.data(), form.verifies ? pass.logit_rows.size() : 0}};
 }
 
 void GpuDecoder::take_row(const Form& form, const DeviceLogitStats& stats, const DeviceNoisy& noisy) {
@@ -508,23 +508,23 @@ void GpuDecoder::run(const Form& form) {
 // How many rows a chain behind this pass may have, the pass's own included; 1: none.
 int GpuDecoder::chain_rows(const Pass& pass, const Form& form) const {
     const Chain* chain = pass.needs.chain;
-    if (chain == nullptr || !goes_on_with_chains() || pass.logit_rows.size() != 1 || !pass.hidden_layers.empty() ||
+    if (chain == nullptr || !has_device_draft_loop() || pass.logit_rows.size() != 1 || !pass.hidden_layers.empty() ||
         pass.mask != Mask::causal || form.summary == LogitSummary::none || form.rows_too ||
         pass.logit_rows.front() != static_cast<int>(pass.rows.size()) - 1)
         return 1;
     const int room = config.max_positions - (pass.rows.back().position + 1); // for the rows that follow
-    const int kept = form.keeps ? Decoder::kMostKept - pass.needs.keep_from : kMostChain;
-    return std::clamp(chain->most_rows, 1, std::min({kMostChain, room + 1, kept}));
+    const int kept = form.keeps ? Decoder::kMaxKept - pass.needs.keep_from : kMaxChain;
+    return std::clamp(chain->max_rows, 1, std::min({kMaxChain, room + 1, kept}));
 }
 
 // Behind a pass that is under way: what its last row says is read as the next row, and so on.
-void GpuDecoder::run_chain(const Pass& pass, const Form& pass_form, int most_rows) {
-    *host_plan_.data() = {most_rows, static_cast<int>(pass.rows.size()) - 1, pass_form.has_noise ? 1 : 0,
+void GpuDecoder::run_chain(const Pass& pass, const Form& pass_form, int max_rows) {
+    *host_plan_.data() = {max_rows, static_cast<int>(pass.rows.size()) - 1, pass_form.has_noise ? 1 : 0,
                           pass.needs.chain->stop};
     Form form = pass_form;
     form.rows = 1;
-    form.chain_rows = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(most_rows))), kMostChain);
-    form.most_keys = padded_keys(rows_.at(Rows::n_keys, static_cast<int>(pass.rows.size()) - 1) + most_rows);
+    form.chain_rows = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(max_rows))), kMaxChain);
+    form.max_keys = padded_keys(rows_.at(Rows::n_keys, static_cast<int>(pass.rows.size()) - 1) + max_rows);
     Graph& graph = chains_[form];
     if (!graph) {
         ChainCall call = {rows_.on_device(Rows::tokens),
@@ -724,7 +724,7 @@ void GpuDecoder::attend_rows(const Form& form, const DeviceLayer& layer, int num
     call.soft_cap = config.attention_soft_cap;
     call.slopes = slopes_.size() > 0 ? slopes_.data() : nullptr;
     call.window = config.window(number);
-    call.most_keys = form.most_keys;
+    call.max_keys = form.max_keys;
     call.partial = partial_.data();
     call.attended = attended_.data();
     call.out_stride = aligned(layer.output.k);
@@ -759,7 +759,7 @@ void GpuDecoder::make_logits(const Form& form) {
         keep_rows(handle(),
                   {logits_.data(), index(vocab()), form.logit_rows, rows_.on_device(Rows::kept_rows), kept_.data()});
     if (form.is_summarized()) summarize(form);
-    if (form.judges) judge(form);
+    if (form.verifies) verify(form);
 }
 
 void GpuDecoder::summarize(const Form& form) {
@@ -779,10 +779,10 @@ void GpuDecoder::summarize(const Form& form) {
     summarize_logits(handle(), call);
 }
 
-// Rows that are cut over ranks are put together first, as a sum of which each rank has a part; the draft's rows are on
-// rank 0 alone, and so is a judgement that counts.
-void GpuDecoder::judge(const Form& form) {
-    JudgeCall call;
+// Rows that are sharded across ranks are put together first, as a sum of which each rank has a part; the draft's rows
+// are on rank 0 alone, and so is a verification that counts.
+void GpuDecoder::verify(const Form& form) {
+    VerifyCall call;
     call.logits = logits_.data();
     call.stride = index(vocab());
     if (tp_->size() > 1) {
@@ -797,9 +797,9 @@ void GpuDecoder::judge(const Form& form) {
     call.drafted = rows_.drafted_on_device();
     call.mass_parts = mass_parts_.data();
     call.masses = masses_.data();
-    call.parts = judge_parts_.data();
-    call.judged = judged_.data();
-    judge_rows(handle(), call);
+    call.parts = verify_parts_.data();
+    call.verified = verified_.data();
+    verify_rows(handle(), call);
 }
 
 void GpuDecoder::copy_out(const Form& form) {
@@ -809,7 +809,7 @@ void GpuDecoder::copy_out(const Form& form) {
     if (form.summary != LogitSummary::none)
         copy(*stream_, host_stats_.data(), stats_.data(), rows * sizeof(DeviceLogitStats));
     if (form.has_noise) copy(*stream_, host_noisy_.data(), noisy_.data(), rows * sizeof(DeviceNoisy));
-    if (form.judges) copy(*stream_, host_judged_.data(), judged_.data(), rows * sizeof(JudgedRow));
+    if (form.verifies) copy(*stream_, host_verified_.data(), verified_.data(), rows * sizeof(VerifiedRow));
 }
 
 void GpuDecoder::keep_hidden(int layers_done) {

@@ -114,11 +114,11 @@ struct CacheView {
     int n_slots = 0;
     int n_kv_heads = 0;
     int capacity = 0;    // positions a slot
-    int head_dim = 0;    // at most kMostHeadDim
+    int head_dim = 0;    // at most kMaxHeadDim
     int head_stride = 0; // head_dim rounded up to kHeadAlign
 };
 inline constexpr int kHeadAlign = 8;
-inline constexpr int kMostHeadDim = 256;
+inline constexpr int kMaxHeadDim = 256;
 
 // Queries and keys are normed and turned in place, keys and values go into the cache at the rows' places.
 struct PlaceCall {
@@ -149,14 +149,14 @@ struct AttendCall {
     float soft_cap = 0;
     const float* slopes = nullptr; // ALiBi, [n_query_heads]: a key's score gains slope * scale * its place
     int window = 0;                // of this layer: a row sees its last `window` keys; 0: all
-    int most_keys = 0;             // keys that any row may see: the blocks that are launched
+    int max_keys = 0;              // keys that any row may see: the blocks that are launched
     float* partial = nullptr;      // workspace, attend_workspace_floats() of it
     void* attended = nullptr;      // [rows][out_stride] of the cache's type
     int out_stride = 0;
 };
 inline constexpr int kKeyBlock = 256;
 inline constexpr int kAttendRows = 16; // that share the workspace
-std::size_t attend_workspace_floats(int rows, int n_query_heads, int head_dim, int most_keys);
+std::size_t attend_workspace_floats(int rows, int n_query_heads, int head_dim, int max_keys);
 void attend(void* stream, const RowTable& table, const AttendCall& call);
 
 // What a row of logits says, as kernels::LogitStats has it; sums in float32 within a block of logits, merged in double.
@@ -222,25 +222,25 @@ struct RowMass {
     float max, inverse_sum; // 1 / sum, of all of the row
     double sum;
 };
-struct JudgeMasses {
+struct VerifyMasses {
     RowMass target, draft;
 };
-struct JudgePart {
+struct VerifyPart {
     double excess, overlap;
     DeviceNoisy best;
 };
-struct JudgeCall {
+struct VerifyCall {
     const float* logits = nullptr; // [rows][stride]
     std::size_t stride = 0;
     int rows = 0;
     int count = 0;                             // logits that count, from the first, which is token 0's
     const DeviceDraftedRow* drafted = nullptr; // [rows]
-    JudgeMasses* mass_parts = nullptr;         // workspace, [rows][kStatsBlocks]
-    JudgeMasses* masses = nullptr;             // workspace, [rows]
-    JudgePart* parts = nullptr;                // workspace, [rows][kStatsBlocks]
-    JudgedRow* judged = nullptr;               // [rows]
+    VerifyMasses* mass_parts = nullptr;        // workspace, [rows][kStatsBlocks]
+    VerifyMasses* masses = nullptr;            // workspace, [rows]
+    VerifyPart* parts = nullptr;               // workspace, [rows][kStatsBlocks]
+    VerifiedRow* verified = nullptr;           // [rows]
 };
-void judge_rows(void* stream, const JudgeCall& call);
+void verify_rows(void* stream, const VerifyCall& call);
 
 // x[r][0..width) = cap * tanh(x / cap) of rows * stride floats. For logits.
 void soft_cap(void* stream, float* x, std::size_t count, float cap);

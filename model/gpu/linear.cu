@@ -2,7 +2,7 @@
 //
 // 16-bit weights: a block makes 16 or 32 outputs of all rows; its warps share out k in chunks of 32. A quad of lanes
 // reads 64 bytes of a weight row that lie together, 16 a lane, and multiplies them as two steps of the tensor core:
-// which k stands where inside a step does not matter as long as weights and activations agree, so neither is shuffled
+// which k is where inside a step does not matter as long as weights and activations agree, so neither is shuffled
 // nor staged. Warps' sums are added in order, so that a row's bits hang neither on the rows beside it nor on how many
 // groups of rows a launch has: 1 or 2 for decoding, 8 for a prompt. int8 and float8 weights: the same in chunks of 64,
 // a lane's 16 bytes widened to the activations' type on the way, which holds each of them exactly. float32: a warp an

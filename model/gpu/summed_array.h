@@ -16,14 +16,14 @@ class SummedArray {
     SummedArray() = default;
     // `ranks` outlives it. Throws dist::Timeout and dist::Error. Collective over ranks.
     SummedArray(dist::Communicator& ranks, std::size_t count, dist::Deadline deadline)
-        : memory_(ranks.make_sum_memory(count * sizeof(float), deadline)), count_(count) {
+        : memory_(ranks.make_symmetric_buffer(count * sizeof(float), deadline)), count_(count) {
         if (!memory_) own_ = DeviceArray<float>(count);
     }
     float* data() const { return memory_ ? static_cast<float*>(memory_->data()) : own_.data(); }
     std::size_t size() const { return count_; }
 
   private:
-    std::unique_ptr<dist::SumMemory> memory_;
+    std::unique_ptr<dist::SymmetricBuffer> memory_;
     DeviceArray<float> own_;
     std::size_t count_ = 0;
 };

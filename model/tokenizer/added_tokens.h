@@ -1,4 +1,4 @@
-// The added_tokens of a tokenizer.json: strings that become one token wherever they stand, before any other
+// The added_tokens of a tokenizer.json: strings that become one token wherever they are, before any other
 // rule. Tokens with normalized = false are looked for in the text as given, the others in normalized text.
 // Called by tokenizer.
 #pragma once

@@ -1,4 +1,4 @@
-// See bpe.h. The order of merges, and which queued merge still stands, follow the reference implementation.
+// See bpe.h. The order of merges, and which queued merge still holds, follow the reference implementation.
 #include "model/tokenizer/bpe.h"
 
 #include <algorithm>
@@ -190,7 +190,7 @@ void BpeEncoder::encode(std::string_view word, std::vector<TokenId>& ids) {
     }
     const bool is_one = bpe_->takes_bytes_ || bpe_->ignore_merges_ || bpe_->has_affixes() || word.size() < kLongWord;
     if (is_one) return encode_part(word, ids);
-    // Where two known characters stand that no merge ever joins, the word is cut: the parts are words that come again.
+    // Where two known characters are that no merge ever joins, the word is cut: the parts are words that come again.
     std::size_t begin = 0;
     CodePoint left = code_point_at(word, 0);
     bool left_known = bpe_->id_of_character(left.value) >= 0;

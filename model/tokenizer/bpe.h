@@ -23,7 +23,7 @@ struct Merge {
     TokenId result = 0;
 };
 
-// The "model" of a tokenizer.json as it stands there: merges by rank.
+// The "model" of a tokenizer.json as it is there: merges by rank.
 struct BpeModel {
     std::vector<std::optional<std::string>> tokens; // by id; ids may have holes
     std::vector<Merge> merges;

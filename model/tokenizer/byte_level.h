@@ -24,7 +24,7 @@ std::optional<std::string> from_byte_level(std::string_view text);
 // The other way to spell bytes: <0x00> to <0xFF>, exactly two digits, in capitals as tokenizers write them. Local.
 std::string byte_token(unsigned char byte);
 
-// The byte that such a token stands for, in capitals or not; nothing for any other token. Local.
+// The byte that such a token is accepted for, in capitals or not; nothing for any other token. Local.
 std::optional<unsigned char> byte_of_token(std::string_view token);
 
 } // namespace entrodraft::model

@@ -16,7 +16,7 @@
 
 namespace entrodraft::model {
 
-// What to look for: a string as it stands, or a regular expression.
+// What to look for: a string as it is, or a regular expression.
 using Pattern = std::variant<std::string, Regex>;
 
 // From {"String": ...} or {"Regex": ...}; refuses the empty string. Throws BadFile with `what`. Local.

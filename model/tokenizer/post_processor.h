@@ -1,4 +1,4 @@
-// The post_processor of a tokenizer.json: where special tokens stand around a text. TemplateProcessing, and
+// The post_processor of a tokenizer.json: where special tokens are around a text. TemplateProcessing, and
 // BertProcessing and RobertaProcessing, which are fixed templates; ByteLevel, which only trims offsets, does nothing
 // here. Called by tokenizer.
 #pragma once

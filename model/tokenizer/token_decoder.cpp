@@ -88,7 +88,7 @@ std::string TokenDecoder::prepare(std::string_view token) const {
     std::string prepared(token);
     for (std::size_t i = 0; i < n_prepared_; ++i)
         prepared = replaced(std::get<ReplaceInTokens>(steps_[i]), prepared);
-    // As the reference: in the byte-level alphabet where every character is of it, else as it stands.
+    // As the reference: in the byte-level alphabet where every character is of it, else as it is.
     return prepares_bytes_ ? from_byte_level(prepared).value_or(prepared) : prepared;
 }
 

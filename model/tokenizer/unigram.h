@@ -17,7 +17,7 @@
 
 namespace entrodraft::model {
 
-// The "model" of a tokenizer.json as it stands there.
+// The "model" of a tokenizer.json as it is there.
 struct UnigramModel {
     std::vector<std::optional<std::string>> tokens; // by id; all are there
     std::vector<double> scores;                     // by id

@@ -13,7 +13,7 @@ namespace entrodraft::model {
 
 enum class WordPattern { gpt2, llama3, qwen2 };
 
-// The pattern as a regular expression, as it stands in the files. Local.
+// The pattern as a regular expression, as it is in the files. Local.
 std::string_view expression_of(WordPattern pattern);
 
 // The known pattern that reads exactly so, if any. Local.

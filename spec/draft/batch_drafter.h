@@ -29,7 +29,7 @@ class BatchDrafter {
     virtual std::string name() const = 0;
     virtual std::vector<int> hidden_layers() const { return {}; }
     virtual std::size_t weight_bytes() const = 0; // see drafter.h
-    virtual bool keeps_rows() const { return false; }
+    virtual bool keeps_logits_on_device() const { return false; }
     // A new sequence begins in the slot; `request` stays where it is until the next.
     virtual void begin_sequence(int slot, const Request& request) = 0;
     virtual void prefill(int slot, std::span<const TokenId> prompt) = 0; // see drafter.h
@@ -40,7 +40,7 @@ class BatchDrafter {
     virtual void end_sequence(int slot);
 
     // While the target scores what the last draft() of a single task drafted, prepares what comes next for its
-    // likeliest outcomes, until `enough` says so; the next draft() then begins with what was prepared, if the outcome
+    // most likely outcomes, until `enough` says so; the next draft() then begins with what was prepared, if the outcome
     // was among them. Nothing by default. Local.
     virtual void draft_ahead(const std::function<bool()>& enough);
 };
@@ -53,13 +53,13 @@ std::unique_ptr<BatchDrafter> make_shared_passes_drafter(DraftModel& model, int 
                                                          const dist::Clock& clock);
 
 struct AheadOptions {
-    static constexpr int kMostOutcomes = 32;
-    int outcomes = 0; // prepared a round, 1 to kMostOutcomes; 0: as many as the target's passes leave time for
+    static constexpr int kMaxOutcomes = 32;
+    int outcomes = 0; // prepared a round, 1 to kMaxOutcomes; 0: as many as the target's passes leave time for
     int passes = 0;   // exactly so many hidden passes a round, however long the target takes: to study; 0: as they fit
 };
 
 // One model for one sequence that drafts ahead while the target scores (see draft_ahead.cpp). `model` has
-// as many slots as outcomes (0: kMostOutcomes) and one more, and outlives it. Where no outcome was the one foreseen,
+// as many slots as outcomes (0: kMaxOutcomes) and one more, and outlives it. Where no outcome was the one foreseen,
 // `backup`, a drafter that costs next to nothing, goes first, if there is one: the model drafts where it has nothing.
 std::unique_ptr<BatchDrafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options,
                                                  const DraftLimits& limits, const dist::Clock& clock,

@@ -1,10 +1,10 @@
 // A middle model of a cascade: it drafts for the level above by verifying, in one pass, what a smaller drafter
-// proposes to it. What it says is what it would say alone, so the level above may verify that like any draft.
+// proposes to it. What it emits is what it would emit alone, so the level above may verify that like any draft.
 //
 // Exact with every acceptance: a token it hands up was drawn from its own distribution q given the tokens before, and
 // whether another one follows never hangs on that token. Random numbers of the inner round are keyed by its level and
-// by where the round above began: the inner rule learns from tokens that fell above, so that a number which had a say
-// in one round must have none in the next.
+// by where the round above began: the inner rule learns from tokens that were rejected above, so that a number which
+// had a say in one round must have none in the next.
 #include "spec/draft/drafter.h"
 #include "spec/verify/philox.h"
 #include "spec/verify/verify.h"
@@ -16,7 +16,7 @@ namespace entrodraft::spec {
 
 namespace {
 
-constexpr TokenId kNothing = -1; // said after a draft that leads to where every token is banned
+constexpr TokenId kNothing = -1; // emitted after a draft that leads to where every token is banned
 
 // Passes of the middle model for each token that comes of them, as they went lately.
 class RunningCost {
@@ -54,7 +54,7 @@ class CascadeDrafter final : public Drafter {
     void draft(const DraftRequest& request, StopRule& rule, Draft& draft) override;
 
   private:
-    // A token that the middle model has said and the level above has not yet taken.
+    // A token that the middle model has emitted and the level above has not yet taken.
     struct Ready {
         TokenId token = -1;
         DraftedToken seen;
@@ -69,8 +69,8 @@ class CascadeDrafter final : public Drafter {
     void inner_round(const DraftRequest& request, int most, const StopRule& rule, Draft& draft);
     bool read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule, const ChoiceSetting& choice);
     void end_at_dead_row(std::size_t row, std::size_t vocab);
-    Verdict verify(const ChoiceSetting& choice, std::size_t round_start) const;
-    void count(const Verdict& verdict, double pass_seconds, Draft& draft);
+    Verification verify(const ChoiceSetting& choice, std::size_t round_start) const;
+    void count(const Verification& verification, double pass_seconds, Draft& draft);
 
     CascadeLevel level_;
     DraftLimits limits_;
@@ -84,7 +84,7 @@ class CascadeDrafter final : public Drafter {
     std::vector<TokenId> text_; // the text with what is drafted so far, and then what the inner drafter proposes
     std::deque<Ready> ready_;
     std::vector<model::kernels::LogitStats> stats_; // [rows] of the inner round
-    std::vector<TokenId> best_;                     // [rows], where arg max or noisy best decide
+    std::vector<TokenId> best_;                     // [rows], where arg max or Gumbel-max sample decide
     std::vector<float> p_;                          // [rows][vocab], where tokens are drawn
     std::vector<float> q_;                          // [drafted][vocab]: those of p_ that went up
     std::vector<float> adjusted_;                   // [rows][vocab], where the rule above looks at these
@@ -98,7 +98,7 @@ void CascadeDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& d
     q_.clear();
     rule.begin_round();
     text_.assign(request.tokens.begin(), request.tokens.end());
-    const int most = most_drafted(request, rule, level_.source->context(), draft.end);
+    const int most = max_drafted(request, rule, level_.source->context(), draft.end);
     while (most > 0 && draft.end == DraftEnd::none) {
         if (ready_.empty()) {
             if (!rule.wants_another(cost_.of_next())) {
@@ -113,7 +113,7 @@ void CascadeDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& d
         }
         const Ready next = ready_.front();
         ready_.pop_front();
-        if (rule.judge(next.seen) == Judgement::drop) {
+        if (rule.decide(next.seen) == StopDecision::drop) {
             draft.end = rule.end();
             break;
         }
@@ -137,9 +137,9 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, const St
     ++choice.level;
     const std::uint64_t above = request.tokens.size();
     choice.random_key = hash_bytes(&above, sizeof above, choice.random_key);
-    // The middle model says one token more than it verifies, and reads no further than its context.
+    // The middle model emits one token more than it verifies, and reads no further than its context.
     const std::size_t left = static_cast<std::size_t>(most) - draft.tokens.size() - 1;
-    const std::size_t room = std::min({left, level_.source->context() - round_start, level_.source->most_rows() - 1});
+    const std::size_t room = std::min({left, level_.source->context() - round_start, level_.source->max_rows() - 1});
     level_.inner->draft({text_, static_cast<int>(room), request.request, choice, {}}, inner_rule_, inner_draft_);
 
     const double began = clock_.now_seconds();
@@ -150,23 +150,23 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, const St
     const bool says_something = read_rows(rows, n_inner, rule, choice);
     text_.resize(round_start);
     if (!says_something) return;
-    const Verdict verdict = verify(choice, round_start);
-    for (std::size_t i = 0; i <= static_cast<std::size_t>(verdict.accepted); ++i) {
-        const bool stands = i < static_cast<std::size_t>(verdict.accepted);
-        if (!stands && verdict.next_token == kNothing) break;
-        const TokenId token = stands ? inner_draft_.tokens[i] : verdict.next_token;
+    const Verification verification = verify(choice, round_start);
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(verification.accepted); ++i) {
+        const bool accepted = i < static_cast<std::size_t>(verification.accepted);
+        if (!accepted && verification.next_token == kNothing) break;
+        const TokenId token = accepted ? inner_draft_.tokens[i] : verification.next_token;
         DraftedToken seen;
         if (whole) seen = drafted_token(stats_[i], rows.row(i)[static_cast<std::size_t>(token)]);
         if (rule.needs_adjusted())
             seen = drafted_token(std::span<const float>(adjusted_).subspan(i * rows.vocab, rows.vocab), token);
         ready_.push_back({token, seen, i});
     }
-    count(verdict, clock_.now_seconds() - began, draft);
+    count(verification, clock_.now_seconds() - began, draft);
 }
 
-// What the middle model makes of each row: its distribution, or the token that it would say. The inner draft ends with
-// the token that leads to a row in which every token is banned, and nothing is said after it; false where that row is
-// the first.
+// What the middle model makes of each row: its distribution, or the token that it would emit. The inner draft ends with
+// the token that leads to a row in which every token is banned, and nothing is emitted after it; false where that row
+// is the first.
 bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule,
                                const ChoiceSetting& choice) {
     const bool adjusted = rule.needs_adjusted(), whole = rule.needs_distribution() && !adjusted;
@@ -208,7 +208,7 @@ void CascadeDrafter::end_at_dead_row(std::size_t row, std::size_t vocab) {
     }
 }
 
-Verdict CascadeDrafter::verify(const ChoiceSetting& choice, std::size_t round_start) const {
+Verification CascadeDrafter::verify(const ChoiceSetting& choice, std::size_t round_start) const {
     if (p_.empty()) return verify_greedy(inner_draft_.tokens, best_);
     const RandomStream acceptance(choice.seed, choice.random_key, Purpose::acceptance, choice.level);
     const RandomStream resample(choice.seed, choice.random_key, Purpose::resample, choice.level);
@@ -216,26 +216,26 @@ Verdict CascadeDrafter::verify(const ChoiceSetting& choice, std::size_t round_st
     try {
         return choice.acceptance == Acceptance::block ? verify_block(input, acceptance, resample)
                                                       : verify_rejection(input, acceptance, resample);
-    } catch (const NothingToSay&) { // all stand, and lead to a dead row
+    } catch (const NothingToSay&) { // all are accepted, and lead to a dead row
         return {static_cast<int>(inner_draft_.tokens.size()), kNothing};
     }
 }
 
-void CascadeDrafter::count(const Verdict& verdict, double pass_seconds, Draft& draft) {
+void CascadeDrafter::count(const Verification& verification, double pass_seconds, Draft& draft) {
     const int drafted = static_cast<int>(inner_draft_.tokens.size());
     ++draft.passes;
-    draft.levels[0].count_round(drafted, verdict.accepted, inner_draft_.passes);
-    draft.levels[0].new_tokens += verdict.accepted + 1;
+    draft.levels[0].count_round(drafted, verification.accepted, inner_draft_.passes);
+    draft.levels[0].new_tokens += verification.accepted + 1;
     draft.levels[0].seconds.draft += inner_draft_.seconds + inner_draft_.entropy_seconds;
     draft.levels[0].seconds.score += pass_seconds;
     add_levels(draft.levels, inner_draft_.levels, 1);
-    inner_rule_.end_round({drafted, verdict.accepted, is_cut_short(inner_draft_.end),
+    inner_rule_.end_round({drafted, verification.accepted, is_cut_short(inner_draft_.end),
                            inner_draft_.seconds + inner_draft_.entropy_seconds, pass_seconds});
     double cost = 1;
     if (const auto& costs = level_.inner_costs)
         cost =
             (costs->draft_seconds(inner_draft_.passes) + costs->target_seconds(drafted + 1)) / costs->target_seconds(1);
-    cost_.add(cost, verdict.accepted + 1);
+    cost_.add(cost, verification.accepted + 1);
 }
 
 } // namespace

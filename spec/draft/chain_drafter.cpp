@@ -13,7 +13,7 @@ class ChainDrafter final : public Drafter {
 
     std::string name() const override { return source_->name(); }
     std::size_t weight_bytes() const override { return source_->weight_bytes(); }
-    bool keeps_rows() const override { return source_->keeps_rows(); }
+    bool keeps_logits_on_device() const override { return source_->keeps_logits_on_device(); }
     void begin_sequence(const Request& request) override {
         source_->begin_sequence();
         chooser_.begin_sequence(request, limits_.eos_tokens);
@@ -34,7 +34,7 @@ void ChainDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dra
     phase_.begin(request, source_->context(), limits_, chooser_, rule, draft);
     while (phase_.wants_row()) {
         const SourceRows rows =
-            source_->rows_after(phase_.text(), 1, phase_.needs_alone(source_->goes_on_with_chains()));
+            source_->rows_after(phase_.text(), 1, phase_.needs_alone(source_->has_device_draft_loop()));
         phase_.take(rows.row(0), rows.summary(0), clock_, rows.noisy_token(0), rows.kept_row(0));
     }
     phase_.finish();

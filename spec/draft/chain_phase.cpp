@@ -14,10 +14,10 @@ void ChainPhase::begin(const DraftRequest& request, std::size_t context, const D
     draft_ = &draft;
     draft.clear();
     rule.begin_round();
-    most_ = most_drafted(request, rule, context, draft.end);
+    max_ = max_drafted(request, rule, context, draft.end);
     adjusted_ = rule.needs_adjusted();
     whole_ = looks_at_all_ || rule.needs_distribution();
-    draws_ = chooser.draws(request.choice.acceptance) && !request.judged_in_place;
+    draws_ = chooser.draws(request.choice.acceptance) && !request.verified_on_device;
     text_.assign(request.tokens.begin(), request.tokens.end());
 }
 
@@ -33,11 +33,11 @@ model::LogitNeeds ChainPhase::needs() const {
     return adjusted_ ? all.with_rows() : all;
 }
 
-model::LogitNeeds ChainPhase::needs_alone(bool goes_on_with_chains) {
+model::LogitNeeds ChainPhase::needs_alone(bool has_device_draft_loop) {
     model::LogitNeeds all = needs();
     if (adjusted_) return all; // a device that goes on by itself knows raw distributions alone
-    if (request_.judged_in_place) {
-        noise_ = chooser_->noise_in_place(text_.size(), request_.tokens.size(), request_.choice);
+    if (request_.verified_on_device) {
+        noise_ = chooser_->device_noise(text_.size(), request_.tokens.size(), request_.choice);
         all.summary = std::max(all.summary, model::LogitSummary::max); // which chains go by
         all.keep_from = static_cast<int>(draft_->tokens.size());
     } else {
@@ -47,8 +47,8 @@ model::LogitNeeds ChainPhase::needs_alone(bool goes_on_with_chains) {
         all.noises = std::span(&noise_, 1);
         all.rows = false;
     }
-    if (all.rows || !goes_on_with_chains) return all;
-    const int left = most_ - static_cast<int>(draft_->tokens.size());
+    if (all.rows || !has_device_draft_loop) return all;
+    const int left = max_ - static_cast<int>(draft_->tokens.size());
     chain_ = rule_->forecast(left);
     all.chain = &chain_;
     return all;
@@ -71,16 +71,16 @@ void ChainPhase::take(std::span<const float> logits, const model::kernels::Logit
         seen = drafted_token(row.stats, noisy            ? noisy->logit
                                         : logits.empty() ? row.stats.max
                                                          : logits[static_cast<std::size_t>(token)]);
-    const Judgement judgement = rule_->judge(seen);
+    const StopDecision decision = rule_->decide(seen);
     draft_->entropy_seconds += clock.now_seconds() - before;
-    if (judgement == Judgement::drop) {
+    if (decision == StopDecision::drop) {
         draft_->end = rule_->end();
         return;
     }
     text_.push_back(token);
     draft_->add(token, seen);
-    if (request_.judged_in_place) draft_->kept.push_back(kept);
-    draft_->end = limits_->why_end(request_, *draft_, most_, rule_->end());
+    if (request_.verified_on_device) draft_->kept.push_back(kept);
+    draft_->end = limits_->why_end(request_, *draft_, max_, rule_->end());
 }
 
 TokenId ChainPhase::choose(const SeenRow& row, const model::NoisyToken* noisy) {

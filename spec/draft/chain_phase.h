@@ -28,11 +28,11 @@ class ChainPhase {
     model::LogitNeeds needs() const;
     // The same for a source that is asked for this phase's row alone: with its noise, and, where the source goes on
     // with chains, with how far this one is likely to go. Valid until the next call. Local.
-    model::LogitNeeds needs_alone(bool goes_on_with_chains);
+    model::LogitNeeds needs_alone(bool has_device_draft_loop);
     // The row that was wanted; `logits` may be empty where the needs do not ask for them. Local.
     void take(std::span<const float> logits, const model::kernels::LogitStats& summary, const dist::Clock& clock,
               const model::NoisyToken* noisy = nullptr, const float* kept = nullptr);
-    // Draft::q stands.
+    // Draft::q is complete.
     void finish();
     // The draft is another's, and so is the end of the text. Local.
     void adopt();
@@ -46,7 +46,7 @@ class ChainPhase {
     TokenChooser* chooser_ = nullptr;
     StopRule* rule_ = nullptr;
     Draft* draft_ = nullptr;
-    int most_ = 0;
+    int max_ = 0;
     bool looks_at_all_ = false;
     bool whole_ = false;    // whether distributions are looked at
     bool adjusted_ = false; // whether the rule looks at adjusted ones

@@ -1,9 +1,10 @@
-// A draft model on a rank of its own that does not wait for the verdict: while the target scores a draft, it drafts
-// what would come next for the likeliest ends of the round, all of them in the same passes, each on a slot of the cache
-// that shares the text's own. If the round ends in one of them its draft is ready, and drafting has cost nothing.
+// A draft model on a rank of its own that does not wait for the verification: while the target scores a draft, it
+// drafts what would come next for the most likely ends of the round, all of them in the same passes, each on a slot of
+// the cache that shares the text's own. If the round ends in one of them its draft is ready, and drafting has cost
+// nothing.
 //
-// Without a backup, what is announced is what would have been drafted after the verdict: the same tokens from the same
-// random numbers, as long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts
+// Without a backup, what is broadcast is what would have been drafted after the verification: the same tokens from the
+// same random numbers, as long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts
 // longer then.)
 #include "spec/draft/batch_drafter.h"
 #include "spec/draft/chain_phase.h"
@@ -20,7 +21,7 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr int kTextSlot = 0;
-constexpr int kMostCandidates = AheadOptions::kMostOutcomes + 1; // of a place that are learnt apart
+constexpr int kMaxCandidates = AheadOptions::kMaxOutcomes + 1; // of a place that are learnt apart
 
 // A draft in the making, of the round at hand or of one that is foreseen.
 struct Branch {
@@ -34,8 +35,8 @@ struct Branch {
     std::vector<float> rows; // [tokens that the model drafted][vocab]: its logits
 };
 
-int most_outcomes_ever(const AheadOptions& options) {
-    return options.outcomes > 0 ? options.outcomes : AheadOptions::kMostOutcomes;
+int max_outcomes_ever(const AheadOptions& options) {
+    return options.outcomes > 0 ? options.outcomes : AheadOptions::kMaxOutcomes;
 }
 
 class AheadDrafter final : public BatchDrafter {
@@ -43,10 +44,10 @@ class AheadDrafter final : public BatchDrafter {
     AheadDrafter(DraftModel& model, const AheadOptions& options, const DraftLimits& limits, const dist::Clock& clock,
                  std::unique_ptr<Drafter> backup)
         : options_(options), backup_(std::move(backup)),
-          texts_(model, 1 + most_outcomes_ever(options), limits.vocab_size), limits_(limits), clock_(clock),
-          outcomes_(kMostCandidates), branches_(1 + static_cast<std::size_t>(most_outcomes_ever(options))) {
-        if (options.outcomes < 0 || options.outcomes > AheadOptions::kMostOutcomes)
-            throw std::invalid_argument("drafts ahead for 1 to " + std::to_string(AheadOptions::kMostOutcomes) +
+          texts_(model, 1 + max_outcomes_ever(options), limits.vocab_size), limits_(limits), clock_(clock),
+          outcomes_(kMaxCandidates), branches_(1 + static_cast<std::size_t>(max_outcomes_ever(options))) {
+        if (options.outcomes < 0 || options.outcomes > AheadOptions::kMaxOutcomes)
+            throw std::invalid_argument("drafts ahead for 1 to " + std::to_string(AheadOptions::kMaxOutcomes) +
                                         " outcomes, not " + std::to_string(options.outcomes));
         for (Branch& branch : branches_)
             branch.phase.look_at_all(true);
@@ -70,11 +71,11 @@ class AheadDrafter final : public BatchDrafter {
     bool drafts_for_nothing(Branch& branch);
     void release(const Branch* but);
     void pass(std::span<Branch* const> going);
-    Place place_of(const Branch& announced, std::size_t i, std::span<const float> row) const;
-    void find_places(const Branch& announced);
+    Place place_of(const Branch& verifying, std::size_t i, std::span<const float> row) const;
+    void find_places(const Branch& verifying);
     std::size_t vocab() const { return static_cast<std::size_t>(limits_.vocab_size); }
-    int most_outcomes() const { return options_.outcomes > 0 ? options_.outcomes : fitting_; }
-    void prepare(const Branch& announced, const Outcome& outcome);
+    int max_outcomes() const { return options_.outcomes > 0 ? options_.outcomes : fitting_; }
+    void prepare(const Branch& verifying, const Outcome& outcome);
     void adapt(bool all_done);
 
     AheadOptions options_;
@@ -171,7 +172,7 @@ bool AheadDrafter::take_prepared(const DraftTask& task) {
         const std::size_t index = (current_ + i) % branches_.size();
         Branch& branch = branches_[index];
         if (!std::equal(text.begin(), text.end(), branch.tokens.begin(), branch.tokens.end())) continue;
-        if (branch.request.most_tokens != task.request.most_tokens) return false; // another budget: drafted anew
+        if (branch.request.max_tokens != task.request.max_tokens) return false; // another budget: drafted anew
         const bool is_empty = branch.draft.tokens.empty() && branch.draft.end == DraftEnd::none;
         if (backup_ && is_empty) return false; // not begun in time: the backup costs less
         release(&branch);
@@ -192,7 +193,7 @@ void AheadDrafter::release(const Branch* but) {
     }
 }
 
-// A row of each, at least one; the logits are kept, for they say what the target may say instead.
+// A row of each, at least one; the logits are kept, for they say what the target may emit instead.
 void AheadDrafter::pass(std::span<Branch* const> going) {
     ends_.clear();
     for (Branch* branch : going)
@@ -211,15 +212,15 @@ void AheadDrafter::pass(std::span<Branch* const> going) {
 
 void AheadDrafter::draft_ahead(const std::function<bool()>& enough) {
     const double began = clock_.now_seconds();
-    const Branch& announced = current();
-    if (announced.phase.text().size() > texts_.context()) return; // more than the draft can read
+    const Branch& verifying = current();
+    if (verifying.phase.text().size() > texts_.context()) return; // more than the draft can read
     ahead_.rounds = 1;
-    find_places(announced);
+    find_places(verifying);
     ahead_.passes = 1;
     const auto is_over = [&] { return options_.passes > 0 ? ahead_.passes >= options_.passes : enough(); };
-    for (const Outcome& outcome : outcomes_.likeliest(places_, most_outcomes())) {
+    for (const Outcome& outcome : outcomes_.most_likely(places_, max_outcomes())) {
         if (is_over()) break;
-        prepare(announced, outcome);
+        prepare(verifying, outcome);
     }
     bool all_done = false;
     while (!is_over()) {
@@ -239,21 +240,21 @@ void AheadDrafter::draft_ahead(const std::function<bool()>& enough) {
     adapt(all_done);
 }
 
-// What may stand in place of each drafted token, and behind the last, which is read for that; and before that any that
+// What may replace each drafted token, and behind the last, which is read for that; and before that any that
 // the model did not draft.
-void AheadDrafter::find_places(const Branch& announced) {
-    const std::vector<TokenId>& drafted = announced.draft.tokens;
-    const std::size_t known = announced.rows.size() / vocab();
-    const TextEnd end = {kTextSlot, announced.phase.text(), drafted.size() - known + 1};
+void AheadDrafter::find_places(const Branch& verifying) {
+    const std::vector<TokenId>& drafted = verifying.draft.tokens;
+    const std::size_t known = verifying.rows.size() / vocab();
+    const TextEnd end = {kTextSlot, verifying.phase.text(), drafted.size() - known + 1};
     const SourceRows read = texts_.rows_after(std::span(&end, 1), model::LogitSummary::entropy);
     places_.clear();
     for (std::size_t i = 0; i < known; ++i) {
-        places_.push_back(place_of(announced, i, std::span(announced.rows).subspan(i * vocab(), vocab())));
-        places_.back().first = {announced.draft.entropies_nats[i], announced.draft.probabilities[i]};
+        places_.push_back(place_of(verifying, i, std::span(verifying.rows).subspan(i * vocab(), vocab())));
+        places_.back().first = {verifying.draft.entropies_nats[i], verifying.draft.probabilities[i]};
     }
     for (std::size_t i = known; i <= drafted.size(); ++i) {
         const std::span<const float> row = read.row(i - known);
-        Place& place = places_.emplace_back(place_of(announced, i, row));
+        Place& place = places_.emplace_back(place_of(verifying, i, row));
         if (i == drafted.size() && place.candidates.empty()) return;
         const TokenId first = i < drafted.size() ? drafted[i] : place.candidates.front();
         place.first = drafted_token(read.summary(i - known), row[static_cast<std::size_t>(first)]);
@@ -262,16 +263,16 @@ void AheadDrafter::find_places(const Branch& announced) {
 
 // The draft's candidates at the i-th place, ranked as it would choose: by logit, or with the noise that the target will
 // add. The drafted token is not among them.
-Place AheadDrafter::place_of(const Branch& announced, std::size_t i, std::span<const float> row) const {
+Place AheadDrafter::place_of(const Branch& verifying, std::size_t i, std::span<const float> row) const {
     struct Candidate {
         double value;
         TokenId token;
         bool operator<(const Candidate& other) const { return value > other.value; }
     };
-    const Request& request = *announced.request.request;
-    const bool is_noisy = announced.request.choice.acceptance == Acceptance::gumbel && !request.sampling.greedy();
-    const auto wanted = static_cast<std::size_t>(most_outcomes()) + 1, most = is_noisy ? 4 * wanted : wanted;
-    const std::vector<TokenId>& drafted = announced.draft.tokens;
+    const Request& request = *verifying.request.request;
+    const bool is_noisy = verifying.request.choice.acceptance == Acceptance::gumbel && !request.sampling.greedy();
+    const auto wanted = static_cast<std::size_t>(max_outcomes()) + 1, most = is_noisy ? 4 * wanted : wanted;
+    const std::vector<TokenId>& drafted = verifying.draft.tokens;
     std::vector<Candidate> best; // a heap, its least first
     for (std::size_t token = 0; token < row.size(); ++token) {
         const auto value = static_cast<double>(row[token]);
@@ -287,7 +288,7 @@ Place AheadDrafter::place_of(const Branch& announced, std::size_t i, std::span<c
     if (is_noisy) {
         const GumbelNoise noise(request.sampling.seed, request.sequence_key);
         for (Candidate& each : best)
-            each.value = each.value / request.sampling.temperature + noise.at(announced.tokens.size() + i, each.token);
+            each.value = each.value / request.sampling.temperature + noise.at(verifying.tokens.size() + i, each.token);
     }
     std::sort(best.begin(), best.end());
     Place place;
@@ -296,37 +297,37 @@ Place AheadDrafter::place_of(const Branch& announced, std::size_t i, std::span<c
     return place;
 }
 
-// A branch that follows the announced draft where it ends so.
-void AheadDrafter::prepare(const Branch& announced, const Outcome& outcome) {
+// A branch that follows the broadcast draft where it ends so.
+void AheadDrafter::prepare(const Branch& verifying, const Outcome& outcome) {
     const std::vector<TokenId>& eos = limits_.eos_tokens;
     const bool ends = std::find(eos.begin(), eos.end(), outcome.next) != eos.end();
-    const int left = announced.request.left_tokens - outcome.accepted - 1;
-    const int drafted = static_cast<int>(announced.draft.tokens.size());
-    const bool has_ended = announced.draft.end == DraftEnd::end_of_text && outcome.accepted == drafted;
-    if (left < 0 || has_ended || (ends && !announced.request.request->ignore_eos)) return; // nothing comes after it
-    const std::size_t stands = announced.tokens.size() + static_cast<std::size_t>(outcome.accepted);
-    const std::span<const TokenId> text = announced.phase.text().first(stands);
+    const int left = verifying.request.left_tokens - outcome.accepted - 1;
+    const int drafted = static_cast<int>(verifying.draft.tokens.size());
+    const bool has_ended = verifying.draft.end == DraftEnd::end_of_text && outcome.accepted == drafted;
+    if (left < 0 || has_ended || (ends && !verifying.request.request->ignore_eos)) return; // nothing comes after it
+    const std::size_t kept = verifying.tokens.size() + static_cast<std::size_t>(outcome.accepted);
+    const std::span<const TokenId> text = verifying.phase.text().first(kept);
     Branch& branch = branch_for_next();
     branch.slot = static_cast<int>(n_prepared_);
     branch.tokens.assign(text.begin(), text.end());
     branch.tokens.push_back(outcome.next);
-    branch.request = announced.request;
+    branch.request = verifying.request;
     branch.request.tokens = branch.tokens;
     branch.request.left_tokens = left;
-    branch.request.most_tokens = std::min(announced.rule->options().max_tokens, left);
-    branch.rule = announced.rule;
-    branch.rule->settle({drafted, outcome.accepted, is_cut_short(announced.draft.end)});
+    branch.request.max_tokens = std::min(verifying.rule->options().max_tokens, left);
+    branch.rule = verifying.rule;
+    branch.rule->settle({drafted, outcome.accepted, is_cut_short(verifying.draft.end)});
     branch.rows.clear();
-    texts_.share(kTextSlot, branch.slot, stands);
+    texts_.share(kTextSlot, branch.slot, kept);
     branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
     ++ahead_.outcomes;
 }
 
 // How the round ended that was drafted ahead of.
 void AheadDrafter::learn(std::span<const TokenId> tokens) {
-    const Branch& announced = current();
+    const Branch& verifying = current();
     Outcome outcome;
-    outcome.accepted = static_cast<int>(tokens.size() - announced.tokens.size()) - 1;
+    outcome.accepted = static_cast<int>(tokens.size() - verifying.tokens.size()) - 1;
     outcome.next = tokens.back();
     if (outcome.accepted >= 0 && outcome.accepted < static_cast<int>(places_.size())) outcomes_.learn(places_, outcome);
     places_.clear();
@@ -334,7 +335,7 @@ void AheadDrafter::learn(std::span<const TokenId> tokens) {
 
 // One more where all drafts were ready in time, one fewer where they were not.
 void AheadDrafter::adapt(bool all_done) {
-    fitting_ = std::clamp(fitting_ + (all_done ? 1 : -1), 2, AheadOptions::kMostOutcomes);
+    fitting_ = std::clamp(fitting_ + (all_done ? 1 : -1), 2, AheadOptions::kMaxOutcomes);
 }
 
 } // namespace

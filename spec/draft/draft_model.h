@@ -1,5 +1,5 @@
 // A decoder that drafts, as drafters see it: passes over rows of several texts, with logits of the whole vocabulary,
-// whether it stands on this rank alone or is cut over ranks that follow this one.
+// whether it is on this rank alone or is sharded across ranks that follow this one.
 //
 // Knows nothing of what is drafted. Called by model_texts.
 #pragma once
@@ -13,9 +13,9 @@ class DraftModel {
     virtual ~DraftModel() = default;
     virtual const model::ModelConfig& config() const = 0;
     virtual std::size_t weight_bytes() const = 0; // that a pass of one row reads, of one rank
-    virtual int most_rows() const = 0;
-    virtual bool goes_on_with_chains() const { return false; } // as Decoder's
-    virtual bool keeps_rows() const { return false; }          // as Decoder's
+    virtual int max_rows() const = 0;
+    virtual bool has_device_draft_loop() const { return false; }  // as Decoder's
+    virtual bool keeps_logits_on_device() const { return false; } // as Decoder's
     // As Decoder::forward, with logits of all tokens and summaries of the first pass.summary_vocab.
     virtual model::PassResult forward(const model::Pass& pass) = 0;
     // As KvCache::truncate.
@@ -31,9 +31,9 @@ class LocalDraftModel final : public DraftModel {
     explicit LocalDraftModel(model::Decoder& decoder) : decoder_(decoder) {}
     const model::ModelConfig& config() const override { return decoder_.config(); }
     std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
-    int most_rows() const override { return decoder_.most_rows(); }
-    bool goes_on_with_chains() const override { return decoder_.goes_on_with_chains(); }
-    bool keeps_rows() const override { return decoder_.keeps_rows(); }
+    int max_rows() const override { return decoder_.max_rows(); }
+    bool has_device_draft_loop() const override { return decoder_.has_device_draft_loop(); }
+    bool keeps_logits_on_device() const override { return decoder_.keeps_logits_on_device(); }
     model::PassResult forward(const model::Pass& pass) override { return decoder_.forward(pass); }
     void truncate(int slot, int length) override { decoder_.cache().truncate(slot, length); }
     void share(int from, int to, int length) override { decoder_.cache().share(from, to, length); }

@@ -41,15 +41,15 @@ DraftEnd DraftLimits::why_end(const DraftRequest& request, const Draft& draft, i
     if (ends && !request.request->ignore_eos) return DraftEnd::end_of_text;
     const int drafted = static_cast<int>(draft.tokens.size());
     if (drafted < most) return DraftEnd::none;
-    if (drafted < request.most_tokens) return DraftEnd::context;
+    if (drafted < request.max_tokens) return DraftEnd::context;
     return drafted < request.left_tokens ? DraftEnd::cap : DraftEnd::budget; // a cap that a batch's pass has room for
 }
 
-int most_drafted(const DraftRequest& request, const StopRule& rule, std::size_t context, DraftEnd& end) {
+int max_drafted(const DraftRequest& request, const StopRule& rule, std::size_t context, DraftEnd& end) {
     const auto room = static_cast<std::ptrdiff_t>(context) - static_cast<std::ptrdiff_t>(request.tokens.size()) + 1;
-    const int cap = std::min(request.most_tokens, rule.options().max_tokens);
+    const int cap = std::min(request.max_tokens, rule.options().max_tokens);
     const int most = static_cast<int>(std::clamp<std::ptrdiff_t>(room, 0, std::max(cap, 0)));
-    if (most == 0) end = request.most_tokens <= 0 ? DraftEnd::budget : DraftEnd::context;
+    if (most == 0) end = request.max_tokens <= 0 ? DraftEnd::budget : DraftEnd::context;
     return most;
 }
 

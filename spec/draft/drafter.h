@@ -24,10 +24,10 @@ namespace entrodraft::spec {
 struct Draft {
     std::vector<TokenId> tokens;
     std::vector<int> parents;
-    std::vector<float> entropies_nats; // of each token's unadjusted distribution; NaN where not computed
-    std::vector<float> probabilities;  // of each token in the unadjusted distribution; NaN where not computed
+    std::vector<float> entropies_nats; // of each token's raw distribution; NaN where not computed
+    std::vector<float> probabilities;  // of each token in the raw distribution; NaN where not computed
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
-    std::vector<const float*> kept;    // of texts judged in place, [tokens.size()]: PassResult::kept of the rows
+    std::vector<const float*> kept;    // of texts verified on the device, [tokens.size()]: PassResult::kept of the rows
     DraftEnd end = DraftEnd::none;
     int passes = 0;             // of the model that drafts for the target, but for those hidden behind its passes
     DraftedAhead ahead;         // for this phase
@@ -42,14 +42,14 @@ struct Draft {
 
 struct DraftRequest {
     std::span<const TokenId> tokens; // prompt and text so far; the last one is the round's next token
-    int most_tokens = 0;             // at most: what budget, target context and the cap leave
+    int max_tokens = 0;              // at most: what budget, target context and the cap leave
     const Request* request = nullptr;
     ChoiceSetting choice;
-    // [hidden_layers()][hidden_size of the target]: its states at the last row that stood, whose token stands before
+    // [hidden_layers()][hidden_size of the target]: its states at the last accepted row, whose token is before
     // the next token; empty in a sequence's first round.
     std::span<const float> target_hidden;
-    int left_tokens = 0;          // what budget and target context leave, the cap apart
-    bool judged_in_place = false; // rows stay on the GPU, see admission.h: only where the drafter keeps rows
+    int left_tokens = 0;             // what budget and target context leave, the cap apart
+    bool verified_on_device = false; // rows stay on the GPU, see admission.h: only where the drafter keeps rows
 };
 
 class Drafter {
@@ -61,8 +61,8 @@ class Drafter {
     // Bytes of weights that a draft pass reads; 0 where there are none.
     virtual std::size_t weight_bytes() const { return 0; }
     // Whether rows that tokens are drawn from can stay on the GPU of this rank. Not by default.
-    virtual bool keeps_rows() const { return false; }
-    // A new sequence begins; nothing of the one before stands. `request` stays where it is until the next.
+    virtual bool keeps_logits_on_device() const { return false; }
+    // A new sequence begins; nothing of the one before is kept. `request` stays where it is until the next.
     virtual void begin_sequence(const Request& request) = 0;
     // The prompt, or as much of it as the target reads next: reads all but the last of these tokens that it has not
     // read yet, so that the first round does not pay for them.
@@ -76,7 +76,7 @@ struct DraftLimits {
     int vocab_size = 0;              // common to draft and target
     std::vector<TokenId> eos_tokens; // drafting ends after one, unless the request ignores them
 
-    // Why a draft ends with its last token, which the rule has judged; none where it goes on. `most` is how many
+    // Why a draft ends with its last token, which the rule has verified; none where it goes on. `most` is how many
     // tokens may be drafted, by budget or by the drafter's own context. Local.
     DraftEnd why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const;
 };
@@ -86,18 +86,18 @@ DraftLimits draft_limits_of(const model::ModelConfig& target, int vocab_size);
 
 // Tokens that a drafter may draft: by the request's budget, the rule's cap, and `context`, the most tokens it reads.
 // Where that is 0, `end` says why. Local.
-int most_drafted(const DraftRequest& request, const StopRule& rule, std::size_t context, DraftEnd& end);
+int max_drafted(const DraftRequest& request, const StopRule& rule, std::size_t context, DraftEnd& end);
 
 // One pass a token over a source of logits.
 std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftLimits& limits,
                                             const dist::Clock& clock);
 
-// What followed the end of the text when it stood earlier (prompt lookup, Saxena 2023), whatever finds it.
+// What followed the end of the text when it appeared earlier (prompt lookup, Saxena 2023), whatever finds it.
 std::unique_ptr<Drafter> make_lookup_drafter(std::string name, std::unique_ptr<LookupIndex> index,
                                              const DraftLimits& limits, const dist::Clock& clock);
 
 // The first of these that drafts anything in a round.
-std::unique_ptr<Drafter> make_first_of_drafter(std::vector<std::unique_ptr<Drafter>> drafters);
+std::unique_ptr<Drafter> make_fallback_drafter(std::vector<std::unique_ptr<Drafter>> drafters);
 
 // A middle model that drafts by verifying, in passes of its own, what `inner` drafts for it.
 struct CascadeLevel {

@@ -36,7 +36,7 @@ void LookupDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& dr
     draft.clear();
     rule.begin_round();
     index_->follow(request.tokens);
-    if (const int most = most_drafted(request, rule, kNoContext, draft.end); most > 0) {
+    if (const int most = max_drafted(request, rule, kNoContext, draft.end); most > 0) {
         draft.end = DraftEnd::no_match;
         if (const std::optional<LookupMatch> match = index_->find()) propose(*match, request, most, rule, draft);
     }
@@ -53,7 +53,7 @@ void LookupDrafter::propose(const LookupMatch& match, const DraftRequest& reques
         if (!token || *token >= limits_.vocab_size) return; // the corpus has ended
         DraftedToken seen;
         seen.match_length = match.length + static_cast<int>(draft.tokens.size());
-        if (rule.judge(seen) == Judgement::drop) break;
+        if (rule.decide(seen) == StopDecision::drop) break;
         draft.add(*token, seen);
         draft.end = limits_.why_end(request, draft, most, rule.end());
         if (draft.end != DraftEnd::none) return;

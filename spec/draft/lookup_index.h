@@ -1,4 +1,4 @@
-// What a drafter without a model asks of an index: where has the end of the text stood before, and what came then?
+// What a drafter without a model asks of an index: where has the end of the text was before, and what came then?
 //
 // Knows nothing of drafting, stop rules or distributions. Implemented by NgramIndex and SuffixIndex.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace entrodraft::spec {
 
-// The last `length` tokens of a text also stand in `source`, right before `next`.
+// The last `length` tokens of a text are also in `source`, right before `next`.
 struct LookupMatch {
     std::size_t next = 0; // position in `source` of the token that came after them then
     int length = 0;

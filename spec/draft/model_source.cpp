@@ -15,9 +15,9 @@ class ModelSource final : public LogitSource {
     std::string name() const override { return "model"; }
     std::size_t weight_bytes() const override { return model_.weight_bytes(); }
     std::size_t context() const override { return texts_.context(); }
-    std::size_t most_rows() const override { return static_cast<std::size_t>(model_.most_rows()); }
-    bool goes_on_with_chains() const override { return model_.goes_on_with_chains(); }
-    bool keeps_rows() const override { return model_.keeps_rows(); }
+    std::size_t max_rows() const override { return static_cast<std::size_t>(model_.max_rows()); }
+    bool has_device_draft_loop() const override { return model_.has_device_draft_loop(); }
+    bool keeps_logits_on_device() const override { return model_.keeps_logits_on_device(); }
     void begin_sequence() override { texts_.begin_sequence(slot_); }
     void prefill(std::span<const TokenId> prompt) override { texts_.prefill(slot_, prompt); }
     SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) override {

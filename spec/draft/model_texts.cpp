@@ -48,7 +48,8 @@ void ModelTexts::forget(const TextEnd& text) {
     ahead_[static_cast<std::size_t>(text.slot)] = {};
     const std::size_t before = held.size();
     held.resize(std::min(held.size(), text.tokens.size() - text.n));
-    if (!std::equal(held.begin(), held.end(), text.tokens.begin())) // compares as bytes: quick where nothing fell
+    if (!std::equal(held.begin(), held.end(),
+                    text.tokens.begin())) // compares as bytes: quick where nothing was rejected
         held.erase(std::mismatch(held.begin(), held.end(), text.tokens.begin()).first, held.end());
     if (held.size() < before) model_.truncate(text.slot, static_cast<int>(held.size()));
 }
@@ -63,7 +64,7 @@ void ModelTexts::add_rows(int slot, std::span<const TokenId> tokens) {
 
 // Brings the slot's cache up to `tokens` in chunks, asking for no logits.
 void ModelTexts::read(int slot, std::span<const TokenId> tokens) {
-    const auto most = static_cast<std::size_t>(model_.most_rows());
+    const auto most = static_cast<std::size_t>(model_.max_rows());
     while (cached(slot).size() < tokens.size()) {
         rows_.clear();
         add_rows(slot, tokens.first(std::min(tokens.size(), cached(slot).size() + most)));
@@ -77,7 +78,7 @@ void ModelTexts::make_room(std::span<const TextEnd> texts) {
     for (const TextEnd& text : texts)
         rows += text.tokens.size() - cached(text.slot).size();
     for (const TextEnd& text : texts) {
-        if (rows <= static_cast<std::size_t>(model_.most_rows())) return;
+        if (rows <= static_cast<std::size_t>(model_.max_rows())) return;
         rows -= text.tokens.size() - cached(text.slot).size() - text.n;
         read(text.slot, text.tokens.first(text.tokens.size() - text.n));
     }

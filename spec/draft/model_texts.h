@@ -26,16 +26,16 @@ class ModelTexts {
 
     const DraftModel& model() const { return model_; }
     std::size_t context() const { return static_cast<std::size_t>(model_.config().max_positions); }
-    // Nothing of the text before stands.
+    // Nothing of the text before is kept.
     void begin_sequence(int slot);
     // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
     void prefill(int slot, std::span<const TokenId> prompt);
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
     void share(int from, int to, std::size_t length);
-    // What stands in slot `from` moves to slot `to`, at the cost of what `from` does not share with it.
+    // What is in slot `from` moves to slot `to`, at the cost of what `from` does not share with it.
     void move(int from, int to);
     // What follows each of the last tokens asked about, one text after another: one pass. Slots increase; at most
-    // context() tokens each and most_rows() rows together. Where the model went on with a chain before, and the text is
+    // context() tokens each and max_rows() rows together. Where the model went on with a chain before, and the text is
     // that chain, the row is there and no pass is needed.
     SourceRows rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs);
 

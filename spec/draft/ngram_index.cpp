@@ -7,13 +7,13 @@
 namespace entrodraft::spec {
 
 std::string why_invalid(const NgramOptions& options) {
-    constexpr int kMost = 64;
+    constexpr int kMax = 64;
     if (options.shortest < 1) return "--ngram-min must be at least 1, not " + std::to_string(options.shortest);
-    if (options.longest < options.shortest || options.longest > kMost)
+    if (options.longest < options.shortest || options.longest > kMax)
         return "--ngram-max must be from --ngram-min (" + std::to_string(options.shortest) + ") to " +
-               std::to_string(kMost) + ", not " + std::to_string(options.longest);
-    if (options.full < 0 || options.full > Packet::kMostDraftTokens)
-        return "--ngram-full must be 1 to " + std::to_string(Packet::kMostDraftTokens) + ", not " +
+               std::to_string(kMax) + ", not " + std::to_string(options.longest);
+    if (options.full < 0 || options.full > Packet::kMaxDraftTokens)
+        return "--ngram-full must be 1 to " + std::to_string(Packet::kMaxDraftTokens) + ", not " +
                std::to_string(options.full);
     return {};
 }

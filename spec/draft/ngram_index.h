@@ -36,7 +36,7 @@ class NgramIndex final : public LookupIndex {
 
     void clear() override;
     void follow(std::span<const TokenId> text) override;
-    // The longest n-gram at the end of the text that stands elsewhere in it, and followed by something, or by
+    // The longest n-gram at the end of the text that is found elsewhere in it, and followed by something, or by
     // NgramOptions::full tokens.
     std::optional<Match> find() const override;
     std::span<const TokenId> text() const override { return text_; }

@@ -10,20 +10,20 @@ namespace {
 constexpr double kDecay = 0.998;  // of a round
 constexpr double kPriorSeen = 20; // falls that the prior is worth
 constexpr double kPriorFirst =
-    0.4; // of them said the first candidate, and each further one this share of the one before
+    0.4; // of them emitted the first candidate, and each further one this share of the one before
 constexpr double kPriorRatio = 0.55;
 
 } // namespace
 
-OutcomeModel::OutcomeModel(int most_candidates) : chances_({2, 0, Costs{0, {1, 1}, std::nullopt}}), seen_(kPriorSeen) {
+OutcomeModel::OutcomeModel(int max_candidates) : chances_({2, 0, Costs{0, {1, 1}, std::nullopt}}), seen_(kPriorSeen) {
     double prior = kPriorFirst * kPriorSeen;
-    for (int rank = 0; rank < most_candidates; ++rank, prior *= kPriorRatio)
+    for (int rank = 0; rank < max_candidates; ++rank, prior *= kPriorRatio)
         seen_at_.push_back(prior);
 }
 
-std::vector<Outcome> OutcomeModel::likeliest(std::span<const Place> places, int most) const {
+std::vector<Outcome> OutcomeModel::most_likely(std::span<const Place> places, int most) const {
     std::vector<Outcome> outcomes;
-    double stands = 1; // that all before this place do
+    double reached = 1; // that all before this place do
     for (std::size_t place = 0; place < places.size(); ++place) {
         const bool is_last = place + 1 == places.size();
         const std::vector<TokenId>& candidates = places[place].candidates;
@@ -32,9 +32,9 @@ std::vector<Outcome> OutcomeModel::likeliest(std::span<const Place> places, int 
             const std::size_t rank = is_last ? i - 1 : i; // among those that are not first
             if (!(is_last && i == 0) && rank >= seen_at_.size()) break;
             const double chance = is_last && i == 0 ? first : (1 - first) * share(rank);
-            outcomes.push_back({static_cast<int>(place), candidates[i], stands * chance});
+            outcomes.push_back({static_cast<int>(place), candidates[i], reached * chance});
         }
-        stands *= first;
+        reached *= first;
     }
     const auto likelier = [](const Outcome& a, const Outcome& b) { return a.chance > b.chance; };
     std::stable_sort(outcomes.begin(), outcomes.end(), likelier);

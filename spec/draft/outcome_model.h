@@ -1,5 +1,5 @@
-// How a round may end, and how likely each end is: how many drafted tokens stand and what is said after them, given
-// what the draft says of its own tokens.
+// How a round may end, and how likely each end is: how many drafted tokens are accepted and the token emitted after
+// them, given what the draft says of its own tokens.
 //
 // A token's chance is learnt as expected-gain learns it (gain_model.h). Where one falls, the target's token is the m-th
 // of the draft's other candidates with a chance that is learnt too. Called by draft_ahead.
@@ -13,24 +13,25 @@
 
 namespace entrodraft::spec {
 
-// What may stand at one place of a draft, or behind its last token.
+// What may be emitted at one place of a draft, or behind its last token.
 struct Place {
     DraftedToken first;              // the drafted token; behind the last: the draft's first candidate
-    std::vector<TokenId> candidates; // the likeliest first; where a token was drafted, the others
+    std::vector<TokenId> candidates; // the most likely first; where a token was drafted, the others
 };
 
 struct Outcome {
     int accepted = 0;
-    TokenId next = -1; // said after the accepted tokens
+    TokenId next = -1; // emitted after the accepted tokens
     double chance = 0;
 };
 
 class OutcomeModel {
   public:
-    explicit OutcomeModel(int most_candidates);
+    explicit OutcomeModel(int max_candidates);
 
-    // The likeliest `most` ends of a round in which places.size() - 1 tokens were drafted, the likeliest first. Local.
-    std::vector<Outcome> likeliest(std::span<const Place> places, int most) const;
+    // The most likely `most` ends of a round in which places.size() - 1 tokens were drafted, the most likely first.
+    // Local.
+    std::vector<Outcome> most_likely(std::span<const Place> places, int most) const;
     // The round ended so. Local.
     void learn(std::span<const Place> places, const Outcome& outcome);
 
@@ -38,8 +39,8 @@ class OutcomeModel {
     double share(std::size_t rank) const { return seen_at_[rank] / seen_; }
 
     GainModel chances_;
-    std::vector<double> seen_at_; // [candidate]: how often it was said where the drafted token fell
-    double seen_ = 0;             // how often one fell, whatever was said
+    std::vector<double> seen_at_; // [candidate]: how often it was emitted where the drafted token was rejected
+    double seen_ = 0;             // how often one was rejected, whatever was emitted
 };
 
 } // namespace entrodraft::spec

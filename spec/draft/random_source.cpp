@@ -15,7 +15,7 @@ class RandomSource final : public LogitSource {
 
     std::string name() const override { return "random"; }
     std::size_t context() const override { return std::size_t{1} << 40; }
-    std::size_t most_rows() const override { return 128; }
+    std::size_t max_rows() const override { return 128; }
     void begin_sequence() override {}
     void prefill(std::span<const TokenId>) override {}
     SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) override;

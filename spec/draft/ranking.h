@@ -17,15 +17,15 @@ class Ranking {
     // among what the filters leave. Local.
     Ranking(std::span<const float> logits, const Request& request, std::uint64_t position, bool noisy);
 
-    // The first `n` tokens, the best first, ties by their ids; fewer where fewer can be said. Local.
+    // The first `n` tokens, the best first, ties by their ids; fewer where fewer can be emitted. Local.
     std::vector<TokenId> first(std::size_t n) const;
-    // Tokens that go before this one; -1 where it cannot be said. Local.
+    // Tokens that go before this one; -1 where it cannot be emitted. Local.
     std::int32_t rank(TokenId token) const;
     // The best value less the second-best: +inf where there is no second. Local.
     float margin() const;
 
   private:
-    std::vector<double> values_; // -inf: cannot be said
+    std::vector<double> values_; // -inf: cannot be emitted
 };
 
 } // namespace entrodraft::spec

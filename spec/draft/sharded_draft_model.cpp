@@ -81,7 +81,7 @@ void ShardedDraftModel::follow() {
         if (order.rows == 0) return;
         const std::size_t bytes =
             order.cuts * sizeof(Cut) + order.rows * sizeof(model::Row) + order.logit_rows * sizeof(int);
-        if (order.rows > static_cast<std::uint32_t>(most_rows()) || order.logit_rows > order.rows ||
+        if (order.rows > static_cast<std::uint32_t>(max_rows()) || order.logit_rows > order.rows ||
             order.bytes != bytes)
             throw std::runtime_error("an order of the draft's leader cannot be followed");
         message_.resize(bytes);

@@ -1,4 +1,4 @@
-// A draft model cut over the ranks of the target: the coordinator leads its passes, the others follow them. The
+// A draft model sharded across the ranks of the target: the coordinator leads its passes, the others follow them. The
 // baseline that a draft on a single rank has to beat: every draft pass pays for two more messages and for its
 // all-reduces.
 //
@@ -20,7 +20,7 @@ class ShardedDraftModel final : public DraftModel {
 
     const model::ModelConfig& config() const override { return decoder_.config(); }
     std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
-    int most_rows() const override { return decoder_.most_rows(); }
+    int max_rows() const override { return decoder_.max_rows(); }
     // On the coordinator, while the others follow. Collective over the ranks.
     model::PassResult forward(const model::Pass& pass) override;
     void truncate(int slot, int length) override;

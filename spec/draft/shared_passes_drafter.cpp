@@ -18,7 +18,9 @@ class SharedPassesDrafter final : public BatchDrafter {
 
     std::string name() const override { return "model"; }
     std::size_t weight_bytes() const override { return texts_.model().weight_bytes(); }
-    bool keeps_rows() const override { return phases_.size() == 1 && texts_.model().keeps_rows(); }
+    bool keeps_logits_on_device() const override {
+        return phases_.size() == 1 && texts_.model().keeps_logits_on_device();
+    }
     void begin_sequence(int slot, const Request& request) override {
         texts_.begin_sequence(slot);
         choosers_[static_cast<std::size_t>(slot)].begin_sequence(request, limits_.eos_tokens);
@@ -71,7 +73,7 @@ void SharedPassesDrafter::ask_rules(std::span<const DraftTask> tasks) {
     const double share = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
     std::erase_if(going_, [&](const DraftTask* task) {
         const int own = static_cast<int>(task->draft->tokens.size()) + 1;
-        task->rule->set_company({rows - own, static_cast<int>(tasks.size())});
+        task->rule->set_batch_load({rows - own, static_cast<int>(tasks.size())});
         return !phase(*task).wants_row({share, share});
     });
     const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
@@ -89,7 +91,7 @@ void SharedPassesDrafter::pass() {
     model::LogitNeeds needs(model::LogitSummary::none, false);
     for (const DraftTask* task : going_) {
         ends_.push_back({task->slot, phase(*task).text(), 1});
-        const model::LogitNeeds own = phase(*task).needs_alone(is_alone && texts_.model().goes_on_with_chains());
+        const model::LogitNeeds own = phase(*task).needs_alone(is_alone && texts_.model().has_device_draft_loop());
         noises_.push_back(own.noises.empty() ? model::RowNoise{} : own.noises.front());
         needs = is_alone ? own : needs.and_those_of(own);
     }

@@ -10,11 +10,11 @@ namespace entrodraft::spec {
 
 namespace {
 
-constexpr std::uint32_t kMostLinearSlots = 8; // a cache line; larger blocks are hash tables, at most 3/4 full
+constexpr std::uint32_t kMaxLinearSlots = 8; // a cache line; larger blocks are hash tables, at most 3/4 full
 
 std::uint32_t slots_for(std::uint32_t count) {
     if (count == 0) return 0;
-    return std::bit_ceil(count <= kMostLinearSlots ? count : count + count / 3 + 1);
+    return std::bit_ceil(count <= kMaxLinearSlots ? count : count + count / 3 + 1);
 }
 
 std::uint32_t first_slot(TokenId token, std::uint32_t slots) {
@@ -33,8 +33,8 @@ template <typename T> std::size_t bytes_of(const std::vector<T>& items) {
 
 } // namespace
 
-SuffixAutomaton::SuffixAutomaton(Occurrence occurrence, std::size_t most_tokens)
-    : occurrence_(occurrence), most_tokens_(std::min(most_tokens, kMostTokens)) {
+SuffixAutomaton::SuffixAutomaton(Occurrence occurrence, std::size_t max_tokens)
+    : occurrence_(occurrence), max_tokens_(std::min(max_tokens, kMaxTokens)) {
     clear();
 }
 
@@ -53,7 +53,7 @@ void SuffixAutomaton::clear() {
 }
 
 void SuffixAutomaton::reserve(std::size_t n_tokens) {
-    n_tokens = std::min(n_tokens, most_tokens_);
+    n_tokens = std::min(n_tokens, max_tokens_);
     text_.reserve(n_tokens);
     links_.reserve(n_tokens + 1);
     if (occurrence_ == Occurrence::latest) latest_.reserve(n_tokens + 1);
@@ -68,8 +68,8 @@ void SuffixAutomaton::shrink() {
 }
 
 void SuffixAutomaton::append(TokenId token) {
-    if (text_.size() >= most_tokens_)
-        throw std::length_error("a text of more than " + std::to_string(most_tokens_) +
+    if (text_.size() >= max_tokens_)
+        throw std::length_error("a text of more than " + std::to_string(max_tokens_) +
                                 " tokens cannot be indexed; shorten it");
     text_.push_back(token);
     const auto created = static_cast<State>(text_.size());
@@ -202,7 +202,7 @@ SuffixAutomaton::State SuffixAutomaton::to(State state, TokenId token, std::uint
 const SuffixAutomaton::Edge* SuffixAutomaton::find_edge(const Block& block, TokenId token, std::uint64_t& steps) const {
     const Edge* const edges = edges_.data() + block.first;
     const std::uint32_t slots = slots_for(block.count);
-    if (slots <= kMostLinearSlots) {
+    if (slots <= kMaxLinearSlots) {
         for (std::uint32_t i = 0; i < block.count; ++i, ++steps)
             if (edges[i].token == token) return &edges[i];
         return nullptr;
@@ -223,7 +223,7 @@ void SuffixAutomaton::insert(Block& block, Edge edge) {
     if (slots != before) block = {allocate(slots), 0};
     const auto place = [&](Edge one) {
         std::uint32_t i = block.count++;
-        if (slots > kMostLinearSlots)
+        if (slots > kMaxLinearSlots)
             for (i = first_slot(one.token, slots); edges_[block.first + i].to != kRoot; i = (i + 1) & (slots - 1))
                 ++steps_;
         edges_[block.first + i] = one;

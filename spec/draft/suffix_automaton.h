@@ -23,17 +23,17 @@ namespace entrodraft::spec {
 
 class SuffixAutomaton {
   public:
-    static constexpr std::size_t kMostTokens = 0x7fffffff;
+    static constexpr std::size_t kMaxTokens = 0x7fffffff;
     // How many repeated suffixes are noted as seen when a token is appended, the longest first.
     static constexpr int kRefreshed = 16;
 
     // Which occurrence of a substring is remembered: the first, exactly; or the latest. The latest is exact unless
-    // more than kRefreshed - 1 longer suffixes, all distinct in where they had stood, ended at the same place as well;
+    // more than kRefreshed - 1 longer suffixes, all distinct in where they had been, ended at the same place as well;
     // then it is an earlier occurrence.
     enum class Occurrence { first, latest };
 
-    // A longer text than `most_tokens` (<= kMostTokens) is refused.
-    explicit SuffixAutomaton(Occurrence occurrence, std::size_t most_tokens = kMostTokens);
+    // A longer text than `max_tokens` (<= kMaxTokens) is refused.
+    explicit SuffixAutomaton(Occurrence occurrence, std::size_t max_tokens = kMaxTokens);
 
     void clear();
     // Before a text of known length: spares the growing of what is sized by it. Local.
@@ -51,11 +51,11 @@ class SuffixAutomaton {
     // A place in the search of another token sequence through this text, which must not grow meanwhile.
     struct Cursor {
         std::uint32_t state = 0;
-        std::size_t length = 0; // of the longest suffix of what was fed that stands in this text
+        std::size_t length = 0; // of the longest suffix of what was fed that is in this text
     };
     // Feeds a token. Returns how many states it looked at, 2 for each token fed at most, on average. Local.
     int advance(Cursor& cursor, TokenId token) const;
-    // The longest suffix of what was fed that stands in this text and is followed by something there. Local.
+    // The longest suffix of what was fed that is in this text and is followed by something there. Local.
     std::optional<LookupMatch> match(const Cursor& cursor) const;
 
     // What it holds and what it did, in units that do not depend on the machine.
@@ -106,7 +106,7 @@ class SuffixAutomaton {
     State split(State from, TokenId token, State target);
 
     Occurrence occurrence_;
-    std::size_t most_tokens_;
+    std::size_t max_tokens_;
     std::vector<TokenId> text_;
     std::vector<State> links_;          // [text size + 1]
     std::vector<std::uint32_t> latest_; // [text size + 1] ends of these states; empty under Occurrence::first
@@ -121,7 +121,7 @@ class SuffixAutomaton {
     std::uint64_t steps_ = 0;
 };
 
-// A reference text, searched by any number of cursors. Throws std::length_error above SuffixAutomaton::kMostTokens.
+// A reference text, searched by any number of cursors. Throws std::length_error above SuffixAutomaton::kMaxTokens.
 std::shared_ptr<const SuffixAutomaton> index_corpus(std::span<const TokenId> tokens);
 
 } // namespace entrodraft::spec

@@ -1,4 +1,4 @@
-// Where the end of a text has stood before, however long the part: in the text itself, by a suffix automaton that
+// Where the end of a text has appeared before, however long the part: in the text itself, by a suffix automaton that
 // grows with it, and in a corpus that all sequences share.
 //
 // Knows nothing of drafting. Called by lookup drafters.
@@ -23,7 +23,7 @@ class SuffixIndex final : public LookupIndex {
 
     void clear() override;
     void follow(std::span<const TokenId> text) override;
-    // The longest suffix of the text that also ends earlier in it or stands in the corpus, followed by something; of
+    // The longest suffix of the text that also ends earlier in it or is in the corpus, followed by something; of
     // equal lengths that of the text. In the text its latest occurrence (but see SuffixAutomaton::Occurrence), in the
     // corpus its first.
     std::optional<LookupMatch> find() const override;

@@ -20,7 +20,7 @@ class TableSource final : public LogitSource {
     // What a row of them costs: the vocabulary once.
     std::size_t weight_bytes() const override { return vocab_ * sizeof(float); }
     std::size_t context() const override { return std::size_t{1} << 40; }
-    std::size_t most_rows() const override { return 128; }
+    std::size_t max_rows() const override { return 128; }
     void begin_sequence() override {}
     void prefill(std::span<const TokenId>) override {}
 

@@ -85,7 +85,7 @@ std::string why_invalid(const TokenCounts& counts) {
             if (follower.count == 0) return place + "counts nothing";
             row += follower.count;
         }
-        if (row > counts.unigrams[y]) return "token " + std::to_string(y) + " is followed more often than it stands";
+        if (row > counts.unigrams[y]) return "token " + std::to_string(y) + " is followed more often than it occurs";
         pairs += row;
     }
     if (total != counts.total || total == 0) return "the tokens' counts do not add up to the text's";
@@ -94,8 +94,7 @@ std::string why_invalid(const TokenCounts& counts) {
 
 } // namespace
 
-TokenCounter::TokenCounter(int vocab_size, std::uint64_t fingerprint, std::size_t most_pairs)
-    : most_pairs_(most_pairs) {
+TokenCounter::TokenCounter(int vocab_size, std::uint64_t fingerprint, std::size_t max_pairs) : max_pairs_(max_pairs) {
     if (vocab_size < 1) throw std::invalid_argument("a vocabulary has at least one token");
     counts_.vocab_size = vocab_size;
     counts_.fingerprint = fingerprint;
@@ -103,9 +102,9 @@ TokenCounter::TokenCounter(int vocab_size, std::uint64_t fingerprint, std::size_
 }
 
 void TokenCounter::add(std::span<const TokenId> tokens) {
-    constexpr std::size_t kLeastPending = std::size_t{1} << 20;
-    if (tokens.size() > kMostTokens - counts_.total)
-        throw std::length_error("a token table counts at most " + std::to_string(kMostTokens) +
+    constexpr std::size_t kMinPending = std::size_t{1} << 20;
+    if (tokens.size() > kMaxTokens - counts_.total)
+        throw std::length_error("a token table counts at most " + std::to_string(kMaxTokens) +
                                 " tokens; build it from less text");
     for (const TokenId token : tokens) {
         if (token < 0 || token >= counts_.vocab_size)
@@ -116,7 +115,7 @@ void TokenCounter::add(std::span<const TokenId> tokens) {
         if (previous_ >= 0)
             pending_.push_back(static_cast<std::uint64_t>(previous_) << 32 | static_cast<std::uint32_t>(token));
         previous_ = token;
-        if (pending_.size() >= std::max(kLeastPending, pairs_.size())) merge();
+        if (pending_.size() >= std::max(kMinPending, pairs_.size())) merge();
     }
 }
 
@@ -127,8 +126,8 @@ void TokenCounter::merge() {
     std::size_t old = 0;
     const auto take = [&](std::uint64_t pair, std::uint32_t times) {
         if (pairs.empty() || pairs.back() != pair) {
-            if (pairs.size() >= most_pairs_)
-                throw std::length_error("a token table holds at most " + std::to_string(most_pairs_) +
+            if (pairs.size() >= max_pairs_)
+                throw std::length_error("a token table holds at most " + std::to_string(max_pairs_) +
                                         " distinct pairs of tokens; build it from less text");
             pairs.push_back(pair);
             count.push_back(0);

@@ -1,4 +1,4 @@
-// How often each token, and each pair of neighbours, stands in a text: counted, kept in a file, and turned into the
+// How often each token, and each pair of neighbours, is in a text: counted, kept in a file, and turned into the
 // distributions of the unigram and bigram drafters.
 //
 // Knows no text and no tokenizer. Called by build-table, and by the drafter over the tables.
@@ -39,13 +39,13 @@ struct TokenCounts {
 // Counts a text that comes in parts. Memory: about 32 bytes a distinct pair, and 8 MiB.
 class TokenCounter {
   public:
-    static constexpr std::uint64_t kMostTokens = 0xffffffff;
-    static constexpr std::size_t kMostPairs = std::size_t{1} << 27;
+    static constexpr std::uint64_t kMaxTokens = 0xffffffff;
+    static constexpr std::size_t kMaxPairs = std::size_t{1} << 27;
 
     // Throws std::invalid_argument unless vocab_size > 0.
-    TokenCounter(int vocab_size, std::uint64_t fingerprint, std::size_t most_pairs = kMostPairs);
+    TokenCounter(int vocab_size, std::uint64_t fingerprint, std::size_t max_pairs = kMaxPairs);
 
-    // The next part; a pair may stand across two. Throws std::out_of_range on a token outside the vocabulary,
+    // The next part; a pair may lie across two. Throws std::out_of_range on a token outside the vocabulary,
     // std::length_error where there are too many tokens or distinct pairs. Local.
     void add(std::span<const TokenId> tokens);
     std::uint64_t total() const { return counts_.total; }
@@ -56,7 +56,7 @@ class TokenCounter {
     void merge();
 
     TokenCounts counts_;
-    std::size_t most_pairs_;
+    std::size_t max_pairs_;
     TokenId previous_ = -1;
     std::vector<std::uint64_t> pending_;    // pairs as previous << 32 | token, as they came
     std::vector<std::uint64_t> pairs_;      // the same, each once, sorted
@@ -76,7 +76,7 @@ TokenCounts parse_token_counts(std::span<const std::byte> bytes, const std::stri
 //     q2(x | y) = (count(y, x) + b q1(x)) / (count(y) + b),  count(y) how often something followed y
 class TokenTable {
   public:
-    // b: how much text the unigrams weigh in a row. Of 1, 2, 5, 10, ..., 1000 the likeliest on books held out, within
+    // b: how much text the unigrams weigh in a row. Of 1, 2, 5, 10, ..., 1000 the most likely on books held out, within
     // 0.002 nats, at every size of text from 30 thousand to 3.9 million tokens (vocabulary 4096).
     static constexpr double kPrior = 100;
 

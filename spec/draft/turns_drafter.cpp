@@ -16,7 +16,9 @@ class TurnsDrafter final : public BatchDrafter {
     std::string name() const override { return drafters_.front()->name(); }
     std::vector<int> hidden_layers() const override { return drafters_.front()->hidden_layers(); }
     std::size_t weight_bytes() const override { return drafters_.front()->weight_bytes(); }
-    bool keeps_rows() const override { return drafters_.size() == 1 && drafters_.front()->keeps_rows(); }
+    bool keeps_logits_on_device() const override {
+        return drafters_.size() == 1 && drafters_.front()->keeps_logits_on_device();
+    }
     void begin_sequence(int slot, const Request& request) override { of(slot).begin_sequence(request); }
     void prefill(int slot, std::span<const TokenId> prompt) override { of(slot).prefill(prompt); }
     void draft(std::span<const DraftTask> tasks) override {

@@ -23,14 +23,14 @@ constexpr Acceptance kAcceptance = Acceptance::gumbel; // of greedy text too, wh
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kExcludedLog = -std::numeric_limits<float>::infinity();
 
-JudgingOptions whole_rows(int vocab_size) {
-    JudgingOptions options;
+VerifyOptions whole_rows(int vocab_size) {
+    VerifyOptions options;
     options.vocab_size = vocab_size;
     options.whole_rows = true;
     return options;
 }
 
-// Log probabilities of the unadjusted distribution: `seen` is what became of `logits`, -inf where a token is banned.
+// Log probabilities of the raw distribution: `seen` is what became of `logits`, -inf where a token is banned.
 void log_softmax(std::span<const float> logits, const SeenRow& seen, std::vector<float>& to) {
     const double log_sum = seen.stats.log_sum_exp();
     to.resize(logits.size());
@@ -57,9 +57,9 @@ struct Recorder::Reader {
     std::vector<float> adjusted;
 };
 
-// What a draft goes on with behind a token that fell.
+// What a draft goes on with behind a rejected token.
 struct Recorder::Chain {
-    std::size_t place = 0; // of the token that fell
+    std::size_t place = 0; // of the rejected token
     std::size_t most = 0;  // tokens behind it
     std::vector<TokenId> text;
     std::vector<TokenId> tokens;
@@ -151,7 +151,7 @@ void Recorder::read_prompt(std::span<const TokenId> tokens, std::size_t prompt_t
     std::vector<model::Row> rows;
     for (std::size_t done = 0; done < end;) {
         rows.clear();
-        const std::size_t n = std::min(end - done, static_cast<std::size_t>(model::Decoder::kMostRows));
+        const std::size_t n = std::min(end - done, static_cast<std::size_t>(model::Decoder::kMaxRows));
         for (std::size_t i = 0; i < n; ++i)
             rows.push_back({tokens[done + i], kSlot, static_cast<int>(done + i), static_cast<int>(i) - 1});
         parts_.target->forward({.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
@@ -185,7 +185,7 @@ void Recorder::note_target(TextRecord& record, const Request& request, std::size
         const TokenId token = record.token[place];
         if (chooser_.best(seen, position, kAcceptance) != token)
             throw std::runtime_error("place " + std::to_string(place) + " of the text of id " + request.id +
-                                     ": the target says another token than it did when the text was decoded");
+                                     ": the target emits another token than it did when the text was decoded");
         log_softmax(row, seen, p_[i]);
         record.target_entropy.push_back(static_cast<float>(seen.stats.entropy_nats()));
         record.target_log_probability.push_back(p_[i][static_cast<std::size_t>(token)]);
@@ -212,7 +212,7 @@ void Recorder::note_draft(Reader& reader, DraftRecord& draft, const TextRecord& 
 void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t place,
                           std::span<const float> row, const LogitStats& summary) {
     const std::size_t position = tokens_.size() - record.places() + place, in_chunk = place % kChunk;
-    const auto said = static_cast<std::size_t>(record.token[place]);
+    const auto emitted = static_cast<std::size_t>(record.token[place]);
     const SeenRow seen = reader.chooser.see(row, summary, std::span(tokens_).first(position), true);
     const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, position, kAcceptance);
     const Ranking ranking(seen.logits, *request_, position, noisy_);
@@ -222,7 +222,7 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
     draft.entropy.push_back(known.entropy_nats);
     draft.probability.push_back(known.probability);
     log_softmax(row, seen, reader.log_q);
-    draft.log_probability.push_back(reader.log_q[said]);
+    draft.log_probability.push_back(reader.log_q[emitted]);
     draft.cross_entropy.push_back(static_cast<float>(cross_entropy(p_[in_chunk], reader.log_q)));
     double overlap = token == record.token[place] ? 1 : 0;
     if (noisy_ && token >= 0) {
@@ -241,7 +241,7 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
     }
 }
 
-// ---- chains behind tokens that fell ----
+// ---- chains behind rejected tokens ----
 
 void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecord& record) {
     const std::size_t prompt_tokens = tokens_.size() - record.places();

@@ -1,7 +1,7 @@
-// Makes the record of a text that has been said: one pass of the target over all of it, one of each draft, and the
+// Makes the record of a text that has been decoded: one pass of the target over all of it, one of each draft, and the
 // chains that a draft goes on with where it is wrong, many of them in the same passes.
 //
-// Decodes nothing itself: the text is handed in, and is held against what target and noise say. Called by the command
+// Decodes nothing itself: the text is handed in, and is held against what target and noise emit. Called by the command
 // record, on all ranks.
 #pragma once
 
@@ -33,7 +33,7 @@ class Recorder {
     ~Recorder();
 
     // Fills in the columns of a text whose request, tokens (those beyond a stop string too) and new_tokens are set:
-    // `record` and `request` count on the coordinator. Throws std::runtime_error where the target says something else.
+    // `record` and `request` count on the coordinator. Throws std::runtime_error where the target emits something else.
     // Collective over the replica.
     void record(TextRecord* record, const Request* request);
 
@@ -62,8 +62,8 @@ class Recorder {
     const Request* request_ = nullptr;
     bool noisy_ = false; // gumbel; else greedy
     model::PassResult scores_;
-    std::vector<TokenId> tokens_;       // prompt and places of the text at hand
-    std::vector<std::vector<float>> p_; // of the chunk at hand: the target's unadjusted log probabilities, [places]
+    std::vector<TokenId> tokens_;              // prompt and places of the text at hand
+    std::vector<std::vector<float>> p_;        // of the chunk at hand: the target's raw log probabilities, [places]
     std::vector<std::vector<float>> adjusted_; // and its adjusted distributions, where sampled
 };
 

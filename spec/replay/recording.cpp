@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
-constexpr int kMostPositions = 1 << 30;
+constexpr int kMaxPositions = 1 << 30;
 
 // ---- fields of a block's JSON ----
 
@@ -77,7 +77,7 @@ OrderedJson json_of(const RecordedModel& model) {
 }
 
 RecordedModel model_of(const Json& json) {
-    return {text(json, "model"), text(json, "dtype"), whole_number(json, "context", 1, kMostPositions)};
+    return {text(json, "model"), text(json, "dtype"), whole_number(json, "context", 1, kMaxPositions)};
 }
 
 FinishReason finish_reason_of(const std::string& name) {
@@ -100,14 +100,14 @@ RecordingHead head_of(const Json& json) {
         throw std::runtime_error("field acceptance must be greedy or gumbel");
     head.noisy = acceptance == "gumbel";
     const Json& sampling = field(json, "sampling");
-    head.sampling.temperature = number(sampling, "temperature", 0, kMostTemperature);
+    head.sampling.temperature = number(sampling, "temperature", 0, kMaxTemperature);
     head.sampling.top_k = whole_number(sampling, "top_k", 0, std::numeric_limits<int>::max());
     head.sampling.top_p = number(sampling, "top_p", 0, 1);
     head.sampling.min_p = number(sampling, "min_p", 0, 1);
     head.sampling.seed = seed_of(sampling);
-    head.max_draft_tokens = whole_number(json, "max_draft_tokens", 1, Packet::kMostDraftTokens);
-    head.vocab_size = whole_number(json, "vocab_size", 1, kMostPositions);
-    head.max_positions = whole_number(json, "max_positions", 1, kMostPositions);
+    head.max_draft_tokens = whole_number(json, "max_draft_tokens", 1, Packet::kMaxDraftTokens);
+    head.vocab_size = whole_number(json, "vocab_size", 1, kMaxPositions);
+    head.max_positions = whole_number(json, "max_positions", 1, kMaxPositions);
     for (const Json& token : list(json, "eos_token_ids"))
         head.eos_tokens.push_back(token.get<TokenId>());
     head.requests = field(json, "requests").dump();
@@ -193,12 +193,12 @@ RecordedLine line_of(const BlockReader& block, const RecordingHead& head) {
     if (kind != "text") throw std::runtime_error("kind " + kind + " is unknown");
     TextRecord record;
     record.id = id;
-    record.new_tokens = whole_number(json, "new_tokens", 0, kMostPositions);
-    record.max_new_tokens = whole_number(json, "max_new_tokens", 0, kMostPositions);
+    record.new_tokens = whole_number(json, "new_tokens", 0, kMaxPositions);
+    record.max_new_tokens = whole_number(json, "max_new_tokens", 0, kMaxPositions);
     record.finish_reason = finish_reason_of(text(json, "finish_reason"));
     record.ignore_eos = truth(json, "ignore_eos");
     record.seed = seed_of(json);
-    record.temperature = number(json, "temperature", 0, kMostTemperature);
+    record.temperature = number(json, "temperature", 0, kMaxTemperature);
     for (const Json& piece : list(json, "pieces")) {
         require(piece.is_string(), "a piece of the text is no string");
         record.pieces.push_back(piece.get<std::string>());

@@ -1,5 +1,5 @@
-// A recording: what a target says to some prompts, and what draft models would propose at every place of it. Enough to
-// replay any stop rule exactly (simulate.h), since greedy and gumbel text does not depend on what is drafted.
+// A recording: what a target emits for some prompts, and what draft models would propose at every place of it. Enough
+// to replay any stop rule exactly (simulate.h), since greedy and gumbel text does not depend on what is drafted.
 //
 // Data, and its form in a file (docs/RECORDING.md). Made by recorder.h; read by the commands simulate and tune.
 #pragma once
@@ -40,7 +40,7 @@ struct RecordingHead {
     std::vector<Costs> costs;       // of each draft with the target
 };
 
-// What one draft says along a text. Place i is the i-th new token; [places] unless said otherwise.
+// What one draft proposes along a text. Place i is the i-th new token; [places] unless said otherwise.
 struct DraftRecord {
     static constexpr std::size_t kTop = 8;
 

@@ -17,8 +17,8 @@ static_assert(std::endian::native == std::endian::little, "files of recordings a
 using Json = nlohmann::json;
 
 constexpr std::string_view kMagic = "EDR1";
-constexpr std::size_t kHeadBytes = 12;                   // magic, length, checksum
-constexpr std::size_t kMostBytes = std::size_t{1} << 30; // of a block, unpacked
+constexpr std::size_t kHeadBytes = 12;                  // magic, length, checksum
+constexpr std::size_t kMaxBytes = std::size_t{1} << 30; // of a block, unpacked
 constexpr std::size_t kValueBytes = 4;
 constexpr int kDeepest = 8;
 
@@ -55,7 +55,7 @@ std::string inflated(std::string_view packed) {
     stream.avail_in = static_cast<uInt>(packed.size());
     std::string bytes;
     int status = Z_OK;
-    while (status == Z_OK && bytes.size() < kMostBytes) {
+    while (status == Z_OK && bytes.size() < kMaxBytes) {
         constexpr std::size_t kStep = std::size_t{1} << 18;
         const std::size_t before = bytes.size();
         bytes.resize(before + kStep);
@@ -85,7 +85,7 @@ Json parse(std::string_view text) {
 std::size_t count_of(const Json& column) {
     const auto found = column.find("count");
     const bool is_count = found != column.end() && found->is_number_unsigned();
-    if (!is_count || found->get<std::uint64_t>() > kMostBytes) throw std::runtime_error("a column has no count");
+    if (!is_count || found->get<std::uint64_t>() > kMaxBytes) throw std::runtime_error("a column has no count");
     return found->get<std::size_t>();
 }
 
@@ -103,7 +103,7 @@ template <typename T> void BlockWriter::add(const std::string& name, const char*
 
 std::string BlockWriter::finish() {
     const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (text.size() + columns_.size() > kMostBytes) throw std::runtime_error("a text is too long to be recorded");
+    if (text.size() + columns_.size() > kMaxBytes) throw std::runtime_error("a text is too long to be recorded");
     std::string unpacked;
     put(unpacked, static_cast<std::uint32_t>(text.size()));
     unpacked += text;

@@ -20,15 +20,15 @@ DraftLimits limits_of(const RecordingHead& head) {
     return {head.vocab_size, head.eos_tokens};
 }
 
-int most_rows(const ReplaySetting& setting) {
-    return std::min(setting.rule.max_tokens + 1, model::Decoder::kMostRows);
+int max_rows(const ReplaySetting& setting) {
+    return std::min(setting.rule.max_tokens + 1, model::Decoder::kMaxRows);
 }
 
 } // namespace
 
 Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
-    : head_(head), setting_(setting), limits_(limits_of(head)), gain_({most_rows(setting), 0, setting.costs}),
-      outcomes_(AheadOptions::kMostOutcomes + 1) {
+    : head_(head), setting_(setting), limits_(limits_of(head)), gain_({max_rows(setting), 0, setting.costs}),
+      outcomes_(AheadOptions::kMaxOutcomes + 1) {
     if (setting.draft >= head.drafts.size())
         throw std::invalid_argument("the recording has " + std::to_string(head.drafts.size()) +
                                     " drafts, none of number " + std::to_string(setting.draft + 1));
@@ -55,14 +55,14 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
     stats.sequences = 1;
     stats.prompt_tokens = static_cast<std::int64_t>(prompt);
     stats.new_tokens = text.new_tokens;
-    for (int said = 0; said < text.new_tokens;) {
-        const auto place = static_cast<std::size_t>(said);
+    for (int emitted = 0; emitted < text.new_tokens;) {
+        const auto place = static_cast<std::size_t>(emitted);
         DraftRequest request;
         request.tokens = std::span(tokens_).first(prompt + place);
         request.request = &limits;
         request.left_tokens =
-            std::min(text.max_new_tokens - said, head_.max_positions - static_cast<int>(prompt) - said) - 1;
-        request.most_tokens = std::min(setting_.rule.max_tokens, request.left_tokens);
+            std::min(text.max_new_tokens - emitted, head_.max_positions - static_cast<int>(prompt) - emitted) - 1;
+        request.max_tokens = std::min(setting_.rule.max_tokens, request.left_tokens);
         draft_.clear();
         if (setting_.kind == ReplayKind::rule) draft_by_rule(text, request, place);
         if (setting_.kind == ReplayKind::oracle) draft_by_oracle(text, request, place);
@@ -78,8 +78,8 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
         stats.count_entropies(draft_.entropies_nats, accepted);
         if (setting_.kind == ReplayKind::rule)
             rule_->end_round({drafted, accepted, is_cut_short(draft_.end), 0, 0, {}});
-        if (on_round) on_round({said, &draft_, accepted});
-        said += accepted + 1;
+        if (on_round) on_round({emitted, &draft_, accepted});
+        emitted += accepted + 1;
     }
     return stats;
 }
@@ -100,8 +100,8 @@ void Replay::index_chains(const DraftRecord& draft, const TextRecord& text) {
 void Replay::draft_by_rule(const TextRecord& text, const DraftRequest& request, std::size_t place) {
     const DraftRecord& record = text.drafts[setting_.draft];
     rule_->begin_round();
-    const int most = most_drafted(request, *rule_, context_, draft_.end);
-    std::size_t fell = 0; // place of the token that fell
+    const int most = max_drafted(request, *rule_, context_, draft_.end);
+    std::size_t rejected = 0; // place of the rejected token
     bool astray = false;
     for (std::size_t at = place; draft_.end == DraftEnd::none; ++at) {
         const bool is_free = free_passes_ > 0;
@@ -116,14 +116,14 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftRequest& request, 
             const TokenId token = record.token[at];
             if (!take(request, most, token, {record.entropy[at], record.probability[at], 0})) return;
             astray = token != text.token[at];
-            fell = at;
+            rejected = at;
             continue;
         }
-        const std::size_t step = at - fell - 1;
-        if (step >= static_cast<std::size_t>(chain_length_[fell]))
-            throw std::runtime_error("id " + text.id + ": the chain of place " + std::to_string(fell) +
+        const std::size_t step = at - rejected - 1;
+        if (step >= static_cast<std::size_t>(chain_length_[rejected]))
+            throw std::runtime_error("id " + text.id + ": the chain of place " + std::to_string(rejected) +
                                      " is too short");
-        const std::size_t i = chain_begin_[fell] + step;
+        const std::size_t i = chain_begin_[rejected] + step;
         if (!take(request, most, record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0}))
             return;
     }
@@ -137,7 +137,7 @@ bool Replay::take(const DraftRequest& request, int most, TokenId token, const Dr
     }
     const bool looks = rule_->needs_distribution() || setting_.ahead > 0;
     const DraftedToken known = looks ? seen : DraftedToken{};
-    if (rule_->judge(known) == Judgement::drop) {
+    if (rule_->decide(known) == StopDecision::drop) {
         draft_.end = rule_->end();
         return false;
     }
@@ -149,25 +149,25 @@ bool Replay::take(const DraftRequest& request, int most, TokenId token, const Dr
 // What is drafted for while the target scores, and whether the round then ends in one of it.
 void Replay::prepare_next(const TextRecord& text, std::size_t place, int accepted) {
     const DraftRecord& record = text.drafts[setting_.draft];
-    const auto stood = static_cast<std::size_t>(accepted), drafted = draft_.tokens.size();
+    const auto n_accepted = static_cast<std::size_t>(accepted), drafted = draft_.tokens.size();
     free_passes_ = 0;
-    if (place + stood >= record.places() || setting_.kind != ReplayKind::rule) return;
+    if (place + n_accepted >= record.places() || setting_.kind != ReplayKind::rule) return;
     std::vector<Place> places;
-    const TokenId said = text.token[place + stood];
+    const TokenId emitted = text.token[place + n_accepted];
     for (std::size_t i = 0; i < drafted; ++i) {
         const DraftedToken first = {draft_.entropies_nats[i], draft_.probabilities[i], 0};
-        places.push_back(place_of(first, i == stood ? record.rank[place + i] - 1 : -1, said));
+        places.push_back(place_of(first, i == n_accepted ? record.rank[place + i] - 1 : -1, emitted));
     }
-    // Behind the last token: the draft's own row there where the text got so far, else what it said of the one before.
-    const bool is_last = stood == drafted;
-    const std::size_t at = place + stood;
+    // Behind the last token: the draft's own row there where the text got so far, else its row of the one before.
+    const bool is_last = n_accepted == drafted;
+    const std::size_t at = place + n_accepted;
     DraftedToken behind = {record.entropy[at], record.probability[at], 0};
     if (!is_last) behind = {draft_.entropies_nats.back(), draft_.probabilities.back(), 0};
-    places.push_back(place_of(behind, is_last ? record.rank[at] : -1, said));
-    const Outcome outcome = {accepted, said, 0};
-    const std::vector<Outcome> prepared = outcomes_.likeliest(places, setting_.ahead);
+    places.push_back(place_of(behind, is_last ? record.rank[at] : -1, emitted));
+    const Outcome outcome = {accepted, emitted, 0};
+    const std::vector<Outcome> prepared = outcomes_.most_likely(places, setting_.ahead);
     const bool is_hit = std::any_of(prepared.begin(), prepared.end(), [&](const Outcome& each) {
-        return each.accepted == accepted && each.next == said;
+        return each.accepted == accepted && each.next == emitted;
     });
     outcomes_.learn(places, outcome);
     const double pass = std::max(setting_.costs.t_draft, 1e-9);
@@ -180,17 +180,17 @@ void Replay::prepare_next(const TextRecord& text, std::size_t place, int accepte
     if (is_hit) free_passes_ = std::max(passes - 1, 0);
 }
 
-// Nobody needs to know the candidates but the one that was said: `index` in their ranking; -1: it is not among them.
-Place Replay::place_of(const DraftedToken& first, std::int32_t index, TokenId said) const {
+// Nobody needs to know the candidates but the one that was emitted: `index` in their ranking; -1: it is not among them.
+Place Replay::place_of(const DraftedToken& first, std::int32_t index, TokenId emitted) const {
     Place place = {first, {}};
     for (int i = 0; i <= setting_.ahead; ++i)
-        place.candidates.push_back(i == index ? said : -2 - i);
+        place.candidates.push_back(i == index ? emitted : -2 - i);
     return place;
 }
 
 void Replay::draft_by_oracle(const TextRecord& text, const DraftRequest& request, std::size_t place) {
     const DraftRecord& record = text.drafts[setting_.draft];
-    const int most = most_drafted(request, *rule_, context_, draft_.end);
+    const int most = max_drafted(request, *rule_, context_, draft_.end);
     for (std::size_t at = place; draft_.end == DraftEnd::none && at < record.places(); ++at) {
         if (record.token[at] != text.token[at]) return;
         ++draft_.passes;

@@ -60,7 +60,7 @@ class Replay {
     bool take(const DraftRequest& request, int most, TokenId token, const DraftedToken& seen);
     void index_chains(const DraftRecord& draft, const TextRecord& text);
     void prepare_next(const TextRecord& text, std::size_t place, int accepted);
-    Place place_of(const DraftedToken& first, std::int32_t rank, TokenId said) const;
+    Place place_of(const DraftedToken& first, std::int32_t rank, TokenId emitted) const;
 
     const RecordingHead& head_;
     ReplaySetting setting_;

@@ -112,9 +112,9 @@ class Search {
 
     // Smaller and smaller steps around the best of each rule.
     void refine() {
-        constexpr int kMostSteps = 4;
+        constexpr int kMaxSteps = 4;
         for (const double step : {0.25, 0.12, 0.06, 0.03})
-            for (int i = 0; i < kMostSteps; ++i) {
+            for (int i = 0; i < kMaxSteps; ++i) {
                 std::vector<StopRuleOptions> next;
                 for (const TunedRule& rule : best_)
                     for (const StopRuleOptions& each : neighbours(rule.best.setting.rule, step))

@@ -19,7 +19,7 @@ class DraftLength : public StopCondition {
     void begin_sequence() override { k_ = first_k_; }
     bool fires(const Drafting& drafting) override { return drafting.drafted() >= k_; }
     void forecast(const Drafting& drafting, model::Chain& chain) const override {
-        chain.most_rows = std::clamp(std::max(k_ - drafting.drafted(), chain.stop.first), 1, chain.most_rows);
+        chain.max_rows = std::clamp(std::max(k_ - drafting.drafted(), chain.stop.first), 1, chain.max_rows);
     }
 
   protected:

@@ -37,21 +37,21 @@ class ExpectedGain final : public StopCondition {
     bool another_pays(const Drafting& drafting, const PassCost& cost, double acceptance) const;
     bool wants_probe(const Drafting& drafting, const PassCost& cost);
     bool last_pays(const Drafting& drafting) const;
-    void update_luck(const Drafting& drafting, std::size_t accepted, std::size_t drafted);
+    void update_residual(const Drafting& drafting, std::size_t accepted, std::size_t drafted);
 
     int cap_;
     GainModel* gain_;
     std::vector<double> acceptances_; // a_t of this drafting phase
     double all_stand_ = 1;            // a_1 a_2 ... of all of them
     double expected_tokens_ = 1;      // 1 + a_1 + a_1 a_2 + ...
-    double luck_ = 0;                 // how much more often tokens of this text are accepted than expected
+    double residual_ = 0;             // how much more often tokens of this text are accepted than expected
     int plain_rounds_ = -1;           // rounds of this text since anything was drafted; -1: none yet
     bool probes_ = false;             // this round drafts one token to learn from
     bool is_near_ = false;            // where it does not draft, little is missing
 };
 
 void ExpectedGain::begin_sequence() {
-    luck_ = 0;
+    residual_ = 0;
     plain_rounds_ = -1;
 }
 
@@ -63,7 +63,7 @@ void ExpectedGain::begin_round() {
 
 // A drawn token is never dropped: its acceptance looks at the token itself, and choosing by it would bias `rejection`.
 bool ExpectedGain::fires(const Drafting& drafting) {
-    acceptances_.push_back(gain_->acceptance(drafting.tokens.back(), luck_));
+    acceptances_.push_back(gain_->acceptance(drafting.tokens.back(), residual_));
     expected_tokens_ += all_stand_ *= acceptances_.back();
     return std::isnan(drafting.entropy()) && !probes_ && !last_pays(drafting);
 }
@@ -81,12 +81,12 @@ bool ExpectedGain::wants_another(const Drafting& drafting, const PassCost& cost)
 // Tokens a second that drafting on has to beat: the run's, or, while that is not known, this round's own.
 double ExpectedGain::rate(const Drafting& drafting) const {
     if (const double known = gain_->tokens_per_second(); known > 0) return known;
-    const double target = target_seconds(drafting, drafting.drafted() + 1) / drafting.company.sequences;
+    const double target = target_seconds(drafting, drafting.drafted() + 1) / drafting.batch_load.sequences;
     return expected_tokens_ / (gain_->draft_seconds(drafting.passes) + target);
 }
 
 double ExpectedGain::target_seconds(const Drafting& drafting, int rows) const {
-    return gain_->target_seconds(rows + drafting.company.rows_beside);
+    return gain_->target_seconds(rows + drafting.batch_load.rows_beside);
 }
 
 // Whether another pass pays if each token to come is accepted with probability `acceptance`.
@@ -117,7 +117,7 @@ bool ExpectedGain::another_pays(const Drafting& drafting, const PassCost& cost, 
 bool ExpectedGain::wants_probe(const Drafting& drafting, const PassCost& cost) {
     constexpr double kNear = 1.25; // times the mean acceptance
     constexpr int kNearGap = 4;
-    is_near_ = drafting.company.sequences == 1 &&
+    is_near_ = drafting.batch_load.sequences == 1 &&
                another_pays(drafting, cost, std::min(1.0, kNear * gain_->mean_acceptance()));
     const bool is_due = plain_rounds_ < 0 || plain_rounds_ >= (is_near_ ? kNearGap : gain_->probe_gap());
     return is_due && (!gain_->knows_draft_cost() || another_pays(drafting, cost, 1));
@@ -134,14 +134,14 @@ bool ExpectedGain::last_pays(const Drafting& drafting) const {
 void ExpectedGain::forecast(const Drafting& drafting, model::Chain& chain) const {
     const double needed = gain_->tokens_per_second(), acceptance = gain_->mean_acceptance();
     if (needed <= 0 || probes_) { // a row at a time
-        chain.most_rows = 1;
+        chain.max_rows = 1;
         return;
     }
     chain.stop.kind = model::ChainStop::Kind::gain;
-    const std::array<double, 3> weights = gain_->weights(luck_);
+    const std::array<double, 3> weights = gain_->weights(residual_);
     std::copy(weights.begin(), weights.end(), chain.stop.weights);
-    const int most = std::min({chain.most_rows, cap_ - drafting.drafted(), model::ChainStop::kMostLeast});
-    chain.most_rows = std::max(1, most);
+    const int most = std::min({chain.max_rows, cap_ - drafting.drafted(), model::ChainStop::kMaxLeast});
+    chain.max_rows = std::max(1, most);
     for (int t = 1; t < most; ++t) {
         const int drafted = drafting.drafted() + t;
         const double spent = gain_->draft_seconds(drafted), scored = target_seconds(drafting, drafted + 1);
@@ -159,23 +159,24 @@ void ExpectedGain::forecast(const Drafting& drafting, model::Chain& chain) const
 
 // Follows how much more often than expected drawn tokens were accepted; those after the first rejected one were not
 // verified.
-void ExpectedGain::update_luck(const Drafting& drafting, std::size_t accepted, std::size_t drafted) {
+void ExpectedGain::update_residual(const Drafting& drafting, std::size_t accepted, std::size_t drafted) {
     constexpr double kStep = 0.1;
     for (std::size_t i = 0; i < std::min(drafted, accepted + 1); ++i)
-        if (!std::isnan(drafting.tokens[i].entropy_nats)) luck_ += kStep * ((i < accepted ? 1 : 0) - acceptances_[i]);
+        if (!std::isnan(drafting.tokens[i].entropy_nats))
+            residual_ += kStep * ((i < accepted ? 1 : 0) - acceptances_[i]);
 }
 
 void ExpectedGain::end_round(const Drafting& drafting, const RoundFeedback& round) {
     const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
-    gain_->learn({std::span(drafting.tokens).first(drafted), luck_, round.accepted, drafting.passes,
-                  round.draft_seconds, round.target_seconds, round.company});
+    gain_->learn({std::span(drafting.tokens).first(drafted), residual_, round.accepted, drafting.passes,
+                  round.draft_seconds, round.target_seconds, round.batch_load});
     if (probes_ ? !is_near_ : round.drafted > 0) gain_->drafted(probes_);
     settle(drafting, round);
 }
 
 void ExpectedGain::settle(const Drafting& drafting, const RoundFeedback& round) {
     const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
-    update_luck(drafting, static_cast<std::size_t>(round.accepted), drafted);
+    update_residual(drafting, static_cast<std::size_t>(round.accepted), drafted);
     if (round.drafted > 0)
         plain_rounds_ = 0;
     else if (drafting.asked)

@@ -18,8 +18,8 @@ constexpr double kRowCost = 0.03;       // of a further row, in passes of one ro
 } // namespace
 
 // Old observations fade, the prior does not.
-void GainModel::Bin::decay(double prior_stood, double prior_seen) {
-    stood = prior_stood + kDecay * (stood - prior_stood);
+void GainModel::Bin::decay(double prior_accepted, double prior_seen) {
+    accepted = prior_accepted + kDecay * (accepted - prior_accepted);
     seen = prior_seen + kDecay * (seen - prior_seen);
 }
 
@@ -30,17 +30,17 @@ GainModel::GainModel(const GainModelOptions& options) : options_(options), weigh
     by_match_.assign(kBins, {kPriorSeen * kPriorMatch, kPriorSeen});
     all_ = {kPriorSeen * kPriorMean, kPriorSeen};
     next_draft_seconds_ = first_draft_seconds_ = options.draft_to_target_cost;
-    by_rows_.resize(static_cast<std::size_t>(options.most_rows));
+    by_rows_.resize(static_cast<std::size_t>(options.max_rows));
     refresh_target_seconds();
 }
 
 // Each is about 0 for a middling token: the weights' first uncertainty is meant for that.
-GainModel::Features GainModel::features_of(const DraftedToken& token, double luck) {
-    constexpr double kLeast = 1e-4;
+GainModel::Features GainModel::features_of(const DraftedToken& token, double residual) {
+    constexpr double kMin = 1e-4;
     const double entropy = std::sqrt(std::max(static_cast<double>(token.entropy_nats), 0.0)) - 1.5;
     const auto own = static_cast<double>(token.probability);
-    const double probability = std::isnan(own) ? 0 : std::log(std::max(own, kLeast)) + 2;
-    return {1, entropy, probability, luck};
+    const double probability = std::isnan(own) ? 0 : std::log(std::max(own, kMin)) + 2;
+    return {1, entropy, probability, residual};
 }
 
 std::size_t GainModel::match_bin(int length) {
@@ -48,18 +48,18 @@ std::size_t GainModel::match_bin(int length) {
 }
 
 double GainModel::chance(const Features& features) const {
-    constexpr double kLeast = 0.005;
+    constexpr double kMin = 0.005;
     const double z = std::inner_product(features.begin(), features.end(), weights_.begin(), 0.0);
-    return std::clamp(1 / (1 + std::exp(-z)), kLeast, 1 - kLeast);
+    return std::clamp(1 / (1 + std::exp(-z)), kMin, 1 - kMin);
 }
 
-double GainModel::acceptance(const DraftedToken& token, double luck) const {
+double GainModel::acceptance(const DraftedToken& token, double residual) const {
     if (std::isnan(token.entropy_nats)) return by_match_[match_bin(token.match_length)].probability();
-    return chance(features_of(token, luck));
+    return chance(features_of(token, residual));
 }
 
-std::array<double, 3> GainModel::weights(double luck) const {
-    return {weights_[0] + weights_[3] * luck, weights_[1], weights_[2]};
+std::array<double, 3> GainModel::weights(double residual) const {
+    return {weights_[0] + weights_[3] * residual, weights_[1], weights_[2]};
 }
 
 double GainModel::mean_acceptance() const {
@@ -73,7 +73,7 @@ double GainModel::draft_seconds(double passes) const {
 }
 
 double GainModel::target_seconds(int rows) const {
-    return target_seconds_[static_cast<std::size_t>(std::clamp(rows, 1, options_.most_rows)) - 1];
+    return target_seconds_[static_cast<std::size_t>(std::clamp(rows, 1, options_.max_rows)) - 1];
 }
 
 double GainModel::tokens_per_second() const {
@@ -97,28 +97,28 @@ void GainModel::learn(const RoundRecord& round) {
                 bin.decay(kPriorSeen * kPriorMatch, kPriorSeen);
         all_.decay(kPriorSeen * kPriorMean, kPriorSeen);
     }
-    // Tokens behind the first that fell were not judged.
+    // Tokens behind the first rejected one were not verified.
     for (int i = 0; i < std::min(drafted, round.accepted + 1); ++i)
-        learn_token(round.tokens[static_cast<std::size_t>(i)], round.luck, i < round.accepted);
+        learn_token(round.tokens[static_cast<std::size_t>(i)], round.residual, i < round.accepted);
     if (!options_.costs) learn_times(round);
     tokens_ = kDecay * tokens_ + round.accepted + 1;
-    const double pass = target_seconds(drafted + 1 + round.company.rows_beside);
-    seconds_ = kDecay * seconds_ + draft_seconds(round.draft_passes) + pass / round.company.sequences;
+    const double pass = target_seconds(drafted + 1 + round.batch_load.rows_beside);
+    seconds_ = kDecay * seconds_ + draft_seconds(round.draft_passes) + pass / round.batch_load.sequences;
 }
 
-void GainModel::learn_token(const DraftedToken& token, double luck, bool stood) {
+void GainModel::learn_token(const DraftedToken& token, double residual, bool accepted) {
     const auto count = [&](Bin& bin) {
-        bin.stood += stood ? 1 : 0;
+        bin.accepted += accepted ? 1 : 0;
         bin.seen += 1;
     };
     count(all_);
-    if (!std::isnan(token.entropy_nats)) return learn_chance(features_of(token, luck), stood);
+    if (!std::isnan(token.entropy_nats)) return learn_chance(features_of(token, residual), accepted);
     was_looked_up_ = true;
     count(by_match_[match_bin(token.match_length)]);
 }
 
 // A Newton's step on the logistic loss; weights are taken to wander, so that it never ceases to learn.
-void GainModel::learn_chance(const Features& features, bool stood) {
+void GainModel::learn_chance(const Features& features, bool accepted) {
     for (std::size_t i = 0; i < kFeatures; ++i)
         if (covariance_[i][i] < kWeightVariance) covariance_[i][i] += kWander;
     Features gain;
@@ -128,7 +128,7 @@ void GainModel::learn_chance(const Features& features, bool stood) {
     const double spread = std::inner_product(features.begin(), features.end(), gain.begin(), 0.0);
     const double scale = 1 / (1 + curvature * spread);
     for (std::size_t i = 0; i < kFeatures; ++i) {
-        weights_[i] += scale * ((stood ? 1 : 0) - p) * gain[i];
+        weights_[i] += scale * ((accepted ? 1 : 0) - p) * gain[i];
         for (std::size_t j = 0; j < kFeatures; ++j)
             covariance_[i][j] -= scale * curvature * gain[i] * gain[j];
     }
@@ -136,11 +136,11 @@ void GainModel::learn_chance(const Features& features, bool stood) {
 
 // Times come with outliers: a value counts for at most twice what is expected of it.
 void GainModel::learn_times(const RoundRecord& round) {
-    constexpr double kMostWeight = 200; // rounds a mean looks back on
+    constexpr double kMaxWeight = 200; // rounds a mean looks back on
     // A row count that came up long ago gives way to the line through those that come up now: were its time taken in a
     // bad moment, it might keep itself from ever coming up again.
     constexpr double kTimeDecay = 0.002, kForgotten = 1e-3; // a pass; a weight
-    const std::size_t rows = round.tokens.size() + static_cast<std::size_t>(round.company.rows_beside);
+    const std::size_t rows = round.tokens.size() + static_cast<std::size_t>(round.batch_load.rows_beside);
     Timing& timing = by_rows_[std::min(rows, by_rows_.size() - 1)];
     const bool is_first = rounds_ == 1;
     if (is_first) { // until now only the ratio of the two was known
@@ -152,10 +152,10 @@ void GainModel::learn_times(const RoundRecord& round) {
                             : is_first        ? round.target_seconds
                                               : target_seconds(static_cast<int>(rows) + 1);
     for (Timing& each : by_rows_) {
-        each.weight *= 1 - kTimeDecay / round.company.sequences;
+        each.weight *= 1 - kTimeDecay / round.batch_load.sequences;
         if (each.weight < kForgotten) each.weight = 0;
     }
-    timing.weight = std::min(timing.weight + 1, kMostWeight);
+    timing.weight = std::min(timing.weight + 1, kMaxWeight);
     const double value = std::min(round.target_seconds, 2 * expected);
     timing.seconds += (value - timing.seconds) / timing.weight;
     refresh_target_seconds();

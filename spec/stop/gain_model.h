@@ -1,11 +1,11 @@
-// What a replica learns while it decodes, for the stop rule expected-gain: how likely a drafted token stands, given
-// what the draft says of it, what passes cost, and how many tokens a second the run has made so far.
+// What a replica learns while it decodes, for the stop rule expected-gain: how likely a drafted token is accepted,
+// given what the draft says of it, what passes cost, and how many tokens a second the run has made so far.
 //
-// A token drawn from a distribution stands with probability 1 / (1 + exp(-w . f)), where f is made of its entropy, its
-// own probability and the text's luck so far; w is learnt by Newton's steps of an online logistic regression. Tokens
-// that were looked up are counted by the length of their match.
-// Decides nothing itself. Lives on the coordinator, across sequences, in the order in which they are served. With fixed
-// costs it depends on the counts alone, so that a run can be repeated exactly.
+// A token drawn from a distribution is accepted with probability 1 / (1 + exp(-w . f)), where f is made of its entropy,
+// its own probability and the text's acceptance residual so far; w is learnt by Newton's steps of an online logistic
+// regression. Tokens that were looked up are counted by the length of their match. Decides nothing itself. Lives on the
+// coordinator, across sequences, in the order in which they are served. With fixed costs it depends on the counts
+// alone, so that a run can be repeated exactly.
 #pragma once
 
 #include "spec/stats.h"
@@ -19,7 +19,7 @@
 namespace entrodraft::spec {
 
 struct GainModelOptions {
-    int most_rows = 16;                // most rows of a target pass
+    int max_rows = 16;                 // most rows of a target pass
     double draft_to_target_cost = 0.1; // of a pass, before anything is measured: the ratio of their weights' bytes
     std::optional<Costs> costs;        // fixed costs instead of measured ones
 };
@@ -27,13 +27,13 @@ struct GainModelOptions {
 // What is known of a drafted token. NaN: the drafter has no distribution, and no rule fires on it. Floats, so that a
 // recording holds exactly what rules go by.
 struct DraftedToken {
-    float entropy_nats = std::numeric_limits<float>::quiet_NaN(); // of the distribution it was drawn from, unadjusted
+    float entropy_nats = std::numeric_limits<float>::quiet_NaN(); // of the distribution it was drawn from, raw
     float probability = std::numeric_limits<float>::quiet_NaN();  // its own in that distribution
     int match_length = 0;                                         // tokens of the text that a look-up matched
 };
 
 // The other sequences of a target pass. One alone has none.
-struct Company {
+struct BatchLoad {
     int rows_beside = 0; // theirs
     int sequences = 1;   // with this one: they share what the pass costs
 };
@@ -41,25 +41,26 @@ struct Company {
 // One round of a sequence as it went.
 struct RoundRecord {
     std::span<const DraftedToken> tokens; // the drafted ones
-    double luck = 0;                      // of their text, as it was when they were judged
+    double residual = 0;                  // of their text, as it was when they were verified
     int accepted = 0;
     double draft_passes = 0;
-    double draft_seconds = 0;  // of all of them
-    double target_seconds = 0; // of the pass over drafted + 1 rows and its company's, and everything around it
-    Company company = {};
+    double draft_seconds = 0; // of all of them
+    double target_seconds =
+        0; // of the pass over drafted + 1 rows and of the rest of its batch, and everything around it
+    BatchLoad batch_load = {};
 };
 
 class GainModel {
   public:
     explicit GainModel(const GainModelOptions& options);
 
-    // Probability that a token stands in a text with this luck: 0.1 times the sum of (stood - probability that it
-    // stands) over the text's judged tokens. Luck is part of that probability, so it settles where the two agree.
-    // Local.
-    double acceptance(const DraftedToken& token, double luck) const;
-    // The line behind it for drawn tokens of a text with this luck: its logit is the product of these with
-    // (1, sqrt(entropy) - 1.5, log(probability) + 2). Local.
-    std::array<double, 3> weights(double luck) const;
+    // Probability that a token is accepted in a text with this acceptance residual: 0.1 times the sum of (accepted -
+    // probability that it is accepted) over the text's verified tokens. The residual is part of that probability, so it
+    // settles where the two agree. Local.
+    double acceptance(const DraftedToken& token, double residual) const;
+    // The line behind it for drawn tokens of a text with this acceptance residual: its logit is the product of these
+    // with (1, sqrt(entropy) - 1.5, log(probability) + 2). Local.
+    std::array<double, 3> weights(double residual) const;
     // The same of a token of which nothing is known yet. Local.
     double mean_acceptance() const;
     // Seconds of `passes` draft passes of a round; of a cascade also parts of passes. Local.
@@ -93,10 +94,10 @@ class GainModel {
     using Features = std::array<double, kFeatures>;
 
     struct Bin {
-        double stood = 0;
+        double accepted = 0;
         double seen = 0;
-        double probability() const { return stood / seen; }
-        void decay(double prior_stood, double prior_seen);
+        double probability() const { return accepted / seen; }
+        void decay(double prior_accepted, double prior_seen);
     };
     // What passes of one row count cost: a mean that outliers move little.
     struct Timing {
@@ -110,11 +111,11 @@ class GainModel {
         double at(std::size_t index) const { return base + slope * static_cast<double>(index + 1); }
     };
 
-    static Features features_of(const DraftedToken& token, double luck);
+    static Features features_of(const DraftedToken& token, double residual);
     static std::size_t match_bin(int length);
     double chance(const Features& features) const;
-    void learn_token(const DraftedToken& token, double luck, bool stood);
-    void learn_chance(const Features& features, bool stood);
+    void learn_token(const DraftedToken& token, double residual, bool accepted);
+    void learn_chance(const Features& features, bool accepted);
     void learn_times(const RoundRecord& round);
     Line line_through(std::size_t begin, std::size_t end) const;
     void refresh_target_seconds();

@@ -23,7 +23,7 @@ class Heuristic final : public DraftLength {
     }
     void settle(const Drafting&, const RoundFeedback& round) override {
         if (kept_ != nullptr && round.cut_short) set_k(std::max(1, k() - 1)); // fewer than k were accepted
-        move_k(round, 2, kept_ != nullptr ? Packet::kMostDraftTokens : cap());
+        move_k(round, 2, kept_ != nullptr ? Packet::kMaxDraftTokens : cap());
     }
     void end_round(const Drafting& drafting, const RoundFeedback& round) override {
         settle(drafting, round);

@@ -40,7 +40,7 @@ inline StopRuleParameter num_draft_tokens(double default_value, const char* labe
             .kind = StopRuleParameter::Kind::draft_length,
             .default_value = default_value,
             .min = 1,
-            .max = Packet::kMostDraftTokens,
+            .max = Packet::kMaxDraftTokens,
             .grid = std::move(grid),
             .aliases = "num-speculative-tokens"};
 }

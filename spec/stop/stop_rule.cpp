@@ -120,8 +120,8 @@ std::string why_invalid(const StopRuleOptions& options) {
     // Rules that look at no token ignore it.
     if (options.drop_stop_token && type.looks_at == LooksAt::token && !type.weighs_costs)
         return "--drop-stop-token with --stop-rule " + type.name + " would bias rejection sampling; leave it out";
-    if (options.max_tokens < 1 || options.max_tokens > Packet::kMostDraftTokens)
-        return "--max-draft-tokens must be 1 to " + std::to_string(Packet::kMostDraftTokens) + ", not " +
+    if (options.max_tokens < 1 || options.max_tokens > Packet::kMaxDraftTokens)
+        return "--max-draft-tokens must be 1 to " + std::to_string(Packet::kMaxDraftTokens) + ", not " +
                std::to_string(options.max_tokens);
     if (options.min_tokens < 1 || options.min_tokens > options.max_tokens)
         return "--min-draft-tokens must be 1 to --max-draft-tokens (" + std::to_string(options.max_tokens) + "), not " +
@@ -182,16 +182,16 @@ model::Chain StopRule::forecast(int most) const {
     return chain;
 }
 
-Judgement StopRule::judge(const DraftedToken& token) {
+StopDecision StopRule::decide(const DraftedToken& token) {
     drafting_.tokens.push_back(token);
     const bool fired = condition_->fires(drafting_);
     if (fired && drafting_.drafted() >= options_.min_tokens) {
         end_ = DraftEnd::rule;
         const bool drops = condition_->drops_fired_token() || (options_.drop_stop_token && needs_distribution());
-        return drops ? Judgement::drop : Judgement::stop;
+        return drops ? StopDecision::drop : StopDecision::stop;
     }
     end_ = drafting_.drafted() >= options_.max_tokens ? DraftEnd::cap : DraftEnd::none;
-    return end_ == DraftEnd::none ? Judgement::go_on : Judgement::stop;
+    return end_ == DraftEnd::none ? StopDecision::go_on : StopDecision::stop;
 }
 
 } // namespace entrodraft::spec

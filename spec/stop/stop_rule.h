@@ -42,9 +42,9 @@ struct StopRuleParameter {
     };
     static constexpr double kUnlimited = 1e300;
 
-    const char* option;         // "svip-threshold": --svip-threshold, and in JSON svip_threshold
-    const char* symbol = "";    // of its value in --help and in lists of RULE:NUMBER: "H"; of on_off: the word there
-    const char* label = "";     // before its value in a setting's name: "threshold" in "svip, threshold 0.3"
+    const char* option;      // "entropy-factor": --entropy-factor, and in JSON entropy_factor
+    const char* symbol = ""; // of its value in --help and in lists of RULE:NUMBER: "LAMBDA"; of on_off: the word there
+    const char* label = "";  // before its value in a setting's name: "factor" in "moving-average, factor 0.5"
     const char* help = "of {}"; // of --help; {} is the rules that have this option with the same words
     Kind kind = Kind::number;
     double default_value = 0;
@@ -88,8 +88,9 @@ const StopRuleType* find_stop_rule(std::string_view name);
 
 // ---- a rule's setting ----
 
-// The distribution whose entropies and probabilities rules look at: the softmax at temperature 1 after hard bans alone,
-// or the one that tokens are drawn from, after penalties, temperature and filters (greedy: penalties alone, at 1).
+// The distribution whose entropies and probabilities rules look at: the softmax at temperature 1 after banned tokens
+// alone, or the one that tokens are drawn from, after penalties, temperature and filters (greedy: penalties alone, at
+// 1).
 enum class EntropyOf { raw, adjusted };
 
 // A rule with values of its parameters. Trivially copyable: ranks of one build send it to each other.
@@ -145,15 +146,15 @@ struct RoundFeedback {
     bool cut_short = false; // by budget, context or end of text: rules learn nothing from its length
     double draft_seconds = 0;
     double target_seconds = 0; // of everything in the round but drafting
-    Company company = {};      // of the target's pass
+    BatchLoad batch_load = {}; // of the target's pass
 };
 
 // The drafting phase so far.
 struct Drafting {
     std::vector<DraftedToken> tokens;
-    double passes = 0;  // draft passes
-    bool asked = false; // whether there was anything to draft in this round
-    Company company;    // of the target's pass to come
+    double passes = 0;    // draft passes
+    bool asked = false;   // whether there was anything to draft in this round
+    BatchLoad batch_load; // of the target's pass to come
 
     int drafted() const { return static_cast<int>(tokens.size()); }                    // t
     double entropy() const { return static_cast<double>(tokens.back().entropy_nats); } // x_t; NaN: none is known
@@ -174,9 +175,9 @@ class StopCondition {
     virtual bool drops_fired_token() const { return false; }
     // Whether another draft pass is worth its time; not asked before min_tokens.
     virtual bool wants_another(const Drafting&, const PassCost&) { return true; }
-    // The rule as numbers, for a device that drafts a chain of tokens by itself: narrows `chain`, whose most_rows and
+    // The rule as numbers, for a device that drafts a chain of tokens by itself: narrows `chain`, whose max_rows and
     // stop.first are set. A rule that has no such form is asked after each row.
-    virtual void forecast(const Drafting&, model::Chain& chain) const { chain.most_rows = 1; }
+    virtual void forecast(const Drafting&, model::Chain& chain) const { chain.max_rows = 1; }
     // What the round teaches this sequence; it may be a round that is only foreseen.
     virtual void settle(const Drafting&, const RoundFeedback&) {}
     // settle(), and what the round teaches the whole replica.
@@ -199,7 +200,7 @@ std::unique_ptr<StopCondition> make_stop_condition(const StopRuleOptions& option
 
 // ---- what drafters ask ----
 
-enum class Judgement {
+enum class StopDecision {
     go_on,
     stop, // the token is the last
     drop, // and is not proposed
@@ -218,14 +219,14 @@ class StopRule {
     ~StopRule() = default;
 
     const StopRuleOptions& options() const { return options_; }
-    // Whether judge looks at the token's distribution at all; rules that count do not.
+    // Whether verify looks at the token's distribution at all; rules that count do not.
     bool needs_distribution() const { return needs_distribution_; }
     // Whether it is the adjusted one. Local.
     bool needs_adjusted() const { return needs_distribution() && options_.entropy_of == EntropyOf::adjusted; }
     void begin_sequence(); // per-sequence state starts afresh
     void begin_round();
-    // Of the pass to come, as far as is known; it stands until it is set again. Local.
-    void set_company(const Company& company) { drafting_.company = company; }
+    // Of the pass to come, as far as is known; it holds until it is set again. Local.
+    void set_batch_load(const BatchLoad& batch_load) { drafting_.batch_load = batch_load; }
     // Whether another draft pass is worth its time; to be asked before each. Only rules that weigh costs ever say no.
     // Local.
     bool wants_another(const PassCost& cost = {});
@@ -235,7 +236,7 @@ class StopRule {
     // by itself: what it makes too many of is dropped, what it makes too few of is asked for again. Local.
     model::Chain forecast(int most) const;
     // To be asked once after each drafted token. Local.
-    Judgement judge(const DraftedToken& token);
+    StopDecision decide(const DraftedToken& token);
     // Why the last answer was to stop: rule or cap; none while it was not. A rule that fires on the cap's
     // token counts as rule.
     DraftEnd end() const { return end_; }

@@ -1,4 +1,4 @@
-// Noise of tokens and the search for the best of them. The vector loop stands in row_kernels.inl; it only decides what
+// Noise of tokens and the search for the best of them. The vector loop is in row_kernels.inl; it only decides what
 // is not worth a look, so that every value that counts is computed here.
 #include "spec/verify/gumbel.h"
 
@@ -141,7 +141,7 @@ struct Record {
     TokenId token = 0;
 };
 
-constexpr std::size_t kMostRecords = 64; // n tokens have some log n records: 64 of 2^17 have a chance of 10^-24
+constexpr std::size_t kMaxRecords = 64; // n tokens have some log n records: 64 of 2^17 have a chance of 10^-24
 constexpr std::size_t kRecordBytes = sizeof(double) + 3 * sizeof(std::uint32_t);
 
 std::size_t listed_logits(const SamplingOptions& options) {
@@ -165,7 +165,7 @@ void write(std::span<const float> logits, const ShortlistHeader& header, std::sp
     put(to, header);
     for (const float logit : logits)
         put(to, logit);
-    to = shortlist.data() + shortlist.size() - kMostRecords * kRecordBytes;
+    to = shortlist.data() + shortlist.size() - kMaxRecords * kRecordBytes;
     for (const Record& record : records) {
         put(to, record.value);
         put(to, record.logit);
@@ -183,13 +183,13 @@ Shortlist read(std::span<const std::byte> bytes, const SamplingOptions& options)
     const std::byte* from = bytes.data();
     ShortlistHeader header;
     take(from, header);
-    if (header.n_records > kMostRecords) throw std::runtime_error("a gathered shortlist is damaged");
+    if (header.n_records > kMaxRecords) throw std::runtime_error("a gathered shortlist is damaged");
     Shortlist list;
     list.logits.resize(std::min<std::size_t>(header.n_tokens, listed_logits(options)));
     for (float& logit : list.logits)
         take(from, logit);
     if (!list.logits.empty()) list.logits.resize(header.n_tokens, list.logits.back());
-    from = bytes.data() + bytes.size() - kMostRecords * kRecordBytes;
+    from = bytes.data() + bytes.size() - kMaxRecords * kRecordBytes;
     for (std::uint32_t i = 0; i < header.n_records; ++i) {
         Record& record = list.records.emplace_back();
         take(from, record.value);
@@ -273,30 +273,30 @@ BestToken better(const BestToken& a, const BestToken& b) {
     return {best.value, best.token, std::max(best.runner_up, other.value)};
 }
 
-BestToken noisy_best(const LogitSlice& slice, double temperature, const GumbelNoise& noise) {
+BestToken gumbel_max(const LogitSlice& slice, double temperature, const GumbelNoise& noise) {
     check(slice, temperature);
     const float max = largest(slice);
     if (std::isinf(max)) return {};
     return Search(slice, max, temperature, noise).run();
 }
 
-BestToken noisy_best_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise) {
-    if (gumbel_gather(options) == GumbelGather::best) return noisy_best(row, options.temperature, noise);
+BestToken gumbel_max_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise) {
+    if (gumbel_gather(options) == GumbelGather::best) return gumbel_max(row, options.temperature, noise);
     std::vector<float> left(row.logits.size());
     adjust(row.logits, options, left);
     for (std::size_t i = 0; i < left.size(); ++i)
         left[i] = left[i] > 0 ? row.logits[i] : -std::numeric_limits<float>::infinity();
-    return noisy_best({left, row.first_token, row.position}, options.temperature, noise);
+    return gumbel_max({left, row.first_token, row.position}, options.temperature, noise);
 }
 
 GumbelGather gumbel_gather(const SamplingOptions& options) {
-    if (options.top_k > 0) return options.top_k <= kMostShortlisted ? GumbelGather::shortlist : GumbelGather::rows;
+    if (options.top_k > 0) return options.top_k <= kMaxShortlisted ? GumbelGather::shortlist : GumbelGather::rows;
     if (options.top_p < 1) return GumbelGather::rows;
     return options.min_p > 0 ? GumbelGather::shortlist : GumbelGather::best;
 }
 
 std::size_t shortlist_bytes(const SamplingOptions& options) {
-    return sizeof(ShortlistHeader) + listed_logits(options) * sizeof(float) + kMostRecords * kRecordBytes;
+    return sizeof(ShortlistHeader) + listed_logits(options) * sizeof(float) + kMaxRecords * kRecordBytes;
 }
 
 void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, const GumbelNoise& noise,
@@ -315,8 +315,8 @@ void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, con
         if (!records.empty() && !beats(value, token, records.back().value, records.back().token)) continue;
         records.push_back({value, logit, static_cast<std::uint32_t>(place), token});
     }
-    if (records.size() > kMostRecords)
-        throw std::runtime_error("more than " + std::to_string(kMostRecords) + " tokens beat all before them");
+    if (records.size() > kMaxRecords)
+        throw std::runtime_error("more than " + std::to_string(kMaxRecords) + " tokens beat all before them");
     const std::size_t n_tokens = options.top_k > 0 ? ids.size() : logits.size();
     write(logits, {static_cast<std::uint32_t>(n_tokens), static_cast<std::uint32_t>(records.size())}, records,
           shortlist);
@@ -331,18 +331,18 @@ BestToken best_of_shortlists(std::span<const std::byte> shortlists, const Sampli
     for (std::size_t start = 0; start < shortlists.size(); start += bytes)
         lists.push_back(read(shortlists.subspan(start, bytes), options));
     std::vector<std::size_t> left(lists.size(), std::numeric_limits<std::size_t>::max());
-    float least_logit = -std::numeric_limits<float>::infinity();
+    float min_logit = -std::numeric_limits<float>::infinity();
     if (options.top_k > 0) {
         left = tokens_left(lists, options);
     } else {
         for (const Shortlist& list : lists)
-            if (!list.logits.empty()) least_logit = std::max(least_logit, list.logits.front());
-        least_logit = min_p_border(least_logit, options);
+            if (!list.logits.empty()) min_logit = std::max(min_logit, list.logits.front());
+        min_logit = min_p_border(min_logit, options);
     }
     BestToken best;
     for (std::size_t i = 0; i < lists.size(); ++i)
         for (const Record& record : lists[i].records)
-            if (record.place < left[i] && record.logit >= least_logit)
+            if (record.place < left[i] && record.logit >= min_logit)
                 best = better(best, {record.value, record.token, -kInfinity});
     if (best.token < 0) throw NothingToSay();
     best.runner_up = std::numeric_limits<double>::quiet_NaN();

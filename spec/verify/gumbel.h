@@ -24,7 +24,7 @@ class GumbelNoise {
     // Of another purpose: one that nothing else draws from.
     explicit GumbelNoise(const RandomStream& stream) : stream_(stream) {}
 
-    // The noise of a token said at this position of the sequence: from -3.2 to 45.1. Local.
+    // The noise of a token emitted at this position of the sequence: from -3.2 to 45.1. Local.
     double at(std::uint64_t position, TokenId token) const;
     // The same where the token's 32 bits are known.
     double of_word(std::uint32_t word, std::uint64_t position, TokenId token) const;
@@ -53,18 +53,18 @@ BestToken better(const BestToken& a, const BestToken& b);
 // The best of a slice with nothing filtered. Computes the noise of few tokens only: for the others an upper bound
 // shows that they cannot win. Throws std::runtime_error on NaN and +inf, std::invalid_argument on a temperature that
 // why_invalid refuses or 0, and on a first_token below 0. Local.
-BestToken noisy_best(const LogitSlice& slice, double temperature, const GumbelNoise& noise);
+BestToken gumbel_max(const LogitSlice& slice, double temperature, const GumbelNoise& noise);
 
 // The best of what adjust() leaves of a whole row. Throws as adjust() does. Local.
-BestToken noisy_best_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise);
+BestToken gumbel_max_adjusted(const LogitSlice& row, const SamplingOptions& options, const GumbelNoise& noise);
 
 // What ranks must hand over so that the coordinator finds the best of what adjust() would leave of the whole row.
 enum class GumbelGather {
     best,      // a BestToken: nothing is filtered
-    shortlist, // a shortlist: top-k (up to kMostShortlisted, with or without top-p and min-p), or min-p alone
+    shortlist, // a shortlist: top-k (up to kMaxShortlisted, with or without top-p and min-p), or min-p alone
     rows,      // the logits: top-p without top-k, whose border hangs on every token's mass
 };
-constexpr int kMostShortlisted = 1024;
+constexpr int kMaxShortlisted = 1024;
 GumbelGather gumbel_gather(const SamplingOptions& options);
 
 // A shortlist answers, for every place where the filters may yet cut a rank's tokens (sorted by logit, the best
@@ -72,7 +72,7 @@ GumbelGather gumbel_gather(const SamplingOptions& options);
 // the tokens that beat all before them: some ten of them. Fixed size, plain bytes.
 std::size_t shortlist_bytes(const SamplingOptions& options);
 
-// Fills `shortlist`, of shortlist_bytes(options). Throws as noisy_best does, std::invalid_argument where gumbel_gather
+// Fills `shortlist`, of shortlist_bytes(options). Throws as gumbel_max does, std::invalid_argument where gumbel_gather
 // asks for something else. Local.
 void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, const GumbelNoise& noise,
                     std::span<std::byte> shortlist);

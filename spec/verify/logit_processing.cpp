@@ -12,7 +12,7 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
-constexpr int kMostNGramSize = 1 << 20;                   // more than any context
+constexpr int kMaxNGramSize = 1 << 20;                    // more than any context
 constexpr std::uint64_t kHashFactor = 0x9E3779B97F4A7C15; // odd, so that no token's share of a hash fades
 
 // The logit of a token, or null where it lies outside the slice.
@@ -33,8 +33,8 @@ std::string why_never_valid(const LogitProcessing& options) {
                std::to_string(options.repetition_penalty);
     if (!is_penalty(options.presence_penalty)) return "--presence-penalty must be a number from -2 to 2";
     if (!is_penalty(options.frequency_penalty)) return "--frequency-penalty must be a number from -2 to 2";
-    if (options.no_repeat_ngram_size < 0 || options.no_repeat_ngram_size > kMostNGramSize)
-        return "--no-repeat-ngram-size must be from 0 (off) to " + std::to_string(kMostNGramSize);
+    if (options.no_repeat_ngram_size < 0 || options.no_repeat_ngram_size > kMaxNGramSize)
+        return "--no-repeat-ngram-size must be from 0 (off) to " + std::to_string(kMaxNGramSize);
     if (options.min_new_tokens < 0) return "--min-new-tokens must be 0 or more";
     for (const auto& [token, bias] : options.logit_bias)
         if (!std::isfinite(bias))

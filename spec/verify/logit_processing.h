@@ -1,12 +1,13 @@
-// What a request asks to be done to logits before temperature and filters, because of the tokens before them: hard bans
-// (a token cannot be said) and weights (a token becomes more or less likely). Pure but for the tokens it has been told.
+// What a request asks to be done to logits before temperature and filters, because of the tokens before them: banned
+// tokens (a token cannot be emitted) and weights (a token becomes more or less likely). Pure but for the tokens it has
+// been told.
 //
 // Same results as transformers' processors, in their order:
 //   logit_bias            SequenceBiasLogitsProcessor for single tokens: logit + bias
 //   repetition_penalty r  RepetitionPenaltyLogitsProcessor: logit > 0 ? logit / r : logit * r, tokens of prompt and
-//   text frequency_penalty f   as vLLM has it: logit - f * (how often the token stands in the text) presence_penalty a
-//   as vLLM has it: logit - a * (whether it stands in the text) no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: no
-//   token that completes n tokens which stand there already banned_tokens         SuppressTokensLogitsProcessor;
+//   text frequency_penalty f   as vLLM has it: logit - f * (how often the token is in the text) presence_penalty a
+//   as vLLM has it: logit - a * (whether it is in the text) no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: no
+//   token that completes n tokens which are there already banned_tokens         SuppressTokensLogitsProcessor;
 //   NoBadWordsLogitsProcessor for words of one token, but that
 //                         an end of text can be banned as well
 //   min_new_tokens        MinNewTokensLengthLogitsProcessor: no end of text before the text has that many tokens

@@ -129,7 +129,7 @@ void collect(const float* values, std::size_t n, float low, float high, std::vec
 // 2^y for y = (x - max) * scale, by y = n + f, n whole and |f| <= 1/2. y is a product of two numbers of 24 bits; to
 // know f to 2^-25 although y may be 100, the product of the leading 12 bits of both, which is exact, is taken apart.
 inline Floats power(const Floats& x, const Exponential& exponential) {
-    constexpr float kRound = 0x1.8p23F; // adding it rounds to whole numbers, which then stand in the low bits
+    constexpr float kRound = 0x1.8p23F; // adding it rounds to whole numbers, which then are in the low bits
     const Floats difference = x - exponential.max;
     const Floats high = (Floats)((Bits)difference & 0xFFFFF000U);
     const Floats low = difference - high;
@@ -239,14 +239,14 @@ inline Floats natural_log(const Floats& x) {
 }
 
 double entropy(const float* p, std::size_t n) {
-    constexpr float kLeastNormal = 0x1p-126F;
+    constexpr float kMinNormal = 0x1p-126F;
     LaneSums sums;
     float lane[kLanes], term[kLanes];
     for (std::size_t start = 0; start < n; start += kLanes) {
         const float* p_at = lanes_at(p, n, start, 0, lane);
         for (std::size_t j = 0; j < kLanes; j += kWidth) {
             const Floats value = load(p_at + j);
-            store(term + j, value < kLeastNormal ? Floats{} : -value * natural_log(value)); // a NaN stays
+            store(term + j, value < kMinNormal ? Floats{} : -value * natural_log(value)); // a NaN stays
         }
         sums.add(term);
     }

@@ -1,4 +1,4 @@
-// What is made of a row of logits. The inner loops stand in row_kernels.inl; this file holds the meaning.
+// What is made of a row of logits. The inner loops are in row_kernels.inl; this file holds the meaning.
 #include "spec/verify/sampling.h"
 
 #include "spec/verify/row_kernels.h"
@@ -28,7 +28,7 @@ Exponential exponential_of(float max, double temperature) {
 }
 
 // The least float whose quotient equals that of `logit`, so that comparing logits compares quotients.
-float least_with_same_quotient(float logit, double temperature) {
+float min_with_same_quotient(float logit, double temperature) {
     if (std::isinf(logit)) return logit;
     const auto value_of = [](std::int64_t rank) {
         const auto magnitude = static_cast<std::uint32_t>(rank < 0 ? -rank : rank);
@@ -89,18 +89,18 @@ struct Bracket {
 Bracket bracket_nucleus(std::span<const float> logits, std::span<const float> weights, double total, double removed,
                         double temperature) {
     constexpr std::size_t kFew = 256;
-    constexpr int kMostPasses = 24;
+    constexpr int kMaxPasses = 24;
     const std::size_t n = logits.size();
     const float max = row_kernels().scan(logits.data(), n).max;
     // Below `low` there are less than n weights of less than removed / n each.
     const double least = std::max(std::log(removed / static_cast<double>(n)) - 1e-3, -70.0);
     Bracket bracket;
     bracket.low = static_cast<float>(static_cast<double>(max) + temperature * least);
-    bracket.low = least_with_same_quotient(std::nextafter(bracket.low, -kInfinity), temperature);
+    bracket.low = min_with_same_quotient(std::nextafter(bracket.low, -kInfinity), temperature);
     std::size_t n_inside = n;
-    for (int pass = 0; pass < kMostPasses && n_inside > kFew; ++pass) {
+    for (int pass = 0; pass < kMaxPasses && n_inside > kFew; ++pass) {
         const float top = std::min(bracket.high, max);
-        const float middle = least_with_same_quotient(bracket.low + (top - bracket.low) / 2, temperature);
+        const float middle = min_with_same_quotient(bracket.low + (top - bracket.low) / 2, temperature);
         if (middle <= bracket.low || middle >= bracket.high) break;
         const RowMass mass = row_kernels().mass_at_least(logits.data(), n, middle, weights.data());
         const std::size_t outside_before = n - n_inside;
@@ -222,7 +222,7 @@ TokenId sample_weights(std::span<const float> p, std::span<const float> q, doubl
 
 const char* why_invalid(const SamplingOptions& options) {
     const double temperature = options.temperature;
-    if (temperature != 0 && !(temperature >= kLeastTemperature && temperature <= kMostTemperature))
+    if (temperature != 0 && !(temperature >= kMinTemperature && temperature <= kMaxTemperature))
         return "--temperature must be 0 (greedy) or a number from 1e-6 to 1e6";
     if (options.top_k < 0) return "--top-k must be 0 (off) or more";
     if (!(options.top_p >= 0 && options.top_p <= 1)) return "--top-p must be a number from 0 to 1 (off)";
@@ -237,12 +237,12 @@ float quotient(float logit, double temperature) {
 float top_k_border(std::span<const float> logits, const SamplingOptions& options) {
     const auto top_k = static_cast<std::size_t>(options.top_k);
     if (top_k >= logits.size()) return -kInfinity;
-    return least_with_same_quotient(kth_largest(logits, top_k), options.temperature);
+    return min_with_same_quotient(kth_largest(logits, top_k), options.temperature);
 }
 
 float min_p_border(float max, const SamplingOptions& options) {
     const double border = static_cast<double>(max) + options.temperature * std::log(options.min_p);
-    return least_with_same_quotient(static_cast<float>(border), options.temperature);
+    return min_with_same_quotient(static_cast<float>(border), options.temperature);
 }
 
 void adjust(std::span<const float> logits, const SamplingOptions& options, std::span<float> probabilities) {

@@ -1,4 +1,4 @@
-// From logits to what is said: one-pass statistics of a row, and the adjusted distribution
+// From logits to tokens: one-pass statistics of a row, and the adjusted distribution
 // (temperature, then top-k, then top-p, then min-p, as Hugging Face transformers applies them).
 //
 // Pure functions of one row; called by the drafter, verify and the ranks' gather.
@@ -29,9 +29,9 @@ struct SamplingOptions {
     bool greedy() const { return temperature == 0; }
 };
 
-// Temperatures outside 0 and [kLeastTemperature, kMostTemperature] are refused: float cannot hold their quotients.
-constexpr double kLeastTemperature = 1e-6;
-constexpr double kMostTemperature = 1e6;
+// Temperatures outside 0 and [kMinTemperature, kMaxTemperature] are refused: float cannot hold their quotients.
+constexpr double kMinTemperature = 1e-6;
+constexpr double kMaxTemperature = 1e6;
 
 // Empty when the options make sense; else what is wrong, naming the option. Local.
 const char* why_invalid(const SamplingOptions& options);

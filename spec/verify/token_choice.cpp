@@ -51,8 +51,8 @@ model::RowNoise TokenChooser::noise(std::uint64_t position, Acceptance acceptanc
     return {GumbelNoise(sampling.seed, request_->sequence_key).key(), position, sampling.temperature};
 }
 
-model::RowNoise TokenChooser::noise_in_place(std::uint64_t position, std::uint64_t round_start,
-                                             const ChoiceSetting& setting) const {
+model::RowNoise TokenChooser::device_noise(std::uint64_t position, std::uint64_t round_start,
+                                           const ChoiceSetting& setting) const {
     const RandomStream random(setting.seed, setting.random_key, Purpose::draft_sample, setting.level);
     return {random.key(), noise_position(position, round_start), request_->sampling.temperature};
 }
@@ -62,7 +62,7 @@ TokenId TokenChooser::best(const SeenRow& row, std::uint64_t position, Acceptanc
     const SamplingOptions& sampling = request_->sampling;
     if (noisy) return noisy->token;
     if (acceptance == Acceptance::gumbel && !sampling.greedy())
-        return noisy_best_adjusted({row.logits, 0, position}, sampling,
+        return gumbel_max_adjusted({row.logits, 0, position}, sampling,
                                    GumbelNoise(sampling.seed, request_->sequence_key))
             .token;
     return processor_ ? arg_max(row.logits) : row.stats.arg_max;

@@ -1,8 +1,8 @@
-// How one model says its next token: what a request asks to be done to a row of logits, and then arg max, noisy best or
-// a sample. A draft and the middle models of a cascade choose this way; the target's rows, cut over ranks, come
-// together in row_gather.h.
+// How one model chooses its next token: what a request asks to be done to a row of logits, and then arg max, Gumbel-max
+// sample or a sample. A draft and the middle models of a cascade choose this way; the target's rows, sharded across
+// ranks, come together in row_gather.h.
 //
-// Holds the prefix that penalties and bans look at, one sequence at a time. Called by drafters only.
+// Holds the prefix that penalties and banned tokens look at, one sequence at a time. Called by drafters only.
 #pragma once
 
 #include "model/decoder.h"
@@ -27,7 +27,7 @@ struct ChoiceSetting {
 
 // A row of logits as the request wants it seen.
 struct SeenRow {
-    std::span<const float> logits;    // [vocab], penalties and bans applied
+    std::span<const float> logits;    // [vocab], penalties and banned tokens applied
     model::kernels::LogitStats stats; // of the row with bans alone; what was asked for of it
     bool is_dead = false;             // every token is banned
 };
@@ -54,14 +54,13 @@ class TokenChooser {
     model::RowNoise noise(std::uint64_t position, Acceptance acceptance) const;
     // The same where the row stays on a GPU, so that the pass draws the token itself in the round that began at
     // `round_start`. Local.
-    model::RowNoise noise_in_place(std::uint64_t position, std::uint64_t round_start,
-                                   const ChoiceSetting& setting) const;
-    // The token said at `position` (the prefix's length): arg max or noisy best; `noisy` is what the pass found, if it
-    // did. Local.
+    model::RowNoise device_noise(std::uint64_t position, std::uint64_t round_start, const ChoiceSetting& setting) const;
+    // The token emitted at `position` (the prefix's length): arg max or Gumbel-max sample; `noisy` is what the pass
+    // found, if it did. Local.
     TokenId best(const SeenRow& row, std::uint64_t position, Acceptance acceptance,
                  const model::NoisyToken* noisy = nullptr) const;
     // The adjusted distribution of a row, and a sample of it with the draft's number at this position in the round that
-    // began at `round_start`: tokens that fell have a say in how much is drafted next, so their numbers are not drawn
+    // began at `round_start`: rejected tokens have a say in how much is drafted next, so their numbers are not drawn
     // again. Local.
     void distribution(const SeenRow& row, std::span<float> q) const;
     // The same where text is greedy too: then the softmax at temperature 1, without filters. Local.

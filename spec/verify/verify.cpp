@@ -45,7 +45,7 @@ std::size_t check_sizes(const RejectionInput& input, std::span<const double> acc
         throw std::invalid_argument("draft distributions: " + std::to_string(input.q.size()) + " numbers are not " +
                                     std::to_string(n_drafted) + " rows of " + std::to_string(vocab));
     if (acceptance.size() != n_drafted || resample.size() != n_drafted + 1)
-        throw std::invalid_argument("verifying needs a number for each token that may be said");
+        throw std::invalid_argument("verifying needs a number for each token that may be emitted");
     return vocab;
 }
 
@@ -68,26 +68,26 @@ TokenOdds odds_of(TokenId token, std::span<const float> p, std::span<const float
     return check_odds({static_cast<double>(p[x]), static_cast<double>(q[x])}, "drafted token ", x);
 }
 
-// Of block, the paper's h_i: the chance that a prefix stands, of which the target can use the share `kept`. `excess` is
-// that behind it, the sum of max(0, kept p - q); below 0: nothing was drafted there.
+// Of block, the paper's h_i: the chance that a prefix is accepted, of which the target can use the share `kept`.
+// `excess` is that behind it, the sum of max(0, kept p - q); below 0: nothing was drafted there.
 double pass_of_block(double kept, double excess) {
     if (excess < 0 || kept >= 1) return kept;
     if (!std::isfinite(excess)) throw std::runtime_error("a probability is not a number");
     return excess / (excess + 1 - kept);
 }
 
-TokenOdds check_odds_in_place(const RowsInPlace& input, std::size_t i) {
-    const model::JudgedRow& row = input.rows[i];
+TokenOdds check_device_odds(const DeviceRows& input, std::size_t i) {
+    const model::VerifiedRow& row = input.rows[i];
     return check_odds({row.p, row.q}, "the drafted token at position ",
                       static_cast<std::size_t>(input.first_position) + i);
 }
 
-std::size_t check_rows(std::span<const model::JudgedRow> rows) {
+std::size_t check_rows(std::span<const model::VerifiedRow> rows) {
     if (rows.empty()) throw std::invalid_argument("verifying needs a row behind the drafted tokens");
     return rows.size() - 1;
 }
 
-Verdict said_after(std::span<const model::JudgedRow> rows, std::size_t accepted) {
+Verification said_after(std::span<const model::VerifiedRow> rows, std::size_t accepted) {
     if (rows[accepted].next < 0 || !std::isfinite(rows[accepted].excess))
         throw std::runtime_error("a target probability is not a number");
     return {static_cast<int>(accepted), rows[accepted].next};
@@ -100,10 +100,10 @@ TokenId sample_residual(std::span<const float> p, std::span<const float> q, doub
     return token >= 0 ? token : sample(p, u);
 }
 
-using VerifyByNumbers = Verdict(const RejectionInput&, std::span<const double>, std::span<const double>);
+using VerifyByNumbers = Verification(const RejectionInput&, std::span<const double>, std::span<const double>);
 
-Verdict verify_by_streams(VerifyByNumbers& verify, const RejectionInput& input, const RandomStream& acceptance,
-                          const RandomStream& resample, std::uint32_t round_start) {
+Verification verify_by_streams(VerifyByNumbers& verify, const RejectionInput& input, const RandomStream& acceptance,
+                               const RandomStream& resample, std::uint32_t round_start) {
     std::vector<double> acceptance_numbers, resample_numbers;
     for (std::size_t i = 0; i <= input.drafted.size(); ++i) {
         const std::uint64_t position = input.first_position + i;
@@ -151,7 +151,7 @@ std::optional<Acceptance> parse_acceptance(std::string_view name) {
     return std::nullopt;
 }
 
-Verdict verify_greedy(std::span<const TokenId> drafted, std::span<const TokenId> target_tokens) {
+Verification verify_greedy(std::span<const TokenId> drafted, std::span<const TokenId> target_tokens) {
     if (target_tokens.size() != drafted.size() + 1)
         throw std::invalid_argument("verify_greedy needs one target token more than drafted ones");
     std::size_t i = 0;
@@ -160,7 +160,8 @@ Verdict verify_greedy(std::span<const TokenId> drafted, std::span<const TokenId>
     return {static_cast<int>(i), target_tokens[i]};
 }
 
-Verdict verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const float> target_logits, double lenience) {
+Verification verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const float> target_logits,
+                                   double lenience) {
     check_lenience(lenience);
     const std::size_t vocab = row_length(target_logits.size(), drafted.size() + 1, "target logits");
     const double margin = std::log(lenience); // p(x) >= l max p, as logits
@@ -170,13 +171,13 @@ Verdict verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const 
         if (i == drafted.size()) return {static_cast<int>(i), best};
         const double logit = static_cast<double>(row[index_of(drafted[i], vocab)]);
         const double least = static_cast<double>(row[static_cast<std::size_t>(best)]) + margin;
-        const bool stands = drafted[i] == best || (lenience < 1 && logit >= least);
-        if (!stands) return {static_cast<int>(i), best};
+        const bool accepted = drafted[i] == best || (lenience < 1 && logit >= least);
+        if (!accepted) return {static_cast<int>(i), best};
     }
 }
 
-Verdict verify_rejection(const RejectionInput& input, std::span<const double> acceptance,
-                         std::span<const double> resample) {
+Verification verify_rejection(const RejectionInput& input, std::span<const double> acceptance,
+                              std::span<const double> resample) {
     check_lenience(input.lenience);
     const std::size_t n_drafted = input.drafted.size(), vocab = check_sizes(input, acceptance, resample);
     for (std::size_t i = 0; i < n_drafted; ++i) {
@@ -188,7 +189,8 @@ Verdict verify_rejection(const RejectionInput& input, std::span<const double> ac
     return {static_cast<int>(n_drafted), sample(row_of(input.p, n_drafted, vocab), resample[n_drafted])};
 }
 
-Verdict verify_rejection(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample) {
+Verification verify_rejection(const RejectionInput& input, const RandomStream& acceptance,
+                              const RandomStream& resample) {
     return verify_by_streams(verify_rejection, input, acceptance, resample, 0);
 }
 
@@ -199,9 +201,10 @@ double acceptance_chance(std::span<const float> p, std::span<const float> q, dou
 }
 
 // kept (the paper's p_i) is the share of the drafted prefix's probability that the target can use; that of the prefix
-// which stands scales p in the residual. The longest prefix that passes its own test stands, whatever shorter ones did.
-Verdict verify_block(const RejectionInput& input, std::span<const double> acceptance,
-                     std::span<const double> resample) {
+// which is accepted scales p in the residual. The longest prefix that passes its own test is accepted, whatever shorter
+// ones did.
+Verification verify_block(const RejectionInput& input, std::span<const double> acceptance,
+                          std::span<const double> resample) {
     if (input.lenience != 1) throw std::invalid_argument("--lenience below 1 does not go with --acceptance block");
     const std::size_t n_drafted = input.drafted.size(), vocab = check_sizes(input, acceptance, resample);
     std::size_t accepted = 0;
@@ -223,35 +226,35 @@ Verdict verify_block(const RejectionInput& input, std::span<const double> accept
     return {static_cast<int>(accepted), sample_residual(p, row_of(input.q, accepted, vocab), u, kept_of_accepted)};
 }
 
-Verdict verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample) {
+Verification verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample) {
     return verify_by_streams(verify_block, input, acceptance, resample,
                              static_cast<std::uint32_t>(input.first_position));
 }
 
-bool may_judge_in_place(Acceptance acceptance, const SamplingOptions& sampling) {
+bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling) {
     const bool is_filtered = sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0;
     return (acceptance == Acceptance::rejection || acceptance == Acceptance::block) && !sampling.greedy() &&
            !is_filtered;
 }
 
-Verdict verify_rejection(const RowsInPlace& input, const RandomStream& acceptance) {
+Verification verify_rejection(const DeviceRows& input, const RandomStream& acceptance) {
     check_lenience(input.lenience);
     const std::size_t n_drafted = check_rows(input.rows);
     std::size_t i = 0;
     for (; i < n_drafted; ++i) {
-        const TokenOdds odds = check_odds_in_place(input, i);
+        const TokenOdds odds = check_device_odds(input, i);
         if (acceptance.uniform(input.first_position + i) * input.lenience * odds.q >= odds.p) break;
     }
     return said_after(input.rows, i);
 }
 
-Verdict verify_block(const RowsInPlace& input, const RandomStream& acceptance) {
+Verification verify_block(const DeviceRows& input, const RandomStream& acceptance) {
     if (input.lenience != 1) throw std::invalid_argument("--lenience below 1 does not go with --acceptance block");
     const std::size_t n_drafted = check_rows(input.rows);
     const auto round_start = static_cast<std::uint32_t>(input.first_position);
     std::size_t accepted = 0;
     for (std::size_t i = 1; i <= n_drafted; ++i) {
-        check_odds_in_place(input, i - 1);
+        check_device_odds(input, i - 1);
         const double kept = input.rows[i].scale;
         const double passes = pass_of_block(kept, i < n_drafted ? input.rows[i].excess : -1);
         if (acceptance.uniform(input.first_position + i - 1, 0, round_start) < passes) accepted = i;
@@ -265,13 +268,13 @@ const char* why_invalid(const TypicalOptions& options) {
     return "";
 }
 
-Verdict verify_typical(const TypicalInput& input) {
+Verification verify_typical(const TypicalInput& input) {
     const std::size_t vocab = check_typical(input);
     const int accepted = typical_tokens(input, vocab);
     return {accepted, arg_max(row_of(input.p, static_cast<std::size_t>(accepted), vocab))};
 }
 
-Verdict verify_typical(const TypicalInput& input, const RandomStream& resample) {
+Verification verify_typical(const TypicalInput& input, const RandomStream& resample) {
     const std::size_t vocab = check_typical(input);
     const auto accepted = static_cast<std::size_t>(typical_tokens(input, vocab));
     const double u = resample.uniform(input.first_position + accepted);

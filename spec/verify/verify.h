@@ -1,15 +1,17 @@
-// Which drafted tokens stand, and what is said after them. Pure.
+// Which drafted tokens are accepted, and the token emitted after them. Pure.
 //
 // p is the target's adjusted distribution, q the draft's, x the drafted token. Row i of p is the distribution
 // after the next token and i drafted ones, so p has one row more than q.
-//   greedy     a drafted token stands while it equals the target's arg max. With the target's noisy best tokens
+//   greedy     a drafted token is accepted while it equals the target's arg max. With the target's Gumbel-max samples
 //              (gumbel.h) in place of arg maxima, the same is `gumbel` acceptance.
-//   rejection  Leviathan et al. 2023, Algorithm 1 (also Chen et al. 2023): x stands with probability
+//   rejection  Leviathan et al. 2023, Algorithm 1 (also Chen et al. 2023): x is accepted with probability
 //              min(1, p(x) / q(x)), else a token from norm(max(0, p - q)); after full acceptance a bonus token from p.
 //              Lenience l in (0, 1]: min(1, p(x) / (l q(x))), greedy p(x) >= l max p; lossy below 1.
-//   block      Sun et al. 2024, Algorithm 2: judges the drafted tokens together. Exact like rejection, and no way that
-//              is exact stands by more of them in expectation. Knows no lenience.
-//   typical    Medusa (Cai et al. 2024): x stands while p(x) > min(epsilon, delta exp(-H(p))), whatever q was, then a
+//   block      Sun et al. 2024, Algorithm 2: verifies the drafted tokens together. Exact like rejection, and no way
+//   that
+//              is exact accepts more of them in expectation. Knows no lenience.
+//   typical    Medusa (Cai et al. 2024): x is accepted while p(x) > min(epsilon, delta exp(-H(p))), whatever q was,
+//   then a
 //              token from p. LOSSY: the text does not follow the target's distribution.
 #pragma once
 
@@ -30,16 +32,17 @@ enum class Acceptance { rejection, block, gumbel, typical };
 std::string to_string(Acceptance acceptance);
 std::optional<Acceptance> parse_acceptance(std::string_view name);
 
-struct Verdict {
-    int accepted = 0;        // leading drafted tokens that stand
-    TokenId next_token = -1; // said after them
+struct Verification {
+    int accepted = 0;        // leading accepted drafted tokens
+    TokenId next_token = -1; // emitted after them
 };
 
 // `target_tokens` holds the target's arg max of each of the drafted.size() + 1 rows. Local.
-Verdict verify_greedy(std::span<const TokenId> drafted, std::span<const TokenId> target_tokens);
+Verification verify_greedy(std::span<const TokenId> drafted, std::span<const TokenId> target_tokens);
 
-// Greedy with lenience: rows of unadjusted target logits, [drafted.size() + 1][vocab]. Local.
-Verdict verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const float> target_logits, double lenience);
+// Greedy with lenience: rows of raw target logits, [drafted.size() + 1][vocab]. Local.
+Verification verify_greedy_lenient(std::span<const TokenId> drafted, std::span<const float> target_logits,
+                                   double lenience);
 
 struct RejectionInput { // of `block` as well
     std::span<const TokenId> drafted;
@@ -49,15 +52,16 @@ struct RejectionInput { // of `block` as well
     double lenience = 1;
 };
 
-// With `acceptance[i]` in [0, 1) deciding about drafted[i], and resample[i] choosing the token said after i accepted
+// With `acceptance[i]` in [0, 1) deciding about drafted[i], and resample[i] choosing the token emitted after i accepted
 // ones: what the exact tests call. Throws std::invalid_argument on sizes and lenience, std::out_of_range on token ids,
 // std::runtime_error where q(x) is 0 (x cannot have been drawn from it) or a number that is read is NaN. A residual
 // that is 0 everywhere by rounding is replaced by p. Local.
-Verdict verify_rejection(const RejectionInput& input, std::span<const double> acceptance,
-                         std::span<const double> resample);
+Verification verify_rejection(const RejectionInput& input, std::span<const double> acceptance,
+                              std::span<const double> resample);
 
 // The same with each number taken at the position in the sequence of the token that it decides about. Local.
-Verdict verify_rejection(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
+Verification verify_rejection(const RejectionInput& input, const RandomStream& acceptance,
+                              const RandomStream& resample);
 
 // The chance that `rejection` accepts a token drawn from q: sum over the vocabulary of min(p / lenience, q),
 // Leviathan's beta. Of rows of one length. Local.
@@ -66,25 +70,26 @@ double acceptance_chance(std::span<const float> p, std::span<const float> q, dou
 // Both again for `block`: same arguments and errors; a lenience other than 1 is refused. Numbers are taken at
 // (position, round start = first_position), since a number that had a say in one round must have none in the next:
 // tokens of a refused end were looked at. Hence the draft's samples must carry the round start too. Local.
-Verdict verify_block(const RejectionInput& input, std::span<const double> acceptance, std::span<const double> resample);
-Verdict verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
+Verification verify_block(const RejectionInput& input, std::span<const double> acceptance,
+                          std::span<const double> resample);
+Verification verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
 
 // Whether rejection or block over rows that stay on a GPU (model::DraftedRow) serves this: where nothing is filtered.
 // Then tokens are drawn as the best of logit / temperature + Gumbel noise of the purposes draft_sample and resample, at
 // the positions and round starts of the numbers they stand for. Local.
-bool may_judge_in_place(Acceptance acceptance, const SamplingOptions& sampling);
+bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling);
 
-// What the rows on the GPU said, [drafted + 1].
-struct RowsInPlace {
-    std::span<const model::JudgedRow> rows;
+// What the GPU made of the rows, [drafted + 1].
+struct DeviceRows {
+    std::span<const model::VerifiedRow> rows;
     std::uint64_t first_position = 0; // position in the sequence of the first drafted token
     double lenience = 1;
 };
 
 // As verify_rejection and verify_block. Throw std::runtime_error where a number is none, std::invalid_argument on
 // sizes and lenience. Local.
-Verdict verify_rejection(const RowsInPlace& input, const RandomStream& acceptance);
-Verdict verify_block(const RowsInPlace& input, const RandomStream& acceptance);
+Verification verify_rejection(const DeviceRows& input, const RandomStream& acceptance);
+Verification verify_block(const DeviceRows& input, const RandomStream& acceptance);
 
 // Medusa's thresholds: at most `epsilon`, and less where the target itself is unsure.
 struct TypicalOptions {
@@ -92,7 +97,7 @@ struct TypicalOptions {
     double delta = 0.3;
 };
 
-// How drafted tokens are judged.
+// How drafted tokens are verified.
 struct AcceptanceOptions {
     Acceptance kind = Acceptance::gumbel;
     double lenience = 1; // of rejection and greedy text
@@ -112,11 +117,11 @@ struct TypicalInput {
     TypicalOptions options;
 };
 
-// After the tokens that stand, the arg max of p. The arg max itself always stands where delta is below 1. Throws as
+// After the accepted tokens, the arg max of p. The arg max itself is always accepted where delta is below 1. Throws as
 // verify_rejection does. Local.
-Verdict verify_typical(const TypicalInput& input);
+Verification verify_typical(const TypicalInput& input);
 
-// After them a sample of p, with the number at the position in the sequence of the token said. Local.
-Verdict verify_typical(const TypicalInput& input, const RandomStream& resample);
+// After them a sample of p, with the number at the position in the sequence of the token emitted. Local.
+Verification verify_typical(const TypicalInput& input, const RandomStream& resample);
 
 } // namespace entrodraft::spec

@@ -262,7 +262,7 @@ if words[0] == "tokenize":
 setting = lambda name, kind="", drafted=40: dict(
     setting=name, kind=kind, rule=name, ms_per_token=2.0 if drafted else 4.0, speedup=2.0 if drafted else 1.0, new_tokens=30,
     target_passes=10, rounds=10, drafted=drafted, accepted=drafted // 2, ms_of_texts=[20.0, 40.0], oracle_speedup=3.0,
-    levels=[dict(drafted=10, accepted=6)] if words.count("--draft") > 1 else [], textbook=dict(alpha=0.7, c=0.1))
+    levels=[dict(drafted=10, accepted=6)] if words.count("--draft") > 1 else [], iid=dict(alpha=0.7, c=0.1))
 rules = [rule for rule in (value("--rules") or "none").split(",") if rule != "none"]
 settings = [setting("plain", drafted=0), *map(setting, rules), setting("longest", "longest, for the oracle")]
 pathlib.Path(value("--output")).write_text(json.dumps(dict(

@@ -41,7 +41,7 @@ def latency(ranks, t_target_ms, limit_ms, threads=1, cores=2):
         "target_shape": {"layers": 6, "hidden_size": 320, "vocab_size": 4096, "all_reduces_per_pass": 13 if several else 0,
                          "all_reduce_bytes_per_pass": 13 * 1280 if several else 0},
         "target": [{"rows": 1, "limit_ms": limit_ms}],
-        "collectives": [{"name": "announce: broadcast of 256 bytes", "bytes": 256, "median_ms": 0.001},
+        "collectives": [{"name": "round packet: broadcast of 256 bytes", "bytes": 256, "median_ms": 0.001},
                         {"name": "gather of candidates, 16 rows", "bytes": 136, "median_ms": 0.001},
                         *({"name": f"all-reduce of hidden, {rows} rows", "bytes": rows * 1280,
                            "median_ms": 1e-3 + rows * 1280 * 0.5e-6} for rows in (1, 2, 16))]}  # alpha 1 us, beta 0.5 ns
@@ -230,7 +230,7 @@ class Files(unittest.TestCase):
         whole = json.loads(pathlib.Path(HARDWARE).read_text())
         for change, part in ((lambda each: each["hardware"][0]["memory_gb"].pop("source"),
                               "field hardware[0].memory_gb.source is missing"),
-                             (lambda each: each["hardware"].append(each["hardware"][0]), "field hardware[3].name stands twice"),
+                             (lambda each: each["hardware"].append(each["hardware"][0]), "field hardware[3].name appears twice"),
                              (lambda each: each["published"][1].update(shape="x"), "field published[1].shape names none"),
                              (lambda each: each.update(schema_version=2), "field schema_version must be 1")):
             content = copy.deepcopy(whole)
@@ -254,7 +254,7 @@ class Files(unittest.TestCase):
     def test_no_measurement_is_needed_to_extrapolate(self):
         result = self.result("--hardware", HARDWARE, "--bandwidth-share", "1")
         self.assertIsNone(result["model"])
-        for row in result["extrapolated"]:  # announce and gather are the rest
+        for row in result["extrapolated"]:  # broadcast and gather are the rest
             self.assertAlmostEqual(row["tokens_per_second"] * row["t_target_ms"], 1000, delta=60)
         self.assertEqual(len(result["extrapolated"]) + len(result["not_extrapolated"]), 3 * 6 * 7)
 
@@ -280,7 +280,7 @@ class Files(unittest.TestCase):
         one, two = json.loads(output.read_text())["measured"]
         self.assertEqual((one["all_reduces_ms"], two["compute_by"]), (0, "by shard"))
         self.assertGreater(two["all_reduces_ms"], 0)
-        self.assertGreater(two["announce_and_gather_ms"], 0)
+        self.assertGreater(two["broadcast_and_gather_ms"], 0)
 
 
 if __name__ == "__main__":

@@ -48,18 +48,18 @@ def text(random, identity=0, places=96, n_drafts=1, agreement=0.0):
 def draft_columns(random, prefix, token, target_entropy, agreement):
     places = len(token)
     entropy = np.abs(target_entropy * random.uniform(0.7, 1.3, places) + random.normal(0.3, 0.3, places))
-    stands = random.random(places) < 1 / (1 + np.exp(-(2.5 + agreement - 1.4 * np.sqrt(entropy))))
-    missed = int(np.count_nonzero(~stands))
+    matched = random.random(places) < 1 / (1 + np.exp(-(2.5 + agreement - 1.4 * np.sqrt(entropy))))
+    missed = int(np.count_nonzero(~matched))
     lengths = random.integers(0, CAP, missed)
-    rank = np.where(stands, 0, random.integers(1, 9, places))
+    rank = np.where(matched, 0, random.integers(1, 9, places))
 
     def positive(count, size=1.0):
         return random.gamma(1.5, size, count).astype(np.float32)
 
-    values = {"token": np.where(stands, token, token % 999 + 1), "entropy": entropy.astype(np.float32),
+    values = {"token": np.where(matched, token, token % 999 + 1), "entropy": entropy.astype(np.float32),
               "probability": np.exp(-0.5 * entropy).astype(np.float32), "log_probability": -positive(places),
               "cross_entropy": (target_entropy + positive(places, 0.4)).astype(np.float32),
-              "overlap": stands.astype(np.float32), "margin": positive(places), "rank": rank,
+              "overlap": matched.astype(np.float32), "margin": positive(places), "rank": rank,
               "top_token": random.integers(1, 1000, recording.TOP * places),
               "top_log_probability": -positive(recording.TOP * places), "astray_length": lengths,
               "astray_token": random.integers(1, 1000, lengths.sum()), "astray_entropy": positive(lengths.sum(), 2.0),

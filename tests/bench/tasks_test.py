@@ -4,7 +4,7 @@
     tests/bench/tasks_test.py [--binary build/entrodraft]
 
 Needs no package: a test of a score whose package is missing is skipped. Where a run is tested without --binary, a
-small program stands in for entrodraft.
+small program matched in for entrodraft.
 """
 
 import collections
@@ -351,7 +351,7 @@ class Table(unittest.TestCase):
         plain, own = [1.0, 2.0, 4.0], [0.5, 1.2, 1.9]
         ratio, (low, high) = table.speed_up(self.units(*(((10, p), (10, s)) for p, s in zip(plain, own))))
         self.assertAlmostEqual(ratio, 7 / 3.6)
-        # The textbook's ratio estimator: residuals p - ratio s over the mean of s, here relative to the ratio.
+        # The i.i.d. model's ratio estimator: residuals p - ratio s over the mean of s, here relative to the ratio.
         residuals = [p - ratio * s for p, s in zip(plain, own)]
         error = math.sqrt(sum(r * r for r in residuals) / (3 * 2)) / (sum(own) / 3) / ratio
         self.assertAlmostEqual(math.log(high / ratio), 4.303 * error, places=9)
@@ -475,7 +475,7 @@ class Options(WithFolder):
                 ("--draft d --task xsum --file f --template x", "{text} once"),
                 ("--draft d --task xsum --file f --prompt-words 3", "are for c4"),
                 ("--draft d --task c4 --file f --prompt-words 3 --prompt-tokens 3", "not both"),
-                ("--draft d --chat --most-prompt-tokens 9", "not with --chat"),
+                ("--draft d --chat --max-prompt-tokens 9", "not with --chat"),
                 ("--draft d --tasks books --turns 2", "only spec-bench"),
                 ("--draft d --chat-template zephyr", "no effect without --chat"),
                 ("--draft d --temperature nan", "0 or more"),
@@ -602,7 +602,7 @@ class RunOfTheDemoModels(WithFolder):
 
     def test_prompts_are_cut_to_exactly_so_many_tokens(self):
         out = self.folder / "out"
-        printed = self.run_demo("--prompts", 2, "--categories", "rag", "--most-prompt-tokens", 50, "--output", out)
+        printed = self.run_demo("--prompts", 2, "--categories", "rag", "--max-prompt-tokens", 50, "--output", out)
         self.assertIn("prompts cut to their last tokens: 2 of spec-bench rag", printed)
         results = [json.loads(line) for line in (out / "results-plain.jsonl").read_text().splitlines()]
         self.assertEqual([result["stats"]["prompt_tokens"] for result in results], [50, 50])

@@ -44,7 +44,7 @@ def compared():
             ("model, expected-gain", 1.5), ("model, constant, 5 tokens, gumbel", 1.2)]
     return [{"setting": name, "kind": "", "ms_per_token": 1 / speedup, "speedup": speedup,
              "predicted_speedup": 1.01 * speedup, "share_of_oracle_gain": speedup - 1,
-             "time_share": {"draft": 0.2, "score": 0.7, "decide": 0.06, "other": 0.04}} for name, speedup in rows]
+             "time_share": {"draft": 0.2, "score": 0.7, "verify": 0.06, "other": 0.04}} for name, speedup in rows]
 
 
 def a_round(identity, number, position, entropies, accepted, **more):
@@ -105,7 +105,7 @@ FILES = {
                 "target": [{"rows": 1, "median_ms": 0.5, "p90_ms": 0.7, "limit_ms": 0.4}]},
     "line": {"traceEvents": steps()},
     "preset": {"command": "presets", "preset": "chen-k-sweep", "about": "K", "cases": [preset_case(0), preset_case(1)]},
-    "theory": {"command": "theory", "most_tokens": 15,
+    "theory": {"command": "theory", "max_tokens": 15,
                "rows": [{"alpha": alpha, "c": c, "c_operations": c, "best_k": round(5 * alpha), "expected_tokens": 2.0,
                          "walltime_factor": 1 + alpha, "operations_factor": 1.5,
                          "bound": 1 + alpha / 2 if alpha > c else None} for alpha in ALPHAS for c in (0.05, 0.4)],
@@ -271,7 +271,7 @@ class TheReport(Scratch):
                 ("preset", {"command": "presets", "preset": "x", "cases": [{"case": "y", "temperature": 0, "rows": [{}]}]},
                  "cases[0].rows[0]: field setting is missing"),
                 ("half", trace[:500] + "\n" + trace, "line "),
-                ("judged", json_lines([a_round(0, 1, 5, [1.0], 2)]), "line 1: 2 accepted of 1 drafted"),
+                ("verified", json_lines([a_round(0, 1, 5, [1.0], 2)]), "line 1: 2 accepted of 1 drafted"),
                 ("nan", '{"command": "simulate", "settings": [{"setting": "x", "rule": "x", "ms_per_token": NaN}]}',
                  "settings[0]: field ms_per_token"),
                 ("lacks", {"command": "scaling", "measured": [{"ranks": 1}]},
@@ -279,7 +279,7 @@ class TheReport(Scratch):
                 ("share", {"temperatures": [{"temperature": 0, "settings": bad_share}]}, "field time_share"),
                 ("line", {"traceEvents": [{"ph": "X", "name": "draft"}]}, "traceEvents[0]: field ts is missing"),
                 ("processes", {"traceEvents": [{"ph": "M", "pid": [1]}]}, "traceEvents[0]: field pid holds [1]"),
-                ("textbook", {"command": "theory", "rows": [{"alpha": 1}]}, "rows[0]: field c is missing")):
+                ("iid", {"command": "theory", "rows": [{"alpha": 1}]}, "rows[0]: field c is missing")):
             path = self.write(name, content)
             code, error = self.run_report(path)
             self.assertEqual(code, 1, name)
@@ -332,8 +332,8 @@ class NumbersOfFigures(unittest.TestCase):
     def test_fit_finds_the_logistic_curve_that_made_the_data(self):
         random = np.random.default_rng(5)
         entropy = random.gamma(2, 1.2, 200_000)
-        stands = random.random(len(entropy)) < 1 / (1 + np.exp(-(2.2 - 1.3 * np.sqrt(entropy))))
-        np.testing.assert_allclose(of_recordings.fit_logistic(entropy, stands), [2.2, -1.3], atol=0.03)
+        matched = random.random(len(entropy)) < 1 / (1 + np.exp(-(2.2 - 1.3 * np.sqrt(entropy))))
+        np.testing.assert_allclose(of_recordings.fit_logistic(entropy, matched), [2.2, -1.3], atol=0.03)
 
     def test_fit_stays_finite_where_entropy_tells_all(self):
         fitted = of_recordings.fit_logistic(np.array([0.1, 0.2, 3.0, 4.0]), np.array([True, True, False, False]))
@@ -346,22 +346,22 @@ class NumbersOfFigures(unittest.TestCase):
         np.testing.assert_allclose(high, [0.9433, 0.2775, 1], atol=1e-4)
 
     def test_bins_hold_equal_counts_in_order_of_entropy(self):
-        middle, stood, counts = of_recordings.equal_bins(np.arange(200.0)[::-1], np.arange(200) < 100)
+        middle, n_accepted, counts = of_recordings.equal_bins(np.arange(200.0)[::-1], np.arange(200) < 100)
         self.assertEqual(list(counts), [40] * 5)
         self.assertEqual(list(middle), sorted(middle))
-        self.assertEqual(list(stood), [0, 0, 20, 40, 40])
+        self.assertEqual(list(n_accepted), [0, 0, 20, 40, 40])
 
     def test_separation_counts_pairs_in_order_and_ties_half(self):
         for scores, word, expected in (([1, 2, 3, 4], "yynn", 1), ([1, 1, 1, 1], "ynyn", 0.5),
                                        ([1, 3, 2], "yyn", 0.5)):
-            stands = np.array([letter == "y" for letter in word])
-            self.assertEqual(of_recordings.separation(np.array(scores, dtype=float), stands), expected)
+            matched = np.array([letter == "y" for letter in word])
+            self.assertEqual(of_recordings.separation(np.array(scores, dtype=float), matched), expected)
 
-    def test_judged_tokens_end_with_the_first_that_fell(self):
+    def test_verified_tokens_end_with_the_first_that_fell(self):
         lines = [a_round(0, 1, 5, [1.0, 2.0, 3.0, 4.0], 1), a_round(0, 2, 7, [5.0], 1)]
-        entropy, stood = of_recordings.judged_of(lines)
+        entropy, n_accepted = of_recordings.verified_of(lines)
         self.assertEqual(list(entropy), [1, 2, 5])
-        self.assertEqual(list(stood), [True, False, True])
+        self.assertEqual(list(n_accepted), [True, False, True])
 
     def test_a_length_counts_places_that_can_hold_it_and_no_others(self):
         def shares(*words, cap=15):
@@ -375,8 +375,8 @@ class NumbersOfFigures(unittest.TestCase):
         self.assertEqual(shares(), [])
 
     def test_ends_of_texts_do_not_move_the_shares(self):
-        stands = np.random.default_rng(2).random((20_000, 12)) < 0.8
-        np.testing.assert_allclose(of_recordings.shares_of_lengths(list(stands), 6), 0.8 ** np.arange(1, 7), atol=0.01)
+        matched = np.random.default_rng(2).random((20_000, 12)) < 0.8
+        np.testing.assert_allclose(of_recordings.shares_of_lengths(list(matched), 6), 0.8 ** np.arange(1, 7), atol=0.01)
 
     def test_rules_are_read_from_names_of_settings(self):
         for name, expected in (

@@ -81,20 +81,20 @@ class Formulas(unittest.TestCase):
 
 class Command(unittest.TestCase):
     def test_rows_go_through_all_alphas_for_each_c(self):
-        rows = result_of("--alpha", "0.5,0.9", "--c", "0,0.1", "--c-operations", "0.2,0.3", "--most-tokens", "10")["rows"]
+        rows = result_of("--alpha", "0.5,0.9", "--c", "0,0.1", "--c-operations", "0.2,0.3", "--max-tokens", "10")["rows"]
         self.assertEqual([(row["alpha"], row["c"], row["c_operations"]) for row in rows],
                          [(0.5, 0, 0.2), (0.9, 0, 0.2), (0.5, 0.1, 0.3), (0.9, 0.1, 0.3)])
 
     def test_tables_and_json_say_the_same(self):
-        code, text, _ = command("--alpha", "0.6,0.8", "--c", "0.05", "--most-tokens", "5")
+        code, text, _ = command("--alpha", "0.6,0.8", "--c", "0.05", "--max-tokens", "5")
         self.assertEqual(code, 0)
         self.assertIn("Figure 3", text)
-        self.assertNotIn("k=7", text)  # longer than --most-tokens
+        self.assertNotIn("k=7", text)  # longer than --max-tokens
         with tempfile.TemporaryDirectory() as work:
             output = pathlib.Path(work) / "theory.json"
             result = result_of("--alpha", "0.8,0", "--c", "0,0.05", "--c-operations", "0.1", "--output", str(output))
             self.assertEqual(result, json.loads(output.read_text()))
-        self.assertEqual((result["command"], result["most_tokens"], len(result["rows"])), ("theory", 15, 4))
+        self.assertEqual((result["command"], result["max_tokens"], len(result["rows"])), ("theory", 15, 4))
         self.assertEqual(result["rows"][2]["best_k"], 8)
         self.assertEqual(result["rows"][2]["c_operations"], 0.1)
         self.assertIsNone(result["rows"][1]["bound"])
@@ -103,7 +103,7 @@ class Command(unittest.TestCase):
 
     def test_bad_options_are_refused_in_one_line(self):
         for words in (["--alpha", "1.5"], ["--alpha", ""], ["--c=-1"], ["--c", "0.1,x"], ["--c", "nan"], ["--c", "inf"],
-                      ["--most-tokens", "0"], ["--most-tokens", "2.5"], ["--output", "-"], ["--c-operations", "1,2"],
+                      ["--max-tokens", "0"], ["--max-tokens", "2.5"], ["--output", "-"], ["--c-operations", "1,2"],
                       ["--c", "0.1,0.2,0.3", "--c-operations", "1,2"]):
             code, _, err = command(*words)
             self.assertEqual((code, err.count("\n")), (2, 1), (words, err))

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Which lines and branches the tests reach, by room: builds build-coverage/ and runs labels quick, unit and mpi in it, but for the
+# Which lines and branches the tests reach, by module: builds build-coverage/ and runs labels quick, unit and mpi in it, but for the
 # exactness of spec over ranks, which takes half an hour there and reaches what its unit tests reach.
 #   tests/coverage/run.sh [ctest arguments]
-# Needs gcovr (Debian, PyPI). Pages with every line: build-coverage/html/index.html. Exit code 1 where a room of dist, model
+# Needs gcovr (Debian, PyPI). Pages with every line: build-coverage/html/index.html. Exit code 1 where a module of dist, model
 # and spec has fewer than 90 of 100 lines reached; failing tests are said and do not end it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -27,18 +27,18 @@ import json
 import sys
 
 LEAST = {"dist": 0.9, "model": 0.9, "spec": 0.9, "launch": 0}
-rooms = {room: [0, 0, 0, 0] for room in LEAST}
+modules = {module: [0, 0, 0, 0] for module in LEAST}
 for file in json.load(open(sys.argv[1]))["files"]:
-    counts = rooms.get(file["filename"].split("/")[0])
+    counts = modules.get(file["filename"].split("/")[0])
     if counts:
         for i, key in enumerate(("line_covered", "line_total", "branch_covered", "branch_total")):
             counts[i] += file[key]
-print(f"{'room':8} {'lines':>8} {'reached':>9} {'branches':>9} {'reached':>9}")
+print(f"{'module':8} {'lines':>8} {'reached':>9} {'branches':>9} {'reached':>9}")
 short = []
-for room, (lines, all_lines, branches, all_branches) in rooms.items():
-    print(f"{room:8} {all_lines:8} {lines / max(1, all_lines):9.1%} {all_branches:9} {branches / max(1, all_branches):9.1%}")
-    if lines < LEAST[room] * all_lines or all_lines == 0:
-        short.append(room)
+for module, (lines, all_lines, branches, all_branches) in modules.items():
+    print(f"{module:8} {all_lines:8} {lines / max(1, all_lines):9.1%} {all_branches:9} {branches / max(1, all_branches):9.1%}")
+    if lines < LEAST[module] * all_lines or all_lines == 0:
+        short.append(module)
 if short:
     sys.exit(f"fewer than 90 % of lines reached in {', '.join(short)}")
 PYTHON

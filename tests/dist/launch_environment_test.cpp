@@ -59,7 +59,7 @@ TEST(LaunchEnvironment, HostsWithoutACommonInterfaceAreNamedBeforeMpiWaitsForThe
     hosts["OMPI_MCA_btl_tcp_if_include"] = "ib0";
     EXPECT_TRUE(contains(why_unreachable(with(hosts), two), "no interface ib0"));
     hosts["OMPI_MCA_btl_tcp_if_include"] = "10.1.0.0/16";
-    EXPECT_EQ(why_unreachable(with(hosts), two), "") << "MPI's to judge";
+    EXPECT_EQ(why_unreachable(with(hosts), two), "") << "MPI's to verify";
     hosts["OMPI_MCA_btl_tcp_if_include"] = "lo";
     EXPECT_EQ(why_unreachable(with(hosts), only_loopback), "") << "hosts of one machine";
 }

@@ -84,7 +84,7 @@ TEST_F(NcclCollectives, SumInTheOrderOfAStream) {
 TEST_F(NcclCollectives, SumInRegisteredMemory) {
     for (const std::size_t part : {1, 4096, 65536}) {
         const std::size_t count = part * static_cast<std::size_t>(ranks());
-        const std::unique_ptr<SumMemory> memory = comm_->make_sum_memory(count * sizeof(float), far_off());
+        const std::unique_ptr<SymmetricBuffer> memory = comm_->make_symmetric_buffer(count * sizeof(float), far_off());
         if (!memory) GTEST_SKIP() << "this NCCL has no windows";
         const auto expect_everywhere = [&](float value) {
             const DeviceBuffer all = on_device(std::vector<float>(count * static_cast<std::size_t>(ranks()), -1.0F));

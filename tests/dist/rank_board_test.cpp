@@ -52,8 +52,8 @@ TEST(RankBoard, TellsWhereThisRankIs) {
     EXPECT_EQ(host.boards[1]->position(), "rank 1, host n1, start");
     host.boards[1]->enter(kNoRound, "load");
     EXPECT_EQ(host.boards[1]->position(), "rank 1, host n1, load");
-    host.boards[1]->enter(17, "announce");
-    EXPECT_EQ(host.boards[1]->position(), "rank 1, host n1, round 17, announce");
+    host.boards[1]->enter(17, "broadcast");
+    EXPECT_EQ(host.boards[1]->position(), "rank 1, host n1, round 17, broadcast");
     host.boards[1]->enter(18, "a step whose name is too long");
     EXPECT_EQ(host.boards[1]->position(), "rank 1, host n1, round 18, a step whose na");
 }
@@ -148,7 +148,7 @@ TEST(NodeComm, SaysWhatTheBoardKnowsOfTheMissingRank) {
         EXPECT_TRUE(contains(message, "in all-reduce: rank 1 (host n1) is alive but still in round 9, draft"))
             << message;
     }
-    EXPECT_TRUE(seen.get()) << "a wait that lasts stands on the board";
+    EXPECT_TRUE(seen.get()) << "a wait that lasts is on the board";
     EXPECT_GT(comm.traffic().waited_seconds, 0.19);
 }
 

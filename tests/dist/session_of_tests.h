@@ -1,4 +1,4 @@
-// The session that all multi-rank tests of this room share.
+// The session that all multi-rank tests of this module share.
 #pragma once
 
 #include "dist/session.h"

@@ -27,9 +27,9 @@ LIMIT = TIMEOUT + 10  # a case that takes longer has failed
 PROMPTS = 10
 NEW_TOKENS = 24
 
-POINTS = ["init", "start", "load", "prefill", "draft", "announce", "score", "output"]
+POINTS = ["init", "start", "load", "prefill", "draft", "broadcast", "score", "output"]
 # When a step comes again and again, the fault is in the midst of the run.
-TIMES = {"prefill": 3, "draft": 20, "announce": 20, "score": 20, "output": 30}
+TIMES = {"prefill": 3, "draft": 20, "broadcast": 20, "score": 20, "output": 30}
 ONLY_COORDINATOR = {"output"}
 PLACE = r"\[rank \d+, host [^,\]]+(, round \d+)?, %s\] "
 
@@ -106,7 +106,7 @@ def is_possible(kind, point, ranks):
     if kind == "throw" and point == "init":
         return False  # before there is anything that could catch it: start is the first
     if kind == "slow":
-        return point in ("prefill", "draft", "announce", "score", "output")
+        return point in ("prefill", "draft", "broadcast", "score", "output")
     if kind == "exit" and point == "init" and ranks == 1:
         return False  # a program that did nothing, and said that all went well
     if kind in ("stop", "hang") and ranks == 1:
@@ -117,7 +117,7 @@ def is_possible(kind, point, ranks):
 
 def short_cases():
     chosen = [("kill", "load", 2, 1), ("kill", "score", 2, 1), ("kill", "draft", 2, 0), ("kill", "output", 1, 0),
-              ("stop", "init", 2, 1), ("stop", "announce", 2, 0), ("stop", "score", 4, 3), ("throw", "start", 2, 1),
+              ("stop", "init", 2, 1), ("stop", "broadcast", 2, 0), ("stop", "score", 4, 3), ("throw", "start", 2, 1),
               ("throw", "score", 2, 1), ("exit", "prefill", 2, 1), ("leave", "draft", 2, 1), ("hang", "draft", 2, 0),
               ("hang", "score", 1, 0), ("slow", "score", 2, 1), ("full", "output", 2, 0), ("truncated", "load", 2, 1)]
     return [Case(kind, point, ranks, "colocated", victim) for kind, point, ranks, victim in chosen]

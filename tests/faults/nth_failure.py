@@ -6,7 +6,7 @@ the program's own, with one message of ours, and with whole lines of the uninter
 with 0, the output is all of it. Prints a table.
 
     tests/faults/nth_failure.py --build build                  every kind, up to 200 values of n each
-    tests/faults/nth_failure.py --build build --most 12        a short sweep
+    tests/faults/nth_failure.py --build build --max 12        a short sweep
     tests/faults/nth_failure.py --build build --only mpi:17    one case, with its messages
 """
 import argparse
@@ -74,7 +74,7 @@ class Sweep:
         value = json.loads(line)
         return value["id"], value.get("token_ids"), value.get("error") is not None
 
-    def judge(self, code, messages, text):
+    def verify(self, code, messages, text):
         """What is wrong, or an empty string."""
         if code is None:
             return "it hung"
@@ -110,7 +110,7 @@ def chosen(calls, most):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--most", type=int, default=200, help="values of n a kind [200]")
+    parser.add_argument("--max", type=int, default=200, help="values of n a kind [200]")
     parser.add_argument("--only", default="", help="KIND or KIND:N")
     options = parser.parse_args()
     kind, _, n = options.only.partition(":")
@@ -126,7 +126,7 @@ def main():
                 code, messages, text = sweep.run(each, value)
                 if n:
                     print(messages)
-                why = sweep.judge(code, messages, text)
+                why = sweep.verify(code, messages, text)
                 if why:
                     wrong.append((value, why, messages.strip().splitlines()[-1:]))
                 else:

@@ -167,7 +167,7 @@ TEST(Bench, ComparesDraftersAndAcceptances) {
     EXPECT_EQ(result["temperatures"][0]["settings"].size(), 1u + 5 * 3 + 5 * 3) << "greedy: typical apart, else once";
 }
 
-// Drafts to the cap: every place is judged once, but for those behind drafts that stand whole.
+// Drafts to the cap: every place is verified once, but for those behind drafts that stand whole.
 TEST(Bench, AlphaOfAnyDrafterIsKnownWithItsInterval) {
     const ScratchFile prompts("{\"prompt\": \"The ferry left\"}\n{\"prompt\": \"Marta\"}\n{\"prompt\": \"A\"}\n");
     const ScratchFile text("The ferry left. Marta saw the ferry. A man left."), table("");
@@ -205,20 +205,20 @@ TEST(Bench, AlphaOfAnyDrafterIsKnownWithItsInterval) {
             const std::string name = setting["setting"].get<std::string>();
             if (setting["kind"] != "" || setting["drafted"] == 0) continue;
             SCOPED_TRACE(name);
-            const double alpha = setting["textbook"]["alpha"].get<double>();
-            EXPECT_LE(setting["textbook"]["interval_alpha"][0].get<double>(), alpha);
-            EXPECT_GE(setting["textbook"]["interval_alpha"][1].get<double>(), alpha - 1e-12);
-            EXPECT_LE(setting["textbook"]["interval_alpha"][1].get<double>(), 1);
+            const double alpha = setting["iid"]["alpha"].get<double>();
+            EXPECT_LE(setting["iid"]["interval_alpha"][0].get<double>(), alpha);
+            EXPECT_GE(setting["iid"]["interval_alpha"][1].get<double>(), alpha - 1e-12);
+            EXPECT_LE(setting["iid"]["interval_alpha"][1].get<double>(), 1);
             if (name.starts_with("draft2")) {
                 EXPECT_NEAR(alpha, 1, 1e-5) << "the target as its own draft";
             }
             if (at["temperature"] != 0) continue;
-            double judged = 0, accepted = 0;
+            double verified = 0, accepted = 0;
             for (const Json& position : setting["by_position"]) {
-                judged += position["judged"].get<double>();
+                verified += position["verified"].get<double>();
                 accepted += position["accepted"].get<double>();
             }
-            EXPECT_NEAR(alpha, accepted / judged, 1e-12);
+            EXPECT_NEAR(alpha, accepted / verified, 1e-12);
         }
 }
 

@@ -68,7 +68,7 @@ TEST(Cli, UnknownCommandsAndOptionsExitTwoWithASuggestion) {
 TEST(Cli, AConflictWithAConfigNamesItsLine) {
     const ScratchFile config("max-new-tokens = 4\nentropy-threshold = 3\n");
     expect_refusal(run(kPair + Strings{"--prompt", "p", "--config", config.path(), "--stop-rule", "constant"}), 2,
-                   {"--entropy-threshold has no effect", "stands in " + config.path() + " line 2"});
+                   {"--entropy-threshold has no effect", "is in " + config.path() + " line 2"});
 }
 
 TEST(Cli, BadCheckpointsAreNamed) {

@@ -61,7 +61,7 @@ class Cuda(unittest.TestCase):
             with self.subTest(ranks=ranks, more=more):
                 self.assertEqual(token_ids(texts(*PAIR, *CUDA, "--dtype", "float32", *more, ranks=ranks)), alone)
 
-    def test_rows_of_sampled_text_are_judged_where_they_are(self):
+    def test_rows_of_sampled_text_are_verified_where_they_are(self):
         for acceptance in ("rejection", "block"):
             sampling = [*PAIR, "--dtype", "float32", "--temperature", 1, "--seed", 3, "--acceptance", acceptance,
                         "--stop-rule", "constant", "--num-draft-tokens", 3]

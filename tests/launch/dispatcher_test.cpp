@@ -63,7 +63,7 @@ class FakeEngine {
             if (!request) break;
             under_way_.push_back({*request, 1 + static_cast<int>(random_() % 6)});
         }
-        most_under_way = std::max(most_under_way, under_way_.size());
+        max_under_way = std::max(max_under_way, under_way_.size());
         if (under_way_.empty() && !callbacks_.waiting()) return false;
         for (UnderWay& text : under_way_)
             --text.steps_left;
@@ -72,7 +72,7 @@ class FakeEngine {
 
     bool stops = false; // a signal
     bool interrupted = false;
-    std::size_t most_under_way = 0;
+    std::size_t max_under_way = 0;
 
   private:
     struct UnderWay {
@@ -102,7 +102,7 @@ class FakeEngine {
 
 struct Ran {
     RunSummary summary;
-    std::size_t most_under_way = 0;
+    std::size_t max_under_way = 0;
 };
 
 // All replicas, each in a thread of its own. `signal_at`: which replica sees a signal after how many of its steps.
@@ -110,7 +110,7 @@ Ran run(const GenerateOptions& options, int replicas, int slots, unsigned seed,
         std::optional<std::pair<int, int>> signal_at = std::nullopt) {
     test::JoinedChannels joined(replicas);
     Ran ran;
-    std::atomic<std::size_t> most_under_way = 0;
+    std::atomic<std::size_t> max_under_way = 0;
     Dispatcher dispatcher(options);
     dispatcher.read_first(test::limits_of_bytes());
     const auto work = [&](int replica) {
@@ -125,7 +125,7 @@ Ran run(const GenerateOptions& options, int replicas, int slots, unsigned seed,
             if (signal_at && signal_at->first == replica && steps == signal_at->second) engine.stops = true;
             std::this_thread::sleep_for(std::chrono::microseconds(20));
         }
-        most_under_way = std::max(most_under_way.load(), engine.most_under_way);
+        max_under_way = std::max(max_under_way.load(), engine.max_under_way);
         tracker.close(engine.interrupted);
     };
     std::vector<std::thread> threads;
@@ -134,7 +134,7 @@ Ran run(const GenerateOptions& options, int replicas, int slots, unsigned seed,
     for (std::thread& thread : threads)
         thread.join();
     ran.summary = dispatcher.finish();
-    ran.most_under_way = most_under_way;
+    ran.max_under_way = max_under_way;
     return ran;
 }
 
@@ -153,7 +153,7 @@ TEST(Dispatcher, WritesTheSameFileHoweverManyReplicasShareTheWork) {
             EXPECT_EQ(ran.summary.replicas_busy_seconds.size(), static_cast<std::size_t>(replicas));
             EXPECT_EQ(ran.summary.served, 82);
             EXPECT_EQ(ran.summary.stats.new_tokens, 164);
-            EXPECT_LE(ran.most_under_way, static_cast<std::size_t>(slots));
+            EXPECT_LE(ran.max_under_way, static_cast<std::size_t>(slots));
         }
 }
 

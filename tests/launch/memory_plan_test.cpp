@@ -43,7 +43,7 @@ TEST(MemoryPlan, SaysTheNumbersAndWhatWouldFit) {
               "less, lower --batch-size, or take a smaller --dtype, fewer --replicas or more hosts");
     RankMemory mostly_buffers = rank_on(1, 6 * kGiB); // which grow with the positions: 8 + 7 GiB of them
     mostly_buffers.buffer_bytes = 7 * kGiB;
-    mostly_buffers.least_buffer_bytes = 0;
+    mostly_buffers.min_buffer_bytes = 0;
     EXPECT_NE(why_too_little_memory(std::vector{mostly_buffers}, {1, 1500}).find("give --max-context 192 or less"),
               std::string::npos);
     const std::string no_room = why_too_little_memory(std::vector{rank_on(1, 3 * kGiB)}, {1, 4096});
@@ -67,7 +67,7 @@ TEST(MemoryPlan, ARankTakesWhatInspectSaysOfEachModelItHolds) {
     EXPECT_EQ(memory.cache_bytes, needs(1, 0, 64).cache_bytes + needs(2, 1, 64).cache_bytes);
     EXPECT_EQ(memory_of(std::vector{whole}, 3, {2, 1 << 30}).cache_bytes,
               needs(1, 0, config.max_positions).cache_bytes); // no more than the model has
-    EXPECT_EQ(memory.least_buffer_bytes, needs(1, 0, 1).activation_bytes + needs(2, 1, 1).activation_bytes);
+    EXPECT_EQ(memory.min_buffer_bytes, needs(1, 0, 1).activation_bytes + needs(2, 1, 1).activation_bytes);
     EXPECT_EQ(memory_of({}, 3, {2, 64}).total_bytes(), 0u);
 }
 

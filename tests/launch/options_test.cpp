@@ -399,7 +399,8 @@ TEST(Options, WhatWouldHaveNoEffectIsRefused) {
     expect_refused({"--stop-rule", "static", "--confidence-threshold", "0.2"}, "it belongs to confidence");
     for (const spec::StopRuleType& type : spec::all_stop_rules())
         for (const spec::StopRuleParameter& parameter : type.parameters)
-            if (spec::find_stop_rule("constant")->index_of(parameter.option) < 0 && parameter.kind != spec::StopRuleParameter::Kind::on_off)
+            if (spec::find_stop_rule("constant")->index_of(parameter.option) < 0 &&
+                parameter.kind != spec::StopRuleParameter::Kind::on_off)
                 expect_refused({"--stop-rule", "constant", std::string("--") + parameter.option, "1"},
                                std::string("--") + parameter.option + " has no effect with --stop-rule constant");
     expect_refused({"--stop-rule", "static", "--costs", "c.json"}, "it belongs to expected-gain");
@@ -653,9 +654,8 @@ TEST(Options, AMessageNamesTheConfigLineOfEachOptionInIt) {
         parse_options(generate_groups(), {"--config", config.path(), "--stop-rule", "constant", "--seed", "2"});
     const std::string place = config.path() + " line ";
     EXPECT_EQ(given.with_places("--entropy-threshold has no effect with --stop-rule constant"),
-              "--entropy-threshold has no effect with --stop-rule constant; --entropy-threshold stands in " + place +
-                  "2");
-    const std::string said = given.said("min-draft-tokens") + " is wrong"; // has it already
+              "--entropy-threshold has no effect with --stop-rule constant; --entropy-threshold is in " + place + "2");
+    const std::string said = given.spelled("min-draft-tokens") + " is wrong"; // has it already
     EXPECT_EQ(given.with_places(said), said);
     EXPECT_EQ(given.with_places("--seed 2 is odd"), "--seed 2 is odd");
     EXPECT_EQ(given.with_places("--entropy-threshold-of-another"), "--entropy-threshold-of-another");

@@ -213,7 +213,7 @@ TEST(Replay, TimelinesShowEveryStepOfEveryRank) {
         until[rank] = event["ts"].get<double>() + event["dur"].get<double>();
         EXPECT_LT(event["args"]["round"].get<int>(), 100);
     }
-    for (const char* step : {"draft", "announce", "prefill", "score", "gather", "decide"})
+    for (const char* step : {"draft", "broadcast", "prefill", "score", "gather", "verify"})
         for (int rank = 0; rank < 2; ++rank)
             EXPECT_TRUE(steps[rank].contains(step)) << rank << ' ' << step;
     EXPECT_EQ(steps.size(), 2U);
@@ -468,7 +468,7 @@ TEST(Replay, RecordAndTuneOfferOnlyWhatTheyRead) {
 
 // ---- figures ----
 
-// The relative error of a mean of ratios with equal weights, by the textbook.
+// The relative error of a mean of ratios with equal weights, by the i.i.d. model.
 double relative_error(std::span<const double> values) {
     const auto n = static_cast<double>(values.size());
     const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
@@ -550,7 +550,7 @@ TEST(Tune, TheWinnerIsNotChosenByNoise) {
     // constant is fastest by a hair, heuristic within noise of it, static clearly slower.
     const std::vector<launch::PromptTimes> times = {
         {{10, 10, 10, 10}, {10, 10, 10, 10}}, {{10.2, 9.9, 10.3, 9.8}, {10, 10, 10, 10}}, times_of(12)};
-    launch::judge(rules, times, times_of(20));
+    launch::verify(rules, times, times_of(20));
     EXPECT_EQ(rules[0].tuned.best.setting.rule.name(), "constant");
     EXPECT_DOUBLE_EQ(rules[0].speedup.mean, 2);
     EXPECT_FALSE(rules[1].is_slower());
@@ -567,7 +567,7 @@ TEST(Tune, TheWinnerIsNotChosenByNoise) {
 
 TEST(Tune, WritesNothingThatIsSlowerThanPlainDecodingWithoutSayingSo) {
     std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1.0), rule_of("expected-gain", 1.1)};
-    launch::judge(rules, {times_of(22), times_of(24)}, times_of(20));
+    launch::verify(rules, {times_of(22), times_of(24)}, times_of(20));
     const launch::Winner winner = launch::winner_of(rules);
     EXPECT_EQ(winner.against_plain, launch::AgainstPlain::nothing_is_faster);
     EXPECT_EQ(winner.rule->tuned.best.setting.rule.name(), "expected-gain") << "it drafts only where that pays";
@@ -580,11 +580,11 @@ TEST(Tune, PrefersWhatIsSeenToBeatPlainDecodingToWhatOnlyMay) {
     // constant is the fastest; static, of the lowest simulated time, is as fast on average and varies too much to tell.
     const launch::PromptTimes wild = {{2, 30, 3, 6}, {10, 10, 10, 10}};
     std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1.2), rule_of("static", 0.9)};
-    launch::judge(rules, {{{10, 10.3, 9.8, 9.9}, {10, 10, 10, 10}}, wild}, times_of(20));
+    launch::verify(rules, {{{10, 10.3, 9.8, 9.9}, {10, 10, 10, 10}}, wild}, times_of(20));
     EXPECT_EQ(launch::winner_of(rules).rule->tuned.best.setting.rule.name(), "constant");
 
     std::vector<launch::ConfirmedRule> unsure = {rule_of("static", 0.9)};
-    launch::judge(unsure, {wild}, times_of(20));
+    launch::verify(unsure, {wild}, times_of(20));
     const launch::Winner winner = launch::winner_of(unsure);
     EXPECT_EQ(winner.against_plain, launch::AgainstPlain::no_difference_seen);
     EXPECT_EQ(launch::remarks_of(winner, unsure),
@@ -593,7 +593,7 @@ TEST(Tune, PrefersWhatIsSeenToBeatPlainDecodingToWhatOnlyMay) {
 
 TEST(Tune, AsksForMorePromptsAloneWhereOneConfirms) {
     std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1.2), rule_of("static", 0.9)};
-    launch::judge(rules, {{{10}, {10}}, {{11}, {10}}}, {{20}, {10}});
+    launch::verify(rules, {{{10}, {10}}, {{11}, {10}}}, {{20}, {10}});
     const launch::Winner winner = launch::winner_of(rules);
     EXPECT_EQ(winner.against_plain, launch::AgainstPlain::no_difference_seen);
     EXPECT_EQ(launch::remarks_of(winner, rules),
@@ -607,7 +607,7 @@ TEST(Tune, SaysWhereTimesAreFarFromCountsTimesCosts) {
     const auto rules_with = [](double predicted_ms) {
         std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1)};
         rules[0].predicted_ms = predicted_ms;
-        launch::judge(rules, {times_of(10)}, times_of(20)); // 1 ms a token
+        launch::verify(rules, {times_of(10)}, times_of(20)); // 1 ms a token
         return rules;
     };
     EXPECT_EQ(launch::prediction_warning(rules_with(1.2)), "");

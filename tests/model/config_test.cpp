@@ -66,7 +66,7 @@ TEST(JsonFile, RejectsBytesThatAreNoUtf8) {
 
 TEST(JsonFile, RejectsAKeyThatStandsTwiceUnlessToldOtherwise) {
     const std::string text = R"({"x": [{"a": 1, "b": 2, "\u0061": 3}]})";
-    expect_part(json_error(text), "the key 'a' stands twice");
+    expect_part(json_error(text), "the key 'a' appears twice");
     EXPECT_EQ(parse_json(text, "f.json", {.reject_duplicate_keys = false}),
               parse_json(R"({"x": [{"a": 3, "b": 2}]})", "f.json"));
     EXPECT_EQ(json_error(R"([{"a": 1}, {"a": 1}, {"b": {"a": 1}}])"), "");

@@ -1,4 +1,4 @@
-// The forward pass cut over ranks, against the same pass on this rank alone.
+// The forward pass sharded across ranks, against the same pass on this rank alone.
 #include "model/rank_shard.h"
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/golden_models.h"

@@ -474,7 +474,7 @@ TEST(DecoderMask, AWindowAsLongAsTheTextIsCausalAndAShorterOneForgets) {
     EXPECT_GT(relative_difference(row_of(short_window, 39), row_of(causal, 39)), 1e-3);
     EXPECT_TRUE(same_bits(logits_of(Mask::window, 5, 1), short_window)) << "one row a pass";
     EXPECT_TRUE(same_bits(logits_of(Mask::window, 5, 7), short_window)) << "seven rows a pass";
-    // Three layers of a window of 5 reach back 12 positions: what stands before them is forgotten.
+    // Three layers of a window of 5 reach back 12 positions: what is before them is forgotten.
     std::vector<TokenId> other = tokens;
     other[26] = (other[26] + 1) % 512;
     model.forget();

@@ -1,5 +1,5 @@
-// Every family cut over the ranks, however many there are: transformers' logits and greedy tokens, or a refusal that
-// says how many ranks would do.
+// Every family sharded across the ranks, however many there are: transformers' logits and greedy tokens, or a refusal
+// that says how many ranks would do.
 #include "tests/dist/session_of_tests.h"
 #include "tests/model/family_golden.h"
 
@@ -40,11 +40,11 @@ class FamiliesOnRanks : public testing::Test {
 };
 
 TEST_F(FamiliesOnRanks, LogitsAndGreedyTokensAreThoseOfTransformers) {
-    int served = 0, most_heads = 0;
+    int served = 0, max_heads = 0;
     for (const FamilyGolden& golden : family_goldens()) {
         SCOPED_TRACE(golden.name());
         const model::ModelConfig config = model::read_config(golden.directory);
-        most_heads = std::max(most_heads, config.n_heads);
+        max_heads = std::max(max_heads, config.n_heads);
         if (!fits(config)) continue;
         TestModel cut(golden.directory, options());
         ++served;
@@ -54,7 +54,7 @@ TEST_F(FamiliesOnRanks, LogitsAndGreedyTokensAreThoseOfTransformers) {
             EXPECT_EQ(said_of(logits, text, golden.known), text.greedy);
         }
     }
-    EXPECT_EQ(served > 0, tp_->size() <= most_heads);
+    EXPECT_EQ(served > 0, tp_->size() <= max_heads);
 }
 
 TEST_F(FamiliesOnRanks, WeightsAreCutAndNotCopied) {
@@ -88,7 +88,7 @@ TEST_F(FamiliesOnRanks, RefuseMoreRanksThanHeadsAndSayHowMany) {
         if (fits(config)) continue;
         try {
             TestModel cut(golden.directory, options());
-            ADD_FAILURE() << config.n_heads << " heads were cut over " << tp_->size() << " ranks";
+            ADD_FAILURE() << config.n_heads << " heads were sharded across " << tp_->size() << " ranks";
         } catch (const std::invalid_argument& error) {
             EXPECT_NE(std::string(error.what()).find(std::to_string(config.n_heads)), std::string::npos)
                 << error.what();

@@ -76,12 +76,12 @@ TEST_P(Families, ContinueTokenByTokenAsTransformersDoes) {
     for (const FamilyText& text : golden().texts) {
         model.forget();
         std::vector<float> logits = model.read(text.tokens);
-        std::vector<TokenId> said;
-        while (said.size() < text.greedy.size()) {
-            said.push_back(best_of(std::span(logits).last(vocab), golden().known));
-            logits = model.read({&said.back(), 1});
+        std::vector<TokenId> emitted;
+        while (emitted.size() < text.greedy.size()) {
+            emitted.push_back(best_of(std::span(logits).last(vocab), golden().known));
+            logits = model.read({&emitted.back(), 1});
         }
-        EXPECT_EQ(said, text.greedy);
+        EXPECT_EQ(emitted, text.greedy);
     }
 }
 

@@ -169,11 +169,11 @@ TEST(GpuDecoder, JudgesItsRowsByThoseThatADraftHasKept) {
                                                              .hidden_layers = {},
                                                              .needs = of_target,
                                                              .summary_vocab = static_cast<int>(kKnown)});
-    ASSERT_EQ(result.judged.size(), 4U);
+    ASSERT_EQ(result.verified.size(), 4U);
     const std::vector<float> draft_logits = alone.read(text);
     double scale = 1;
     for (std::size_t i = 0; i < 4; ++i) {
-        const model::JudgedRow& judged = result.judged[i];
+        const model::VerifiedRow& verified = result.verified[i];
         const std::vector<double> p = softmax(result.logits.subspan(i * result.logits_stride, kKnown), kTemperature);
         std::vector<double> q(kKnown, 0.0);
         if (i < 3) q = softmax(std::span(draft_logits).subspan((5 + i) * 512, kKnown), kTemperature);
@@ -182,18 +182,18 @@ TEST(GpuDecoder, JudgesItsRowsByThoseThatADraftHasKept) {
             excess += std::max(0.0, scale * p[token] - q[token]);
             overlap += std::min(p[token] / 0.5, q[token]);
         }
-        EXPECT_NEAR(judged.scale, scale, 1e-5) << i;
-        EXPECT_NEAR(judged.excess, excess, 1e-5) << i;
-        EXPECT_NEAR(judged.overlap, overlap, 1e-5) << i;
-        EXPECT_GE(judged.next, 0);
-        EXPECT_LT(judged.next, static_cast<TokenId>(kKnown));
+        EXPECT_NEAR(verified.scale, scale, 1e-5) << i;
+        EXPECT_NEAR(verified.excess, excess, 1e-5) << i;
+        EXPECT_NEAR(verified.overlap, overlap, 1e-5) << i;
+        EXPECT_GE(verified.next, 0);
+        EXPECT_LT(verified.next, static_cast<TokenId>(kKnown));
         if (i == 3) break;
         const auto token = static_cast<std::size_t>(plan[i].drafted);
-        EXPECT_NEAR(judged.p, p[token], 1e-6) << i;
-        EXPECT_NEAR(judged.q, q[token], 1e-6) << i;
-        scale = std::min(1.0, scale * judged.p / judged.q);
+        EXPECT_NEAR(verified.p, p[token], 1e-6) << i;
+        EXPECT_NEAR(verified.q, q[token], 1e-6) << i;
+        scale = std::min(1.0, scale * verified.p / verified.q);
     }
-    of_draft.keep_from = model::Decoder::kMostKept;
+    of_draft.keep_from = model::Decoder::kMaxKept;
     draft.forget();
     EXPECT_THROW(draft.decoder.forward({.rows = prefix, .logit_rows = last, .hidden_layers = {}, .needs = of_draft}),
                  std::invalid_argument);
@@ -395,7 +395,7 @@ StepByStep chain_of(TestModel& model, const std::vector<TokenId>& text, const mo
 TEST(GpuDecoder, AChainIsPassesOfOneRow) {
     const std::vector<TokenId> text = varied_tokens(5, 512);
     TestModel model(golden_directory("llama-target"), on_gpu(model::WeightType::bfloat16));
-    ASSERT_TRUE(model.decoder.goes_on_with_chains());
+    ASSERT_TRUE(model.decoder.has_device_draft_loop());
     for (const double temperature : {0.0, 1.0}) {
         const StepByStep steps = step_by_step(model, text, 9, temperature);
         for (const int most : {1, 2, 9, 9}) { // twice: the graph is used again
@@ -425,17 +425,17 @@ TEST(GpuDecoder, AChainIsPassesOfOneRow) {
 TEST(GpuDecoder, AChainStopsWhereItIsTold) {
     using Kind = model::ChainStop::Kind;
     const std::vector<TokenId> text = varied_tokens(5, 512);
-    constexpr int kMost = 12;
+    constexpr int kMax = 12;
     TestModel model(golden_directory("llama-target"), on_gpu());
-    const StepByStep steps = step_by_step(model, text, kMost, 0);
+    const StepByStep steps = step_by_step(model, text, kMax, 0);
     const auto x = [&](int t) { return steps.entropies[static_cast<std::size_t>(t - 1)]; };
     const auto length = [&](const model::ChainStop& stop) {
-        return static_cast<int>(chain_of(model, text, {kMost, stop}, 0).tokens.size());
+        return static_cast<int>(chain_of(model, text, {kMax, stop}, 0).tokens.size());
     };
     const auto first_t = [&](const std::function<bool(int t)>& fires) {
-        for (int t = 1; t <= kMost; ++t)
+        for (int t = 1; t <= kMax; ++t)
             if (fires(t)) return t;
-        return kMost;
+        return kMax;
     };
     // A threshold that some token after the second reaches.
     double threshold = 0;
@@ -457,7 +457,7 @@ TEST(GpuDecoder, AChainStopsWhereItIsTold) {
     const double sum3 = x(1) * x(1) + x(2) * x(2) + x(3) * x(3);
     EXPECT_EQ(length({.kind = Kind::squares, .window = 7, .threshold = sum3 * (1 - 1e-6)}), 3);
     EXPECT_EQ(length({.kind = Kind::probability, .threshold = 1.1}), 1);
-    EXPECT_EQ(length({.kind = Kind::probability, .threshold = 0}), kMost);
+    EXPECT_EQ(length({.kind = Kind::probability, .threshold = 0}), kMax);
     model::ChainStop gain = {.kind = Kind::gain, .weights = {0, 0, 0}}; // every acceptance is a half
     std::fill(std::begin(gain.least), std::end(gain.least), 0.2f);
     EXPECT_EQ(length(gain), 3) << "an eighth is less than a fifth";

@@ -453,7 +453,7 @@ struct AttentionCase {
         call.soft_cap = soft_cap;
         call.slopes = slopes.empty() ? nullptr : d_slopes.data();
         call.window = window;
-        call.most_keys = capacity;
+        call.max_keys = capacity;
         const DeviceArray<float> partial(attend_workspace_floats(table.rows, n_query_heads, head_dim, capacity));
         call.partial = partial.data();
         call.out_stride = n_query_heads * head_dim;
@@ -652,7 +652,7 @@ TEST_F(GpuKernels, TheBestTokenWithNoiseIsTheCpus) {
             for (std::size_t r = 0; r + 1 < kRows; ++r) {
                 const std::span<const float> row = std::span(logits).subspan(r * stride, index(count));
                 const spec::BestToken best =
-                    spec::noisy_best({row, kFirst, noises[r].position}, temperature, of_texts[r % 2]);
+                    spec::gumbel_max({row, kFirst, noises[r].position}, temperature, of_texts[r % 2]);
                 EXPECT_EQ(got[r].token, best.token) << count << ' ' << temperature << ' ' << r;
                 if (best.token < 0) continue; // all are banned
                 EXPECT_EQ(got[r].value, best.value);
@@ -666,7 +666,7 @@ TEST_F(GpuKernels, TheBestTokenWithNoiseIsTheCpus) {
 }
 
 // Rows of a text of three drafted tokens, of one with nothing drafted, and padding, against sums in float64.
-TEST_F(GpuKernels, RowsAreJudgedByTheDrafts) {
+TEST_F(GpuKernels, RowsAreVerifiedByTheDrafts) {
     constexpr int kRows = 6, kDraftRows = 3;
     for (const bool is_block : {false, true}) {
         const float lenience = is_block ? 1 : 0.3F;
@@ -690,13 +690,13 @@ TEST_F(GpuKernels, RowsAreJudgedByTheDrafts) {
                                 lenience});
             }
             const DeviceArray<DeviceDraftedRow> plan_on_device = to_device(plan);
-            const DeviceArray<JudgeMasses> mass_parts(kRows * kStatsBlocks), masses(kRows);
-            const DeviceArray<JudgePart> parts(kRows * kStatsBlocks);
-            DeviceArray<JudgedRow> judged = to_device(std::vector<JudgedRow>(kRows, {.p = 9}));
-            judge_rows(stream.handle(), {target.data(), stride, kRows, count, plan_on_device.data(), mass_parts.data(),
-                                         masses.data(), parts.data(), judged.data()});
+            const DeviceArray<VerifyMasses> mass_parts(kRows * kStatsBlocks), masses(kRows);
+            const DeviceArray<VerifyPart> parts(kRows * kStatsBlocks);
+            DeviceArray<VerifiedRow> verified = to_device(std::vector<VerifiedRow>(kRows, {.p = 9}));
+            verify_rows(stream.handle(), {target.data(), stride, kRows, count, plan_on_device.data(), mass_parts.data(),
+                                          masses.data(), parts.data(), verified.data()});
             finish();
-            const std::vector<JudgedRow> got = to_host(judged);
+            const std::vector<VerifiedRow> got = to_host(verified);
             const auto softmax = [&, count = count, temperature = temperature](const std::vector<float>& logits,
                                                                                int row) {
                 std::vector<double> weights;
@@ -730,7 +730,7 @@ TEST_F(GpuKernels, RowsAreJudgedByTheDrafts) {
                     best = std::max(best, value);
                     if (static_cast<TokenId>(i) == got[index(r)].next) of_next = value;
                 }
-                const JudgedRow& row = got[index(r)];
+                const VerifiedRow& row = got[index(r)];
                 if (r < kDraftRows) {
                     EXPECT_NEAR(row.p, p[index(drafted[r])], 2e-6);
                     EXPECT_NEAR(row.q, q[index(drafted[r])], 2e-6);
@@ -748,20 +748,20 @@ TEST_F(GpuKernels, RowsAreJudgedByTheDrafts) {
 }
 
 // One logit that is no number spoils its row, and no other.
-TEST_F(GpuKernels, RowsJudgedSayWhereALogitIsNoNumber) {
+TEST_F(GpuKernels, RowsVerifiedSayWhereALogitIsNoNumber) {
     constexpr int kCount = 300;
     std::vector<float> logits = random_numbers(NumberType::float32, 3 * kCount, random, 1);
     logits[kCount + 7] = std::numeric_limits<float>::quiet_NaN();
     const DeviceArray<float> target = to_device(logits);
     const DeviceArray<DeviceDraftedRow> plan =
         to_device(std::vector<DeviceDraftedRow>(3, {nullptr, {{1, 2}, 3, 1.0}, -1, 1, 0, 1}));
-    const DeviceArray<JudgeMasses> mass_parts(3 * kStatsBlocks), masses(3);
-    const DeviceArray<JudgePart> parts(3 * kStatsBlocks);
-    const DeviceArray<JudgedRow> judged(3);
-    judge_rows(stream.handle(), {target.data(), kCount, 3, kCount, plan.data(), mass_parts.data(), masses.data(),
-                                 parts.data(), judged.data()});
+    const DeviceArray<VerifyMasses> mass_parts(3 * kStatsBlocks), masses(3);
+    const DeviceArray<VerifyPart> parts(3 * kStatsBlocks);
+    const DeviceArray<VerifiedRow> verified(3);
+    verify_rows(stream.handle(), {target.data(), kCount, 3, kCount, plan.data(), mass_parts.data(), masses.data(),
+                                  parts.data(), verified.data()});
     finish();
-    const std::vector<JudgedRow> got = to_host(judged);
+    const std::vector<VerifiedRow> got = to_host(verified);
     EXPECT_NEAR(got[0].excess, 1, 1e-5);
     EXPECT_TRUE(std::isnan(got[1].excess));
     EXPECT_NEAR(got[2].excess, 1, 1e-5);

@@ -1,5 +1,5 @@
 // Every kernel of every instruction set that this processor has, against sums in double, and the promise that all of
-// the project's exactness stands on: a row's bits do not depend on what is computed with it.
+// the project's exactness is on: a row's bits do not depend on what is computed with it.
 #include "model/buffer.h"
 #include "model/checkpoint/half.h"
 #include "model/cpu/kernels.h"
@@ -362,8 +362,8 @@ TEST_P(KernelTable, EightBitWeightsTakeRowsOfAnyMagnitudeAndTheMostInputs) {
             EXPECT_NEAR(got, want, std::fabs(want) * 5e-7 + std::fabs(weight) * 7e-3 * 6e-39) << x << " * " << weight;
         }
     for (const int weight : {-127, 127}) {
-        const double want = static_cast<double>(kMostInt8Inputs) * 1.9921875 * weight;
-        EXPECT_NEAR(multiply_equal(table(), kMostInt8Inputs, 1.9921875F, weight, 1.0F), want, std::fabs(want) * 1e-2);
+        const double want = static_cast<double>(kMaxInt8Inputs) * 1.9921875 * weight;
+        EXPECT_NEAR(multiply_equal(table(), kMaxInt8Inputs, 1.9921875F, weight, 1.0F), want, std::fabs(want) * 1e-2);
     }
 }
 
@@ -505,7 +505,7 @@ std::vector<Query> make_queries(int count, int keys, bool masked, int& mask_begi
 
 void check_attention(const Kernels& table, int dim, int keys, bool masked, float soft_cap, bool biased) {
     const Head head(dim, keys);
-    for (int count = 1; count <= kMostQueries; ++count) {
+    for (int count = 1; count <= kMaxQueries; ++count) {
         int mask_begin = 0;
         std::vector<Query> queries = make_queries(count, keys, masked, mask_begin);
         for (int i = 0; biased && i < count; ++i)
@@ -563,7 +563,7 @@ void check_attention_apart(const Kernels& table, int dim, int n_prefix, int coun
                              bias = random_floats(stride, 38);
     const std::uint64_t mask = 0b101;
     std::vector<float> out(q.size()), alone(q.size()),
-        scratch(kMostQueries * stride, std::numeric_limits<float>::quiet_NaN());
+        scratch(kMaxQueries * stride, std::numeric_limits<float>::quiet_NaN());
     AttentionArgs args;
     args.head_dim = dim;
     args.scale = 0.3F;
@@ -606,7 +606,7 @@ void check_attention_apart(const Kernels& table, int dim, int n_prefix, int coun
 TEST_P(KernelTable, AttentionGivesQueriesOfSequencesThatBeginAlikeTheBitsOfEachAlone) {
     for (const int dim : {2, 8, 20, 40, 64, 80, 128})
         for (const int n_prefix : {16, 48, 240})
-            for (int count = 1; count <= kMostQueries; ++count) {
+            for (int count = 1; count <= kMaxQueries; ++count) {
                 check_attention_apart(table(), dim, n_prefix, count);
                 if (HasFatalFailure()) return;
             }
@@ -616,7 +616,7 @@ TEST_P(KernelTable, AttentionGivesTheSameBitsWhereverTheFirstKeysLie) {
     for (const int dim : {2, 8, 20, 40, 64, 80, 128}) {
         for (const int keys : {17, 33, 48, 100, 257}) {
             const Head head(dim, keys);
-            for (int count = 1; count <= kMostQueries; ++count) {
+            for (int count = 1; count <= kMaxQueries; ++count) {
                 const bool masked = keys % 2 == 0;
                 int mask_begin = 0;
                 std::vector<Query> queries = make_queries(count, keys, masked, mask_begin);

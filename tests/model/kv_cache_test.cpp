@@ -362,8 +362,8 @@ TEST(KvCache, HoldsWhatPlainListsHoldAfterAnyOrderOfChanges) {
 }
 
 TEST(KvCache, RefusesASizeBeyondAllAddresses) {
-    constexpr int kMost = 1 << 30; // what a config may say; the product would be 2^66, which is 0 in 64 bits
-    EXPECT_THROW(KvCache({.n_layers = 1 << 2, .n_kv_heads = kMost, .head_dim = kMost, .n_slots = 1, .capacity = 1}),
+    constexpr int kMax = 1 << 30; // what a config may say; the product would be 2^66, which is 0 in 64 bits
+    EXPECT_THROW(KvCache({.n_layers = 1 << 2, .n_kv_heads = kMax, .head_dim = kMax, .n_slots = 1, .capacity = 1}),
                  std::bad_alloc);
 }
 

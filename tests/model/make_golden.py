@@ -26,7 +26,7 @@ NEW_TOKENS = 48
 SMALLEST_MARGIN = 1e-3  # of a greedy step's two best logits: float32 must not part from float64
 
 TEXT = """The ferry left the island at six in the morning, when the harbour was still grey and the gulls were asleep on
-the roofs. Marta stood at the rail with her brother and counted the lamps along the quay. There were eleven of them,
+the roofs. Marta was at the rail with her brother and counted the lamps along the quay. There were eleven of them,
 and one did not burn. "It has been dark since the winter," said her brother. "Nobody climbs up there any more."
 The captain drank his tea and looked at the water. He had crossed the sound four thousand times, in fog and in snow,
 and once with a piano on the deck. He knew the two rocks, the sandbank behind them and the bell that rang when the

@@ -225,8 +225,8 @@ TEST(PackedMatrix, EightBitRowsOfZerosAreZerosAndInfinitiesAreNotHidden) {
 }
 
 TEST(PackedMatrix, RefusesMoreInputsThanEightBitSumsCanTake) {
-    EXPECT_NO_THROW(PackedMatrix(16, kernels::kMostInt8Inputs, WeightType::int8, 1));
-    EXPECT_THROW(PackedMatrix(16, kernels::kMostInt8Inputs + 1, WeightType::int8, 1), std::invalid_argument);
+    EXPECT_NO_THROW(PackedMatrix(16, kernels::kMaxInt8Inputs, WeightType::int8, 1));
+    EXPECT_THROW(PackedMatrix(16, kernels::kMaxInt8Inputs + 1, WeightType::int8, 1), std::invalid_argument);
 }
 
 TEST(PackedMatrix, GivesTheSameBitsForEveryThreadCountAndAddsWhereAsked) {

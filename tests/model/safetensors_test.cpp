@@ -113,13 +113,13 @@ std::vector<Case> rejected() {
         {"an odd count of F4", "{" + header_entry("a", "F4", "[3]", 0, 2) + "}", 2, "whole number of bytes"},
         {"a size other than the offsets", with_field("[3]", "[0,8]"), 8, "need 12"},
         {"two __metadata__", "{\"__metadata__\":{},\"__metadata__\":{}}", 0, "two __metadata__"},
-        {"a field that stands twice", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"shape\":[2],\"data_offsets\":[0,8]}}",
-         8, "'shape' stands twice"},
+        {"a field that appears twice", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"shape\":[2],\"data_offsets\":[0,8]}}",
+         8, "'shape' appears twice"},
         {"a number in the metadata", "{\"__metadata__\":{\"a\":1}}", 0, "must hold strings"},
         {"a null in the metadata", "{\"__metadata__\":{\"a\":null}}", 0, "must hold strings"},
         {"an array for the metadata", "{\"__metadata__\":[]}", 0, "must hold strings"},
         // Stricter than the reference, on purpose.
-        {"a tensor name that stands twice", "{" + kPlain + "," + kPlain + "}", 8, "stands twice"},
+        {"a tensor name that appears twice", "{" + kPlain + "," + kPlain + "}", 8, "appears twice"},
         {"a NUL in a name", "{" + header_entry("a\\u0000b", "F32", "[2]", 0, 8) + "}", 8, "NUL"},
     };
 }

@@ -21,7 +21,7 @@ class TemporaryDirectory {
     TemporaryDirectory(const TemporaryDirectory&) = delete;
     TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
     ~TemporaryDirectory() {
-        std::error_code ignored; // nothing to be done about it, and a test's verdict does not hang on it
+        std::error_code ignored; // nothing to be done about it, and a test's verification does not hang on it
         std::filesystem::remove_all(path_, ignored);
     }
 

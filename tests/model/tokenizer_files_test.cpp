@@ -1,4 +1,4 @@
-// What a tokenizer.json, or the files that stand in for it, must not hold, each with its message; and directories with
+// What a tokenizer.json, or the files that are in for it, must not hold, each with its message; and directories with
 // vocab.json and merges.txt alone.
 #include <gtest/gtest.h>
 

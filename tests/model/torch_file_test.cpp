@@ -182,7 +182,7 @@ std::vector<Case> bad_archives() {
         {"padding beyond the file", with_local(28, little_endian(9, 2)).bytes(), "ends outside the file"},
         {"a name beyond the directory", with_entry(28, little_endian(0xffff, 2)).bytes(), "a broken entry"},
         {"a broken mark", with_entry(0, "XX").bytes(), "a broken entry"},
-        {"a name twice", zip_parts({kGood[0], kGood[1], kGood[1]}).bytes(), "the entry 'm/data/0' stands twice"},
+        {"a name twice", zip_parts({kGood[0], kGood[1], kGood[1]}).bytes(), "the entry 'm/data/0' appears twice"},
         {"an entry within another", overlapping_zip(), "'m/data/1': lies within the entry 'm/data/0'"},
         {"a 64-bit end record that is missing", without_record.bytes(), "64-bit directory is missing"},
         {"a locator that points elsewhere", with_end_64(56 + 8, little_endian(1, 8)).bytes(), "not where it must be"},
@@ -306,7 +306,7 @@ std::vector<Case> bad_contents() {
         return whole(dict(text("a") + tensor(of, offset, shape, strides)));
     };
     const std::string rebuild = name("torch._utils", "_rebuild_tensor_v2");
-    constexpr std::int64_t kMost = INT64_MAX;
+    constexpr std::int64_t kMax = INT64_MAX;
     return {
         {"a tensor alone", whole(kTensor), "holds a tensor where a dict of tensors must be"},
         {"None", whole("N"), "holds None where"},
@@ -318,7 +318,7 @@ std::vector<Case> bad_contents() {
         {"a name that is no UTF-8", whole(dict(text("\xff") + kTensor)), "the name is no valid UTF-8"},
         {"a name with NUL", whole(dict(text(std::string("a\0b", 3)) + kTensor)), "a NUL character in the name"},
         {"a long name", whole(dict(text(std::string(1001, 'a')) + kTensor)), "a name of 1001 bytes is longer than"},
-        {"a name twice", whole(dict(text("a") + kTensor + text("a") + kTensor)), "tensor 'a': the name stands twice"},
+        {"a name twice", whole(dict(text("a") + kTensor + text("a") + kTensor)), "tensor 'a': the name appears twice"},
         {"a storage that is none", whole(text("0") + "Q"), "a persistent id that names no storage"},
         {"a storage of no type", whole("(" + text("storage") + text("F") + text("0") + text("cpu") + number(2) + "tQ"),
          "a persistent id that names no storage"},
@@ -339,7 +339,7 @@ std::vector<Case> bad_contents() {
         {"a tensor beyond its storage", one(kStorage, 1, {2}, {1}),
          "its 2 elements from 1 on go beyond the 2 of its storage"},
         {"an offset beyond its storage", one(kStorage, 3, {0}, {1}), "its 0 elements from 3 on go beyond"},
-        {"an offset that would wrap", one(kStorage, kMost, {2}, {1}), "go beyond the 2 of its storage"},
+        {"an offset that would wrap", one(kStorage, kMax, {2}, {1}), "go beyond the 2 of its storage"},
         {"exabytes", one(kStorage, 0, {1ll << 60}, {1}), "its 1152921504606846976 elements from 0 on go beyond"},
         {"a product that overflows", one(kStorage, 0, {4194305, 4194305, 211106198978564}, {1, 1, 1}),
          "the product of its dimensions does not fit 64 bits"},
@@ -434,7 +434,7 @@ TEST(TorchFile, BoundsTimeAndMemoryForPicklesMadeToBlowUp) {
     }
     expect_reason(doubling, "holds a tuple");
     expect_reason(")" + std::string(100'000, '\x85'), "holds a tuple");
-    expect_reason(dict(repeats), "the name stands twice");
+    expect_reason(dict(repeats), "the name appears twice");
     expect_reason(std::string(kMaxPickleValues + 1, '('), "values are too many");
     expect_reason(std::string(kMaxPickleValues + 1, 'N'), "values are too many");
     expect_reason(std::string(kMaxPickleBytes, 'N'), "bytes are more than");

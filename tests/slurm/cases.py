@@ -240,7 +240,7 @@ def scaling_script(bench):
 
 
 def scaling_requeued(bench):
-    """Told to stop in the second bench: the first one's results stand, the others are made after the requeue."""
+    """Told to stop in the second bench: the first one's results are kept, the others are made after the requeue."""
     directory, cluster = bench.case_directory("scaling-requeued"), bench.cluster
     first = f"{directory}/scaling/latency-1.txt"
     job = cluster.submit("--ntasks-per-node=2", "--cpus-per-task=1", "--time=30", bench.script("scaling"),

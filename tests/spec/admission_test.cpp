@@ -41,8 +41,8 @@ void expect_equal(const Request& found, const Request& wanted) {
 TEST(Admission, CarriesAllThatRanksActOn) {
     expect_equal(unpack_admission(pack_admission(full_request(), false)).request, full_request());
     expect_equal(unpack_admission(pack_admission(Request{}, false)).request, Request{});
-    EXPECT_TRUE(unpack_admission(pack_admission(Request{}, true)).judged_in_place);
-    EXPECT_FALSE(unpack_admission(pack_admission(Request{}, false)).judged_in_place);
+    EXPECT_TRUE(unpack_admission(pack_admission(Request{}, true)).verified_on_device);
+    EXPECT_FALSE(unpack_admission(pack_admission(Request{}, false)).verified_on_device);
     Request prompt_alone;
     prompt_alone.prompt.assign(5000, 3);
     expect_equal(unpack_admission(pack_admission(prompt_alone, true)).request, prompt_alone);

@@ -14,12 +14,12 @@ using namespace entrodraft;
 using spec::Acceptance;
 using spec::ToyModel;
 
-constexpr std::size_t kMostDepth = 4;
+constexpr std::size_t kMaxDepth = 4;
 
 // A target, and models from the one nearest to it, as the largest would be, to one that knows nothing of it.
 struct NearAndFar {
     ToyModel target{kVocab, 40, spec::options_of(1), 2};
-    ToyModel models[kMostDepth] = {
+    ToyModel models[kMaxDepth] = {
         ToyModel{kVocab, 40, spec::options_of(1), 1.5}, ToyModel{kVocab, 40, spec::options_of(1), 0.7},
         ToyModel{kVocab, 41, spec::options_of(1), 1}, ToyModel{kVocab, 42, spec::options_of(1), 2}};
 };
@@ -36,7 +36,7 @@ std::unique_ptr<spec::Drafter> cascade_of(const NearAndFar& toys, std::size_t de
                                           const dist::Clock& clock) {
     const spec::DraftLimits limits{static_cast<int>(kVocab), {}};
     const auto source = [&](std::size_t level) {
-        return std::make_unique<spec::ToySource>(toys.models[nearest_first ? level : kMostDepth - 1 - level],
+        return std::make_unique<spec::ToySource>(toys.models[nearest_first ? level : kMaxDepth - 1 - level],
                                                  kPrompt.size());
     };
     std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(source(depth - 1), limits, clock);
@@ -50,13 +50,13 @@ void expect_target_texts(int n_texts) {
     const NearAndFar toys;
     dist::ManualClock clock;
     for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::block})
-        for (std::size_t depth = 1; depth <= kMostDepth; ++depth)
+        for (std::size_t depth = 1; depth <= kMaxDepth; ++depth)
             for (const bool nearest_first : {true, false}) {
                 const auto drafter = cascade_of(toys, depth, nearest_first, clock);
                 spec::ToyRounds rounds(toys.target, *drafter, rule_of_depth(0), acceptance, nullptr, kPrompt);
                 const double z = spec::chi_square_z(toys.target, 4, n_texts,
                                                     [&](std::uint64_t seed) { return rounds.text(4, 0, seed); });
-                EXPECT_LT(z, kMostZ) << to_string(acceptance) << ", depth " << depth;
+                EXPECT_LT(z, kMaxZ) << to_string(acceptance) << ", depth " << depth;
                 EXPECT_GT(rounds.accepted, n_texts / 20);
                 EXPECT_LT(rounds.accepted, rounds.drafted);
                 std::cout << to_string(acceptance) << ", " << depth

@@ -16,7 +16,7 @@ StopRuleOptions constant(int k, int max_tokens = 15) {
 }
 
 struct Sizes {
-    std::size_t context = 1000, most_rows = 16, inner_context = 1000;
+    std::size_t context = 1000, max_rows = 16, inner_context = 1000;
 };
 
 // A middle and a small toy of five tokens, and a cascade over them.
@@ -36,7 +36,7 @@ struct Levels {
         begin(0);
     }
     std::unique_ptr<Drafter> cascade(std::unique_ptr<Drafter> inner, const StopRuleOptions& rule, const Sizes& sizes) {
-        auto source = std::make_unique<ToySource>(middle, 0, sizes.context, sizes.most_rows);
+        auto source = std::make_unique<ToySource>(middle, 0, sizes.context, sizes.max_rows);
         middle_source = source.get();
         return make_cascade_drafter({std::move(source), std::move(inner), rule, {}}, limits, clock);
     }
@@ -45,11 +45,11 @@ struct Levels {
         request.sequence_key = key;
         drafter->begin_sequence(request);
     }
-    Draft draft(const Tokens& text, const StopRuleOptions& rule, int most_tokens = 100,
+    Draft draft(const Tokens& text, const StopRuleOptions& rule, int max_tokens = 100,
                 Acceptance acceptance = Acceptance::rejection) {
         StopRule state(rule);
         Draft result;
-        drafter->draft({text, most_tokens, &request, {acceptance, request.sampling.seed, request.sequence_key}, {}},
+        drafter->draft({text, max_tokens, &request, {acceptance, request.sampling.seed, request.sequence_key}, {}},
                        state, result);
         EXPECT_EQ(result.q.size(), request.sampling.greedy() || acceptance == Acceptance::gumbel
                                        ? 0

@@ -48,14 +48,14 @@ int rows_of(const model::Chain& chain, const Tokens& tokens) {
             fires = product < static_cast<double>(stop.least[t - 1]);
             break;
         }
-        if (t >= chain.most_rows || (fires && t >= stop.first)) return t;
+        if (t >= chain.max_rows || (fires && t >= stop.first)) return t;
     }
 }
 
 int rows_of(StopRule& rule, const Tokens& tokens, int most) {
     int rows = 0;
     while (rows < most && rule.wants_another())
-        if (rule.judge(tokens[static_cast<std::size_t>(rows++)]) != Judgement::go_on) break;
+        if (rule.decide(tokens[static_cast<std::size_t>(rows++)]) != StopDecision::go_on) break;
     return rows;
 }
 
@@ -69,7 +69,7 @@ Tokens random_tokens(std::mt19937& random, std::size_t n) {
     return tokens;
 }
 
-// Rounds in which the tokens of low entropy stand: what the rule has seen of the run.
+// Rounds in which the tokens of low entropy are accepted: what the rule has seen of the run.
 void learn_rounds(StopRule& rule, std::mt19937& random) {
     for (int round = 0; round < 60; ++round) {
         rule.begin_round();
@@ -88,7 +88,7 @@ TEST(ChainForecast, ComesToWhatTheRuleDoesRowByRow) {
             SCOPED_TRACE(kind + ", at least " + std::to_string(min_tokens));
             StopRuleOptions options(kind);
             options.min_tokens = min_tokens;
-            GainModel gain({.most_rows = 16, .draft_to_target_cost = 0.05, .costs = Costs{0.05, {1, 1.05, 1.1, 1.15}}});
+            GainModel gain({.max_rows = 16, .draft_to_target_cost = 0.05, .costs = Costs{0.05, {1, 1.05, 1.1, 1.15}}});
             StopRule rule(options, &gain);
             std::mt19937 random(7);
             learn_rounds(rule, random);
@@ -103,7 +103,7 @@ TEST(ChainForecast, ComesToWhatTheRuleDoesRowByRow) {
                 const int by_rule = rows_of(rule, tokens, 12);
                 if (!begins) continue; // nobody asks for a forecast
                 ++seen[by_rule];
-                longer_chains += chain.most_rows > 1 ? 1 : 0;
+                longer_chains += chain.max_rows > 1 ? 1 : 0;
                 different += rows_of(chain, tokens) == by_rule ? 0 : 1;
             }
             if (longer_chains == 0) continue; // the rule has no form on devices: it is asked after each row
@@ -118,8 +118,8 @@ TEST(ChainForecast, ComesToWhatTheRuleDoesRowByRow) {
 }
 
 TEST(ChainForecast, AsksForOneRowWhereTheRunIsNotKnownYet) {
-    GainModel gain({.most_rows = 16, .draft_to_target_cost = 0.05, .costs = {}});
-    EXPECT_EQ(StopRule({"expected-gain"}, &gain).forecast(12).most_rows, 1);
+    GainModel gain({.max_rows = 16, .draft_to_target_cost = 0.05, .costs = {}});
+    EXPECT_EQ(StopRule({"expected-gain"}, &gain).forecast(12).max_rows, 1);
 }
 
 } // namespace chain_forecast_test

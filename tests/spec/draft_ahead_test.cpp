@@ -1,4 +1,4 @@
-// Drafting ahead, phase by phase, by hand: what is announced, what was foreseen, and who drafted it.
+// Drafting ahead, phase by phase, by hand: what is broadcast, what was foreseen, and who drafted it.
 #include "tests/spec/engine_support.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ struct Bench {
         return options;
     }
 
-    void announce() {
+    void broadcast() {
         const DraftTask task = {0, {text, rule.options().max_tokens, &request, {}, {}, 40}, &rule, &draft};
         drafter->draft(std::span(&task, 1));
     }
@@ -58,44 +58,45 @@ struct Bench {
 
 const auto kNever = [] { return false; };
 
-TEST(DraftAhead, AnnouncesWhatItPreparedWhereTheRoundEndedAsForeseen) {
+TEST(DraftAhead, BroadcastsWhatItPreparedWhereTheRoundEndedAsForeseen) {
     Bench bench(nullptr);
-    const std::vector<TokenId> said = bench.continuation(2 * kDrafted + 1);
-    bench.announce();
-    EXPECT_TRUE(std::ranges::equal(bench.draft.tokens, std::span(said).first(kDrafted)));
+    const std::vector<TokenId> emitted = bench.continuation(2 * kDrafted + 1);
+    bench.broadcast();
+    EXPECT_TRUE(std::ranges::equal(bench.draft.tokens, std::span(emitted).first(kDrafted)));
     EXPECT_EQ(bench.draft.passes, kDrafted);
     bench.drafter->draft_ahead(kNever);
-    bench.text.insert(bench.text.end(), said.begin(), said.begin() + kDrafted + 1); // all stood, then the likeliest
-    bench.announce();
+    bench.text.insert(bench.text.end(), emitted.begin(),
+                      emitted.begin() + kDrafted + 1); // all accepted, then the most likely
+    bench.broadcast();
     EXPECT_EQ(bench.draft.ahead.hits, 1);
     EXPECT_EQ(bench.draft.passes, 0) << "all of it was hidden";
-    EXPECT_TRUE(std::ranges::equal(bench.draft.tokens, std::span(said).subspan(kDrafted + 1, kDrafted)));
+    EXPECT_TRUE(std::ranges::equal(bench.draft.tokens, std::span(emitted).subspan(kDrafted + 1, kDrafted)));
 }
 
 TEST(DraftAhead, ABackupDraftsWhereNobodyForesawTheEndAndTheModelForeseesWhatFollows) {
     Bench bench(std::make_unique<ScriptedDrafter>(kScripted, [](std::size_t) { return kScript; }));
-    bench.announce(); // nothing has been foreseen yet
+    bench.broadcast(); // nothing has been foreseen yet
     EXPECT_EQ(bench.draft.tokens, (std::vector<TokenId>{kScript, kScript}));
     EXPECT_EQ(bench.draft.passes, 0);
     bench.drafter->draft_ahead(kNever);
-    const std::vector<TokenId> said = bench.continuation(1 + kDrafted);
-    bench.text.push_back(said.front()); // none stood; the model's own choice is said
-    bench.announce();
+    const std::vector<TokenId> emitted = bench.continuation(1 + kDrafted);
+    bench.text.push_back(emitted.front()); // none accepted; the model's own choice is emitted
+    bench.broadcast();
     EXPECT_EQ(bench.draft.ahead.hits, 1);
     EXPECT_EQ(bench.draft.passes, 0);
-    EXPECT_TRUE(std::ranges::equal(bench.draft.tokens, std::span(said).subspan(1, kDrafted)));
+    EXPECT_TRUE(std::ranges::equal(bench.draft.tokens, std::span(emitted).subspan(1, kDrafted)));
     bench.drafter->draft_ahead(kNever);
     bench.text.push_back(kScript); // as nobody foresaw
-    bench.announce();
+    bench.broadcast();
     EXPECT_EQ(bench.draft.ahead.hits, 0);
     EXPECT_EQ(bench.draft.tokens, (std::vector<TokenId>{kScript, kScript}));
 }
 
 TEST(DraftAhead, TheModelDraftsWhereTheBackupHasNothing) {
     Bench bench(std::make_unique<ScriptedDrafter>(0, [](std::size_t) { return kScript; }));
-    const std::vector<TokenId> said = bench.continuation(kDrafted);
-    bench.announce();
-    EXPECT_EQ(bench.draft.tokens, said);
+    const std::vector<TokenId> emitted = bench.continuation(kDrafted);
+    bench.broadcast();
+    EXPECT_EQ(bench.draft.tokens, emitted);
     EXPECT_EQ(bench.draft.passes, kDrafted);
 }
 

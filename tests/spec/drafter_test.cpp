@@ -25,11 +25,11 @@ struct Bench {
         drafter->begin_sequence(request);
     }
 
-    Draft draft(const std::vector<TokenId>& tokens, const spec::StopRuleOptions& options, int most_tokens = 100) {
+    Draft draft(const std::vector<TokenId>& tokens, const spec::StopRuleOptions& options, int max_tokens = 100) {
         StopRule rule(options);
         rule.begin_sequence();
         Draft result;
-        drafter->draft({tokens, most_tokens, &request, choice_of(request), {}}, rule, result);
+        drafter->draft({tokens, max_tokens, &request, choice_of(request), {}}, rule, result);
         return result;
     }
 

@@ -47,7 +47,7 @@ class BorrowedDrafter final : public spec::Drafter {
     std::string name() const override { return inner_.name(); }
     std::vector<int> hidden_layers() const override { return inner_.hidden_layers(); }
     std::size_t weight_bytes() const override { return inner_.weight_bytes(); }
-    bool keeps_rows() const override { return inner_.keeps_rows(); }
+    bool keeps_logits_on_device() const override { return inner_.keeps_logits_on_device(); }
     void begin_sequence(const spec::Request& request) override { inner_.begin_sequence(request); }
     void prefill(std::span<const TokenId> prompt) override { inner_.prefill(prompt); }
     void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
@@ -64,8 +64,9 @@ inline std::unique_ptr<spec::BatchDrafter> alone(spec::Drafter& drafter) {
     return spec::make_turns_drafter(std::move(drafters));
 }
 
-// Target cut over `tp`, draft on this rank alone; `replica` and `tp` null: this rank alone. Both hold as many sequences
-// as target_options.decoder.n_slots says. A dedicated drafter has the target too, but its engine does not know.
+// Target sharded across `tp`, draft on this rank alone; `replica` and `tp` null: this rank alone. Both hold as many
+// sequences as target_options.decoder.n_slots says. A dedicated drafter has the target too, but its engine does not
+// know.
 class TestPair {
   public:
     TestPair(const std::filesystem::path& target_directory, const std::filesystem::path& draft_directory,
@@ -149,7 +150,7 @@ class TestPair {
 
     TestModel target;
     TestModel draft;
-    std::optional<spec::ShardedDraftModel> sharded_draft; // where the draft is cut over the ranks too
+    std::optional<spec::ShardedDraftModel> sharded_draft; // where the draft is sharded across the ranks too
     model::Tokenizer tokenizer;
     dist::SteadyClock clock;
     dist::Communicator* replica;
@@ -162,7 +163,7 @@ class TestPair {
         options.max_positions = target_options.max_positions;
         options.load = target_options.load;
         options.decoder.capacity = target_options.decoder.capacity;
-        options.decoder.n_slots = std::max(target_options.decoder.n_slots, 1 + spec::AheadOptions::kMostOutcomes);
+        options.decoder.n_slots = std::max(target_options.decoder.n_slots, 1 + spec::AheadOptions::kMaxOutcomes);
         return options;
     }
 
@@ -239,7 +240,7 @@ class ScriptedDrafter final : public spec::Drafter {
     void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
         rule.begin_round();
         draft.clear();
-        for (int i = 0; i < std::min(length_, request.most_tokens); ++i) {
+        for (int i = 0; i < std::min(length_, request.max_tokens); ++i) {
             draft.tokens.push_back(token_at_(request.tokens.size() + static_cast<std::size_t>(i)));
             draft.parents.push_back(i - 1);
         }

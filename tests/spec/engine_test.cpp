@@ -239,7 +239,7 @@ TEST(Engine, ADrafterGetsTheTargetsStatesOfTheLayersItAsksFor) {
 
 TEST(Engine, ADrafterReadsThePromptPieceByPieceWithTheTarget) {
     TestPair pair(kTarget, kDraft);
-    constexpr std::size_t kPiece = model::Decoder::kMostRows, kLength = kPiece + 6;
+    constexpr std::size_t kPiece = model::Decoder::kMaxRows, kLength = kPiece + 6;
     const std::vector<TokenId> prompt = varied_tokens(kLength, 512);
     std::vector<std::size_t> lengths;
     const auto inner = pair.model_drafter();
@@ -543,7 +543,7 @@ std::vector<float> distribution(TestModel& model, const std::vector<TokenId>& te
 }
 
 constexpr int kSeeds = 2000;
-constexpr double kMostZ = 3.5; // one in 4,000 by chance; the seeds are fixed
+constexpr double kMaxZ = 3.5; // one in 4,000 by chance; the seeds are fixed
 const spec::StopRuleOptions kThreeTokens = constant_rule(3);
 
 // Texts of four tokens, of which three are drafted, for seeds 0 to kSeeds - 1.
@@ -577,13 +577,13 @@ TEST(EngineSampling, RejectionKeepsTheTargetsDistribution) {
         }
         EXPECT_GT(accepted, kSeeds / 10) << "were drafted tokens ever accepted?";
         EXPECT_LT(accepted, drafted - kSeeds / 10) << "were drafted tokens ever rejected?";
-        EXPECT_LT(chi_square_z(first, p), kMostZ);
-        EXPECT_GT(chi_square_z(first, q), 5 * kMostZ) << "the draft's distribution must not pass for the target's";
+        EXPECT_LT(chi_square_z(first, p), kMaxZ);
+        EXPECT_GT(chi_square_z(first, q), 5 * kMaxZ) << "the draft's distribution must not pass for the target's";
         if (temperature > 1) continue; // too few texts begin alike
         std::vector<TokenId> then = prompt;
         then.push_back(likely);
-        EXPECT_LT(chi_square_z(second, distribution(pair.target, then, like.sampling)), kMostZ);
-        EXPECT_GT(chi_square_z(second, distribution(pair.draft, then, like.sampling)), kMostZ);
+        EXPECT_LT(chi_square_z(second, distribution(pair.target, then, like.sampling)), kMaxZ);
+        EXPECT_GT(chi_square_z(second, distribution(pair.draft, then, like.sampling)), kMaxZ);
     }
 }
 
@@ -594,7 +594,7 @@ TEST(EngineSampling, PlainSamplingHasTheTargetsDistribution) {
     std::vector<int> first(512, 0);
     for (const Completion& text : sample_texts(pair, like, {}))
         ++first[static_cast<std::size_t>(text.tokens[0])];
-    EXPECT_LT(chi_square_z(first, distribution(pair.target, like.prompt, like.sampling)), kMostZ);
+    EXPECT_LT(chi_square_z(first, distribution(pair.target, like.prompt, like.sampling)), kMaxZ);
 }
 
 TEST(EngineSampling, TopKAndTopPNeverSayWhatTheyFilter) {
@@ -670,7 +670,7 @@ TEST(EngineLenience, RejectionAcceptsMoreAndIsThenNoLongerTheTargetsDistribution
         ++first[static_cast<std::size_t>(text.tokens[0])];
     }
     EXPECT_GT(leniently, strictly + strictly / 10);
-    EXPECT_GT(chi_square_z(first, distribution(pair.target, like.prompt, like.sampling)), kMostZ);
+    EXPECT_GT(chi_square_z(first, distribution(pair.target, like.prompt, like.sampling)), kMaxZ);
 }
 
 } // namespace engine_test

@@ -84,7 +84,7 @@ class EveryDrafter {
             std::vector<std::unique_ptr<spec::Drafter>> drafters;
             drafters.push_back(make(name.substr(0, comma), inner, slot));
             drafters.push_back(make(name.substr(comma + 1), inner, slot));
-            return spec::make_first_of_drafter(std::move(drafters));
+            return spec::make_fallback_drafter(std::move(drafters));
         }
         if (const std::size_t below = name.find('<'); below != std::string::npos)
             return spec::make_cascade_drafter(

@@ -23,7 +23,7 @@ using spec::Request;
 
 using Texts = std::vector<std::vector<TokenId>>;
 
-// Penalties and bans for two of three requests.
+// Penalties and banned tokens for two of three requests.
 spec::LogitProcessing processing_of(std::size_t i) {
     spec::LogitProcessing processing;
     if (i % 3 == 1) {

@@ -11,7 +11,7 @@ namespace entrodraft {
 
 using spec::Tokens;
 
-inline constexpr double kMostZ = 4.75;         // one in a million by chance; all seeds are fixed
+inline constexpr double kMaxZ = 4.75;          // one in a million by chance; all seeds are fixed
 inline constexpr std::size_t kVocab = 3;       // of 512: the others have no probability
 inline const Tokens kPrompt = {1, 2, 0, 1, 2}; // look-ups find something from the start
 

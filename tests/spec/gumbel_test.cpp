@@ -108,7 +108,7 @@ TEST(BestToken, IsThatOfEveryTokensNoise) {
                 for (std::uint64_t position = 0; position < 4; ++position) {
                     const auto logits = random_logits(n, spread, n);
                     const GumbelNoise noise(n, 5);
-                    const BestToken found = noisy_best({logits, 0, position}, temperature, noise);
+                    const BestToken found = gumbel_max({logits, 0, position}, temperature, noise);
                     BestToken expected;
                     for (std::size_t i = 0; i < n; ++i) {
                         const auto token = static_cast<TokenId>(i);
@@ -127,7 +127,7 @@ TEST(BestToken, IsTheSameHoweverTheVocabularyIsSliced) {
     const auto logits = random_logits(kVocab, 2, 8);
     for (std::uint64_t position = 0; position < 20; ++position) {
         const GumbelNoise noise(1, 2);
-        const BestToken whole = noisy_best({logits, 0, position}, 0.9, noise);
+        const BestToken whole = gumbel_max({logits, 0, position}, 0.9, noise);
         for (const std::vector<std::size_t>& cuts : {std::vector<std::size_t>{0, 1500, kVocab},
                                                      {0, 751, 1502, 2252, kVocab},
                                                      {0, 1, 2, 64, 128, 130, kVocab}}) {
@@ -135,7 +135,7 @@ TEST(BestToken, IsTheSameHoweverTheVocabularyIsSliced) {
             for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
                 const LogitSlice slice{std::span(logits).subspan(cuts[i], cuts[i + 1] - cuts[i]),
                                        static_cast<TokenId>(cuts[i]), position};
-                best = better(noisy_best(slice, 0.9, noise), best);
+                best = better(gumbel_max(slice, 0.9, noise), best);
             }
             EXPECT_EQ(best.token, whole.token);
             EXPECT_EQ(best.value, whole.value);
@@ -157,19 +157,19 @@ TEST(BestToken, HasNoRoomForNumbersThatAreNone) {
     for (const std::size_t n : {1, 64, 200}) {
         std::vector<float> logits(n, 1);
         logits[n / 2] = kInfinity;
-        EXPECT_THROW(noisy_best({logits}, 1, noise), std::runtime_error);
+        EXPECT_THROW(gumbel_max({logits}, 1, noise), std::runtime_error);
         logits[n / 2] = kNan;
-        EXPECT_THROW(noisy_best({logits}, 1, noise), std::runtime_error);
+        EXPECT_THROW(gumbel_max({logits}, 1, noise), std::runtime_error);
         std::ranges::fill(logits, -kInfinity);
-        EXPECT_EQ(noisy_best({logits}, 1, noise).token, -1);
+        EXPECT_EQ(gumbel_max({logits}, 1, noise).token, -1);
         logits[n - 1] = -3;
-        EXPECT_EQ(noisy_best({logits}, 1, noise).token, static_cast<TokenId>(n - 1));
+        EXPECT_EQ(gumbel_max({logits}, 1, noise).token, static_cast<TokenId>(n - 1));
     }
-    EXPECT_EQ(noisy_best({}, 1, noise).token, -1);
+    EXPECT_EQ(gumbel_max({}, 1, noise).token, -1);
     const std::vector<float> logits(3, 1);
     for (const double temperature : {0.0, -1.0, 1e-9, std::nan("")})
-        EXPECT_THROW(noisy_best({logits}, temperature, noise), std::invalid_argument);
-    EXPECT_THROW(noisy_best({logits, -1}, 1, noise), std::invalid_argument);
+        EXPECT_THROW(gumbel_max({logits}, temperature, noise), std::invalid_argument);
+    EXPECT_THROW(gumbel_max({logits, -1}, 1, noise), std::invalid_argument);
 }
 
 TEST(RowKernels, MakeTheSameNoiseOnEveryInstructionSet) {
@@ -211,7 +211,7 @@ double chi_square_z(std::span<const float> logits, const SamplingOptions& option
     std::vector<double> counts(logits.size());
     for (int i = 0; i < kSamples; ++i)
         ++counts[static_cast<std::size_t>(
-            noisy_best_adjusted({logits, 0, static_cast<std::uint64_t>(i)}, options, noise).token)];
+            gumbel_max_adjusted({logits, 0, static_cast<std::uint64_t>(i)}, options, noise).token)];
     double chi_square = 0, rare_expected = 0, rare_found = 0;
     int cells = 0;
     for (std::size_t i = 0; i < p.size(); ++i) {
@@ -252,7 +252,7 @@ TEST(BestToken, FailsChiSquareAtAnotherTemperature) {
     adjust(logits, options_of(1), p);
     const auto best = static_cast<std::size_t>(std::ranges::max_element(p) - p.begin());
     for (std::uint64_t i = 0; i < 100000; ++i)
-        found += noisy_best({hotter, 0, i}, 1, noise).token == static_cast<TokenId>(best);
+        found += gumbel_max({hotter, 0, i}, 1, noise).token == static_cast<TokenId>(best);
     const double expected = 1e5 * static_cast<double>(p[best]);
     EXPECT_GT(std::abs(found - expected) / std::sqrt(expected), 4);
 }
@@ -281,7 +281,7 @@ TEST(Shortlist, FindsTheBestOfTheWholeRow) {
                 for (std::size_t i = 0; i < position; ++i)
                     logits[i * 11] = -kInfinity;
                 const BestToken expected = plain({logits, 0, position}, options, noise);
-                EXPECT_EQ(noisy_best_adjusted({logits, 0, position}, options, noise).token, expected.token);
+                EXPECT_EQ(gumbel_max_adjusted({logits, 0, position}, options, noise).token, expected.token);
                 for (const std::vector<std::size_t>& cuts :
                      {std::vector<std::size_t>{0, kVocab}, {0, 350, kVocab}, {0, 100, 101, 101, 600, kVocab}}) {
                     const BestToken found = by_shortlists(logits, cuts, position, options, noise);
@@ -313,7 +313,7 @@ TEST(Shortlist, IsForFiltersThatItCanServe) {
     EXPECT_EQ(gumbel_gather(options_of(1, 50, 0.9, 0.1)), GumbelGather::shortlist);
     EXPECT_EQ(gumbel_gather(options_of(1, 0, 1, 0.1)), GumbelGather::shortlist);
     EXPECT_EQ(gumbel_gather(options_of(1, 0, 0.9)), GumbelGather::rows);
-    EXPECT_EQ(gumbel_gather(options_of(1, kMostShortlisted + 1)), GumbelGather::rows);
+    EXPECT_EQ(gumbel_gather(options_of(1, kMaxShortlisted + 1)), GumbelGather::rows);
     EXPECT_LT(shortlist_bytes(options_of(1, 50)), 2000u);
     const GumbelNoise noise(1, 2);
     const std::vector<float> logits(10, 1);
@@ -336,7 +336,7 @@ TEST(VerifyGumbel, GivesTheTextOfPlainSamplingWhateverIsDrafted) {
     constexpr std::size_t kLength = 200;
     const GumbelNoise noise(5, 6);
     const auto next = [&](std::uint64_t model, const std::vector<TokenId>& text, std::size_t) {
-        return noisy_best({toy_logits(model, text), 0, text.size()}, 0.9, noise).token;
+        return gumbel_max({toy_logits(model, text), 0, text.size()}, 0.9, noise).token;
     };
     std::vector<TokenId> plain_text;
     while (plain_text.size() < kLength)
@@ -353,9 +353,9 @@ TEST(VerifyGumbel, GivesTheTextOfPlainSamplingWhateverIsDrafted) {
                     prefix.push_back(drafted.back());
                 }
                 target_tokens.push_back(next(1, prefix, k));
-                const Verdict verdict = verify_greedy(drafted, target_tokens);
-                text.insert(text.end(), drafted.begin(), drafted.begin() + verdict.accepted);
-                text.push_back(verdict.next_token);
+                const Verification verification = verify_greedy(drafted, target_tokens);
+                text.insert(text.end(), drafted.begin(), drafted.begin() + verification.accepted);
+                text.push_back(verification.next_token);
             }
             text.resize(kLength);
             EXPECT_EQ(text, plain_text) << "draft " << draft_model << " k " << k;

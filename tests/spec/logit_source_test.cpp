@@ -38,7 +38,7 @@ std::vector<float> copy(std::span<const float> row) {
 void expect_rows_of_prefixes(LogitSource& source) {
     const std::vector<TokenId> text = text_of(30);
     for (const std::size_t n : {std::size_t{1}, std::size_t{4}, std::size_t{30}}) {
-        ASSERT_LE(n, source.most_rows());
+        ASSERT_LE(n, source.max_rows());
         const SourceRows rows = source.rows_after(text, n, model::LogitSummary::entropy);
         std::vector<std::vector<float>> found;
         std::vector<model::kernels::LogitStats> summaries;
@@ -127,8 +127,8 @@ TEST(ModelSource, ReadsWhatFollowsSeveralRowsLikeAnyText) {
     alone->begin_sequence();
     std::vector<TokenId> text = {7, 12, 19, 4, 31};
     const SourceRows rows = source->rows_after(text, 3, model::LogitSummary::entropy);
-    const std::vector<TokenId> said = {rows.summary(0).arg_max, rows.summary(1).arg_max, 9};
-    text.insert(text.end(), said.begin(), said.end());
+    const std::vector<TokenId> emitted = {rows.summary(0).arg_max, rows.summary(1).arg_max, 9};
+    text.insert(text.end(), emitted.begin(), emitted.end());
     EXPECT_EQ(copy(source->rows_after(text, 1, model::LogitSummary::none).row(0)),
               copy(alone->rows_after(text, 1, model::LogitSummary::none).row(0)));
 }

@@ -1,5 +1,5 @@
-// A replica of simulated ranks, each an engine with a decoder of its own, and what came of one schedule. Judges what
-// can be judged without a reference text. For the simulation of the protocol only.
+// A replica of simulated ranks, each an engine with a decoder of its own, and what came of one schedule. Verifies what
+// can be verified without a reference text. For the simulation of the protocol only.
 #pragma once
 
 #include "tests/spec/every_drafter.h"
@@ -45,7 +45,7 @@ class Fleet {
         for (std::size_t i = 0; i < 6; ++i)
             texts_.push_back(golden_expectations("llama-draft").at(i).at("greedy").get<std::vector<TokenId>>());
         table_.emplace(table_of(kVocab, texts_));
-        for (int size = 1; size <= kMostRanks; ++size)
+        for (int size = 1; size <= kMaxRanks; ++size)
             for (int rank = 0; rank < size; ++rank) {
                 targets_.push_back(std::make_unique<Shard>(rank, size, eos_tokens(), model::WeightType::float32));
                 drafts_.push_back(std::make_unique<Shard>(rank, size, eos_tokens(), model::WeightType::int8));
@@ -61,7 +61,7 @@ class Fleet {
             options.eos_token_ids = eos;
             options.tp = &socket;
             options.decoder.timeout_seconds = kTimeoutSeconds;
-            options.decoder.n_slots = kMostSlotsOfSchedules;
+            options.decoder.n_slots = kMaxSlotsOfSchedules;
             options.decoder.weight_type = type;
             return options;
         }
@@ -75,7 +75,7 @@ class Fleet {
         spec::DraftLimits limits{kVocab, {}};
         for (const std::int64_t token : eos_tokens())
             limits.eos_tokens.push_back(static_cast<TokenId>(token));
-        for (int slot = spec::AheadOptions::kMostOutcomes; slot >= 0; --slot) // what a rank that died has left
+        for (int slot = spec::AheadOptions::kMaxOutcomes; slot >= 0; --slot) // what a rank that died has left
             draft.decoder.cache().truncate(slot, 0);
         return {limits, clock, &draft.decoder, nullptr, *table_, nullptr};
     }
@@ -91,7 +91,7 @@ class Fleet {
   private:
     static TestModelOptions draft_options() {
         TestModelOptions options;
-        options.decoder.n_slots = 1 + spec::AheadOptions::kMostOutcomes;
+        options.decoder.n_slots = 1 + spec::AheadOptions::kMaxOutcomes;
         return options;
     }
 
@@ -100,7 +100,7 @@ class Fleet {
     std::vector<std::unique_ptr<Shard>> targets_, drafts_; // by size of the group, then by rank
 };
 
-// The drafter of a schedule and what it stands on. `sharded`: the model, where it is cut over the ranks.
+// The drafter of a schedule and what it is on. `sharded`: the model, where it is sharded across the ranks.
 struct Drafting {
     Drafting(Fleet& fleet, const Schedule& schedule, const dist::Clock& clock, spec::ShardedDraftModel* sharded)
         : model(fleet.draft.decoder), every(fleet.drafting(clock)) {
@@ -322,7 +322,7 @@ inline spec::RunEnd Replica::serve(int rank) {
         target_ranks.emplace(target_group_, layout.tp_rank);
         fleet_.target(layout.tp_rank, layout.tp_size).socket.plug(&*target_ranks);
         parts.target = &decoder_of(layout);
-        for (int slot = 0; slot < kMostSlotsOfSchedules; ++slot)
+        for (int slot = 0; slot < kMaxSlotsOfSchedules; ++slot)
             parts.target->cache().truncate(slot, 0);
     }
     std::optional<SimComm> draft_ranks;
@@ -331,7 +331,7 @@ inline spec::RunEnd Replica::serve(int rank) {
         Fleet::Shard& shard = fleet_.draft_shard(rank, schedule_.ranks);
         draft_ranks.emplace(draft_group_, rank);
         shard.socket.plug(&*draft_ranks);
-        for (int slot = 0; slot < kMostSlotsOfSchedules; ++slot)
+        for (int slot = 0; slot < kMaxSlotsOfSchedules; ++slot)
             shard.model.decoder.cache().truncate(slot, 0);
         sharded.emplace(shard.model.decoder, replica, kTimeoutSeconds);
         parts.sharded_draft = &*sharded;
@@ -403,7 +403,7 @@ inline spec::EngineCallbacks Replica::callbacks() {
     };
     callbacks.on_round = [this, of](const spec::Request& request, const spec::RoundTrace& round) {
         const auto before = static_cast<std::size_t>(round.position) - request.prompt.size();
-        of(request).said = before + static_cast<std::size_t>(round.verdict.accepted) + 1;
+        of(request).said = before + static_cast<std::size_t>(round.verification.accepted) + 1;
         step_of_coordinator();
     };
     callbacks.on_complete = [this, of](const spec::Request& request, spec::Completion completion) {

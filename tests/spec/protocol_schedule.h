@@ -45,7 +45,7 @@ struct Schedule {
 };
 
 constexpr double kTimeoutSeconds = 1000; // of every collective, simulated
-constexpr int kMostRanks = 4, kMostSlotsOfSchedules = 4;
+constexpr int kMaxRanks = 4, kMaxSlotsOfSchedules = 4;
 
 inline spec::StopRuleOptions rule_with(const std::string& kind, int cap) {
     spec::StopRuleOptions rule(kind);
@@ -100,9 +100,9 @@ inline Schedule draw_schedule(std::uint64_t seed, std::size_t n_templates) {
     Dice dice(seed);
     Schedule schedule;
     schedule.seed = seed;
-    schedule.ranks = dice.between(1, kMostRanks);
+    schedule.ranks = dice.between(1, kMaxRanks);
     if (schedule.ranks > 1 && dice.chance(0.4)) schedule.placement = dist::DraftPlacement::dedicated;
-    schedule.slots = dice.chance(0.4) ? 1 : dice.between(2, kMostSlotsOfSchedules);
+    schedule.slots = dice.chance(0.4) ? 1 : dice.between(2, kMaxSlotsOfSchedules);
     schedule.acceptance = dice.one_of(std::vector{spec::Acceptance::gumbel, spec::Acceptance::gumbel,
                                                   spec::Acceptance::rejection, spec::Acceptance::block});
     schedule.drafter = dice.one_of(drafters);

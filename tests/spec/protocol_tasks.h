@@ -108,7 +108,7 @@ class Tasks {
         bool ended = false;
     };
     static constexpr std::size_t kMain = static_cast<std::size_t>(-1);
-    static constexpr std::uint64_t kMostSwitches = 2'000'000;
+    static constexpr std::uint64_t kMaxSwitches = 2'000'000;
 
     void prepare(std::size_t number) {
         Task& task = *tasks_[number];
@@ -156,7 +156,7 @@ class Tasks {
             }
         }
         if (best == kMain) return best;
-        if (tasks_[best]->wake == kNever || switches_ > kMostSwitches) hung_ = true;
+        if (tasks_[best]->wake == kNever || switches_ > kMaxSwitches) hung_ = true;
         if (!hung_) now_ = std::max(now_, tasks_[best]->wake);
         return best;
     }

@@ -65,7 +65,7 @@ std::vector<Request> make_templates() {
     return all;
 }
 
-// ---- schedules, run and judged ----
+// ---- schedules, run and verified ----
 
 std::string shown(const RankEnd& end) {
     const char* const names[] = {"finished", "interrupted", "failed", "died", "hung"};
@@ -269,7 +269,7 @@ constexpr std::uint64_t kSchedules = 10'000;
 TEST(Protocol, HoldsOverTenThousandSchedules) {
     const Tally tally = sweep(1, kSchedules);
     std::cout << tally.schedules << " schedules: " << tally.rounds << " rounds, " << tally.accepted
-              << " drafted tokens stood, " << tally.ahead << " rounds foreseen, " << tally.served << " texts, "
+              << " drafted tokens were accepted, " << tally.ahead << " rounds foreseen, " << tally.served << " texts, "
               << tally.interrupted << " interrupted, " << tally.failed << " failed, " << tally.misled
               << " ranks misled; faults";
     for (const auto& [kind, times] : tally.by_fault)

@@ -44,7 +44,7 @@ class ProtocolWatch {
     void ended(int rank, dist::Collective kind, std::span<const std::byte> data);
     // This rank is about to hand in its part of a pass.
     void pass_goes_on(int rank);
-    // What the rank itself says of where it stands.
+    // What the rank itself says of where it is.
     void entered(int rank, std::uint64_t round);
     // The coordinator has been told to end the run.
     void told_to_stop() { is_told_to_stop_ = true; }
@@ -52,8 +52,8 @@ class ProtocolWatch {
     bool was_misled(int rank) const { return view(rank).was_misled; } // received what nobody has sent
     bool is_over(int rank) const { return view(rank).expects == Expects::nothing; }
     std::uint64_t packets(int rank) const { return view(rank).packets; }
-    std::uint64_t rounds() const { return rounds_; }           // announced to the coordinator's own rank
-    std::uint64_t accepted() const { return accepted_; }       // drafted tokens that stood
+    std::uint64_t rounds() const { return rounds_; }           // broadcast to the coordinator's own rank
+    std::uint64_t accepted() const { return accepted_; }       // accepted drafted tokens
     bool has_seen_a_signal() const { return signal_arrived_; } // a gather has brought it to the coordinator
     std::uint64_t trace() const { return trace_; }             // a hash of all that was seen, in its order
     // Prompt and committed text of the sequence that was retired last.
@@ -64,7 +64,7 @@ class ProtocolWatch {
     struct Slot {
         spec::SlotState state = spec::SlotState::empty;
         std::vector<spec::TokenId> tokens;
-        std::vector<spec::TokenId> announced;
+        std::vector<spec::TokenId> broadcast;
         int cached = 0;
     };
     struct View { // what a rank must hold by what it has been told
@@ -125,7 +125,7 @@ inline void ProtocolWatch::started(int rank, dist::Collective kind, std::span<co
     if (mine.was_misled && is_gather) violated(rank, "goes on after a message that no other rank has received");
     const bool may_gather = mine.expects == Expects::gather || mine.expects == Expects::logits_of_order;
     if (is_gather != may_gather && mine.expects != Expects::nothing)
-        violated(rank, std::string("starts a ") + dist::name_of(kind) + " where another collective stands");
+        violated(rank, std::string("starts a ") + dist::name_of(kind) + " where another collective is under way");
     if (kind == dist::Collective::broadcast && mine.expects == Expects::packet) {
         const spec::Packet packet(sizes_.slots, sizes_.max_draft_tokens);
         if (data.size() != packet.bytes().size())
@@ -225,12 +225,12 @@ inline void ProtocolWatch::check_order(int rank, spec::Command command) {
     const auto& slots = view(rank).slots;
     const spec::SlotState state = slots[static_cast<std::size_t>(view(rank).slot)].state;
     const bool is_empty = state == spec::SlotState::empty;
-    if (command == Command::admit && !is_empty) violated(rank, "a sequence is admitted where another stands");
+    if (command == Command::admit && !is_empty) violated(rank, "a sequence is admitted where another is");
     if ((command == Command::prefill && state != spec::SlotState::prefilling) ||
         (command == Command::retire && is_empty))
         violated(rank, "a command for a sequence that has not been admitted");
-    const auto stands = [](const Slot& slot) { return slot.state != spec::SlotState::empty; };
-    const bool any = std::any_of(slots.begin(), slots.end(), stands);
+    const auto is_used = [](const Slot& slot) { return slot.state != spec::SlotState::empty; };
+    const bool any = std::any_of(slots.begin(), slots.end(), is_used);
     if (any && (command == Command::idle || command == Command::stop)) violated(rank, "a sequence is left behind");
     if (!any && command == Command::round) violated(rank, "a round of nothing");
     const bool ends = signal_arrived_ || is_told_to_stop_;
@@ -291,15 +291,15 @@ inline void ProtocolWatch::commit(int rank, const spec::Packet& packet, int inde
         slot.state = spec::SlotState::decoding;
         if (slot.tokens.back() != header.next_token)
             violated(rank, "the first round does not begin at the end of the prompt");
-    } else if (header.n_committed > slot.announced.size()) {
+    } else if (header.n_committed > slot.broadcast.size()) {
         violated(rank, "more is committed than was drafted");
     } else {
-        slot.tokens.insert(slot.tokens.end(), slot.announced.begin(), slot.announced.begin() + header.n_committed);
+        slot.tokens.insert(slot.tokens.end(), slot.broadcast.begin(), slot.broadcast.begin() + header.n_committed);
         slot.tokens.push_back(header.next_token);
         if (rank == 0) accepted_ += header.n_committed;
     }
     const auto drafted = packet.tokens(index).first(header.n_drafted);
-    slot.announced.assign(drafted.begin(), drafted.end());
+    slot.broadcast.assign(drafted.begin(), drafted.end());
     slot.cached = static_cast<int>(slot.tokens.size()) + header.n_drafted;
 }
 

@@ -95,11 +95,11 @@ void expect_as_the_models_say(double temperature) {
             EXPECT_NEAR(draft.cross_entropy[place], p.cross(place, q), kNear);
             EXPECT_NEAR(draft.probability[place],
                         std::exp(q.log_p[place][static_cast<std::size_t>(draft.token[place])]), kNear);
-            const bool stands = draft.token[place] == text.token[place];
-            EXPECT_EQ(draft.rank[place] == 0, stands);
+            const bool matches = draft.token[place] == text.token[place];
+            EXPECT_EQ(draft.rank[place] == 0, matches);
             EXPECT_EQ(draft.top_token[place * DraftRecord::kTop], draft.token[place]);
             if (temperature == 0)
-                EXPECT_EQ(draft.overlap[place], stands ? 1 : 0);
+                EXPECT_EQ(draft.overlap[place], matches ? 1 : 0);
             else
                 EXPECT_NEAR(draft.overlap[place], p.overlap(place, q, temperature), kNear);
             // The ranking, by what the draft chooses by.

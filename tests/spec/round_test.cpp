@@ -19,14 +19,14 @@ TEST(Round, AsksForNoDraftOfTheLastTokenThatBudgetOrContextLeaves) {
     };
     for (const auto& [prompt_length, max_new_tokens, room] :
          {Case{255, 100, 0}, Case{254, 100, 1}, Case{250, 100, 5}, Case{20, 1, 0}, Case{20, 4, 3}, Case{250, 3, 2}}) {
-        std::size_t most_drafted = 0;
+        std::size_t max_drafted = 0;
         const std::vector<TokenId> prompt = varied_tokens(prompt_length, 512);
         ScriptedDrafter eager(127, [&](std::size_t position) {
-            most_drafted = std::max(most_drafted, position - prompt.size() + 1);
+            max_drafted = std::max(max_drafted, position - prompt.size() + 1);
             return 0;
         });
         pair.run({request_of(prompt, max_new_tokens)}, {.rule = constant_rule(15)}, &eager);
-        EXPECT_EQ(most_drafted, room) << prompt_length << " tokens, " << max_new_tokens << " asked for";
+        EXPECT_EQ(max_drafted, room) << prompt_length << " tokens, " << max_new_tokens << " asked for";
     }
 }
 
@@ -58,7 +58,7 @@ TEST(Round, SaysThatLogitsAreNoNumbersInsteadOfDecodingThem) {
                 pair.run({request});
                 ADD_FAILURE() << "text was made of " << value << " at temperature " << temperature;
             } catch (const spec::RoundError& error) {
-                EXPECT_EQ(error.step(), "decide");
+                EXPECT_EQ(error.step(), "verify");
                 EXPECT_NE(std::string(error.what()).find("logit"), std::string::npos) << error.what();
             }
         }
@@ -122,11 +122,12 @@ TEST(RoundTrace, TellsEachRoundOnceAndAllThatBecameOfIt) {
         EXPECT_GE(trace.draft_seconds, 0);
         EXPECT_GT(trace.target_seconds, 0);
         EXPECT_EQ(told.entropies[i].size(), drafted.size());
-        ASSERT_LE(trace.verdict.accepted, static_cast<int>(drafted.size()));
-        text.insert(text.end(), drafted.begin(), drafted.begin() + trace.verdict.accepted);
-        text.push_back(trace.verdict.next_token);
-        stats.count_round(static_cast<int>(drafted.size()), trace.verdict.accepted, static_cast<int>(drafted.size()));
-        stats.count_entropies(told.entropies[i], trace.verdict.accepted);
+        ASSERT_LE(trace.verification.accepted, static_cast<int>(drafted.size()));
+        text.insert(text.end(), drafted.begin(), drafted.begin() + trace.verification.accepted);
+        text.push_back(trace.verification.next_token);
+        stats.count_round(static_cast<int>(drafted.size()), trace.verification.accepted,
+                          static_cast<int>(drafted.size()));
+        stats.count_entropies(told.entropies[i], trace.verification.accepted);
     }
     EXPECT_EQ(text, told.completion.tokens);
     const spec::Stats& counted = told.completion.stats;
@@ -137,14 +138,14 @@ TEST(RoundTrace, TellsEachRoundOnceAndAllThatBecameOfIt) {
     EXPECT_EQ(counted.rounds_of_accepted, stats.rounds_of_accepted);
     ASSERT_EQ(counted.by_entropy.size(), stats.by_entropy.size());
     for (std::size_t i = 0; i < stats.by_entropy.size(); ++i) {
-        EXPECT_EQ(counted.by_entropy[i].judged, stats.by_entropy[i].judged);
+        EXPECT_EQ(counted.by_entropy[i].verified, stats.by_entropy[i].verified);
         EXPECT_EQ(counted.by_entropy[i].accepted, stats.by_entropy[i].accepted);
     }
-    // Greedy p and q are one-hot: alpha is the share of the judged that stood.
-    std::int64_t judged = 0;
+    // Greedy p and q are one-hot: alpha is the share of the verified that were accepted.
+    std::int64_t verified = 0;
     for (const spec::Acceptances& at : counted.by_position)
-        judged += at.judged;
-    EXPECT_DOUBLE_EQ(counted.alpha().value(), static_cast<double>(counted.accepted) / static_cast<double>(judged));
+        verified += at.verified;
+    EXPECT_DOUBLE_EQ(counted.alpha().value(), static_cast<double>(counted.accepted) / static_cast<double>(verified));
 }
 
 TEST(RoundTrace, HoldsTheLevelsOfACascadeWhichAddUpInItsFigures) {
@@ -193,7 +194,7 @@ TEST(RoundTrace, OfALenientTextKnowsHowOftenTokensWereLikelyToBeAccepted) {
     }
 }
 
-// Sampled: alpha is the mean of sum min(p, q) over what was judged.
+// Sampled: alpha is the mean of sum min(p, q) over what was verified.
 TEST(RoundTrace, OfASampledTextKnowsItsOverlapsAndOfGumbelNone) {
     TestPair pair(kTarget, kDraft);
     spec::Request request = request_of(varied_tokens(20, 512), 40);
@@ -202,7 +203,7 @@ TEST(RoundTrace, OfASampledTextKnowsItsOverlapsAndOfGumbelNone) {
     for (const spec::Acceptance acceptance : {spec::Acceptance::rejection, spec::Acceptance::block}) {
         RunOptions options;
         options.acceptance = acceptance;
-        options.rule = constant_rule(1); // both judge it alike
+        options.rule = constant_rule(1); // both verify it alike
         const spec::Stats stats = tell(pair, request, options, *drafter).completion.stats;
         EXPECT_EQ(stats.overlaps, stats.drafted);
         EXPECT_GT(stats.alpha().value(), 0.05);

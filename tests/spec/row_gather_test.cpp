@@ -23,8 +23,8 @@ spec::SamplingOptions sampling_of(double temperature, int top_k = 0, double top_
     return sampling;
 }
 
-spec::JudgingOptions judging(Acceptance acceptance, double lenience = 1) {
-    spec::JudgingOptions options;
+spec::VerifyOptions verifying(Acceptance acceptance, double lenience = 1) {
+    spec::VerifyOptions options;
     options.acceptance.kind = acceptance;
     options.acceptance.lenience = lenience;
     return options;
@@ -32,21 +32,21 @@ spec::JudgingOptions judging(Acceptance acceptance, double lenience = 1) {
 
 TEST(RowForm, IsTheLeastThatOptionsNeed) {
     for (const Acceptance kind : {Acceptance::rejection, Acceptance::block, Acceptance::gumbel})
-        EXPECT_EQ(row_form(judging(kind), sampling_of(0)), RowForm::best);
-    EXPECT_EQ(row_form(judging(Acceptance::rejection, 0.5), sampling_of(0)), RowForm::logits);
-    EXPECT_EQ(row_form(judging(Acceptance::typical), sampling_of(0)), RowForm::logits);
+        EXPECT_EQ(row_form(verifying(kind), sampling_of(0)), RowForm::best);
+    EXPECT_EQ(row_form(verifying(Acceptance::rejection, 0.5), sampling_of(0)), RowForm::logits);
+    EXPECT_EQ(row_form(verifying(Acceptance::typical), sampling_of(0)), RowForm::logits);
     for (const Acceptance kind : {Acceptance::rejection, Acceptance::block, Acceptance::typical})
         for (const auto& sampling : {sampling_of(1), sampling_of(1, 5), sampling_of(1, 0, 0.9)})
-            EXPECT_EQ(row_form(judging(kind), sampling), RowForm::logits);
-    EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1)), RowForm::noisy_best);
-    EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 5)), RowForm::shortlist);
-    EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 5, 0.5)), RowForm::shortlist);
-    EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 0, 1, 0.1)), RowForm::shortlist);
-    EXPECT_EQ(row_form(judging(Acceptance::gumbel), sampling_of(1, 0, 0.9)), RowForm::logits);
+            EXPECT_EQ(row_form(verifying(kind), sampling), RowForm::logits);
+    EXPECT_EQ(row_form(verifying(Acceptance::gumbel), sampling_of(1)), RowForm::gumbel_max);
+    EXPECT_EQ(row_form(verifying(Acceptance::gumbel), sampling_of(1, 5)), RowForm::shortlist);
+    EXPECT_EQ(row_form(verifying(Acceptance::gumbel), sampling_of(1, 5, 0.5)), RowForm::shortlist);
+    EXPECT_EQ(row_form(verifying(Acceptance::gumbel), sampling_of(1, 0, 1, 0.1)), RowForm::shortlist);
+    EXPECT_EQ(row_form(verifying(Acceptance::gumbel), sampling_of(1, 0, 0.9)), RowForm::logits);
 }
 
 // Numbers of refused ends may have had a say in `block`: there the round's start is one of a number's names.
-TEST(Rows, JudgedInPlaceAreResampledByNumbersOfTheirOwn) {
+TEST(Rows, VerifiedInPlaceAreResampledByNumbersOfTheirOwn) {
     const std::vector<TokenId> drafted = {5, 9};
     const std::vector<float> of_draft(4);
     const std::vector<const float*> draft_rows = {of_draft.data(), of_draft.data() + 2};
@@ -55,14 +55,14 @@ TEST(Rows, JudgedInPlaceAreResampledByNumbersOfTheirOwn) {
     request.sampling.seed = 4;
     request.sequence_key = 6;
     for (const Acceptance kind : {Acceptance::rejection, Acceptance::block}) {
-        const spec::RowSetting setting = {.options = judging(kind, kind == Acceptance::block ? 1 : 0.5)};
+        const spec::RowSetting setting = {.options = verifying(kind, kind == Acceptance::block ? 1 : 0.5)};
         spec::SequenceRows rows(setting);
         std::set<std::uint64_t> positions;
         for (const std::size_t start : {std::size_t{3}, std::size_t{4}}) {
             const std::vector<TokenId> prefix(start, 1);
             const spec::RankRows handed = {0, nullptr, 0, prefix, drafted, draft_rows};
             rows.begin_sequence(request, false);
-            EXPECT_EQ(rows.drafted_row(handed, 0).noise.temperature, 0) << "not judged in place";
+            EXPECT_EQ(rows.drafted_row(handed, 0).noise.temperature, 0) << "not verified on the device";
             rows.begin_sequence(request, true);
             for (std::size_t i = 0; i <= drafted.size(); ++i) {
                 const model::DraftedRow row = rows.drafted_row(handed, i);
@@ -159,7 +159,7 @@ class OneRanksGather : public testing::Test {
         return made;
     }
     spec::RowGather gather_of(Acceptance acceptance, bool record_margins = false) {
-        setting_ = {judging(acceptance), &target_.config, &target_.decoder, 1, 0, 512};
+        setting_ = {verifying(acceptance), &target_.config, &target_.decoder, 1, 0, 512};
         setting_.options.vocab_size = kKnown;
         setting_.options.record_margins = record_margins;
         return {setting_, target_.self, 1};
@@ -223,7 +223,7 @@ TEST_F(OneRanksGather, FindsTheNoisyBestInEveryForm) {
                 spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0}).apply_to_rows(drafted_, logits);
             for (std::size_t row = 0; row < 3; ++row)
                 EXPECT_EQ(rows.slot(0).best(row).token,
-                          noisy_best_adjusted({std::span(logits).subspan(row * 512, kKnown), 0, prompt_.size() + row},
+                          gumbel_max_adjusted({std::span(logits).subspan(row * 512, kKnown), 0, prompt_.size() + row},
                                               asked.sampling, spec::GumbelNoise(9, 77))
                               .token)
                     << "row " << row << " top-k " << sampling.top_k << " top-p " << sampling.top_p;

@@ -56,7 +56,7 @@ Spoken speak(Request request, const std::vector<TokenId>& tokens, std::size_t ea
     Sequence sequence(request, {}, nullptr, &tokenizer(),
                       [&](const Request&, std::string_view piece) { shown += piece; });
     for (std::size_t begin = 0; begin < tokens.size() && !sequence.ended(); begin += each) {
-        sequence.say(std::span(tokens).subspan(begin, std::min(each, tokens.size() - begin)), kEos, max_positions);
+        sequence.emit(std::span(tokens).subspan(begin, std::min(each, tokens.size() - begin)), kEos, max_positions);
         spoken.shown.push_back(shown);
     }
     EXPECT_TRUE(sequence.ended());
@@ -91,7 +91,7 @@ TEST(Sequence, CountsDownItsBudget) {
     request.prompt = {9};
     Sequence sequence(request, {}, nullptr, &tokenizer(), nullptr);
     EXPECT_EQ(sequence.remaining_tokens(), 5);
-    sequence.say(std::vector<TokenId>{1, 2, 3}, kEos, kContext);
+    sequence.emit(std::vector<TokenId>{1, 2, 3}, kEos, kContext);
     EXPECT_EQ(sequence.remaining_tokens(), 2);
     EXPECT_EQ(sequence.tokens().size(), 4U);
     EXPECT_FALSE(sequence.ended());
@@ -205,7 +205,7 @@ TEST(Sequence, HandsOutAsManyMarginsAsTokens) {
     request.prompt = {4};
     Sequence sequence(request, {}, nullptr, &tokenizer(), nullptr);
     sequence.logit_margins = {1, 2, 3, 4}; // of a round that the budget cut short
-    sequence.say(byte_tokens("abcd"), kEos, kContext);
+    sequence.emit(byte_tokens("abcd"), kEos, kContext);
     EXPECT_EQ(sequence.finish().logit_margins, (std::vector<double>{1, 2}));
 }
 

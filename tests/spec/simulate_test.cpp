@@ -63,7 +63,7 @@ std::int64_t compare(TestPair& pair, const std::vector<spec::Request>& requests,
 
 TEST(Simulate, CountsWhatAGreedyRunCounts) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
-    EXPECT_GT(compare(pair, requests(0), false), 100) << "nothing stood: the test says little";
+    EXPECT_GT(compare(pair, requests(0), false), 100) << "nothing was accepted: the test shows little";
 }
 
 // k goes on from text to text, in their order, and beyond what one text would take it to.
@@ -147,7 +147,7 @@ TEST(Simulate, TheOracleDraftsWhatStandsAndNoMore) {
     const auto oracle = simulate(recorded.head, recorded.pointers(), std::span(&setting, 1), 1).front().stats;
     EXPECT_EQ(oracle.drafted, oracle.accepted);
     EXPECT_EQ(oracle.draft_passes, oracle.accepted);
-    // As many rounds as with the longest drafts, and a token a round more than what stood.
+    // As many rounds as with the longest drafts, and a token a round more than what was accepted.
     const auto longest = pair.run(requests(0), {.rule = constant_rule(kCap, kCap)});
     spec::Stats real;
     for (const spec::Completion& text : longest)

@@ -72,8 +72,8 @@ TEST(Stats, AddUpFieldByField) {
     EXPECT_EQ(stats.passes_of_rows, (std::vector<std::int64_t>{0, 2, 1, 0, 0, 4}));
     StepSeconds all{1, 2, 3, 4, 5, 6, 7, 8, 9};
     all += all;
-    EXPECT_EQ(all.draft + all.entropy * 1e2 + all.announce * 1e4 + all.score * 1e6, 8060402);
-    EXPECT_EQ(all.gather + all.decide * 1e2 + all.prefill * 1e4 + all.first_token * 1e6, 16141210);
+    EXPECT_EQ(all.draft + all.entropy * 1e2 + all.broadcast * 1e4 + all.score * 1e6, 8060402);
+    EXPECT_EQ(all.gather + all.verify * 1e2 + all.prefill * 1e4 + all.first_token * 1e6, 16141210);
     EXPECT_EQ(all.total, 18);
 }
 
@@ -212,7 +212,7 @@ TEST_F(CostsFile, IsRefusedWithFileAndField) {
     expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": [5e-324]})", "t_target_ms[0]");
     expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": [null, 1]})", "t_target_ms[0]");
     expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_target_ms": [1, 1e999]})", "JSON");
-    expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_draft_ms": 2, "t_target_ms": [1]})", "stands twice");
+    expect_bad(R"({"schema_version": 1, "t_draft_ms": 1, "t_draft_ms": 2, "t_target_ms": [1]})", "appears twice");
     expect_bad(std::string(2 << 20, ' '), "1 MiB");
     expect_bad(std::string(500000, '['), "nested deeper than");
     EXPECT_THROW(read_costs("/dev/null/nonexistent/costs.json"), std::runtime_error);
@@ -221,10 +221,10 @@ TEST_F(CostsFile, IsRefusedWithFileAndField) {
 
 // ---- by position, by entropy, alpha ----
 
-TEST(Stats, CountsWhatStoodByPlaceInTheDraftAndWhatWasNeverJudgedNotAtAll) {
+TEST(Stats, CountsWhatStoodByPlaceInTheDraftAndWhatWasNeverVerifiedNotAtAll) {
     const Stats stats = example(); // 4 of 4, 1 of 4, 0 of 0
     const auto counts = [&](std::size_t i) {
-        return std::pair{stats.by_position[i].judged, stats.by_position[i].accepted};
+        return std::pair{stats.by_position[i].verified, stats.by_position[i].accepted};
     };
     ASSERT_EQ(stats.by_position.size(), 4u);
     EXPECT_EQ(counts(0), (std::pair<std::int64_t, std::int64_t>{2, 2}));
@@ -242,14 +242,14 @@ TEST(Stats, CountsWhatStoodByEntropy) {
     stats.count_entropies(std::vector{kNone, kNone}, 2);
     EXPECT_TRUE(stats.by_entropy.empty());
     stats.count_entropies(std::vector{0.1F, 0.6F, kNone, 90.0F}, 4);
-    stats.count_entropies(std::vector{0.2F, 0.3F, 0.4F}, 1); // the last was not judged
+    stats.count_entropies(std::vector{0.2F, 0.3F, 0.4F}, 1); // the last was not verified
     stats.count_entropies(std::vector{0.5F}, 0);
     ASSERT_EQ(stats.by_entropy.size(), kEntropyBins);
-    EXPECT_EQ(stats.by_entropy[0].judged, 3);
+    EXPECT_EQ(stats.by_entropy[0].verified, 3);
     EXPECT_EQ(stats.by_entropy[0].accepted, 2);
-    EXPECT_EQ(stats.by_entropy[1].judged, 2);
+    EXPECT_EQ(stats.by_entropy[1].verified, 2);
     EXPECT_EQ(stats.by_entropy[1].accepted, 1);
-    EXPECT_EQ(stats.by_entropy[kEntropyBins - 1].judged, 1);
+    EXPECT_EQ(stats.by_entropy[kEntropyBins - 1].verified, 1);
     EXPECT_EQ(stats.by_entropy[kEntropyBins - 1].accepted, 1);
 }
 
@@ -264,9 +264,9 @@ TEST(Stats, AddUpTheirTablesAndLevels) {
     sum.levels = {example()};
     sum += one;
     EXPECT_EQ(sum.by_position.size(), 4u);
-    EXPECT_EQ(sum.by_position[0].judged, 3);
+    EXPECT_EQ(sum.by_position[0].verified, 3);
     EXPECT_EQ(sum.by_position[0].accepted, 2);
-    EXPECT_EQ(sum.by_entropy[0].judged, 1);
+    EXPECT_EQ(sum.by_entropy[0].verified, 1);
     EXPECT_EQ(sum.rounds_of_accepted, (std::vector<std::int64_t>{2, 1, 0, 0, 1}));
     EXPECT_EQ(sum.drafting_rounds, 3);
     EXPECT_DOUBLE_EQ(sum.alpha().value(), 0.5);
@@ -280,7 +280,7 @@ TEST(Stats, AddUpTheirTablesAndLevels) {
     EXPECT_FALSE(Stats().alpha().has_value());
 }
 
-// ---- a cascade's prediction, and the textbook ----
+// ---- a cascade's prediction, and the i.i.d. model ----
 
 TEST(Stats, PredictACascadeFromThePassesOfEveryLevel) {
     Stats stats;
@@ -309,28 +309,28 @@ TEST(Textbook, IsThatOfTheRunsAlphaAndMeanDraft) {
     stats.overlap = 2;
     stats.overlaps = 4;
     const Costs costs{0.25, {1}, std::nullopt};
-    TextbookFigures figures = textbook_figures(stats, costs, 0.1);
+    IidFigures figures = iid_figures(stats, costs, 0.1);
     EXPECT_DOUBLE_EQ(figures.c, 0.25);
     EXPECT_DOUBLE_EQ(figures.mean_drafted, 2);
     EXPECT_DOUBLE_EQ(figures.expected_tokens, 1.75);
     EXPECT_DOUBLE_EQ(figures.walltime_factor, 1.75 / 1.5);
     EXPECT_DOUBLE_EQ(figures.operations_factor, (2 * 0.1 + 3) / 1.75);
     EXPECT_DOUBLE_EQ(figures.measured_operations_factor, (4 * 0.1 + 6) / 5);
-    figures = textbook_figures(stats, costs, 0);
+    figures = iid_figures(stats, costs, 0);
     EXPECT_EQ(figures.operations_factor, 0);
     EXPECT_EQ(figures.measured_operations_factor, 0);
     stats.count_round(0, 0, 0);
     stats.count_round(2, 0, 2); // 6 tokens in 4 rounds: between drafts of 1 and of 2
-    EXPECT_DOUBLE_EQ(textbook_figures(stats, costs, 0).expected_tokens, (1.5 + 1.75) / 2);
+    EXPECT_DOUBLE_EQ(iid_figures(stats, costs, 0).expected_tokens, (1.5 + 1.75) / 2);
 }
 
 TEST(Textbook, IsSilentWhereAlphaIsNotKnown) {
     Stats stats = example();
-    EXPECT_THROW(textbook_figures(stats, {0.1, {1}, std::nullopt}, 0), std::invalid_argument);
+    EXPECT_THROW(iid_figures(stats, {0.1, {1}, std::nullopt}, 0), std::invalid_argument);
     stats.overlaps = 2;
-    EXPECT_NO_THROW(textbook_figures(stats, {0.1, {1}, std::nullopt}, 0));
+    EXPECT_NO_THROW(iid_figures(stats, {0.1, {1}, std::nullopt}, 0));
     stats.rounds = 0;
-    EXPECT_THROW(textbook_figures(stats, {0.1, {1}, std::nullopt}, 0), std::invalid_argument);
+    EXPECT_THROW(iid_figures(stats, {0.1, {1}, std::nullopt}, 0), std::invalid_argument);
 }
 
 } // namespace stats_test

@@ -31,13 +31,13 @@ StopRuleOptions instead(const StopRuleOptions& options, const std::string& rule)
 int stop_of(StopRule& rule, const std::vector<double>& entropies) {
     rule.begin_round();
     for (std::size_t i = 0; i < entropies.size(); ++i)
-        if (rule.judge({static_cast<float>(entropies[i]), 1}) != Judgement::go_on) return static_cast<int>(i) + 1;
+        if (rule.decide({static_cast<float>(entropies[i]), 1}) != StopDecision::go_on) return static_cast<int>(i) + 1;
     return 0;
 }
 
 // A fresh gain model in which drafting costs next to nothing.
 GainModel cheap_drafts() {
-    return GainModel({.most_rows = 16, .draft_to_target_cost = 0.001, .costs = Costs{0.001, {1, 1}}});
+    return GainModel({.max_rows = 16, .draft_to_target_cost = 0.001, .costs = Costs{0.001, {1, 1}}});
 }
 
 int stop_of(const StopRuleOptions& options, const std::vector<double>& entropies) {
@@ -269,7 +269,7 @@ TEST(StopRule, HeuristicStartsAfreshWithEachSequence) {
 TEST(StopRule, PersistentHeuristicIsThatOfTransformersOverManyTexts) {
     auto options = options_of("heuristic");
     options.set("heuristic-persistent", 1);
-    options.max_tokens = Packet::kMostDraftTokens;
+    options.max_tokens = Packet::kMaxDraftTokens;
     GainModel gain = cheap_drafts();
     std::mt19937 random(1);
     int k = 5, longest = 0, cut = 0;
@@ -301,19 +301,19 @@ TEST(StopRule, PersistentHeuristicGoesBeyondTheCapButNotBeyondAPacket) {
         rule.end_round({15, 15});
         EXPECT_LE(length_of(rule), 15) << "rounds keep to --max-draft-tokens";
     }
-    options.max_tokens = Packet::kMostDraftTokens;
+    options.max_tokens = Packet::kMaxDraftTokens;
     StopRule wide(options, &gain);
-    EXPECT_EQ(length_of(wide), Packet::kMostDraftTokens);
+    EXPECT_EQ(length_of(wide), Packet::kMaxDraftTokens);
     wide.end_round({0, 0}); // nothing to draft from teaches nothing
-    EXPECT_EQ(length_of(wide), Packet::kMostDraftTokens);
+    EXPECT_EQ(length_of(wide), Packet::kMaxDraftTokens);
     wide.end_round({127, 3});
     StopRule next(options, &gain);
-    EXPECT_EQ(length_of(next), Packet::kMostDraftTokens - 1);
+    EXPECT_EQ(length_of(next), Packet::kMaxDraftTokens - 1);
     StopRule foreseen = next; // of a round that is only foreseen nothing stays
     foreseen.settle({126, 1});
-    EXPECT_EQ(length_of(foreseen), Packet::kMostDraftTokens - 2);
-    EXPECT_EQ(length_of(next), Packet::kMostDraftTokens - 1);
-    EXPECT_EQ(gain.kept_draft_tokens(), Packet::kMostDraftTokens - 1);
+    EXPECT_EQ(length_of(foreseen), Packet::kMaxDraftTokens - 2);
+    EXPECT_EQ(length_of(next), Packet::kMaxDraftTokens - 1);
+    EXPECT_EQ(gain.kept_draft_tokens(), Packet::kMaxDraftTokens - 1);
     EXPECT_THROW(StopRule{options}, std::invalid_argument) << "it has nothing to keep k in";
     try {
         options_of("adaptive").set("heuristic-persistent", 1);
@@ -333,11 +333,11 @@ TEST(StopRule, DropsTheTokenThatFiredAThresholdRuleIfAsked) {
     auto options = options_of("static");
     options.drop_stop_token = true;
     StopRule rule(options);
-    EXPECT_EQ(rule.judge({1, 1}), Judgement::go_on);
-    EXPECT_EQ(rule.judge({5, 1}), Judgement::drop);
+    EXPECT_EQ(rule.decide({1, 1}), StopDecision::go_on);
+    EXPECT_EQ(rule.decide({5, 1}), StopDecision::drop);
     options = instead(options, "constant"); // counts tokens, and no token is to blame
     options.set("num-draft-tokens", 1);
-    EXPECT_EQ(StopRule(options).judge({5, 1}), Judgement::stop);
+    EXPECT_EQ(StopRule(options).decide({5, 1}), StopDecision::stop);
 }
 
 TEST(StopRule, AdaptiveMovesByOneFromThree) {
@@ -354,9 +354,9 @@ TEST(StopRule, AdaptiveMovesByOneFromThree) {
 
 TEST(StopRule, ConfidenceLooksAtTheDraftedTokensProbability) {
     StopRule rule(options_of("confidence"));
-    EXPECT_EQ(rule.judge({9, 0.4F}), Judgement::go_on);
-    EXPECT_EQ(rule.judge({0, 0.39F}), Judgement::stop);
-    EXPECT_EQ(rule.judge({kNan, kNan}), Judgement::go_on);
+    EXPECT_EQ(rule.decide({9, 0.4F}), StopDecision::go_on);
+    EXPECT_EQ(rule.decide({0, 0.39F}), StopDecision::stop);
+    EXPECT_EQ(rule.decide({kNan, kNan}), StopDecision::go_on);
 }
 
 TEST(StopRule, SvipStopsWhereTheRootOfTheScaledEntropyIsHigh) {
@@ -387,17 +387,17 @@ struct GainRule {
     GainModel model;
     StopRule rule;
     GainRule(double t_draft, std::vector<double> t_target)
-        : model({.most_rows = 16, .draft_to_target_cost = 0.1, .costs = Costs{t_draft, std::move(t_target)}}),
+        : model({.max_rows = 16, .draft_to_target_cost = 0.1, .costs = Costs{t_draft, std::move(t_target)}}),
           rule(options_of("expected-gain"), &model) {}
 
-    // Drafts at `entropy` until the rule ends it; returns how many tokens are proposed, of which `share` stand.
+    // Drafts at `entropy` until the rule ends it; returns how many tokens are proposed, of which `share` are accepted.
     int round(double entropy, double share) {
         rule.begin_round();
         int drafted = 0;
         while (rule.end() == DraftEnd::none && rule.wants_another()) {
-            const Judgement judgement = rule.judge({static_cast<float>(entropy), 0.5F});
-            if (judgement != Judgement::drop) ++drafted;
-            if (judgement != Judgement::go_on) break;
+            const StopDecision decision = rule.decide({static_cast<float>(entropy), 0.5F});
+            if (decision != StopDecision::drop) ++drafted;
+            if (decision != StopDecision::go_on) break;
         }
         rule.end_round({drafted, static_cast<int>(drafted * share), false, 0, 0});
         return drafted;
@@ -448,13 +448,13 @@ TEST(ExpectedGain, NeverTriesWhereEvenAPerfectDraftWouldNotPay) {
 }
 
 TEST(ExpectedGain, TimesADraftPassBeforeItJudgesIt) {
-    GainModel model({.most_rows = 16, .draft_to_target_cost = 5, .costs = {}}); // so its weights say; wrongly
+    GainModel model({.max_rows = 16, .draft_to_target_cost = 5, .costs = {}}); // so its weights say; wrongly
     StopRule rule(options_of("expected-gain"), &model);
     const auto round = [&] {
         rule.begin_round();
         int drafted = 0;
         while (rule.end() == DraftEnd::none && rule.wants_another())
-            if (++drafted; rule.judge({0.1F, 0.9F}) != Judgement::go_on) break;
+            if (++drafted; rule.decide({0.1F, 0.9F}) != StopDecision::go_on) break;
         rule.end_round({drafted, drafted, false, drafted * 0.05, 1});
         return drafted;
     };
@@ -507,12 +507,12 @@ TEST(ExpectedGain, StopsAtUncertainTokensAndGoesOnAtCertainOnes) {
 TEST(ExpectedGain, KeepsEveryDrawnTokenAndDropsLookedUpOnesThatDoNotPay) {
     GainRule gain(0.01, {1, 2, 3}); // rows cost as much as plain decoding, passes little
     gain.rule.begin_round();
-    EXPECT_NE(gain.rule.judge({6, 0.001F}), Judgement::drop);
+    EXPECT_NE(gain.rule.decide({6, 0.001F}), StopDecision::drop);
     gain.rule.begin_round();
-    EXPECT_EQ(gain.rule.judge({kNan, kNan, 1}), Judgement::drop);
+    EXPECT_EQ(gain.rule.decide({kNan, kNan, 1}), StopDecision::drop);
 }
 
-// The same tokens, the same history of the run: the text in which more stood than expected is drafted further.
+// The same tokens, the same history of the run: the text in which more were accepted than expected is drafted further.
 TEST(ExpectedGain, DraftsFurtherInATextWhereMoreStandsThanExpected) {
     const auto drafted_after = [](bool lucky_text) {
         GainRule gain(0.1, {1, 1});
@@ -528,7 +528,7 @@ TEST(ExpectedGain, DraftsFurtherInATextWhereMoreStandsThanExpected) {
 }
 
 TEST(GainModel, LearnsTimesThroughOutliers) {
-    GainModel model({.most_rows = 8, .draft_to_target_cost = 0.5, .costs = {}});
+    GainModel model({.max_rows = 8, .draft_to_target_cost = 0.5, .costs = {}});
     const auto target = [](int rows) { return 1.0 + 0.1 * (rows - 1); };
     for (int i = 0; i < 600; ++i) {
         const int drafted = i % 5;
@@ -547,7 +547,7 @@ TEST(GainModel, LearnsTimesThroughOutliers) {
 
 // A pass over sixteen texts costs much before its first drafted row, for each text's keys are read.
 TEST(GainModel, NoRowOfAWidePassSeemsFree) {
-    GainModel model({.most_rows = 128, .draft_to_target_cost = 0.1, .costs = {}});
+    GainModel model({.max_rows = 128, .draft_to_target_cost = 0.1, .costs = {}});
     const auto target = [](int rows) { return rows <= 16 ? 2.0 : 1.6 + 0.07 * (rows - 16); };
     for (int i = 0; i < 400; ++i) {
         const std::vector<DraftedToken> tokens(i % 2 == 0 ? 0 : 1, DraftedToken{1.0, 0.5});
@@ -564,7 +564,7 @@ TEST(GainModel, NoRowOfAWidePassSeemsFree) {
 
 // Otherwise a first time taken in a bad moment would keep its row count from ever coming up again.
 TEST(GainModel, ForgetsTimesThatWereTakenLongAgo) {
-    GainModel model({.most_rows = 16, .draft_to_target_cost = 0.1, .costs = {}});
+    GainModel model({.max_rows = 16, .draft_to_target_cost = 0.1, .costs = {}});
     const std::vector<DraftedToken> none, some(3, DraftedToken{1.0, 0.5}), more(5, DraftedToken{1.0, 0.5});
     for (int i = 0; i < 8; ++i)
         model.learn({none, 0, 0, 0, 0, 9.0});
@@ -578,20 +578,20 @@ TEST(GainModel, ForgetsTimesThatWereTakenLongAgo) {
 
 TEST(GainModel, CountsWhatARoundCostsBesideItsPasses) {
     const Costs costs = {0.1, {1, 1.5}, std::nullopt, 0.25};
-    const GainModel model({.most_rows = 4, .draft_to_target_cost = 0.1, .costs = costs});
+    const GainModel model({.max_rows = 4, .draft_to_target_cost = 0.1, .costs = costs});
     EXPECT_DOUBLE_EQ(model.target_seconds(1), 1.25);
     EXPECT_DOUBLE_EQ(model.target_seconds(2), 1.75);
     EXPECT_DOUBLE_EQ(model.target_seconds(4), 2.75); // as the measured ones grew
     EXPECT_DOUBLE_EQ(model.draft_seconds(2), 0.2);
 }
 
-const GainModelOptions kFixedCosts = {.most_rows = 8, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}};
+const GainModelOptions kFixedCosts = {.max_rows = 8, .draft_to_target_cost = 0.1, .costs = Costs{0.1, {1}}};
 
 TEST(GainModel, LearnsAcceptanceByEntropyAndForgetsSlowly) {
     GainModel model(kFixedCosts);
     const std::vector<DraftedToken> tokens = {{0.2F, 0.5F}, {3.2F, 0.5F}};
     for (int i = 0; i < 1000; ++i)
-        model.learn({tokens, 0, 1, 2, 0, 0}); // the first stands, the second falls
+        model.learn({tokens, 0, 1, 2, 0, 0}); // the first is accepted, the second rejected
     EXPECT_GT(model.acceptance(tokens[0], 0), 0.95);
     EXPECT_LT(model.acceptance(tokens[1], 0), 0.05);
     EXPECT_NEAR(model.mean_acceptance(), 0.5, 0.01);
@@ -614,9 +614,9 @@ TEST(GainModel, TrustsTheTextsLuckAsFarAsItHoldsTrue) {
     GainModel telling(kFixedCosts), mute(kFixedCosts);
     const std::vector<DraftedToken> token = {{2, 0.3F}};
     for (int i = 0; i < 600; ++i) {
-        const bool lucky = i % 2 == 0, stood = i % 4 < 2;
+        const bool lucky = i % 2 == 0, accepted = i % 4 < 2;
         telling.learn({token, lucky ? 0.3 : -0.3, lucky ? 1 : 0, 1, 0, 0});
-        mute.learn({token, lucky ? 0.3 : -0.3, stood ? 1 : 0, 1, 0, 0});
+        mute.learn({token, lucky ? 0.3 : -0.3, accepted ? 1 : 0, 1, 0, 0});
     }
     EXPECT_GT(telling.acceptance(token[0], 0.3), 0.9);
     EXPECT_LT(telling.acceptance(token[0], -0.3), 0.1);
@@ -636,14 +636,14 @@ TEST(GainModel, KeepsTokensThatWereLookedUpApart) {
 }
 
 TEST(GainModel, LearnsNothingFromTokensBehindTheFirstThatFell) {
-    GainModel whole(kFixedCosts), judged(kFixedCosts);
+    GainModel whole(kFixedCosts), verified(kFixedCosts);
     const std::vector<DraftedToken> tokens = {{0.2F, 0.9F}, {2.2F, 0.1F}};
     for (int i = 0; i < 50; ++i) {
         whole.learn({tokens, 0, 0, 2, 0, 0});
-        judged.learn({std::span(tokens).first(1), 0, 0, 2, 0, 0});
+        verified.learn({std::span(tokens).first(1), 0, 0, 2, 0, 0});
     }
-    EXPECT_EQ(whole.acceptance(tokens[1], 0), judged.acceptance(tokens[1], 0));
-    EXPECT_EQ(whole.mean_acceptance(), judged.mean_acceptance());
+    EXPECT_EQ(whole.acceptance(tokens[1], 0), verified.acceptance(tokens[1], 0));
+    EXPECT_EQ(whole.mean_acceptance(), verified.mean_acceptance());
 }
 
 TEST(GainModel, StaysFiniteWhateverItIsShown) {

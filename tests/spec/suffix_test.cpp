@@ -243,7 +243,7 @@ TEST(LookupMatch, GoesOnWithItsCopyInTheTextAndEndsWithACorpus) {
     EXPECT_EQ((LookupMatch{4, 1, text, false}).token(0), std::nullopt);
 }
 
-// What the n-gram drafter copies, token by token, so that either index may stand behind one drafter.
+// What the n-gram drafter copies, token by token, so that either index may be behind one drafter.
 TEST(LookupIndex, GivesTheSameContinuationThroughEitherIndexWhereMatchesAreShort) {
     std::mt19937 random(4);
     NgramIndex ngrams({1, 64, NgramMatch::latest});

@@ -68,7 +68,7 @@ TEST(TokenChooser, LeavesRowsAloneThatNothingIsAskedFor) {
     EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection), 1);
 }
 
-// DESIGN section 6: an unadjusted distribution is that after hard bans alone.
+// DESIGN section 6: a raw distribution is that after banned tokens alone.
 TEST(TokenChooser, TakesEntropyAfterBansAndBeforePenalties) {
     const Request request = processed(0);
     TokenChooser chooser = chooser_of(request);
@@ -94,7 +94,7 @@ TEST(TokenChooser, CountsTheEndOfTextAmongItsBans) {
     EXPECT_EQ(said_after({4, 4}), 4);
     EXPECT_EQ(said_after({4, 4, 2}), 4);
     EXPECT_EQ(said_after({4, 4, 2, 2}), 1);
-    EXPECT_EQ(said_after({4, 4, 0}), 4) << "those that fell count no longer";
+    EXPECT_EQ(said_after({4, 4, 0}), 4) << "those that were rejected count no longer";
 }
 
 TEST(TokenChooser, SamplesWithTheNumberOfPositionLevelAndTheRoundsStart) {
@@ -118,7 +118,7 @@ TEST(TokenChooser, DrawsInPlaceByItsOwnNoiseOfPositionLevelAndTheRoundsStart) {
         for (std::uint64_t round_start = 10; round_start < 15; ++round_start)
             for (std::uint64_t position = round_start; position < 20; ++position) {
                 const model::RowNoise noise =
-                    chooser.noise_in_place(position, round_start, {Acceptance::block, 6, 99, level});
+                    chooser.device_noise(position, round_start, {Acceptance::block, 6, 99, level});
                 EXPECT_EQ(noise.key, RandomStream(6, 99, Purpose::draft_sample, level).key());
                 EXPECT_NE(noise.key, RandomStream(6, 99, Purpose::resample, level).key());
                 EXPECT_EQ(noise.temperature, 0.8);
@@ -133,7 +133,7 @@ TEST(TokenChooser, TakesTheNoiseOfTheSequenceWhateverItsLevel) {
     for (std::uint64_t position = 0; position < 50; ++position) {
         const SeenRow row = chooser.see(kLogits, {}, kPrefix, false);
         EXPECT_EQ(chooser.best(row, position, Acceptance::gumbel),
-                  noisy_best_adjusted({kLogits, 0, position}, request.sampling, GumbelNoise(6, 8)).token);
+                  gumbel_max_adjusted({kLogits, 0, position}, request.sampling, GumbelNoise(6, 8)).token);
     }
 }
 

@@ -23,18 +23,18 @@ class ToySource final : public LogitSource {
   public:
     // The model outlives the source; the first `skipped` tokens of a text, such as a prompt, are none of its own.
     explicit ToySource(const ToyModel& toy, std::size_t skipped = 0, std::size_t context = 1000,
-                       std::size_t most_rows = 16)
-        : toy_(toy), skipped_(skipped), context_(context), most_rows_(most_rows) {}
+                       std::size_t max_rows = 16)
+        : toy_(toy), skipped_(skipped), context_(context), max_rows_(max_rows) {}
 
     std::string name() const override { return "toy"; }
     std::size_t weight_bytes() const override { return 1000 * toy_.vocab(); }
     std::size_t context() const override { return context_; }
-    std::size_t most_rows() const override { return most_rows_; }
+    std::size_t max_rows() const override { return max_rows_; }
     void begin_sequence() override {}
     void prefill(std::span<const TokenId>) override {}
     SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) override {
         EXPECT_LE(tokens.size(), context_);
-        EXPECT_TRUE(n >= 1 && n <= most_rows_ && n <= tokens.size()) << n << " rows";
+        EXPECT_TRUE(n >= 1 && n <= max_rows_ && n <= tokens.size()) << n << " rows";
         ++passes;
         logits_.clear();
         summaries_.clear();
@@ -53,7 +53,7 @@ class ToySource final : public LogitSource {
 
   private:
     const ToyModel& toy_;
-    std::size_t skipped_, context_, most_rows_;
+    std::size_t skipped_, context_, max_rows_;
     std::vector<float> logits_; // [rows][vocab]
     std::vector<model::kernels::LogitStats> summaries_;
 };
@@ -96,15 +96,16 @@ class ToyRounds {
         const RandomStream acceptance(choice.seed, choice.random_key, Purpose::acceptance);
         const RandomStream resample(choice.seed, choice.random_key, Purpose::resample);
         const RejectionInput input = {draft_.tokens, p, draft_.q, tokens.size()};
-        const Verdict verdict = acceptance_ == Acceptance::block ? verify_block(input, acceptance, resample)
-                                                                 : verify_rejection(input, acceptance, resample);
+        const Verification verification = acceptance_ == Acceptance::block
+                                              ? verify_block(input, acceptance, resample)
+                                              : verify_rejection(input, acceptance, resample);
         rule_.end_round(
-            {static_cast<int>(draft_.tokens.size()), verdict.accepted, is_cut_short(draft_.end), 0.001, 0.01});
-        tokens.insert(tokens.end(), draft_.tokens.begin(), draft_.tokens.begin() + verdict.accepted);
-        tokens.push_back(verdict.next_token);
+            {static_cast<int>(draft_.tokens.size()), verification.accepted, is_cut_short(draft_.end), 0.001, 0.01});
+        tokens.insert(tokens.end(), draft_.tokens.begin(), draft_.tokens.begin() + verification.accepted);
+        tokens.push_back(verification.next_token);
         ++rounds;
         drafted += static_cast<std::int64_t>(draft_.tokens.size());
-        accepted += verdict.accepted;
+        accepted += verification.accepted;
     }
 
     const ToyModel& target_;

@@ -80,10 +80,10 @@ Tokens text_in_rounds(const ToyModel& target, const ToyModel& draft, std::size_t
         }
         const Rows rows = rows_of(target, draft, text, drafted);
         const RejectionInput input{drafted, rows.p, rows.q, text.size()};
-        const Verdict verdict = reuses_numbers ? verify_block(input, acceptance_numbers, resample_numbers)
-                                               : verify_block(input, acceptance, resample);
-        text.insert(text.end(), drafted.begin(), drafted.begin() + verdict.accepted);
-        text.push_back(verdict.next_token);
+        const Verification verification = reuses_numbers ? verify_block(input, acceptance_numbers, resample_numbers)
+                                                         : verify_block(input, acceptance, resample);
+        text.insert(text.end(), drafted.begin(), drafted.begin() + verification.accepted);
+        text.push_back(verification.next_token);
     }
     text.resize(length);
     return text;
@@ -118,8 +118,8 @@ TEST(VerifyBlock, TakesEachNumberAtItsPositionAndRoundStart) {
         const auto number = [&](const RandomStream& stream, std::uint64_t i) {
             return stream.uniform(position + i, 0, position);
         };
-        const Verdict found = verify_block(input, acceptance, resample);
-        const Verdict expected =
+        const Verification found = verify_block(input, acceptance, resample);
+        const Verification expected =
             verify_block(input, std::vector{number(acceptance, 0), number(acceptance, 1)},
                          std::vector{number(resample, 0), number(resample, 1), number(resample, 2)});
         EXPECT_EQ(found.accepted, expected.accepted);
@@ -127,8 +127,8 @@ TEST(VerifyBlock, TakesEachNumberAtItsPositionAndRoundStart) {
     }
 }
 
-Verdict verdict_of(const Tokens& drafted, const std::vector<float>& p, const std::vector<float>& q, double acceptance,
-                   double resample) {
+Verification verdict_of(const Tokens& drafted, const std::vector<float>& p, const std::vector<float>& q,
+                        double acceptance, double resample) {
     return verify_block({drafted, p, q, 0, 1}, std::vector<double>(drafted.size(), acceptance),
                         std::vector<double>(drafted.size() + 1, resample));
 }

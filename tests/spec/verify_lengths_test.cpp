@@ -41,7 +41,8 @@ void for_each_chain(const ToyModel& draft, std::size_t k, const StopChance& stop
     }
 }
 
-// What a way of drafting and verifying says at once, by probability, and how many drafted tokens stand on average.
+// What a way of drafting and verifying says at once, by probability, and how many drafted tokens are accepted on
+// average.
 struct Said {
     std::map<Tokens, double> texts;
     double accepted = 0;
@@ -50,13 +51,14 @@ struct Said {
 
 void add_verdicts(const Method& method, const ToyModel& target, const Chain& chain, Said& said) {
     Rows rows = rows_of(target, target, {}, chain.tokens);
-    for_each_verdict(method, {chain.tokens, rows.p, chain.q, 0, 1}, [&](const Verdict& verdict, double probability) {
-        Tokens tokens = first_of(chain.tokens, static_cast<std::size_t>(verdict.accepted));
-        tokens.push_back(verdict.next_token);
-        said.texts[tokens] += chain.chance * probability;
-        said.accepted += chain.chance * probability * verdict.accepted;
-        said.total += chain.chance * probability;
-    });
+    for_each_verdict(method, {chain.tokens, rows.p, chain.q, 0, 1},
+                     [&](const Verification& verification, double probability) {
+                         Tokens tokens = first_of(chain.tokens, static_cast<std::size_t>(verification.accepted));
+                         tokens.push_back(verification.next_token);
+                         said.texts[tokens] += chain.chance * probability;
+                         said.accepted += chain.chance * probability * verification.accepted;
+                         said.total += chain.chance * probability;
+                     });
 }
 
 // Total variation over texts of `length` tokens, of which the target says whatever was not said at once.
@@ -211,12 +213,13 @@ TEST(AnyRows, AreVerifiedExactlyAndBlockIsNeverBehind) {
                     drawn *= static_cast<double>(rows.q[i][static_cast<std::size_t>(drafted[i])]);
                 }
                 if (drawn <= 0) return;
-                for_each_verdict(*method, {drafted, p, q, 0, 1}, [&](const Verdict& verdict, double probability) {
-                    Tokens tokens = first_of(drafted, static_cast<std::size_t>(verdict.accepted));
-                    tokens.push_back(verdict.next_token);
-                    said[tokens] += drawn * probability;
-                    accepted[method == &kBlock] += drawn * probability * verdict.accepted;
-                });
+                for_each_verdict(*method, {drafted, p, q, 0, 1},
+                                 [&](const Verification& verification, double probability) {
+                                     Tokens tokens = first_of(drafted, static_cast<std::size_t>(verification.accepted));
+                                     tokens.push_back(verification.next_token);
+                                     said[tokens] += drawn * probability;
+                                     accepted[method == &kBlock] += drawn * probability * verification.accepted;
+                                 });
             });
             double difference = 0;
             for_each_sequence(vocab, k + 1, [&](const Tokens& tokens) {
@@ -251,17 +254,18 @@ void for_each_cascade_chain(const Method& inner, const ToyModel& middle, const T
         }
         if (drawn <= 0) return;
         const Rows rows = rows_of(middle, small, so_far.tokens, drafted);
-        for_each_verdict(inner, {drafted, rows.p, rows.q, 0, 1}, [&](const Verdict& verdict, double probability) {
-            Chain longer = so_far;
-            longer.chance *= drawn * probability;
-            for (int i = 0; i <= verdict.accepted; ++i) {
-                const std::vector<float>& row = middle.after(longer.tokens);
-                longer.q.insert(longer.q.end(), row.begin(), row.end());
-                longer.tokens.push_back(i < verdict.accepted ? drafted[static_cast<std::size_t>(i)]
-                                                             : verdict.next_token);
-            }
-            for_each_cascade_chain(inner, middle, small, inner_k, k, longer, visit);
-        });
+        for_each_verdict(
+            inner, {drafted, rows.p, rows.q, 0, 1}, [&](const Verification& verification, double probability) {
+                Chain longer = so_far;
+                longer.chance *= drawn * probability;
+                for (int i = 0; i <= verification.accepted; ++i) {
+                    const std::vector<float>& row = middle.after(longer.tokens);
+                    longer.q.insert(longer.q.end(), row.begin(), row.end());
+                    longer.tokens.push_back(i < verification.accepted ? drafted[static_cast<std::size_t>(i)]
+                                                                      : verification.next_token);
+                }
+                for_each_cascade_chain(inner, middle, small, inner_k, k, longer, visit);
+            });
     });
 }
 

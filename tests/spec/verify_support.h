@@ -1,4 +1,4 @@
-// What the tests of acceptance share: toy models, every verdict with its probability, and chi-square over seeded
+// What the tests of acceptance share: toy models, every verification with its probability, and chi-square over seeded
 // texts. It sees the verifying functions from outside only: borders of their numbers are found by bisection.
 #pragma once
 
@@ -109,7 +109,7 @@ inline double border_of(const std::function<bool(double)>& holds) {
     return no;
 }
 
-// That a certain number of drafted tokens stands: how likely over all acceptance numbers, and such numbers.
+// That a certain number of drafted tokens are accepted: how likely over all acceptance numbers, and such numbers.
 struct RoundOutcome {
     double chance = 0;
     std::vector<double> acceptance;
@@ -117,7 +117,7 @@ struct RoundOutcome {
 
 // A way of verifying, and the chance of each number of accepted tokens under it.
 struct Method {
-    Verdict (*verify)(const RejectionInput&, std::span<const double>, std::span<const double>);
+    Verification (*verify)(const RejectionInput&, std::span<const double>, std::span<const double>);
     std::vector<RoundOutcome> (*outcomes)(const RejectionInput&);
 };
 
@@ -167,9 +167,9 @@ inline std::vector<RoundOutcome> outcomes_of_block(const RejectionInput& input) 
 
 constexpr Method kRejection = {verify_rejection, outcomes_of_rejection}, kBlock = {verify_block, outcomes_of_block};
 
-// Calls `visit` with every verdict on these drafted tokens and its probability over all random numbers.
+// Calls `visit` with every verification on these drafted tokens and its probability over all random numbers.
 inline void for_each_verdict(const Method& method, const RejectionInput& input,
-                             const std::function<void(const Verdict&, double)>& visit) {
+                             const std::function<void(const Verification&, double)>& visit) {
     const std::size_t n = input.drafted.size(), vocab = input.p.size() / (n + 1);
     const std::vector<RoundOutcome> outcomes = method.outcomes(input);
     for (std::size_t i = 0; i <= n; ++i) {
@@ -215,9 +215,9 @@ inline double total_variation(const Method& method, const ToyModel& target, cons
                               double lenience = 1) {
     std::map<Tokens, double> said; // probability that a round says exactly these
     for_each_draft(target, draft, k, lenience, [&](const RejectionInput& input, double chance) {
-        for_each_verdict(method, input, [&](const Verdict& verdict, double probability) {
-            Tokens tokens(input.drafted.begin(), input.drafted.begin() + verdict.accepted);
-            tokens.push_back(verdict.next_token);
+        for_each_verdict(method, input, [&](const Verification& verification, double probability) {
+            Tokens tokens(input.drafted.begin(), input.drafted.begin() + verification.accepted);
+            tokens.push_back(verification.next_token);
             said[tokens] += chance * probability;
         });
     });

@@ -15,33 +15,33 @@ namespace verify_test {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(VerifyGreedy, KeepsTheLeadingTokensThatAreTheTargets) {
-    const auto verdict = [](const Tokens& drafted, const Tokens& target) {
-        const Verdict result = verify_greedy(drafted, target);
+    const auto verification = [](const Tokens& drafted, const Tokens& target) {
+        const Verification result = verify_greedy(drafted, target);
         return std::pair{result.accepted, result.next_token};
     };
-    EXPECT_EQ(verdict({}, {7}), (std::pair{0, 7}));
-    EXPECT_EQ(verdict({1, 2, 3}, {1, 2, 3, 4}), (std::pair{3, 4}));
-    EXPECT_EQ(verdict({1, 9, 3}, {1, 2, 3, 4}), (std::pair{1, 2})); // the 3 behind a mismatch counts for nothing
-    EXPECT_EQ(verdict({9}, {1, 2}), (std::pair{0, 1}));
-    EXPECT_THROW(verdict({1}, {1}), std::invalid_argument);
+    EXPECT_EQ(verification({}, {7}), (std::pair{0, 7}));
+    EXPECT_EQ(verification({1, 2, 3}, {1, 2, 3, 4}), (std::pair{3, 4}));
+    EXPECT_EQ(verification({1, 9, 3}, {1, 2, 3, 4}), (std::pair{1, 2})); // the 3 behind a mismatch counts for nothing
+    EXPECT_EQ(verification({9}, {1, 2}), (std::pair{0, 1}));
+    EXPECT_THROW(verification({1}, {1}), std::invalid_argument);
 }
 
 TEST(VerifyGreedyLenient, AcceptsWhatIsNearlyAsLikelyAsTheBest) {
     const auto l = [](double p) { return static_cast<float>(std::log(p)); };
     const std::vector<float> logits = {l(0.5), l(0.3), l(0.2), l(0.2), l(0.2), l(0.6)};
-    const auto verdict = [&](TokenId drafted, double lenience) {
-        const Verdict result = verify_greedy_lenient(Tokens{drafted}, logits, lenience);
+    const auto verification = [&](TokenId drafted, double lenience) {
+        const Verification result = verify_greedy_lenient(Tokens{drafted}, logits, lenience);
         return std::pair{result.accepted, result.next_token};
     };
-    EXPECT_EQ(verdict(0, 1), (std::pair{1, 2}));
-    EXPECT_EQ(verdict(1, 1), (std::pair{0, 0}));
-    EXPECT_EQ(verdict(1, 0.61), (std::pair{0, 0}));
-    EXPECT_EQ(verdict(1, 0.59), (std::pair{1, 2})); // 0.3 >= 0.59 * 0.5
-    EXPECT_EQ(verdict(2, 0.59), (std::pair{0, 0}));
-    EXPECT_THROW(verdict(1, 0), std::invalid_argument);
-    EXPECT_THROW(verdict(1, 1.1), std::invalid_argument);
-    EXPECT_THROW(verdict(1, std::nan("")), std::invalid_argument);
-    EXPECT_THROW(verdict(3, 1), std::out_of_range);
+    EXPECT_EQ(verification(0, 1), (std::pair{1, 2}));
+    EXPECT_EQ(verification(1, 1), (std::pair{0, 0}));
+    EXPECT_EQ(verification(1, 0.61), (std::pair{0, 0}));
+    EXPECT_EQ(verification(1, 0.59), (std::pair{1, 2})); // 0.3 >= 0.59 * 0.5
+    EXPECT_EQ(verification(2, 0.59), (std::pair{0, 0}));
+    EXPECT_THROW(verification(1, 0), std::invalid_argument);
+    EXPECT_THROW(verification(1, 1.1), std::invalid_argument);
+    EXPECT_THROW(verification(1, std::nan("")), std::invalid_argument);
+    EXPECT_THROW(verification(3, 1), std::out_of_range);
     EXPECT_THROW(verify_greedy_lenient(Tokens{1}, std::vector<float>(5), 1), std::invalid_argument);
 }
 
@@ -125,9 +125,9 @@ Tokens trial(const ToyModel& target, const ToyModel& draft, std::size_t k, std::
     for (std::size_t i = 0; i < k; ++i)
         tokens.push_back(sample(draft.after(tokens), drafting.uniform(5 + i)));
     const Rows rows = rows_of(target, draft, {}, tokens);
-    const Verdict verdict = verify_rejection({tokens, rows.p, rows.q, 5, lenience}, acceptance, resample);
-    tokens.resize(static_cast<std::size_t>(verdict.accepted));
-    tokens.push_back(verdict.next_token);
+    const Verification verification = verify_rejection({tokens, rows.p, rows.q, 5, lenience}, acceptance, resample);
+    tokens.resize(static_cast<std::size_t>(verification.accepted));
+    tokens.push_back(verification.next_token);
     while (tokens.size() < k + 1)
         tokens.push_back(sample(target.after(tokens), going_on.uniform(tokens.size())));
     return tokens;
@@ -184,8 +184,8 @@ TEST(VerifyRejection, TakesEachNumberAtThePositionOfItsToken) {
     const RandomStream acceptance(3, 4, Purpose::acceptance), resample(3, 4, Purpose::resample);
     for (std::uint64_t position = 0; position < 50; ++position) {
         const RejectionInput input{drafted, p, q, position, 1};
-        const Verdict found = verify_rejection(input, acceptance, resample);
-        const Verdict expected = verify_rejection(
+        const Verification found = verify_rejection(input, acceptance, resample);
+        const Verification expected = verify_rejection(
             input, std::vector{acceptance.uniform(position), acceptance.uniform(position + 1)},
             std::vector{resample.uniform(position), resample.uniform(position + 1), resample.uniform(position + 2)});
         EXPECT_EQ(found.accepted, expected.accepted);
@@ -193,8 +193,8 @@ TEST(VerifyRejection, TakesEachNumberAtThePositionOfItsToken) {
     }
 }
 
-Verdict verdict_of(const Tokens& drafted, const std::vector<float>& p, const std::vector<float>& q, double acceptance,
-                   double resample) {
+Verification verdict_of(const Tokens& drafted, const std::vector<float>& p, const std::vector<float>& q,
+                        double acceptance, double resample) {
     return verify_rejection({drafted, p, q, 0, 1}, std::vector<double>(drafted.size(), acceptance),
                             std::vector<double>(drafted.size() + 1, resample));
 }
@@ -214,9 +214,9 @@ TEST(VerifyRejection, DrawsFromTheTargetWhereTheResidualIsZeroByRounding) {
 }
 
 TEST(VerifyRejection, RejectsWhatTheTargetCannotSayEvenAtZero) {
-    const Verdict verdict = verdict_of({0}, {0, 1, 0.5, 0.5}, {1, 0}, 0, 0);
-    EXPECT_EQ(verdict.accepted, 0);
-    EXPECT_EQ(verdict.next_token, 1);
+    const Verification verification = verdict_of({0}, {0, 1, 0.5, 0.5}, {1, 0}, 0, 0);
+    EXPECT_EQ(verification.accepted, 0);
+    EXPECT_EQ(verification.next_token, 1);
 }
 
 TEST(VerifyRejection, RefusesATokenThatTheDraftCouldNotHaveDrawn) {
@@ -252,7 +252,7 @@ TEST(VerifyRejection, RefusesSizesAndLenienceThatMakeNoSense) {
     EXPECT_THROW(verify_rejection({Tokens{}, {}, {}, 0, 1}, {}, one), std::invalid_argument);
 }
 
-Verdict typical(const Tokens& drafted, const std::vector<float>& p, TypicalOptions options = {}) {
+Verification typical(const Tokens& drafted, const std::vector<float>& p, TypicalOptions options = {}) {
     return verify_typical({drafted, p, 0, options});
 }
 
@@ -283,10 +283,10 @@ TEST(VerifyTypical, SaysTheTargetsTokenAfterWhatStands) {
     EXPECT_EQ(typical({1, 1}, p).next_token, 0);
     const RandomStream resample(3, 4, Purpose::resample);
     for (std::uint64_t position = 0; position < 50; ++position) {
-        const Verdict verdict = verify_typical({Tokens{0, 1}, p, position, {}}, resample);
-        EXPECT_EQ(verdict.accepted, 2);
-        EXPECT_EQ(verdict.next_token, sample(std::span(p).subspan(6), resample.uniform(position + 2)));
-        const Verdict refused = verify_typical({Tokens{1, 1}, p, position, {}}, resample);
+        const Verification verification = verify_typical({Tokens{0, 1}, p, position, {}}, resample);
+        EXPECT_EQ(verification.accepted, 2);
+        EXPECT_EQ(verification.next_token, sample(std::span(p).subspan(6), resample.uniform(position + 2)));
+        const Verification refused = verify_typical({Tokens{1, 1}, p, position, {}}, resample);
         EXPECT_EQ(refused.accepted, 0);
         EXPECT_EQ(refused.next_token, sample(std::span(p).first(3), resample.uniform(position)));
     }

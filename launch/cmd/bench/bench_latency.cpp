@@ -65,8 +65,8 @@ void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan&
     constexpr std::size_t kPacket = 256;
     std::vector<NamedCollective> collectives = {
         {"barrier", [&] { models.replica->barrier(deadline()); }},
-        {"announce: broadcast of 256 bytes", [&] { models.replica->broadcast(buffer.data(), kPacket, 0, deadline()); },
-         kPacket},
+        {"round packet: broadcast of 256 bytes",
+         [&] { models.replica->broadcast(buffer.data(), kPacket, 0, deadline()); }, kPacket},
         {"gather of candidates, " + all_rows, [&] { gather(rows * 8 + 8); }, rows * 8 + 8},
         {"gather of distributions, " + all_rows, [&] { gather(row_bytes * rows); }, row_bytes * rows},
     };
@@ -219,9 +219,9 @@ int fitting_context(const ModelPair& models, int rows) {
 
 Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan) {
     in_agreement(session, plan.timeout_seconds, [&] {
-        if (plan.rows > model::Decoder::kMostRows)
+        if (plan.rows > model::Decoder::kMaxRows)
             throw BadOption("--rows " + std::to_string(plan.rows) + ": a pass has at most " +
-                            std::to_string(model::Decoder::kMostRows) + " rows");
+                            std::to_string(model::Decoder::kMaxRows) + " rows");
         const int positions = common_positions(models);
         if (plan.context > positions - plan.rows)
             throw BadOption("--context " + std::to_string(plan.context) + ": the models have " +

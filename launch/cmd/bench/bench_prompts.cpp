@@ -18,7 +18,7 @@ std::vector<spec::Request> read_all_prompts(const BenchPrompts& wanted, const Pr
             throw std::runtime_error(wanted.input + " line " + std::to_string(reader.last_number()) + ": " +
                                      bad->error);
         prompts.push_back(std::get<spec::Request>(std::move(*item)));
-        if (wanted.most_prompts > 0 && static_cast<int>(prompts.size()) == wanted.most_prompts) break;
+        if (wanted.max_prompts > 0 && static_cast<int>(prompts.size()) == wanted.max_prompts) break;
     }
     if (prompts.empty()) throw std::runtime_error(wanted.input + ": holds no prompts");
     return prompts;

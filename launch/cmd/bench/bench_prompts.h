@@ -13,7 +13,7 @@ namespace entrodraft::launch {
 struct BenchPrompts {
     std::string input; // file
     RequestDefaults defaults;
-    int most_prompts = 0; // 0: all
+    int max_prompts = 0; // 0: all
 };
 
 // Throws std::runtime_error naming the file and its first bad line. Local.

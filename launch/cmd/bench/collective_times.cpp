@@ -23,12 +23,12 @@ std::vector<CollectiveTime> time_collectives(dist::Session& session, std::span<c
 }
 
 std::string slower_sum(std::span<const CollectiveTime> over_shared_memory, std::span<const CollectiveTime> over_mpi) {
-    constexpr double kMuch = 1.5, kLeastSeconds = 5e-6; // less is noise of the two runs
+    constexpr double kMuch = 1.5, kMinSeconds = 5e-6; // less is noise of the two runs
     double largest = kMuch;
     std::string text;
     for (std::size_t i = 0; i < std::min(over_shared_memory.size(), over_mpi.size()); ++i) {
         const double shared = over_shared_memory[i].seconds.median, mpi = over_mpi[i].seconds.median;
-        if (over_mpi[i].name.rfind("all-reduce", 0) != 0 || shared - mpi < kLeastSeconds) continue;
+        if (over_mpi[i].name.rfind("all-reduce", 0) != 0 || shared - mpi < kMinSeconds) continue;
         if (shared < largest * mpi) continue;
         largest = shared / mpi;
         text = over_mpi[i].name + ": " + format_number(shared * 1e6, 2) + " us over shared memory, " +

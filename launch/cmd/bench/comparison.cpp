@@ -20,7 +20,7 @@ spec::StopRuleOptions longest_rule(int max_tokens) {
     return rule;
 }
 
-spec::AcceptanceOptions judged_by(spec::Acceptance kind, double lenience = 1) {
+spec::AcceptanceOptions verified_by(spec::Acceptance kind, double lenience = 1) {
     spec::AcceptanceOptions acceptance;
     acceptance.kind = kind;
     acceptance.lenience = lenience;
@@ -52,7 +52,7 @@ Comparison::Comparison(dist::Session& session, ModelPair& models, const Drafters
 std::vector<spec::AcceptanceOptions> Comparison::acceptances_at(double temperature) const {
     std::vector<spec::AcceptanceOptions> acceptances;
     for (const spec::Acceptance kind : options_.acceptances) {
-        spec::AcceptanceOptions one = judged_by(kind, kind == spec::Acceptance::rejection ? options_.lenience : 1);
+        spec::AcceptanceOptions one = verified_by(kind, kind == spec::Acceptance::rejection ? options_.lenience : 1);
         if (temperature == 0 && !one.is_lossy()) one.kind = spec::Acceptance::rejection;
         if (std::none_of(acceptances.begin(), acceptances.end(), [&](const spec::AcceptanceOptions& other) {
                 return other.kind == one.kind && other.lenience == one.lenience;
@@ -64,7 +64,7 @@ std::vector<spec::AcceptanceOptions> Comparison::acceptances_at(double temperatu
 
 std::vector<Setting> Comparison::make_settings(double temperature) const {
     std::vector<Setting> settings;
-    add(settings, SettingKind::plain, {}, {spec::StopRuleOptions{}}, judged_by(spec::Acceptance::rejection));
+    add(settings, SettingKind::plain, {}, {spec::StopRuleOptions{}}, verified_by(spec::Acceptance::rejection));
     const std::size_t n_levels = std::max<std::size_t>(1, options_.models.drafts.size());
     std::vector<std::vector<spec::StopRuleOptions>> rules = options_.rules;
     if (options_.tune) {
@@ -113,7 +113,7 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
     setting.engine = std::make_unique<spec::Engine>(engine, parts);
 }
 
-// Level i of all drafts is drafts[i] drafting for what stands above it; a choice may take only some of them.
+// Level i of all drafts is drafts[i] drafting for what is above it; a choice may take only some of them.
 std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) const {
     std::vector<spec::Costs> levels;
     if (costs_.empty()) return levels;
@@ -156,7 +156,7 @@ void Comparison::read_prompts() {
     defaults.max_new_tokens = options_.max_new_tokens;
     defaults.sampling.seed = options_.seed;
     defaults.ignore_eos = options_.synthetic_acceptance.has_value();
-    take_prompts(read_bench_prompts(session_, models_, {options_.input, defaults, options_.most_prompts},
+    take_prompts(read_bench_prompts(session_, models_, {options_.input, defaults, options_.max_prompts},
                                     options_.models.collective_timeout_seconds));
 }
 

@@ -83,9 +83,9 @@ std::vector<spec::Costs> costs_of(const Comparison& comparison, const Outcome& o
     return levels;
 }
 
-// The textbook knows one drafter that makes a token a pass: of a cascade c is what a drafted token took, and operations
-// are counted for a single model alone.
-spec::TextbookFigures textbook_of(const Comparison& comparison, const Outcome& outcome, double operations_ratio) {
+// The i.i.d. model knows one drafter that makes a token a pass: of a cascade c is what a drafted token took, and
+// operations are counted for a single model alone.
+spec::IidFigures iid_of(const Comparison& comparison, const Outcome& outcome, double operations_ratio) {
     spec::Costs costs = costs_of(comparison, outcome).front();
     const spec::Stats& stats = outcome.stats;
     if (!stats.levels.empty() && stats.drafted > 0)
@@ -93,7 +93,7 @@ spec::TextbookFigures textbook_of(const Comparison& comparison, const Outcome& o
     const DrafterChoice& drafter = outcome.setting->drafter;
     const bool is_first_draft =
         drafter.kinds == std::vector{DrafterKind::model} && drafter.drafts == std::vector<std::size_t>{0};
-    return spec::textbook_figures(stats, costs, is_first_draft ? operations_ratio : 0);
+    return spec::iid_figures(stats, costs, is_first_draft ? operations_ratio : 0);
 }
 
 Figures figures_of(const Comparison& comparison, const Temperature& result, const Outcome& outcome) {
@@ -150,8 +150,9 @@ struct Share {
 
 // Where the decoding time of an outcome went.
 std::vector<Share> shares_of(const spec::StepSeconds& seconds) {
-    std::vector<Share> shares = {{"draft", seconds.draft}, {"entropy", seconds.entropy}, {"announce", seconds.announce},
-                                 {"score", seconds.score}, {"gather", seconds.gather},   {"decide", seconds.decide}};
+    std::vector<Share> shares = {{"draft", seconds.draft},         {"entropy", seconds.entropy},
+                                 {"broadcast", seconds.broadcast}, {"score", seconds.score},
+                                 {"gather", seconds.gather},       {"verify", seconds.verify}};
     double other = seconds.total - seconds.prefill;
     for (const Share& share : shares)
         other -= share.seconds;
@@ -165,9 +166,9 @@ Json to_json(const spec::Stats& stats) {
     json["passes_of_rows"] = stats.passes_of_rows;
     json["rounds_of_accepted"] = stats.rounds_of_accepted;
     for (const spec::Acceptances& at : stats.by_position)
-        json["by_position"].push_back({{"judged", at.judged}, {"accepted", at.accepted}});
+        json["by_position"].push_back({{"verified", at.verified}, {"accepted", at.accepted}});
     for (const spec::Acceptances& bin : stats.by_entropy)
-        json["by_entropy_bin"].push_back({{"judged", bin.judged}, {"accepted", bin.accepted}});
+        json["by_entropy_bin"].push_back({{"verified", bin.verified}, {"accepted", bin.accepted}});
     for (const spec::Stats& level : stats.levels)
         json["levels"].push_back(to_json(level));
     return json;
@@ -185,11 +186,11 @@ Interval alpha_interval(const Outcome& outcome) {
     return interval;
 }
 
-// The textbook's i.i.d. model at this outcome's alpha and mean draft length, beside what was measured.
+// the i.i.d. model at this outcome's alpha and mean draft length, beside what was measured.
 Json theory_json(const Comparison& comparison, const Outcome& outcome, double operations_ratio) {
     const auto alpha = outcome.stats.alpha();
     if (!alpha || outcome.stats.rounds == 0 || outcome.setting->is_lossy) return {};
-    const spec::TextbookFigures theory = textbook_of(comparison, outcome, operations_ratio);
+    const spec::IidFigures theory = iid_of(comparison, outcome, operations_ratio);
     const Interval interval = alpha_interval(outcome);
     return {{"alpha", *alpha},
             {"interval_alpha", {interval.low, interval.high}},
@@ -223,7 +224,7 @@ Json to_json(const Comparison& comparison, const Figures& figures, double operat
     for (const spec::Stats& text : outcome.stats_of_prompts)
         json["ms_of_texts"].push_back((text.seconds.total - text.seconds.prefill) * 1e3);
     if (figures.must_be_plain) json["texts_different_from_plain"] = figures.different_texts;
-    if (figures.setting->drafts()) json["textbook"] = theory_json(comparison, outcome, operations_ratio);
+    if (figures.setting->drafts()) json["iid"] = theory_json(comparison, outcome, operations_ratio);
     const double decoding = outcome.stats.seconds.total - outcome.stats.seconds.prefill;
     for (const Share& share : shares_of(outcome.stats.seconds))
         json["time_share"][share.name] = share.seconds / decoding;
@@ -268,13 +269,13 @@ std::string times_table(const std::vector<Figures>& shown) {
 }
 
 std::string theory_table(const Comparison& comparison, const std::vector<Figures>& shown, double operations_ratio) {
-    std::vector<std::vector<std::string>> table = {{"i.i.d. textbook", "alpha", "95 % interval", "c", "mean drafted",
+    std::vector<std::vector<std::string>> table = {{"i.i.d. model", "alpha", "95 % interval", "c", "mean drafted",
                                                     "tokens/pass", "measured", "walltime factor", "measured",
                                                     "operations factor", "measured"}};
     for (const Figures& figures : shown) {
         const spec::Stats& stats = figures.outcome->stats;
         if (!figures.setting->drafts() || !stats.alpha() || figures.setting->is_lossy) continue;
-        const spec::TextbookFigures theory = textbook_of(comparison, *figures.outcome, operations_ratio);
+        const spec::IidFigures theory = iid_of(comparison, *figures.outcome, operations_ratio);
         table.push_back({figures.setting->name(), format_number(*stats.alpha(), 3),
                          format_interval(alpha_interval(*figures.outcome), 3), format_number(theory.c, 3),
                          format_number(theory.mean_drafted, 2), format_number(theory.expected_tokens, 2),
@@ -334,7 +335,7 @@ std::string head_of(const CompareOptions& options, const Comparison& comparison,
         if (rows > 1) text += ", t_target(" + std::to_string(rows) + ") " + ms(costs.target_seconds(rows)) + " ms";
     }
     if (options.synthetic_acceptance)
-        text += "; drafted tokens stand with probability " + format_number(*options.synthetic_acceptance, 3) +
+        text += "; drafted tokens are accepted with probability " + format_number(*options.synthetic_acceptance, 3) +
                 ", whatever they are: texts mean nothing";
     return text + "\n\n";
 }

@@ -9,7 +9,7 @@ PassTimer::PassTimer(model::Decoder& decoder, const dist::Clock& clock, int cont
     : decoder_(decoder), clock_(clock), context_(context) {
     decoder_.cache().truncate(kSlot, 0);
     for (int done = 0; done < context;) {
-        const int rows = std::min(context - done, decoder_.most_rows());
+        const int rows = std::min(context - done, decoder_.max_rows());
         make_rows(done, rows);
         decoder_.forward({.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
         done += rows;

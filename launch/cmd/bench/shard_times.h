@@ -30,11 +30,11 @@ struct ShardTime {
 // Throws BadOption where shards are to be timed by themselves on several ranks: before anything is. Local.
 void require_one_rank_for(const std::vector<int>& shards, int n_ranks);
 
-// Throws BadOption where the target's heads cannot be cut over so many. Local.
+// Throws BadOption where the target's heads cannot be sharded across so many. Local.
 void require_heads_for(const std::vector<int>& shards, const model::ModelConfig& config);
 
-// Nothing where the plan lists nothing. On the only rank. Throws std::invalid_argument where the target cannot be cut
-// over so many. Local.
+// Nothing where the plan lists nothing. On the only rank. Throws std::invalid_argument where the target cannot be
+// sharded across so many. Local.
 std::vector<ShardTime> time_shards(ModelPair& models, const ShardPlan& plan);
 
 // A table behind an empty line; nothing where there is none. Local.

@@ -36,8 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fuzz::require(!request.prompt.empty() && request.prompt.size() < kPositions && request.max_new_tokens >= 1);
         for (const spec::TokenId token : request.prompt)
             fuzz::require(token >= 0 && token < kVocabulary);
-        fuzz::require(
-            launch::Json::accept(launch::result_line(request, {}))); // id and metadata stand in it as they are
+        fuzz::require(launch::Json::accept(launch::result_line(request, {}))); // id and metadata are in it as they are
     }
     return 0;
 }

@@ -1,4 +1,4 @@
-// The bytes of an announce packet. What passes for a packet can be followed: no field leads out of it.
+// The bytes of an round packet. What passes for a packet can be followed: no field leads out of it.
 #include "tests/fuzz/fuzz_input.h"
 
 #include "spec/packet.h"

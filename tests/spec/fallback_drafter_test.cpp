@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace entrodraft::spec {
-namespace first_of_test {
+namespace fallback_drafter_test {
 
 // Drafts `tokens`, in as many passes and seconds as it is told.
 class Fixed final : public Drafter {
@@ -21,7 +21,7 @@ class Fixed final : public Drafter {
         draft.clear();
         rule.begin_round();
         for (const TokenId token : tokens_) {
-            rule.judge({});
+            rule.decide({});
             draft.add(token, {});
         }
         draft.passes = passes_;
@@ -45,7 +45,7 @@ std::unique_ptr<Drafter> first_of(const std::vector<std::vector<TokenId>>& draft
     for (std::size_t i = 0; i < drafts.size(); ++i)
         drafters.push_back(std::make_unique<Fixed>("d" + std::to_string(i), drafts[i], static_cast<int>(i) + 1,
                                                    static_cast<double>(i) + 1, 10 * (i + 1), calls[i]));
-    return make_first_of_drafter(std::move(drafters));
+    return make_fallback_drafter(std::move(drafters));
 }
 
 Draft draft_of(Drafter& drafter) {
@@ -93,8 +93,8 @@ TEST(FirstOf, TellsAllOfThemOfSequencesAndPrompts) {
     EXPECT_EQ(calls, (std::vector<int>{2, 2}));
     EXPECT_EQ(drafter->name(), "d0,d1");
     EXPECT_EQ(drafter->weight_bytes(), 20U) << "a round's drafts read those of the largest at most";
-    EXPECT_THROW(make_first_of_drafter({}), std::invalid_argument);
+    EXPECT_THROW(make_fallback_drafter({}), std::invalid_argument);
 }
 
-} // namespace first_of_test
+} // namespace fallback_drafter_test
 } // namespace entrodraft::spec

@@ -11,6 +11,6 @@ namespace entrodraft::launch {
 
 // Throws BadOption where a file that is to be written is read as well, under any name, as stdin or as a part of a
 // model, or is written twice. Pipes and devices may be both. Local.
-void require_files_apart(const ParsedOptions& given, const std::vector<OptionGroup>& groups);
+void refuse_output_conflicts(const ParsedOptions& given, const std::vector<OptionGroup>& groups);
 
 } // namespace entrodraft::launch

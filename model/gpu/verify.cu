@@ -1,6 +1,6 @@
 // Rows of the target beside the draft's rows that tokens were drawn from: what rejection and block need to know of
-// them, and what is said where a text ends. Softmaxes and a block's sums in float32, sums of blocks in double, in an
-// order that shapes alone decide.
+// them, and the token emitted where a text ends. Softmaxes and a block's sums in float32, sums of blocks in double, in
+// an order that shapes alone decide.
 #include "model/gpu/kernels.h"
 #include "model/gpu/row_best.cuh"
 #include "model/gpu/simt.cuh"
@@ -9,11 +9,11 @@ namespace entrodraft::model::gpu {
 
 namespace {
 
-__device__ const float* row_of(const JudgeCall& call, int row) {
+__device__ const float* row_of(const VerifyCall& call, int row) {
     return call.logits + static_cast<std::size_t>(row) * call.stride;
 }
 
-__device__ bool is_judged(const JudgeCall& call, int row) {
+__device__ bool is_verified(const VerifyCall& call, int row) {
     return call.drafted[row].noise.temperature > 0;
 }
 
@@ -36,12 +36,12 @@ __device__ RowMass mass_of_part(const float* x, const BlockShare& share, float s
     return {best.at < 0 ? -INFINITY : best.max, 0, static_cast<double>(sum)};
 }
 
-__global__ void mass_parts(JudgeCall call) {
+__global__ void mass_parts(VerifyCall call) {
     const BlockShare share = share_of_block(call.count);
-    if (!is_judged(call, share.row)) return;
+    if (!is_verified(call, share.row)) return;
     const DeviceDraftedRow drafted = call.drafted[share.row];
     const auto scale = static_cast<float>(1 / drafted.noise.temperature);
-    JudgeMasses masses = {};
+    VerifyMasses masses = {};
     masses.target = mass_of_part(row_of(call, share.row), share, scale);
     if (drafted.draft_logits != nullptr) {
         __syncthreads();
@@ -50,7 +50,7 @@ __global__ void mass_parts(JudgeCall call) {
     if (threadIdx.x == 0) call.mass_parts[share.row * kStatsBlocks + share.part] = masses;
 }
 
-__device__ RowMass merged(const JudgeMasses* parts, RowMass JudgeMasses::*which, double temperature) {
+__device__ RowMass merged(const VerifyMasses* parts, RowMass VerifyMasses::*which, double temperature) {
     RowMass whole = {-INFINITY, 0, 0};
     for (int i = 0; i < kStatsBlocks; ++i)
         whole.max = (parts[i].*which).max > whole.max ? (parts[i].*which).max : whole.max;
@@ -68,31 +68,31 @@ __device__ float probability(float x, const RowMass& mass, float scale) {
 }
 
 // One block, a thread a row; then one thread walks along the texts.
-__global__ void merge_masses(JudgeCall call) {
+__global__ void merge_masses(VerifyCall call) {
     const int row = static_cast<int>(threadIdx.x);
-    if (row < call.rows && is_judged(call, row)) {
+    if (row < call.rows && is_verified(call, row)) {
         const DeviceDraftedRow drafted = call.drafted[row];
         const auto scale = static_cast<float>(1 / drafted.noise.temperature);
-        const JudgeMasses* parts = call.mass_parts + row * kStatsBlocks;
-        JudgeMasses masses = {merged(parts, &JudgeMasses::target, drafted.noise.temperature), {}};
-        JudgedRow judged = {};
-        judged.scale = 1;
-        judged.next = -1;
+        const VerifyMasses* parts = call.mass_parts + row * kStatsBlocks;
+        VerifyMasses masses = {merged(parts, &VerifyMasses::target, drafted.noise.temperature), {}};
+        VerifiedRow verified = {};
+        verified.scale = 1;
+        verified.next = -1;
         if (drafted.draft_logits != nullptr) {
-            masses.draft = merged(parts, &JudgeMasses::draft, drafted.noise.temperature);
-            judged.p = probability(row_of(call, row)[drafted.drafted], masses.target, scale);
-            judged.q = probability(drafted.draft_logits[drafted.drafted], masses.draft, scale);
+            masses.draft = merged(parts, &VerifyMasses::draft, drafted.noise.temperature);
+            verified.p = probability(row_of(call, row)[drafted.drafted], masses.target, scale);
+            verified.q = probability(drafted.draft_logits[drafted.drafted], masses.draft, scale);
         }
         call.masses[row] = masses;
-        call.judged[row] = judged;
+        call.verified[row] = verified;
     }
     __syncthreads();
     if (row != 0) return;
     for (int r = 1; r < call.rows; ++r) {
-        if (!is_judged(call, r) || call.drafted[r].is_first != 0 || call.drafted[r].is_scaled == 0) continue;
-        const JudgedRow& before = call.judged[r - 1];
+        if (!is_verified(call, r) || call.drafted[r].is_first != 0 || call.drafted[r].is_scaled == 0) continue;
+        const VerifiedRow& before = call.verified[r - 1];
         const double share = before.scale * (before.p / before.q);
-        call.judged[r].scale = share < 1 ? share : 1;
+        call.verified[r].scale = share < 1 ? share : 1;
     }
 }
 
@@ -100,13 +100,13 @@ __global__ void merge_masses(JudgeCall call) {
 // for rounding, and gives a sample of p.
 constexpr float kBehind = -1e4f;
 
-__global__ void excess_parts(JudgeCall call) {
+__global__ void excess_parts(VerifyCall call) {
     const BlockShare share = share_of_block(call.count);
-    if (!is_judged(call, share.row)) return;
+    if (!is_verified(call, share.row)) return;
     const DeviceDraftedRow drafted = call.drafted[share.row];
-    const JudgeMasses masses = call.masses[share.row];
+    const VerifyMasses masses = call.masses[share.row];
     const auto scale = static_cast<float>(1 / drafted.noise.temperature);
-    const auto share_of_p = static_cast<float>(call.judged[share.row].scale);
+    const auto share_of_p = static_cast<float>(call.verified[share.row].scale);
     const float* x = row_of(call, share.row);
     const auto p_of = [&](int i) { return probability(x[i], masses.target, scale); };
     const auto q_of = [&](int i) {
@@ -139,19 +139,19 @@ __global__ void excess_parts(JudgeCall call) {
                                                              best};
 }
 
-__global__ void merge_excess(JudgeCall call) {
+__global__ void merge_excess(VerifyCall call) {
     const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-    if (row >= call.rows || !is_judged(call, row)) return;
-    JudgedRow judged = call.judged[row];
+    if (row >= call.rows || !is_verified(call, row)) return;
+    VerifiedRow verified = call.verified[row];
     DeviceNoisy best = {0, -1, 0};
     for (int i = 0; i < kStatsBlocks; ++i) {
-        const JudgePart part = call.parts[row * kStatsBlocks + i];
-        judged.excess += part.excess;
-        judged.overlap += part.overlap;
+        const VerifyPart part = call.parts[row * kStatsBlocks + i];
+        verified.excess += part.excess;
+        verified.overlap += part.overlap;
         best = better(best, part.best);
     }
-    judged.next = best.token;
-    call.judged[row] = judged;
+    verified.next = best.token;
+    call.verified[row] = verified;
 }
 
 __global__ void keep(KeepCall call) {
@@ -177,7 +177,7 @@ __global__ void widen(WidenCall call) {
 
 } // namespace
 
-void judge_rows(void* stream, const JudgeCall& call) {
+void verify_rows(void* stream, const VerifyCall& call) {
     const Grid parts = {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads};
     launch(stream, parts, mass_parts, call);
     launch(stream, {1, blocks_for(static_cast<std::size_t>(call.rows), kWarp) * kWarp}, merge_masses, call);

@@ -1,5 +1,5 @@
-// Files that are written, held to be none of those that are read: see files_apart.h.
-#include "launch/files_apart.h"
+// Files that are written, held to be none of those that are read: see output_conflicts.h.
+#include "launch/output_conflicts.h"
 
 #include "launch/failure.h"
 #include "launch/model_directory.h"
@@ -59,7 +59,7 @@ bool is_standard_output(const std::string& file) {
 
 } // namespace
 
-void require_files_apart(const ParsedOptions& given, const std::vector<OptionGroup>& groups) {
+void refuse_output_conflicts(const ParsedOptions& given, const std::vector<OptionGroup>& groups) {
     const NamedFiles files = named_files(given, groups);
     for (const NamedFile& read : files.read)
         if (is_standard_output(read.name))

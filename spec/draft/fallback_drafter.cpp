@@ -8,9 +8,9 @@ namespace entrodraft::spec {
 
 namespace {
 
-class FirstOfDrafter final : public Drafter {
+class FallbackDrafter final : public Drafter {
   public:
-    explicit FirstOfDrafter(std::vector<std::unique_ptr<Drafter>> drafters) : drafters_(std::move(drafters)) {
+    explicit FallbackDrafter(std::vector<std::unique_ptr<Drafter>> drafters) : drafters_(std::move(drafters)) {
         if (drafters_.empty()) throw std::invalid_argument("no drafter to choose from");
     }
 
@@ -40,7 +40,7 @@ class FirstOfDrafter final : public Drafter {
     std::vector<std::unique_ptr<Drafter>> drafters_;
 };
 
-void FirstOfDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& draft) {
+void FallbackDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& draft) {
     int passes = 0;
     double seconds = 0, entropy_seconds = 0;
     for (const auto& drafter : drafters_) {
@@ -54,8 +54,8 @@ void FirstOfDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& d
 
 } // namespace
 
-std::unique_ptr<Drafter> make_first_of_drafter(std::vector<std::unique_ptr<Drafter>> drafters) {
-    return std::make_unique<FirstOfDrafter>(std::move(drafters));
+std::unique_ptr<Drafter> make_fallback_drafter(std::vector<std::unique_ptr<Drafter>> drafters) {
+    return std::make_unique<FallbackDrafter>(std::move(drafters));
 }
 
 } // namespace entrodraft::spec

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace entrodraft::spec {
-namespace verify_in_place_test {
+namespace verify_on_device_test {
 
 constexpr std::size_t kVocab = 3;
 
@@ -28,13 +28,14 @@ TokenId drawn(const std::vector<double>& weights, const GumbelNoise& noise, std:
 }
 
 // What a device says of a round's rows. `q` ends before the last row of p.
-std::vector<model::JudgedRow> judged_rows(const Tokens& drafted, const Rows& rows, bool is_block,
-                                          const GumbelNoise& noise, std::uint64_t first_position) {
+std::vector<model::VerifiedRow> verified_rows(const Tokens& drafted, const Rows& rows, bool is_block,
+                                              const GumbelNoise& noise, std::uint64_t first_position) {
     const std::uint64_t round_start = is_block ? first_position : 0;
-    std::vector<model::JudgedRow> judged(drafted.size() + 1);
+    std::vector<model::VerifiedRow> verified(drafted.size() + 1);
     for (std::size_t i = 0; i <= drafted.size(); ++i) {
-        model::JudgedRow& row = judged[i];
-        if (is_block && i > 0) row.scale = std::min(1.0, judged[i - 1].scale * (judged[i - 1].p / judged[i - 1].q));
+        model::VerifiedRow& row = verified[i];
+        if (is_block && i > 0)
+            row.scale = std::min(1.0, verified[i - 1].scale * (verified[i - 1].p / verified[i - 1].q));
         std::vector<double> excess;
         for (std::size_t token = 0; token < kVocab; ++token) {
             const double p = static_cast<double>(rows.p[i * kVocab + token]);
@@ -48,16 +49,17 @@ std::vector<model::JudgedRow> judged_rows(const Tokens& drafted, const Rows& row
         }
         row.next = drawn(excess, noise, noise_position(first_position + i, round_start));
     }
-    return judged;
+    return verified;
 }
 
-Verdict verify(const std::vector<model::JudgedRow>& rows, bool is_block, std::uint64_t position, std::uint64_t key) {
+Verification verify(const std::vector<model::VerifiedRow>& rows, bool is_block, std::uint64_t position,
+                    std::uint64_t key) {
     const RandomStream acceptance(7, key, Purpose::acceptance);
-    const RowsInPlace input = {rows, position};
+    const DeviceRows input = {rows, position};
     return is_block ? verify_block(input, acceptance) : verify_rejection(input, acceptance);
 }
 
-TEST(VerifyInPlace, AcceptsWhatWholeRowsDo) {
+TEST(VerifyOnDevice, AcceptsWhatWholeRowsDo) {
     int accepted[2] = {0, 0};
     for (std::uint64_t seed = 0; seed < 300; ++seed)
         for (const bool is_block : {false, true}) {
@@ -67,9 +69,9 @@ TEST(VerifyInPlace, AcceptsWhatWholeRowsDo) {
             const Rows rows = rows_of(target, draft, {}, drafted);
             const RejectionInput input = {drafted, rows.p, rows.q, 11};
             const RandomStream acceptance(7, seed, Purpose::acceptance), resample(7, seed, Purpose::resample);
-            const Verdict want =
+            const Verification want =
                 is_block ? verify_block(input, acceptance, resample) : verify_rejection(input, acceptance, resample);
-            const Verdict got = verify(judged_rows(drafted, rows, is_block, noise, 11), is_block, 11, seed);
+            const Verification got = verify(verified_rows(drafted, rows, is_block, noise, 11), is_block, 11, seed);
             EXPECT_EQ(got.accepted, want.accepted) << "seed " << seed;
             accepted[is_block ? 1 : 0] += got.accepted;
         }
@@ -78,7 +80,7 @@ TEST(VerifyInPlace, AcceptsWhatWholeRowsDo) {
 }
 
 // Rounds of one to three drafted tokens, drafts drawn and residuals sampled by noise, as it is on a GPU.
-TEST(VerifyInPlace, SaysWhatTheTargetWould) {
+TEST(VerifyOnDevice, SaysWhatTheTargetWould) {
     constexpr std::size_t kLength = 4;
     const ToyModel target(kVocab, 5, options_of(1)), draft(kVocab, 105, options_of(1));
     for (const bool is_block : {false, true}) {
@@ -96,10 +98,10 @@ TEST(VerifyInPlace, SaysWhatTheTargetWould) {
                     prefix.push_back(drafted.back());
                 }
                 const Rows rows = rows_of(target, draft, text, drafted);
-                const Verdict verdict =
-                    verify(judged_rows(drafted, rows, is_block, of_residual, start), is_block, start, key);
-                text.insert(text.end(), drafted.begin(), drafted.begin() + verdict.accepted);
-                text.push_back(verdict.next_token);
+                const Verification verification =
+                    verify(verified_rows(drafted, rows, is_block, of_residual, start), is_block, start, key);
+                text.insert(text.end(), drafted.begin(), drafted.begin() + verification.accepted);
+                text.push_back(verification.next_token);
             }
             return first_of(text, kLength);
         };
@@ -107,7 +109,7 @@ TEST(VerifyInPlace, SaysWhatTheTargetWould) {
     }
 }
 
-TEST(VerifyInPlace, RefusesWhatIsNoNumber) {
+TEST(VerifyOnDevice, RefusesWhatIsNoNumber) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const double bad = static_cast<double>(nan);
     for (const bool is_block : {false, true}) {
@@ -117,24 +119,24 @@ TEST(VerifyInPlace, RefusesWhatIsNoNumber) {
         EXPECT_THROW(verify({{}}, is_block, 0, 1), std::runtime_error) << "nothing to say";
         EXPECT_THROW(verify({{.excess = bad, .next = 1}}, is_block, 0, 1), std::runtime_error);
     }
-    const std::vector<model::JudgedRow> rows = {{.next = 1}};
-    EXPECT_THROW(verify_block(RowsInPlace{rows, 0, 0.5}, RandomStream(1, 1, Purpose::acceptance)),
+    const std::vector<model::VerifiedRow> rows = {{.next = 1}};
+    EXPECT_THROW(verify_block(DeviceRows{rows, 0, 0.5}, RandomStream(1, 1, Purpose::acceptance)),
                  std::invalid_argument);
-    EXPECT_THROW(verify_rejection(RowsInPlace{rows, 0, 2}, RandomStream(1, 1, Purpose::acceptance)),
+    EXPECT_THROW(verify_rejection(DeviceRows{rows, 0, 2}, RandomStream(1, 1, Purpose::acceptance)),
                  std::invalid_argument);
 }
 
-TEST(VerifyInPlace, IsForRowsThatNothingFilters) {
+TEST(VerifyOnDevice, IsForRowsThatNothingFilters) {
     for (const Acceptance kind : {Acceptance::rejection, Acceptance::block}) {
-        EXPECT_TRUE(may_judge_in_place(kind, options_of(0.7)));
-        EXPECT_FALSE(may_judge_in_place(kind, options_of(0)));
-        EXPECT_FALSE(may_judge_in_place(kind, options_of(1, 5)));
-        EXPECT_FALSE(may_judge_in_place(kind, options_of(1, 0, 0.9)));
-        EXPECT_FALSE(may_judge_in_place(kind, options_of(1, 0, 1, 0.1)));
+        EXPECT_TRUE(can_verify_on_device(kind, options_of(0.7)));
+        EXPECT_FALSE(can_verify_on_device(kind, options_of(0)));
+        EXPECT_FALSE(can_verify_on_device(kind, options_of(1, 5)));
+        EXPECT_FALSE(can_verify_on_device(kind, options_of(1, 0, 0.9)));
+        EXPECT_FALSE(can_verify_on_device(kind, options_of(1, 0, 1, 0.1)));
     }
-    EXPECT_FALSE(may_judge_in_place(Acceptance::gumbel, options_of(1)));
-    EXPECT_FALSE(may_judge_in_place(Acceptance::typical, options_of(1)));
+    EXPECT_FALSE(can_verify_on_device(Acceptance::gumbel, options_of(1)));
+    EXPECT_FALSE(can_verify_on_device(Acceptance::typical, options_of(1)));
 }
 
-} // namespace verify_in_place_test
+} // namespace verify_on_device_test
 } // namespace entrodraft::spec

@@ -2,7 +2,7 @@
 #include "launch/cli/options.h"
 #include "launch/cli/replay_options.h"
 #include "launch/failure.h"
-#include "launch/files_apart.h"
+#include "launch/output_conflicts.h"
 #include "tests/launch/command_line.h"
 #include "tests/model/temporary_directory.h"
 
@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <utility>
 
-namespace files_apart_test {
+namespace output_conflicts_test {
 
 using namespace entrodraft;
 using namespace entrodraft::launch;
@@ -20,14 +20,14 @@ namespace fs = std::filesystem;
 
 std::string refusal(const std::vector<OptionGroup>& groups, const Strings& arguments) {
     try {
-        require_files_apart(parse_options(groups, arguments), groups);
+        refuse_output_conflicts(parse_options(groups, arguments), groups);
     } catch (const BadOption& error) {
         return error.what();
     }
     return "accepted";
 }
 
-TEST(FilesApart, NoCommandWritesOverWhatItReads) {
+TEST(OutputConflicts, NoCommandWritesOverWhatItReads) {
     const TemporaryDirectory directory;
     const std::string file = directory.write("file", ""), other = directory.write("other", "");
     const std::pair<const std::vector<OptionGroup>*, Strings> written_and_read[] = {
@@ -58,7 +58,7 @@ TEST(FilesApart, NoCommandWritesOverWhatItReads) {
     }
 }
 
-TEST(FilesApart, GoByTheFileNotByItsName) {
+TEST(OutputConflicts, GoByTheFileNotByItsName) {
     const TemporaryDirectory directory;
     const std::string file = directory.write("file", ""), link = directory.path() / "link";
     const std::string dotted = directory.path() / "." / "file", hard = directory.path() / "hard";
@@ -72,7 +72,7 @@ TEST(FilesApart, GoByTheFileNotByItsName) {
     EXPECT_EQ(refusal(generate_groups(), {"--output", "-", "--input", "-"}), "accepted");
 }
 
-TEST(FilesApart, CountTheFilesOfModels) {
+TEST(OutputConflicts, CountTheFilesOfModels) {
     const TemporaryDirectory directory;
     const std::string model = directory.path(), config = directory.write("config.json", "{}");
     const std::string shard = directory.write("model-00001-of-00002.safetensors", ""),
@@ -84,7 +84,7 @@ TEST(FilesApart, CountTheFilesOfModels) {
     EXPECT_EQ(refusal(latency_groups(), {"--target", model, "--output", costs}), "accepted");
 }
 
-TEST(FilesApart, CountStandardOutput) {
+TEST(OutputConflicts, CountStandardOutput) {
     const std::string prompts = "{\"prompt\": \"The ferry left\"}\n";
     const test::ScratchFile file(prompts);
     const Strings generate = {"generate", "--target", test::kTarget, "--max-new-tokens", "2", "--input"};
@@ -97,7 +97,7 @@ TEST(FilesApart, CountStandardOutput) {
     EXPECT_EQ(file.text(), prompts);
 }
 
-TEST(FilesApart, FromOutsideTheFileStaysAsItWas) {
+TEST(OutputConflicts, FromOutsideTheFileStaysAsItWas) {
     const std::string prompts = "{\"prompt\": \"The ferry left\"}\n";
     const test::ScratchFile file(prompts);
     const Strings pair = {"--target", test::kTarget, "--draft", test::kDraft, "--output", file.path()};
@@ -109,4 +109,4 @@ TEST(FilesApart, FromOutsideTheFileStaysAsItWas) {
     EXPECT_EQ(file.text(), prompts);
 }
 
-} // namespace files_apart_test
+} // namespace output_conflicts_test

@@ -1,0 +1,128 @@
+// From gathered rows to a verification: see verifier.h.
+#include "spec/verifier.h"
+
+#include "spec/verify/philox.h"
+#include "spec/verify/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace entrodraft::spec {
+
+namespace {
+
+// A row in which every token is banned becomes zeros: it only matters if the text gets there.
+bool adjust_if_alive(std::span<const float> logits, const SamplingOptions& sampling, std::span<float> p) {
+    try {
+        adjust(logits, sampling, p);
+        return true;
+    } catch (const NothingToSay&) {
+        std::fill(p.begin(), p.end(), 0.0F);
+        return false;
+    }
+}
+
+} // namespace
+
+VerifiedRound Verifier::verify(const SequenceRows& rows, const Draft& draft, const Request& request,
+                               std::uint64_t position) {
+    const std::span<const TokenId> drafted(draft.tokens);
+    const SamplingOptions& sampling = request.sampling;
+    const bool noisy = options_.acceptance.kind == Acceptance::gumbel && !sampling.greedy();
+    if (rows.form() == RowForm::verified) return verify_on_device(rows, drafted.size(), request, position);
+    if (noisy || rows.form() == RowForm::best) return verify_best(rows, drafted);
+
+    read_rows(rows, drafted.size() + 1, request);
+    const RandomStream acceptance(sampling.seed, request.sequence_key, Purpose::acceptance);
+    const RandomStream resample(sampling.seed, request.sequence_key, Purpose::resample);
+    VerifiedRound verified;
+    if (options_.acceptance.kind == Acceptance::typical) {
+        const TypicalInput input = {drafted, p_, position, options_.acceptance.typical};
+        verified.verification = sampling.greedy() ? verify_typical(input) : verify_typical(input, resample);
+    } else if (sampling.greedy()) {
+        verified.verification = verify_greedy_lenient(drafted, p_, options_.acceptance.lenience);
+        verified.overlap = verified.verification.accepted;
+        verified.overlaps = std::min(static_cast<int>(drafted.size()), verified.verification.accepted + 1);
+    } else {
+        const RejectionInput input = {drafted, p_, draft.q, position, options_.acceptance.lenience};
+        verified.verification = options_.acceptance.kind == Acceptance::block
+                                    ? verify_block(input, acceptance, resample)
+                                    : verify_rejection(input, acceptance, resample);
+        add_overlaps(draft, verified);
+    }
+    if (static_cast<std::size_t>(verified.verification.accepted) == dead_row_) throw NothingToSay();
+    return verified;
+}
+
+// Greedy and gumbel: a drafted token is accepted while the target would have emitted it.
+VerifiedRound Verifier::verify_best(const SequenceRows& rows, std::span<const TokenId> drafted) const {
+    VerifiedRound verified;
+    std::size_t row = 0;
+    for (;; ++row) { // rows behind the first difference follow tokens that nobody emits
+        const BestToken best = rows.best(row);
+        verified.verification = {static_cast<int>(row), best.token};
+        if (options_.record_margins) verified.margins.push_back(best.value - best.runner_up);
+        if (row == drafted.size() || drafted[row] != best.token) break;
+    }
+    if (rows.form() == RowForm::best) { // p and q are one-hot
+        verified.overlap = verified.verification.accepted;
+        verified.overlaps = static_cast<int>(std::min(drafted.size(), row + 1));
+    }
+    return verified;
+}
+
+// By what the GPU that holds the rows made of them.
+VerifiedRound Verifier::verify_on_device(const SequenceRows& rows, std::size_t n_drafted, const Request& request,
+                                         std::uint64_t position) {
+    device_rows_.clear();
+    for (std::size_t row = 0; row <= n_drafted; ++row)
+        device_rows_.push_back(rows.verified(row));
+    const RandomStream acceptance(request.sampling.seed, request.sequence_key, Purpose::acceptance);
+    const DeviceRows input = {device_rows_, position, options_.acceptance.lenience};
+    VerifiedRound verified;
+    verified.verification = options_.acceptance.kind == Acceptance::block ? verify_block(input, acceptance)
+                                                                          : verify_rejection(input, acceptance);
+    const std::size_t n_verified = std::min(n_drafted, static_cast<std::size_t>(verified.verification.accepted) + 1);
+    for (std::size_t row = 0; row < n_verified; ++row)
+        verified.overlap += device_rows_[row].overlap;
+    verified.overlaps = static_cast<int>(n_verified);
+    return verified;
+}
+
+// What the target's rows are to the rule: adjusted distributions; logits for greedy text, and there the plain softmax
+// for `typical`.
+void Verifier::read_rows(const SequenceRows& rows, std::size_t n_rows, const Request& request) {
+    const auto vocab = static_cast<std::size_t>(options_.vocab_size);
+    SamplingOptions sampling = request.sampling;
+    if (sampling.greedy() && options_.acceptance.kind == Acceptance::typical) {
+        sampling = {};
+        sampling.temperature = 1;
+    }
+    p_.resize(n_rows * vocab);
+    dead_row_ = n_rows;
+    for (std::size_t row = 0; row < n_rows; ++row) {
+        const std::span<const float> logits = rows.logits(row);
+        const std::span<float> to(p_.data() + row * vocab, vocab);
+        bool is_alive = true;
+        if (sampling.greedy()) {
+            std::copy(logits.begin(), logits.end(), to.begin());
+            is_alive = std::isfinite(logits[static_cast<std::size_t>(arg_max(logits))]);
+        } else {
+            is_alive = adjust_if_alive(logits, sampling, to);
+        }
+        if (!is_alive) dead_row_ = std::min(dead_row_, row);
+    }
+}
+
+void Verifier::add_overlaps(const Draft& draft, VerifiedRound& verified) const {
+    const auto vocab = static_cast<std::size_t>(options_.vocab_size);
+    const std::size_t n_verified =
+        std::min(draft.tokens.size(), static_cast<std::size_t>(verified.verification.accepted) + 1);
+    const double lenience = options_.acceptance.lenience;
+    for (std::size_t row = 0; row < n_verified; ++row)
+        verified.overlap += acceptance_chance(std::span<const float>(p_).subspan(row * vocab, vocab),
+                                              draft.q.subspan(row * vocab, vocab), lenience);
+    verified.overlaps = static_cast<int>(n_verified);
+}
+
+} // namespace entrodraft::spec
