@@ -1,4 +1,4 @@
-"""What is in a recording? Reads the files of `entrodraft record` (docs/RECORDING.md) into numpy arrays, and prints how often
+"""What is in a recording? Reads the files of `entrodraft record` (docs/formats.md) into numpy arrays, and prints how often
 the target accepts each draft's tokens.
 
     python3 bench/recording.py FILE... [--output FILE] [--json]
@@ -316,7 +316,7 @@ def write_recording(path, header, texts, errors=()):
 # ---- acceptance ----
 
 def acceptance_rates(recording):
-    """A row for each draft at each temperature of its texts, as JSON has it (docs/SCHEMAS.md)."""
+    """A row for each draft at each temperature of its texts, as JSON has it (docs/formats.md)."""
     usual = (recording.header.get("sampling") or {}).get("temperature", 0)
     temperatures = sorted({text.fields.get("temperature", usual) for text in recording.texts})
     return [{"recording": recording.path, "draft": draft + 1, "model": recording.header["drafts"][draft].get("model", ""),

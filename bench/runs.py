@@ -125,7 +125,7 @@ def write_prompts(path, times):
 
 
 def generate(binary, ranks, prompts, output, *arguments):
-    """New tokens a second between the first round and the last result, and the run's summary (docs/SCHEMAS.md).
+    """New tokens a second between the first round and the last result, and the run's summary (docs/formats.md).
 
     Each rank is bound to a core of its own; with `ranks` 0 the binary is started by itself, on all cores.
     """

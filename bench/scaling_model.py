@@ -242,7 +242,7 @@ def read_files(names):
     return [first, *others], compares
 
 
-# ---- measured beside predicted: rows are those of the JSON (docs/SCHEMAS.md) ----
+# ---- measured beside predicted: rows are those of the JSON (docs/formats.md) ----
 
 def prediction(base, run):
     """{name: seconds}: of `run` only the limit, the all-reduces and the link are looked at."""

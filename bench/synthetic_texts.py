@@ -1,4 +1,4 @@
-"""Recordings of no model (docs/RECORDING.md): texts along which a draft of a given mean acceptance is right or wrong by
+"""Recordings of no model (docs/formats.md): texts along which a draft of a given mean acceptance is right or wrong by
 chance, so that `entrodraft simulate` can replay stop rules where there are no checkpoints.
 
 Not a claim about any model. Entropies x are independent, Weibull of shape 1.3 and scale 3 nats (mean 2.8); a drafted token

@@ -57,7 +57,7 @@ def best_length(alpha, c, c_operations, max_tokens):
 
 
 def result_of(plan):
-    """All figures as JSON has them (docs/SCHEMAS.md); rows go through the alphas for each c."""
+    """All figures as JSON has them (docs/formats.md); rows go through the alphas for each c."""
     rows = [best_length(alpha, *costs, plan.max_tokens) for costs in plan.costs() for alpha in plan.alphas]
     tokens = [{"k": k, "alpha": alpha, "expected_tokens": expected_tokens(alpha, k)}
               for k in plan.lengths() for alpha in plan.alphas]

@@ -4,6 +4,7 @@
 #include "launch/cli/command_pages.h"
 #include "launch/cli/completion.h"
 #include "launch/cli/manual_page.h"
+#include "launch/cli/markdown_page.h"
 #include "launch/cli/option_set.h"
 #include "launch/failure.h"
 #include "launch/io/results.h"
@@ -73,8 +74,8 @@ int run_command(dist::Session& session, const Arguments& arguments) {
     Command command = nullptr;
     if (asks_for(arguments, {"help"})) { // "help bench latency" is "bench latency --help"
         Arguments asked(arguments.begin() + 1, arguments.end());
-        if (asked == Arguments{"--man"}) {
-            print(session, manual_page(version_text()));
+        if (asked == Arguments{"--man"} || asked == Arguments{"--markdown"}) {
+            print(session, asked[0] == "--man" ? manual_page(version_text()) : markdown_page());
             return kAllServed;
         }
         asked.emplace_back("--help");

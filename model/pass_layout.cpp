@@ -39,7 +39,7 @@ void PassLayout::add_row(int index, const ModelConfig& config, const KvCache& ca
         throw std::invalid_argument("a row's parent must be before it in the same sequence");
     if (segments.empty() || segments.back().slot != row.slot) {
         if (std::any_of(segments.begin(), segments.end(), [&](const Segment& s) { return s.slot == row.slot; }))
-            throw std::invalid_argument("rows of slot " + std::to_string(row.slot) + " do not be contiguous");
+            throw std::invalid_argument("rows of slot " + std::to_string(row.slot) + " are not contiguous");
         segments.push_back({row.slot, index, index, cache.length(row.slot)});
     }
     segments.back().end = index + 1;

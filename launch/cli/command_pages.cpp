@@ -1,4 +1,4 @@
-// The text of --help but for the options: see command_pages.h.
+// The text of --help, manual page and docs/cli.md but for the options: see command_pages.h.
 #include "launch/cli/command_pages.h"
 
 #include "launch/cli/options.h"
@@ -12,14 +12,7 @@ namespace entrodraft::launch {
 namespace {
 
 const char* const kOverviewBegin = "Usage: entrodraft COMMAND [options]      entrodraft COMMAND --help\n\n";
-const char* const kOverviewEnd = R"(
-  completion       bash or zsh: a script that completes commands, options and values
-  help COMMAND     the same as COMMAND --help; help --man: the manual page
-
-  --help or -h, --version
-
-On several ranks: mpirun -n N entrodraft ...
-)";
+const char* const kOverviewEnd = "\n  --help or -h, --version\n\nOn several ranks: mpirun -n N entrodraft ...\n";
 
 } // namespace
 
@@ -29,8 +22,12 @@ const std::vector<CommandPage>& command_pages() {
         {"generate",
          "decode one --prompt, or a JSONL file of them",
          {"entrodraft generate --target DIR [--draft DIR] (--prompt TEXT | --input FILE) [options]"},
-         "Exit codes: 0 all served; 1 failure; 2 bad options; 3 some lines had errors;\n"
-         "75 stopped by a signal after a clean flush: run again with --resume.\n",
+         R"(Without --draft and --drafter the target decodes alone. Greedy text and the text of --acceptance
+gumbel are the same with and without a draft; rejection and block keep the target's distribution.
+Logits: biases, penalties and banned tokens, then temperature, top-k, top-p, min-p.
+Of a cascade, repeated options of stop rules go to its levels in order, the last value also to those
+after it. An option of a rule that no level has is an error.
+)",
          {"entrodraft generate --target model/demo/target --draft model/demo/draft --prompt \"It was a dark night\"",
           "mpirun -n 2 --bind-to none entrodraft generate --target model/demo/target --draft model/demo/draft "
           "--input prompts.jsonl --output results.jsonl --summary summary.json",
@@ -40,8 +37,10 @@ const std::vector<CommandPage>& command_pages() {
         {"record",
          "decode prompts once and keep what every stop rule could have seen",
          {"entrodraft record --target DIR --draft DIR --input FILE|- --output FILE [options]"},
-         "Texts are greedy, or at a --temperature sampled with the acceptance gumbel: both are the same whatever is "
-         "drafted.\nExit codes as of generate: 75 stopped by a signal, run again with --resume.\n",
+         R"(Texts are greedy, or at a --temperature sampled with the acceptance gumbel: both are the same
+whatever is drafted.
+Before the first text, what rounds cost is measured for up to 15 s a draft, unless --costs has it.
+)",
          {"entrodraft record --target model/demo/target --draft model/demo/draft --input model/demo/prompts.jsonl "
           "--prompts 8 --output pair.edr",
           "entrodraft record --target DIR --draft LARGE --draft SMALL --input prompts.jsonl --output drafts.edr",
@@ -51,7 +50,10 @@ const std::vector<CommandPage>& command_pages() {
         {"simulate",
          "replay any stop rules over a recording: exact counts, times from costs",
          {"entrodraft simulate FILE... [--rules LIST] [options]"},
-         "",
+         R"(Counts of passes are those of real runs with these rules (one sequence at a time, one replica,
+nothing drafted ahead, expected-gain with fixed costs). Times are these counts times costs;
+speed-ups are over plain decoding, which is always among the settings.
+)",
          {"entrodraft simulate pair.edr",
           "entrodraft simulate pair.edr --rules static:1..6..0.25,constant:1..8..1,oracle --best",
           "entrodraft simulate pair.edr --t-draft 8 --t-target 51 --output simulated.json"},
@@ -60,7 +62,12 @@ const std::vector<CommandPage>& command_pages() {
          "the best setting of every stop rule, confirmed by real runs, as a --config file",
          {"entrodraft tune --target DIR --draft DIR --input FILE|- --output FILE [options]",
           "entrodraft generate --config FILE ... uses what it writes"},
-         "",
+         R"(It records every other prompt, searches settings of all rules on that recording, and runs the best
+setting of each rule on the other prompts. The winner is the fastest by simulation among those that
+the runs do not tell from the fastest (95 %). Where none beats plain decoding, the file says so and
+has expected-gain. At a --temperature all is measured with the acceptance gumbel; the temperature
+itself is not in the file.
+)",
          {"entrodraft tune --target model/demo/target --draft model/demo/draft --input model/demo/prompts.jsonl "
           "--prompts 16 --output best.conf",
           "mpirun -n 2 --bind-to none entrodraft tune --target DIR --draft DIR --input prompts.jsonl --output "
@@ -72,7 +79,9 @@ const std::vector<CommandPage>& command_pages() {
         {"tokenize",
          "text to token ids and back",
          {"entrodraft tokenize --model DIR (--text TEXT | --input FILE [--decode]) [options]"},
-         "",
+         R"(generate encodes a prompt as with --add-special-tokens. On a terminal --text shows a line for each
+token.
+)",
          {"entrodraft tokenize --model model/demo/target --text \"It was a dark night\"",
           "entrodraft tokenize --model DIR --input texts.jsonl --add-special-tokens",
           "entrodraft tokenize --model DIR --input ids.jsonl --decode"},
@@ -80,7 +89,7 @@ const std::vector<CommandPage>& command_pages() {
         {"build-table",
          "count a text's tokens and pairs, for --drafter bigram and unigram",
          {"entrodraft build-table --model DIR --input FILE|- --output FILE"},
-         "",
+         "--model is the target's: a target with another vocabulary refuses the table.\n",
          {"entrodraft build-table --model model/demo/target --input texts.txt --output pairs.table",
           "entrodraft generate --target model/demo/target --drafter bigram --draft-table pairs.table --prompt "
           "\"It was\""},
@@ -88,7 +97,9 @@ const std::vector<CommandPage>& command_pages() {
         {"inspect",
          "what a checkpoint is and what each rank would hold; loads nothing",
          {"entrodraft inspect DIR [--draft DIR] [--tensor-parallel N] [--memory SIZE] [options]"},
-         "",
+         R"(Reads config.json, the tokenizer and headers of weights. A draft that does not fit, or too little
+memory, is an answer: exit code 0.
+)",
          {"entrodraft inspect model/demo/target",
           "entrodraft inspect DIR --draft DIR --tensor-parallel 8 --memory 80GiB --dtype int8",
           "entrodraft inspect DIR --json"},
@@ -96,7 +107,10 @@ const std::vector<CommandPage>& command_pages() {
         {"doctor",
          "whether the ranks find each other, their cores and their files; times every collective",
          {"mpirun -n N entrodraft doctor [DIR] [options]"},
-         "Exit codes: 0 it will work, whatever is said of its speed; 1 it will not; 2 bad options.\n",
+         R"(All ranks must be of one build and see the same files: weights are compared by digests, read once
+for each copy. What gets a "warning" works, slowly.
+Exit codes: 0 it will work, 1 it will not, 2 bad options.
+)",
          {"mpirun -n 2 --bind-to none entrodraft doctor",
           "mpirun -n 2 --bind-to none entrodraft doctor model/demo/target --draft model/demo/draft",
           "srun --mpi=pmix entrodraft doctor DIR --repetitions 100"},
@@ -104,7 +118,9 @@ const std::vector<CommandPage>& command_pages() {
         {"bench latency",
          "time passes and collectives; write the costs file",
          {"entrodraft bench latency --target DIR [--draft DIR] [options]"},
-         "",
+         R"(Passes of all row counts take turns; each target pass is followed by three draft passes, of which
+the first, whose weights are out of the caches, is timed apart. All figures are of the slowest rank.
+)",
          {"entrodraft bench latency --target model/demo/target --draft model/demo/draft --output costs.json",
           "mpirun -n 2 --bind-to none entrodraft bench latency --target DIR --draft DIR --rows 9 --json",
           "entrodraft generate --target DIR --draft DIR --costs costs.json --prompt \"It was\""},
@@ -112,7 +128,9 @@ const std::vector<CommandPage>& command_pages() {
         {"bench compare",
          "stop rules side by side on a file of prompts",
          {"entrodraft bench compare --target DIR [--draft DIR] --input FILE|- [options]"},
-         "",
+         R"(Settings take turns on every prompt. Texts that must be those of plain decoding (greedy, gumbel) are
+compared first: if one differs, no figure is shown and the exit code is 1.
+)",
          {"entrodraft bench compare --target model/demo/target --draft model/demo/draft --input "
           "model/demo/prompts.jsonl --prompts 6 --temperatures 0",
           "entrodraft bench compare --target DIR --draft DIR --input prompts.jsonl --rules static:2,constant:5 --costs "
@@ -131,13 +149,66 @@ const CommandPage& page_of(std::string_view name) {
     return *found;
 }
 
+const std::vector<Term>& other_commands() {
+    static const std::vector<Term> commands = {
+        {"completion", "bash or zsh: a script that completes commands, options and values"},
+        {"help COMMAND", "the same as COMMAND --help; help --man: the manual page; help --markdown: docs/cli.md"}};
+    return commands;
+}
+
+const std::vector<Term>& exit_codes() {
+    static const std::vector<Term> codes = {
+        {"0", "done; everything served"},
+        {"1", "failure: a file that cannot be used, a text that differs from plain decoding, a rank that died or did "
+              "not answer"},
+        {"2", "bad options; also a model that is not there, too little memory, ranks that cannot be laid out as asked"},
+        {"3", "some lines of the input had errors, all others are served (generate, record, tokenize)"},
+        {"75", "stopped by a signal after a clean flush: run again with --resume (generate, record)"}};
+    return codes;
+}
+
+const std::vector<Section>& reference_preface() {
+    static const std::vector<Section> sections = {
+        {"How options are read",
+         {R"(The command goes first, then its options: `--name VALUE` or `--name=VALUE`; switches take no value.
+Names cannot be abbreviated. An option is given at most once, unless it is repeatable. One that
+cannot be honoured or has no effect is an error (exit code 2), never ignored. Defaults are in square
+brackets. Whole numbers are digits alone, with a minus sign below 0.)",
+          R"(`--config FILE` reads a line `name = value` for each option, without dashes. A line that begins with
+`#` is a comment; a switch takes `true` or `false`; a value in double quotes is a JSON string, as in
+`stop = "\n\n"`. An option on the command line replaces all values that the file has for it.)",
+          R"(DIR is a directory with `config.json`, weights and tokenizer, or the name of a model in the local
+Hugging Face cache (`facebook/opt-125m`): `HF_HUB_CACHE`, else `HF_HOME/hub`,
+`XDG_CACHE_HOME/huggingface/hub` or `~/.cache/huggingface/hub`. Nothing is downloaded.)",
+          R"(No command writes over a file that it reads. A non-empty file of `--trace` or `--timeline` is
+refused, and of `--output` of generate and record unless `--resume` continues it. Any other file is
+replaced once the new one is complete.)"}},
+        {"Ranks and output",
+         {R"(`generate`, `record`, `tune`, `doctor`, `bench latency` and `bench compare` work on all ranks; other
+commands work on rank 0 while the others wait. All ranks must be given the same command line. Open
+MPI binds each of two ranks to one core unless `--bind-to none` is given; it refuses root without
+`--allow-run-as-root`, and more ranks than cores without `--oversubscribe`.)",
+          R"(Results go to stdout or to `--output`; progress, warnings and summaries to stderr. Where other work
+uses more than a twentieth of the job's cores during a measurement, a warning says that times are
+not to be trusted. Beside the variables of MPI, CUDA, NCCL, Slurm and Hugging Face,
+`OMP_NUM_THREADS`, `SLURM_CPUS_PER_TASK` and `NO_COLOR` have an effect.)"}}};
+    return sections;
+}
+
 std::string overview_text() {
     constexpr std::size_t kWidth = 17;
     std::string text = kOverviewBegin;
-    for (const CommandPage& page : command_pages()) {
-        const std::string name = page.name;
-        text += "  " + name + std::string(kWidth - name.size(), ' ') + page.summary + "\n";
-    }
+    const auto add = [&](const std::string& name, const char* meaning) {
+        text += "  " + name + std::string(kWidth - name.size(), ' ') + meaning + "\n";
+    };
+    for (const CommandPage& page : command_pages())
+        add(page.name, page.summary);
+    text += "\n";
+    for (const Term& term : other_commands())
+        add(term.name, term.meaning);
+    text += "\nExit codes:\n";
+    for (const Term& code : exit_codes())
+        add(code.name, code.meaning);
     return text + kOverviewEnd;
 }
 

@@ -1,4 +1,4 @@
-// What --help and the man page say of each command: declared here, once, beside its options.
+// What --help, the manual page and docs/cli.md say of each command: declared here, once, beside its options.
 #pragma once
 
 #include "launch/cli/option_set.h"
@@ -18,10 +18,26 @@ struct CommandPage {
     const std::vector<OptionGroup>& (*groups)();
 };
 
+struct Term {
+    const char* name;
+    const char* meaning;
+};
+
+struct Section {
+    const char* title;
+    std::vector<const char*> paragraphs; // with `code` between backticks
+};
+
 // In the order of --help.
 const std::vector<CommandPage>& command_pages();
 // Throws std::invalid_argument where there is none of that name.
 const CommandPage& page_of(std::string_view name);
+
+// What can be asked for in place of a command.
+const std::vector<Term>& other_commands();
+const std::vector<Term>& exit_codes();
+// What holds for all commands: written by hand, for the manual page and docs/cli.md.
+const std::vector<Section>& reference_preface();
 
 // `entrodraft --help`. Local.
 std::string overview_text();

@@ -202,7 +202,7 @@ std::string bash_completion() {
            "    case $command in\n"
            "    completion) options='bash zsh' ;;\n"
            "    help) options='" +
-           commands + "bench --man' ;;\n" + cases + kBashEnd;
+           commands + "bench --man --markdown' ;;\n" + cases + kBashEnd;
 }
 
 std::string zsh_completion() {

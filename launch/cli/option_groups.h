@@ -4,9 +4,13 @@
 #include "launch/cli/option_set.h"
 
 #include <initializer_list>
+#include <string>
 #include <vector>
 
 namespace entrodraft::launch {
+
+// What --help says of an option of `generate`, for commands whose option means the same.
+const char* help_of_generate(const std::string& name);
 
 const OptionGroup& general_group();
 const OptionGroup& sampling_group();

@@ -8,6 +8,9 @@
 
 #include <string>
 
+#include <stdexcept>
+#include <string>
+
 namespace entrodraft::launch {
 
 namespace {
@@ -18,19 +21,23 @@ const OptionGroup kGeneral = {"General",
 
 constexpr const char* kTargetAliases = "m model";
 constexpr const char* kDraftAliases = "md draft-model model-draft";
+constexpr const char* kPlacementHelp =
+    "{}: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across "
+    "ranks like the target [colocated]";
 constexpr const char* kThreadsHelp =
     "threads of each rank [OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks]";
 
 const OptionGroup kModels = {
     "Models",
-    {with_aliases(
-         {"target", "DIR", "checkpoint that decides the text: a directory, or a name in the Hugging Face cache"},
-         kTargetAliases),
-     with_aliases({"draft", "DIR",
-                   "smaller checkpoint with the same vocabulary that proposes; several, the largest first, draft for "
-                   "each other; none: plain decoding",
-                   true},
-                  kDraftAliases),
+    {with_aliases({"target", "DIR",
+                   "checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache"},
+                  kTargetAliases),
+     with_aliases(
+         {"draft", "DIR",
+          "smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, each "
+          "drafts for the one before it; none: plain decoding",
+          true},
+         kDraftAliases),
      choosing({"device", "DEVICE", "what computes: {}; gpu is cuda [auto: cpu]"}, device_choices),
      choosing({"dtype", "TYPE",
                "the weights' type in memory: {} (GPUs); also fp32, bf16, fp16, half, fp8 [auto: the file's]"},
@@ -46,40 +53,45 @@ const OptionGroup kDrafters = {
                "with --draft]"},
               drafter_choices, ","),
      {"ngram-max", "N", "most tokens that ngram matches [4]"},
-     {"ngram-min", "N", "least tokens that ngram and suffix match [1; in a list 3]"},
+     {"ngram-min", "N", "least tokens that ngram and suffix match [1; of several drafters 3]"},
      choosing({"ngram-match", "WHICH", "{}: of several matches of ngram [latest]"}, ngram_match_choices),
-     {"ngram-full", "N", "only matches of ngram with N tokens after them, which are then drafted at most [any]"},
-     {"lookup-corpus", "FILE", "text in which suffix looks as well"},
-     {"draft-table", "FILE", "of bigram and unigram, made by build-table"}}};
+     {"ngram-full", "N", "only matches of ngram that N tokens follow; at most these N are drafted [any]"},
+     {"lookup-corpus", "FILE", "UTF-8 text in which suffix looks as well"},
+     {"draft-table", "FILE", "of bigram and unigram, made by build-table with the target's tokenizer"}}};
 
 const OptionGroup kRanks = {
     "Ranks",
-    {choosing({"draft-placement", "WHERE", "{} [colocated]"}, placement_choices),
+    {choosing({"draft-placement", "WHERE", kPlacementHelp}, placement_choices),
      {"draft-ahead", "F",
-      "with dedicated, ends of a round that are drafted for while the target scores it; 0: none [as many as fit]"},
-     {"draft-ahead-passes", "N", "of the draft, exactly, however long the target takes: to study [as many as fit]"},
-     {"replicas", "R", "groups of ranks that share the prompts [1]"},
-     {"batch-size", "N", "sequences decoded together [1]"},
+      "with dedicated, outcomes of a round that are drafted for during its verification, up to 32; 0: none; of "
+      "--batch-size 1 and one model that drafts last [as many as fit]"},
+     {"draft-ahead-passes", "N",
+      "hidden draft passes of a round, exactly, however long the target takes: for study [as many as fit]"},
+     {"replicas", "R", "groups of equal size that share the prompts; divides the ranks [1]"},
+     {"batch-size", "N", "sequences decoded together, up to 128; each text is the one that it is alone [1]"},
      with_aliases({"max-context", "N", "positions kept for a sequence, prompt and text [all that the target has]"},
                   "max-model-len"),
-     {"collective-timeout", "SECONDS", "how long a rank waits for the others before the job ends [300]"}}};
+     {"collective-timeout", "SECONDS",
+      "how long a rank waits for the others, or works on one step, before the job ends [300]"}}};
 
 const OptionGroup kText = {
     "Text",
     {with_aliases({"prompt", "TEXT", "one prompt, its continuation streamed to stdout"}, "p"),
-     {"input", "FILE|-", "JSON lines {\"id\", \"prompt\" or \"messages\" or ids}"},
+     {"input", "FILE|-", "JSON lines with \"id\" and \"prompt\", \"messages\" or \"prompt_token_ids\"; -: stdin"},
      {"output", "FILE|-", "JSON lines, in input order [-: stdout]"},
-     with_aliases({"share", "I/N", "only the I-th, from 0, of N contiguous pieces of --input: for arrays"}, "shard"),
-     {"resume", "", "go on where --output FILE ends"},
+     with_aliases({"share", "I/N", "only the I-th, from 0, of N contiguous chunks of --input: for job arrays"},
+                  "shard"),
+     {"resume", "", "go on where --output FILE ends, with the same input; a file that does not exist is begun"},
      with_aliases({"max-new-tokens", "N", "new tokens of a text, at most [128]"}, "n max-tokens n-predict"),
      {"ignore-eos", "", "do not stop at the end-of-text token"},
-     {"stop", "STRING", "end the text before this string; repeatable", true},
-     {"check", "", "decode every greedy or gumbel text again without drafting, and compare"},
-     {"trace", "FILE", "a JSON line for each round: what was drafted, how sure, what was accepted"},
+     {"stop", "STRING", "end the text before this string, token_ids after the token that completed it; repeatable",
+      true},
+     {"check", "", "decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1"},
+     {"trace", "FILE", "a JSON line for each round: tokens drafted, with what probabilities, number accepted"},
      {"timeline", "FILE", "when each rank began each step, for trace viewers such as Perfetto"},
      {"summary", "FILE", "figures of the run as JSON: throughput, TTFT, TPOT, acceptance"},
      {"verbose", "", "all figures on stderr at the end, not two lines of them"},
-     {"quiet", "", "no progress and no summary"}}};
+     {"quiet", "", "no progress, no warnings, no summary"}}};
 
 const OptionGroup kChat = {
     "Chat",
@@ -92,18 +104,18 @@ const OptionGroup kSampling = {
     "Sampling",
     {{"temperature", "T", "0 is greedy [0]"},
      {"top-k", "K", "only the K most likely tokens [0: off]"},
-     {"top-p", "P", "only the most likely tokens that hold P of the probability [1: off]"},
-     {"min-p", "P", "only tokens with P of the most likely one's probability [0: off]"},
+     {"top-p", "P", "only the most likely tokens that together have probability P [1: off]"},
+     {"min-p", "P", "only tokens with at least P times the probability of the most likely one [0: off]"},
      {"seed", "N",
       "of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the "
       "same, see --costs [0]"},
-     {"repetition-penalty", "R", "of tokens of prompt and text [1: off]"},
-     {"presence-penalty", "A", "of tokens of the text, from -2 to 2 [0: off]"},
-     {"frequency-penalty", "F", "the same for each time they are there [0: off]"},
-     {"no-repeat-ngram-size", "N", "no N tokens twice [0: off]"},
+     {"repetition-penalty", "R", "of tokens in prompt and text, as in transformers [1: off]"},
+     {"presence-penalty", "A", "of tokens in the text, as in vLLM, from -2 to 2 [0: off]"},
+     {"frequency-penalty", "F", "the same, for each time they occur [0: off]"},
+     {"no-repeat-ngram-size", "N", "no N tokens in a row occur twice in prompt and text [0: off]"},
      {"logit-bias", "TOKEN:BIAS", "added to a token's logit; repeatable", true},
      {"banned-tokens", "ID,ID", "tokens that are never emitted"},
-     {"min-new-tokens", "N", "no end of text before so many tokens [0]"}}};
+     {"min-new-tokens", "N", "no end of text before so many new tokens [0]"}}};
 
 const OptionGroup& speculation_group() {
     static const std::string unit_help = "{}: of " + options_in_entropy_units() + " [nats]";
@@ -115,8 +127,8 @@ const OptionGroup& speculation_group() {
     static const OptionGroup group = joined(
         "Speculation",
         {{choosing({"stop-rule", "RULE",
-                    "when drafting stops: {}; repeated, as its options below: of each level of a cascade "
-                    "[expected-gain]",
+                    "when drafting stops: {}; with values as in static:2.25; repeated, as its options below: of each "
+                    "level of a cascade [expected-gain]",
                     true},
                    stop_rule_choices)},
          stop_rule_parameter_options(),
@@ -141,6 +153,13 @@ const OptionGroup& speculation_group() {
 
 } // namespace
 
+const char* help_of_generate(const std::string& name) {
+    for (const OptionGroup& group : generate_groups())
+        for (const OptionSpec& option : group.options)
+            if (option.name == name) return option.help;
+    throw std::logic_error("generate has no option --" + name);
+}
+
 const OptionGroup& general_group() {
     return kGeneral;
 }
@@ -152,45 +171,45 @@ const OptionGroup& chat_group() {
 }
 
 std::vector<OptionSpec> bench_model_options(const char* draft_help) {
-    return {with_aliases({"target", "DIR", "checkpoint of the target"}, kTargetAliases),
+    return {with_aliases({"target", "DIR", help_of_generate("target")}, kTargetAliases),
             with_aliases({"draft", "DIR", draft_help, true}, kDraftAliases),
-            choosing({"device", "DEVICE", "what computes: {}; gpu is cuda [auto: cpu]"}, device_choices),
-            choosing({"dtype", "TYPE", "{} (GPUs) [auto: the file's]"}, dtype_choices),
-            choosing({"draft-dtype", "TYPE", "[as --dtype]"}, dtype_choices),
+            choosing({"device", "DEVICE", help_of_generate("device")}, device_choices),
+            choosing({"dtype", "TYPE", help_of_generate("dtype")}, dtype_choices),
+            choosing({"draft-dtype", "TYPE", help_of_generate("draft-dtype")}, dtype_choices),
             {"threads", "N", kThreadsHelp},
-            {"max-context", "N", "positions kept for a sequence [all that the target has]"},
-            {"collective-timeout", "SECONDS", "[300]"}};
+            {"max-context", "N", help_of_generate("max-context")},
+            {"collective-timeout", "SECONDS", help_of_generate("collective-timeout")}};
 }
 
 const std::vector<OptionSpec>& placement_options() {
     static const std::vector<OptionSpec> options = {
-        choosing({"draft-placement", "WHERE", "{} [colocated]"}, placement_choices)};
+        choosing({"draft-placement", "WHERE", kPlacementHelp}, placement_choices)};
     return options;
 }
 
 const std::vector<OptionSpec>& bench_prompt_options() {
     static const std::vector<OptionSpec> options = {{"input", "FILE|-", "JSON lines of prompts, as for generate"},
                                                     {"prompts", "N", "only the first N of them [all]"},
-                                                    {"max-new-tokens", "N", "[128]"},
-                                                    {"temperatures", "T,T", "[0,1]"},
-                                                    {"seed", "N", "[0]"}};
+                                                    {"max-new-tokens", "N", help_of_generate("max-new-tokens")},
+                                                    {"temperatures", "T,T", "each measured by itself [0,1]"},
+                                                    {"seed", "N", help_of_generate("seed")}};
     return options;
 }
 
 const std::vector<OptionSpec>& drafter_source_options() {
     static const std::vector<OptionSpec> options = {
-        {"ngram-max", "N", "[4]"},
-        {"ngram-min", "N", "[1; with any list 3]"},
-        choosing({"ngram-match", "WHICH", "{} [latest]"}, ngram_match_choices),
-        {"ngram-full", "N", "[any]"},
-        {"lookup-corpus", "FILE", "text in which suffix looks as well"},
-        {"draft-table", "FILE", "of bigram and unigram, made by build-table"}};
+        {"ngram-max", "N", help_of_generate("ngram-max")},
+        {"ngram-min", "N", help_of_generate("ngram-min")},
+        choosing({"ngram-match", "WHICH", help_of_generate("ngram-match")}, ngram_match_choices),
+        {"ngram-full", "N", help_of_generate("ngram-full")},
+        {"lookup-corpus", "FILE", help_of_generate("lookup-corpus")},
+        {"draft-table", "FILE", help_of_generate("draft-table")}};
     return options;
 }
 
 const std::vector<OptionSpec>& bench_result_options() {
     static const std::vector<OptionSpec> options = {{"output", "FILE", "write the results as JSON"},
-                                                    {"json", "", "results as JSON on stdout"},
+                                                    {"json", "", "results as JSON on stdout, not as tables"},
                                                     {"quiet", "", "no progress"}};
     return options;
 }
@@ -237,13 +256,13 @@ const std::vector<OptionGroup>& latency_groups() {
         kGeneral,
         joined("Models", {bench_model_options("checkpoint of the draft"), placement_options()}),
         {"Latency",
-         {{"rows", "R", "time passes of 1 to R rows [16]"},
+         {{"rows", "R", "time passes of 1 to R rows, up to 128 [16]"},
           {"context", "N", "tokens in the cache before each pass [64]"},
-          {"repetitions", "N", "[200]"},
+          {"repetitions", "N", "passes of each kind; collectives are timed five times as often [200]"},
           {"shards", "N,N",
            "on one rank: time a shard of each N ranks by itself too, for bench/scaling_model.py [none]"},
           {"output", "FILE", "write the costs file"},
-          {"json", "", "results as JSON on stdout"}}}};
+          {"json", "", "results as JSON on stdout, not as tables"}}}};
     return groups;
 }
 
@@ -269,16 +288,15 @@ const std::vector<OptionGroup>& compare_groups() {
               choosing({"acceptances", "LIST", "{}; greedy text knows no difference [gumbel]"}, acceptance_choices,
                        ","),
               choosing({"entropy-of", "WHICH", "{}: the distribution that rules look at [raw]"}, entropy_of_choices),
-              {"lenience", "L", "of rejection, in (0, 1]; below 1 the text is no longer the target's [1]"},
-              {"max-draft-tokens", "N", "[15]"},
-              {"min-draft-tokens", "N", "[1]"},
-              {"drop-stop-token", "", "throw the firing token of threshold rules away"},
+              {"lenience", "L", help_of_generate("lenience")},
+              {"max-draft-tokens", "N", "most drafted tokens a round, 1 to 127 [15]"},
+              {"min-draft-tokens", "N", help_of_generate("min-draft-tokens")},
+              {"drop-stop-token", "", help_of_generate("drop-stop-token")},
               {"draft-ahead", "F,F", "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]"},
               {"draft-ahead-passes", "N", "with dedicated: hidden draft passes a round, exactly [as many as fit]"},
               {"tune", "", "try a grid of settings of every rule and show the best of each"},
               {"synthetic-acceptance", "A",
-               "drafted tokens are accepted with this probability, whatever they are: rounds of models that mean "
-               "nothing"},
+               "drafted tokens are accepted with this probability, whatever they are: whole rounds of random weights"},
               {"costs", "FILE", "costs of passes, as bench latency writes them; of each level [measured first]", true}},
              drafter_source_options(),
              bench_result_options()})};
@@ -291,12 +309,12 @@ const std::vector<OptionGroup>& doctor_groups() {
         {"Doctor",
          {positional(
               with_aliases({"target", "DIR",
-                            "checkpoint that is to be sharded across the ranks: its files and heads are looked at too"},
+                            "checkpoint that is to be sharded across the ranks: its files and heads are checked too"},
                            kTargetAliases)),
           with_aliases({"draft", "DIR", "checkpoint that is to draft for it", true}, kDraftAliases),
           {"threads", "N", kThreadsHelp},
           {"repetitions", "N", "of every collective [1000]"},
-          {"collective-timeout", "SECONDS", "how long a rank waits for the others [300]"},
+          {"collective-timeout", "SECONDS", help_of_generate("collective-timeout")},
           {"json", "", "all of it as JSON on stdout"}}}};
     return groups;
 }

@@ -36,7 +36,7 @@ class DoctorReport {
     bool has_errors() const;
 
     std::string text() const;
-    Json json() const; // docs/SCHEMAS.md
+    Json json() const; // docs/formats.md
 };
 
 } // namespace entrodraft::launch

@@ -1,6 +1,6 @@
 // entrodraft record: decodes a file of prompts once and keeps what every stop rule could have seen on the way.
 //
-// How a text becomes a record is recording_run.cpp's affair; the file is docs/RECORDING.md's.
+// How a text becomes a record is recording_run.cpp's affair; the file is docs/formats.md's.
 #include "launch/cli/command_options.h"
 #include "launch/cli/replay_options.h"
 #include "launch/cmd/bench/bench_latency.h"

@@ -1,4 +1,4 @@
-// The summary of a run as JSON, for generate --summary; docs/SCHEMAS.md has its fields.
+// The summary of a run as JSON, for generate --summary; docs/formats.md has its fields.
 #pragma once
 
 #include "launch/io/json_line.h"

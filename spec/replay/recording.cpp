@@ -1,4 +1,4 @@
-// Recordings in memory and in files: see recording.h and docs/RECORDING.md.
+// Recordings in memory and in files: see recording.h and docs/formats.md.
 #include "spec/replay/recording.h"
 
 #include "spec/packet.h"

@@ -1,7 +1,7 @@
 // A recording: what a target emits for some prompts, and what draft models would propose at every place of it. Enough
 // to replay any stop rule exactly (simulate.h), since greedy and gumbel text does not depend on what is drafted.
 //
-// Data, and its form in a file (docs/RECORDING.md). Made by recorder.h; read by the commands simulate and tune.
+// Data, and its form in a file (docs/formats.md). Made by recorder.h; read by the commands simulate and tune.
 #pragma once
 
 #include "spec/request.h"

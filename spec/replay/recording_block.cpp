@@ -1,4 +1,4 @@
-// Blocks, packed and unpacked: see recording_block.h and docs/RECORDING.md.
+// Blocks, packed and unpacked: see recording_block.h and docs/formats.md.
 #include "spec/replay/recording_block.h"
 
 #include <zlib.h>

@@ -60,7 +60,7 @@ def check_tree(tree, build, text, name):
     check_scripts(tree, name)
     for file in ("share/entrodraft/slurm/entrodraft.sbatch", "share/bash-completion/completions/entrodraft",
                  "share/zsh/site-functions/_entrodraft", "share/man/man1/entrodraft.1", "share/entrodraft/examples/generate.py",
-                 "share/doc/entrodraft/README.md", "share/doc/entrodraft/docs/COMMANDS.md", "share/doc/entrodraft/NOTICE"):
+                 "share/doc/entrodraft/README.md", "share/doc/entrodraft/docs/cli.md", "share/doc/entrodraft/NOTICE"):
         expect((tree / file).is_file() and (tree / file).stat().st_size > 0, f"{name}: has {file}")
 
 

@@ -1,12 +1,15 @@
-// The pages of commands: help and manual page, and examples that are command lines.
+// The pages of commands: help, manual page and docs/cli.md, and examples that are command lines.
 #include "launch/cli/command_pages.h"
 #include "launch/cli/manual_page.h"
+#include "launch/cli/markdown_page.h"
 #include "launch/failure.h"
 #include "tests/launch/scratch_file.h"
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -85,6 +88,27 @@ TEST(ManualPage, HoldsEveryOptionAndIsCleanRoff) {
     const test::ScratchFile file(page), said("");
     EXPECT_EQ(std::system(("groff -man -ww -Tascii -z " + file.path() + " > " + said.path() + " 2>&1").c_str()), 0);
     EXPECT_EQ(said.text(), "");
+}
+
+TEST(MarkdownPage, DescribesEveryOptionOfEveryCommand) {
+    const std::string page = markdown_page();
+    std::size_t begin = page.find("## How options are read");
+    for (const CommandPage& command : command_pages()) {
+        SCOPED_TRACE(command.name);
+        begin = page.find("\n## " + std::string(command.name) + "\n", begin);
+        ASSERT_NE(begin, std::string::npos);
+        const std::string section = page.substr(begin, page.find("\n## ", begin + 1) - begin);
+        for (const OptionGroup& group : command.groups())
+            for (const OptionSpec& option : group.options)
+                EXPECT_NE(section.find("`--" + std::string(option.name)), std::string::npos) << option.name;
+    }
+}
+
+TEST(MarkdownPage, IsCommitted) {
+    std::ostringstream committed;
+    committed << std::ifstream(ENTRODRAFT_SOURCE_DIR "/docs/cli.md", std::ios::binary).rdbuf();
+    EXPECT_TRUE(committed.str() == markdown_page())
+        << "docs/cli.md is stale; run: build/entrodraft help --markdown > docs/cli.md";
 }
 
 } // namespace command_pages_test

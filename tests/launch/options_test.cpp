@@ -275,7 +275,7 @@ TEST(Options, NamesOfOtherProgramsAreAliasesWhereTheyMeanTheSame) {
     EXPECT_EQ(refusal_of({"--m", "t"}).find("unknown option --m"), 0u) << "one dash";
     const ConfigFile config("model = t\nmax-tokens = 9\n");
     EXPECT_EQ(parse({"--config", config.path(), "--prompt", "p"}).requests.max_new_tokens, 9);
-    EXPECT_NE(options_text(generate_groups()).find("; also -m, --model"), std::string::npos);
+    EXPECT_NE(options_text(generate_groups()).find("also -m, --model"), std::string::npos);
 }
 
 TEST(Options, NamesOfOtherProgramsWithoutAnEqualAreAnsweredWithTheRemedy) {

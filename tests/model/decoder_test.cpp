@@ -635,7 +635,7 @@ TEST(Decoder, RefusesRowsThatBreakTheContractAndChangesNothing) {
     refused({{5, 0, 20, 0}}, "parent");
     refused({{5, 0, 20, -1}, {5, 0, 21, 2}}, "parent");
     refused({{5, 0, 20, -1}, {5, 1, 0, 0}}, "parent");
-    refused({{5, 0, 20, -1}, {5, 1, 0, -1}, {6, 0, 21, 0}}, "together");
+    refused({{5, 0, 20, -1}, {5, 1, 0, -1}, {6, 0, 21, 0}}, "contiguous");
     refused(std::vector<Row>(13, Row{1, 0, 20, -1}), "32 positions");
     refused(good, "row 2", {2});
     refused(good, "row -1", {-1});

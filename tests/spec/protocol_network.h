@@ -254,7 +254,7 @@ inline void SimComm::check_match(Meeting& meeting) {
     }
 }
 
-// Where the collective's result will are on this rank; empty where it gets none.
+// Where the collective's result goes on this rank; empty where it gets none.
 inline std::span<std::byte> SimComm::result() const {
     switch (in_flight_.kind) {
     case dist::Collective::all_reduce:
