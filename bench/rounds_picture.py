@@ -14,7 +14,7 @@ import tempfile
 
 from runs import AS_ROOT, DEMO, ROOT, program, run
 
-PROMPT = "The old house was at the end of the lane, and"
+PROMPT = "The old house stood at the end of the lane, and"
 COLOURS = {"draft": "#f28e2b", "score": "#4e79a7"}
 OTHER = "#bab0ac"  # broadcast, gather, verification
 SKIPPED = 32  # tokens

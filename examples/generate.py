@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-PROMPTS = ["The old house was at the end of the lane, and", "It was a dark night"]
+PROMPTS = ["The old house stood at the end of the lane, and", "It was a dark night"]
 SOME_LINES_FAILED = 3  # exit code: results hold an "error" for these
 
 

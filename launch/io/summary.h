@@ -49,7 +49,7 @@ struct RunSummary : Tally {                    // of all replicas
     MachineLoad machine;      // while it decoded
     std::string slowest_rank; // and how long the others waited for it; empty: nobody to speak of
     SpeculationOptions speculation;
-    std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself is in
+    std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself counts
     double operations_ratio = 0;      // of a draft's row over a target's; 0: no draft model
     bool interrupted = false;
     bool resumable = false; // there is an output file that --resume can go on with
@@ -63,9 +63,9 @@ struct PhaseShares {
     double draft = 0;
     double entropy = 0;
     double broadcast = 0;
-    double verify = 0;
+    double score = 0;
     double gather = 0;
-    double accept = 0;
+    double verify = 0;
     double other = 0;
 };
 

@@ -29,8 +29,8 @@ Json acceptances_json(const std::vector<spec::Acceptances>& all) {
 }
 
 Json shares_json(const PhaseShares& shares) {
-    return {{"draft", shares.draft},   {"entropy", shares.entropy}, {"broadcast", shares.broadcast},
-            {"verify", shares.verify}, {"gather", shares.gather},   {"accept", shares.accept},
+    return {{"draft", shares.draft}, {"entropy", shares.entropy}, {"broadcast", shares.broadcast},
+            {"score", shares.score}, {"gather", shares.gather},   {"verify", shares.verify},
             {"other", shares.other}};
 }
 

@@ -1,4 +1,4 @@
-// What a drafter without a model asks of an index: where has the end of the text was before, and what came then?
+// What a drafter without a model asks of an index: where has the end of the text appeared before, and what came then?
 //
 // Knows nothing of drafting, stop rules or distributions. Implemented by NgramIndex and SuffixIndex.
 #pragma once

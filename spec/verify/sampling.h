@@ -1,7 +1,7 @@
 // From logits to tokens: one-pass statistics of a row, and the adjusted distribution
 // (temperature, then top-k, then top-p, then min-p, as Hugging Face transformers applies them).
 //
-// Pure functions of one row; called by the drafter, verify and the ranks' gather.
+// Pure functions of one row; called by drafters, verification and the ranks' gather.
 #pragma once
 
 #include "spec/token_id.h"

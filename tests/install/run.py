@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROMPT = "The old house was at the end of the lane, and"
+PROMPT = "The old house stood at the end of the lane, and"
 NEW_TOKENS = 16
 # Of two libraries of a name, the installed tree's has to be found without help.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}

@@ -76,7 +76,7 @@ TEST(Summary, VerboseHoldsTheFiguresOfTheDesign) {
     EXPECT_TRUE(holds(text, "40 target, 120 draft\n")) << text;
     EXPECT_TRUE(holds(text, "  loading    0.500 s, 2.000 GB, 4.00 GB/s\n")) << text;
     EXPECT_EQ(summary_json(summary, GenerateOptions{}, Json::object())["load_bytes_per_second"], 4e9);
-    EXPECT_TRUE(holds(text, "draft 30.0 %, entropy 0.0 %, broadcast 0.0 %, verify 50.0 %")) << text;
+    EXPECT_TRUE(holds(text, "draft 30.0 %, entropy 0.0 %, broadcast 0.0 %, score 50.0 %")) << text;
     EXPECT_TRUE(holds(text, "other 20.0 %")) << text;
     EXPECT_TRUE(holds(text, "moving-average, factor 0.5, window 7")) << text;
 }
@@ -164,7 +164,7 @@ TEST(Summary, JsonHoldsWhatTheLinesShowAndWhatWasAskedFor) {
     EXPECT_EQ(json["ttft_ms"]["p99"], 120);
     EXPECT_EQ(json["tpot_ms"]["mean"], 11);
     EXPECT_EQ(json["acceptance_by_position"][1], (Json{{"verified", 30}, {"accepted", 15}}));
-    EXPECT_DOUBLE_EQ(json["time_shares"]["verify"], 0.5);
+    EXPECT_DOUBLE_EQ(json["time_shares"]["score"], 0.5);
     EXPECT_DOUBLE_EQ(json["estimated_speedup"], 1.75);
     EXPECT_EQ(json["alpha"], 0.75);
     EXPECT_GT(json["iid_model"]["speedup"], 1);
