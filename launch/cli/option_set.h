@@ -69,13 +69,13 @@ class ParsedOptions {
 
     // Adds a value. `place` is "" for the command line, else " (FILE line N)".
     void add(const std::string& name, const std::string& value, const std::string& place);
-    // Adds a part of another option's value, which messages name in its place: `whole` is "--share 3/16".
+    // Adds a part of another option's value, which messages name in its place: `whole` is "--shard 3/16".
     void add_part(const std::string& name, const std::string& value, const std::string& whole);
     // Adds the value of `name` that `from` was given as number `index`, from 0.
     void add_nth(const ParsedOptions& from, const std::string& name, std::size_t index);
     // Values of options that this does not hold yet: how a --config file yields to the command line.
     void add_missing(const ParsedOptions& other);
-    // What was given, as messages begin with it: "--seed x (FILE line N)", or of a part "--share x/16: 'x'".
+    // What was given, as messages begin with it: "--seed x (FILE line N)", or of a part "--shard x/16: 'x'".
     std::string spelled(const std::string& name) const;
     // A message, with the line of the --config file behind it for each option in it that is in one.
     std::string with_places(const std::string& message) const;

@@ -83,22 +83,22 @@ spec::LogitProcessing processing_options(const ParsedOptions& given) {
 }
 
 // "3/16": piece 3, from 0, of 16.
-std::optional<Share> share(const ParsedOptions& given) {
-    if (!given.given("share")) return std::nullopt;
-    const std::string text = given.text("share", "");
+std::optional<InputShard> input_shard(const ParsedOptions& given) {
+    if (!given.given("shard")) return std::nullopt;
+    const std::string text = given.text("shard", "");
     const std::size_t slash = text.find('/');
     if (slash == std::string::npos)
-        throw BadOption("--share " + text + ": must be I/N, piece I of N, from 0, such as 0/16");
+        throw BadOption("--shard " + text + ": must be I/N, piece I of N, from 0, such as 0/16");
     ParsedOptions one;
-    one.add_part("piece", text.substr(0, slash), "--share " + text);
-    one.add_part("pieces", text.substr(slash + 1), "--share " + text);
-    const Share share = {one.integer("piece", 0, 0, INT_MAX), one.integer("pieces", 1, 1, INT_MAX)};
-    if (share.index >= share.of)
-        throw BadOption("--share " + text + ": pieces count from 0, so that the last of " + std::to_string(share.of) +
-                        " is " + std::to_string(share.of - 1) + "/" + std::to_string(share.of));
+    one.add_part("piece", text.substr(0, slash), "--shard " + text);
+    one.add_part("pieces", text.substr(slash + 1), "--shard " + text);
+    const InputShard shard = {one.integer("piece", 0, 0, INT_MAX), one.integer("pieces", 1, 1, INT_MAX)};
+    if (shard.index >= shard.of)
+        throw BadOption("--shard " + text + ": pieces count from 0, so that the last of " + std::to_string(shard.of) +
+                        " is " + std::to_string(shard.of - 1) + "/" + std::to_string(shard.of));
     if (!given.given("input") || given.text("input", "") == "-")
-        throw BadOption("--share needs --input FILE: what to take a piece of");
-    return share;
+        throw BadOption("--shard needs --input FILE: what to take a piece of");
+    return shard;
 }
 
 void check_generate(const ParsedOptions& given, const GenerateOptions& options) {
@@ -248,7 +248,7 @@ GenerateOptions generate_options(const ParsedOptions& given) {
     options.requests = request_defaults(given);
     if (given.given("prompt")) options.prompt = given.text("prompt", "");
     options.input = given.text("input", "");
-    options.share = share(given);
+    options.shard = input_shard(given);
     options.output = given.text("output", "-");
     options.trace = beside_stdout(given, "trace");
     options.timeline = beside_stdout(given, "timeline");

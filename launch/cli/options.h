@@ -85,7 +85,7 @@ struct SpeculationOptions {
 };
 
 // One of `of` contiguous pieces of a file, cut between lines: number `index`, from 0.
-struct Share {
+struct InputShard {
     std::int64_t index = 0;
     std::int64_t of = 1;
 };
@@ -97,10 +97,10 @@ struct GenerateOptions {
     std::optional<std::string> prompt;
     std::string input; // "-": stdin; empty: the prompt
     std::string output = "-";
-    std::string trace;          // file of rounds; empty: none
-    std::string timeline;       // file of steps by rank; empty: none
-    std::string summary;        // file of the run's figures; empty: none
-    std::optional<Share> share; // of the input; empty: all of it
+    std::string trace;               // file of rounds; empty: none
+    std::string timeline;            // file of steps by rank; empty: none
+    std::string summary;             // file of the run's figures; empty: none
+    std::optional<InputShard> shard; // of the input; empty: all of it
     bool resume = false;
     bool check = false;
     bool quiet = false;

@@ -330,12 +330,12 @@ bool RequestReader::note_id(const std::string& id) {
     return seen_.emplace(hash_of(id), hash_of(id, 1)).second;
 }
 
-void RequestReader::keep(const Share& share) {
+void RequestReader::keep(const InputShard& shard) {
     if (!lines_->is_plain_file())
-        throw std::runtime_error(lines_->file() + ": --share needs a plain file, which can be read twice");
+        throw std::runtime_error(lines_->file() + ": --shard needs a plain file, which can be read twice");
     const std::int64_t lines = count_lines(*lines_);
-    first_ = piece_begin(lines, share.index, share.of);
-    end_ = piece_begin(lines, share.index + 1, share.of);
+    first_ = piece_begin(lines, shard.index, shard.of);
+    end_ = piece_begin(lines, shard.index + 1, shard.of);
     while (number_ < first_) {
         const std::optional<Line> line = lines_->next();
         if (!line) throw std::runtime_error(lines_->file() + ": became shorter, or reading was interrupted");

@@ -63,7 +63,7 @@ class RequestReader {
     // Before the first next(): from here on the file seems to be the share's lines alone. They keep their numbers, and
     // the ids of the lines before them count as used, so that the pieces' items, put together, are those of the whole
     // file. Reads all of it once. Throws std::runtime_error when it is not a plain file or cannot be read. Local.
-    void keep(const Share& share);
+    void keep(const InputShard& shard);
     // How much has been read, from 0 to 1; -1 where that cannot be known. Local.
     double fraction() const;
     LineReader& lines() { return *lines_; }

@@ -36,7 +36,7 @@ void Dispatcher::read_first(const PromptLimits& limits) {
         return;
     }
     reader_.emplace(std::move(lines_), options_->requests, limits);
-    if (options_->share) reader_->keep(*options_->share);
+    if (options_->shard) reader_->keep(*options_->shard);
     skip_served(*reader_, writer_, options_->output);
     next_order_ = std::ssize(writer_.served());
 }

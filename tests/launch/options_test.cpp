@@ -264,7 +264,7 @@ TEST(Options, NamesOfOtherProgramsAreAliasesWhereTheyMeanTheSame) {
     EXPECT_EQ(options.prompt, "x");
     EXPECT_EQ(options.requests.max_new_tokens, 7);
     EXPECT_EQ(options.speculation.stop_rules.at(0).get("num-draft-tokens"), 4);
-    EXPECT_EQ(parse({"--model=t", "--input", "f", "--shard", "1/2"}).share->index, 1);
+    EXPECT_EQ(parse({"--model=t", "--input", "f", "--share", "1/2"}).shard->index, 1);
     EXPECT_EQ(parse({"--model", "t", "--draft-model", "d", "--prompt=-m"}).prompt, "-m");
     EXPECT_EQ(refusal([] { parse({"-m", "-p", "x"}); }), "-m needs a value: DIR; write -m=-p if -p is meant as one");
     EXPECT_EQ(refusal([] {
@@ -594,18 +594,18 @@ TEST(Options, AShareIsAPieceOfAFile) {
     const Strings file = {"--target", "t", "--input", "f"};
     const auto with = [&](const std::string& share, Strings more = {}) {
         more.insert(more.begin(), file.begin(), file.end());
-        more.insert(more.end(), {"--share", share});
+        more.insert(more.end(), {"--shard", share});
         return parse(more);
     };
-    EXPECT_FALSE(parse(file).share.has_value());
-    EXPECT_EQ(with("3/16").share->index, 3);
-    EXPECT_EQ(with("3/16").share->of, 16);
+    EXPECT_FALSE(parse(file).shard.has_value());
+    EXPECT_EQ(with("3/16").shard->index, 3);
+    EXPECT_EQ(with("3/16").shard->of, 16);
     for (const char* bad : {"3", "/4", "3/", "-1/4", "1/0", "1.5/4", "a/b", "1/2/3"})
-        EXPECT_NE(refusal([&] { with(bad); }).find("--share " + std::string(bad)), std::string::npos) << bad;
+        EXPECT_NE(refusal([&] { with(bad); }).find("--shard " + std::string(bad)), std::string::npos) << bad;
     EXPECT_NE(refusal([&] { with("4/4"); }).find("the last of 4 is 3/4"), std::string::npos);
-    expect_refused({"--share", "0/2"}, "--share needs --input FILE");
+    expect_refused({"--shard", "0/2"}, "--shard needs --input FILE");
     EXPECT_NE(refusal([] {
-                  parse({"--target", "t", "--input", "-", "--share", "0/2"});
+                  parse({"--target", "t", "--input", "-", "--shard", "0/2"});
               }).find("--input FILE"),
               std::string::npos);
 }

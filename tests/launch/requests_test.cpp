@@ -298,7 +298,7 @@ TEST(Requests, ARepeatedIdIsABadLineAlsoAfterABadOne) {
 }
 
 // What is said of each item of a piece: its id, and the error if it is a bad line.
-std::vector<std::string> words_of_share(const std::string& file, const Share& share) {
+std::vector<std::string> words_of_share(const std::string& file, const InputShard& shard) {
     RequestReader reader(file, RequestDefaults{}, limits());
     reader.keep(share);
     std::vector<std::string> words;
