@@ -300,7 +300,7 @@ TEST(Requests, ARepeatedIdIsABadLineAlsoAfterABadOne) {
 // What is said of each item of a piece: its id, and the error if it is a bad line.
 std::vector<std::string> words_of_share(const std::string& file, const InputShard& shard) {
     RequestReader reader(file, RequestDefaults{}, limits());
-    reader.keep(share);
+    reader.keep(shard);
     std::vector<std::string> words;
     while (auto item = reader.next()) {
         const auto* bad = std::get_if<BadLine>(&*item);
