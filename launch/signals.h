@@ -9,7 +9,8 @@
 namespace entrodraft::launch {
 
 // Installs the handlers, and ignores SIGPIPE and SIGXFSZ so that a closed pipe, or a file at its limit, is a write
-// error. `speaks`: this rank says on stderr that it abandons a round. Once, early. Local.
+// error. `speaks`: this rank says on stderr that it abandons a round. Once, early. Local. The handlers stay until the
+// process ends: with the default handler of SIGTERM, ranks exiting 75 apart under `srun -K1` gave 143.
 void install_signal_handlers(bool speaks);
 
 // Where another rank leaves the exit code of its failure (0: none): a SIGTERM that comes because the launcher ends the

@@ -131,7 +131,9 @@ void Channel::check_heartbeats() {
     for (int replica = 0; replica < layout_.replicas; ++replica) {
         if (replica == layout_.replica || (replica != 0 && layout_.replica != 0)) continue; // they do not talk
         if (is_due) send(replica, {});
-        if ((silent_seconds_[static_cast<std::size_t>(replica)] += listened) > longest_silence)
+        double& silent_seconds = silent_seconds_[static_cast<std::size_t>(replica)];
+        silent_seconds += listened;
+        if (silent_seconds > longest_silence)
             throw Timeout("replica " + std::to_string(replica) + " (rank " +
                           std::to_string(replica * layout_.replica_size) +
                           " coordinates it) has given no sign of life for more than " +

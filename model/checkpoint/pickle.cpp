@@ -56,7 +56,7 @@ constexpr KnownGlobal kGlobals[] = {
 
 std::string opcode_name(unsigned opcode) {
     constexpr std::string_view kDigits = "0123456789abcdef";
-    const std::string hex = {'0', 'x', kDigits[opcode >> 4 & 15], kDigits[opcode & 15]};
+    std::string hex = {'0', 'x', kDigits[opcode >> 4 & 15], kDigits[opcode & 15]};
     switch (opcode) {
     case 'i':
         return hex + " (INST)";
@@ -268,7 +268,7 @@ class Machine {
     }
     std::vector<Value> pop_many(std::size_t n) {
         if (n_above_mark() < n) refuse("an opcode finds too few values");
-        const std::vector<Value> values(stack_.end() - static_cast<std::ptrdiff_t>(n), stack_.end());
+        std::vector<Value> values(stack_.end() - static_cast<std::ptrdiff_t>(n), stack_.end());
         stack_.resize(stack_.size() - n);
         return values;
     }

@@ -2,8 +2,9 @@
 //
 // All pointers are device memory unless a name says host; `stream` is a cudaStream_t. Sums are float32. A row's result
 // does not depend on the rows computed with it, nor on how many there are: every kernel treats rows alike and adds in
-// an order that shapes alone decide. Rows beyond those of a pass (padding) are those whose slot is negative: nothing is
-// read or written for them but their own activations. Called by gpu/decoder and the benches.
+// an order that shapes alone decide; a prefill through another GEMM would have to keep to chunks of one fixed size.
+// Rows beyond those of a pass (padding) are those whose slot is negative: nothing is read or written for them but their
+// own activations. Called by gpu/decoder and the benches.
 #pragma once
 
 #include "model/config.h"

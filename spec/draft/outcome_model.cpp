@@ -17,8 +17,10 @@ constexpr double kPriorRatio = 0.55;
 
 OutcomeModel::OutcomeModel(int max_candidates) : chances_({2, 0, Costs{0, {1, 1}, std::nullopt}}), seen_(kPriorSeen) {
     double prior = kPriorFirst * kPriorSeen;
-    for (int rank = 0; rank < max_candidates; ++rank, prior *= kPriorRatio)
+    for (int rank = 0; rank < max_candidates; ++rank) {
         seen_at_.push_back(prior);
+        prior *= kPriorRatio;
+    }
 }
 
 std::vector<Outcome> OutcomeModel::most_likely(std::span<const Place> places, int most) const {

@@ -62,7 +62,7 @@ struct StopRuleParameter {
 enum class LooksAt {
     nothing,
     distribution, // that the token was drawn from: the token that fires may be dropped (--drop-stop-token)
-    token,        // the token itself as well: to drop a drawn one would bias `rejection` (DESIGN 6.1)
+    token,        // the token itself as well: to drop a drawn one would bias `rejection` (docs/concepts.md)
 };
 
 using MakeStopCondition = std::unique_ptr<StopCondition> (*)(const StopRuleOptions& options, GainModel* gain);

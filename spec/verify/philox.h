@@ -11,6 +11,8 @@
 
 namespace entrodraft::spec {
 
+// What a number is drawn for. No number serves two purposes: one for draft sample and resample visibly bends the output
+// distribution.
 enum class Purpose : std::uint32_t { gumbel_noise = 1, draft_sample = 2, acceptance = 3, resample = 4 };
 
 // The raw generator: 128 bits out of a 64-bit key and a 128-bit counter. Local.

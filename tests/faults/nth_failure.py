@@ -120,7 +120,7 @@ def main():
         print(f"{'kind':8} {'calls':>8} {'tried':>6} {'unharmed':>9} {'refused':>8} {'wrong':>6}")
         for each in [kind] if kind else KINDS:
             calls = sweep.calls(each)
-            values = [int(n)] if n else chosen(calls, options.most)
+            values = [int(n)] if n else chosen(calls, options.max)
             ends, wrong = {"unharmed": 0, "refused": 0}, []
             for value in values:
                 code, messages, text = sweep.run(each, value)

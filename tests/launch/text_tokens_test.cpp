@@ -60,7 +60,7 @@ void expect_refused(const std::function<void()>& call, const std::string& begin,
 }
 
 TEST(TextTokens, AreTheSameInBlocksAsAtOnce) {
-    const std::string code = text_of("spec/verify/sampling.cpp"), prose = text_of("docs/DESIGN.md");
+    const std::string code = text_of("spec/verify/sampling.cpp"), prose = text_of("docs/concepts.md");
     const std::string odd = "a\n\n\n  b\r\n\r\nc \n \n\td\n" + std::string(300, '\n') + "e, no newline: \xc3\xa9";
     for (const std::string family : {"gpt2", "llama3", "qwen2"}) {
         const model::Tokenizer tokenizer = tokenizer_of(family);

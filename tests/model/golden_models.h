@@ -138,7 +138,7 @@ inline bool same_bits(std::span<const float> a, std::span<const float> b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-// DESIGN section 4: how far float32 results of one row may lie apart across layouts and implementations.
+// docs/concepts.md, What is exact: how far float32 results of one row may lie apart across layouts and implementations.
 inline constexpr double kRowBound = 1e-4;
 
 // A text of plausible variety for a vocabulary of `vocab` tokens.

@@ -1,6 +1,6 @@
-// What an onlooker who sees the messages of a replica alone can hold the protocol to (DESIGN section 5): every rank's
-// sequences derived anew from what that rank has received, and compared step by step. Shares no state with the product.
-// For the simulation of the protocol only.
+// What an observer who sees the messages of a replica alone can hold the protocol to (docs/concepts.md, A round): every
+// rank's sequences derived anew from what that rank has received, and compared step by step. Shares no state with the
+// product. For the simulation of the protocol only.
 #pragma once
 
 #include "dist/comm/host_comm.h"

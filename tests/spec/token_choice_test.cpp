@@ -68,7 +68,7 @@ TEST(TokenChooser, LeavesRowsAloneThatNothingIsAskedFor) {
     EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection), 1);
 }
 
-// DESIGN section 6: a raw distribution is that after banned tokens alone.
+// docs/concepts.md, Distributions: a raw distribution is that after banned tokens alone.
 TEST(TokenChooser, TakesEntropyAfterBansAndBeforePenalties) {
     const Request request = processed(0);
     TokenChooser chooser = chooser_of(request);

@@ -1,4 +1,4 @@
-// Messages of a round, counted by the communicators: what DESIGN promises of the protocol and of the pass.
+// Messages of a round, counted by the communicators: what docs/concepts.md promises of the protocol and of the pass.
 #include "tests/spec/ranks.h"
 
 #include <gtest/gtest.h>
