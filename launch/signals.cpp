@@ -15,11 +15,14 @@ namespace {
 constexpr long kPatienceNanoseconds = 500'000'000;
 constexpr int kInterrupted = 130; // what shells expect of Ctrl-C
 
+// What signal handlers read and write.
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile int first_signal = 0;
 timer_t abandonment_timer;
 volatile sig_atomic_t timer_made = 0;
 volatile sig_atomic_t says_so = 0;
 const std::atomic<int>* volatile failure_of_job = nullptr;
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 static_assert(std::atomic<int>::is_always_lock_free, "it is read in signal handlers");
 
 void set_timer(long nanoseconds) {

@@ -119,11 +119,12 @@ void RequestTracker::send(Report report) {
 }
 
 void RequestTracker::receive(double wait_seconds) {
-    for (;; wait_seconds = 0) {
+    for (bool waited = false;; waited = true) {
+        const double wait = waited ? 0 : wait_seconds;
         std::optional<Assignment> next;
         if (dispatcher_)
-            next = dispatcher_->receive(wait_seconds);
-        else if (auto message = channel_->receive(wait_seconds))
+            next = dispatcher_->receive(wait);
+        else if (auto message = channel_->receive(wait))
             next = unpack<Assignment>(std::move(message->bytes));
         if (!next) return;
         state_ = next->state;
