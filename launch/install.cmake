@@ -51,5 +51,5 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS openmpi-bin)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME entrodraft-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
-    "entrodraft (= ${PROJECT_VERSION}), libopenmpi-dev, libonig-dev, libutf8proc-dev, zlib1g-dev, pkg-config")
+    "entrodraft (= ${PROJECT_VERSION}), libopenmpi-dev, libonig-dev, libutf8proc-dev, zlib1g-dev, libfmt-dev, pkg-config")
 include(CPack)

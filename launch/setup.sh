@@ -44,6 +44,8 @@ has() {
     libutf8proc-dev) pkg-config --exists libutf8proc ;;
     zlib1g-dev) links '#include <zlib.h>
                        int main() { zlibVersion(); }' -lz ;;
+    libfmt-dev) links '#include <fmt/format.h>
+                       int main() { fmt::print("{}", 1); }' -lfmt ;;
     libgtest-dev) links '#include <gtest/gtest.h>
                          int main(int n, char** v) { testing::InitGoogleTest(&n, v); }' -lgtest -pthread ;;
     libboost-context-dev) links '#include <boost/context/fiber.hpp>
@@ -144,7 +146,7 @@ prepare() {
     "OFF, tests OFF nvcc $nvcc" | "OFF, tests ON nvcc $nvcc" | "ON, tests ON nvcc $nvcc") return 0 ;;
     esac
     local needed=(g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libboost-program-options-dev
-        nlohmann-json3-dev libonig-dev libutf8proc-dev zlib1g-dev)
+        nlohmann-json3-dev libonig-dev libutf8proc-dev zlib1g-dev libfmt-dev)
     [ "$tests" = OFF ] || needed+=(libgtest-dev libboost-context-dev)
     ensure "${needed[@]}"
     [ "$tests" = OFF ] || ensure_if_possible ccache # who runs tests builds again
