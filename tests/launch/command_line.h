@@ -38,7 +38,7 @@ inline std::string without_load(const std::string& text) {
     std::string rest;
     std::istringstream stream(text);
     for (std::string line; std::getline(stream, line);)
-        if (line.find("times are not to be trusted") == std::string::npos) rest += line + (stream.eof() ? "" : "\n");
+        if (line.find(": times are not to be trusted") == std::string::npos) rest += line + (stream.eof() ? "" : "\n");
     return rest;
 }
 
