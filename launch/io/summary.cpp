@@ -98,11 +98,11 @@ std::string replicas_line(const RunSummary& summary) {
 std::string time_line(const RunSummary& summary) {
     const auto shares = phase_shares(summary);
     if (!shares) return "";
-    return detail_line(
-        "time", formatted("draft %.1f %%, entropy %.1f %%, broadcast %.1f %%, score %.1f %%, gather %.1f %%, "
-                          "verify %.1f %%, other %.1f %%",
-                          100 * shares->draft, 100 * shares->entropy, 100 * shares->broadcast, 100 * shares->score,
-                          100 * shares->gather, 100 * shares->verify, 100 * shares->other));
+    return detail_line("time",
+                       formatted("draft %.1f %%, entropy %.1f %%, broadcast %.1f %%, score %.1f %%, gather %.1f %%, "
+                                 "verify %.1f %%, other %.1f %%",
+                                 100 * shares->draft, 100 * shares->entropy, 100 * shares->broadcast,
+                                 100 * shares->score, 100 * shares->gather, 100 * shares->verify, 100 * shares->other));
 }
 
 // "0.81 0.74 0.70": accepted of verified tokens.
