@@ -43,7 +43,8 @@ class Sequence {
     Verification verification; // of the last round; rides in the next broadcast
     std::vector<double> logit_margins;
     Stats stats;
-    double admitted_at = 0; // seconds on the round's clock
+    double admitted_at = 0;          // seconds on the round's clock
+    bool verified_on_device = false; // see admission.h
 
   private:
     void end(FinishReason reason);

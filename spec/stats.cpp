@@ -111,6 +111,11 @@ StepSeconds& StepSeconds::operator+=(const StepSeconds& other) {
     return *this;
 }
 
+StepSeconds StepSeconds::operator/(double n) const {
+    return {draft / n,  entropy / n, broadcast / n,   score / n, gather / n,
+            verify / n, prefill / n, first_token / n, total / n};
+}
+
 void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
     if (n_drafted < 0 || n_accepted < 0 || n_accepted > n_drafted || n_draft_passes < 0)
         throw std::invalid_argument("a round of " + std::to_string(n_drafted) + " drafted and " +

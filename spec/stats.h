@@ -23,6 +23,7 @@ struct StepSeconds {
     double total = 0;       // wall time from admission to retirement
 
     StepSeconds& operator+=(const StepSeconds& other);
+    StepSeconds operator/(double n) const; // an n-th of each
 };
 
 constexpr double kEntropyBinNats = 0.5;

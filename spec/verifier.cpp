@@ -22,15 +22,33 @@ bool adjust_if_alive(std::span<const float> logits, const SamplingOptions& sampl
     }
 }
 
-} // namespace
+class ExactVerifier final : public Verifier {
+  public:
+    explicit ExactVerifier(const VerifyOptions& options) : options_(options) {}
+    VerifiedRound verify(const TargetRows& rows, const Draft& draft, const Request& request,
+                         std::uint64_t position) override;
 
-VerifiedRound Verifier::verify(const SequenceRows& rows, const Draft& draft, const Request& request,
-                               std::uint64_t position) {
+  private:
+    VerifiedRound verify_best(const TargetRows& rows, std::span<const TokenId> drafted) const;
+    VerifiedRound verify_on_device(const TargetRows& rows, std::size_t n_drafted, const Request& request,
+                                   std::uint64_t position);
+    void read_rows(const TargetRows& rows, std::size_t n_rows, const Request& request);
+    void add_overlaps(const Draft& draft, VerifiedRound& verified) const;
+
+    VerifyOptions options_;
+    std::vector<float> p_;                        // [rows][vocab_size]
+    std::vector<model::VerifiedRow> device_rows_; // [rows]
+    std::size_t dead_row_ = 0;                    // the first in which every token is banned
+};
+
+VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, const Request& request,
+                                    std::uint64_t position) {
     const std::span<const TokenId> drafted(draft.tokens);
     const SamplingOptions& sampling = request.sampling;
     const bool noisy = options_.acceptance.kind == Acceptance::gumbel && !sampling.greedy();
-    if (rows.form() == RowForm::verified) return verify_on_device(rows, drafted.size(), request, position);
-    if (noisy || rows.form() == RowForm::best) return verify_best(rows, drafted);
+    if (rows.format() == RowFormat::verified_on_device)
+        return verify_on_device(rows, drafted.size(), request, position);
+    if (noisy || rows.format() == RowFormat::arg_max) return verify_best(rows, drafted);
 
     read_rows(rows, drafted.size() + 1, request);
     const RandomStream acceptance(sampling.seed, request.sequence_key, Purpose::acceptance);
@@ -55,7 +73,7 @@ VerifiedRound Verifier::verify(const SequenceRows& rows, const Draft& draft, con
 }
 
 // Greedy and gumbel: a drafted token is accepted while the target would have emitted it.
-VerifiedRound Verifier::verify_best(const SequenceRows& rows, std::span<const TokenId> drafted) const {
+VerifiedRound ExactVerifier::verify_best(const TargetRows& rows, std::span<const TokenId> drafted) const {
     VerifiedRound verified;
     std::size_t row = 0;
     for (;; ++row) { // rows behind the first difference follow tokens that nobody emits
@@ -64,7 +82,7 @@ VerifiedRound Verifier::verify_best(const SequenceRows& rows, std::span<const To
         if (options_.record_margins) verified.margins.push_back(best.value - best.runner_up);
         if (row == drafted.size() || drafted[row] != best.token) break;
     }
-    if (rows.form() == RowForm::best) { // p and q are one-hot
+    if (rows.format() == RowFormat::arg_max) { // p and q are one-hot
         verified.overlap = verified.verification.accepted;
         verified.overlaps = static_cast<int>(std::min(drafted.size(), row + 1));
     }
@@ -72,8 +90,8 @@ VerifiedRound Verifier::verify_best(const SequenceRows& rows, std::span<const To
 }
 
 // By what the GPU that holds the rows made of them.
-VerifiedRound Verifier::verify_on_device(const SequenceRows& rows, std::size_t n_drafted, const Request& request,
-                                         std::uint64_t position) {
+VerifiedRound ExactVerifier::verify_on_device(const TargetRows& rows, std::size_t n_drafted, const Request& request,
+                                              std::uint64_t position) {
     device_rows_.clear();
     for (std::size_t row = 0; row <= n_drafted; ++row)
         device_rows_.push_back(rows.verified(row));
@@ -91,7 +109,7 @@ VerifiedRound Verifier::verify_on_device(const SequenceRows& rows, std::size_t n
 
 // What the target's rows are to the rule: adjusted distributions; logits for greedy text, and there the plain softmax
 // for `typical`.
-void Verifier::read_rows(const SequenceRows& rows, std::size_t n_rows, const Request& request) {
+void ExactVerifier::read_rows(const TargetRows& rows, std::size_t n_rows, const Request& request) {
     const auto vocab = static_cast<std::size_t>(options_.vocab_size);
     SamplingOptions sampling = request.sampling;
     if (sampling.greedy() && options_.acceptance.kind == Acceptance::typical) {
@@ -114,7 +132,7 @@ void Verifier::read_rows(const SequenceRows& rows, std::size_t n_rows, const Req
     }
 }
 
-void Verifier::add_overlaps(const Draft& draft, VerifiedRound& verified) const {
+void ExactVerifier::add_overlaps(const Draft& draft, VerifiedRound& verified) const {
     const auto vocab = static_cast<std::size_t>(options_.vocab_size);
     const std::size_t n_verified =
         std::min(draft.tokens.size(), static_cast<std::size_t>(verified.verification.accepted) + 1);
@@ -123,6 +141,37 @@ void Verifier::add_overlaps(const Draft& draft, VerifiedRound& verified) const {
         verified.overlap += acceptance_chance(std::span<const float>(p_).subspan(row * vocab, vocab),
                                               draft.q.subspan(row * vocab, vocab), lenience);
     verified.overlaps = static_cast<int>(n_verified);
+}
+
+// The same whatever was drafted: it hangs on text and position alone.
+class SyntheticVerifier final : public Verifier {
+  public:
+    SyntheticVerifier(std::unique_ptr<Verifier> verifier, double probability)
+        : verifier_(std::move(verifier)), probability_(probability) {}
+    VerifiedRound verify(const TargetRows& rows, const Draft& draft, const Request& request,
+                         std::uint64_t position) override {
+        VerifiedRound verified = verifier_->verify(rows, draft, request, position);
+        const RandomStream chance(request.sampling.seed, request.sequence_key, Purpose::acceptance);
+        std::size_t accepted = 0;
+        while (accepted < draft.tokens.size() && chance.uniform(position + accepted) < probability_)
+            ++accepted;
+        verified.verification.accepted = static_cast<int>(accepted);
+        return verified;
+    }
+
+  private:
+    std::unique_ptr<Verifier> verifier_;
+    double probability_;
+};
+
+} // namespace
+
+std::unique_ptr<Verifier> make_verifier(const VerifyOptions& options) {
+    return std::make_unique<ExactVerifier>(options);
+}
+
+std::unique_ptr<Verifier> make_synthetic_verifier(std::unique_ptr<Verifier> verifier, double probability) {
+    return std::make_unique<SyntheticVerifier>(std::move(verifier), probability);
 }
 
 } // namespace entrodraft::spec

@@ -4,10 +4,10 @@
 #pragma once
 
 #include "spec/draft/drafter.h"
-#include "spec/sequence_rows.h"
+#include "spec/target_rows.h"
 #include "spec/verify/verify.h"
 
-#include <span>
+#include <memory>
 #include <vector>
 
 namespace entrodraft::spec {
@@ -21,24 +21,18 @@ struct VerifiedRound {
 
 class Verifier {
   public:
-    explicit Verifier(const VerifyOptions& options) : options_(options) {}
-
+    virtual ~Verifier() = default;
     // Of the drafted tokens and their rows, the first of which decides what is at `position`. Throws
     // std::runtime_error on values that are no numbers, NothingToSay where the text has come to a row in which every
-    // token is banned. Local, on the coordinator.
-    VerifiedRound verify(const SequenceRows& rows, const Draft& draft, const Request& request, std::uint64_t position);
-
-  private:
-    VerifiedRound verify_best(const SequenceRows& rows, std::span<const TokenId> drafted) const;
-    VerifiedRound verify_on_device(const SequenceRows& rows, std::size_t n_drafted, const Request& request,
-                                   std::uint64_t position);
-    void read_rows(const SequenceRows& rows, std::size_t n_rows, const Request& request);
-    void add_overlaps(const Draft& draft, VerifiedRound& verified) const;
-
-    VerifyOptions options_;
-    std::vector<float> p_;                        // [rows][vocab_size]
-    std::vector<model::VerifiedRow> device_rows_; // [rows]
-    std::size_t dead_row_ = 0;                    // the first in which every token is banned
+    // token is banned.
+    virtual VerifiedRound verify(const TargetRows& rows, const Draft& draft, const Request& request,
+                                 std::uint64_t position) = 0;
 };
+
+// By the rule of acceptance of the options.
+std::unique_ptr<Verifier> make_verifier(const VerifyOptions& options);
+// Each drafted token is accepted with `probability`, whatever it is: what is emitted means nothing, and the rest of a
+// round costs what it costs.
+std::unique_ptr<Verifier> make_synthetic_verifier(std::unique_ptr<Verifier> verifier, double probability);
 
 } // namespace entrodraft::spec

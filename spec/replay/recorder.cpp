@@ -68,8 +68,9 @@ struct Recorder::Chain {
 };
 
 Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<DraftModel* const> drafts)
-    : options_(options), parts_(parts), row_setting_(row_setting(whole_rows(options.limits.vocab_size), parts)),
-      row_gather_(row_setting_, *parts.replica, 1), p_(kChunk), adjusted_(kChunk) {
+    : options_(options), parts_(parts),
+      gather_(gather_setting(whole_rows(options.limits.vocab_size), parts), *parts.replica, 1), p_(kChunk),
+      adjusted_(kChunk) {
     if (options.draft_slots < 2) throw std::invalid_argument("a draft that is recorded needs two slots of its cache");
     for (DraftModel* draft : drafts)
         readers_.push_back(std::make_unique<Reader>(
@@ -83,7 +84,7 @@ void Recorder::record(TextRecord* record, const Request* request) {
     std::size_t prompt_tokens = 0;
     tokens_ = broadcast(record, request, prompt_tokens);
     const std::size_t places = tokens_.size() - prompt_tokens;
-    row_gather_.slot(kSlot).begin_sequence(Request{});
+    gather_.begin_sequence(kSlot, Request{});
     if (record) {
         chooser_.begin_sequence(*request, options_.limits.eos_tokens);
         record->drafts.assign(readers_.size(), {});
@@ -96,9 +97,9 @@ void Recorder::record(TextRecord* record, const Request* request) {
     for (std::size_t first = 0; first < places; first += kChunk) {
         const std::size_t n = std::min(kChunk, places - first);
         enter(first);
-        score(tokens_, prompt_tokens + first, n);
+        const std::vector<TargetRows> rows = score(tokens_, prompt_tokens + first, n);
         if (!record) continue;
-        note_target(*record, *request, first, n);
+        note_target(*record, *request, rows.front(), first, n);
         for (std::size_t d = 0; d < readers_.size(); ++d)
             note_draft(*readers_[d], record->drafts[d], *record, first, n);
     }
@@ -160,7 +161,7 @@ void Recorder::read_prompt(std::span<const TokenId> tokens, std::size_t prompt_t
 }
 
 // Rows of the target that decide the tokens at positions [first, first + n), on the coordinator. Collective.
-void Recorder::score(std::span<const TokenId> tokens, std::size_t first, std::size_t n) {
+std::vector<TargetRows> Recorder::score(std::span<const TokenId> tokens, std::size_t first, std::size_t n) {
     if (parts_.target) {
         std::vector<model::Row> rows;
         std::vector<int> logit_rows(n);
@@ -170,16 +171,17 @@ void Recorder::score(std::span<const TokenId> tokens, std::size_t first, std::si
         scores_ = parts_.target->forward(
             {.rows = rows, .logit_rows = logit_rows, .hidden_layers = {}, .mask = model::Mask::causal});
     }
-    const RankRows rows = {kSlot, &scores_, 0, tokens.first(first), tokens.subspan(first, n - 1)};
-    row_gather_.start(0, std::span(&rows, 1));
-    row_gather_.finish(dist::Deadline::after_seconds(options_.timeout_seconds));
+    const ScoredSequence sequence = {kSlot, 0, tokens.first(first), tokens.subspan(first, n - 1)};
+    gather_.start(0, std::span(&sequence, 1), scores_);
+    return gather_.finish(dist::Deadline::after_seconds(options_.timeout_seconds));
 }
 
-void Recorder::note_target(TextRecord& record, const Request& request, std::size_t first, std::size_t n) {
+void Recorder::note_target(TextRecord& record, const Request& request, const TargetRows& rows, std::size_t first,
+                           std::size_t n) {
     const std::span<const TokenId> tokens(tokens_);
     for (std::size_t i = 0; i < n; ++i) {
         const std::size_t place = first + i, position = request.prompt.size() + place;
-        const std::span<const float> row = row_gather_.slot(kSlot).logits(i);
+        const std::span<const float> row = rows.logits(i);
         const LogitStats head = model::kernels::best_kernels().logit_stats(row.data(), static_cast<int>(row.size()), 0);
         const SeenRow seen = chooser_.see(row, head, tokens.first(position), true);
         const TokenId token = record.token[place];

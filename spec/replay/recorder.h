@@ -10,7 +10,7 @@
 #include "spec/draft/model_texts.h"
 #include "spec/generate.h"
 #include "spec/replay/recording.h"
-#include "spec/row_gather.h"
+#include "spec/target_rows.h"
 
 #include <functional>
 #include <memory>
@@ -43,8 +43,9 @@ class Recorder {
 
     std::vector<TokenId> broadcast(const TextRecord* record, const Request* request, std::size_t& prompt_tokens);
     void read_prompt(std::span<const TokenId> tokens, std::size_t prompt_tokens);
-    void score(std::span<const TokenId> tokens, std::size_t first_row, std::size_t n_rows);
-    void note_target(TextRecord& record, const Request& request, std::size_t first, std::size_t n);
+    std::vector<TargetRows> score(std::span<const TokenId> tokens, std::size_t first_row, std::size_t n_rows);
+    void note_target(TextRecord& record, const Request& request, const TargetRows& rows, std::size_t first,
+                     std::size_t n);
     void note_draft(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first, std::size_t n);
     void note_place(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t place,
                     std::span<const float> row, const model::kernels::LogitStats& summary);
@@ -55,8 +56,7 @@ class Recorder {
 
     RecorderOptions options_;
     EngineParts parts_;
-    RowSetting row_setting_;
-    RowGather row_gather_;
+    TargetGather gather_;
     std::vector<std::unique_ptr<Reader>> readers_; // of each draft, on the coordinator
     TokenChooser chooser_;                         // the target's
     const Request* request_ = nullptr;

@@ -1,6 +1,6 @@
 // What ranks hand over: the form that options ask for, the same rows however the vocabulary is cut, and one rank's
 // gather as a whole. Over ranks: processing_mpi.cpp and exactness_mpi.cpp.
-#include "spec/row_gather.h"
+#include "spec/target_rows.h"
 
 #include "tests/spec/engine_support.h"
 
@@ -8,11 +8,11 @@
 #include <limits>
 #include <set>
 
-namespace row_gather_test {
+namespace target_rows_test {
 
 using namespace entrodraft;
 using spec::Acceptance;
-using spec::RowForm;
+using spec::RowFormat;
 
 spec::SamplingOptions sampling_of(double temperature, int top_k = 0, double top_p = 1, double min_p = 0) {
     spec::SamplingOptions sampling;
@@ -30,19 +30,19 @@ spec::VerifyOptions verifying(Acceptance acceptance, double lenience = 1) {
     return options;
 }
 
-TEST(RowForm, IsTheLeastThatOptionsNeed) {
+TEST(RowFormat, IsTheLeastThatOptionsNeed) {
     for (const Acceptance kind : {Acceptance::rejection, Acceptance::block, Acceptance::gumbel})
-        EXPECT_EQ(row_form(verifying(kind), sampling_of(0)), RowForm::best);
-    EXPECT_EQ(row_form(verifying(Acceptance::rejection, 0.5), sampling_of(0)), RowForm::logits);
-    EXPECT_EQ(row_form(verifying(Acceptance::typical), sampling_of(0)), RowForm::logits);
+        EXPECT_EQ(row_format(verifying(kind), sampling_of(0)), RowFormat::arg_max);
+    EXPECT_EQ(row_format(verifying(Acceptance::rejection, 0.5), sampling_of(0)), RowFormat::logits);
+    EXPECT_EQ(row_format(verifying(Acceptance::typical), sampling_of(0)), RowFormat::logits);
     for (const Acceptance kind : {Acceptance::rejection, Acceptance::block, Acceptance::typical})
         for (const auto& sampling : {sampling_of(1), sampling_of(1, 5), sampling_of(1, 0, 0.9)})
-            EXPECT_EQ(row_form(verifying(kind), sampling), RowForm::logits);
-    EXPECT_EQ(row_form(verifying(Acceptance::gumbel), sampling_of(1)), RowForm::gumbel_max);
-    EXPECT_EQ(row_form(verifying(Acceptance::gumbel), sampling_of(1, 5)), RowForm::shortlist);
-    EXPECT_EQ(row_form(verifying(Acceptance::gumbel), sampling_of(1, 5, 0.5)), RowForm::shortlist);
-    EXPECT_EQ(row_form(verifying(Acceptance::gumbel), sampling_of(1, 0, 1, 0.1)), RowForm::shortlist);
-    EXPECT_EQ(row_form(verifying(Acceptance::gumbel), sampling_of(1, 0, 0.9)), RowForm::logits);
+            EXPECT_EQ(row_format(verifying(kind), sampling), RowFormat::logits);
+    EXPECT_EQ(row_format(verifying(Acceptance::gumbel), sampling_of(1)), RowFormat::gumbel_max);
+    EXPECT_EQ(row_format(verifying(Acceptance::gumbel), sampling_of(1, 5)), RowFormat::shortlist);
+    EXPECT_EQ(row_format(verifying(Acceptance::gumbel), sampling_of(1, 5, 0.5)), RowFormat::shortlist);
+    EXPECT_EQ(row_format(verifying(Acceptance::gumbel), sampling_of(1, 0, 1, 0.1)), RowFormat::shortlist);
+    EXPECT_EQ(row_format(verifying(Acceptance::gumbel), sampling_of(1, 0, 0.9)), RowFormat::logits);
 }
 
 // Numbers of refused ends may have had a say in `block`: there the round's start is one of a number's names.
@@ -55,17 +55,15 @@ TEST(Rows, VerifiedInPlaceAreResampledByNumbersOfTheirOwn) {
     request.sampling.seed = 4;
     request.sequence_key = 6;
     for (const Acceptance kind : {Acceptance::rejection, Acceptance::block}) {
-        const spec::RowSetting setting = {.options = verifying(kind, kind == Acceptance::block ? 1 : 0.5)};
-        spec::SequenceRows rows(setting);
+        const spec::GatherSetting setting = {.options = verifying(kind, kind == Acceptance::block ? 1 : 0.5)};
+        const spec::RowEncoder unverified(setting, request), rows(setting, request, true);
         std::set<std::uint64_t> positions;
         for (const std::size_t start : {std::size_t{3}, std::size_t{4}}) {
             const std::vector<TokenId> prefix(start, 1);
-            const spec::RankRows handed = {0, nullptr, 0, prefix, drafted, draft_rows};
-            rows.begin_sequence(request, false);
-            EXPECT_EQ(rows.drafted_row(handed, 0).noise.temperature, 0) << "not verified on the device";
-            rows.begin_sequence(request, true);
+            const spec::ScoredSequence scored = {0, 0, prefix, drafted, draft_rows};
+            EXPECT_EQ(unverified.drafted_row(scored, 0).noise.temperature, 0) << "not verified on the device";
             for (std::size_t i = 0; i <= drafted.size(); ++i) {
-                const model::DraftedRow row = rows.drafted_row(handed, i);
+                const model::DraftedRow row = rows.drafted_row(scored, i);
                 EXPECT_EQ(row.noise.key, spec::RandomStream(4, 6, spec::Purpose::resample).key());
                 EXPECT_EQ(row.noise.temperature, 0.6);
                 EXPECT_EQ(row.drafted, i < 2 ? drafted[i] : -1);
@@ -127,29 +125,31 @@ class OneRanksGather : public testing::Test {
         target_.read(std::span(prompt_).first(prompt_.size() - 1));
     }
 
-    // The rows' logits, [3][512], before processing; `gather` has them.
-    std::vector<float> gather(spec::RowGather& gather, const spec::Request& request, std::uint64_t status = 0) {
-        gather.slot(0).begin_sequence(request);
+    // What a gather brings, and the rows' logits, [3][512], before processing.
+    struct Gathered {
+        spec::TargetRows rows;
+        std::vector<float> logits;
+    };
+    Gathered gather(spec::TargetGather& gather, const spec::Request& request, std::uint64_t status = 0) {
+        gather.begin_sequence(0, request);
         target_.decoder.cache().truncate(0, static_cast<int>(prompt_.size()) - 1);
         const std::vector<TokenId> tokens = {prompt_.back(), drafted_[0], drafted_[1]};
         const std::vector<model::Row> rows = target_.chain(tokens);
         const std::vector<int> logit_rows = TestModel::all_of(rows.size());
-        spec::RankRows handed = {0, nullptr, 0, prompt_, drafted_};
+        const spec::ScoredSequence scored = {0, 0, prompt_, drafted_};
         const model::PassResult scores = target_.decoder.forward({.rows = rows,
                                                                   .logit_rows = logit_rows,
                                                                   .hidden_layers = {},
                                                                   .mask = model::Mask::causal,
-                                                                  .needs = gather.needs(std::span(&handed, 1)),
+                                                                  .needs = gather.needs(std::span(&scored, 1)),
                                                                   .summary_vocab = kKnown});
-        handed.scores = &scores;
-        gather.start(status, std::span(&handed, 1));
-        gather.finish(dist::Deadline::after_seconds(10));
-        std::vector<float> logits;
+        gather.start(status, std::span(&scored, 1), scores);
+        Gathered gathered = {gather.finish(dist::Deadline::after_seconds(10)).at(0), {}};
         for (std::size_t row = 0; row < 3; ++row) {
             const auto from = scores.logits.subspan(row * scores.logits_stride, 512);
-            logits.insert(logits.end(), from.begin(), from.end());
+            gathered.logits.insert(gathered.logits.end(), from.begin(), from.end());
         }
-        return logits;
+        return gathered;
     }
     spec::Request request(double temperature, const spec::LogitProcessing& processing = {}) const {
         spec::Request made = request_of(prompt_, 10);
@@ -158,16 +158,15 @@ class OneRanksGather : public testing::Test {
         made.processing = processing;
         return made;
     }
-    spec::RowGather gather_of(Acceptance acceptance, bool record_margins = false) {
-        setting_ = {verifying(acceptance), &target_.config, &target_.decoder, 1, 0, 512};
-        setting_.options.vocab_size = kKnown;
-        setting_.options.record_margins = record_margins;
-        return {setting_, target_.self, 1};
+    spec::TargetGather gather_of(Acceptance acceptance, bool record_margins = false) {
+        spec::GatherSetting setting = {verifying(acceptance), &target_.config, &target_.decoder, 1, 0};
+        setting.options.vocab_size = kKnown;
+        setting.options.record_margins = record_margins;
+        return {setting, target_.self, 1};
     }
 
     static constexpr int kKnown = 500; // of 512: the others are padding
     TestModel target_;
-    spec::RowSetting setting_;
     std::vector<TokenId> prompt_, drafted_ = {7, 300};
 };
 
@@ -177,15 +176,15 @@ TEST_F(OneRanksGather, FindsTheArgMaxOfTheTokensThatCount) {
     processing.logit_bias = {{490, 30.0F}, {300, 25.0F}};
     processing.no_repeat_ngram_size = 1; // drafted tokens are banned behind themselves
     for (const bool processes : {false, true}) {
-        spec::RowGather rows = gather_of(Acceptance::rejection, true);
+        spec::TargetGather one = gather_of(Acceptance::rejection, true);
         const spec::Request asked = request(0, processes ? processing : spec::LogitProcessing{});
-        std::vector<float> logits = gather(rows, asked);
-        EXPECT_EQ(rows.slot(0).form(), RowForm::best);
-        EXPECT_EQ(rows.slot(0).needs().summary, processes ? model::LogitSummary::none : model::LogitSummary::max);
+        auto [rows, logits] = gather(one, asked);
+        EXPECT_EQ(rows.format(), RowFormat::arg_max);
+        EXPECT_EQ(one.encoder(0).needs().summary, processes ? model::LogitSummary::none : model::LogitSummary::max);
         if (processes) spec::LogitProcessor(processing, prompt_, {}).apply_to_rows(drafted_, logits);
         for (std::size_t row = 0; row < 3; ++row) {
             const auto known = std::span(logits).subspan(row * 512, kKnown);
-            const spec::BestToken best = rows.slot(0).best(row);
+            const spec::BestToken best = rows.best(row);
             EXPECT_EQ(best.token, spec::arg_max(known)) << row;
             EXPECT_EQ(best.value, static_cast<double>(known[static_cast<std::size_t>(best.token)]));
             float second = -std::numeric_limits<float>::infinity();
@@ -198,14 +197,14 @@ TEST_F(OneRanksGather, FindsTheArgMaxOfTheTokensThatCount) {
 
 TEST_F(OneRanksGather, HandsOverProcessedLogitsOfTheTokensThatCount) {
     for (const bool processes : {false, true}) {
-        spec::RowGather rows = gather_of(Acceptance::rejection);
+        spec::TargetGather one = gather_of(Acceptance::rejection);
         const spec::Request asked = request(1, processes ? everything() : spec::LogitProcessing{});
-        std::vector<float> logits = gather(rows, asked);
-        EXPECT_EQ(rows.slot(0).form(), RowForm::logits);
+        auto [rows, logits] = gather(one, asked);
+        EXPECT_EQ(rows.format(), RowFormat::logits);
         if (processes)
             spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0}).apply_to_rows(drafted_, logits);
         for (std::size_t row = 0; row < 3; ++row)
-            EXPECT_TRUE(same_bits(rows.slot(0).logits(row), std::span(logits).subspan(row * 512, kKnown))) << row;
+            EXPECT_TRUE(same_bits(rows.logits(row), std::span(logits).subspan(row * 512, kKnown))) << row;
     }
 }
 
@@ -213,16 +212,16 @@ TEST_F(OneRanksGather, FindsTheNoisyBestInEveryForm) {
     for (const auto& sampling :
          {sampling_of(1), sampling_of(0.7, 20), sampling_of(1, 0, 0.8), sampling_of(1, 0, 1, 0.1)})
         for (const bool processes : {false, true}) {
-            spec::RowGather rows = gather_of(Acceptance::gumbel);
+            spec::TargetGather one = gather_of(Acceptance::gumbel);
             spec::Request asked = request(1, processes ? everything() : spec::LogitProcessing{});
             asked.sampling = sampling;
             asked.sampling.seed = 9;
             asked.sequence_key = 77;
-            std::vector<float> logits = gather(rows, asked);
+            auto [rows, logits] = gather(one, asked);
             if (processes)
                 spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0}).apply_to_rows(drafted_, logits);
             for (std::size_t row = 0; row < 3; ++row)
-                EXPECT_EQ(rows.slot(0).best(row).token,
+                EXPECT_EQ(rows.best(row).token,
                           gumbel_max_adjusted({std::span(logits).subspan(row * 512, kKnown), 0, prompt_.size() + row},
                                               asked.sampling, spec::GumbelNoise(9, 77))
                               .token)
@@ -234,7 +233,7 @@ TEST_F(OneRanksGather, FindsTheNoisyBestInEveryForm) {
 TEST_F(OneRanksGather, AsksForLogitsOnlyWhereNothingElseServes) {
     spec::LogitProcessing processing;
     processing.repetition_penalty = 1.5;
-    const spec::RankRows rows = {0, nullptr, 0, prompt_, drafted_};
+    const spec::ScoredSequence scored = {0, 0, prompt_, drafted_};
     struct Case {
         Acceptance acceptance;
         double temperature;
@@ -247,10 +246,10 @@ TEST_F(OneRanksGather, AsksForLogitsOnlyWhereNothingElseServes) {
                              {Acceptance::gumbel, 1, false, false, false, true},
                              {Acceptance::gumbel, 1, true, false, true, false},
                              {Acceptance::gumbel, 1, false, true, true, false}}) {
-        spec::RowGather gather = gather_of(each.acceptance, each.margins);
+        spec::TargetGather gather = gather_of(each.acceptance, each.margins);
         const spec::Request asked = request(each.temperature, each.processes ? processing : spec::LogitProcessing{});
-        gather.slot(0).begin_sequence(asked);
-        const model::LogitNeeds needs = gather.needs(std::span(&rows, 1));
+        gather.begin_sequence(0, asked);
+        const model::LogitNeeds needs = gather.needs(std::span(&scored, 1));
         EXPECT_EQ(needs.rows, each.rows);
         ASSERT_EQ(needs.noises.size(), each.noise ? 3U : 0U);
         for (std::size_t row = 0; row < needs.noises.size(); ++row) {
@@ -262,14 +261,14 @@ TEST_F(OneRanksGather, AsksForLogitsOnlyWhereNothingElseServes) {
 }
 
 TEST_F(OneRanksGather, CarriesStatusWordsWithRowsAndWithout) {
-    spec::RowGather rows = gather_of(Acceptance::rejection);
-    gather(rows, request(0), 3);
-    EXPECT_TRUE(rows.any_status(3));
-    EXPECT_FALSE(rows.any_status(1));
-    rows.start(1, {});
-    rows.finish(dist::Deadline::after_seconds(10));
-    EXPECT_TRUE(rows.any_status(1));
-    EXPECT_FALSE(rows.any_status(3));
+    spec::TargetGather one = gather_of(Acceptance::rejection);
+    gather(one, request(0), 3);
+    EXPECT_TRUE(one.any_status(3));
+    EXPECT_FALSE(one.any_status(1));
+    one.start(1, {}, {});
+    one.finish(dist::Deadline::after_seconds(10));
+    EXPECT_TRUE(one.any_status(1));
+    EXPECT_FALSE(one.any_status(3));
 }
 
-} // namespace row_gather_test
+} // namespace target_rows_test

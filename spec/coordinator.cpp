@@ -1,0 +1,248 @@
+// Plans, drafts and verification of a replica: see coordinator.h.
+#include "spec/coordinator.h"
+
+#include "spec/admission.h"
+
+#include <algorithm>
+
+namespace entrodraft::spec {
+
+namespace {
+
+// Of a target pass, at most.
+int max_rows(const EngineOptions& options) {
+    return std::min(options.n_slots * (options.stop_rule.max_tokens + 1), model::Decoder::kMaxRows);
+}
+
+// A draft pass in target passes, before either is timed: their weights' bytes.
+double first_cost(const EngineParts& parts) {
+    const double draft = parts.drafter ? static_cast<double>(parts.drafter->weight_bytes()) : 0;
+    return parts.target_pass_bytes > 0 ? draft / parts.target_pass_bytes : 0;
+}
+
+std::unique_ptr<Verifier> verifier_of(const EngineOptions& options) {
+    auto verifier = make_verifier(verify_options(options));
+    if (!options.synthetic_acceptance) return verifier;
+    return make_synthetic_verifier(std::move(verifier), *options.synthetic_acceptance);
+}
+
+} // namespace
+
+VerifyOptions verify_options(const EngineOptions& options) {
+    return {options.acceptance, options.vocab_size, options.record_margins};
+}
+
+Coordinator::Coordinator(const EngineOptions& options, const EngineParts& parts)
+    : options_(options), parts_(parts), verifier_(verifier_of(options)),
+      gain_({max_rows(options), first_cost(parts), options.costs}),
+      sequences_(static_cast<std::size_t>(options.n_slots)), target_hidden_(sequences_.size()) {
+    if (parts.drafter) hidden_layers_ = parts.drafter->hidden_layers();
+}
+
+// ---- what comes next ----
+
+Plan Coordinator::next_plan(const EngineCallbacks& callbacks, const ReplicaState& state) {
+    const bool goes_on = !callbacks.on_step || callbacks.on_step();
+    int empty = -1, unread = -1, read = -1; // the first slot of each kind
+    for (int slot = n_slots() - 1; slot >= 0; --slot) {
+        if (sequence(slot) && sequence(slot)->ended()) return {Command::retire, slot};
+        (!sequence(slot) ? empty : state.prefill_left(slot) > 0 ? unread : read) = slot;
+    }
+    if (signal_seen_ || !goes_on) return {Command::interrupt};
+    if (empty >= 0 && admits_another(callbacks, empty)) return {Command::admit, empty};
+    if (unread >= 0 && (read < 0 || !prefilled_)) return {Command::prefill, unread};
+    if (read >= 0) return {Command::round};
+    return {callbacks.waiting && callbacks.waiting() ? Command::idle : Command::stop};
+}
+
+bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
+    std::optional<Request> request = callbacks.next_request();
+    if (!request) return false;
+    sequence(slot).emplace(std::move(*request), options_.stop_rule, &gain_, parts_.tokenizer, callbacks.on_text);
+    sequence(slot)->admitted_at = parts_.clock->now_seconds();
+    sequence(slot)->verified_on_device = can_verify_on_device(sequence(slot)->request());
+    target_hidden_[static_cast<std::size_t>(slot)].clear();
+    return true;
+}
+
+// Where this rank's GPU holds the rows of the target, or can get them, and of whatever drafts.
+bool Coordinator::can_verify_on_device(const Request& request) const {
+    return parts_.target && parts_.target->keeps_logits_on_device() &&
+           (!parts_.drafter || parts_.drafter->keeps_logits_on_device()) && request.processing.is_off() &&
+           spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
+           options_.stop_rule.max_tokens <= model::Decoder::kMaxKept &&
+           options_.stop_rule.entropy_of == EntropyOf::raw; // what rules look at has to come to the host
+}
+
+std::vector<std::byte> Coordinator::admission(int slot) const {
+    return pack_admission(sequence(slot)->request(), sequence(slot)->verified_on_device);
+}
+
+Packet Coordinator::pack(const Plan& plan, const Drafts& drafts, const ReplicaState& state, std::uint64_t round) {
+    Packet packet = state.empty_packet();
+    PacketHeader& header = packet.header();
+    header.command = plan.command;
+    header.slot = static_cast<std::uint8_t>(plan.slot);
+    header.round = round;
+    header.checksum = state.checksum();
+    if (plan.command == Command::admit)
+        header.admission_bytes = static_cast<std::uint32_t>(admission(plan.slot).size());
+    if (plan.command == Command::prefill)
+        header.prefill_rows =
+            static_cast<std::uint32_t>(std::min(state.prefill_left(plan.slot), model::Decoder::kMaxRows));
+    for (int i = 0; i < n_slots(); ++i) {
+        packet.slot(i).state = state.slot_state(i);
+        if (plan.command != Command::round || !state.is_read(i)) continue;
+        const Draft& draft = drafts[static_cast<std::size_t>(i)];
+        packet.slot(i) = {SlotState::decoding, draft.end, static_cast<std::uint8_t>(draft.tokens.size()),
+                          static_cast<std::uint8_t>(sequence(i)->verification.accepted), sequence(i)->tokens().back()};
+        std::copy(draft.tokens.begin(), draft.tokens.end(), packet.tokens(i).begin());
+        std::copy(draft.parents.begin(), draft.parents.end(), packet.parents(i).begin());
+    }
+    packet.seal();
+    return packet;
+}
+
+// ---- drafting ----
+
+Drafts Coordinator::draft(const ReplicaState& state) {
+    Drafts drafts(sequences_.size());
+    const auto takes_part = [&](int slot) { return sequence(slot) && state.is_read(slot); };
+    int n_sequences = 0;
+    for (int slot = 0; slot < n_slots(); ++slot)
+        n_sequences += takes_part(slot) ? 1 : 0;
+    tasks_.clear();
+    for (int slot = 0; slot < n_slots(); ++slot) {
+        if (!takes_part(slot)) continue;
+        Sequence& own = *sequence(slot);
+        const Request& request = own.request();
+        own.rule.set_batch_load({n_sequences - 1, n_sequences});
+        if (!parts_.drafter || request.plain) continue;
+        const int share = model::Decoder::kMaxRows / n_sequences; // of the rows of a pass
+        tasks_.push_back({slot,
+                          {own.tokens(),
+                           std::min({options_.stop_rule.max_tokens, left_tokens(own), share - 1}),
+                           &request,
+                           {options_.acceptance.kind, request.sampling.seed, request.sequence_key},
+                           target_hidden_[static_cast<std::size_t>(slot)],
+                           left_tokens(own),
+                           own.verified_on_device},
+                          &own.rule,
+                          &drafts[static_cast<std::size_t>(slot)]});
+    }
+    if (!tasks_.empty()) parts_.drafter->draft(tasks_);
+    return drafts;
+}
+
+// One token is emitted after the drafted ones: the last that budget and context leave is never drafted.
+int Coordinator::left_tokens(const Sequence& own) const {
+    const int context_left = parts_.target_config->max_positions - static_cast<int>(own.tokens().size());
+    return std::min(own.remaining_tokens(), context_left) - 1;
+}
+
+void Coordinator::prefill(int slot, std::span<const TokenId> prompt) {
+    if (parts_.drafter && !sequence(slot)->request().plain) parts_.drafter->prefill(slot, prompt);
+}
+
+void Coordinator::draft_ahead(const std::function<bool()>& enough) {
+    if (tasks_.size() == 1) parts_.drafter->draft_ahead(enough);
+}
+
+// ---- verification ----
+
+void Coordinator::verify(const Drafts& drafts, const TargetBatch& batch, const model::PassResult& scores,
+                         std::span<const TargetRows> rows, double target_seconds) {
+    for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+        const ScoredSequence& scored = batch.sequences[i];
+        const Draft& draft = drafts[static_cast<std::size_t>(scored.slot)];
+        const BatchLoad load = {static_cast<int>(batch.rows.size() - scored.n_rows()),
+                                static_cast<int>(batch.sequences.size())};
+        verify(*sequence(scored.slot), draft, rows[i],
+               {static_cast<int>(draft.tokens.size()), 0, is_cut_short(draft.end),
+                draft.seconds + draft.entropy_seconds, target_seconds, load});
+        keep_hidden(batch, scored, scores);
+    }
+}
+
+void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& rows, const RoundFeedback& feedback) {
+    VerifiedRound verified;
+    try {
+        verified = verifier_->verify(rows, draft, own.request(), own.tokens().size());
+    } catch (const NothingToSay& nothing) { // of this text alone: the others go on
+        own.verification = {};
+        return own.fail(nothing.what());
+    }
+    const int accepted = verified.verification.accepted;
+    own.verification = verified.verification;
+    own.logit_margins.insert(own.logit_margins.end(), verified.margins.begin(), verified.margins.end());
+    own.stats.count_round(feedback.drafted, accepted, draft.passes);
+    own.stats.count_entropies(draft.entropies_nats, accepted);
+    own.stats.ahead += draft.ahead;
+    own.stats.overlap += verified.overlap;
+    own.stats.overlaps += verified.overlaps;
+    add_levels(own.stats.levels, draft.levels);
+    if (!own.request().plain) { // a replay teaches nothing of drafting
+        RoundFeedback result = feedback;
+        result.accepted = accepted;
+        own.rule.end_round(result);
+    }
+    const bool is_first = own.stats.new_tokens == 0;
+    std::vector<TokenId> emitted(draft.tokens.begin(), draft.tokens.begin() + accepted);
+    emitted.push_back(verified.verification.next_token);
+    own.emit(emitted, parts_.target_config->eos_token_ids, parts_.target_config->max_positions);
+    if (is_first) own.stats.seconds.first_token = parts_.clock->now_seconds() - own.admitted_at;
+}
+
+// Of every layer that the drafter asked for, the target's state at the last accepted row: for the next draft.
+void Coordinator::keep_hidden(const TargetBatch& batch, const ScoredSequence& scored, const model::PassResult& scores) {
+    const auto width = static_cast<std::size_t>(parts_.target_config->hidden_size);
+    const std::size_t row = scored.first_row + static_cast<std::size_t>(sequence(scored.slot)->verification.accepted);
+    std::vector<float>& kept = target_hidden_[static_cast<std::size_t>(scored.slot)];
+    kept.clear();
+    for (std::size_t layer = 0; layer < hidden_layers_.size(); ++layer) {
+        const auto state = scores.hidden.subspan((layer * batch.rows.size() + row) * width, width);
+        kept.insert(kept.end(), state.begin(), state.end());
+    }
+}
+
+// ---- behind a step ----
+
+void Coordinator::finish(const Plan& plan, const Drafts& drafts, const ReplicaState& state, std::uint64_t round,
+                         const StepSeconds& seconds, const EngineCallbacks& callbacks) {
+    prefilled_ = plan.command == Command::prefill;
+    if (plan.command == Command::admit || plan.command == Command::prefill || plan.command == Command::retire)
+        sequence(plan.slot)->stats.seconds += seconds;
+    if (plan.command == Command::admit && parts_.drafter)
+        parts_.drafter->begin_sequence(plan.slot, sequence(plan.slot)->request());
+    if (plan.command == Command::retire) hand_out(plan.slot, callbacks);
+    if (plan.command != Command::round) return;
+
+    std::vector<int> decoded; // slots
+    for (int slot = 0; slot < n_slots(); ++slot)
+        if (sequence(slot) && state.is_read(slot)) decoded.push_back(slot);
+    const StepSeconds each = seconds / static_cast<double>(decoded.size());
+    for (const int slot : decoded) {
+        const Draft& draft = drafts[static_cast<std::size_t>(slot)];
+        StepSeconds& own = sequence(slot)->stats.seconds;
+        own += each;
+        own.draft -= draft.entropy_seconds;
+        own.entropy += draft.entropy_seconds;
+    }
+    if (!callbacks.on_round) return;
+    const double target_seconds = seconds.broadcast + seconds.score + seconds.gather + seconds.verify;
+    for (const int slot : decoded)
+        callbacks.on_round(sequence(slot)->request(),
+                           {round, static_cast<int>(state.tokens(slot).size()), &drafts[static_cast<std::size_t>(slot)],
+                            sequence(slot)->verification, seconds.draft, target_seconds});
+}
+
+void Coordinator::hand_out(int slot, const EngineCallbacks& callbacks) {
+    if (parts_.drafter) parts_.drafter->end_sequence(slot);
+    sequence(slot)->stats.seconds.total = parts_.clock->now_seconds() - sequence(slot)->admitted_at;
+    const Request request = sequence(slot)->request();
+    Completion completion = sequence(slot)->finish();
+    sequence(slot).reset();
+    callbacks.on_complete(request, std::move(completion));
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,87 @@
+// The coordinator's part of a replica: which sequences there are, what all ranks do next, the drafts, and what becomes
+// of the target's rows.
+//
+// Holds no collective: the round (round.h) carries its packets out and the rows in. Called by engine and round.
+#pragma once
+
+#include "spec/draft/batch_drafter.h"
+#include "spec/generate.h"
+#include "spec/packet.h"
+#include "spec/replica_state.h"
+#include "spec/sequence.h"
+#include "spec/verifier.h"
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// What the coordinator wants done next.
+struct Plan {
+    Command command = Command::stop;
+    int slot = 0; // of admit, prefill, retire
+};
+
+// [slot]; nothing drafted where no sequence takes part.
+using Drafts = std::vector<Draft>;
+
+VerifyOptions verify_options(const EngineOptions& options);
+
+class Coordinator {
+  public:
+    Coordinator(const EngineOptions& options, const EngineParts& parts);
+
+    // Texts that ended leave first, so that a signal does not lose them; then free slots are filled; then prompts are
+    // read and texts decoded, in turn where there is both to do.
+    Plan next_plan(const EngineCallbacks& callbacks, const ReplicaState& state);
+
+    // Drafts for all sequences that are read, until their stop rules fire or budgets end.
+    Drafts draft(const ReplicaState& state);
+    // What ranks are told: the plan, the drafts, and the result of the round before.
+    Packet pack(const Plan& plan, const Drafts& drafts, const ReplicaState& state, std::uint64_t round);
+    // What follows the packet of an admission: prompt and the options that ranks act on.
+    std::vector<std::byte> admission(int slot) const;
+    // The draft model reads the prompt as far as the target does.
+    void prefill(int slot, std::span<const TokenId> prompt);
+    // While the target scores the draft of a sequence alone, drafts for its most likely outcomes.
+    void draft_ahead(const std::function<bool()>& enough);
+    // How many drafted tokens are accepted, and the token emitted after them; what is emitted becomes text, and rules
+    // learn from it. `target_seconds` have gone by since the drafts were done.
+    void verify(const Drafts& drafts, const TargetBatch& batch, const model::PassResult& scores,
+                std::span<const TargetRows> rows, double target_seconds);
+
+    // The ranks have done as planned, in `seconds`: counted, shown and, where a text has ended, handed out.
+    void finish(const Plan& plan, const Drafts& drafts, const ReplicaState& state, std::uint64_t round,
+                const StepSeconds& seconds, const EngineCallbacks& callbacks);
+
+    void note_signal() { signal_seen_ = true; }
+    // Layers of the target whose hidden states are wanted of its passes.
+    std::span<const int> hidden_layers() const { return hidden_layers_; }
+
+  private:
+    bool admits_another(const EngineCallbacks& callbacks, int slot);
+    void hand_out(int slot, const EngineCallbacks& callbacks);
+    bool can_verify_on_device(const Request& request) const;
+    int left_tokens(const Sequence& sequence) const;
+    void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, const RoundFeedback& feedback);
+    void keep_hidden(const TargetBatch& batch, const ScoredSequence& scored, const model::PassResult& scores);
+
+    int n_slots() const { return static_cast<int>(sequences_.size()); }
+    std::optional<Sequence>& sequence(int slot) { return sequences_[static_cast<std::size_t>(slot)]; }
+    const std::optional<Sequence>& sequence(int slot) const { return sequences_[static_cast<std::size_t>(slot)]; }
+
+    EngineOptions options_;
+    EngineParts parts_;
+    std::unique_ptr<Verifier> verifier_;
+    GainModel gain_;                                 // what is learnt from one sequence to the next
+    std::vector<std::optional<Sequence>> sequences_; // [slot]
+    std::vector<DraftTask> tasks_;                   // of this round
+    std::vector<int> hidden_layers_;
+    std::vector<std::vector<float>> target_hidden_; // [slot][hidden_layers][hidden_size] at the last accepted row
+    bool prefilled_ = false;                        // whether the last step read a part of a prompt
+    bool signal_seen_ = false;                      // by any rank
+};
+
+} // namespace entrodraft::spec

@@ -1,0 +1,98 @@
+// Slots of a replica: see replica_state.h.
+#include "spec/replica_state.h"
+
+#include "spec/verify/philox.h"
+
+#include <numeric>
+#include <stdexcept>
+
+namespace entrodraft::spec {
+
+std::uint64_t ReplicaState::checksum() const {
+    std::uint64_t sum = 0;
+    for (const Slot& slot : slots_)
+        sum = hash_bytes(&slot.checksum, sizeof slot.checksum, sum);
+    return sum;
+}
+
+int ReplicaState::prefill_left(int slot) const {
+    if (at(slot).state != SlotState::prefilling) return 0;
+    return static_cast<int>(at(slot).tokens.size()) - 1 - at(slot).cached;
+}
+
+// A rank that holds something else than the coordinator must not go on: its text would be another.
+void ReplicaState::check(const Packet& packet, std::uint64_t round) const {
+    const std::string reason = packet.why_unexpected(round, checksum());
+    if (!reason.empty()) throw std::runtime_error(reason + "; this rank is out of step with the coordinator");
+    if (!packet.is_intact()) throw std::runtime_error("the packet is not as the coordinator sent it");
+    const PacketHeader& header = packet.header();
+    if (header.command == Command::prefill && static_cast<int>(header.prefill_rows) > prefill_left(header.slot))
+        throw std::runtime_error("more is to be read than the prompt has left");
+    for (int i = 0; i < n_slots() && header.command == Command::round; ++i) {
+        if (packet.slot(i).state != SlotState::decoding) continue;
+        if (!is_read(i)) throw std::runtime_error("a sequence is to be decoded that is not yet read");
+        if (packet.slot(i).n_committed > at(i).drafted.size())
+            throw std::runtime_error("the broadcast commit is longer than the draft before it");
+    }
+}
+
+void ReplicaState::apply_previous_result(const Packet& packet) {
+    if (packet.header().command != Command::round) return;
+    for (int i = 0; i < n_slots(); ++i) {
+        const SlotHeader& header = packet.slot(i);
+        if (header.state != SlotState::decoding) continue;
+        Slot& slot = at(i);
+        const bool is_first_round = slot.state == SlotState::prefilling;
+        slot.state = SlotState::decoding;
+        if (is_first_round) continue; // the next token is the prompt's last
+        std::vector<TokenId> emitted(slot.drafted.begin(), slot.drafted.begin() + header.n_committed);
+        emitted.push_back(header.next_token);
+        slot.tokens.insert(slot.tokens.end(), emitted.begin(), emitted.end());
+        for (const TokenId token : emitted)
+            slot.checksum = hash_bytes(&token, sizeof token, slot.checksum);
+        slot.cached = static_cast<int>(slot.tokens.size()) - 1;
+        cut_cache(i);
+    }
+}
+
+void ReplicaState::cut_cache(int slot) const {
+    if (target_) target_->cache().truncate(slot, at(slot).cached);
+}
+
+void ReplicaState::admit(int slot, std::span<const TokenId> prompt, std::span<const std::byte> admission) {
+    at(slot) = {SlotState::prefilling,
+                {prompt.begin(), prompt.end()},
+                {},
+                hash_bytes(admission.data(), admission.size()), // of all that ranks act on
+                0};
+    cut_cache(slot);
+}
+
+std::vector<model::Row> ReplicaState::prefill(int slot, int n_rows) {
+    std::vector<model::Row> rows;
+    for (int i = 0; i < n_rows; ++i, ++at(slot).cached) {
+        const int position = at(slot).cached;
+        rows.push_back({at(slot).tokens[static_cast<std::size_t>(position)], slot, position, i - 1});
+    }
+    return rows;
+}
+
+TargetBatch ReplicaState::batch(const Packet& packet) {
+    TargetBatch batch;
+    for (int i = 0; i < n_slots(); ++i) {
+        if (packet.slot(i).state != SlotState::decoding) continue;
+        Slot& slot = at(i);
+        const auto drafted = packet.tokens(i).first(packet.slot(i).n_drafted);
+        slot.drafted.assign(drafted.begin(), drafted.end());
+        const int position = static_cast<int>(slot.tokens.size()) - 1, first = static_cast<int>(batch.rows.size());
+        batch.sequences.push_back({i, batch.rows.size(), slot.tokens, slot.drafted});
+        batch.rows.push_back({slot.tokens.back(), i, position, -1});
+        for (std::size_t k = 0; k < drafted.size(); ++k) // its parent among the drafted; -1: the next token
+            batch.rows.push_back({drafted[k], i, position + 1 + static_cast<int>(k), first + 1 + packet.parents(i)[k]});
+    }
+    batch.logit_rows.resize(batch.rows.size());
+    std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
+    return batch;
+}
+
+} // namespace entrodraft::spec

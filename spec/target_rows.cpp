@@ -1,0 +1,328 @@
+// From a pass's logits to what travels, and back: see target_rows.h.
+#include "spec/target_rows.h"
+
+#include "dist/layout.h"
+#include "model/cpu/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr double kNoValue = -std::numeric_limits<double>::infinity();
+constexpr std::size_t kStatusBytes = sizeof(std::uint64_t);
+constexpr int kRoot = dist::RankLayout::kCoordinatorReplicaRank;
+
+} // namespace
+
+RowFormat row_format(const VerifyOptions& options, const SamplingOptions& sampling) {
+    if (options.whole_rows || options.acceptance.kind == Acceptance::typical) return RowFormat::logits;
+    if (sampling.greedy()) return options.acceptance.lenience == 1 ? RowFormat::arg_max : RowFormat::logits;
+    if (options.acceptance.kind != Acceptance::gumbel) return RowFormat::logits;
+    switch (gumbel_gather(sampling)) {
+    case GumbelGather::best:
+        return RowFormat::gumbel_max;
+    case GumbelGather::shortlist:
+        return RowFormat::shortlist;
+    case GumbelGather::rows:
+        return RowFormat::logits;
+    }
+    throw std::invalid_argument("row_format: no such gather");
+}
+
+std::size_t GatherSetting::max_slice() const {
+    return static_cast<std::size_t>(model::vocab_slice(*config, 0, tp_size).size());
+}
+
+RowEncoder::RowEncoder(const GatherSetting& setting, const Request& request, bool verified_on_device)
+    : setting_(&setting), sampling_(request.sampling), noise_(sampling_.seed, request.sequence_key),
+      resample_(sampling_.seed, request.sequence_key, Purpose::resample),
+      format_(verified_on_device ? RowFormat::verified_on_device : row_format(setting.options, sampling_)) {
+    if (request.processing.is_off()) return;
+    const std::vector<std::int64_t>& eos = setting.config->eos_token_ids;
+    processor_.emplace(request.processing, request.prompt, std::vector<TokenId>(eos.begin(), eos.end()));
+}
+
+std::size_t RowEncoder::row_bytes() const {
+    switch (format_) {
+    case RowFormat::verified_on_device:
+        return sizeof(model::VerifiedRow);
+    case RowFormat::arg_max:
+    case RowFormat::gumbel_max:
+        return sizeof(BestToken);
+    case RowFormat::shortlist:
+        return shortlist_bytes(sampling_);
+    case RowFormat::logits:
+        return setting_->max_slice() * sizeof(float);
+    }
+    throw std::invalid_argument("row_bytes: no such format");
+}
+
+// ---- what a pass is asked for ----
+
+model::LogitNeeds RowEncoder::needs() const {
+    if (format_ == RowFormat::verified_on_device) return {model::LogitSummary::none, false};
+    const bool is_best = format_ == RowFormat::arg_max || format_ == RowFormat::gumbel_max;
+    if (!is_best || processor_) return {};
+    return {format_ == RowFormat::arg_max ? model::LogitSummary::max : model::LogitSummary::none,
+            setting_->options.record_margins};
+}
+
+model::RowNoise RowEncoder::noise(std::uint64_t position) const {
+    if (format_ != RowFormat::gumbel_max || needs().rows) return {};
+    return {noise_.key(), position, sampling_.temperature};
+}
+
+model::DraftedRow RowEncoder::drafted_row(const ScoredSequence& sequence, std::size_t i) const {
+    if (format_ != RowFormat::verified_on_device) return {};
+    const bool is_block = setting_->options.acceptance.kind == Acceptance::block;
+    const std::uint64_t first = sequence.tokens.size(), round_start = is_block ? first : 0;
+    model::DraftedRow row;
+    if (i < sequence.drafted.size()) row.drafted = sequence.drafted[i];
+    if (i < sequence.draft_rows.size()) row.draft_logits = sequence.draft_rows[i];
+    row.is_first = i == 0;
+    row.is_scaled = is_block;
+    row.lenience = static_cast<float>(setting_->options.acceptance.lenience);
+    row.noise = {resample_.key(), noise_position(first + i, round_start), sampling_.temperature};
+    return row;
+}
+
+// ---- this rank's part ----
+
+// Tokens of this rank's slice that count.
+std::size_t RowEncoder::n_known() const {
+    const dist::Slice local = setting_->target->local_vocab();
+    const int vocab = setting_->options.vocab_size;
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(vocab - local.begin, 0, local.size()));
+}
+
+RowEncoder::Slice RowEncoder::processed(const ScoredSequence& sequence, const model::PassResult& scores) {
+    if (scores.logits.empty()) return {}; // the pass's own summaries serve
+    const dist::Slice vocab = setting_->target->local_vocab();
+    const auto size = static_cast<std::size_t>(vocab.size());
+    const std::span<const float> logits = scores.logits.subspan(sequence.first_row * scores.logits_stride);
+    if (!processor_) return {logits, scores.logits_stride, size};
+    processed_.clear();
+    for (std::size_t row = 0; row < sequence.n_rows(); ++row) {
+        const auto from = logits.subspan(row * scores.logits_stride, size);
+        processed_.insert(processed_.end(), from.begin(), from.end());
+    }
+    processor_->follow(sequence.tokens);
+    processor_->apply_to_rows(sequence.drafted, processed_, static_cast<TokenId>(vocab.begin));
+    return {processed_, size, size};
+}
+
+void RowEncoder::encode(const ScoredSequence& sequence, const model::PassResult& scores, std::span<std::byte> to) {
+    if (!setting_->target) return std::fill(to.begin(), to.end(), std::byte{0});
+    if (format_ == RowFormat::verified_on_device) {
+        const auto verified = std::as_bytes(scores.verified.subspan(sequence.first_row, sequence.n_rows()));
+        std::copy(verified.begin(), verified.end(), to.begin());
+        return;
+    }
+    const Slice slice = processed(sequence, scores);
+    const auto first_token = static_cast<TokenId>(setting_->target->local_vocab().begin);
+    for (std::size_t row = 0; row < sequence.n_rows(); ++row) {
+        const std::span<const float> logits = slice.row(row);
+        const std::span<std::byte> encoded = to.subspan(row * row_bytes(), row_bytes());
+        if (format_ == RowFormat::logits) {
+            std::memcpy(encoded.data(), logits.data(), logits.size_bytes());
+        } else if (format_ == RowFormat::shortlist) {
+            make_shortlist({logits.first(n_known()), first_token, sequence.tokens.size() + row}, sampling_, noise_,
+                           encoded);
+        } else {
+            const BestToken best =
+                best_of_slice(logits.empty() ? logits : logits.first(n_known()), sequence, scores, row);
+            std::memcpy(encoded.data(), &best, sizeof best);
+        }
+    }
+}
+
+// `logits` is empty where the pass was not asked for them.
+BestToken RowEncoder::best_of_slice(std::span<const float> logits, const ScoredSequence& sequence,
+                                    const model::PassResult& scores, std::size_t row) const {
+    if (n_known() == 0) return {}; // this rank knows none of the tokens that count
+    const auto first_token = static_cast<TokenId>(setting_->target->local_vocab().begin);
+    const std::size_t pass_row = sequence.first_row + row;
+    if (format_ == RowFormat::gumbel_max) {
+        if (!logits.empty())
+            return gumbel_max({logits, first_token, sequence.tokens.size() + row}, sampling_.temperature, noise_);
+        const model::NoisyToken& found = scores.noisy[pass_row];
+        return {found.token < 0 ? kNoValue : found.value, found.token, kNoValue};
+    }
+    const model::kernels::LogitStats stats =
+        processor_
+            ? model::kernels::best_kernels().logit_max(logits.data(), static_cast<int>(logits.size()), first_token)
+            : scores.summaries[pass_row];
+    BestToken best{static_cast<double>(stats.max), stats.arg_max, kNoValue};
+    if (setting_->options.record_margins)
+        for (std::size_t i = 0; i < logits.size(); ++i)
+            if (first_token + static_cast<TokenId>(i) != best.token)
+                best.runner_up = std::max(best.runner_up, static_cast<double>(logits[i]));
+    return best;
+}
+
+// ---- what all ranks sent ----
+
+TargetRows RowEncoder::decode(std::span<const std::byte> parts, std::size_t stride, const ScoredSequence& sequence) {
+    TargetRows rows;
+    rows.encoder_ = this;
+    rows.position_ = sequence.tokens.size();
+    rows.parts_ = parts;
+    rows.part_stride_ = stride;
+    if (format_ != RowFormat::logits) return rows;
+    rows.stride_ = static_cast<std::size_t>(setting_->config->vocab_size);
+    whole_.resize(sequence.n_rows() * rows.stride_);
+    for (int tp_rank = 0; tp_rank < setting_->tp_size; ++tp_rank) {
+        const dist::Slice slice = model::vocab_slice(*setting_->config, tp_rank, setting_->tp_size);
+        for (std::size_t row = 0; row < sequence.n_rows(); ++row)
+            std::memcpy(whole_.data() + row * rows.stride_ + slice.begin, rows.part(tp_rank, row).data(),
+                        static_cast<std::size_t>(slice.size()) * sizeof(float));
+    }
+    rows.logits_ = whole_;
+    return rows;
+}
+
+TargetRows RowEncoder::rows_of(const ScoredSequence& sequence, const model::PassResult& scores) {
+    const Slice slice = processed(sequence, scores);
+    TargetRows rows;
+    rows.encoder_ = this;
+    rows.position_ = sequence.tokens.size();
+    rows.logits_ = slice.logits;
+    rows.stride_ = slice.stride;
+    return rows;
+}
+
+RowFormat TargetRows::format() const {
+    return encoder_->format_;
+}
+
+std::span<const std::byte> TargetRows::part(int tp_rank, std::size_t row) const {
+    const auto rank = static_cast<std::size_t>(encoder_->setting_->first_target_rank + tp_rank);
+    return parts_.subspan(rank * part_stride_ + row * encoder_->row_bytes(), encoder_->row_bytes());
+}
+
+BestToken TargetRows::best(std::size_t row) const {
+    const int tp_size = encoder_->setting_->tp_size;
+    if (format() == RowFormat::logits)
+        return gumbel_max_adjusted({logits(row), 0, position_ + row}, encoder_->sampling_, encoder_->noise_);
+    if (format() == RowFormat::shortlist) {
+        std::vector<std::byte> shortlists;
+        for (int tp_rank = 0; tp_rank < tp_size; ++tp_rank) {
+            const std::span<const std::byte> of_rank = part(tp_rank, row);
+            shortlists.insert(shortlists.end(), of_rank.begin(), of_rank.end());
+        }
+        return best_of_shortlists(shortlists, encoder_->sampling_);
+    }
+    BestToken best;
+    for (int tp_rank = 0; tp_rank < tp_size; ++tp_rank) {
+        BestToken of_rank;
+        std::memcpy(&of_rank, part(tp_rank, row).data(), sizeof of_rank);
+        best = better(best, of_rank);
+    }
+    if (best.value == kNoValue && encoder_->processor_) throw NothingToSay();
+    if (!std::isfinite(best.value))
+        throw std::runtime_error("the largest logit of row " + std::to_string(row) + " is infinite or no number");
+    return best;
+}
+
+model::VerifiedRow TargetRows::verified(std::size_t row) const {
+    model::VerifiedRow verified;
+    std::memcpy(&verified, part(0, row).data(), sizeof verified);
+    return verified;
+}
+
+std::span<const float> TargetRows::logits(std::size_t row) const {
+    return logits_.subspan(row * stride_, static_cast<std::size_t>(encoder_->setting_->options.vocab_size));
+}
+
+// ---- the gather ----
+
+TargetGather::TargetGather(const GatherSetting& setting, dist::Communicator& replica, int n_slots)
+    : setting_(setting), replica_(replica), encoders_(static_cast<std::size_t>(n_slots)) {}
+
+void TargetGather::begin_sequence(int slot, const Request& request, bool verified_on_device) {
+    encoders_[static_cast<std::size_t>(slot)].emplace(setting_, request, verified_on_device);
+}
+
+bool TargetGather::is_coordinator() const {
+    return replica_.rank() == kRoot;
+}
+
+// A rank alone need not send whole rows to itself.
+bool TargetGather::is_sent(const ScoredSequence& sequence) const {
+    return replica_.size() > 1 || encoder(sequence.slot).format() != RowFormat::logits;
+}
+
+model::LogitNeeds TargetGather::needs(std::span<const ScoredSequence> sequences) {
+    model::LogitNeeds all(model::LogitSummary::none, false);
+    noises_.clear();
+    drafted_rows_.clear();
+    bool any_noise = false, any_verified = false;
+    for (const ScoredSequence& sequence : sequences) {
+        const RowEncoder& encoder = encoder_of(sequence);
+        all = all.and_those_of(encoder.needs());
+        for (std::size_t i = 0; i < sequence.n_rows(); ++i) {
+            noises_.push_back(encoder.noise(sequence.tokens.size() + i));
+            any_noise = any_noise || noises_.back().temperature > 0;
+            drafted_rows_.push_back(encoder.drafted_row(sequence, i));
+            any_verified = any_verified || drafted_rows_.back().noise.temperature > 0;
+        }
+    }
+    if (any_noise) all.noises = noises_;
+    if (any_verified) all.drafted = drafted_rows_;
+    return all;
+}
+
+void TargetGather::start(std::uint64_t status, std::span<const ScoredSequence> sequences,
+                         const model::PassResult& scores) {
+    sequences_ = sequences;
+    scores_ = &scores;
+    std::size_t bytes = kStatusBytes;
+    for (const ScoredSequence& sequence : sequences)
+        if (is_sent(sequence)) bytes += sequence.n_rows() * encoder_of(sequence).row_bytes();
+    sent_.resize(bytes);
+    std::memcpy(sent_.data(), &status, sizeof status);
+    std::size_t at = kStatusBytes;
+    for (const ScoredSequence& sequence : sequences) {
+        if (!is_sent(sequence)) continue;
+        const std::size_t part = sequence.n_rows() * encoder_of(sequence).row_bytes();
+        encoder_of(sequence).encode(sequence, scores, std::span(sent_).subspan(at, part));
+        at += part;
+    }
+    if (is_coordinator()) gathered_.resize(sent_.size() * static_cast<std::size_t>(replica_.size()));
+    replica_.start_gather(sent_.data(), gathered_.data(), sent_.size(), kRoot);
+}
+
+std::vector<TargetRows> TargetGather::finish(dist::Deadline deadline) {
+    replica_.wait(deadline);
+    std::vector<TargetRows> rows;
+    if (!is_coordinator()) return rows;
+    std::size_t at = kStatusBytes;
+    for (const ScoredSequence& sequence : sequences_) {
+        RowEncoder& encoder = encoder_of(sequence);
+        if (!is_sent(sequence)) {
+            rows.push_back(encoder.rows_of(sequence, *scores_));
+            continue;
+        }
+        rows.push_back(encoder.decode(std::span(gathered_).subspan(at), sent_.size(), sequence));
+        at += sequence.n_rows() * encoder.row_bytes();
+    }
+    return rows;
+}
+
+bool TargetGather::any_status(std::uint64_t status) const {
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(replica_.size()); ++rank) {
+        std::uint64_t of_rank;
+        std::memcpy(&of_rank, gathered_.data() + rank * sent_.size(), sizeof of_rank);
+        if (of_rank == status) return true;
+    }
+    return false;
+}
+
+} // namespace entrodraft::spec

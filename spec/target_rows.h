@@ -1,0 +1,182 @@
+// The target's rows on their way to the coordinator: what a rank sends of its slice of the vocabulary, the one gather
+// of a round, and what the coordinator reads in what all ranks sent.
+//
+// The format of a row is fixed by the options of run and request, never by values, so that every rank sends the same
+// number of bytes. Penalties and banned tokens are applied before, by each rank to its slice, each row with its own
+// prefix. Verifies nothing (verifier.h does). Called by the round.
+#pragma once
+
+#include "dist/comm/communicator.h"
+#include "model/decoder.h"
+#include "spec/request.h"
+#include "spec/verify/gumbel.h"
+#include "spec/verify/verify.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+enum class RowFormat {
+    arg_max,            // of the rank's slice
+    gumbel_max,         // the same with Gumbel noise on the logits
+    shortlist,          // what top-k and min-p leave of the slice under Gumbel noise (gumbel.h)
+    logits,             // all of the slice
+    verified_on_device, // what tp rank 0's GPU made of the row beside the draft's
+};
+
+struct VerifyOptions {
+    AcceptanceOptions acceptance;
+    int vocab_size = 0;          // tokens that both models and the tokenizer know
+    bool record_margins = false; // of arg max and Gumbel-max sample
+    bool whole_rows = false;     // logits are wanted however they are verified
+};
+
+// Local.
+RowFormat row_format(const VerifyOptions& options, const SamplingOptions& sampling);
+
+// What all sequences of a replica have in common.
+struct GatherSetting {
+    VerifyOptions options;
+    const model::ModelConfig* config = nullptr; // the target's
+    const model::Decoder* target = nullptr;     // this rank's shard; null where it holds none
+    int tp_size = 1;
+    int first_target_rank = 0; // of the replica: a dedicated drafter comes before them
+
+    std::size_t max_slice() const; // most tokens of the vocabulary on a rank
+};
+
+// A sequence's rows of a target pass: one after `tokens`, then one after each drafted token.
+struct ScoredSequence {
+    int slot = 0;
+    std::size_t first_row = 0;       // of the pass
+    std::span<const TokenId> tokens; // prompt and accepted text
+    std::span<const TokenId> drafted;
+    // The draft's rows that tokens were drawn from, in the GPU's memory: Draft::kept, on the rank that has drafted.
+    std::span<const float* const> draft_rows = {};
+
+    std::size_t n_rows() const { return drafted.size() + 1; }
+};
+
+class RowEncoder;
+
+// One sequence's rows, whole, on the coordinator. Valid until the next gather.
+class TargetRows {
+  public:
+    RowFormat format() const;
+    // Arg max or Gumbel-max sample of a row; its runner_up where margins are recorded, else no number. Throws
+    // NothingToSay where no token is left, std::runtime_error where a logit is no number.
+    BestToken best(std::size_t row) const;
+    // Of format verified_on_device.
+    model::VerifiedRow verified(std::size_t row) const;
+    // [vocab_size], of format logits.
+    std::span<const float> logits(std::size_t row) const;
+
+  private:
+    friend class RowEncoder;
+    std::span<const std::byte> part(int tp_rank, std::size_t row) const;
+
+    const RowEncoder* encoder_ = nullptr;
+    std::uint64_t position_ = 0;       // in the sequence, of the token that row 0 decides
+    std::span<const std::byte> parts_; // of replica rank r: from r * part_stride_ on
+    std::size_t part_stride_ = 0;
+    std::span<const float> logits_; // [rows][stride_], of format logits
+    std::size_t stride_ = 0;
+};
+
+// How one sequence's rows travel, the same on every rank.
+class RowEncoder {
+  public:
+    // `setting` outlives it.
+    RowEncoder(const GatherSetting& setting, const Request& request, bool verified_on_device = false);
+
+    RowFormat format() const { return format_; }
+    std::size_t row_bytes() const;
+    // What to ask of the target's pass.
+    model::LogitNeeds needs() const;
+    // The noise that the pass may add to the row after `position` tokens; of temperature 0 where it adds none.
+    model::RowNoise noise(std::uint64_t position) const;
+    // What the pass is to verify of row i; of temperature 0 where it verifies none.
+    model::DraftedRow drafted_row(const ScoredSequence& sequence, std::size_t i) const;
+
+    // This rank's part, [n_rows][row_bytes()]; zeros without a shard.
+    void encode(const ScoredSequence& sequence, const model::PassResult& scores, std::span<std::byte> to);
+    // Of what all ranks sent of n rows: rank r's part begins at parts + r * stride.
+    TargetRows decode(std::span<const std::byte> parts, std::size_t stride, const ScoredSequence& sequence);
+    // The same on a rank alone with format logits: nothing is copied where nothing is done to them.
+    TargetRows rows_of(const ScoredSequence& sequence, const model::PassResult& scores);
+
+  private:
+    friend class TargetRows;
+    struct Slice { // of this rank's vocabulary, processed
+        std::span<const float> logits;
+        std::size_t stride = 0;
+        std::size_t size = 0; // tokens
+        std::span<const float> row(std::size_t i) const {
+            return logits.empty() ? logits : logits.subspan(i * stride, size);
+        }
+    };
+
+    std::size_t n_known() const;
+    Slice processed(const ScoredSequence& sequence, const model::PassResult& scores);
+    BestToken best_of_slice(std::span<const float> logits, const ScoredSequence& sequence,
+                            const model::PassResult& scores, std::size_t row) const;
+
+    const GatherSetting* setting_;
+    SamplingOptions sampling_;
+    GumbelNoise noise_;
+    RandomStream resample_; // of format verified_on_device
+    std::optional<LogitProcessor> processor_;
+    RowFormat format_;
+    std::vector<float> processed_; // [rows][slice]
+    std::vector<float> whole_;     // [rows][vocab of the target]
+};
+
+// The gather of all sequences of a round, a status word of each rank with it.
+class TargetGather {
+  public:
+    // `n_slots` sequences at once; `replica` outlives it.
+    TargetGather(const GatherSetting& setting, dist::Communicator& replica, int n_slots);
+    TargetGather(const TargetGather&) = delete; // encoders know where its setting is
+
+    int vocab_size() const { return setting_.options.vocab_size; }
+
+    // Of what is sent of the slot from now on. Whether it is verified on the device, the coordinator has broadcast.
+    void begin_sequence(int slot, const Request& request, bool verified_on_device = false);
+    const RowEncoder& encoder(int slot) const { return *encoders_[static_cast<std::size_t>(slot)]; }
+    // What to ask of a pass over the rows of these. Valid until the next call.
+    model::LogitNeeds needs(std::span<const ScoredSequence> sequences);
+
+    // Sends this rank's part of `sequences` (none between rounds); these and `scores` stay until finish(). Collective
+    // over the replica.
+    void start(std::uint64_t status, std::span<const ScoredSequence> sequences, const model::PassResult& scores);
+    // Whether finish() would not wait, as far as is known. Local.
+    bool has_arrived() const { return replica_.is_ready(); }
+    // The rows of each sequence, on the coordinator; elsewhere none. Local wait on a collective.
+    std::vector<TargetRows> finish(dist::Deadline deadline);
+
+    // Whether a rank sent this status word. Coordinator only.
+    bool any_status(std::uint64_t status) const;
+
+  private:
+    bool is_coordinator() const;
+    bool is_sent(const ScoredSequence& sequence) const;
+    RowEncoder& encoder_of(const ScoredSequence& sequence) {
+        return *encoders_[static_cast<std::size_t>(sequence.slot)];
+    }
+
+    const GatherSetting setting_;
+    dist::Communicator& replica_;
+    std::vector<std::optional<RowEncoder>> encoders_; // [slot]
+    std::span<const ScoredSequence> sequences_;       // under way
+    const model::PassResult* scores_ = nullptr;
+    std::vector<model::RowNoise> noises_; // of a pass's rows
+    std::vector<model::DraftedRow> drafted_rows_;
+    std::vector<std::byte> sent_;     // status word, then each sequence's rows
+    std::vector<std::byte> gathered_; // the same of every rank
+};
+
+} // namespace entrodraft::spec
