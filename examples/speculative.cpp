@@ -4,6 +4,7 @@
 //   speculative TARGET_DIR DRAFT_DIR PROMPT [NEW_TOKENS]
 #include <dist/comm/communicator.h>
 #include <model/checkpoint/checkpoint.h>
+#include <model/cpu/decoder.h>
 #include <model/thread_team.h>
 #include <spec/draft/drafter.h>
 #include <spec/generate.h>
@@ -29,27 +30,27 @@ int main(int argc, char** argv) try {
         const model::ModelConfig config = model::read_config(directory);
         model::DecoderOptions options;
         options.weight_type = config.stored_type;
-        return model::Decoder::load(model::Checkpoint::open(directory), config, options, alone, threads);
+        return model::load_cpu_decoder(model::Checkpoint::open(directory), config, options, alone, threads);
     };
-    model::Decoder target = load(argv[1]), draft = load(argv[2]);
+    const std::unique_ptr<model::Decoder> target = load(argv[1]), draft = load(argv[2]);
     const model::Tokenizer tokenizer = model::Tokenizer::open(argv[1]);
 
     spec::EngineOptions options;
-    options.vocab_size = std::min(target.config().vocab_size, tokenizer.size());
+    options.vocab_size = std::min(target->config().vocab_size, tokenizer.size());
     options.stop_rule = {"static", {{"entropy-threshold", 2.25}}}; // nats
     std::vector<std::unique_ptr<spec::Drafter>> drafters;          // of each sequence of a batch: here of one
-    drafters.push_back(spec::make_chain_drafter(spec::make_model_source(draft, options.vocab_size),
-                                                spec::draft_limits_of(target.config(), options.vocab_size), clock));
+    drafters.push_back(spec::make_chain_drafter(spec::make_model_source(*draft, options.vocab_size),
+                                                spec::draft_limits_of(target->config(), options.vocab_size), clock));
     const auto drafter = spec::make_turns_drafter(std::move(drafters));
 
     const dist::RankLayout layout; // of one rank, which does everything
     spec::Engine engine(options, {.layout = &layout,
                                   .replica = &alone,
-                                  .target = &target,
+                                  .target = target.get(),
                                   .drafter = drafter.get(),
                                   .tokenizer = &tokenizer,
                                   .clock = &clock,
-                                  .target_config = &target.config()});
+                                  .target_config = &target->config()});
 
     spec::Request request;
     request.prompt = tokenizer.encode(argv[3], true);

@@ -2,8 +2,8 @@
 //
 // A pass is a list of rows. Each row is a token at a position of a sequence; its parent says which row of
 // the same pass it follows (-1: it follows what the cache holds). So single, batched, ragged and chunked
-// passes, and token trees, are one code. A row's result never depends on the rows computed beside it.
-// Called by the model drafter, by the round (score) and by the benches.
+// passes, and token trees, are one code. A row's result never depends on the rows computed beside it. The order of a
+// pass's operations is in transformer.h. Called by the model drafter, by the round (score) and by the benches.
 #pragma once
 
 #include "dist/comm/communicator.h"
@@ -13,14 +13,13 @@
 #include "model/cpu/kernels.h"
 #include "model/kv_cache.h"
 #include "model/logit_needs.h"
-#include "model/thread_team.h"
+#include "model/rank_shard.h"
 #include "model/token_id.h"
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
+#include <utility>
 
 namespace entrodraft::model {
 
@@ -71,7 +70,7 @@ struct DecoderOptions {
     int n_slots = 1;
     int capacity = 0;                                                  // positions a slot; 0: the model's max_positions
     double timeout_seconds = 300;                                      // of every collective
-    const kernels::Kernels* kernels = nullptr;                         // null: the fastest this processor can run
+    const kernels::Kernels* kernels = nullptr;                         // of a CPU; null: the fastest it can run
     std::function<void(std::size_t done, std::size_t total)> progress; // bytes; while weights are read; may be empty
 };
 
@@ -79,41 +78,52 @@ struct DecoderOptions {
 // parts. Local.
 dist::Slice vocab_slice(const ModelConfig& config, int tp_rank, int tp_size);
 
-struct DecoderBackend;
+// What a decoder of any device is made of, before its weights are read.
+struct DecoderSetup {
+    ModelConfig config; // of the weights as they are stored; no longer a context than the cache holds
+    RankShard shard;
+    KvCache::Shape cache;
+};
+// Checks the checkpoint's shapes. A head that is stored beside the embedding, with other values, is used even where
+// `config` ties the two: the setup's does not. Throws BadFile, std::invalid_argument (sizes that would work). Local.
+DecoderSetup prepare_decoder(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
+                             const dist::Communicator& tp);
 
+// A rank's shard of a model on some device: cpu/decoder.h, gpu/decoder.h.
 class Decoder {
   public:
-    // On the CPU. Reads this rank's slice of the checkpoint. A head that is stored beside the embedding, with other
-    // values, is used even where `config` ties the two: config() then does not. `tp` spans the ranks the model is
-    // sharded across and outlives the decoder, as does `team`. Throws BadFile, std::invalid_argument (sizes that would
-    // work). Local.
-    static Decoder load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
-                        dist::Communicator& tp, ThreadTeam& team);
-    explicit Decoder(std::unique_ptr<DecoderBackend> backend);
-    Decoder(Decoder&&) noexcept;
-    ~Decoder();
+    virtual ~Decoder() = default;
+    Decoder& operator=(const Decoder&) = delete;
 
-    const ModelConfig& config() const;
-    KvCache& cache();
+    const ModelConfig& config() const { return config_; }
+    KvCache& cache() { return *cache_; }
     // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i.
-    dist::Slice local_vocab() const;
-    std::size_t weight_bytes() const;    // read by a pass of one row on this rank
-    double operations_per_row() const;   // multiply-adds times two of a row on this rank, attention not counted
+    dist::Slice local_vocab() const { return shard_.vocab; }
+    virtual std::size_t weight_bytes() const = 0; // read by a pass of one row on this rank
+    virtual double
+    operations_per_row() const = 0;      // multiply-adds times two of a row on this rank, attention not counted
     static constexpr int kMaxRows = 128; // of a pass: longer prompts go in chunks
     int max_rows() const { return kMaxRows; }
 
     // Whether it goes on with chains (LogitNeeds::chain) by itself: a GPU that holds the whole model.
-    bool has_device_draft_loop() const;
+    virtual bool has_device_draft_loop() const { return false; }
     // Whether rows can stay where they are made, and be verified there: on a GPU.
-    bool keeps_logits_on_device() const;
+    virtual bool keeps_logits_on_device() const { return false; }
     static constexpr int kMaxKept = 128; // rows
 
     // Computes the rows, writes their keys and values at the end of their slots and appends them to the cache.
-    // Throws std::invalid_argument on rows that break the contract above. Collective over tp.
-    PassResult forward(const Pass& pass);
+    // Throws std::invalid_argument on rows that break the contract above. Collective over the ranks that hold the
+    // model.
+    virtual PassResult forward(const Pass& pass) = 0;
 
-  private:
-    std::unique_ptr<DecoderBackend> backend_;
+  protected:
+    Decoder(const DecoderSetup& setup, std::shared_ptr<KvCache> cache)
+        : config_(setup.config), shard_(setup.shard), cache_(std::move(cache)) {}
+    Decoder(const Decoder&) = default; // of a decoder that adds something to another, over the same cache
+
+    ModelConfig config_;
+    RankShard shard_;
+    std::shared_ptr<KvCache> cache_;
 };
 
 } // namespace entrodraft::model

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 #include <new>
 #include <stdexcept>
-#include <string>
 
 namespace entrodraft::model {
 
@@ -47,15 +47,14 @@ std::size_t KvCache::bytes_per_position() const {
 void KvCache::append(int slot, int rows) {
     int& length = lengths_[index(slot)];
     if (rows > shape_.capacity - length)
-        throw std::out_of_range("the cache holds " + std::to_string(shape_.capacity) + " positions; " +
-                                std::to_string(length + rows) + " were asked for");
+        throw std::out_of_range(
+            fmt::format("the cache holds {} positions; {} were asked for", shape_.capacity, length + rows));
     length += rows;
 }
 
 void KvCache::truncate(int slot, int length) {
     if (length < 0 || length > lengths_[index(slot)])
-        throw std::out_of_range("cannot cut a cache of " + std::to_string(lengths_[index(slot)]) + " positions to " +
-                                std::to_string(length));
+        throw std::out_of_range(fmt::format("cannot cut a cache of {} positions to {}", lengths_[index(slot)], length));
     check_unread(slot, length);
     own_from(slot, length, length);
     lengths_[index(slot)] = length;
@@ -69,8 +68,8 @@ void KvCache::fork(int from, int to) {
 
 void KvCache::share(int from, int to, int length) {
     if (length < 0 || length > lengths_[index(from)])
-        throw std::out_of_range("cannot share " + std::to_string(length) + " positions of a cache of " +
-                                std::to_string(lengths_[index(from)]));
+        throw std::out_of_range(
+            fmt::format("cannot share {} positions of a cache of {}", length, lengths_[index(from)]));
     if (from == to) return truncate(to, length);
     const Prefix source = prefix(from);
     const int whole = length / kBlock * kBlock;
@@ -82,10 +81,9 @@ void KvCache::share(int from, int to, int length) {
 void KvCache::check_unread(int slot, int position) const {
     for (int reader = 0; reader < shape_.n_slots; ++reader)
         if (reader != slot && prefix(reader).slot == slot && prefix(reader).length > position)
-            throw std::logic_error("slot " + std::to_string(reader) + " of the cache reads " +
-                                   std::to_string(prefix(reader).length) + " positions of slot " +
-                                   std::to_string(slot) + ", which was to change from position " +
-                                   std::to_string(position) + " on");
+            throw std::logic_error(fmt::format(
+                "slot {} of the cache reads {} positions of slot {}, which was to change from position {} on", reader,
+                prefix(reader).length, slot, position));
 }
 
 // `to` reads `in_place` (which may be its own) where it lies, and holds copies of the other positions of `from`.
@@ -111,7 +109,7 @@ void KvCache::own_from(int slot, int position, int end) {
 // goes whole.
 void KvCache::copy_range(int from, int to, int begin, int end) {
     if (begin >= end) return;
-    if (elsewhere_) return elsewhere_->copy_range(from, to, begin, end);
+    if (elsewhere_) return elsewhere_->copy(from, begin, to, begin, end - begin);
     const std::size_t dim = index(shape_.head_dim), first = index(begin) * dim;
     const std::size_t key_bytes = (index(whole_blocks(end)) * dim - first) * sizeof(float),
                       value_bytes = index(end - begin) * dim * sizeof(float);
@@ -124,7 +122,7 @@ void KvCache::copy_range(int from, int to, int begin, int end) {
 }
 
 void KvCache::copy_position(int slot, int from, int to) {
-    if (elsewhere_) return elsewhere_->copy_position(slot, from, to);
+    if (elsewhere_) return elsewhere_->copy(slot, from, slot, to, 1);
     const std::size_t dim = index(shape_.head_dim);
     auto key_offset = [&](int position) { return index(position / kBlock) * dim * kBlock + index(position % kBlock); };
     for (int layer = 0; layer < shape_.n_layers; ++layer) {
@@ -140,8 +138,8 @@ void KvCache::copy_position(int slot, int from, int to) {
 
 void KvCache::keep(int slot, int length, std::span<const int> path) {
     if (length < 0 || length > lengths_[index(slot)])
-        throw std::out_of_range("cannot keep " + std::to_string(length) + " positions of a cache of " +
-                                std::to_string(lengths_[index(slot)]));
+        throw std::out_of_range(
+            fmt::format("cannot keep {} positions of a cache of {}", length, lengths_[index(slot)]));
     int previous = -1;
     for (const int step : path) {
         if (step <= previous || step >= lengths_[index(slot)] - length)

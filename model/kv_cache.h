@@ -25,10 +25,8 @@ constexpr std::size_t index(int value) {
 class KvMemory {
   public:
     virtual ~KvMemory() = default;
-    // Positions [begin, end) of every layer and head of a slot, to the same places of another; `begin` is on a
-    // border of KvCache::kBlock.
-    virtual void copy_range(int from, int to, int begin, int end) = 0;
-    virtual void copy_position(int slot, int from, int to) = 0;
+    // Positions [from, from + count) of every layer and head of a slot, to those from `to` on of a slot.
+    virtual void copy(int from_slot, int from, int to_slot, int to, int count) = 0;
 };
 
 class KvCache {

@@ -1,16 +1,24 @@
 #include "model/pass_layout.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <stdexcept>
-#include <string>
+#include <utility>
 
 namespace entrodraft::model {
 
+namespace {
+
+// Throws std::invalid_argument with the message where the contract is broken.
+template <typename... Values> void require(bool holds, fmt::format_string<Values...> message, Values&&... values) {
+    if (!holds) throw std::invalid_argument(fmt::format(message, std::forward<Values>(values)...));
+}
+
+} // namespace
+
 void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache& cache) {
     pass = next;
-    if (pass.rows.empty() || rows() > kMaxRows)
-        throw std::invalid_argument("a pass takes 1 to " + std::to_string(kMaxRows) + " rows, not " +
-                                    std::to_string(rows()));
+    require(!pass.rows.empty() && rows() <= kMaxRows, "a pass takes 1 to {} rows, not {}", kMaxRows, rows());
     segments.clear();
     segment_of.clear();
     tokens.clear();
@@ -18,31 +26,28 @@ void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache&
     for (int r = 0; r < rows(); ++r)
         add_row(r, config, cache);
     for (const Segment& segment : segments)
-        if (segment.cached + segment.end - segment.begin > cache.shape().capacity)
-            throw std::invalid_argument("the cache holds " + std::to_string(cache.shape().capacity) + " positions");
+        require(segment.cached + segment.end - segment.begin <= cache.shape().capacity, "the cache holds {} positions",
+                cache.shape().capacity);
     check_wishes(config);
     bundle_segments(cache);
     if (pass.mask == Mask::by_parent) trace_ancestors();
 }
 
-void PassLayout::add_row(int index, const ModelConfig& config, const KvCache& cache) {
-    const Row& row = pass.rows[static_cast<std::size_t>(index)];
-    if (row.token < 0 || row.token >= config.vocab_size)
-        throw std::invalid_argument("token id " + std::to_string(row.token) + " is outside the vocabulary of " +
-                                    std::to_string(config.vocab_size));
-    if (row.slot < 0 || row.slot >= cache.shape().n_slots)
-        throw std::invalid_argument("no cache slot " + std::to_string(row.slot));
-    if (row.position < 0 || row.position >= config.max_positions)
-        throw std::invalid_argument("position " + std::to_string(row.position) + " is outside the context of " +
-                                    std::to_string(config.max_positions));
-    if (row.parent >= index || (row.parent >= 0 && pass.rows[static_cast<std::size_t>(row.parent)].slot != row.slot))
-        throw std::invalid_argument("a row's parent must be before it in the same sequence");
+void PassLayout::add_row(int r, const ModelConfig& config, const KvCache& cache) {
+    const Row& row = pass.rows[index(r)];
+    require(row.token >= 0 && row.token < config.vocab_size, "token id {} is outside the vocabulary of {}", row.token,
+            config.vocab_size);
+    require(row.slot >= 0 && row.slot < cache.shape().n_slots, "no cache slot {}", row.slot);
+    require(row.position >= 0 && row.position < config.max_positions, "position {} is outside the context of {}",
+            row.position, config.max_positions);
+    require(row.parent < r && (row.parent < 0 || pass.rows[index(row.parent)].slot == row.slot),
+            "a row's parent must be before it in the same sequence");
     if (segments.empty() || segments.back().slot != row.slot) {
-        if (std::any_of(segments.begin(), segments.end(), [&](const Segment& s) { return s.slot == row.slot; }))
-            throw std::invalid_argument("rows of slot " + std::to_string(row.slot) + " are not contiguous");
-        segments.push_back({row.slot, index, index, cache.length(row.slot)});
+        const auto is_own = [&](const Segment& s) { return s.slot == row.slot; };
+        require(std::none_of(segments.begin(), segments.end(), is_own), "rows of slot {} are not contiguous", row.slot);
+        segments.push_back({row.slot, r, r, cache.length(row.slot)});
     }
-    segments.back().end = index + 1;
+    segments.back().end = r + 1;
     segment_of.push_back(static_cast<int>(segments.size()) - 1);
     last_position = std::max(last_position, row.position);
     tokens.push_back(row.token);
@@ -85,34 +90,29 @@ void PassLayout::bundle_segments(const KvCache& cache) {
 }
 
 void PassLayout::check_wishes(const ModelConfig& config) const {
-    if (pass.mask == Mask::window && pass.window < 1)
-        throw std::invalid_argument("a window holds at least the row itself, not " + std::to_string(pass.window) +
-                                    " positions");
-    if (pass.mask == Mask::by_parent && config.positions == Positions::alibi)
-        throw std::invalid_argument("token trees need positions of their own, which ALiBi has not");
+    const bool is_tree = pass.mask == Mask::by_parent;
+    require(pass.mask != Mask::window || pass.window >= 1, "a window holds at least the row itself, not {} positions",
+            pass.window);
+    require(!is_tree || config.positions != Positions::alibi,
+            "token trees need positions of their own, which ALiBi has not");
     for (const int window : config.windows)
-        if (pass.mask == Mask::by_parent && window > 0 && window < kMaxRows)
-            throw std::invalid_argument("token trees need a sliding window of at least " + std::to_string(kMaxRows));
-    if (pass.logit_rows.size() > pass.rows.size())
-        throw std::invalid_argument("more rows need logits than the pass has");
+        require(!is_tree || window == 0 || window >= kMaxRows, "token trees need a sliding window of at least {}",
+                kMaxRows);
+    require(pass.logit_rows.size() <= pass.rows.size(), "more rows need logits than the pass has");
     for (const int row : pass.logit_rows)
-        if (row < 0 || row >= rows())
-            throw std::invalid_argument("row " + std::to_string(row) + " needs logits; the pass has " +
-                                        std::to_string(rows()) + " rows");
+        require(row >= 0 && row < rows(), "row {} needs logits; the pass has {} rows", row, rows());
     for (const int layer : pass.hidden_layers)
-        if (layer < 0 || layer > config.n_layers)
-            throw std::invalid_argument("no hidden states after layer " + std::to_string(layer) + " of " +
-                                        std::to_string(config.n_layers));
+        require(layer >= 0 && layer <= config.n_layers, "no hidden states after layer {} of {}", layer,
+                config.n_layers);
 }
 
 void PassLayout::trace_ancestors() {
     ancestors.assign(pass.rows.size() * kAncestorWords, 0);
     for (const Segment& segment : segments) {
         for (int r = segment.begin; r < segment.end; ++r) {
-            std::uint64_t* mine = &ancestors[static_cast<std::size_t>(r) * kAncestorWords];
-            const int parent = pass.rows[static_cast<std::size_t>(r)].parent;
-            if (parent >= 0)
-                std::copy_n(&ancestors[static_cast<std::size_t>(parent) * kAncestorWords], kAncestorWords, mine);
+            std::uint64_t* mine = &ancestors[index(r) * kAncestorWords];
+            const int parent = pass.rows[index(r)].parent;
+            if (parent >= 0) std::copy_n(&ancestors[index(parent) * kAncestorWords], kAncestorWords, mine);
             const int bit = r - segment.begin;
             mine[bit / 64] |= std::uint64_t{1} << (bit % 64);
         }

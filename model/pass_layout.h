@@ -44,7 +44,7 @@ struct PassLayout {
     void set(const Pass& next, const ModelConfig& config, const KvCache& cache);
 
   private:
-    void add_row(int index, const ModelConfig& config, const KvCache& cache);
+    void add_row(int row, const ModelConfig& config, const KvCache& cache);
     void bundle_segments(const KvCache& cache);
     void check_wishes(const ModelConfig& config) const;
     void trace_ancestors();

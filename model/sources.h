@@ -4,6 +4,7 @@
 #include "model/families/names.h"
 #include "model/rank_shard.h"
 
+#include <array>
 #include <vector>
 
 namespace entrodraft::model {
@@ -16,6 +17,7 @@ struct MatrixSource {
 
 struct LayerSources {
     MatrixSource qkv, output, gate, up, down; // gate: of gated MLPs only
+    std::array<const MatrixSource*, 5> all() const { return {&qkv, &output, &gate, &up, &down}; }
 };
 // `layer` must outlive the result. Local.
 LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer,

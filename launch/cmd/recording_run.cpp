@@ -133,7 +133,7 @@ spec::RecordingHead recording_head(const ModelPair& models, const ModelOptions& 
     spec::RecordingHead head;
     head.target = {options.target, model::to_string(models.target_type), models.target_config.max_positions};
     for (std::size_t draft = 0; draft < models.drafts.size(); ++draft) {
-        const model::ModelConfig& config = models.drafts[draft].config();
+        const model::ModelConfig& config = models.drafts[draft]->config();
         head.drafts.push_back({options.drafts.at(draft),
                                model::to_string(options.draft_dtype.value_or(config.stored_type)),
                                config.max_positions});

@@ -18,8 +18,8 @@ namespace entrodraft::launch {
 
 Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds)
     : models_(models), sources_(sources) {
-    for (model::Decoder& draft : models_.drafts)
-        draft_models_.push_back(std::make_unique<spec::LocalDraftModel>(draft));
+    for (const auto& draft : models_.drafts)
+        draft_models_.push_back(std::make_unique<spec::LocalDraftModel>(*draft));
     in_agreement(session, timeout_seconds, [&] {
         if (!models_.layout.is_coordinator()) return;
         if (!sources.draft_table.empty())
@@ -96,7 +96,7 @@ std::unique_ptr<spec::Drafter> Drafters::make_cascade(int slot, const std::vecto
                                                       std::span<const std::optional<spec::Costs>> costs) const {
     const spec::DraftLimits limits = models_.draft_limits();
     const auto source = [&](std::size_t level) {
-        return spec::make_model_source(models_.drafts.at(drafts[level]), limits.vocab_size, slot);
+        return spec::make_model_source(*models_.drafts.at(drafts[level]), limits.vocab_size, slot);
     };
     std::size_t level = drafts.size() - 1;
     std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(source(level), limits, models_.clock);

@@ -79,7 +79,7 @@ spec::EngineParts ModelPair::engine_parts(spec::BatchDrafter* drafter) {
     const bool coordinates = layout.is_coordinator();
     return {&layout,
             replica.get(),
-            target ? &*target : nullptr,
+            target.get(),
             coordinates ? drafter : nullptr,
             coordinates && tokenizer ? &*tokenizer : nullptr,
             &clock,
@@ -93,7 +93,7 @@ double operations_ratio(const ModelPair& models) {
     if (models.drafts.empty() || !models.target) return 0;
     const double of_target = models.target->operations_per_row() * models.layout.tp_size;
     const double of_draft =
-        models.drafts.front().operations_per_row() * (models.sharded_draft ? models.layout.tp_size : 1);
+        models.drafts.front()->operations_per_row() * (models.sharded_draft ? models.layout.tp_size : 1);
     return of_draft / of_target;
 }
 
@@ -120,13 +120,13 @@ void load_weights(const OpenedPair& opened, const ModelOptions& options, const P
         return load_decoder(pair.device, *from.checkpoint, from.config, decoder, ranks, *pair.team);
     };
     if (layout.holds_target())
-        pair.target.emplace(load(opened.target, "target", pair.target_type, placement.batch_size, *pair.tp));
+        pair.target = load(opened.target, "target", pair.target_type, placement.batch_size, *pair.tp);
     for (const OpenedModel& draft : opened.drafts)
         if (layout.owns_draft())
             pair.drafts.push_back(load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type),
                                        placement.batch_size + placement.ahead, is_sharded ? *pair.tp : pair.self));
     if (is_sharded)
-        pair.sharded_draft = std::make_unique<spec::ShardedDraftModel>(pair.drafts.front(), *pair.replica,
+        pair.sharded_draft = std::make_unique<spec::ShardedDraftModel>(*pair.drafts.front(), *pair.replica,
                                                                        options.collective_timeout_seconds);
 }
 

@@ -35,8 +35,8 @@ struct ModelPair {
     Chat chat; // the target's
     model::ModelConfig target_config;
     double target_pass_bytes = 0;                           // of weights that a pass reads, of a rank with a shard
-    std::optional<model::Decoder> target;                   // on ranks with a shard
-    std::vector<model::Decoder> drafts;                     // on draft owners: one for each --draft, the largest first
+    std::unique_ptr<model::Decoder> target;                 // on ranks with a shard
+    std::vector<std::unique_ptr<model::Decoder>> drafts;    // on draft owners: one for each --draft, the largest first
     std::unique_ptr<spec::ShardedDraftModel> sharded_draft; // on all ranks, where the draft is sharded across them
     model::WeightType target_type{};
     model::WeightType draft_type{};

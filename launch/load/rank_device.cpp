@@ -4,6 +4,7 @@
 #include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/phase.h"
+#include "model/cpu/decoder.h"
 #include "model/cpu/roofline.h"
 #include "spec/verify/philox.h"
 
@@ -128,11 +129,11 @@ double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t 
     return device.is_gpu ? model::gpu::read_rate(bytes) : model::read_rate(team, bytes);
 }
 
-model::Decoder load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
-                            const model::ModelConfig& config, const model::DecoderOptions& options,
-                            dist::Communicator& tp, model::ThreadTeam& team) {
+std::unique_ptr<model::Decoder> load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
+                                             const model::ModelConfig& config, const model::DecoderOptions& options,
+                                             dist::Communicator& tp, model::ThreadTeam& team) {
     if (device.is_gpu) return model::gpu::load_decoder(checkpoint, config, options, tp);
-    return model::Decoder::load(checkpoint, config, options, tp, team);
+    return model::load_cpu_decoder(checkpoint, config, options, tp, team);
 }
 
 #else
@@ -166,9 +167,10 @@ double read_rate(const RankDevice&, model::ThreadTeam& team, std::size_t bytes) 
     return model::read_rate(team, bytes);
 }
 
-model::Decoder load_decoder(const RankDevice&, const model::Checkpoint& checkpoint, const model::ModelConfig& config,
-                            const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam& team) {
-    return model::Decoder::load(checkpoint, config, options, tp, team);
+std::unique_ptr<model::Decoder> load_decoder(const RankDevice&, const model::Checkpoint& checkpoint,
+                                             const model::ModelConfig& config, const model::DecoderOptions& options,
+                                             dist::Communicator& tp, model::ThreadTeam& team) {
+    return model::load_cpu_decoder(checkpoint, config, options, tp, team);
 }
 
 #endif

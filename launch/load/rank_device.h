@@ -56,9 +56,9 @@ std::function<void()> sum_for_passes(const RankDevice& device, dist::Communicato
 // Bytes that the device reads in a second from an array of so many. Local.
 double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes);
 
-// As model::Decoder::load, onto the device. Local.
-model::Decoder load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
-                            const model::ModelConfig& config, const model::DecoderOptions& options,
-                            dist::Communicator& tp, model::ThreadTeam& team);
+// As model::load_cpu_decoder, onto the device. Local.
+std::unique_ptr<model::Decoder> load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
+                                             const model::ModelConfig& config, const model::DecoderOptions& options,
+                                             dist::Communicator& tp, model::ThreadTeam& team);
 
 } // namespace entrodraft::launch

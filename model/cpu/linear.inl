@@ -289,7 +289,7 @@ void linear(const LinearArgs& a) {
         return linear_typed<Int8>(a);
 #endif
     case WeightType::float8:
-        return; // of GPUs alone: Decoder::load refuses it
+        return; // of GPUs alone: load_cpu_decoder refuses it
     }
 }
 

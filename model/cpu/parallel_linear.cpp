@@ -19,62 +19,31 @@ void PassContext::all_reduce(float* data, std::size_t count) const {
     barrier();
 }
 
-namespace {
-
-std::vector<float> padded(std::vector<float> bias, const PackedMatrix& matrix) {
-    if (!bias.empty()) bias.resize(static_cast<std::size_t>(matrix.n_padded()));
-    return bias;
+void ShardedLinear::set_bias(std::vector<float> bias) {
+    bias_ = std::move(bias);
+    if (!bias_.empty()) bias_.resize(y_stride());
 }
 
-// Puts the bias under this thread's outputs: y = bias, or y += bias.
-void lay_bias(const PassContext& pass, const PackedMatrix& matrix, const std::vector<float>& bias, int rows, float* y,
-              std::size_t y_stride, bool add) {
-    const dist::Slice mine = matrix.outputs_of(pass.thread);
-    for (int r = 0; r < rows; ++r) {
-        float* row = y + static_cast<std::size_t>(r) * y_stride;
+void ShardedLinear::apply(const PassContext& pass, Activations x, Activations y, bool add) const {
+    const dist::Slice mine = matrix_.outputs_of(pass.thread);
+    for (int r = 0; r < x.n_rows && !bias_.empty(); ++r) { // it lies under the outputs, which are added to it
         for (auto i = static_cast<std::size_t>(mine.begin); i < static_cast<std::size_t>(mine.end); ++i)
-            row[i] = add ? row[i] + bias[i] : bias[i];
+            y.row(r)[i] = add ? y.row(r)[i] + bias_[i] : bias_[i];
     }
+    matrix_.multiply(*pass.kernels, pass.thread, x.data, x.stride, x.n_rows, y.data, y.stride, add || !bias_.empty(),
+                     pass.scratch);
 }
 
-} // namespace
-
-void ColumnLinear::set_bias(std::vector<float> bias) {
-    bias_ = padded(std::move(bias), matrix_);
-}
-
-void ColumnLinear::apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y) const {
-    if (!bias_.empty()) lay_bias(pass, matrix_, bias_, rows, y, y_stride(), false);
-    matrix_.multiply(*pass.kernels, pass.thread, x, x_stride, rows, y, y_stride(), !bias_.empty(), pass.scratch);
-}
-
-void RowLinear::set_bias(std::vector<float> bias) {
-    bias_ = padded(std::move(bias), matrix_);
-}
-
-void RowLinear::apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y,
-                      std::size_t y_stride, bool add) const {
-    if (!bias_.empty()) lay_bias(pass, matrix_, bias_, rows, y, y_stride, add);
-    matrix_.multiply(*pass.kernels, pass.thread, x, x_stride, rows, y, y_stride, add || !bias_.empty(), pass.scratch);
-}
-
-void RowLinear::add_to(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* residual,
-                       std::size_t stride) const {
-    apply(pass, x, x_stride, rows, residual, stride, pass.carries_residual());
-    pass.all_reduce(residual, static_cast<std::size_t>(rows) * stride);
-}
-
-void VocabEmbedding::look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, float* x,
-                             std::size_t x_stride) const {
+void VocabEmbedding::look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, Activations x) const {
     const dist::Slice columns = dist::even_slice(table_.k(), pass.thread, pass.team->size(), kernels::kLanes);
-    for (std::size_t r = 0; r < tokens.size(); ++r) {
-        float* row = x + r * x_stride;
-        if (vocab_.contains(tokens[r]))
-            table_.read_output(static_cast<int>(tokens[r] - vocab_.begin), columns, row);
+    for (int r = 0; r < x.n_rows; ++r) {
+        const std::int32_t token = tokens[static_cast<std::size_t>(r)];
+        if (vocab_.contains(token))
+            table_.read_output(static_cast<int>(token - vocab_.begin), columns, x.row(r));
         else
-            std::fill(row + columns.begin, row + columns.end, 0.0f);
+            std::fill(x.row(r) + columns.begin, x.row(r) + columns.end, 0.0f);
     }
-    pass.all_reduce(x, tokens.size() * x_stride);
+    pass.all_reduce(x.data, tokens.size() * x.stride);
 }
 
 } // namespace entrodraft::model

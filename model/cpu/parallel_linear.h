@@ -32,45 +32,37 @@ struct PassContext {
     void all_reduce(float* data, std::size_t count) const;
 };
 
-class ColumnLinear {
+// Activations, float32; row r begins at data + r * stride.
+struct Activations {
+    float* data = nullptr; // [n_rows][stride]
+    std::size_t stride = 0;
+    int n_rows = 0;
+    float* row(int r) const { return data + static_cast<std::size_t>(r) * stride; }
+};
+
+class ShardedLinear {
   public:
-    ColumnLinear() = default;
-    ColumnLinear(int n, int k, WeightType type, int n_threads) : matrix_(n, k, type, n_threads) {}
+    ShardedLinear() = default;
+    ShardedLinear(int n, int k, WeightType type, int n_threads) : matrix_(n, k, type, n_threads) {}
     PackedMatrix& matrix() { return matrix_; }
     const PackedMatrix& matrix() const { return matrix_; }
-    // [n], or none. Local.
+    std::size_t y_stride() const { return static_cast<std::size_t>(matrix_.n_padded()); } // at least
+    // [n], or none. Of a RowLinear on one rank only, since the ranks' parts are summed. Local.
     void set_bias(std::vector<float> bias);
-
-    // y[r][own outputs of this thread] = x[r] . w + bias. No barrier. Local.
-    void apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y) const;
-    std::size_t y_stride() const { return static_cast<std::size_t>(matrix_.n_padded()); }
+    // y[r][own outputs of this thread] = or += x[r] . w + bias, this rank's part of it. No barrier. Local.
+    void apply(const PassContext& pass, Activations x, Activations y, bool add = false) const;
 
   private:
     PackedMatrix matrix_;
     std::vector<float> bias_; // [n_padded] or empty
 };
 
-class RowLinear {
-  public:
-    RowLinear() = default;
-    RowLinear(int n, int k, WeightType type, int n_threads) : matrix_(n, k, type, n_threads) {}
-    PackedMatrix& matrix() { return matrix_; }
-    const PackedMatrix& matrix() const { return matrix_; }
-    // [n], or none: of one rank only, since the ranks' parts are summed. Local.
-    void set_bias(std::vector<float> bias);
+class ColumnLinear : public ShardedLinear {
+    using ShardedLinear::ShardedLinear;
+};
 
-    // y[r][own outputs of this thread] = or += this rank's part of x[r] . w + bias. Rows of y have room for whole
-    // units of outputs. No barrier. Local.
-    void apply(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* y, std::size_t y_stride,
-               bool add) const;
-    // residual[r] += x[r] . w + bias, summed over the ranks: the first rank adds its part to the residual, the others
-    // bring theirs alone, and the sum replaces it everywhere. A barrier follows. Collective over tp.
-    void add_to(const PassContext& pass, const float* x, std::size_t x_stride, int rows, float* residual,
-                std::size_t stride) const;
-
-  private:
-    PackedMatrix matrix_;
-    std::vector<float> bias_; // [n_padded] or empty
+class RowLinear : public ShardedLinear {
+    using ShardedLinear::ShardedLinear;
 };
 
 class VocabEmbedding {
@@ -84,8 +76,7 @@ class VocabEmbedding {
     dist::Slice vocab() const { return vocab_; }
 
     // x[r] = row of tokens[r], from whichever rank holds it. A barrier follows. Collective over tp.
-    void look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, float* x,
-                 std::size_t x_stride) const;
+    void look_up(const PassContext& pass, const std::vector<std::int32_t>& tokens, Activations x) const;
 
   private:
     dist::Slice vocab_;

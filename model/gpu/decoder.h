@@ -1,4 +1,4 @@
-// The forward pass on a GPU: the same rows, the same contract and the same Decoder as on the CPU.
+// A decoder on a GPU: the same rows, the same contract and the same transformer as on the CPU.
 //
 // A pass is one graph: what differs from pass to pass lies in device memory, so that a graph is made once for every
 // padded number of rows. Activations and cache are in the number type of the weights, the residual stream and all sums
@@ -7,12 +7,14 @@
 
 #include "model/decoder.h"
 
+#include <memory>
+
 namespace entrodraft::model::gpu {
 
-// As Decoder::load, into the memory of the current device. `tp` sums device memory in the order of a stream
+// As load_cpu_decoder, into the memory of the current device. `tp` sums device memory in the order of a stream
 // (Communicator::enqueue_all_reduce_sum); a group of one need not. Every WeightType. Throws BadFile,
 // dist::Error, std::invalid_argument (sizes and types that would work). Local.
-Decoder load_decoder(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
-                     dist::Communicator& tp);
+std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
+                                      const DecoderOptions& options, dist::Communicator& tp);
 
 } // namespace entrodraft::model::gpu

@@ -6,24 +6,32 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 
 namespace entrodraft::model::gpu {
+
+void destroy_stream(void* stream);
+void destroy_graph(void* executable);
+void free_device(void* bytes);
+void free_pinned(void* bytes);
+template <void (*release)(void*)> struct Releaser {
+    void operator()(void* held) const noexcept { release(held); }
+};
+// What CUDA has handed out.
+template <void (*release)(void*)> using Held = std::unique_ptr<void, Releaser<release>>;
 
 // A work queue of the device that is current when it is made. Move only.
 class Stream {
   public:
     Stream();
-    Stream(Stream&& other) noexcept;
-    Stream& operator=(Stream&&) = delete;
-    ~Stream();
-    void* handle() const { return handle_; } // cudaStream_t
+    void* handle() const { return handle_.get(); } // cudaStream_t
 
     // Until all work put on it has ended. Throws dist::Timeout when that takes longer.
     void wait(double timeout_seconds) const;
 
   private:
-    void* handle_ = nullptr;
+    Held<destroy_stream> handle_;
 };
 
 // Work of a stream, kept to be launched as one. Made by putting the same calls on the stream as would do it at once.
@@ -40,16 +48,13 @@ class Graph {
         std::function<void()> last;
     };
     Graph(const Stream& stream, const Repeated& parts);
-    Graph(Graph&& other) noexcept;
-    Graph& operator=(Graph&& other) noexcept;
-    ~Graph();
     explicit operator bool() const { return executable_ != nullptr; }
     void launch(const Stream& stream) const;
 
   private:
-    explicit Graph(void* graph);
+    void instantiate(void* recording);
 
-    void* executable_ = nullptr;
+    Held<destroy_graph> executable_;
 };
 
 // Bytes on the device, zeroed. Move only.
@@ -57,14 +62,11 @@ class DeviceBytes {
   public:
     DeviceBytes() = default;
     explicit DeviceBytes(std::size_t bytes);
-    DeviceBytes(DeviceBytes&& other) noexcept;
-    DeviceBytes& operator=(DeviceBytes&& other) noexcept;
-    ~DeviceBytes();
-    std::byte* data() const { return data_; }
+    std::byte* data() const { return static_cast<std::byte*>(data_.get()); }
     std::size_t size() const { return bytes_; }
 
   private:
-    std::byte* data_ = nullptr;
+    Held<free_device> data_;
     std::size_t bytes_ = 0;
 };
 
@@ -73,13 +75,10 @@ class PinnedBytes {
   public:
     PinnedBytes() = default;
     explicit PinnedBytes(std::size_t bytes);
-    PinnedBytes(PinnedBytes&& other) noexcept;
-    PinnedBytes& operator=(PinnedBytes&& other) noexcept;
-    ~PinnedBytes();
-    std::byte* data() const { return data_; }
+    std::byte* data() const { return static_cast<std::byte*>(data_.get()); }
 
   private:
-    std::byte* data_ = nullptr;
+    Held<free_pinned> data_;
 };
 
 // Arrays of plain numbers over either.
@@ -87,7 +86,7 @@ template <typename T, typename Bytes> class ArrayOf {
   public:
     ArrayOf() = default;
     explicit ArrayOf(std::size_t count) : bytes_(count * sizeof(T)), count_(count) {}
-    T* data() const { return reinterpret_cast<T*>(bytes_.data()); }
+    T* data() const { return reinterpret_cast<T*>(bytes_.data()); } // null of an empty one
     std::size_t size() const { return count_; }
     std::span<T> span() const { return {data(), count_}; }
 

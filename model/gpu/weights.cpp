@@ -89,7 +89,7 @@ class Uploader {
             matrix.k = static_cast<int>(source->inputs.size());
         }
         if (matrix.n == 0) return matrix;
-        matrix.stride = (matrix.k + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
+        matrix.stride = aligned(matrix.k);
         const std::size_t row_bytes = static_cast<std::size_t>(matrix.stride) * model::bytes_of(held);
         matrix.numbers = DeviceBytes(static_cast<std::size_t>(matrix.n) * row_bytes);
         std::byte* to = matrix.numbers.data();
@@ -221,27 +221,16 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     if (!names.positions.weight.empty()) positions = uploader.vector(read_vector(checkpoint, names.positions.weight));
     if (!names.head.bias.empty()) head_bias = uploader.vector(read_biases(checkpoint, {{&names.head, shard.vocab}}));
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
-}
-
-std::vector<const DeviceMatrix*> DeviceWeights::matrices() const {
-    std::vector<const DeviceMatrix*> all = {&project_in, &project_out, &head()};
+    const auto count = [&](const DeviceMatrix& matrix) {
+        bytes_per_pass += matrix.numbers.size();
+        operations_per_row += 2.0 * matrix.n * matrix.k;
+    };
+    count(project_in);
+    count(project_out);
+    count(head());
     for (const DeviceLayer& layer : layers)
-        all.insert(all.end(), {&layer.qkv, &layer.output, &layer.wide, &layer.down});
-    return all;
-}
-
-std::size_t DeviceWeights::bytes_per_pass() const {
-    std::size_t bytes = 0;
-    for (const DeviceMatrix* matrix : matrices())
-        bytes += matrix->numbers.size();
-    return bytes;
-}
-
-double DeviceWeights::operations_per_row() const {
-    double operations = 0;
-    for (const DeviceMatrix* matrix : matrices())
-        operations += 2.0 * matrix->n * matrix->k;
-    return operations;
+        for (const DeviceMatrix* matrix : {&layer.qkv, &layer.output, &layer.wide, &layer.down})
+            count(*matrix);
 }
 
 } // namespace entrodraft::model::gpu

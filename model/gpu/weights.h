@@ -2,7 +2,7 @@
 // [outputs][inputs] in one number type or in 8 bits, rows padded to kLinearAlign numbers with zeros; vectors in
 // float32.
 //
-// Called by gpu/decoder. The CPU's are in model/weights.h; what is read from where is the same (model/sources.h).
+// Called by gpu/decoder. The CPU's are in cpu/weights.h; what is read from where is the same (model/sources.h).
 #pragma once
 
 #include "model/checkpoint/checkpoint.h"
@@ -14,6 +14,11 @@
 #include <vector>
 
 namespace entrodraft::model::gpu {
+
+// Numbers from one row of a matrix or of activations to the next, where a row has so many.
+constexpr int aligned(int numbers) {
+    return (numbers + kLinearAlign - 1) / kLinearAlign * kLinearAlign;
+}
 
 struct DeviceMatrix {
     DeviceBytes numbers;
@@ -40,8 +45,6 @@ struct DeviceWeights {
                   WeightType multiplied, const std::function<void(std::size_t, std::size_t)>& progress);
 
     const DeviceMatrix& head() const { return own_head.n > 0 ? own_head : embedding; }
-    std::size_t bytes_per_pass() const; // read by a pass of one row
-    double operations_per_row() const;
 
     NumberType type;
     DeviceMatrix embedding, own_head, project_in, project_out;
@@ -49,9 +52,8 @@ struct DeviceWeights {
     DeviceArray<float> head_bias; // [own vocabulary] or empty
     std::vector<DeviceLayer> layers;
     DeviceNorm final_norm;
-
-  private:
-    std::vector<const DeviceMatrix*> matrices() const;
+    std::size_t bytes_per_pass = 0; // read by a pass of one row
+    double operations_per_row = 0;  // multiply-adds times two
 };
 
 } // namespace entrodraft::model::gpu

@@ -14,13 +14,13 @@
 namespace entrodraft::model {
 namespace {
 
-struct Range {
+struct CharacterRange {
     utf8proc_int32_t first, last;
 };
 
 // Characters with normalization data in utf8proc's Unicode 15 but none in the reference's Unicode 9, found by
 // normalizing every code point, alone and between marks, with both (U+11930: it would compose to U+11938).
-constexpr Range kInert[] = {
+constexpr CharacterRange kInert[] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
     {0xA82C, 0xA82C},   {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50},
@@ -31,9 +31,9 @@ constexpr Range kInert[] = {
     {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}};
 
 // The same for compatibility decompositions.
-constexpr Range kNoCompatibility[] = {{0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xAB69, 0xAB69},
-                                      {0x10781, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA},
-                                      {0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
+constexpr CharacterRange kNoCompatibility[] = {{0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xAB69, 0xAB69},
+                                               {0x10781, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA},
+                                               {0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
 
 // Lower case that Unicode 16 and 17 brought: first, last, and what to add.
 struct LowerCase {
@@ -49,9 +49,9 @@ constexpr LowerCase kNewerLowerCase[] = {{0x1C89, 0x1C89, 1},      {0xA7CB, 0xA7
 constexpr utf8proc_int32_t kFirstMark = 0x300; // the first character with a combining class
 constexpr std::size_t kLongestDecomposition = 18;
 
-bool is_in(std::span<const Range> ranges, utf8proc_int32_t character) {
+bool is_in(std::span<const CharacterRange> ranges, utf8proc_int32_t character) {
     const auto range = std::lower_bound(ranges.begin(), ranges.end(), character,
-                                        [](const Range& r, utf8proc_int32_t c) { return r.last < c; });
+                                        [](const CharacterRange& r, utf8proc_int32_t c) { return r.last < c; });
     return range != ranges.end() && range->first <= character;
 }
 

@@ -584,7 +584,7 @@ TEST(Decoder, UsesAStoredHeadThoughTheConfigTiesIt) {
                    const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam& team) {
         model::ModelConfig changed = config;
         changed.tied_embeddings = true;
-        return model::Decoder::load(checkpoint, changed, options, tp, team);
+        return model::load_cpu_decoder(checkpoint, changed, options, tp, team);
     };
     TestModel model(golden_directory("llama-target"), tied), own(golden_directory("llama-target"));
     EXPECT_FALSE(model.decoder.config().tied_embeddings);

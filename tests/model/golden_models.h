@@ -1,8 +1,8 @@
 // The golden checkpoints (make_golden.py) as loaded models, and short ways to run passes over them. For tests only.
 #pragma once
 
+#include "model/cpu/decoder.h"
 #include "model/cpu/packed_matrix.h"
-#include "model/decoder.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,7 +40,7 @@ struct TestModelOptions {
     std::vector<std::int64_t> eos_token_ids = {}; // empty: as the checkpoint says
     dist::Communicator* tp = nullptr;             // null: this rank alone
     model::DecoderOptions decoder = {};
-    decltype(&model::Decoder::load) load = &model::Decoder::load; // onto which device
+    decltype(&model::load_cpu_decoder) load = &model::load_cpu_decoder; // onto which device
 };
 
 // A checkpoint loaded on this rank, with a team of its own.
@@ -47,8 +48,9 @@ class TestModel {
   public:
     explicit TestModel(const std::filesystem::path& directory, const TestModelOptions& options = {})
         : config(changed(model::read_config(directory), options)), team(options.threads),
-          decoder(options.load(model::Checkpoint::open(directory), config, options.decoder,
-                               options.tp ? *options.tp : self, team)) {}
+          loaded(options.load(model::Checkpoint::open(directory), config, options.decoder,
+                              options.tp ? *options.tp : self, team)),
+          decoder(*loaded) {}
 
     // One pass; the logits of the rows asked for, [logit_rows][local vocabulary].
     std::vector<float> forward(std::span<const model::Row> rows, std::span<const int> logit_rows,
@@ -112,7 +114,8 @@ class TestModel {
     model::ModelConfig config;
     dist::SelfComm self;
     model::ThreadTeam team;
-    model::Decoder decoder;
+    std::unique_ptr<model::Decoder> loaded;
+    model::Decoder& decoder;
 
   private:
     static model::ModelConfig changed(model::ModelConfig config, const TestModelOptions& options) {

@@ -268,7 +268,7 @@ TEST(GpuDecoder, TruncatingForkingSharingAndKeepingArePassesOverWhatIsLeft) {
 TEST(GpuDecoder, TreesSeeTheirAncestorsAndKeepsOneBranch) {
     for (const bool gpu : {true, false}) { // the test itself holds on the CPU
         TestModelOptions options = on_gpu();
-        if (!gpu) options.load = &model::Decoder::load;
+        if (!gpu) options.load = &model::load_cpu_decoder;
         TestModel model(golden_directory("llama-target"), options);
         const std::vector<TokenId> prompt = varied_tokens(20, 512);
         const std::vector<TokenId> branch = {7, 30, 31};
@@ -294,7 +294,7 @@ TEST(GpuDecoder, WindowsAndFullMasksAreTheCpus) {
         std::vector<float> of[2];
         for (const bool gpu : {false, true}) {
             TestModelOptions options = on_gpu();
-            if (!gpu) options.load = &model::Decoder::load;
+            if (!gpu) options.load = &model::load_cpu_decoder;
             TestModel model(golden_directory("llama-target"), options);
             const std::vector<Row> rows = model.chain(tokens);
             const model::PassResult result = model.decoder.forward(
@@ -315,7 +315,7 @@ TEST(GpuDecoder, SummariesAndHiddenStatesAreTheCpus) {
     const std::vector<int> logit_rows = {2, 8}, layers = {0, 1, 3};
     for (const bool gpu : {false, true}) {
         TestModelOptions options = on_gpu();
-        if (!gpu) options.load = &model::Decoder::load;
+        if (!gpu) options.load = &model::load_cpu_decoder;
         TestModel model(golden_directory("llama-target"), options);
         const std::vector<Row> rows = model.chain(tokens);
         const model::PassResult result = model.decoder.forward({.rows = rows,

@@ -1,10 +1,10 @@
 // The device's kernels against sums in float64 and against the CPU's kernels. Run twice: on a GPU where there is one
 // (label gpu), and everywhere on the stand-in for CUDA (tests/cuda_stand_in).
-#include "model/attention.h"
 #include "model/checkpoint/half.h"
 #include "model/cpu/kernels.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
+#include "model/positions.h"
 #include "spec/verify/gumbel.h"
 
 #include <gtest/gtest.h>

@@ -12,8 +12,10 @@ inline constexpr bool kOnStandIn = true;
 inline constexpr bool kOnStandIn = false;
 #endif
 
-inline model::Decoder load_on_gpu(const model::Checkpoint& checkpoint, const model::ModelConfig& config,
-                                  const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam&) {
+inline std::unique_ptr<model::Decoder> load_on_gpu(const model::Checkpoint& checkpoint,
+                                                   const model::ModelConfig& config,
+                                                   const model::DecoderOptions& options, dist::Communicator& tp,
+                                                   model::ThreadTeam&) {
     return model::gpu::load_decoder(checkpoint, config, options, tp);
 }
 

@@ -29,7 +29,7 @@ void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& p
     std::vector<double> draft_samples, first_draft_samples;
     std::optional<PassTimer> target, draft;
     if (models.target) target.emplace(*models.target, models.clock, plan.context);
-    if (!models.drafts.empty()) draft.emplace(models.drafts.front(), models.clock, plan.context);
+    if (!models.drafts.empty()) draft.emplace(*models.drafts.front(), models.clock, plan.context);
     for (int i = 0; i < kWarmUps && target; ++i)
         target->time(1 + i % plan.rows);
     for (int i = 0; i < plan.repetitions; ++i) {
@@ -46,7 +46,7 @@ void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& p
     latency.draft = of_slowest_rank(session, quantiles_of(std::move(draft_samples)), plan.timeout_seconds);
     latency.first_draft = of_slowest_rank(session, quantiles_of(std::move(first_draft_samples)), plan.timeout_seconds);
     if (models.target) models.target->cache().truncate(PassTimer::kSlot, 0);
-    if (!models.drafts.empty()) models.drafts.front().cache().truncate(PassTimer::kSlot, 0);
+    if (!models.drafts.empty()) models.drafts.front()->cache().truncate(PassTimer::kSlot, 0);
 }
 
 void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
@@ -84,7 +84,7 @@ void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan&
 void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
     constexpr double kNoLimit = std::numeric_limits<double>::infinity();
     // A rank without a shard reads its draft beside the others, and sets no limit.
-    const bool counts = models.target.has_value();
+    const bool counts = models.target != nullptr;
     const std::size_t bytes = counts ? models.target->weight_bytes() : std::size_t{1} << 20;
     const double operations = counts ? models.target->operations_per_row() : 0;
     session.world().barrier(dist::Deadline::after_seconds(plan.timeout_seconds));
@@ -206,8 +206,8 @@ namespace {
 
 int common_positions(const ModelPair& models) {
     int positions = models.target_config.max_positions;
-    for (const model::Decoder& draft : models.drafts)
-        positions = std::min(positions, draft.config().max_positions);
+    for (const auto& draft : models.drafts)
+        positions = std::min(positions, draft->config().max_positions);
     return positions;
 }
 
@@ -240,8 +240,8 @@ std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, 
     if (!models.layout.is_coordinator()) return levels;
     levels.push_back(latency.costs());
     for (std::size_t level = 1; level < models.drafts.size(); ++level) {
-        PassTimer verifying(models.drafts[level - 1], models.clock, plan.context);
-        PassTimer drafting(models.drafts[level], models.clock, plan.context);
+        PassTimer verifying(*models.drafts[level - 1], models.clock, plan.context);
+        PassTimer drafting(*models.drafts[level], models.clock, plan.context);
         std::vector<std::vector<double>> rows_samples(static_cast<std::size_t>(plan.rows));
         std::vector<double> first_samples, next_samples;
         for (int i = 0; i < plan.repetitions; ++i)
@@ -256,8 +256,8 @@ std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, 
         for (std::vector<double>& samples : rows_samples)
             costs.t_target.push_back(quantiles_of(std::move(samples)).median);
     }
-    for (model::Decoder& draft : models.drafts)
-        draft.cache().truncate(PassTimer::kSlot, 0);
+    for (const auto& draft : models.drafts)
+        draft->cache().truncate(PassTimer::kSlot, 0);
     return levels;
 }
 

@@ -6,6 +6,7 @@
 #include "launch/environment.h"
 #include "launch/failure.h"
 #include "launch/model_directory.h"
+#include "model/cpu/decoder.h"
 #include "model/cpu/roofline.h"
 
 #include <algorithm>
@@ -49,18 +50,19 @@ ShardTime time_shard(ModelPair& models, const model::Checkpoint& checkpoint, con
     model::DecoderOptions options;
     options.weight_type = models.target_type;
     options.capacity = models.target_config.max_positions;
-    model::Decoder shard = model::Decoder::load(checkpoint, models.target_config, options, others, *models.team);
-    const auto bytes = static_cast<double>(shard.weight_bytes());
+    const std::unique_ptr<model::Decoder> shard =
+        model::load_cpu_decoder(checkpoint, models.target_config, options, others, *models.team);
+    const auto bytes = static_cast<double>(shard->weight_bytes());
     ShardTime time;
     time.of = of;
-    time.limit = std::max(bytes / model::read_rate(*models.team, shard.weight_bytes()),
-                          shard.operations_per_row() / model::arithmetic_peak(*models.team));
-    PassTimer target(shard, models.clock, plan.context);
+    time.limit = std::max(bytes / model::read_rate(*models.team, shard->weight_bytes()),
+                          shard->operations_per_row() / model::arithmetic_peak(*models.team));
+    PassTimer target(*shard, models.clock, plan.context);
     time.alone = time.beside_draft = median_pass(target, nullptr, plan.repetitions);
     if (models.drafts.empty()) return time;
-    PassTimer draft(models.drafts.front(), models.clock, plan.context);
+    PassTimer draft(*models.drafts.front(), models.clock, plan.context);
     time.beside_draft = median_pass(target, &draft, plan.repetitions);
-    models.drafts.front().cache().truncate(PassTimer::kSlot, 0);
+    models.drafts.front()->cache().truncate(PassTimer::kSlot, 0);
     return time;
 }
 

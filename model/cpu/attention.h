@@ -1,15 +1,15 @@
 // Attention of a pass over this rank's heads: positions, cache, scores, values.
 //
-// Projections before and after it are the decoder's. Every thread calls run; what they share out is heads, rows and
-// queries. Called by decoder.
+// Not the projections before and after it. All threads of the team call append, then attend; they share out heads, rows
+// and queries. Called by cpu/ops.
 #pragma once
 
 #include "model/buffer.h"
 #include "model/cpu/parallel_linear.h"
+#include "model/cpu/weights.h"
 #include "model/pass_layout.h"
+#include "model/positions.h"
 #include "model/rank_shard.h"
-#include "model/rotary.h"
-#include "model/weights.h"
 
 #include <cstddef>
 #include <optional>
@@ -30,13 +30,14 @@ class Attention {
         const PassLayout* layout = nullptr;
         const LayerWeights* weights = nullptr; // of query and key norms
         int layer = 0;
-        float* qkv = nullptr; // [rows][qkv_stride]: own query heads, key heads, value heads; queries are changed
-        std::size_t qkv_stride = 0;
-        float* attended = nullptr; // [rows][own query heads][head_dim]
+        Activations qkv;      // own query heads, key heads, value heads; queries are changed
+        Activations attended; // [own query heads][head_dim]
     };
-    // Writes the rows' keys and values behind what the cache holds, and the attended values. All qkv must be final; a
-    // barrier must follow. Local, called by all threads.
-    void run(const PassContext& context, const Task& task);
+    // Norms and rotates queries and keys, and writes the rows' keys and values behind what the cache holds. A barrier
+    // must come before. Local, called by all threads.
+    void append(const PassContext& context, const Task& task);
+    // The attended values. A barrier must follow. Local, called by all threads behind append.
+    void attend(const PassContext& context, const Task& task);
 
   private:
     // A key head of this rank and the query heads that read it: [first_query, first_query + n_queries).
@@ -65,9 +66,5 @@ class Attention {
     int covered_ = 0;           // positions of biases_
     Buffer scores_;             // [threads][kMaxQueries][capacity]
 };
-
-// ALiBi's slopes (Press et al. 2022), [n_heads]: a geometric series, continued between where n_heads is no power of
-// two, rounded to bfloat16 as Falcon has them. Local.
-std::vector<float> alibi_slopes(int n_heads);
 
 } // namespace entrodraft::model

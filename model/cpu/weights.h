@@ -9,6 +9,7 @@
 #include "model/rank_shard.h"
 #include "model/thread_team.h"
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <vector>
@@ -30,6 +31,8 @@ struct LayerWeights {
     ColumnLinear gate; // of a gated MLP
     ColumnLinear up;
     RowLinear down;
+    // In the order in which a pass reads them and LayerSources has them.
+    std::array<ShardedLinear*, 5> linears() { return {&qkv, &output, &gate, &up, &down}; }
 };
 
 // How far loading has come, in bytes as they will lie in memory. Called by one thread.
@@ -43,9 +46,6 @@ class ModelWeights {
 
     // The logits' matrix: the embedding's where the two are tied.
     const PackedMatrix& head() const { return tied_ ? embedding.table() : own_head.matrix(); }
-    std::size_t bytes_per_pass() const; // read by a pass of one row
-    double operations_per_row() const;  // multiply-adds times two, attention not counted
-
     VocabEmbedding embedding;
     std::vector<float> positions; // learned, [max_positions + position_offset][hidden_size]
     ColumnLinear project_in;      // where embeddings are narrower than the layers
@@ -53,11 +53,12 @@ class ModelWeights {
     NormWeights final_norm;
     ColumnLinear project_out;
     ColumnLinear own_head;
-    std::vector<float> head_bias; // [padded vocabulary of the rank] or empty
+    std::vector<float> head_bias;   // [padded vocabulary of the rank] or empty
+    std::size_t bytes_per_pass = 0; // read by a pass of one row
+    double operations_per_row = 0;  // multiply-adds times two, attention not counted
 
   private:
     class Loader;
-    std::vector<const PackedMatrix*> multiplied() const; // by a pass of one row
 
     bool tied_;
     WeightArena arena_;

@@ -1,33 +1,10 @@
-#include "model/attention.h"
+#include "model/cpu/attention.h"
 
 #include "model/checkpoint/half.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace entrodraft::model {
-namespace {
-
-float rounded_to_bfloat16(float value) {
-    return from_bfloat16(to_bfloat16(value));
-}
-
-} // namespace
-
-std::vector<float> alibi_slopes(int n_heads) {
-    int power = 1;
-    while (2 * power <= n_heads)
-        power *= 2;
-    const auto base_of = [](int n) { return static_cast<float>(std::exp2(-std::exp2(3.0 - std::log2(n)))); };
-    std::vector<float> slopes;
-    for (int i = 1; i <= power; ++i)
-        slopes.push_back(std::pow(base_of(power), static_cast<float>(i)));
-    for (int i = 1; static_cast<int>(slopes.size()) < n_heads; i += 2)
-        slopes.push_back(std::pow(base_of(2 * power), static_cast<float>(i)));
-    for (float& slope : slopes)
-        slope = rounded_to_bfloat16(slope);
-    return slopes;
-}
 
 Attention::Attention(const ModelConfig& config, const RankShard& shard, KvCache& cache, int n_threads)
     : config_(&config), cache_(&cache), n_threads_(n_threads), n_query_heads_(shard.n_query_heads()) {
@@ -54,14 +31,14 @@ void Attention::cover(int position) {
     for (std::size_t head = 0; head < slopes_.size(); ++head) {
         float* biases = biases_.as<float>() + head * index(cache_->shape().capacity);
         for (int j = covered_; j < until; ++j)
-            biases[j] = rounded_to_bfloat16(slopes_[head] * static_cast<float>(j)) * config_->attention_scale;
+            biases[j] = from_bfloat16(to_bfloat16(slopes_[head] * static_cast<float>(j))) * config_->attention_scale;
     }
     covered_ = std::max(covered_, until);
 }
 
 // Where key heads divide by threads, each thread stores the keys that it alone will read, and no barrier is needed
 // between storing and reading.
-void Attention::run(const PassContext& context, const Task& task) {
+void Attention::append(const PassContext& context, const Task& task) {
     const PassLayout& layout = *task.layout;
     const int n_kv_heads = static_cast<int>(groups_.size());
     const dist::Slice my_heads = dist::even_slice(n_kv_heads, context.thread, n_threads_);
@@ -74,7 +51,10 @@ void Attention::run(const PassContext& context, const Task& task) {
         }
     }
     if (!own_heads()) context.barrier();
-    for (const Bundle& bundle : layout.bundles)
+}
+
+void Attention::attend(const PassContext& context, const Task& task) {
+    for (const Bundle& bundle : task.layout->bundles)
         attend(context, task, bundle);
 }
 
@@ -82,7 +62,7 @@ void Attention::run(const PassContext& context, const Task& task) {
 void Attention::place(const PassContext& context, const Task& task, const Segment& segment, int row, int kv_head) {
     const kernels::Kernels& kernels = *context.kernels;
     const int dim = config_->head_dim, position = task.layout->pass.rows[index(row)].position;
-    float* base = task.qkv + index(row) * task.qkv_stride;
+    float* base = task.qkv.row(row);
     const auto prepare = [&](float* head, const NormWeights& norm) {
         if (!norm.weight.empty()) kernels.rms_norm(head, norm.weight.data(), dim, config_->norm_epsilon, head);
         if (rotary_)
@@ -154,8 +134,8 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, const Task& task,
     const int dim = config_->head_dim, length = segment.end - segment.begin;
     int window = config_->window(task.layer);
     if (pass.mask == Mask::window) window = window > 0 ? std::min(window, pass.window) : pass.window;
-    args.q[i] = task.qkv + index(row) * task.qkv_stride + query_head * dim;
-    args.out[i] = task.attended + (index(row) * index(n_query_heads_) + index(query_head)) * index(dim);
+    args.q[i] = task.qkv.row(row) + query_head * dim;
+    args.out[i] = task.attended.row(row) + query_head * dim;
     args.n_keys[i] = segment.cached + (pass.mask == Mask::full ? length : row - segment.begin + 1);
     // In a tree, the cached keys within reach; the tree itself is narrower than any window.
     const int end = pass.mask == Mask::by_parent ? pass.rows[index(row)].position + 1 : args.n_keys[i];

@@ -1,8 +1,10 @@
-// Cosines and sines of the rotary positions, made once for each position and kept.
+// Positions as attention needs them: cosines and sines of rotary angles, made once for each position and kept, and
+// ALiBi's slopes.
 //
-// Computed in float32 as transformers does: inverse frequency theta^(-2i / dims), angle = position times it, and the
-// ways of stretching them for longer texts. A position's angles depend on the position alone: with dynamic scaling a
-// token beyond the original context is turned by the frequencies of a text that ends with it, as when it is decoded.
+// Angles are computed in float32 as transformers does: inverse frequency theta^(-2i / dims), angle = position times it,
+// and the ways of stretching them for longer texts. A position's angles depend on the position alone: with dynamic
+// scaling a token beyond the original context is turned by the frequencies of a text that ends with it, as when it is
+// decoded.
 #pragma once
 
 #include "model/config.h"
@@ -32,5 +34,9 @@ class RotaryTable {
 
 // Inverse frequencies, [dims / 2], of a text of `length` positions (of dynamic scaling; others do not ask). Local.
 std::vector<float> inverse_frequencies(const Rope& rope, int length);
+
+// ALiBi's slopes (Press et al. 2022), [n_heads]: a geometric series, continued between where n_heads is no power of
+// two, rounded to bfloat16 as Falcon has them. Local.
+std::vector<float> alibi_slopes(int n_heads);
 
 } // namespace entrodraft::model

@@ -1,4 +1,4 @@
-#include "model/weights.h"
+#include "model/cpu/weights.h"
 
 #include "model/sources.h"
 
@@ -62,12 +62,12 @@ class ModelWeights::Loader {
             layer.query_norm = read_norm(checkpoint_, config_, names.query_norm);
             layer.key_norm = read_norm(checkpoint_, config_, names.key_norm);
             const LayerSources sources = layer_sources(config_, names_, names, shard_);
-            layer.qkv.set_bias(read_biases(checkpoint_, sources.qkv.rows));
-            if (config_.gated_mlp) layer.gate.set_bias(read_biases(checkpoint_, sources.gate.rows));
-            layer.up.set_bias(read_biases(checkpoint_, sources.up.rows));
-            if (!shard_.is_first) continue;
-            layer.output.set_bias(read_biases(checkpoint_, sources.output.rows));
-            layer.down.set_bias(read_biases(checkpoint_, sources.down.rows));
+            const auto linears = layer.linears();
+            for (std::size_t m = 0; m < linears.size(); ++m) {
+                const bool is_summed = linears[m] == &layer.output || linears[m] == &layer.down;
+                if (shard_.is_first || !is_summed)
+                    linears[m]->set_bias(read_biases(checkpoint_, sources.all()[m]->rows));
+            }
         }
     }
 
@@ -87,12 +87,9 @@ class ModelWeights::Loader {
         for (int i = 0; i < config_.n_layers; ++i) {
             const LayerNames names = names_.layer(i);
             const LayerSources sources = layer_sources(config_, names_, names, shard_);
-            LayerWeights& layer = to_.layers[static_cast<std::size_t>(i)];
-            fill(layer.qkv.matrix(), sources.qkv);
-            fill(layer.output.matrix(), sources.output);
-            fill(layer.gate.matrix(), sources.gate);
-            fill(layer.up.matrix(), sources.up);
-            fill(layer.down.matrix(), sources.down);
+            const auto linears = to_.layers[static_cast<std::size_t>(i)].linears();
+            for (std::size_t m = 0; m < linears.size(); ++m)
+                fill(linears[m]->matrix(), *sources.all()[m]);
         }
         const OuterSources sources = outer_sources(config_, names_, shard_);
         fill(to_.embedding.table(), sources.embedding);
@@ -101,15 +98,21 @@ class ModelWeights::Loader {
         fill(to_.project_out.matrix(), sources.project_out);
     }
 
+    // Gives matrices their memory, and counts what a pass reads of it.
     void place(WeightArena& arena) {
-        for (LayerWeights& layer : to_.layers) {
-            for (PackedMatrix* matrix : {&layer.qkv.matrix(), &layer.output.matrix(), &layer.gate.matrix(),
-                                         &layer.up.matrix(), &layer.down.matrix()})
-                if (matrix->n() > 0) arena.place(*matrix);
-        }
+        const auto place = [&](PackedMatrix& matrix) {
+            if (matrix.n() == 0) return;
+            arena.place(matrix);
+            if (&matrix == &to_.embedding.table() && !to_.tied_) return; // looked up
+            to_.bytes_per_pass += matrix.bytes();
+            to_.operations_per_row += 2.0 * matrix.n() * matrix.k();
+        };
+        for (LayerWeights& layer : to_.layers)
+            for (ShardedLinear* linear : layer.linears())
+                place(linear->matrix());
         for (PackedMatrix* matrix :
              {&to_.project_out.matrix(), &to_.embedding.table(), &to_.own_head.matrix(), &to_.project_in.matrix()})
-            if (matrix->n() > 0) arena.place(*matrix);
+            place(*matrix);
         arena.allocate();
     }
 
@@ -139,28 +142,6 @@ ModelWeights::ModelWeights(const Checkpoint& checkpoint, const ModelConfig& conf
     });
     for (const std::exception_ptr& failure : failures)
         if (failure) std::rethrow_exception(failure);
-}
-
-std::vector<const PackedMatrix*> ModelWeights::multiplied() const {
-    std::vector<const PackedMatrix*> matrices = {&project_in.matrix(), &project_out.matrix(), &head()};
-    for (const LayerWeights& layer : layers)
-        matrices.insert(matrices.end(), {&layer.qkv.matrix(), &layer.output.matrix(), &layer.gate.matrix(),
-                                         &layer.up.matrix(), &layer.down.matrix()});
-    return matrices;
-}
-
-std::size_t ModelWeights::bytes_per_pass() const {
-    std::size_t bytes = 0;
-    for (const PackedMatrix* matrix : multiplied())
-        bytes += matrix->bytes();
-    return bytes;
-}
-
-double ModelWeights::operations_per_row() const {
-    double operations = 0;
-    for (const PackedMatrix* matrix : multiplied())
-        operations += 2.0 * matrix->n() * matrix->k();
-    return operations;
 }
 
 } // namespace entrodraft::model

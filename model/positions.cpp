@@ -1,6 +1,8 @@
 // Rotary angles (Su et al. 2021, "RoFormer") and their stretched forms: linear (Chen et al. 2023), dynamic NTK,
 // llama3 (Llama 3.1) and YaRN (Peng et al. 2023).
-#include "model/rotary.h"
+#include "model/positions.h"
+
+#include "model/checkpoint/half.h"
 
 #include <algorithm>
 #include <cmath>
@@ -89,6 +91,21 @@ void RotaryTable::cover(int position) {
             sines_.push_back(std::sin(angle) * factor);
         }
     }
+}
+
+std::vector<float> alibi_slopes(int n_heads) {
+    int power = 1;
+    while (2 * power <= n_heads)
+        power *= 2;
+    const auto base_of = [](int n) { return static_cast<float>(std::exp2(-std::exp2(3.0 - std::log2(n)))); };
+    std::vector<float> slopes;
+    for (int i = 1; i <= power; ++i)
+        slopes.push_back(std::pow(base_of(power), static_cast<float>(i)));
+    for (int i = 1; static_cast<int>(slopes.size()) < n_heads; i += 2)
+        slopes.push_back(std::pow(base_of(2 * power), static_cast<float>(i)));
+    for (float& slope : slopes)
+        slope = from_bfloat16(to_bfloat16(slope));
+    return slopes;
 }
 
 } // namespace entrodraft::model

@@ -1,0 +1,263 @@
+#include "model/gpu/ops.h"
+
+#include "model/positions.h"
+
+namespace entrodraft::model::gpu {
+
+// ---- what passes share ----
+
+GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, const DeviceWeights& read,
+                           const CacheView& memory, dist::Communicator& ranks, const Stream& queue,
+                           double timeout_seconds)
+    : config(model), shard(held), weights(read), cache(memory), tp(ranks), stream(queue) {
+    const auto rows_of = [&](int width) {
+        return DeviceBytes(index(kMaxRows) * index(aligned(width)) * bytes_of(weights.type));
+    };
+    const DeviceLayer& layer = weights.layers.front();
+    if (config.block == Block::sandwich) normed_delta = DeviceArray<float>(index(kMaxRows) * index(config.hidden_size));
+    logits = DeviceArray<float>(index(kMaxRows) * index(vocab()));
+    partial =
+        DeviceArray<float>(attend_workspace_floats(kMaxRows, shard.n_query_heads(), config.head_dim, cache.capacity));
+    normed = rows_of(config.hidden_size);
+    if (weights.project_in.n > 0) embedded = rows_of(config.embedding_size);
+    qkv = rows_of(layer.qkv.n);
+    attended = rows_of(layer.output.k);
+    wide = rows_of(layer.wide.n);
+    inner = rows_of(layer.down.k);
+
+    const auto upload = [&]<typename T>(const std::vector<T>& values) {
+        DeviceArray<T> array(values.size());
+        copy(stream, array.data(), values.data(), values.size() * sizeof(T));
+        stream.wait(timeout_seconds);
+        return array;
+    };
+    const dist::HeadShard& heads = shard.heads;
+    const int group = config.n_heads / config.n_kv_heads;
+    std::vector<std::int32_t> kv_head_of;
+    for (std::int64_t head = heads.query_heads.begin; head < heads.query_heads.end; ++head)
+        kv_head_of.push_back(static_cast<std::int32_t>(head / group - heads.kv_heads.begin));
+    kv_heads = upload(kv_head_of);
+    if (config.positions == Positions::rotary) {
+        RotaryTable angles(config.rope);
+        angles.cover(config.max_positions - 1);
+        const std::size_t numbers = index(config.max_positions) * index(config.rope.dims / 2);
+        cosines = upload(std::vector<float>(angles.cosines(0), angles.cosines(0) + numbers));
+        sines = upload(std::vector<float>(angles.sines(0), angles.sines(0) + numbers));
+    }
+    if (config.positions == Positions::alibi) {
+        const std::vector<float> all = alibi_slopes(config.n_heads);
+        slopes = upload(std::vector<float>(all.begin() + heads.query_heads.begin, all.begin() + heads.query_heads.end));
+    }
+}
+
+void GpuWorkspace::make_summed(dist::Deadline deadline) {
+    for (SummedArray* array : {&x, &delta})
+        if (array->size() == 0) *array = SummedArray(tp, index(kMaxRows) * index(config.hidden_size), deadline);
+}
+
+void GpuWorkspace::sum_over_ranks(float* data, int rows, int width) const {
+    if (tp.size() > 1)
+        tp.enqueue_all_reduce_sum(data, index(rows) * index(width), dist::ElementType::float32, stream.handle());
+}
+
+// ---- the residual stream ----
+
+void GpuOps::embed() {
+    const ModelConfig& config = w_.config;
+    const DeviceWeights& weights = w_.weights;
+    const bool projects = config.embedding_size != config.hidden_size;
+    Embed tokens;
+    tokens.type = weights.type;
+    tokens.table = weights.embedding.numbers.data();
+    tokens.stride = weights.embedding.stride;
+    tokens.first_token = static_cast<int>(w_.shard.vocab.begin);
+    tokens.n_tokens = w_.vocab();
+    tokens.width = config.embedding_size;
+    tokens.scale = config.embedding_scale;
+    tokens.position_offset = config.position_offset;
+    tokens.x = projects ? w_.delta.data() : w_.x.data();
+    Embed positions = tokens; // no token is its own
+    positions.n_tokens = 0;
+    positions.width = config.hidden_size;
+    positions.positions = weights.positions.data();
+    positions.x = w_.x.data();
+    if (!projects && w_.shard.is_first) tokens.positions = positions.positions; // once in the sum over ranks
+    gpu::embed(handle(), rows_, tokens);
+    w_.sum_over_ranks(tokens.x, rows_.rows, tokens.width);
+    if (!projects) return;
+    NormCall call = norm_call(w_.delta.data(), {});
+    call.width = config.embedding_size;
+    multiply_into_delta({weights.project_in, rounded(call, w_.embedded)}, false);
+    gpu::embed(handle(), rows_, positions);
+    pending_ = true;
+}
+
+void GpuOps::multiply_into_delta(const Product& product, bool add) {
+    Linear call = linear_call(product.matrix, product.from);
+    call.y = w_.delta.data();
+    call.y_stride = w_.config.hidden_size;
+    call.add = add;
+    linear(handle(), call);
+}
+
+void GpuOps::add(std::initializer_list<Product> products) {
+    for (const Product& product : products)
+        multiply_into_delta(product, &product != products.begin());
+    w_.sum_over_ranks(w_.delta.data(), rows_.rows, w_.config.hidden_size);
+    pending_ = true;
+}
+
+void GpuOps::add_normed(Product product, const DeviceNorm& norm) {
+    multiply_into_delta(product, false);
+    w_.sum_over_ranks(w_.delta.data(), rows_.rows, w_.config.hidden_size);
+    NormCall call = norm_call(w_.delta.data(), norm);
+    call.out = w_.normed_delta.data();
+    call.out_stride = w_.config.hidden_size;
+    add_and_norm(handle(), call);
+    NormCall addition = norm_call(w_.x.data(), {});
+    addition.delta = w_.normed_delta.data();
+    add_and_norm(handle(), addition);
+}
+
+void GpuOps::add_pending() {
+    if (pending_) add_and_norm(handle(), norm_call(w_.x.data(), {}));
+}
+
+void GpuOps::keep_hidden(int layers_done) {
+    const std::size_t numbers = pass_.rows.size() * index(w_.config.hidden_size);
+    for (std::size_t i = 0; i < pass_.hidden_layers.size(); ++i) {
+        if (pass_.hidden_layers[i] != layers_done) continue;
+        add_pending();
+        copy(w_.stream, hidden_.data() + i * numbers, w_.x.data(), numbers * sizeof(float));
+    }
+}
+
+// ---- norms ----
+
+// Of all rows of x, the residual stream (to which it first adds what is pending) or delta; as yet without an output.
+NormCall GpuOps::norm_call(float* x, const DeviceNorm& norm) {
+    NormCall call;
+    call.x = x;
+    if (pending_ && x == w_.x.data()) {
+        call.delta = w_.delta.data();
+        pending_ = false;
+    }
+    call.delta_stride = call.width = w_.config.hidden_size;
+    call.norm = w_.config.norm;
+    call.weight = norm.weight.data();
+    call.bias = norm.bias.data();
+    call.epsilon = w_.config.norm_epsilon;
+    call.rows = rows_.rows;
+    return call;
+}
+
+GpuOps::Operand GpuOps::rounded(NormCall call, const DeviceBytes& to) {
+    call.out = to.data();
+    call.out_type = w_.weights.type;
+    call.out_stride = aligned(call.width);
+    add_and_norm(handle(), call);
+    return {to.data(), call.rows};
+}
+
+void GpuOps::norm_residual(const DeviceNorm& norm) {
+    NormCall call = norm_call(w_.x.data(), norm);
+    call.out = call.x;
+    call.out_stride = call.width;
+    add_and_norm(handle(), call);
+}
+
+GpuOps::Operand GpuOps::final_norm() {
+    if (extent_.logit_rows == 0) return {};
+    add_pending();
+    NormCall call = norm_call(w_.x.data(), w_.weights.final_norm);
+    call.rows = extent_.logit_rows;
+    call.from_rows = table_.logit_rows;
+    return rounded(call, w_.normed);
+}
+
+// ---- the two halves of a layer ----
+
+// Without an output as yet.
+Linear GpuOps::linear_call(const DeviceMatrix& matrix, Operand from) const {
+    Linear call;
+    call.type = w_.weights.type;
+    call.w = matrix.numbers.data();
+    call.x = from.data;
+    call.k = matrix.k;
+    call.stride = matrix.stride;
+    call.n = matrix.n;
+    call.rows = from.n_rows;
+    call.bias = matrix.bias.data();
+    call.scales = matrix.scales.data();
+    call.is_float8 = matrix.is_float8;
+    return call;
+}
+
+GpuOps::Operand GpuOps::column_linear(const DeviceMatrix& matrix, Operand from, Operand to) {
+    Linear call = linear_call(matrix, from);
+    call.y = to.data;
+    call.y_stride = aligned(matrix.n);
+    call.y_type = w_.weights.type;
+    linear(handle(), call);
+    return {to.data, from.n_rows};
+}
+
+void GpuOps::rotate_and_append(int layer, Operand qkv) {
+    const ModelConfig& config = w_.config;
+    const DeviceLayer& weights = w_.weights.layers[index(layer)];
+    PlaceCall call;
+    call.cache = w_.cache;
+    call.layer = layer;
+    call.qkv = qkv.data;
+    call.stride = aligned(weights.qkv.n);
+    call.n_query_heads = w_.shard.n_query_heads();
+    call.query_norm = weights.query_norm.weight.data();
+    call.key_norm = weights.key_norm.weight.data();
+    call.norm_epsilon = config.norm_epsilon;
+    call.cosines = w_.cosines.data();
+    call.sines = w_.sines.data();
+    call.rotary_dims = config.rope.dims;
+    place_keys(handle(), rows_, call);
+}
+
+GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
+    const DeviceLayer& weights = w_.weights.layers[index(layer)];
+    AttendCall call;
+    call.cache = w_.cache;
+    call.layer = layer;
+    call.qkv = qkv.data;
+    call.stride = aligned(weights.qkv.n);
+    call.n_query_heads = w_.shard.n_query_heads();
+    call.kv_head_of = w_.kv_heads.data();
+    call.scale = w_.config.attention_scale;
+    call.soft_cap = w_.config.attention_soft_cap;
+    call.slopes = w_.slopes.data();
+    call.window = w_.config.window(layer);
+    call.max_keys = extent_.max_keys;
+    call.partial = w_.partial.data();
+    call.attended = w_.attended.data();
+    call.out_stride = aligned(weights.output.k);
+    gpu::attend(handle(), rows_, call);
+    return {w_.attended.data(), rows_.rows};
+}
+
+GpuOps::Operand GpuOps::activate(const DeviceLayer& layer, Operand wide) {
+    const int width = layer.down.k;
+    gpu::activate(handle(), {w_.config.activation, w_.weights.type, wide.data, aligned(layer.wide.n),
+                             w_.config.gated_mlp, w_.inner.data(), aligned(width), width, wide.n_rows});
+    return {w_.inner.data(), wide.n_rows};
+}
+
+// ---- logits ----
+
+void GpuOps::head(Operand from) {
+    Linear call = linear_call(w_.weights.head(), from);
+    call.bias = w_.weights.head_bias.data();
+    call.y = w_.logits.data();
+    call.y_stride = w_.vocab();
+    linear(handle(), call);
+    if (w_.config.logit_soft_cap > 0)
+        soft_cap(handle(), w_.logits.data(), index(from.n_rows) * index(w_.vocab()), w_.config.logit_soft_cap);
+}
+
+} // namespace entrodraft::model::gpu

@@ -1,0 +1,119 @@
+// The operations of model/transformer.h as kernels on a stream.
+//
+// A sum that is to be added to the residual stream stays in delta until something reads the stream: the next norm then
+// adds it in the same kernel. Called by gpu/decoder.
+#pragma once
+
+#include "dist/comm/communicator.h"
+#include "model/decoder.h"
+#include "model/gpu/kernels.h"
+#include "model/gpu/memory.h"
+#include "model/gpu/pass_table.h"
+#include "model/gpu/summed_array.h"
+#include "model/gpu/weights.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+namespace entrodraft::model::gpu {
+
+// What the passes of a decoder share on the device: its model, and activations.
+struct GpuWorkspace {
+    // All that is handed over outlives it. Throws dist::Error, dist::Timeout. Local.
+    GpuWorkspace(const ModelConfig& config, const RankShard& shard, const DeviceWeights& weights,
+                 const CacheView& cache, dist::Communicator& tp, const Stream& stream, double timeout_seconds);
+
+    // What ranks make together, before the first pass. Collective over tp.
+    void make_summed(dist::Deadline deadline);
+    // Sums [rows][width] over the ranks, in the order of the stream. Collective over tp.
+    void sum_over_ranks(float* data, int rows, int width) const;
+    int vocab() const { return static_cast<int>(shard.vocab.size()); }
+
+    const ModelConfig& config;
+    const RankShard& shard;
+    const DeviceWeights& weights;
+    CacheView cache;
+    dist::Communicator& tp;
+    const Stream& stream;
+
+    DeviceArray<float> cosines, sines;  // [max_positions][rotary dims / 2] or empty
+    DeviceArray<float> slopes;          // ALiBi, [own query heads] or empty
+    DeviceArray<std::int32_t> kv_heads; // [own query heads]: the own key head of each
+    // float32, [kMaxRows][...]
+    SummedArray x;                   // the residual stream, [hidden_size]
+    SummedArray delta;               // [hidden_size]: what is to be added to it
+    DeviceArray<float> normed_delta; // [hidden_size], of Block::sandwich
+    DeviceArray<float> logits;       // [own vocabulary]
+    DeviceArray<float> partial;      // attend's workspace
+    // In the weights' number type, [kMaxRows][width rounded up to kLinearAlign]
+    DeviceBytes normed;      // hidden_size
+    DeviceBytes embedded;    // embedding_size, of a narrower embedding
+    DeviceBytes qkv;         // own query heads, key heads, value heads
+    DeviceBytes attended;    // own query heads * head_dim
+    DeviceBytes wide, inner; // own part of the MLP's width: gate and up, and what comes of them
+};
+
+class GpuOps {
+  public:
+    struct Operand { // [n_rows][width rounded up to kLinearAlign], in the weights' number type
+        void* data = nullptr;
+        int n_rows = 0;
+    };
+    struct Product {
+        const DeviceMatrix& matrix;
+        Operand from;
+    };
+    struct Extent {
+        int rows = 0;       // padded
+        int logit_rows = 0; // padded
+        int max_keys = 0;   // that any row may see
+    };
+
+    // Of the pass that `table`, which lies on the device, describes. Hidden states that `pass` asks for are copied to
+    // `hidden`, [hidden_layers][rows][hidden_size].
+    GpuOps(GpuWorkspace& workspace, const PassTable& table, const Extent& extent, const Pass& pass,
+           std::vector<float>& hidden)
+        : w_(workspace), table_(table), rows_(table.table(extent.rows)), extent_(extent), pass_(pass), hidden_(hidden) {
+    }
+
+    // See transformer.h. embed, add and add_normed are collective over tp.
+    const DeviceWeights& weights() const { return w_.weights; }
+    Operand qkv() const { return {w_.qkv.data(), rows_.rows}; }
+    Operand embedded() const { return {w_.embedded.data(), rows_.rows}; }
+    void embed();
+    Operand norm(const DeviceNorm& norm) { return rounded(norm_call(w_.x.data(), norm), w_.normed); }
+    Operand residual() { return norm({}); } // in the number type
+    void norm_residual(const DeviceNorm& norm);
+    Operand column_linear(const DeviceMatrix& matrix, Operand from, Operand to);
+    void rotate_and_append(int layer, Operand qkv);
+    Operand attend(int layer, Operand qkv);
+    Operand gate_up(const DeviceLayer& layer, Operand from) {
+        return column_linear(layer.wide, from, {w_.wide.data()});
+    }
+    Operand activate(const DeviceLayer& layer, Operand wide);
+    void add(std::initializer_list<Product> products);
+    void add_normed(Product product, const DeviceNorm& norm);
+    void keep_hidden(int layers_done);
+    Operand final_norm();
+    void head(Operand from);
+
+  private:
+    Linear linear_call(const DeviceMatrix& matrix, Operand from) const;
+    void multiply_into_delta(const Product& product, bool add);
+    NormCall norm_call(float* x, const DeviceNorm& norm);
+    Operand rounded(NormCall call, const DeviceBytes& to);
+    void add_pending();
+    void* handle() const { return w_.stream.handle(); }
+
+    GpuWorkspace& w_;
+    const PassTable& table_;
+    RowTable rows_;
+    Extent extent_;
+    const Pass& pass_;
+    std::vector<float>& hidden_;
+    bool pending_ = false; // delta is still to be added to x
+};
+
+} // namespace entrodraft::model::gpu

@@ -1,0 +1,82 @@
+// The forward pass of a decoder-only transformer: which operations, in which order. Written once, for every device.
+//
+// What an operation computes, and where, is a device's: cpu/ops.h, gpu/ops.h. An Ops object serves one pass. It holds
+// the residual stream x, [rows][hidden_size], and knows the pass's rows and the rank's shard of the weights:
+//
+//   weights()                      of the rank: layers, project_out
+//   embed()                        x = the tokens' embeddings, scaled and widened, plus learned positions
+//   norm(w), residual()            norm(x); x as it is
+//   norm_residual(w)               x = norm(x)
+//   column_linear(w, from, to)     to = from * w, the outputs that this rank has
+//   rotate_and_append(i, qkv)      norms and rotates queries and keys, appends keys and values to layer i's cache
+//   attend(i, qkv)                 attention over layer i's cache
+//   gate_up(layer, from)           both column-wise products of a gated MLP, or the one of a plain one
+//   activate(layer, wide)          activation(gate) * up, or activation(up)
+//   add({{w, from}, ...})          x += the sum of from * w over products and ranks: row-wise products, one all-reduce
+//   add_normed({w, from}, norm)    x += norm(that sum)
+//   keep_hidden(n)                 returns x, after n layers, to those who asked for it
+//   final_norm()                   norm(x) of the rows whose logits are wanted
+//   head(from)                     their logits, and what is to be made of them
+//
+// Operations return Ops::Operand: activations that are overwritten when the operation runs again. Barriers, all-reduces
+// and fused kernels are inside them. A branch below depends on the config alone, so all threads and ranks take the
+// same.
+#pragma once
+
+#include "model/config.h"
+
+#include <cstddef>
+
+namespace entrodraft::model {
+
+template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int number) {
+    const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
+    const auto project_qkv = [&](auto from) { return ops.column_linear(layer.qkv, from, ops.qkv()); };
+    const auto attend = [&](auto qkv) {
+        ops.rotate_and_append(number, qkv);
+        return ops.attend(number, qkv);
+    };
+    const auto attention = [&](auto from) { return attend(project_qkv(from)); };
+    const auto mlp = [&](auto from) { return ops.activate(layer, ops.gate_up(layer, from)); };
+    switch (config.block) {
+    case Block::pre_norm:
+        ops.add({{layer.output, attention(ops.norm(layer.attention_norm))}});
+        ops.add({{layer.down, mlp(ops.norm(layer.mlp_norm))}});
+        return;
+    case Block::post_norm:
+        ops.add({{layer.output, attention(ops.residual())}});
+        ops.norm_residual(layer.attention_norm);
+        ops.add({{layer.down, mlp(ops.residual())}});
+        ops.norm_residual(layer.mlp_norm);
+        return;
+    case Block::sandwich:
+        ops.add_normed({layer.output, attention(ops.norm(layer.attention_norm))}, layer.after_attention_norm);
+        ops.add_normed({layer.down, mlp(ops.norm(layer.mlp_norm))}, layer.after_mlp_norm);
+        return;
+    case Block::parallel: {
+        const auto normed = ops.norm(layer.attention_norm);
+        const auto qkv = project_qkv(normed);
+        // Before attention, whose barriers then serve the MLP's outputs as well.
+        const auto inner = mlp(config.shared_norm ? normed : ops.norm(layer.mlp_norm));
+        ops.add({{layer.output, attend(qkv)}, {layer.down, inner}});
+        return;
+    }
+    }
+}
+
+// Collective over the ranks that hold the model.
+template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
+    ops.embed();
+    ops.keep_hidden(0);
+    for (int layer = 0; layer < config.n_layers; ++layer) {
+        run_layer(config, ops, layer);
+        ops.keep_hidden(layer + 1);
+    }
+    auto rows = ops.final_norm();
+    if (rows.n_rows == 0) return;
+    if (config.embedding_size != config.hidden_size)
+        rows = ops.column_linear(ops.weights().project_out, rows, ops.embedded());
+    ops.head(rows);
+}
+
+} // namespace entrodraft::model
