@@ -38,10 +38,8 @@ int main(int argc, char** argv) try {
     spec::EngineOptions options;
     options.vocab_size = std::min(target->config().vocab_size, tokenizer.size());
     options.stop_rule = {"static", {{"entropy-threshold", 2.25}}}; // nats
-    std::vector<std::unique_ptr<spec::Drafter>> drafters;          // of each sequence of a batch: here of one
-    drafters.push_back(spec::make_chain_drafter(spec::make_model_source(*draft, options.vocab_size),
-                                                spec::draft_limits_of(target->config(), options.vocab_size), clock));
-    const auto drafter = spec::make_turns_drafter(std::move(drafters));
+    const auto drafter = spec::make_chain_drafter(spec::make_model_source(*draft, options.vocab_size),
+                                                  {spec::draft_limits_of(target->config(), options.vocab_size), clock});
 
     const dist::RankLayout layout; // of one rank, which does everything
     spec::Engine engine(options, {.layout = &layout,

@@ -120,17 +120,17 @@ Drafts Coordinator::draft(const ReplicaState& state) {
         if (!parts_.drafter || request.plain) continue;
         const int share = model::Decoder::kMaxRows / n_sequences; // of the rows of a pass
         tasks_.push_back({slot,
-                          {own.tokens(),
-                           std::min({options_.stop_rule.max_tokens, left_tokens(own), share - 1}),
-                           &request,
-                           {options_.acceptance.kind, request.sampling.seed, request.sequence_key},
-                           target_hidden_[static_cast<std::size_t>(slot)],
-                           left_tokens(own),
-                           own.verified_on_device},
+                          own.tokens(),
+                          std::min({options_.stop_rule.max_tokens, left_tokens(own), share - 1}),
+                          &request,
+                          {options_.acceptance.kind, request.sampling.seed, request.sequence_key},
                           &own.rule,
-                          &drafts[static_cast<std::size_t>(slot)]});
+                          &drafts[static_cast<std::size_t>(slot)],
+                          left_tokens(own),
+                          target_hidden_[static_cast<std::size_t>(slot)],
+                          own.verified_on_device});
     }
-    if (!tasks_.empty()) parts_.drafter->draft(tasks_);
+    if (!tasks_.empty()) parts_.drafter->propose(tasks_);
     return drafts;
 }
 

@@ -4,7 +4,7 @@
 // Holds no collective: the round (round.h) carries its packets out and the rows in. Called by engine and round.
 #pragma once
 
-#include "spec/draft/batch_drafter.h"
+#include "spec/draft/drafter.h"
 #include "spec/generate.h"
 #include "spec/packet.h"
 #include "spec/replica_state.h"

@@ -10,7 +10,7 @@
 #include "dist/step_watch.h"
 #include "model/decoder.h"
 #include "model/tokenizer/tokenizer.h"
-#include "spec/draft/batch_drafter.h"
+#include "spec/draft/drafter.h"
 #include "spec/request.h"
 #include "spec/stop/stop_rule.h"
 #include "spec/verify/verify.h"
@@ -49,7 +49,7 @@ struct EngineParts {
     const dist::RankLayout* layout = nullptr;
     dist::Communicator* replica = nullptr; // all ranks of the replica
     model::Decoder* target = nullptr;
-    BatchDrafter* drafter = nullptr;
+    Drafter* drafter = nullptr;
     const model::Tokenizer* tokenizer = nullptr;
     const dist::Clock* clock = nullptr;
     const model::ModelConfig* target_config = nullptr;

@@ -12,15 +12,11 @@ namespace {
 
 using Placement = dist::DraftPlacement;
 
-bool is_one_model(const DrafterChoice& drafter) {
-    return drafter.drafts.size() == 1 && drafter.kinds == std::vector{DrafterKind::model};
-}
-
 // One draft model on a rank of its own, for one sequence at a time; drafters that go before it stand in for it where
 // the round ended as nobody foresaw.
 bool may_draft_ahead(const DrafterChoice& drafter, Placement placement, int batch_size) {
     return placement == Placement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
-           !drafter.kinds.empty() && drafter.kinds.back() == DrafterKind::model;
+           !drafter.kinds.empty() && drafter.kinds.back() == "model";
 }
 
 void refuse_ahead(const ParsedOptions& given, bool may, const char* needs) {
@@ -53,7 +49,7 @@ std::vector<std::optional<spec::AheadOptions>> listed_ahead(const ParsedOptions&
 } // namespace
 
 void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement) {
-    if (placement == Placement::sharded && !is_one_model(drafter))
+    if (placement == Placement::sharded && !drafter.is_one_model())
         throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
 }
 

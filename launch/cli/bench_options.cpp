@@ -49,7 +49,7 @@ CompareOptions compare_options(const ParsedOptions& given) {
     options.json = given.on("json");
     options.quiet = given.on("quiet");
     options.drafters = compared_drafters(given, options.models.drafts.size());
-    const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has(DrafterKind::model); };
+    const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has("model"); };
     if (!options.models.drafts.empty() &&
         std::none_of(options.drafters.begin(), options.drafters.end(), drafts_with_model))
         throw BadOption("--draft has no effect: --drafters " + given.text("drafters", "") + " names no model");

@@ -5,6 +5,7 @@
 #include "launch/cli/options.h"
 #include "model/chat/chat_template.h"
 #include "model/config.h"
+#include "spec/draft/drafter_type.h"
 #include "spec/stop/stop_rule.h"
 #include "spec/verify/verify.h"
 
@@ -54,9 +55,7 @@ const Names& replayed_placement_choices() {
 }
 
 const Names& drafter_choices() {
-    using enum DrafterKind;
-    static const Names names = names_of_kinds({}, std::vector{model, ngram, suffix, bigram, unigram, random});
-    return names;
+    return spec::drafter_names();
 }
 
 const Names& ngram_match_choices() {

@@ -5,6 +5,7 @@
 #include "launch/cli/option_groups.h"
 #include "launch/cli/options.h"
 #include "launch/cli/stop_rule_options.h"
+#include "spec/draft/drafter_type.h"
 
 #include <string>
 
@@ -45,19 +46,46 @@ const OptionGroup kModels = {
      choosing({"draft-dtype", "TYPE", "the same for the draft [as --dtype]"}, dtype_choices),
      {"threads", "N", kThreadsHelp}}};
 
-const OptionGroup kDrafters = {
-    "Drafters",
-    {choosing({"drafter", "LIST",
-               "model: --draft; without a model ngram, suffix: what followed the text's end before; bigram, unigram: a "
-               "table of counts; random; of several, separated by commas, the first with anything to propose [model, "
-               "with --draft]"},
-              drafter_choices, ","),
-     {"ngram-max", "N", "most tokens that ngram matches [4]"},
-     {"ngram-min", "N", "least tokens that ngram and suffix match [1; of several drafters 3]"},
-     choosing({"ngram-match", "WHICH", "{}: of several matches of ngram [latest]"}, ngram_match_choices),
-     {"ngram-full", "N", "only matches of ngram that N tokens follow; at most these N are drafted [any]"},
-     {"lookup-corpus", "FILE", "UTF-8 text in which suffix looks as well"},
-     {"draft-table", "FILE", "of bigram and unigram, made by build-table with the target's tokenizer"}}};
+// "model: --draft; without a model ngram, suffix: what followed the text's end before; ...": neighbours that propose
+// the same are named together.
+std::string drafters_and_what_they_propose() {
+    std::string text, last_help;
+    for (const spec::DrafterType& drafter : spec::all_drafters()) {
+        const std::string help = *drafter.help ? std::string(": ") + drafter.help : "";
+        if (!help.empty() && help == last_help)
+            text.insert(text.size() - help.size(), ", " + drafter.name);
+        else
+            text += (text.empty()                  ? ""
+                     : text.find(';') == text.npos ? "; without a model "
+                                                   : "; ") +
+                    drafter.name + help;
+        last_help = help;
+    }
+    return text;
+}
+
+std::string listed_drafters() {
+    std::string text;
+    for (const std::string& name : spec::drafter_names())
+        text += name + (name == "model" ? ", draft2 (the second --draft alone), " : ", ");
+    return text;
+}
+
+const OptionGroup& drafters_group() {
+    static const std::string help =
+        drafters_and_what_they_propose() +
+        "; of several, separated by commas, the first with anything to propose [model, with --draft]";
+    static const OptionGroup group = {
+        "Drafters",
+        {choosing({"drafter", "LIST", help.c_str()}, drafter_choices, ","),
+         {"ngram-max", "N", "most tokens that ngram matches [4]"},
+         {"ngram-min", "N", "least tokens that ngram and suffix match [1; of several drafters 3]"},
+         choosing({"ngram-match", "WHICH", "{}: of several matches of ngram [latest]"}, ngram_match_choices),
+         {"ngram-full", "N", "only matches of ngram that N tokens follow; at most these N are drafted [any]"},
+         {"lookup-corpus", "FILE", "UTF-8 text in which suffix looks as well"},
+         {"draft-table", "FILE", "of bigram and unigram, made by build-table with the target's tokenizer"}}};
+    return group;
+}
 
 const OptionGroup kRanks = {
     "Ranks",
@@ -222,7 +250,7 @@ OptionGroup joined(const char* title, std::initializer_list<std::vector<OptionSp
 }
 
 const std::vector<OptionGroup>& generate_groups() {
-    static const std::vector<OptionGroup> groups = {kGeneral, kModels,   kDrafters,           kText,
+    static const std::vector<OptionGroup> groups = {kGeneral, kModels,   drafters_group(),    kText,
                                                     kChat,    kSampling, speculation_group(), kRanks};
     return groups;
 }
@@ -269,6 +297,7 @@ const std::vector<OptionGroup>& latency_groups() {
 const std::vector<OptionGroup>& compare_groups() {
     static const std::string rules_help =
         stop_rule_forms(", ", ", ") + ", all of these, none; of a cascade RULE/RULE; plain decoding always runs [all]";
+    static const std::string drafters_help = listed_drafters() + "or several in turn as in ngram+model [model]";
     static const std::vector<OptionGroup> groups = {
         kGeneral,
         joined("Models",
@@ -278,12 +307,7 @@ const std::vector<OptionGroup>& compare_groups() {
         joined(
             "Compare",
             {bench_prompt_options(),
-             {choosing({"drafters", "LIST",
-                        "model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or several "
-                        "in turn "
-                        "as in "
-                        "ngram+model [model]"},
-                       drafter_choices, ",+"),
+             {choosing({"drafters", "LIST", drafters_help.c_str()}, drafter_choices, ",+"),
               choosing({"rules", "RULE,RULE", rules_help.c_str()}, compared_rule_choices, ",/"),
               choosing({"acceptances", "LIST", "{}; greedy text knows no difference [gumbel]"}, acceptance_choices,
                        ","),

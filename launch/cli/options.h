@@ -6,7 +6,7 @@
 
 #include "launch/cli/option_set.h"
 #include "model/config.h"
-#include "spec/draft/ngram_index.h"
+#include "spec/draft/lookup_index.h"
 #include "spec/generate.h"
 #include "spec/stop/stop_rule.h"
 #include "spec/verify/logit_processing.h"
@@ -14,6 +14,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace entrodraft::launch {
@@ -56,17 +57,16 @@ struct RequestDefaults {
 };
 
 // What proposes tokens: the first of these that has anything to propose. None: plain decoding.
-enum class DrafterKind { model, ngram, suffix, bigram, unigram, random };
 struct DrafterChoice {
-    std::vector<DrafterKind> kinds;
+    std::vector<std::string> kinds;          // as spec::drafter_names()
     std::vector<std::size_t> drafts;         // of `model`: places in ModelOptions::drafts, a cascade of them
     std::optional<spec::AheadOptions> ahead; // none: nothing is drafted ahead
 
-    bool has(DrafterKind kind) const;
+    bool has(std::string_view kind) const;
+    bool is_one_model() const;
 };
 // Outcomes that it may draft for at once; 0: it does not draft ahead.
 int outcomes_ahead(const DrafterChoice& drafter);
-std::string to_string(DrafterKind kind);
 
 // What drafters without a model draw on.
 struct DrafterSources {

@@ -4,6 +4,9 @@
 #include "launch/cli/shared_options.h"
 #include "launch/cli/stop_rule_options.h"
 #include "launch/failure.h"
+#include "spec/draft/drafter_type.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <climits>
@@ -14,10 +17,11 @@ namespace {
 
 // ---- drafters ----
 
-const std::vector<std::pair<DrafterKind, std::string>>& drafter_names() {
-    static const std::vector<std::pair<DrafterKind, std::string>> names = {
-        {DrafterKind::model, "model"},   {DrafterKind::ngram, "ngram"},     {DrafterKind::suffix, "suffix"},
-        {DrafterKind::bigram, "bigram"}, {DrafterKind::unigram, "unigram"}, {DrafterKind::random, "random"}};
+// Drafters that take the option: "bigram and unigram".
+std::string drafters_that_take(std::string_view option, const char* between) {
+    std::string names;
+    for (const spec::DrafterType& drafter : spec::all_drafters())
+        if (drafter.takes(option)) names += (names.empty() ? "" : between) + drafter.name;
     return names;
 }
 
@@ -32,11 +36,11 @@ DrafterChoice drafter_choice(const ParsedOptions& given, std::size_t n_drafts) {
     DrafterChoice choice;
     if (given.given("drafter")) {
         choice = parse_drafter(given.text("drafter", ""), ',', n_drafts, "--drafter");
-        if (n_drafts > 0 && !choice.has(DrafterKind::model))
+        if (n_drafts > 0 && !choice.has("model"))
             throw BadOption("--drafter " + given.text("drafter", "") +
                             " drafts without a model; leave out --draft, or add model to the list");
     } else if (n_drafts > 0) {
-        choice.kinds = {DrafterKind::model};
+        choice.kinds = {"model"};
         choice.drafts = all_drafts(n_drafts);
     }
     return choice;
@@ -84,15 +88,14 @@ DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t
     DrafterChoice choice;
     choice.drafts = all_drafts(n_drafts);
     for (const std::string& name : split_list(text, separator)) {
-        const auto known = std::find_if(drafter_names().begin(), drafter_names().end(),
-                                        [&](const auto& entry) { return entry.second == name; });
-        if (known == drafter_names().end())
-            throw BadOption(option + " " + text + ": '" + name + "' " + must_be_one_of(drafter_choices(), name));
-        if (choice.has(known->first)) throw BadOption(option + " " + text + " names " + name + " twice");
-        choice.kinds.push_back(known->first);
+        const Names& known = drafter_choices();
+        if (std::find(known.begin(), known.end(), name) == known.end())
+            throw BadOption(option + " " + text + ": '" + name + "' " + must_be_one_of(known, name));
+        if (choice.has(name)) throw BadOption(option + " " + text + " names " + name + " twice");
+        choice.kinds.push_back(name);
     }
     if (choice.kinds.empty()) throw BadOption(option + " is empty; name a drafter or leave it out");
-    if (choice.has(DrafterKind::model) && n_drafts == 0) throw BadOption(option + " model needs --draft DIR");
+    if (choice.has("model") && n_drafts == 0) throw BadOption(option + " model needs --draft DIR");
     return choice;
 }
 
@@ -101,33 +104,26 @@ spec::Acceptance acceptance_of(const std::string& name, const char* option) {
     throw BadOption(std::string(option) + " " + name + ": " + must_be_one_of(acceptance_choices(), name));
 }
 
-bool DrafterChoice::has(DrafterKind kind) const {
+bool DrafterChoice::has(std::string_view kind) const {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
 
-std::string to_string(DrafterKind kind) {
-    for (const auto& [known, name] : drafter_names())
-        if (known == kind) return name;
-    throw std::invalid_argument("unknown drafter");
+bool DrafterChoice::is_one_model() const {
+    return kinds.size() == 1 && has("model") && drafts.size() == 1;
 }
 
 DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& choices) {
-    const auto any_has = [&](DrafterKind kind) {
-        return std::any_of(choices.begin(), choices.end(),
-                           [&](const DrafterChoice& choice) { return choice.has(kind); });
+    const auto is_taken = [&](std::string_view option) {
+        return std::any_of(choices.begin(), choices.end(), [&](const DrafterChoice& choice) {
+            return std::any_of(choice.kinds.begin(), choice.kinds.end(),
+                               [&](const std::string& kind) { return spec::drafter_type(kind).takes(option); });
+        });
     };
-    const bool has_ngram = any_has(DrafterKind::ngram), has_suffix = any_has(DrafterKind::suffix);
-    const bool has_table = any_has(DrafterKind::bigram) || any_has(DrafterKind::unigram);
-    const auto refuse = [&](const char* option, bool fits, const char* drafters) {
-        if (given.given(option) && !fits)
-            throw BadOption(std::string("--") + option + " has no effect without the drafter " + drafters);
-    };
-    refuse("ngram-max", has_ngram, "ngram");
-    refuse("ngram-match", has_ngram, "ngram");
-    refuse("ngram-full", has_ngram, "ngram");
-    refuse("ngram-min", has_ngram || has_suffix, "ngram or suffix");
-    refuse("lookup-corpus", has_suffix, "suffix");
-    refuse("draft-table", has_table, "bigram or unigram");
+    for (const spec::DrafterType& drafter : spec::all_drafters())
+        for (const char* option : drafter.options)
+            if (given.given(option) && !is_taken(option))
+                throw BadOption(fmt::format("--{} has no effect without the drafter {}", option,
+                                            drafters_that_take(option, " or ")));
     DrafterSources sources;
     const bool combined = std::any_of(choices.begin(), choices.end(),
                                       [](const DrafterChoice& choice) { return choice.kinds.size() > 1; });
@@ -139,8 +135,9 @@ DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<Dra
     if (const std::string why = spec::why_invalid(sources.ngram); !why.empty()) throw BadOption(why);
     sources.lookup_corpus = given.file("lookup-corpus");
     sources.draft_table = given.file("draft-table");
-    if (has_table && sources.draft_table.empty())
-        throw BadOption("the drafters bigram and unigram need --draft-table FILE; entrodraft build-table makes one");
+    if (is_taken("draft-table") && sources.draft_table.empty())
+        throw BadOption("the drafters " + drafters_that_take("draft-table", " and ") +
+                        " need --draft-table FILE; entrodraft build-table makes one");
     return sources;
 }
 
@@ -150,7 +147,7 @@ SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n
     speculation.sources = drafter_sources(given, {speculation.drafter});
     if (speculation.drafter.kinds.empty()) refuse_without_drafter(given);
     if (given.given("draft-dtype") && n_drafts == 0) throw BadOption("--draft-dtype has no effect without --draft DIR");
-    const bool drafts_with_models = speculation.drafter.has(DrafterKind::model);
+    const bool drafts_with_models = speculation.drafter.has("model");
     read_stop_rules(given, drafts_with_models ? n_drafts : 1, speculation);
     speculation.acceptance = acceptance_options(given);
     return speculation;
@@ -163,10 +160,10 @@ int outcomes_ahead(const DrafterChoice& drafter) {
 
 std::string describe(const DrafterChoice& drafter) {
     std::string text;
-    for (const DrafterKind kind : drafter.kinds) {
+    for (const std::string& kind : drafter.kinds) {
         text += text.empty() ? "" : "+";
-        if (kind != DrafterKind::model) {
-            text += to_string(kind);
+        if (kind != "model") {
+            text += kind;
             continue;
         }
         std::string models;

@@ -48,9 +48,7 @@ void add_settings(RunSummary& summary, const GenerateOptions& options, const Mod
     summary.load_seconds = models.load_seconds;
     summary.load_bytes = models.load_bytes;
     summary.speculation = options.speculation;
-    const DrafterChoice& drafter = options.speculation.drafter;
-    if (drafter.kinds == std::vector{DrafterKind::model} && drafter.drafts.size() == 1)
-        summary.operations_ratio = operations_ratio(models);
+    if (options.speculation.drafter.is_one_model()) summary.operations_ratio = operations_ratio(models);
 }
 
 void print_summary(Dispatcher& dispatcher, const RunSummary& summary, bool verbose) {
@@ -101,8 +99,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     });
     const SpeculationOptions& speculation = options->speculation;
     const Drafters drafters(session, *models, speculation.sources, timeout);
-    const std::unique_ptr<spec::BatchDrafter> drafter =
-        drafters.make(speculation.drafter, speculation.stop_rules, costs);
+    const std::unique_ptr<spec::Drafter> drafter = drafters.make(speculation.drafter, speculation.stop_rules, costs);
     spec::EngineParts parts = models->engine_parts(drafter.get());
     std::optional<Timeline> timeline;
     if (!options->timeline.empty()) {

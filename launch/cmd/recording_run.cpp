@@ -20,8 +20,7 @@ RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Draf
     engine.costs = plan.costs;
     engine.vocab_size = models.vocab_size;
     engine.timeout_seconds = plan.timeout_seconds;
-    drafter_ =
-        drafters.make({{DrafterKind::model}, {0}, {}}, std::span(&engine.stop_rule, 1), std::span(&engine.costs, 1));
+    drafter_ = drafters.make({{"model"}, {0}, {}}, std::span(&engine.stop_rule, 1), std::span(&engine.costs, 1));
     engine_.emplace(engine, models.engine_parts(drafter_.get()));
     for (std::size_t draft = 0; models.layout.is_coordinator() && draft < models.drafts.size(); ++draft)
         drafts_.push_back(&drafters.draft_model(draft));

@@ -41,7 +41,7 @@ class RecordingRun {
     dist::Session& session_;
     ModelPair& models_;
     RecordingPlan plan_;
-    std::unique_ptr<spec::BatchDrafter> drafter_;
+    std::unique_ptr<spec::Drafter> drafter_;
     std::optional<spec::Engine> engine_;
     std::vector<spec::DraftModel*> drafts_;
     std::optional<spec::Recorder> recorder_;

@@ -69,8 +69,7 @@ class LengthEngine {
         options.timeout_seconds = plan.timeout_seconds;
         if (length > 0) {
             const std::optional<spec::Costs> none;
-            drafter_ = drafters.make({{DrafterKind::model}, {draft}, {}}, std::span(&options.stop_rule, 1),
-                                     std::span(&none, 1));
+            drafter_ = drafters.make({{"model"}, {draft}, {}}, std::span(&options.stop_rule, 1), std::span(&none, 1));
         }
         spec::EngineParts parts = models.engine_parts(drafter_.get());
         if (length == 0) parts.sharded_draft = nullptr;
@@ -79,7 +78,7 @@ class LengthEngine {
     spec::Engine& engine() { return *engine_; }
 
   private:
-    std::unique_ptr<spec::BatchDrafter> drafter_;
+    std::unique_ptr<spec::Drafter> drafter_;
     std::unique_ptr<spec::Engine> engine_;
 };
 

@@ -126,7 +126,7 @@ class Tuning {
         compare.models = options_.models;
         compare.temperatures = {options_.requests.sampling.temperature};
         compare.max_new_tokens = INT_MAX; // each prompt's own
-        compare.drafters = {{{DrafterKind::model}, {0}, {}}};
+        compare.drafters = {{{"model"}, {0}, {}}};
         for (const spec::StopRuleOptions& rule : settings_)
             compare.rules.push_back({rule});
         compare.max_draft_tokens = options_.max_draft_tokens;

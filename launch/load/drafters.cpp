@@ -6,7 +6,6 @@
 #include "launch/io/report.h"
 #include "launch/load/text_tokens.h"
 #include "launch/phase.h"
-#include "spec/draft/suffix_index.h"
 
 #include <cerrno>
 #include <cstring>
@@ -30,80 +29,22 @@ Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSourc
     });
 }
 
-std::unique_ptr<spec::BatchDrafter> Drafters::make(const DrafterChoice& choice,
-                                                   std::span<const spec::StopRuleOptions> rules,
-                                                   std::span<const std::optional<spec::Costs>> costs) const {
+std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
+                                              std::span<const std::optional<spec::Costs>> costs) const {
     if (choice.kinds.empty() || !models_.layout.is_coordinator()) return nullptr;
-    if (choice.ahead) {
-        DrafterChoice before = {choice.kinds, {}, {}}; // the model, which comes last
-        before.kinds.pop_back();
-        return spec::make_ahead_drafter(draft_model(choice.drafts.front()), *choice.ahead, models_.draft_limits(),
-                                        models_.clock,
-                                        before.kinds.empty() ? nullptr : make_alone(0, before, rules, costs));
-    }
-    if (choice.kinds == std::vector{DrafterKind::model} && choice.drafts.size() == 1)
-        return spec::make_shared_passes_drafter(draft_model(choice.drafts.front()), models_.batch_size,
-                                                models_.draft_limits(), models_.clock);
-    std::vector<std::unique_ptr<spec::Drafter>> slots;
-    for (int slot = 0; slot < models_.batch_size; ++slot)
-        slots.push_back(make_alone(slot, choice, rules, costs));
-    return spec::make_turns_drafter(std::move(slots));
+    spec::DrafterParts parts{{models_.draft_limits(), models_.clock, models_.batch_size}};
+    for (const std::size_t draft : choice.drafts)
+        parts.models.push_back(&draft_model(draft));
+    parts.rules.assign(rules.begin(), rules.end());
+    parts.costs.assign(costs.begin(), costs.end());
+    parts.ngram = sources_.ngram;
+    parts.corpus = corpus_;
+    parts.table = table_ ? &*table_ : nullptr;
+    return spec::make_drafter(choice.kinds, parts, choice.ahead);
 }
 
 spec::DraftModel& Drafters::draft_model(std::size_t draft) const {
     return models_.sharded_draft ? *models_.sharded_draft : *draft_models_.at(draft);
-}
-
-std::unique_ptr<spec::Drafter> Drafters::make_alone(int slot, const DrafterChoice& choice,
-                                                    std::span<const spec::StopRuleOptions> rules,
-                                                    std::span<const std::optional<spec::Costs>> costs) const {
-    std::vector<std::unique_ptr<spec::Drafter>> drafters;
-    for (const DrafterKind kind : choice.kinds)
-        drafters.push_back(make_one(slot, kind, choice, rules, costs));
-    return drafters.size() == 1 ? std::move(drafters.front()) : spec::make_fallback_drafter(std::move(drafters));
-}
-
-std::unique_ptr<spec::Drafter> Drafters::make_one(int slot, DrafterKind kind, const DrafterChoice& choice,
-                                                  std::span<const spec::StopRuleOptions> rules,
-                                                  std::span<const std::optional<spec::Costs>> costs) const {
-    const spec::DraftLimits limits = models_.draft_limits();
-    const auto chain = [&](std::unique_ptr<spec::LogitSource> source) {
-        return spec::make_chain_drafter(std::move(source), limits, models_.clock);
-    };
-    switch (kind) {
-    case DrafterKind::model:
-        return make_cascade(slot, choice.drafts, rules, costs);
-    case DrafterKind::ngram:
-        return spec::make_lookup_drafter("ngram", std::make_unique<spec::NgramIndex>(sources_.ngram), limits,
-                                         models_.clock);
-    case DrafterKind::suffix:
-        return spec::make_lookup_drafter(
-            "suffix", std::make_unique<spec::SuffixIndex>(spec::SuffixOptions{sources_.ngram.shortest}, corpus_),
-            limits, models_.clock);
-    case DrafterKind::bigram:
-        return chain(spec::make_table_source(*table_, 2, limits.vocab_size));
-    case DrafterKind::unigram:
-        return chain(spec::make_table_source(*table_, 1, limits.vocab_size));
-    case DrafterKind::random:
-        return chain(spec::make_random_source(limits.vocab_size));
-    }
-    throw std::invalid_argument("make_drafter: no such drafter");
-}
-
-// The smallest model drafts for the one above it, and so on up to the first, which drafts for the target.
-std::unique_ptr<spec::Drafter> Drafters::make_cascade(int slot, const std::vector<std::size_t>& drafts,
-                                                      std::span<const spec::StopRuleOptions> rules,
-                                                      std::span<const std::optional<spec::Costs>> costs) const {
-    const spec::DraftLimits limits = models_.draft_limits();
-    const auto source = [&](std::size_t level) {
-        return spec::make_model_source(*models_.drafts.at(drafts[level]), limits.vocab_size, slot);
-    };
-    std::size_t level = drafts.size() - 1;
-    std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(source(level), limits, models_.clock);
-    for (; level > 0; --level)
-        drafter = spec::make_cascade_drafter({source(level - 1), std::move(drafter), rules[level], costs[level]},
-                                             limits, models_.clock);
-    return drafter;
 }
 
 void require_wide_enough(const spec::Costs& costs, const std::string& file, int max_draft_tokens) {
@@ -129,7 +70,7 @@ std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOption
         if (file.empty()) continue;
         costs = spec::read_costs(file);
         require_wide_enough(*costs, file, speculation.stop_rules.at(level).max_tokens);
-        if (!speculation.drafter.has(DrafterKind::model)) *costs = {0, costs->t_target, std::nullopt, costs->t_round};
+        if (!speculation.drafter.has("model")) *costs = {0, costs->t_target, std::nullopt, costs->t_round};
     }
     return levels;
 }

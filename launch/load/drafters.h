@@ -1,15 +1,14 @@
-// Drafters made from what the options name: the pair's draft models, and the tables and texts of drafters without one.
+// What drafters are made of, from what the options name: the pair's draft models, and the tables and texts of drafters
+// without one.
 //
-// Called by all commands that decode. How tokens are drafted is spec's affair.
+// Called by all commands that decode. Which drafters there are, and how they draft, is spec's affair.
 #pragma once
 
 #include "dist/session.h"
 #include "launch/cli/options.h"
 #include "launch/load/model_pair.h"
-#include "spec/draft/batch_drafter.h"
 #include "spec/draft/draft_model.h"
-#include "spec/draft/suffix_automaton.h"
-#include "spec/draft/token_table.h"
+#include "spec/draft/drafter_type.h"
 
 #include <memory>
 #include <optional>
@@ -27,29 +26,18 @@ class Drafters {
     // Null for none, and on ranks that do not draft. `rules` and `costs` are those of the levels of a cascade, of which
     // the first is the engine's. This outlives the drafter, which no other may take turns with inside a sequence.
     // Local.
-    std::unique_ptr<spec::BatchDrafter> make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
-                                             std::span<const std::optional<spec::Costs>> costs) const;
+    std::unique_ptr<spec::Drafter> make(const DrafterChoice& choice, std::span<const spec::StopRuleOptions> rules,
+                                        std::span<const std::optional<spec::Costs>> costs) const;
 
     // The pair's draft number `draft`, alone or sharded across the ranks. On draft owners. Local.
     spec::DraftModel& draft_model(std::size_t draft) const;
 
   private:
-    // Of one sequence, in its slot.
-    std::unique_ptr<spec::Drafter> make_alone(int slot, const DrafterChoice& choice,
-                                              std::span<const spec::StopRuleOptions> rules,
-                                              std::span<const std::optional<spec::Costs>> costs) const;
-    std::unique_ptr<spec::Drafter> make_one(int slot, DrafterKind kind, const DrafterChoice& choice,
-                                            std::span<const spec::StopRuleOptions> rules,
-                                            std::span<const std::optional<spec::Costs>> costs) const;
-    std::unique_ptr<spec::Drafter> make_cascade(int slot, const std::vector<std::size_t>& drafts,
-                                                std::span<const spec::StopRuleOptions> rules,
-                                                std::span<const std::optional<spec::Costs>> costs) const;
-
     ModelPair& models_;
     std::vector<std::unique_ptr<spec::DraftModel>> draft_models_; // of the pair's drafts, on this rank alone
     DrafterSources sources_;
-    std::shared_ptr<const spec::SuffixAutomaton> corpus_; // of suffix; may be null
-    std::optional<spec::TokenTable> table_;               // of bigram and unigram
+    std::shared_ptr<const spec::SuffixAutomaton> corpus_; // may be null
+    std::optional<spec::TokenTable> table_;
 };
 
 // Throws BadOption where costs, those of --costs `file`, are of narrower passes than drafts of so many tokens make.

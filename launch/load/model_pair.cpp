@@ -75,7 +75,7 @@ spec::DraftLimits ModelPair::draft_limits() const {
     return spec::draft_limits_of(target_config, vocab_size);
 }
 
-spec::EngineParts ModelPair::engine_parts(spec::BatchDrafter* drafter) {
+spec::EngineParts ModelPair::engine_parts(spec::Drafter* drafter) {
     const bool coordinates = layout.is_coordinator();
     return {&layout,
             replica.get(),

@@ -48,7 +48,7 @@ struct ModelPair {
     // What bounds every draft of this pair.
     spec::DraftLimits draft_limits() const;
     // Of an engine over this pair. `drafter` counts on the coordinator.
-    spec::EngineParts engine_parts(spec::BatchDrafter* drafter);
+    spec::EngineParts engine_parts(spec::Drafter* drafter);
 };
 
 // Operations of a draft's row over those of the target's, all ranks together; 0 without a draft model, and on ranks

@@ -6,11 +6,12 @@
 // Without a backup, what is broadcast is what would have been drafted after the verification: the same tokens from the
 // same random numbers, as long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts
 // longer then.)
-#include "spec/draft/batch_drafter.h"
-#include "spec/draft/chain_phase.h"
+#include "spec/draft/chain.h"
 #include "spec/draft/model_texts.h"
 #include "spec/draft/outcome_model.h"
 #include "spec/verify/gumbel.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
@@ -25,45 +26,56 @@ constexpr int kMaxCandidates = AheadOptions::kMaxOutcomes + 1; // of a place tha
 
 // A draft in the making, of the round at hand or of one that is foreseen.
 struct Branch {
-    int slot = kTextSlot;
     std::vector<TokenId> tokens; // the text that it follows
-    DraftRequest request;
+    DraftTask task;              // of these
     TokenChooser chooser;
     std::optional<StopRule> rule;
     Draft draft;
     ChainPhase phase;
     std::vector<float> rows; // [tokens that the model drafted][vocab]: its logits
+
+    // Its tokens and rule are set.
+    void begin(const DraftTask& like, int slot, std::size_t context, const DraftLimits& limits) {
+        task = like;
+        task.slot = slot;
+        task.tokens = tokens;
+        task.rule = &*rule;
+        task.draft = &draft;
+        rows.clear();
+        phase.begin(task, context, limits, chooser);
+    }
 };
 
 int max_outcomes_ever(const AheadOptions& options) {
     return options.outcomes > 0 ? options.outcomes : AheadOptions::kMaxOutcomes;
 }
 
-class AheadDrafter final : public BatchDrafter {
+class AheadDrafter final : public Drafter {
   public:
-    AheadDrafter(DraftModel& model, const AheadOptions& options, const DraftLimits& limits, const dist::Clock& clock,
+    AheadDrafter(DraftModel& model, const AheadOptions& options, const DraftSetting& setting,
                  std::unique_ptr<Drafter> backup)
         : options_(options), backup_(std::move(backup)),
-          texts_(model, 1 + max_outcomes_ever(options), limits.vocab_size), limits_(limits), clock_(clock),
+          texts_(model, 1 + max_outcomes_ever(options), setting.limits.vocab_size), setting_(setting),
           outcomes_(kMaxCandidates), branches_(1 + static_cast<std::size_t>(max_outcomes_ever(options))) {
         if (options.outcomes < 0 || options.outcomes > AheadOptions::kMaxOutcomes)
-            throw std::invalid_argument("drafts ahead for 1 to " + std::to_string(AheadOptions::kMaxOutcomes) +
-                                        " outcomes, not " + std::to_string(options.outcomes));
+            throw std::invalid_argument(
+                fmt::format("drafts ahead for 1 to {} outcomes, not {}", AheadOptions::kMaxOutcomes, options.outcomes));
         for (Branch& branch : branches_)
             branch.phase.look_at_all(true);
     }
 
     std::string name() const override { return (backup_ ? backup_->name() + "," : "") + "model"; }
-    std::size_t weight_bytes() const override { return texts_.model().weight_bytes(); }
+    std::size_t weight_bytes() const override { return texts_.weight_bytes(); }
     void begin_sequence(int slot, const Request& request) override;
     void end_sequence(int) override { forget(); }
     void prefill(int slot, std::span<const TokenId> prompt) override;
-    void draft(std::span<const DraftTask> tasks) override;
+    void propose(std::span<const DraftTask> tasks) override;
     void draft_ahead(const std::function<bool()>& enough) override;
 
   private:
     Branch& current() { return branches_[current_]; }
-    Branch& branch_for_next() { return branches_[(current_ + 1 + n_prepared_++) % branches_.size()]; }
+    // 1 to n_prepared_.
+    Branch& prepared(std::size_t i) { return branches_[(current_ + i) % branches_.size()]; }
     void forget();
     void learn(std::span<const TokenId> tokens);
     bool take_prepared(const DraftTask& task);
@@ -73,7 +85,7 @@ class AheadDrafter final : public BatchDrafter {
     void pass(std::span<Branch* const> going);
     Place place_of(const Branch& verifying, std::size_t i, std::span<const float> row) const;
     void find_places(const Branch& verifying);
-    std::size_t vocab() const { return static_cast<std::size_t>(limits_.vocab_size); }
+    std::size_t vocab() const { return static_cast<std::size_t>(setting_.limits.vocab_size); }
     int max_outcomes() const { return options_.outcomes > 0 ? options_.outcomes : fitting_; }
     void prepare(const Branch& verifying, const Outcome& outcome);
     void adapt(bool all_done);
@@ -81,8 +93,7 @@ class AheadDrafter final : public BatchDrafter {
     AheadOptions options_;
     std::unique_ptr<Drafter> backup_; // or null
     ModelTexts texts_;
-    DraftLimits limits_;
-    const dist::Clock& clock_;
+    DraftSetting setting_;
     OutcomeModel outcomes_;
     std::vector<Branch> branches_;
     std::size_t current_ = 0;    // of branches_: the round at hand
@@ -99,13 +110,13 @@ void AheadDrafter::begin_sequence(int slot, const Request& request) {
     forget();
     texts_.begin_sequence(kTextSlot);
     for (Branch& branch : branches_)
-        branch.chooser.begin_sequence(request, limits_.eos_tokens);
-    if (backup_) backup_->begin_sequence(request);
+        branch.chooser.begin_sequence(request, setting_.limits.eos_tokens);
+    if (backup_) backup_->begin_sequence(kTextSlot, request);
 }
 
 void AheadDrafter::prefill(int slot, std::span<const TokenId> prompt) {
     texts_.prefill(slot, prompt);
-    if (backup_) backup_->prefill(prompt);
+    if (backup_) backup_->prefill(slot, prompt);
 }
 
 void AheadDrafter::forget() {
@@ -117,10 +128,10 @@ void AheadDrafter::forget() {
 
 // ---- the round at hand ----
 
-void AheadDrafter::draft(std::span<const DraftTask> tasks) {
+void AheadDrafter::propose(std::span<const DraftTask> tasks) {
     const DraftTask& task = tasks.front();
-    const double began = clock_.now_seconds();
-    if (!places_.empty()) learn(task.request.tokens);
+    const double began = setting_.clock.now_seconds();
+    if (!places_.empty()) learn(task.tokens);
     const bool is_ready = take_prepared(task);
     Branch& branch = current();
     if (!is_ready) begin_branch(branch, task);
@@ -139,26 +150,22 @@ void AheadDrafter::draft(std::span<const DraftTask> tasks) {
     task.draft->passes -= hidden;
     task.draft->entropy_seconds -= hidden_entropy;
     task.draft->ahead = std::exchange(ahead_, {});
-    task.draft->seconds = clock_.now_seconds() - began - task.draft->entropy_seconds;
+    task.draft->seconds = setting_.clock.now_seconds() - began - task.draft->entropy_seconds;
 }
 
 void AheadDrafter::begin_branch(Branch& branch, const DraftTask& task) {
     release(nullptr);
-    branch.slot = kTextSlot;
-    branch.tokens.assign(task.request.tokens.begin(), task.request.tokens.end());
-    branch.request = task.request;
-    branch.request.tokens = branch.tokens;
+    branch.tokens.assign(task.tokens.begin(), task.tokens.end());
     branch.rule = *task.rule;
-    branch.rows.clear();
-    branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
+    branch.begin(task, kTextSlot, texts_.context(), setting_.limits);
 }
 
 // Whether the backup drafted this phase; where it has nothing, the phase begins anew.
 bool AheadDrafter::drafts_for_nothing(Branch& branch) {
     if (!backup_) return false;
-    backup_->draft(branch.request, *branch.rule, branch.draft);
+    backup_->propose(branch.task);
     if (branch.draft.tokens.empty()) {
-        branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
+        branch.begin(branch.task, kTextSlot, texts_.context(), setting_.limits);
         return false;
     }
     branch.phase.adopt();
@@ -167,18 +174,17 @@ bool AheadDrafter::drafts_for_nothing(Branch& branch) {
 
 // The branch whose text this is goes on in the text's own slot. False: none was prepared for it.
 bool AheadDrafter::take_prepared(const DraftTask& task) {
-    const std::span<const TokenId> text = task.request.tokens;
+    const std::span<const TokenId> text = task.tokens;
     for (std::size_t i = 1; i <= n_prepared_; ++i) {
-        const std::size_t index = (current_ + i) % branches_.size();
-        Branch& branch = branches_[index];
+        Branch& branch = prepared(i);
         if (!std::equal(text.begin(), text.end(), branch.tokens.begin(), branch.tokens.end())) continue;
-        if (branch.request.max_tokens != task.request.max_tokens) return false; // another budget: drafted anew
+        if (branch.task.max_tokens != task.max_tokens) return false; // another budget: drafted anew
         const bool is_empty = branch.draft.tokens.empty() && branch.draft.end == DraftEnd::none;
         if (backup_ && is_empty) return false; // not begun in time: the backup costs less
         release(&branch);
-        texts_.move(branch.slot, kTextSlot);
-        branch.slot = kTextSlot;
-        current_ = index;
+        texts_.move(branch.task.slot, kTextSlot);
+        branch.task.slot = kTextSlot;
+        current_ = (current_ + i) % branches_.size();
         ++ahead_.hits;
         return true;
     }
@@ -188,8 +194,8 @@ bool AheadDrafter::take_prepared(const DraftTask& task) {
 // Branches but one give up what they share, so that the text's own slot may be cut.
 void AheadDrafter::release(const Branch* but) {
     for (std::size_t i = 1; i <= n_prepared_; ++i) {
-        Branch& branch = branches_[(current_ + i) % branches_.size()];
-        if (&branch != but && branch.slot != kTextSlot) texts_.begin_sequence(branch.slot);
+        Branch& branch = prepared(i);
+        if (&branch != but && branch.task.slot != kTextSlot) texts_.begin_sequence(branch.task.slot);
     }
 }
 
@@ -197,12 +203,12 @@ void AheadDrafter::release(const Branch* but) {
 void AheadDrafter::pass(std::span<Branch* const> going) {
     ends_.clear();
     for (Branch* branch : going)
-        ends_.push_back({branch->slot, branch->phase.text(), 1});
+        ends_.push_back({branch->task.slot, branch->phase.text(), 1});
     const SourceRows rows = texts_.rows_after(ends_, model::LogitSummary::entropy);
     for (std::size_t i = 0; i < going.size(); ++i) {
         Branch& branch = *going[i];
         const std::size_t before = branch.draft.tokens.size();
-        branch.phase.take(rows.row(i), rows.summary(i), clock_);
+        branch.phase.take(rows.row(i), rows.summary(i), setting_.clock);
         if (branch.draft.tokens.size() == before) continue;
         branch.rows.insert(branch.rows.end(), rows.row(i).begin(), rows.row(i).end());
     }
@@ -211,7 +217,7 @@ void AheadDrafter::pass(std::span<Branch* const> going) {
 // ---- the rounds to come ----
 
 void AheadDrafter::draft_ahead(const std::function<bool()>& enough) {
-    const double began = clock_.now_seconds();
+    const double began = setting_.clock.now_seconds();
     const Branch& verifying = current();
     if (verifying.phase.text().size() > texts_.context()) return; // more than the draft can read
     ahead_.rounds = 1;
@@ -226,7 +232,7 @@ void AheadDrafter::draft_ahead(const std::function<bool()>& enough) {
     while (!is_over()) {
         going_.clear();
         for (std::size_t i = 1; i <= n_prepared_; ++i) {
-            Branch& branch = branches_[(current_ + i) % branches_.size()];
+            Branch& branch = prepared(i);
             if (branch.phase.wants_row({0, 0})) going_.push_back(&branch);
         }
         all_done = going_.empty();
@@ -235,8 +241,8 @@ void AheadDrafter::draft_ahead(const std::function<bool()>& enough) {
         ++ahead_.passes;
     }
     for (std::size_t i = 1; i <= n_prepared_; ++i)
-        ahead_.tokens += static_cast<std::int64_t>(branches_[(current_ + i) % branches_.size()].draft.tokens.size());
-    ahead_.seconds = clock_.now_seconds() - began;
+        ahead_.tokens += static_cast<std::int64_t>(prepared(i).draft.tokens.size());
+    ahead_.seconds = setting_.clock.now_seconds() - began;
     adapt(all_done);
 }
 
@@ -269,8 +275,8 @@ Place AheadDrafter::place_of(const Branch& verifying, std::size_t i, std::span<c
         TokenId token;
         bool operator<(const Candidate& other) const { return value > other.value; }
     };
-    const Request& request = *verifying.request.request;
-    const bool is_noisy = verifying.request.choice.acceptance == Acceptance::gumbel && !request.sampling.greedy();
+    const Request& request = *verifying.task.request;
+    const bool is_noisy = verifying.task.choice.acceptance == Acceptance::gumbel && !request.sampling.greedy();
     const auto wanted = static_cast<std::size_t>(max_outcomes()) + 1, most = is_noisy ? 4 * wanted : wanted;
     const std::vector<TokenId>& drafted = verifying.draft.tokens;
     std::vector<Candidate> best; // a heap, its least first
@@ -299,27 +305,25 @@ Place AheadDrafter::place_of(const Branch& verifying, std::size_t i, std::span<c
 
 // A branch that follows the broadcast draft where it ends so.
 void AheadDrafter::prepare(const Branch& verifying, const Outcome& outcome) {
-    const std::vector<TokenId>& eos = limits_.eos_tokens;
+    const std::vector<TokenId>& eos = setting_.limits.eos_tokens;
     const bool ends = std::find(eos.begin(), eos.end(), outcome.next) != eos.end();
-    const int left = verifying.request.left_tokens - outcome.accepted - 1;
+    const int left = verifying.task.left_tokens - outcome.accepted - 1;
     const int drafted = static_cast<int>(verifying.draft.tokens.size());
     const bool has_ended = verifying.draft.end == DraftEnd::end_of_text && outcome.accepted == drafted;
-    if (left < 0 || has_ended || (ends && !verifying.request.request->ignore_eos)) return; // nothing comes after it
+    if (left < 0 || has_ended || (ends && !verifying.task.request->ignore_eos)) return; // nothing comes after it
     const std::size_t kept = verifying.tokens.size() + static_cast<std::size_t>(outcome.accepted);
     const std::span<const TokenId> text = verifying.phase.text().first(kept);
-    Branch& branch = branch_for_next();
-    branch.slot = static_cast<int>(n_prepared_);
+    Branch& branch = prepared(++n_prepared_);
+    const int slot = static_cast<int>(n_prepared_);
     branch.tokens.assign(text.begin(), text.end());
     branch.tokens.push_back(outcome.next);
-    branch.request = verifying.request;
-    branch.request.tokens = branch.tokens;
-    branch.request.left_tokens = left;
-    branch.request.max_tokens = std::min(verifying.rule->options().max_tokens, left);
     branch.rule = verifying.rule;
     branch.rule->settle({drafted, outcome.accepted, is_cut_short(verifying.draft.end)});
-    branch.rows.clear();
-    texts_.share(kTextSlot, branch.slot, kept);
-    branch.phase.begin(branch.request, texts_.context(), limits_, branch.chooser, *branch.rule, branch.draft);
+    texts_.share(kTextSlot, slot, kept);
+    DraftTask next = verifying.task;
+    next.left_tokens = left;
+    next.max_tokens = std::min(verifying.rule->options().max_tokens, left);
+    branch.begin(next, slot, texts_.context(), setting_.limits);
     ++ahead_.outcomes;
 }
 
@@ -340,10 +344,9 @@ void AheadDrafter::adapt(bool all_done) {
 
 } // namespace
 
-std::unique_ptr<BatchDrafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options,
-                                                 const DraftLimits& limits, const dist::Clock& clock,
-                                                 std::unique_ptr<Drafter> backup) {
-    return std::make_unique<AheadDrafter>(model, options, limits, clock, std::move(backup));
+std::unique_ptr<Drafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options, const DraftSetting& setting,
+                                            std::unique_ptr<Drafter> backup) {
+    return std::make_unique<AheadDrafter>(model, options, setting, std::move(backup));
 }
 
 } // namespace entrodraft::spec

@@ -1,9 +1,13 @@
-// What drafters have in common: see drafter.h.
-#include "spec/draft/drafter.h"
+// What drafters have in common, and drafters by name: see drafter.h and drafter_type.h.
+#include "spec/draft/drafter_type.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <tuple>
 
 namespace entrodraft::spec {
+
+std::vector<DrafterType> drafters_of_files(); // made by CMakeLists.txt out of the files in this folder
 
 void Draft::clear() {
     tokens.clear();
@@ -35,22 +39,69 @@ DraftLimits draft_limits_of(const model::ModelConfig& target, int vocab_size) {
     return limits;
 }
 
-DraftEnd DraftLimits::why_end(const DraftRequest& request, const Draft& draft, int most, DraftEnd rule_end) const {
+DraftEnd DraftLimits::why_end(const DraftTask& task, int most, DraftEnd rule_end) const {
     if (rule_end != DraftEnd::none) return rule_end;
-    const bool ends = std::find(eos_tokens.begin(), eos_tokens.end(), draft.tokens.back()) != eos_tokens.end();
-    if (ends && !request.request->ignore_eos) return DraftEnd::end_of_text;
-    const int drafted = static_cast<int>(draft.tokens.size());
+    const std::vector<TokenId>& tokens = task.draft->tokens;
+    const bool ends = std::find(eos_tokens.begin(), eos_tokens.end(), tokens.back()) != eos_tokens.end();
+    if (ends && !task.request->ignore_eos) return DraftEnd::end_of_text;
+    const int drafted = static_cast<int>(tokens.size());
     if (drafted < most) return DraftEnd::none;
-    if (drafted < request.max_tokens) return DraftEnd::context;
-    return drafted < request.left_tokens ? DraftEnd::cap : DraftEnd::budget; // a cap that a batch's pass has room for
+    if (drafted < task.max_tokens) return DraftEnd::context;
+    return drafted < task.left_tokens ? DraftEnd::cap : DraftEnd::budget; // a cap that a batch's pass has room for
 }
 
-int max_drafted(const DraftRequest& request, const StopRule& rule, std::size_t context, DraftEnd& end) {
-    const auto room = static_cast<std::ptrdiff_t>(context) - static_cast<std::ptrdiff_t>(request.tokens.size()) + 1;
-    const int cap = std::min(request.max_tokens, rule.options().max_tokens);
+int max_drafted(const DraftTask& task, std::size_t context) {
+    const auto room = static_cast<std::ptrdiff_t>(context) - static_cast<std::ptrdiff_t>(task.tokens.size()) + 1;
+    const int cap = std::min(task.max_tokens, task.rule->options().max_tokens);
     const int most = static_cast<int>(std::clamp<std::ptrdiff_t>(room, 0, std::max(cap, 0)));
-    if (most == 0) end = request.max_tokens <= 0 ? DraftEnd::budget : DraftEnd::context;
+    if (most == 0) task.draft->end = task.max_tokens <= 0 ? DraftEnd::budget : DraftEnd::context;
     return most;
+}
+
+// ---- by name ----
+
+bool DrafterType::takes(std::string_view option) const {
+    return std::find(options.begin(), options.end(), option) != options.end();
+}
+
+const std::vector<DrafterType>& all_drafters() {
+    static const std::vector<DrafterType> types = [] {
+        std::vector<DrafterType> all = drafters_of_files();
+        std::sort(all.begin(), all.end(), [](const DrafterType& a, const DrafterType& b) {
+            return std::tie(a.position, a.name) < std::tie(b.position, b.name);
+        });
+        return all;
+    }();
+    return types;
+}
+
+const std::vector<std::string>& drafter_names() {
+    static const std::vector<std::string> names = [] {
+        std::vector<std::string> all;
+        for (const DrafterType& type : all_drafters())
+            all.push_back(type.name);
+        return all;
+    }();
+    return names;
+}
+
+const DrafterType& drafter_type(std::string_view name) {
+    for (const DrafterType& type : all_drafters())
+        if (type.name == name) return type;
+    throw std::invalid_argument("there is no drafter " + std::string(name));
+}
+
+std::unique_ptr<Drafter> make_drafter(std::span<const std::string> names, const DrafterParts& parts,
+                                      const std::optional<AheadOptions>& ahead) {
+    if (ahead) {
+        const std::span<const std::string> before = names.first(names.size() - 1);
+        return make_ahead_drafter(*parts.models.at(0), *ahead, parts,
+                                  before.empty() ? nullptr : make_drafter(before, parts));
+    }
+    std::vector<std::unique_ptr<Drafter>> drafters;
+    for (const std::string& name : names)
+        drafters.push_back(drafter_type(name).make(parts));
+    return drafters.size() == 1 ? std::move(drafters.front()) : make_fallback_drafter(std::move(drafters));
 }
 
 } // namespace entrodraft::spec

@@ -1,16 +1,20 @@
 // What a drafter without a model asks of an index: where has the end of the text appeared before, and what came then?
 //
-// Knows nothing of drafting, stop rules or distributions. Implemented by NgramIndex and SuffixIndex.
+// Knows nothing of drafting, stop rules or distributions. Made in ngram_drafter.cpp and suffix_drafter.cpp.
 #pragma once
 
-#include "spec/packet.h"
+#include "spec/token_id.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 namespace entrodraft::spec {
+
+class SuffixAutomaton;
 
 // The last `length` tokens of a text are also in `source`, right before `next`.
 struct LookupMatch {
@@ -40,7 +44,26 @@ class LookupIndex {
     // The best match of the end of the text; its source is followed by something there. Good until the text next
     // changes. Local.
     virtual std::optional<LookupMatch> find() const = 0;
-    virtual std::span<const TokenId> text() const = 0;
 };
+
+enum class NgramMatch { latest, first };
+
+struct NgramOptions {
+    int shortest = 1; // --ngram-min
+    int longest = 4;  // --ngram-max
+    NgramMatch match = NgramMatch::latest;
+    int full = 0; // --ngram-full: only matches that so many tokens follow in the text, and no more than these; 0: any
+};
+// Empty when usable; else what is wrong, naming the option. Local.
+std::string why_invalid(const NgramOptions& options);
+// Finds the longest n-gram at the end of the text that is elsewhere in it, and followed by something, or by
+// NgramOptions::full tokens: in constant time a token. Throws std::invalid_argument with why_invalid's words.
+std::unique_ptr<LookupIndex> make_ngram_index(const NgramOptions& options);
+
+// Finds the longest suffix of the text, at least `shortest` tokens, that also ends earlier in it or is in the corpus
+// (as index_corpus made it, or null), followed by something; of equal lengths that of the text. In the text its latest
+// occurrence (but see SuffixAutomaton::Occurrence), in the corpus its first. Throws std::invalid_argument unless
+// shortest >= 1.
+std::unique_ptr<LookupIndex> make_suffix_index(int shortest, std::shared_ptr<const SuffixAutomaton> corpus = nullptr);
 
 } // namespace entrodraft::spec

@@ -18,6 +18,10 @@ bool is_further(const model::RowNoise& noise, const model::RowNoise& of_row, std
 ModelTexts::ModelTexts(DraftModel& model, int n_slots, int vocab)
     : model_(model), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)), ahead_(cached_.size()) {}
 
+ModelTexts::ModelTexts(model::Decoder& decoder, int n_slots, int vocab)
+    : local_(decoder), model_(*local_), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)),
+      ahead_(cached_.size()) {}
+
 void ModelTexts::begin_sequence(int slot) {
     ahead_[static_cast<std::size_t>(slot)] = {};
     model_.truncate(slot, 0);
@@ -139,6 +143,10 @@ SourceRows ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNe
     if (may_be_chain) keep_chain(texts[0], needs, result);
     return {result.logits,    result.logits_stride, static_cast<std::size_t>(vocab_),
             result.summaries, result.noisy,         result.kept};
+}
+
+std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots) {
+    return std::make_unique<ModelTexts>(decoder, n_slots, vocab);
 }
 
 } // namespace entrodraft::spec

@@ -5,39 +5,38 @@
 #pragma once
 
 #include "spec/draft/draft_model.h"
-#include "spec/logit_source.h"
+#include "spec/draft/logit_source.h"
 
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace entrodraft::spec {
 
-// A text, and how many of its last tokens are asked about.
-struct TextEnd {
-    int slot = 0;
-    std::span<const TokenId> tokens;
-    std::size_t n = 1;
-};
-
-class ModelTexts {
+class ModelTexts final : public LogitSource {
   public:
     // Slots [0, n_slots) of `model`, which outlives this; `vocab` is how many tokens count.
     ModelTexts(DraftModel& model, int n_slots, int vocab);
+    // The same of a decoder on this rank alone.
+    ModelTexts(model::Decoder& decoder, int n_slots, int vocab);
+    ModelTexts(const ModelTexts&) = delete;
+    ModelTexts& operator=(const ModelTexts&) = delete;
 
-    const DraftModel& model() const { return model_; }
-    std::size_t context() const { return static_cast<std::size_t>(model_.config().max_positions); }
-    // Nothing of the text before is kept.
-    void begin_sequence(int slot);
-    // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
-    void prefill(int slot, std::span<const TokenId> prompt);
+    std::string name() const override { return "model"; }
+    std::size_t weight_bytes() const override { return model_.weight_bytes(); }
+    std::size_t context() const override { return static_cast<std::size_t>(model_.config().max_positions); }
+    std::size_t max_rows() const override { return static_cast<std::size_t>(model_.max_rows()); }
+    bool shares_passes() const override { return true; }
+    bool has_device_draft_loop() const override { return model_.has_device_draft_loop(); }
+    bool keeps_logits_on_device() const override { return model_.keeps_logits_on_device(); }
+    void begin_sequence(int slot) override;
+    void prefill(int slot, std::span<const TokenId> prompt) override;
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
     void share(int from, int to, std::size_t length);
     // What is in slot `from` moves to slot `to`, at the cost of what `from` does not share with it.
     void move(int from, int to);
-    // What follows each of the last tokens asked about, one text after another: one pass. Slots increase; at most
-    // context() tokens each and max_rows() rows together. Where the model went on with a chain before, and the text is
-    // that chain, the row is there and no pass is needed.
-    SourceRows rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs);
+    // One pass; none where the model went on with a chain before, and the text is that chain.
+    SourceRows rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override;
 
   private:
     // Rows that the model made of a slot's chain beyond the one asked for.
@@ -57,6 +56,7 @@ class ModelTexts {
     void make_room(std::span<const TextEnd> texts);
     void add_rows(int slot, std::span<const TokenId> tokens);
 
+    std::optional<LocalDraftModel> local_; // where a decoder was given
     DraftModel& model_;
     int vocab_;
     std::vector<std::vector<TokenId>> cached_; // [slot]: tokens whose keys and values the cache holds

@@ -1,10 +1,11 @@
 // All substrings of a text: see suffix_automaton.h.
 #include "spec/draft/suffix_automaton.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
-#include <string>
 
 namespace entrodraft::spec {
 
@@ -69,8 +70,8 @@ void SuffixAutomaton::shrink() {
 
 void SuffixAutomaton::append(TokenId token) {
     if (text_.size() >= max_tokens_)
-        throw std::length_error("a text of more than " + std::to_string(max_tokens_) +
-                                " tokens cannot be indexed; shorten it");
+        throw std::length_error(
+            fmt::format("a text of more than {} tokens cannot be indexed; shorten it", max_tokens_));
     text_.push_back(token);
     const auto created = static_cast<State>(text_.size());
     links_.push_back(kRoot);

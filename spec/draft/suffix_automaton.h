@@ -5,7 +5,7 @@
 // length is i and its transition to i + 1 is the text, so it stores a link alone. The others, split off where two
 // contexts meet, hold their transitions in blocks of 2^k slots. On English books (0.26 of them a token) that makes 27
 // bytes a token once built, 31 with latest occurrences; all transitions in one hash table were reckoned at 80.
-// Knows nothing of drafting. Called by SuffixIndex.
+// Knows nothing of drafting. Called by the suffix drafter.
 #pragma once
 
 #include "spec/draft/lookup_index.h"

@@ -5,6 +5,8 @@
 #include "model/checkpoint/mapped_file.h"
 #include "spec/verify/philox.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -22,13 +24,13 @@ using model::BadFile;
 
 static_assert(std::endian::native == std::endian::little, "tables are written and read as they lie in memory");
 
-constexpr std::array<char, 8> kMagic = {'E', 'D', 'T', 'A', 'B', 'L', 'E', '\n'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::array<char, 8> kTableMagic = {'E', 'D', 'T', 'A', 'B', 'L', 'E', '\n'};
+constexpr std::uint32_t kTableVersion = 1;
 const char* const kRemedy = "; make it again: entrodraft build-table --model DIR --input TEXT --output ";
 
 struct Header {
-    std::array<char, 8> magic = kMagic;
-    std::uint32_t version = kVersion;
+    std::array<char, 8> magic = kTableMagic;
+    std::uint32_t version = kTableVersion;
     std::uint32_t vocab_size = 0;
     std::uint64_t fingerprint = 0;
     std::uint64_t total = 0;
@@ -54,18 +56,19 @@ template <typename T> std::vector<T> copy_of(std::span<const std::byte> bytes) {
 // The header, once it agrees with the length of the file.
 Header header_of(std::span<const std::byte> bytes, const std::string& name) {
     Header header;
-    if (bytes.size() < sizeof(Header) || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
+    if (bytes.size() < sizeof(Header) || std::memcmp(bytes.data(), kTableMagic.data(), kTableMagic.size()) != 0)
         throw BadFile(name + ": is no token table" + kRemedy + "FILE");
     std::memcpy(&header, bytes.data(), sizeof header);
-    if (header.version != kVersion)
-        throw BadFile(name + ": a token table of version " + std::to_string(header.version) +
-                      ", and this program reads version " + std::to_string(kVersion) + kRemedy + name);
+    if (header.version != kTableVersion)
+        throw BadFile(fmt::format("{0}: a token table of version {1}, and this program reads version {2}{3}{0}", name,
+                                  header.version, kTableVersion, kRemedy));
     const std::uint64_t n_vocab = header.vocab_size, body = bytes.size() - sizeof(Header);
     const bool fits = header.pairs <= body / sizeof(Follower) && n_vocab * 8 + header.pairs * sizeof(Follower) == body;
     if (!fits)
-        throw BadFile(name + ": " + std::to_string(bytes.size()) + " bytes do not hold a token table of " +
-                      std::to_string(n_vocab) + " tokens and " + std::to_string(header.pairs) +
-                      " pairs; it was cut short or damaged" + kRemedy + name);
+        throw BadFile(
+            fmt::format("{0}: {1} bytes do not hold a token table of {2} tokens and {3} pairs; it was cut short "
+                        "or damaged{4}{0}",
+                        name, bytes.size(), n_vocab, header.pairs, kRemedy));
     return header;
 }
 
@@ -77,15 +80,14 @@ std::string why_invalid(const TokenCounts& counts) {
         std::uint64_t row = 0;
         for (std::uint64_t i = counts.row_starts[y]; i < counts.row_starts[y + 1]; ++i) {
             const Follower& follower = counts.followers[i];
-            const std::string place = "pair " + std::to_string(i) + " ";
             if (follower.token < 0 || follower.token >= counts.vocab_size)
-                return place + "names a token outside the vocabulary";
+                return fmt::format("pair {} names a token outside the vocabulary", i);
             if (i > counts.row_starts[y] && follower.token <= counts.followers[i - 1].token)
-                return place + "is out of order";
-            if (follower.count == 0) return place + "counts nothing";
+                return fmt::format("pair {} is out of order", i);
+            if (follower.count == 0) return fmt::format("pair {} counts nothing", i);
             row += follower.count;
         }
-        if (row > counts.unigrams[y]) return "token " + std::to_string(y) + " is followed more often than it occurs";
+        if (row > counts.unigrams[y]) return fmt::format("token {} is followed more often than it occurs", y);
         pairs += row;
     }
     if (total != counts.total || total == 0) return "the tokens' counts do not add up to the text's";
@@ -104,12 +106,11 @@ TokenCounter::TokenCounter(int vocab_size, std::uint64_t fingerprint, std::size_
 void TokenCounter::add(std::span<const TokenId> tokens) {
     constexpr std::size_t kMinPending = std::size_t{1} << 20;
     if (tokens.size() > kMaxTokens - counts_.total)
-        throw std::length_error("a token table counts at most " + std::to_string(kMaxTokens) +
-                                " tokens; build it from less text");
+        throw std::length_error(
+            fmt::format("a token table counts at most {} tokens; build it from less text", kMaxTokens));
     for (const TokenId token : tokens) {
         if (token < 0 || token >= counts_.vocab_size)
-            throw std::out_of_range("token " + std::to_string(token) + " is outside the vocabulary of " +
-                                    std::to_string(counts_.vocab_size));
+            throw std::out_of_range(fmt::format("token {} is outside the vocabulary of {}", token, counts_.vocab_size));
         ++counts_.unigrams[static_cast<std::size_t>(token)];
         ++counts_.total;
         if (previous_ >= 0)
@@ -127,8 +128,8 @@ void TokenCounter::merge() {
     const auto take = [&](std::uint64_t pair, std::uint32_t times) {
         if (pairs.empty() || pairs.back() != pair) {
             if (pairs.size() >= max_pairs_)
-                throw std::length_error("a token table holds at most " + std::to_string(max_pairs_) +
-                                        " distinct pairs of tokens; build it from less text");
+                throw std::length_error(fmt::format(
+                    "a token table holds at most {} distinct pairs of tokens; build it from less text", max_pairs_));
             pairs.push_back(pair);
             count.push_back(0);
         }
@@ -192,7 +193,7 @@ TokenCounts parse_token_counts(std::span<const std::byte> bytes, const std::stri
     if (checksum_of(header, unigrams, sizes, followers) != header.checksum)
         throw BadFile(damaged + "its checksum disagrees" + kRemedy + name);
     if (n_vocab < 1 || n_vocab > static_cast<std::size_t>(std::numeric_limits<TokenId>::max()))
-        throw BadFile(damaged + "a vocabulary of " + std::to_string(n_vocab) + " tokens" + kRemedy + name);
+        throw BadFile(fmt::format("{}a vocabulary of {} tokens{}{}", damaged, n_vocab, kRemedy, name));
     TokenCounts counts;
     counts.vocab_size = static_cast<int>(header.vocab_size);
     counts.fingerprint = header.fingerprint;
@@ -235,8 +236,8 @@ TokenTable TokenTable::open(const std::filesystem::path& file, int vocab_size, s
     const model::MappedFile mapped(file, 1, "token table");
     const TokenCounts counts = parse_token_counts(mapped.bytes(), mapped.name());
     if (counts.vocab_size != vocab_size)
-        throw BadFile(mapped.name() + ": made for a vocabulary of " + std::to_string(counts.vocab_size) +
-                      " tokens, and the model's tokenizer has " + std::to_string(vocab_size) + kRemedy + mapped.name());
+        throw BadFile(fmt::format("{0}: made for a vocabulary of {1} tokens, and the model's tokenizer has {2}{3}{0}",
+                                  mapped.name(), counts.vocab_size, vocab_size, kRemedy));
     if (counts.fingerprint != fingerprint)
         throw BadFile(mapped.name() + ": made with another tokenizer than the model's" + kRemedy + mapped.name());
     return TokenTable(counts);
@@ -244,10 +245,10 @@ TokenTable TokenTable::open(const std::filesystem::path& file, int vocab_size, s
 
 void TokenTable::row(int order, TokenId previous, std::span<float> logits) const {
     if (order != 1 && order != 2)
-        throw std::invalid_argument("a token table has orders 1 and 2, not " + std::to_string(order));
+        throw std::invalid_argument(fmt::format("a token table has orders 1 and 2, not {}", order));
     const auto after = static_cast<std::size_t>(previous);
     if (order == 2 && (previous < 0 || after >= unigrams_.size()))
-        throw std::out_of_range("token " + std::to_string(previous) + " is outside the table's vocabulary");
+        throw std::out_of_range(fmt::format("token {} is outside the table's vocabulary", previous));
     const std::size_t n = std::min(logits.size(), unigrams_.size());
     std::fill(logits.begin() + static_cast<std::ptrdiff_t>(n), logits.end(), -std::numeric_limits<float>::infinity());
     if (order == 1 || row_starts_[after] == row_starts_[after + 1]) {

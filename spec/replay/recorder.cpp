@@ -2,7 +2,7 @@
 #include "spec/replay/recorder.h"
 
 #include "model/cpu/kernels.h"
-#include "spec/draft/ranking.h"
+#include "spec/replay/ranking.h"
 #include "spec/round.h"
 
 #include <algorithm>
@@ -51,6 +51,8 @@ double cross_entropy(std::span<const float> log_p, std::span<const float> log_q)
 
 // A draft, and what it has read.
 struct Recorder::Reader {
+    Reader(DraftModel& model, int n_slots, int vocab) : texts(model, n_slots, vocab) {}
+
     ModelTexts texts;
     TokenChooser chooser;
     std::vector<float> log_q;
@@ -73,8 +75,7 @@ Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std
       adjusted_(kChunk) {
     if (options.draft_slots < 2) throw std::invalid_argument("a draft that is recorded needs two slots of its cache");
     for (DraftModel* draft : drafts)
-        readers_.push_back(std::make_unique<Reader>(
-            Reader{ModelTexts(*draft, options.draft_slots, options.limits.vocab_size), {}, {}, {}}));
+        readers_.push_back(std::make_unique<Reader>(*draft, options.draft_slots, options.limits.vocab_size));
 }
 Recorder::~Recorder() = default;
 

@@ -2,7 +2,7 @@
 #include "spec/replay/simulate.h"
 
 #include "model/decoder.h"
-#include "spec/draft/batch_drafter.h"
+#include "spec/draft/drafter.h"
 
 #include <algorithm>
 #include <atomic>
@@ -57,15 +57,17 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
     stats.new_tokens = text.new_tokens;
     for (int emitted = 0; emitted < text.new_tokens;) {
         const auto place = static_cast<std::size_t>(emitted);
-        DraftRequest request;
-        request.tokens = std::span(tokens_).first(prompt + place);
-        request.request = &limits;
-        request.left_tokens =
+        DraftTask task;
+        task.tokens = std::span(tokens_).first(prompt + place);
+        task.request = &limits;
+        task.rule = &*rule_;
+        task.draft = &draft_;
+        task.left_tokens =
             std::min(text.max_new_tokens - emitted, head_.max_positions - static_cast<int>(prompt) - emitted) - 1;
-        request.max_tokens = std::min(setting_.rule.max_tokens, request.left_tokens);
+        task.max_tokens = std::min(setting_.rule.max_tokens, task.left_tokens);
         draft_.clear();
-        if (setting_.kind == ReplayKind::rule) draft_by_rule(text, request, place);
-        if (setting_.kind == ReplayKind::oracle) draft_by_oracle(text, request, place);
+        if (setting_.kind == ReplayKind::rule) draft_by_rule(text, task, place);
+        if (setting_.kind == ReplayKind::oracle) draft_by_oracle(text, task, place);
         const int drafted = static_cast<int>(draft_.tokens.size());
         int accepted = 0;
         while (accepted < drafted && place + static_cast<std::size_t>(accepted) < text.places() &&
@@ -97,10 +99,10 @@ void Replay::index_chains(const DraftRecord& draft, const TextRecord& text) {
 }
 
 // As ChainPhase drafts: along the text while the draft agrees with it, then along what it goes on with.
-void Replay::draft_by_rule(const TextRecord& text, const DraftRequest& request, std::size_t place) {
+void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::size_t place) {
     const DraftRecord& record = text.drafts[setting_.draft];
     rule_->begin_round();
-    const int most = max_drafted(request, *rule_, context_, draft_.end);
+    const int most = max_drafted(task, context_);
     std::size_t rejected = 0; // place of the rejected token
     bool astray = false;
     for (std::size_t at = place; draft_.end == DraftEnd::none; ++at) {
@@ -114,7 +116,7 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftRequest& request, 
             if (at >= record.places())
                 throw std::runtime_error("id " + text.id + ": place " + std::to_string(at) + " is not recorded");
             const TokenId token = record.token[at];
-            if (!take(request, most, token, {record.entropy[at], record.probability[at], 0})) return;
+            if (!take(task, most, token, {record.entropy[at], record.probability[at], 0})) return;
             astray = token != text.token[at];
             rejected = at;
             continue;
@@ -124,13 +126,13 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftRequest& request, 
             throw std::runtime_error("id " + text.id + ": the chain of place " + std::to_string(rejected) +
                                      " is too short");
         const std::size_t i = chain_begin_[rejected] + step;
-        if (!take(request, most, record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0}))
+        if (!take(task, most, record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0}))
             return;
     }
 }
 
 // Whether the token became part of the draft.
-bool Replay::take(const DraftRequest& request, int most, TokenId token, const DraftedToken& seen) {
+bool Replay::take(const DraftTask& task, int most, TokenId token, const DraftedToken& seen) {
     if (token < 0) {
         draft_.end = DraftEnd::no_match;
         return false;
@@ -142,7 +144,7 @@ bool Replay::take(const DraftRequest& request, int most, TokenId token, const Dr
         return false;
     }
     draft_.add(token, known);
-    draft_.end = limits_.why_end(request, draft_, most, rule_->end());
+    draft_.end = limits_.why_end(task, most, rule_->end());
     return true;
 }
 
@@ -188,14 +190,14 @@ Place Replay::place_of(const DraftedToken& first, std::int32_t index, TokenId em
     return place;
 }
 
-void Replay::draft_by_oracle(const TextRecord& text, const DraftRequest& request, std::size_t place) {
+void Replay::draft_by_oracle(const TextRecord& text, const DraftTask& task, std::size_t place) {
     const DraftRecord& record = text.drafts[setting_.draft];
-    const int most = max_drafted(request, *rule_, context_, draft_.end);
+    const int most = max_drafted(task, context_);
     for (std::size_t at = place; draft_.end == DraftEnd::none && at < record.places(); ++at) {
         if (record.token[at] != text.token[at]) return;
         ++draft_.passes;
         draft_.add(record.token[at], {record.entropy[at], record.probability[at], 0});
-        draft_.end = limits_.why_end(request, draft_, most, DraftEnd::none);
+        draft_.end = limits_.why_end(task, most, DraftEnd::none);
     }
 }
 

@@ -55,9 +55,9 @@ class Replay {
   private:
     struct Chain;
 
-    void draft_by_rule(const TextRecord& text, const DraftRequest& request, std::size_t place);
-    void draft_by_oracle(const TextRecord& text, const DraftRequest& request, std::size_t place);
-    bool take(const DraftRequest& request, int most, TokenId token, const DraftedToken& seen);
+    void draft_by_rule(const TextRecord& text, const DraftTask& task, std::size_t place);
+    void draft_by_oracle(const TextRecord& text, const DraftTask& task, std::size_t place);
+    bool take(const DraftTask& task, int most, TokenId token, const DraftedToken& seen);
     void index_chains(const DraftRecord& draft, const TextRecord& text);
     void prepare_next(const TextRecord& text, std::size_t place, int accepted);
     Place place_of(const DraftedToken& first, std::int32_t rank, TokenId emitted) const;

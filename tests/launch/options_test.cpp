@@ -215,9 +215,9 @@ TEST(Options, DraftersComeWithTheirOwnOptions) {
     };
     EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-max", "6", "--ngram-min", "2", "--ngram-match", "first"}),
               "accepted");
-    EXPECT_EQ(parse_more({"--drafter", "model"}).speculation.drafter.kinds, std::vector{DrafterKind::model});
+    EXPECT_EQ(parse_more({"--drafter", "model"}).speculation.drafter.kinds, std::vector<std::string>{"model"});
     const SpeculationOptions both = parse_more({"--drafter", "ngram,model"}).speculation;
-    EXPECT_EQ(both.drafter.kinds, (std::vector{DrafterKind::ngram, DrafterKind::model}));
+    EXPECT_EQ(both.drafter.kinds, (std::vector<std::string>{"ngram", "model"}));
     EXPECT_EQ(both.sources.ngram.shortest, kShortestOfCombination);
     EXPECT_EQ(describe(both.drafter), "ngram+model");
     EXPECT_EQ(refused({"--drafter", "suffix", "--lookup-corpus", "f", "--ngram-min", "2"}), "accepted");

@@ -15,7 +15,7 @@ RunSummary summary_of_a_run() {
     summary.load_seconds = 0.5;
     summary.load_bytes = 2e9;
     summary.ranks = 2;
-    summary.speculation.drafter.kinds = {DrafterKind::model};
+    summary.speculation.drafter.kinds = {"model"};
     summary.speculation.drafter.drafts = {0};
     summary.speculation.stop_rules.resize(1);
     summary.stats.prompt_tokens = 50;

@@ -39,10 +39,10 @@ std::unique_ptr<spec::Drafter> cascade_of(const NearAndFar& toys, std::size_t de
         return std::make_unique<spec::ToySource>(toys.models[nearest_first ? level : kMaxDepth - 1 - level],
                                                  kPrompt.size());
     };
-    std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(source(depth - 1), limits, clock);
+    std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(source(depth - 1), {limits, clock});
     for (std::size_t level = depth - 1; level-- > 0;)
-        drafter = spec::make_cascade_drafter({source(level), std::move(drafter), rule_of_depth(level + 1), {}}, limits,
-                                             clock);
+        drafter = spec::make_cascade_drafter({source(level), std::move(drafter), rule_of_depth(level + 1), {}},
+                                             {limits, clock});
     return drafter;
 }
 

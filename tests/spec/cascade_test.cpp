@@ -31,26 +31,27 @@ struct Levels {
     explicit Levels(const StopRuleOptions& inner = constant(3), const Sizes& sizes = {},
                     std::vector<TokenId> eos_tokens = {}) {
         limits.eos_tokens = std::move(eos_tokens);
-        drafter = cascade(make_chain_drafter(std::make_unique<ToySource>(small, 0, sizes.inner_context), limits, clock),
-                          inner, sizes);
+        drafter =
+            cascade(make_chain_drafter(std::make_unique<ToySource>(small, 0, sizes.inner_context), {limits, clock}),
+                    inner, sizes);
         begin(0);
     }
     std::unique_ptr<Drafter> cascade(std::unique_ptr<Drafter> inner, const StopRuleOptions& rule, const Sizes& sizes) {
         auto source = std::make_unique<ToySource>(middle, 0, sizes.context, sizes.max_rows);
         middle_source = source.get();
-        return make_cascade_drafter({std::move(source), std::move(inner), rule, {}}, limits, clock);
+        return make_cascade_drafter({std::move(source), std::move(inner), rule, {}}, {limits, clock});
     }
     void begin(double temperature, std::uint64_t key = 0) {
         request.sampling.temperature = temperature;
         request.sequence_key = key;
-        drafter->begin_sequence(request);
+        drafter->begin_sequence(0, request);
     }
     Draft draft(const Tokens& text, const StopRuleOptions& rule, int max_tokens = 100,
                 Acceptance acceptance = Acceptance::rejection) {
         StopRule state(rule);
         Draft result;
-        drafter->draft({text, max_tokens, &request, {acceptance, request.sampling.seed, request.sequence_key}, {}},
-                       state, result);
+        const ChoiceSetting choice = {acceptance, request.sampling.seed, request.sequence_key};
+        drafter->propose({0, text, max_tokens, &request, choice, &state, &result});
         EXPECT_EQ(result.q.size(), request.sampling.greedy() || acceptance == Acceptance::gumbel
                                        ? 0
                                        : result.tokens.size() * middle.vocab());
@@ -68,12 +69,12 @@ TEST(CascadeDrafter, SaysWhatItsMiddleModelWouldSayAlone) {
             levels.begin(temperature, key);
             const Draft found = levels.draft({4, 3}, constant(9), 100, acceptance);
             const auto alone =
-                make_chain_drafter(std::make_unique<ToySource>(levels.middle), levels.limits, levels.clock);
-            alone->begin_sequence(levels.request);
+                make_chain_drafter(std::make_unique<ToySource>(levels.middle), {levels.limits, levels.clock});
+            alone->begin_sequence(0, levels.request);
             StopRule rule(constant(9));
             Draft wanted;
             const Tokens text = {4, 3};
-            alone->draft({text, 100, &levels.request, {acceptance, 0, key}, {}}, rule, wanted);
+            alone->propose({0, text, 100, &levels.request, {acceptance, 0, key}, &rule, &wanted});
             EXPECT_EQ(found.tokens, wanted.tokens);
             EXPECT_EQ(found.parents, wanted.parents);
             EXPECT_EQ(found.end, DraftEnd::rule);

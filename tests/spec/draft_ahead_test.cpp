@@ -21,7 +21,7 @@ struct Bench {
     Request request;
     GainModel gain{{}};
     StopRule rule{constant_rule(kDrafted), &gain};
-    std::unique_ptr<BatchDrafter> drafter;
+    std::unique_ptr<Drafter> drafter;
     std::vector<TokenId> text = golden_expectations("llama-draft").at(1).at("prompt").get<std::vector<TokenId>>();
     Draft draft;
 
@@ -29,7 +29,8 @@ struct Bench {
         limits.vocab_size = shard.config.vocab_size;
         request = request_of(text, 64);
         request.ignore_eos = true;
-        drafter = make_ahead_drafter(model, {.outcomes = 4, .passes = 1 + kDrafted}, limits, clock, std::move(backup));
+        drafter =
+            make_ahead_drafter(model, {.outcomes = 4, .passes = 1 + kDrafted}, {limits, clock}, std::move(backup));
         drafter->begin_sequence(0, request);
         drafter->prefill(0, text);
     }
@@ -40,18 +41,15 @@ struct Bench {
         return options;
     }
 
-    void broadcast() {
-        const DraftTask task = {0, {text, rule.options().max_tokens, &request, {}, {}, 40}, &rule, &draft};
-        drafter->draft(std::span(&task, 1));
-    }
+    void broadcast() { drafter->propose({0, text, rule.options().max_tokens, &request, {}, &rule, &draft, 40}); }
     // What the draft model itself would say after the text.
     std::vector<TokenId> continuation(int n) {
         TestModel other(kDraft);
         const auto chain = model_drafter_of(other.decoder, limits, clock);
         StopRule longest(constant_rule(n), &gain);
         Draft own;
-        chain->begin_sequence(request);
-        chain->draft({text, n, &request, {}, {}, 40}, longest, own);
+        chain->begin_sequence(0, request);
+        chain->propose({0, text, n, &request, {}, &longest, &own, 40});
         return own.tokens;
     }
 };

@@ -10,7 +10,6 @@ namespace drafter_test {
 using namespace entrodraft;
 using spec::Draft;
 using spec::DraftEnd;
-using spec::DraftRequest;
 using spec::Request;
 using spec::StopRule;
 
@@ -22,14 +21,14 @@ struct Bench {
                    int max_positions = 0)
         : model(kDraft, {.threads = 2, .max_positions = max_positions}), check(kDraft),
           drafter(model_drafter_of(model.decoder, drafter_options, clock)) {
-        drafter->begin_sequence(request);
+        drafter->begin_sequence(0, request);
     }
 
     Draft draft(const std::vector<TokenId>& tokens, const spec::StopRuleOptions& options, int max_tokens = 100) {
         StopRule rule(options);
         rule.begin_sequence();
         Draft result;
-        drafter->draft({tokens, max_tokens, &request, choice_of(request), {}}, rule, result);
+        drafter->propose({0, tokens, max_tokens, &request, choice_of(request), &rule, &result});
         return result;
     }
 
@@ -72,7 +71,7 @@ TEST(ModelDrafter, ReadingThePromptAheadChangesNothing) {
     for (const int length : {1, 2, 40, 200}) {
         const std::vector<TokenId> prompt = varied_tokens(length, 512);
         Bench cold, warm;
-        warm.drafter->prefill(prompt);
+        warm.drafter->prefill(0, prompt);
         EXPECT_EQ(warm.model.decoder.cache().length(0), length - 1);
         const auto rule = rule_of("static");
         const Draft a = cold.draft(prompt, rule), b = warm.draft(prompt, rule);
@@ -101,7 +100,7 @@ TEST(ModelDrafter, ForgetsWhatWasRejected) {
 TEST(ModelDrafter, BeginsEverySequenceAfresh) {
     Bench bench, fresh;
     bench.draft(golden_prompt(0), constant_rule(5));
-    bench.drafter->begin_sequence(bench.request);
+    bench.drafter->begin_sequence(0, bench.request);
     EXPECT_EQ(bench.model.decoder.cache().length(0), 0);
     EXPECT_EQ(bench.draft(golden_prompt(3), constant_rule(9)).tokens, golden_text(3, 9));
 }
@@ -144,15 +143,15 @@ TEST(ModelDrafter, ReportsThoseOfTheAdjustedDistributionWhereAsked) {
                 if (temperature > 0) bench.request.sampling.top_k = 20;
                 if (penalised) bench.request.processing.repetition_penalty = 1.5;
                 bench.request.prompt = golden_prompt();
-                bench.drafter->begin_sequence(bench.request);
+                bench.drafter->begin_sequence(0, bench.request);
                 spec::StopRuleOptions rule = rule_of("static");
                 rule.set("entropy-threshold", 1e9);
                 rule.entropy_of = spec::EntropyOf::adjusted;
                 StopRule state(rule);
                 Draft draft;
                 std::vector<TokenId> text = golden_prompt();
-                bench.drafter->draft({text, 100, &bench.request, choice_of(bench.request, acceptance), {}}, state,
-                                     draft);
+                bench.drafter->propose(
+                    {0, text, 100, &bench.request, choice_of(bench.request, acceptance), &state, &draft});
                 ASSERT_EQ(draft.tokens.size(), 15U);
                 spec::LogitProcessor processor(bench.request.processing, bench.request.prompt, {});
                 spec::SamplingOptions sampling = bench.request.sampling;
@@ -263,7 +262,7 @@ TEST(ModelDrafter, DraftsNothingPastItsOwnContext) {
     const Draft none = bench.draft(varied_tokens(33, 512), rule);
     EXPECT_TRUE(none.tokens.empty());
     EXPECT_EQ(none.end, DraftEnd::context);
-    bench.drafter->prefill(varied_tokens(100, 512)); // a prompt longer than the draft can read is no error
+    bench.drafter->prefill(0, varied_tokens(100, 512)); // a prompt longer than the draft can read is no error
     EXPECT_LE(bench.model.decoder.cache().length(0), 32);
     EXPECT_TRUE(bench.draft(varied_tokens(100, 512), rule).tokens.empty());
 }
@@ -299,11 +298,11 @@ TEST(ModelDrafter, TimesItselfOnTheClockItWasGiven) {
     dist::ManualClock still;
     const auto drafter = model_drafter_of(model.decoder, {.vocab_size = 512, .eos_tokens = {}}, still);
     const Request request;
-    drafter->begin_sequence(request);
+    drafter->begin_sequence(0, request);
     StopRule rule(rule_of("static"));
     Draft draft;
     const std::vector<TokenId> prompt = golden_prompt();
-    drafter->draft({prompt, 5, &request, choice_of(request), {}}, rule, draft);
+    drafter->propose({0, prompt, 5, &request, choice_of(request), &rule, &draft});
     EXPECT_EQ(draft.seconds, 0);
     EXPECT_EQ(draft.entropy_seconds, 0);
     Bench bench;

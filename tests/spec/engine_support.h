@@ -31,37 +31,14 @@ struct RunOptions {
 };
 
 inline std::unique_ptr<spec::Drafter> model_drafter_of(model::Decoder& decoder, const spec::DraftLimits& limits,
-                                                       const dist::Clock& clock) {
-    return spec::make_chain_drafter(spec::make_model_source(decoder, limits.vocab_size), limits, clock);
+                                                       const dist::Clock& clock, int n_slots = 1) {
+    return spec::make_chain_drafter(spec::make_model_source(decoder, limits.vocab_size, n_slots),
+                                    {limits, clock, n_slots});
 }
 
 inline spec::ChoiceSetting choice_of(const spec::Request& request,
                                      spec::Acceptance acceptance = spec::Acceptance::rejection) {
     return {acceptance, request.sampling.seed, request.sequence_key};
-}
-
-// A drafter that somebody else owns.
-class BorrowedDrafter final : public spec::Drafter {
-  public:
-    explicit BorrowedDrafter(spec::Drafter& inner) : inner_(inner) {}
-    std::string name() const override { return inner_.name(); }
-    std::vector<int> hidden_layers() const override { return inner_.hidden_layers(); }
-    std::size_t weight_bytes() const override { return inner_.weight_bytes(); }
-    bool keeps_logits_on_device() const override { return inner_.keeps_logits_on_device(); }
-    void begin_sequence(const spec::Request& request) override { inner_.begin_sequence(request); }
-    void prefill(std::span<const TokenId> prompt) override { inner_.prefill(prompt); }
-    void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
-        inner_.draft(request, rule, draft);
-    }
-
-  private:
-    spec::Drafter& inner_;
-};
-
-inline std::unique_ptr<spec::BatchDrafter> alone(spec::Drafter& drafter) {
-    std::vector<std::unique_ptr<spec::Drafter>> drafters;
-    drafters.push_back(std::make_unique<BorrowedDrafter>(drafter));
-    return spec::make_turns_drafter(std::move(drafters));
 }
 
 // Target sharded across `tp`, draft on this rank alone; `replica` and `tp` null: this rank alone. Both hold as many
@@ -80,15 +57,13 @@ class TestPair {
 
     int vocab_size() const { return std::min(target.config.vocab_size, tokenizer.size()); }
 
-    std::unique_ptr<spec::Drafter> model_drafter() { return model_drafter_of(draft.decoder, limits(), clock); }
+    std::unique_ptr<spec::Drafter> model_drafter(int n_slots = 1) {
+        return model_drafter_of(draft.decoder, limits(), clock, n_slots);
+    }
     spec::DraftLimits limits() const { return spec::draft_limits_of(target.config, vocab_size()); }
 
     // The engine's drafter is `drafter`, which outlives it; null: plain decoding.
     std::unique_ptr<spec::Engine> engine(const RunOptions& options, spec::Drafter* drafter) {
-        drafting_ = drafter ? alone(*drafter) : nullptr;
-        return engine(options, drafting_.get());
-    }
-    std::unique_ptr<spec::Engine> engine(const RunOptions& options, spec::BatchDrafter* drafter) {
         spec::EngineOptions engine_options;
         engine_options.acceptance = {options.acceptance, options.lenience, {}};
         engine_options.stop_rule = options.rule;
@@ -138,14 +113,9 @@ class TestPair {
     // With the model drafter, or another one.
     std::vector<spec::Completion> run(std::vector<spec::Request> requests, const RunOptions& options = {},
                                       spec::Drafter* drafter = nullptr) {
-        const std::unique_ptr<spec::Drafter> own = model_drafter();
+        const std::unique_ptr<spec::Drafter> own = model_drafter(options.n_slots);
         const volatile int no_signal = 0;
         return serve(*engine(options, drafter ? drafter : own.get()), std::move(requests), no_signal);
-    }
-    std::vector<spec::Completion> run(std::vector<spec::Request> requests, const RunOptions& options,
-                                      spec::BatchDrafter* drafter) {
-        const volatile int no_signal = 0;
-        return serve(*engine(options, drafter), std::move(requests), no_signal);
     }
 
     TestModel target;
@@ -166,8 +136,6 @@ class TestPair {
         options.decoder.n_slots = std::max(target_options.decoder.n_slots, 1 + spec::AheadOptions::kMaxOutcomes);
         return options;
     }
-
-    std::unique_ptr<spec::BatchDrafter> drafting_; // of the last engine
 };
 
 inline spec::Request request_of(std::vector<TokenId> prompt, int max_new_tokens, bool plain = false) {
@@ -235,16 +203,18 @@ class ScriptedDrafter final : public spec::Drafter {
     ScriptedDrafter(int length, std::function<TokenId(std::size_t position)> token_at)
         : length_(length), token_at_(std::move(token_at)) {}
     std::string name() const override { return "scripted"; }
-    void begin_sequence(const spec::Request&) override {}
-    void prefill(std::span<const TokenId>) override {}
-    void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
-        rule.begin_round();
-        draft.clear();
-        for (int i = 0; i < std::min(length_, request.max_tokens); ++i) {
-            draft.tokens.push_back(token_at_(request.tokens.size() + static_cast<std::size_t>(i)));
-            draft.parents.push_back(i - 1);
+    void begin_sequence(int, const spec::Request&) override {}
+    void propose(std::span<const spec::DraftTask> tasks) override {
+        for (const spec::DraftTask& task : tasks) {
+            spec::Draft* const draft = task.draft;
+            task.rule->begin_round();
+            draft->clear();
+            for (int i = 0; i < std::min(length_, task.max_tokens); ++i) {
+                draft->tokens.push_back(token_at_(task.tokens.size() + static_cast<std::size_t>(i)));
+                draft->parents.push_back(i - 1);
+            }
+            draft->end = spec::DraftEnd::cap;
         }
-        draft.end = spec::DraftEnd::cap;
     }
 
   private:

@@ -195,24 +195,25 @@ TEST(Engine, ADraftThatIsWrongAtEveryThirdTokenIsAcceptedUpToThere) {
 class ListeningDrafter final : public spec::Drafter {
   public:
     ListeningDrafter(
-        spec::Drafter& inner, std::function<void(const spec::DraftRequest&)> on_draft,
+        spec::Drafter& inner, std::function<void(const spec::DraftTask&)> on_draft,
         std::function<void(std::span<const TokenId>)> on_prefill = [](auto) {})
         : inner_(inner), on_draft_(std::move(on_draft)), on_prefill_(std::move(on_prefill)) {}
     std::string name() const override { return "listening"; }
     std::vector<int> hidden_layers() const override { return {3, 0}; }
-    void begin_sequence(const spec::Request& request) override { inner_.begin_sequence(request); }
-    void prefill(std::span<const TokenId> prompt) override {
+    void begin_sequence(int slot, const spec::Request& request) override { inner_.begin_sequence(slot, request); }
+    void prefill(int slot, std::span<const TokenId> prompt) override {
         on_prefill_(prompt);
-        inner_.prefill(prompt);
+        inner_.prefill(slot, prompt);
     }
-    void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
-        on_draft_(request);
-        inner_.draft(request, rule, draft);
+    void propose(std::span<const spec::DraftTask> tasks) override {
+        for (const spec::DraftTask& task : tasks)
+            on_draft_(task);
+        inner_.propose(tasks);
     }
 
   private:
     spec::Drafter& inner_;
-    std::function<void(const spec::DraftRequest&)> on_draft_;
+    std::function<void(const spec::DraftTask&)> on_draft_;
     std::function<void(std::span<const TokenId>)> on_prefill_;
 };
 
@@ -222,7 +223,7 @@ TEST(Engine, ADrafterGetsTheTargetsStatesOfTheLayersItAsksFor) {
     const int width = pair.target.config.hidden_size;
     int rounds = 0, with_states = 0;
     const auto inner = pair.model_drafter();
-    ListeningDrafter drafter(*inner, [&](const spec::DraftRequest& request) {
+    ListeningDrafter drafter(*inner, [&](const spec::DraftTask& request) {
         ++rounds;
         if (request.target_hidden.empty()) return;
         ++with_states;
@@ -244,7 +245,7 @@ TEST(Engine, ADrafterReadsThePromptPieceByPieceWithTheTarget) {
     std::vector<std::size_t> lengths;
     const auto inner = pair.model_drafter();
     ListeningDrafter drafter(
-        *inner, [](const spec::DraftRequest&) {},
+        *inner, [](const spec::DraftTask&) {},
         [&](std::span<const TokenId> read) {
             lengths.push_back(read.size());
             EXPECT_TRUE(std::ranges::equal(read, std::span(prompt).first(read.size())));
@@ -440,7 +441,7 @@ TEST(Engine, IdlesWhileRequestsAreStillToCome) {
 
 TEST(Engine, ASignalEndsTheIdling) {
     TestPair pair(kTarget, kDraft);
-    const auto engine = pair.engine({}, static_cast<spec::Drafter*>(nullptr));
+    const auto engine = pair.engine({}, nullptr);
     volatile int signal = 0;
     int asked = 0;
     spec::EngineCallbacks callbacks;
@@ -455,7 +456,7 @@ TEST(Engine, ASignalEndsTheIdling) {
 
 TEST(Engine, IsAskedBeforeEachStepWhetherToGoOn) {
     TestPair pair(kTarget, kDraft);
-    const auto engine = pair.engine({}, static_cast<spec::Drafter*>(nullptr));
+    const auto engine = pair.engine({}, nullptr);
     const volatile int signal = 0;
     int steps = 0, completed = 0;
     bool goes_on = true;
@@ -476,7 +477,7 @@ TEST(Engine, IsAskedBeforeEachStepWhetherToGoOn) {
 
 TEST(Engine, ATextThatIsFinishedInTheRoundOfASignalIsStillHandedOut) {
     TestPair pair(kTarget, kDraft);
-    const auto engine = pair.engine({}, static_cast<spec::Drafter*>(nullptr));
+    const auto engine = pair.engine({}, nullptr);
     volatile int signal = 0;
     spec::RunEnd end{};
     Request request = request_of({7}, 1); // one token: no prefill, one round

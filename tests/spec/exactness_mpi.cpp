@@ -135,8 +135,7 @@ class Exactness {
             for (std::size_t i = 0; i < requests_.size(); ++i)
                 if (!scale_.rules_in_turn || i % n_rules == rule) served.push_back(i);
             // Inner levels by the rules in turn too, beginning with another.
-            const auto drafter =
-                drafters.make_batch(name, rule_of(scale_.rules[(rule + 3) % n_rules], 3, 7), scale_.n_slots);
+            const auto drafter = drafters.make(name, rule_of(scale_.rules[(rule + 3) % n_rules], 3, 7), scale_.n_slots);
             compare(run(served, scale_.rules[rule], rule % 2 == 0, *drafter), served, outcome);
         }
         if (plain_.empty()) return; // on the other ranks
@@ -154,7 +153,7 @@ class Exactness {
     }
 
     std::vector<Completion> run(const std::vector<std::size_t>& served, const std::string& rule, bool rejection,
-                                spec::BatchDrafter& drafter) {
+                                spec::Drafter& drafter) {
         std::vector<Request> requests;
         for (const std::size_t i : served)
             requests.push_back(requests_[i]);
@@ -231,7 +230,9 @@ TEST_P(ExactnessOnRanks, ADraftThatIsCutOverTheRanksChangesNothing) {
         TestModelOptions options = ranks.options();
         options.decoder.n_slots = n_slots;
         TestPair pair(ranks.target, ranks.draft, options, ranks.replica.get(), dist::DraftPlacement::sharded);
-        const auto drafter = spec::make_shared_passes_drafter(*pair.sharded_draft, n_slots, pair.limits(), pair.clock);
+        const auto drafter = spec::make_chain_drafter(
+            std::make_unique<spec::ModelTexts>(*pair.sharded_draft, n_slots, pair.limits().vocab_size),
+            {pair.limits(), pair.clock, n_slots});
         const std::vector<Request> requests = requests_of(golden_scale(1).prompts, 24, GetParam());
         std::vector<Request> plain = requests;
         for (Request& request : plain)

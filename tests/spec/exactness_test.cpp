@@ -1,7 +1,7 @@
 // Sampled text follows the target's distribution, whoever drafts and whenever drafting stops: chi-square over many
 // texts, of an engine over a real target, and of toys, which are quick enough for the slight bends that rules which
 // learn could bring.
-#include "spec/draft/ngram_index.h"
+#include "spec/draft/lookup_index.h"
 
 #include "tests/spec/exactness_support.h"
 #include "tests/spec/toy_drafting.h"
@@ -36,16 +36,15 @@ struct ToyDrafters {
     std::size_t n_prompt = kPrompt.size();
 
     std::unique_ptr<spec::Drafter> chain(const ToyModel& toy) {
-        return spec::make_chain_drafter(std::make_unique<spec::ToySource>(toy, n_prompt), limits, clock);
+        return spec::make_chain_drafter(std::make_unique<spec::ToySource>(toy, n_prompt), {limits, clock});
     }
     std::unique_ptr<spec::Drafter> ngram() {
-        return spec::make_lookup_drafter("ngram", std::make_unique<spec::NgramIndex>(spec::NgramOptions{2, 4}), limits,
-                                         clock);
+        return spec::make_lookup_drafter("ngram", [] { return spec::make_ngram_index({2, 4}); }, {limits, clock});
     }
     std::unique_ptr<spec::Drafter> cascade(std::unique_ptr<spec::Drafter> inner, const std::string& rule) {
         return spec::make_cascade_drafter(
             {std::make_unique<spec::ToySource>(middle, n_prompt), std::move(inner), stopping_rule(rule, 3), kCosts},
-            limits, clock);
+            {limits, clock});
     }
     std::unique_ptr<spec::Drafter> make(const std::string& name) {
         if (name == "model") return chain(middle);
@@ -154,10 +153,10 @@ TEST(ToyExactness, WhatAnInnerRuleLearntFromTokensThatFellBendsNothing) {
         const spec::DraftLimits limits{2, {}};
         const auto drafter = spec::make_cascade_drafter(
             {std::make_unique<spec::ToySource>(middle, 1),
-             spec::make_chain_drafter(std::make_unique<spec::ToySource>(small, 1), limits, clock),
+             spec::make_chain_drafter(std::make_unique<spec::ToySource>(small, 1), {limits, clock}),
              rule_of(kind, 1, 5),
              {}},
-            limits, clock);
+            {limits, clock});
         EXPECT_LT(toy_z(*drafter, constant_rule(5), Acceptance::rejection, 8, 400000, target, prompt), kMaxZ) << kind;
     }
 }
@@ -167,7 +166,7 @@ TEST(ToyExactness, WhatAnInnerRuleLearntFromTokensThatFellBendsNothing) {
 TEST(ToyExactness, WhatBlockVerificationSawOfTokensThatFellBendsNothing) {
     const ToyModel target({1.0F / 3, 2.0F / 3}), draft({2.0F / 3, 1.0F / 3});
     dist::ManualClock clock;
-    const auto drafter = spec::make_chain_drafter(std::make_unique<spec::ToySource>(draft, 1), {2, {}}, clock);
+    const auto drafter = spec::make_chain_drafter(std::make_unique<spec::ToySource>(draft, 1), {{2, {}}, clock});
     EXPECT_LT(toy_z(*drafter, constant_rule(3), Acceptance::block, 6, 200000, target, {0}), kMaxZ);
 }
 
@@ -177,10 +176,11 @@ TEST(ToyExactness, ChiSquareSeesADrafterThatKnowsTheVerdictsNumbers) {
       public:
         explicit Cheat(const ToyModel& toy) : toy_(toy) {}
         std::string name() const override { return "cheat"; }
-        void begin_sequence(const spec::Request&) override {}
-        void prefill(std::span<const TokenId>) override {}
-        void draft(const spec::DraftRequest& request, spec::StopRule& rule, spec::Draft& draft) override {
-            rule.begin_round();
+        void begin_sequence(int, const spec::Request&) override {}
+        void propose(std::span<const spec::DraftTask> tasks) override {
+            const spec::DraftTask& request = tasks.front();
+            spec::Draft& draft = *tasks.front().draft;
+            tasks.front().rule->begin_round();
             draft.clear();
             if (request.max_tokens < 1) return;
             const Tokens text(request.tokens.begin() + 5, request.tokens.end());

@@ -14,10 +14,12 @@ class Fixed final : public Drafter {
           drafts_(drafts) {}
     std::string name() const override { return name_; }
     std::size_t weight_bytes() const override { return bytes_; }
-    void begin_sequence(const Request&) override { ++drafts_; }
-    void prefill(std::span<const TokenId>) override { ++drafts_; }
-    void draft(const DraftRequest&, StopRule& rule, Draft& draft) override {
+    void begin_sequence(int, const Request&) override { ++drafts_; }
+    void prefill(int, std::span<const TokenId>) override { ++drafts_; }
+    void propose(std::span<const DraftTask> tasks) override {
         ++drafts_;
+        StopRule& rule = *tasks.front().rule;
+        Draft& draft = *tasks.front().draft;
         draft.clear();
         rule.begin_round();
         for (const TokenId token : tokens_) {
@@ -53,7 +55,7 @@ Draft draft_of(Drafter& drafter) {
     Draft draft;
     const Request request;
     const std::vector<TokenId> text = {1};
-    drafter.draft({text, 10, &request, {}, {}}, rule, draft);
+    drafter.propose({0, text, 10, &request, {}, &rule, &draft});
     return draft;
 }
 
@@ -88,8 +90,8 @@ TEST(FirstOf, TellsAllOfThemOfSequencesAndPrompts) {
     std::vector<int> calls;
     const auto drafter = first_of({{1}, {2}}, calls);
     const Request request;
-    drafter->begin_sequence(request);
-    drafter->prefill(request.prompt);
+    drafter->begin_sequence(0, request);
+    drafter->prefill(0, request.prompt);
     EXPECT_EQ(calls, (std::vector<int>{2, 2}));
     EXPECT_EQ(drafter->name(), "d0,d1");
     EXPECT_EQ(drafter->weight_bytes(), 20U) << "a round's drafts read those of the largest at most";

@@ -64,12 +64,7 @@ TEST(GpuEngine, SequencesOfABatchHaveTheTextsTheyHaveAlone) {
     RunOptions options;
     options.n_slots = 3;
     options.rule = constant_rule(4);
-    std::vector<std::unique_ptr<spec::Drafter>> drafters;
-    for (int slot = 0; slot < 3; ++slot)
-        drafters.push_back(spec::make_chain_drafter(
-            spec::make_model_source(three.draft.decoder, three.vocab_size(), slot), three.limits(), three.clock));
-    const auto together = spec::make_turns_drafter(std::move(drafters));
-    expect_same(three.run(requests(12, false), options, together.get()), alone);
+    expect_same(three.run(requests(12, false), options), alone);
 }
 
 // What a device goes on with by itself is what the rule wants row by row: the same drafts as on the CPU, few rows made
@@ -180,28 +175,33 @@ TEST(GpuEngine, TextsVerifiedWhereTheirRowsAreFollowTheTarget) {
     }
 }
 
+spec::SourceRows rows_after(spec::LogitSource& source, std::span<const TokenId> text, model::LogitNeeds needs) {
+    const spec::TextEnd end = {0, text, 1};
+    return source.rows_after(std::span(&end, 1), needs);
+}
+
 TEST(GpuEngine, ASourceHasTheRowsOfAChainReady) {
     TestModel model(kDraft, on_gpu());
     const auto source = spec::make_model_source(model.decoder, 500);
-    source->begin_sequence();
+    source->begin_sequence(0);
     std::vector<TokenId> text = {7, 12, 19};
     model::Chain chain = {4, {}};
     model::LogitNeeds needs(model::LogitSummary::entropy, false);
     needs.chain = &chain;
     std::vector<float> seen;
     for (int t = 0; t < 5; ++t) {
-        const spec::SourceRows rows = source->rows_after(text, 1, needs);
+        const spec::SourceRows rows = rows_after(*source, text, needs);
         seen.push_back(rows.summary(0).max);
         EXPECT_EQ(model.decoder.cache().length(0), t < 4 ? 6 : 10) << "one launch for four rows";
         text.push_back(rows.summary(0).arg_max);
     }
     // Another text than the chain's is read anew.
     text[4] = text[4] == 9 ? 10 : 9;
-    const float other = source->rows_after(std::span(text).first(5), 1, model::LogitSummary::entropy).summary(0).max;
+    const float other = rows_after(*source, std::span(text).first(5), model::LogitSummary::entropy).summary(0).max;
     TestModel again(kDraft, on_gpu());
     const auto alone = spec::make_model_source(again.decoder, 500);
-    alone->begin_sequence();
-    EXPECT_EQ(other, alone->rows_after(std::span(text).first(5), 1, model::LogitSummary::entropy).summary(0).max);
+    alone->begin_sequence(0);
+    EXPECT_EQ(other, rows_after(*alone, std::span(text).first(5), model::LogitSummary::entropy).summary(0).max);
     EXPECT_NE(other, seen[2]);
 }
 

@@ -1,7 +1,5 @@
-// Sources of logits without a model: rows that hang on what they should, many at once as one by one.
-#include "spec/logit_source.h"
-
-#include "spec/draft/token_table.h"
+// Sources of logits: rows that hang on what they should, many at once as one by one.
+#include "spec/draft/drafter_type.h"
 #include "spec/verify/philox.h"
 #include "spec/verify/sampling.h"
 #include "tests/model/golden_models.h"
@@ -34,12 +32,17 @@ std::vector<float> copy(std::span<const float> row) {
     return {row.begin(), row.end()};
 }
 
+SourceRows rows_after(LogitSource& source, std::span<const TokenId> text, std::size_t n, model::LogitNeeds needs) {
+    const TextEnd end = {0, text, n};
+    return source.rows_after(std::span(&end, 1), needs);
+}
+
 // Of the last n tokens at once: what each prefix gives alone, with summaries that are those of the rows.
 void expect_rows_of_prefixes(LogitSource& source) {
     const std::vector<TokenId> text = text_of(30);
     for (const std::size_t n : {std::size_t{1}, std::size_t{4}, std::size_t{30}}) {
         ASSERT_LE(n, source.max_rows());
-        const SourceRows rows = source.rows_after(text, n, model::LogitSummary::entropy);
+        const SourceRows rows = rows_after(source, text, n, model::LogitSummary::entropy);
         std::vector<std::vector<float>> found;
         std::vector<model::kernels::LogitStats> summaries;
         for (std::size_t i = 0; i < n; ++i) {
@@ -48,7 +51,7 @@ void expect_rows_of_prefixes(LogitSource& source) {
         }
         for (std::size_t i = 0; i < n; ++i) {
             const auto prefix = std::span(text).first(text.size() - n + 1 + i);
-            const SourceRows alone = source.rows_after(prefix, 1, model::LogitSummary::none);
+            const SourceRows alone = rows_after(source, prefix, 1, model::LogitSummary::none);
             EXPECT_TRUE(alone.summaries.empty());
             EXPECT_EQ(copy(alone.row(0)), found[i]) << n << " rows, row " << i;
             EXPECT_EQ(summaries[i].arg_max, arg_max(found[i]));
@@ -69,7 +72,7 @@ TEST(TableSource, GivesTheTablesRows) {
         const std::vector<TokenId> text = text_of(9);
         std::vector<float> row(kVocab);
         counts.row(order, text.back(), row);
-        EXPECT_EQ(copy(source->rows_after(text, 1, model::LogitSummary::none).row(0)), row);
+        EXPECT_EQ(copy(rows_after(*source, text, 1, model::LogitSummary::none).row(0)), row);
         double sum = 0;
         for (const float x : row)
             sum += std::exp(static_cast<double>(x));
@@ -86,7 +89,7 @@ TEST(TableSource, OfBigramsLooksAtTheLastTokenAlone) {
     const auto bigram = make_table_source(counts, 2, kVocab), unigram = make_table_source(counts, 1, kVocab);
     const std::vector<TokenId> a = {1, 2, 3}, b = {9, 3}, c = {1, 2, 4};
     const auto of = [](LogitSource& source, const std::vector<TokenId>& text) {
-        return copy(source.rows_after(text, 1, model::LogitSummary::none).row(0));
+        return copy(rows_after(source, text, 1, model::LogitSummary::none).row(0));
     };
     EXPECT_EQ(of(*bigram, a), of(*bigram, b));
     EXPECT_NE(of(*bigram, a), of(*bigram, c));
@@ -97,20 +100,20 @@ TEST(RandomSource, GivesRowsOfPlaceAndLastToken) {
     const auto source = make_random_source(kVocab);
     expect_rows_of_prefixes(*source);
     const auto of = [&](const std::vector<TokenId>& text) {
-        return copy(source->rows_after(text, 1, model::LogitSummary::none).row(0));
+        return copy(rows_after(*source, text, 1, model::LogitSummary::none).row(0));
     };
     EXPECT_EQ(of({1, 2, 3}), of({7, 7, 3}));
     EXPECT_NE(of({1, 2, 3}), of({1, 2, 4}));
     EXPECT_NE(of({1, 2, 3}), of({1, 2, 3, 3}));
     EXPECT_EQ(of({1, 2, 3}),
-              copy(make_random_source(kVocab)->rows_after(std::vector{1, 2, 3}, 1, model::LogitSummary::none).row(0)));
+              copy(rows_after(*make_random_source(kVocab), std::vector{1, 2, 3}, 1, model::LogitSummary::none).row(0)));
 }
 
 TEST(RandomSource, IsNowSureAndNowUnsure) {
     const auto source = make_random_source(kVocab);
     double least = 100, most = 0;
     const std::vector<TokenId> text = text_of(40);
-    const SourceRows rows = source->rows_after(text, 40, model::LogitSummary::entropy);
+    const SourceRows rows = rows_after(*source, text, 40, model::LogitSummary::entropy);
     for (std::size_t i = 0; i < 40; ++i) {
         least = std::min(least, rows.summary(i).entropy_nats());
         most = std::max(most, rows.summary(i).entropy_nats());
@@ -123,14 +126,14 @@ TEST(RandomSource, IsNowSureAndNowUnsure) {
 TEST(ModelSource, ReadsWhatFollowsSeveralRowsLikeAnyText) {
     TestModel model(golden_directory("llama-draft")), again(golden_directory("llama-draft"));
     const auto source = make_model_source(model.decoder, 500), alone = make_model_source(again.decoder, 500);
-    source->begin_sequence();
-    alone->begin_sequence();
+    source->begin_sequence(0);
+    alone->begin_sequence(0);
     std::vector<TokenId> text = {7, 12, 19, 4, 31};
-    const SourceRows rows = source->rows_after(text, 3, model::LogitSummary::entropy);
+    const SourceRows rows = rows_after(*source, text, 3, model::LogitSummary::entropy);
     const std::vector<TokenId> emitted = {rows.summary(0).arg_max, rows.summary(1).arg_max, 9};
     text.insert(text.end(), emitted.begin(), emitted.end());
-    EXPECT_EQ(copy(source->rows_after(text, 1, model::LogitSummary::none).row(0)),
-              copy(alone->rows_after(text, 1, model::LogitSummary::none).row(0)));
+    EXPECT_EQ(copy(rows_after(*source, text, 1, model::LogitSummary::none).row(0)),
+              copy(rows_after(*alone, text, 1, model::LogitSummary::none).row(0)));
 }
 
 } // namespace logit_source_test

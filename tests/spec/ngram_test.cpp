@@ -1,7 +1,7 @@
 // N-gram lookup against a search through the whole text, and texts decoded with it.
 #include "tests/spec/engine_support.h"
 
-#include "spec/draft/ngram_index.h"
+#include "spec/draft/lookup_index.h"
 
 #include <gtest/gtest.h>
 
@@ -10,13 +10,13 @@
 namespace ngram_test {
 
 using namespace entrodraft;
-using spec::NgramIndex;
+using spec::LookupMatch;
 using spec::NgramMatch;
 using spec::NgramOptions;
 
 // The same by trying every place.
-std::optional<NgramIndex::Match> searched(const std::vector<TokenId>& text, const NgramOptions& options) {
-    std::optional<NgramIndex::Match> best;
+std::optional<LookupMatch> searched(const std::vector<TokenId>& text, const NgramOptions& options) {
+    std::optional<LookupMatch> best;
     for (int length = options.shortest; length <= options.longest; ++length) {
         const auto n = static_cast<std::size_t>(length);
         std::optional<std::size_t> found;
@@ -34,13 +34,13 @@ TEST(NgramIndex, FindsWhatASearchFinds) {
     for (const NgramMatch match : {NgramMatch::latest, NgramMatch::first}) {
         for (const auto& [shortest, longest] : std::vector<std::pair<int, int>>{{1, 1}, {1, 4}, {2, 3}, {3, 8}}) {
             const NgramOptions options = {shortest, longest, match};
-            NgramIndex index(options);
+            const auto index = spec::make_ngram_index(options);
             std::vector<TokenId> text;
             for (int step = 0; step < 400; ++step) {
                 if (step % 97 == 96) text.resize(text.size() / 2); // another text: nothing of the old one stays
                 text.push_back(static_cast<TokenId>(random() % 5));
-                index.follow(text);
-                const auto got = index.find(), want = searched(text, options);
+                index->follow(text);
+                const auto got = index->find(), want = searched(text, options);
                 ASSERT_EQ(got.has_value(), want.has_value()) << step;
                 if (!got) continue;
                 ASSERT_EQ(got->length, want->length) << step;
@@ -74,24 +74,24 @@ TEST(NgramIndex, TakesOnlyWholeContinuationsWhereAsked) {
     for (int trial = 0; trial < 4000; ++trial) {
         const NgramMatch match = trial % 2 == 0 ? NgramMatch::first : NgramMatch::latest;
         const NgramOptions options = {1, 3, match, trial % 3 == 0 ? 10 : 1 + static_cast<int>(random() % 12)};
-        NgramIndex index(options), any({1, 3, match});
+        const auto index = spec::make_ngram_index(options), any = spec::make_ngram_index({1, 3, match});
         std::vector<TokenId> text;
         const std::size_t length = 2 + random() % 60, period = 1 + random() % 20, vocab = 2 + random() % 30;
         while (text.size() < length) { // now and then a stretch of it again
             const bool repeats = text.size() > period && random() % 8 != 0;
             text.push_back(repeats ? text[text.size() - period] : static_cast<TokenId>(random() % vocab));
         }
-        if (trial % 5 == 0) index.follow(std::span(text).first(length / 2)); // as texts grow
-        index.follow(text);
-        any.follow(text);
+        if (trial % 5 == 0) index->follow(std::span(text).first(length / 2)); // as texts grow
+        index->follow(text);
+        any->follow(text);
         std::vector<TokenId> got;
-        const auto found = index.find();
+        const auto found = index->find();
         for (std::size_t i = 0; found && found->token(i); ++i)
             got.push_back(*found->token(i));
         EXPECT_EQ(got, looked_up(text, options)) << "trial " << trial;
-        with_any += any.find().has_value() ? 1 : 0;
-        without += any.find() && !found ? 1 : 0;
-        shorter += found && any.find()->length > found->length ? 1 : 0;
+        with_any += any->find().has_value() ? 1 : 0;
+        without += any->find() && !found ? 1 : 0;
+        shorter += found && any->find()->length > found->length ? 1 : 0;
     }
     EXPECT_GT(with_any, 2000);
     EXPECT_GT(without, 50) << "texts with a match but no whole continuation";
@@ -108,7 +108,7 @@ TEST(NgramIndex, RefusesLengthsByTheirOptions) {
 
 std::unique_ptr<spec::Drafter> ngram_drafter(const NgramOptions& options, const spec::DraftLimits& limits,
                                              const dist::Clock& clock) {
-    return spec::make_lookup_drafter("ngram", std::make_unique<NgramIndex>(options), limits, clock);
+    return spec::make_lookup_drafter("ngram", [&] { return spec::make_ngram_index(options); }, {limits, clock});
 }
 
 spec::Draft drafted(const std::vector<TokenId>& text, const NgramOptions& options, int k, bool sampled = false) {
@@ -116,10 +116,10 @@ spec::Draft drafted(const std::vector<TokenId>& text, const NgramOptions& option
     const auto drafter = ngram_drafter(options, {.vocab_size = 16, .eos_tokens = {15}}, clock);
     spec::Request request;
     if (sampled) request.sampling.temperature = 1;
-    drafter->begin_sequence(request);
+    drafter->begin_sequence(0, request);
     spec::StopRule rule(constant_rule(k));
     spec::Draft draft;
-    drafter->draft({text, 100, &request, choice_of(request), {}}, rule, draft);
+    drafter->propose({0, text, 100, &request, choice_of(request), &rule, &draft});
     if (sampled) { // q lives in the drafter
         EXPECT_EQ(draft.q.size(), draft.tokens.size() * 16);
         for (std::size_t i = 0; i < draft.q.size(); ++i)

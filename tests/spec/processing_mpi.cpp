@@ -49,7 +49,7 @@ std::vector<Case> golden_cases(const nlohmann::json& golden) {
 // The cases plainly and with several drafters and rules.
 void check(TestPair& pair, const std::vector<Case>& cases, bool coordinates) {
     const spec::TokenTable table = table_of(pair.vocab_size(), std::vector<std::vector<TokenId>>{cases[0].tokens});
-    const EveryDrafter drafters({pair.limits(), pair.clock, &pair.draft.decoder, nullptr, table, nullptr});
+    EveryDrafter drafters({pair.limits(), pair.clock, &pair.draft.decoder, nullptr, table, nullptr});
     std::vector<Request> requests;
     for (const Case& one : cases)
         requests.push_back(one.request);

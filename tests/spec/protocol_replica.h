@@ -106,15 +106,17 @@ struct Drafting {
         : model(fleet.draft.decoder), every(fleet.drafting(clock)) {
         const spec::DraftLimits limits = fleet.drafting(clock).limits;
         if (sharded)
-            drafter = spec::make_shared_passes_drafter(*sharded, schedule.slots, limits, clock);
+            drafter = spec::make_chain_drafter(
+                std::make_unique<spec::ModelTexts>(*sharded, schedule.slots, limits.vocab_size),
+                {limits, clock, schedule.slots});
         else if (schedule.drafter == kAheadInTime)
-            drafter = spec::make_ahead_drafter(model, {}, limits, clock);
+            drafter = spec::make_ahead_drafter(model, {}, {limits, clock});
         else
-            drafter = every.make_batch(schedule.drafter, rule_with("constant", 3), schedule.slots);
+            drafter = every.make(schedule.drafter, rule_with("constant", 3), schedule.slots);
     }
     spec::LocalDraftModel model;
     EveryDrafter every;
-    std::unique_ptr<spec::BatchDrafter> drafter;
+    std::unique_ptr<spec::Drafter> drafter;
 };
 
 struct RankEnd {
@@ -217,24 +219,24 @@ class Replica {
     Outcome outcome_;
 };
 
-class Replica::SlowDrafter final : public spec::BatchDrafter {
+class Replica::SlowDrafter final : public spec::Drafter {
   public:
-    SlowDrafter(Replica& replica, spec::BatchDrafter& inner) : replica_(replica), inner_(inner) {}
+    SlowDrafter(Replica& replica, spec::Drafter& inner) : replica_(replica), inner_(inner) {}
     std::string name() const override { return inner_.name(); }
     std::vector<int> hidden_layers() const override { return inner_.hidden_layers(); }
     std::size_t weight_bytes() const override { return inner_.weight_bytes(); }
     void begin_sequence(int slot, const spec::Request& request) override { inner_.begin_sequence(slot, request); }
     void prefill(int slot, std::span<const TokenId> prompt) override { inner_.prefill(slot, prompt); }
     void end_sequence(int slot) override { inner_.end_sequence(slot); }
-    void draft(std::span<const spec::DraftTask> tasks) override {
+    void propose(std::span<const spec::DraftTask> tasks) override {
         replica_.step_of_coordinator();
-        inner_.draft(tasks);
+        inner_.propose(tasks);
     }
     void draft_ahead(const std::function<bool()>& enough) override { inner_.draft_ahead(enough); }
 
   private:
     Replica& replica_;
-    spec::BatchDrafter& inner_;
+    spec::Drafter& inner_;
 };
 
 class Replica::Steps final : public dist::StepWatch {

@@ -91,8 +91,8 @@ inline Fault draw_fault(Dice& dice, const Schedule& schedule) {
 
 // Which templates a schedule may ask for is the caller's matter: it gives their number.
 inline Schedule draw_schedule(std::uint64_t seed, std::size_t n_templates) {
-    const std::vector<std::string> drafters = {"",       "model",  "model together", "model together", "ngram",
-                                               "random", "bigram", "model<bigram",   "bigram<ngram",   "ngram,model",
+    const std::vector<std::string> drafters = {"",       "model",  "model",        "model",        "ngram",
+                                               "random", "bigram", "model<bigram", "bigram<ngram", "ngram,model",
                                                "suffix"};
     const std::vector<spec::StopRuleOptions> rules = {rule_with("constant", 4),       rule_with("constant", 1),
                                                       rule_with("static", 15),        rule_with("heuristic", 8),
@@ -125,7 +125,7 @@ inline Schedule draw_schedule(std::uint64_t seed, std::size_t n_templates) {
     if (dice.chance(0.05)) schedule.last_step = dice.below(40);
     if (dice.chance(0.5)) schedule.fault = draw_fault(dice, schedule);
     const bool is_received = schedule.fault.kind == FaultKind::twisted || schedule.fault.kind == FaultKind::stale;
-    if (schedule.ranks > 1 && schedule.drafter.starts_with("model t") && !is_received &&
+    if (schedule.ranks > 1 && schedule.drafter == "model" && !is_received &&
         schedule.placement == dist::DraftPlacement::colocated && dice.chance(0.5)) // orders carry no digest
         schedule.placement = dist::DraftPlacement::sharded;
     return schedule;

@@ -62,8 +62,7 @@ inline RecordedTexts record_texts(TestPair& pair, const std::vector<spec::Reques
     for (std::size_t i = 0; i < requests.size(); ++i) {
         spec::Request longer = requests[i];
         longer.stop_strings.clear();
-        const auto texts = pair.serve(*pair.engine(options, static_cast<spec::BatchDrafter*>(nullptr)),
-                                      {requests[i], longer}, no_signal);
+        const auto texts = pair.serve(*pair.engine(options, nullptr), {requests[i], longer}, no_signal);
         if (!coordinates) {
             recorder.record(nullptr, nullptr);
             continue;

@@ -5,7 +5,7 @@
 #include "tests/model/temporary_directory.h"
 #include "tests/spec/recording_support.h"
 
-#include "spec/draft/ranking.h"
+#include "spec/replay/ranking.h"
 #include "spec/verify/gumbel.h"
 
 #include <gtest/gtest.h>

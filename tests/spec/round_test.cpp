@@ -153,10 +153,10 @@ TEST(RoundTrace, HoldsTheLevelsOfACascadeWhichAddUpInItsFigures) {
     const auto limits = pair.limits();
     const auto cascade = spec::make_cascade_drafter(
         {spec::make_model_source(pair.draft.decoder, limits.vocab_size),
-         spec::make_chain_drafter(spec::make_random_source(limits.vocab_size), limits, pair.clock),
+         spec::make_chain_drafter(spec::make_random_source(limits.vocab_size), {limits, pair.clock}),
          constant_rule(2),
          {}},
-        limits, pair.clock);
+        {limits, pair.clock});
     RunOptions options;
     options.rule = constant_rule(4);
     const Told told = tell(pair, request_of(varied_tokens(20, 512), 40), options, *cascade);

@@ -30,9 +30,8 @@ class ToySource final : public LogitSource {
     std::size_t weight_bytes() const override { return 1000 * toy_.vocab(); }
     std::size_t context() const override { return context_; }
     std::size_t max_rows() const override { return max_rows_; }
-    void begin_sequence() override {}
-    void prefill(std::span<const TokenId>) override {}
-    SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) override {
+    SourceRows rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override {
+        const auto [slot, tokens, n] = texts.front();
         EXPECT_LE(tokens.size(), context_);
         EXPECT_TRUE(n >= 1 && n <= max_rows_ && n <= tokens.size()) << n << " rows";
         ++passes;
@@ -73,7 +72,7 @@ class ToyRounds {
     Tokens text(std::size_t length, std::uint64_t key, std::uint64_t seed = 0) {
         request_.sequence_key = key;
         request_.sampling.seed = seed;
-        drafter_.begin_sequence(request_);
+        drafter_.begin_sequence(0, request_);
         rule_.begin_sequence();
         Tokens tokens = prompt_;
         while (tokens.size() < prompt_.size() + length)
@@ -86,7 +85,7 @@ class ToyRounds {
   private:
     void round(Tokens& tokens, int most) {
         const ChoiceSetting choice = {acceptance_, request_.sampling.seed, request_.sequence_key};
-        drafter_.draft({tokens, most, &request_, choice, {}}, rule_, draft_);
+        drafter_.propose({0, tokens, most, &request_, choice, &rule_, &draft_});
         Tokens prefix(tokens.begin() + static_cast<std::ptrdiff_t>(prompt_.size()), tokens.end());
         std::vector<float> p;
         for (std::size_t i = 0; i <= draft_.tokens.size(); ++i) {

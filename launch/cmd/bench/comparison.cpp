@@ -33,7 +33,7 @@ std::string Setting::name() const {
     if (!drafts()) return acceptance == spec::Acceptance::gumbel ? "plain, gumbel" : "plain";
     std::string text = describe(drafter) + ", ";
     for (std::size_t level = 0; level < std::max<std::size_t>(1, drafter.drafts.size()); ++level)
-        if (level == 0 || drafter.has(DrafterKind::model))
+        if (level == 0 || drafter.has("model"))
             text += (level > 0 ? " / " : "") + describe(rules.at(level), EntropyUnit::nats);
     return acceptance == spec::Acceptance::rejection && lenience == 1 ? text : text + ", " + acceptance_name();
 }
@@ -117,7 +117,7 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
 std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) const {
     std::vector<spec::Costs> levels;
     if (costs_.empty()) return levels;
-    if (!drafter.has(DrafterKind::model)) {
+    if (!drafter.has("model")) {
         levels.push_back(costs_.front());
         levels.front().t_draft = 0;
         levels.front().t_first_draft.reset();

@@ -29,9 +29,9 @@ struct Setting {
     DrafterChoice drafter;
     std::vector<spec::StopRuleOptions> rules; // of each level
     spec::Acceptance acceptance = spec::Acceptance::rejection;
-    double lenience = 1;                             // of rejection
-    bool is_lossy = false;                           // whether the text is no longer the target's own
-    std::unique_ptr<spec::BatchDrafter> own_drafter; // on the coordinator
+    double lenience = 1;                        // of rejection
+    bool is_lossy = false;                      // whether the text is no longer the target's own
+    std::unique_ptr<spec::Drafter> own_drafter; // on the coordinator
     std::unique_ptr<spec::Engine> engine;
 
     std::string name() const;            // "model, static, threshold 2.25 nats"

@@ -64,7 +64,7 @@ const Outcome& plain_of(const Temperature& result, spec::Acceptance acceptance) 
 
 // A cascade's drafting costs more than passes of one model, and its oracle would stop on every level: none is shown.
 double oracle_of(const Temperature& result, const Setting& setting, const spec::Costs& costs) {
-    if (setting.drafter.has(DrafterKind::model) && setting.drafter.drafts.size() > 1) return 0;
+    if (setting.drafter.has("model") && setting.drafter.drafts.size() > 1) return 0;
     for (const Outcome& outcome : result.outcomes)
         if (outcome.setting->kind == SettingKind::longest &&
             outcome.setting->acceptance_name() == setting.acceptance_name() &&
@@ -78,7 +78,7 @@ std::vector<spec::Costs> costs_of(const Comparison& comparison, const Outcome& o
     const DrafterChoice& drafter = outcome.setting->drafter;
     std::vector<spec::Costs> levels = comparison.costs_of(drafter);
     const spec::Stats& stats = outcome.stats;
-    if (!drafter.has(DrafterKind::model) && stats.draft_passes > 0)
+    if (!drafter.has("model") && stats.draft_passes > 0)
         levels.front().t_draft = stats.seconds.draft / static_cast<double>(stats.draft_passes);
     return levels;
 }
@@ -91,8 +91,7 @@ spec::IidFigures iid_of(const Comparison& comparison, const Outcome& outcome, do
     if (!stats.levels.empty() && stats.drafted > 0)
         costs.t_draft = stats.seconds.draft / static_cast<double>(stats.drafted);
     const DrafterChoice& drafter = outcome.setting->drafter;
-    const bool is_first_draft =
-        drafter.kinds == std::vector{DrafterKind::model} && drafter.drafts == std::vector<std::size_t>{0};
+    const bool is_first_draft = drafter.is_one_model() && drafter.drafts[0] == 0;
     return spec::iid_figures(stats, costs, is_first_draft ? operations_ratio : 0);
 }
 

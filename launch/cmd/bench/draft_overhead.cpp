@@ -59,9 +59,9 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     request.ignore_eos = true;
     const spec::DraftLimits limits = models.draft_limits();
     const std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(
-        spec::make_model_source(*models.drafts.front(), limits.vocab_size), limits, models.clock);
-    drafter->begin_sequence(request);
-    drafter->prefill(request.prompt);
+        spec::make_model_source(*models.drafts.front(), limits.vocab_size), {limits, models.clock});
+    drafter->begin_sequence(0, request);
+    drafter->prefill(0, request.prompt);
     spec::GainModel everything_pays({kTimedTokens, 0, spec::Costs{0, {1}}});
     spec::StopRule without = rule_of("constant", everything_pays);
     spec::StopRule with = rule_of(rule, everything_pays);
@@ -70,7 +70,7 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     const auto time = [&](spec::StopRule& timed) {
         traffic.read();
         const double begin = models.clock.now_seconds();
-        drafter->draft({request.prompt, kTimedTokens, &request, {}, {}}, timed, draft);
+        drafter->propose({0, request.prompt, kTimedTokens, &request, {}, &timed, &draft});
         return (models.clock.now_seconds() - begin) / kTimedTokens;
     };
     std::vector<double> ratios, steps;

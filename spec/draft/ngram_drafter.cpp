@@ -1,22 +1,35 @@
-#include "spec/draft/ngram_index.h"
+// What followed when the last few tokens of the text last occurred in it: n-grams of several lengths, looked up and
+// added in constant time a token.
+#include "spec/draft/drafter_type.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <stdexcept>
-#include <string>
+#include <unordered_map>
 
 namespace entrodraft::spec {
 
-std::string why_invalid(const NgramOptions& options) {
-    constexpr int kMax = 64;
-    if (options.shortest < 1) return "--ngram-min must be at least 1, not " + std::to_string(options.shortest);
-    if (options.longest < options.shortest || options.longest > kMax)
-        return "--ngram-max must be from --ngram-min (" + std::to_string(options.shortest) + ") to " +
-               std::to_string(kMax) + ", not " + std::to_string(options.longest);
-    if (options.full < 0 || options.full > Packet::kMaxDraftTokens)
-        return "--ngram-full must be 1 to " + std::to_string(Packet::kMaxDraftTokens) + ", not " +
-               std::to_string(options.full);
-    return {};
-}
+namespace {
+
+class NgramIndex final : public LookupIndex {
+  public:
+    explicit NgramIndex(const NgramOptions& options);
+
+    void clear() override;
+    void follow(std::span<const TokenId> text) override;
+    std::optional<LookupMatch> find() const override;
+
+  private:
+    static std::uint64_t extend(std::uint64_t hash, TokenId token);
+    void add(std::size_t end);
+    bool agrees(std::size_t next, int length) const;
+
+    NgramOptions options_;
+    std::vector<TokenId> text_;
+    // [length - shortest]: hash of an n-gram to the position behind it, the first or the latest
+    std::vector<std::unordered_map<std::uint64_t, std::uint32_t>> tables_;
+};
 
 NgramIndex::NgramIndex(const NgramOptions& options) : options_(options) {
     const std::string reason = why_invalid(options);
@@ -61,8 +74,8 @@ void NgramIndex::add(std::size_t end) {
     }
 }
 
-std::optional<NgramIndex::Match> NgramIndex::find() const {
-    std::optional<Match> best;
+std::optional<LookupMatch> NgramIndex::find() const {
+    std::optional<LookupMatch> best;
     std::uint64_t hash = 0;
     for (int length = 1; length <= options_.longest && static_cast<std::size_t>(length) <= text_.size(); ++length) {
         hash = extend(hash, text_[text_.size() - static_cast<std::size_t>(length)]);
@@ -70,7 +83,7 @@ std::optional<NgramIndex::Match> NgramIndex::find() const {
         const auto& table = tables_[static_cast<std::size_t>(length - options_.shortest)];
         const auto at = table.find(hash);
         if (at == table.end()) break; // a longer one ends with this one
-        if (agrees(at->second, length)) best = Match{at->second, length, text_, false};
+        if (agrees(at->second, length)) best = LookupMatch{at->second, length, text_, false};
     }
     if (best && options_.full > 0) best->most = static_cast<std::size_t>(options_.full);
     return best;
@@ -81,6 +94,34 @@ bool NgramIndex::agrees(std::size_t next, int length) const {
     const auto n = static_cast<std::size_t>(length);
     return next >= n && std::equal(text_.end() - static_cast<std::ptrdiff_t>(n), text_.end(),
                                    text_.begin() + static_cast<std::ptrdiff_t>(next - n));
+}
+
+} // namespace
+
+std::string why_invalid(const NgramOptions& options) {
+    constexpr int kMax = 64;
+    const auto& [shortest, longest, match, full] = options;
+    if (shortest < 1) return fmt::format("--ngram-min must be at least 1, not {}", shortest);
+    if (longest < shortest || longest > kMax)
+        return fmt::format("--ngram-max must be from --ngram-min ({}) to {}, not {}", shortest, kMax, longest);
+    if (full < 0 || full > Packet::kMaxDraftTokens)
+        return fmt::format("--ngram-full must be 1 to {}, not {}", Packet::kMaxDraftTokens, full);
+    return {};
+}
+
+std::unique_ptr<LookupIndex> make_ngram_index(const NgramOptions& options) {
+    return std::make_unique<NgramIndex>(options);
+}
+
+DrafterType ngram_drafter() {
+    return {.name = "ngram",
+            .position = 20,
+            .help = "what followed the text's end before",
+            .options = {"ngram-max", "ngram-match", "ngram-full", "ngram-min"},
+            .make = [](const DrafterParts& parts) {
+                return make_lookup_drafter(
+                    "ngram", [&] { return make_ngram_index(parts.ngram); }, parts);
+            }};
 }
 
 } // namespace entrodraft::spec

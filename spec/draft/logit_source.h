@@ -1,11 +1,12 @@
-// Where a drafter's logits come from: a model, a table of counts, or, for tests, random numbers.
+// Where a drafter's logits come from: a model, a table of counts, or any function of a text.
 //
-// Says nothing of what is chosen from them. A source follows one text at a time, forwards and back.
+// Says nothing of what is chosen from them. A source follows a text in each slot, forwards and back.
 #pragma once
 
 #include "model/decoder.h"
 #include "spec/packet.h"
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +14,15 @@
 namespace entrodraft::spec {
 
 class TokenTable;
+
+inline constexpr std::size_t kNoContext = std::size_t{1} << 40; // of what reads any number of tokens
+
+// A text, and how many of its last tokens are asked about.
+struct TextEnd {
+    int slot = 0;
+    std::span<const TokenId> tokens;
+    std::size_t n = 1;
+};
 
 // Rows of logits, until the source is asked again.
 struct SourceRows {
@@ -41,26 +51,33 @@ class LogitSource {
     // Bytes of weights that a pass reads; 0 where there are none.
     virtual std::size_t weight_bytes() const { return 0; }
     // Most tokens it can read.
-    virtual std::size_t context() const = 0;
+    virtual std::size_t context() const { return kNoContext; }
     // Most rows of logits that one pass gives.
-    virtual std::size_t max_rows() const = 0;
-    // Nothing of the text before is kept.
-    virtual void begin_sequence() = 0;
-    // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
-    virtual void prefill(std::span<const TokenId> prompt) = 0;
+    virtual std::size_t max_rows() const { return 128; }
+    // Whether a pass over rows of several texts costs less than a pass for each.
+    virtual bool shares_passes() const { return false; }
     // Whether it makes more rows than asked for where LogitNeeds::chain says that they will be wanted.
     virtual bool has_device_draft_loop() const { return false; }
     // Whether rows can stay on a GPU: LogitNeeds::keep_from.
     virtual bool keeps_logits_on_device() const { return false; }
-    // What follows each of the last `n` tokens: one pass, or none where the row is there already. At most context()
-    // tokens, 1 to max_rows() rows.
-    virtual SourceRows rows_after(std::span<const TokenId> tokens, std::size_t n, model::LogitNeeds needs) = 0;
+    // Nothing of the text before is kept.
+    virtual void begin_sequence(int /*slot*/) {}
+    // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
+    virtual void prefill(int /*slot*/, std::span<const TokenId> /*prompt*/) {}
+    // What follows each of the last tokens asked about, one text after another: one pass, or none where the row is
+    // there already. Slots increase; at most context() tokens each, 1 to max_rows() rows together.
+    virtual SourceRows rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) = 0;
 };
 
-// A model on this rank alone, its text in `slot`; `decoder` is the caller's and outlives the source. `vocab` is how
-// many tokens count.
-std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int slot = 0);
-// Log-probabilities of the table, which outlives the source: order 1 unigrams, 2 bigrams.
+// A model on this rank alone, texts in its slots [0, n_slots); `decoder` is the caller's and outlives the source.
+// `vocab` is how many tokens count.
+std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots = 1);
+
+// Each row is a function of the text before it: `fill` writes its logits to [vocab]. `weight_bytes`: what it reads.
+using FillRow = std::function<void(std::span<const TokenId> text, std::span<float> logits)>;
+std::unique_ptr<LogitSource> make_row_source(std::string name, int vocab, FillRow fill, std::size_t weight_bytes = 0);
+// Log-probabilities of the table, which outlives the source: order 1 unigrams, 2 bigrams. Throws std::invalid_argument
+// for another order.
 std::unique_ptr<LogitSource> make_table_source(const TokenTable& table, int order, int vocab);
 // Logits that depend on position and last token alone and mean nothing, some rows sharp, some flat. For tests.
 std::unique_ptr<LogitSource> make_random_source(int vocab);

@@ -35,25 +35,40 @@ class RunningCost {
 
 class CascadeDrafter final : public Drafter {
   public:
-    CascadeDrafter(CascadeLevel level, const DraftLimits& limits, const dist::Clock& clock)
-        : level_(std::move(level)), limits_(limits), clock_(clock), inner_gain_(gain_options(level_)),
-          inner_rule_(level_.inner_rule, &inner_gain_) {}
+    CascadeDrafter(CascadeLevel level, const DraftSetting& setting) : level_(std::move(level)), setting_(setting) {
+        for (int slot = 0; slot < setting.n_slots; ++slot)
+            slots_.emplace_back(level_);
+    }
 
     std::string name() const override { return level_.source->name() + "<" + level_.inner->name(); }
     std::size_t weight_bytes() const override { return level_.source->weight_bytes(); }
-    void begin_sequence(const Request& request) override {
-        level_.source->begin_sequence();
-        level_.inner->begin_sequence(request);
-        chooser_.begin_sequence(request, limits_.eos_tokens);
-        inner_rule_.begin_sequence();
+    void begin_sequence(int slot, const Request& request) override {
+        level_.source->begin_sequence(slot);
+        level_.inner->begin_sequence(slot, request);
+        of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
+        of(slot).inner_rule.begin_sequence();
     }
-    void prefill(std::span<const TokenId> prompt) override {
-        level_.source->prefill(prompt);
-        level_.inner->prefill(prompt);
+    void prefill(int slot, std::span<const TokenId> prompt) override {
+        level_.source->prefill(slot, prompt);
+        level_.inner->prefill(slot, prompt);
     }
-    void draft(const DraftRequest& request, StopRule& rule, Draft& draft) override;
+    void propose(std::span<const DraftTask> tasks) override {
+        for (const DraftTask& task : tasks)
+            draft(task, of(task.slot));
+    }
+
+    void end_sequence(int slot) override { level_.inner->end_sequence(slot); }
 
   private:
+    struct Slot {
+        explicit Slot(const CascadeLevel& level)
+            : inner_gain(gain_options(level)), inner_rule(level.inner_rule, &inner_gain) {}
+        TokenChooser chooser;
+        GainModel inner_gain;
+        StopRule inner_rule;
+        RunningCost cost;
+        std::vector<float> q; // [drafted][vocab]: those of p_ that went up
+    };
     // A token that the middle model has emitted and the level above has not yet taken.
     struct Ready {
         TokenId token = -1;
@@ -66,46 +81,47 @@ class CascadeDrafter final : public Drafter {
         const auto of_inner = static_cast<double>(level.inner->weight_bytes());
         return {level.inner_rule.max_tokens + 1, of_middle > 0 ? of_inner / of_middle : 1, level.inner_costs};
     }
-    void inner_round(const DraftRequest& request, int most, const StopRule& rule, Draft& draft);
-    bool read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule, const ChoiceSetting& choice);
+    Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    void draft(const DraftTask& task, Slot& slot);
+    void inner_round(const DraftTask& task, Slot& slot, int most);
+    bool read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule, const ChoiceSetting& choice,
+                   TokenChooser& chooser);
     void end_at_dead_row(std::size_t row, std::size_t vocab);
     Verification verify(const ChoiceSetting& choice, std::size_t round_start) const;
-    void count(const Verification& verification, double pass_seconds, Draft& draft);
+    void count(const Verification& verification, double pass_seconds, Slot& slot, Draft& draft);
 
     CascadeLevel level_;
-    DraftLimits limits_;
-    const dist::Clock& clock_;
-    TokenChooser chooser_;
-    GainModel inner_gain_;
-    StopRule inner_rule_;
-    RunningCost cost_;
+    DraftSetting setting_;
+    std::deque<Slot> slots_; // rules point to gain models, which stay where they are
 
+    // Of the phase at hand.
     Draft inner_draft_;
     std::vector<TokenId> text_; // the text with what is drafted so far, and then what the inner drafter proposes
     std::deque<Ready> ready_;
     std::vector<model::kernels::LogitStats> stats_; // [rows] of the inner round
     std::vector<TokenId> best_;                     // [rows], where arg max or Gumbel-max sample decide
     std::vector<float> p_;                          // [rows][vocab], where tokens are drawn
-    std::vector<float> q_;                          // [drafted][vocab]: those of p_ that went up
     std::vector<float> adjusted_;                   // [rows][vocab], where the rule above looks at these
 };
 
-void CascadeDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& draft) {
-    const double began = clock_.now_seconds();
+void CascadeDrafter::draft(const DraftTask& task, Slot& slot) {
+    const double began = setting_.clock.now_seconds();
+    StopRule& rule = *task.rule;
+    Draft& draft = *task.draft;
     draft.clear();
     draft.levels.resize(1);
     ready_.clear();
-    q_.clear();
+    slot.q.clear();
     rule.begin_round();
-    text_.assign(request.tokens.begin(), request.tokens.end());
-    const int most = max_drafted(request, rule, level_.source->context(), draft.end);
+    text_.assign(task.tokens.begin(), task.tokens.end());
+    const int most = max_drafted(task, level_.source->context());
     while (most > 0 && draft.end == DraftEnd::none) {
         if (ready_.empty()) {
-            if (!rule.wants_another(cost_.of_next())) {
+            if (!rule.wants_another(slot.cost.of_next())) {
                 draft.end = rule.end();
                 break;
             }
-            inner_round(request, most, rule, draft);
+            inner_round(task, slot, most);
             if (ready_.empty()) {
                 draft.end = DraftEnd::no_match; // every token is banned
                 break;
@@ -120,34 +136,37 @@ void CascadeDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& d
         text_.push_back(next.token);
         draft.add(next.token, next.seen);
         if (!p_.empty()) {
-            const auto row = p_.begin() + static_cast<std::ptrdiff_t>(next.row) * limits_.vocab_size;
-            q_.insert(q_.end(), row, row + limits_.vocab_size);
+            const auto row = p_.begin() + static_cast<std::ptrdiff_t>(next.row) * setting_.limits.vocab_size;
+            slot.q.insert(slot.q.end(), row, row + setting_.limits.vocab_size);
         }
-        draft.end = limits_.why_end(request, draft, most, rule.end());
+        draft.end = setting_.limits.why_end(task, most, rule.end());
     }
-    draft.q = q_;
-    draft.seconds = clock_.now_seconds() - began;
+    draft.q = slot.q;
+    draft.seconds = setting_.clock.now_seconds() - began;
 }
 
 // One round of the middle model over the inner drafter: at least one token becomes ready, unless all are banned.
-void CascadeDrafter::inner_round(const DraftRequest& request, int most, const StopRule& rule, Draft& draft) {
+void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
+    const StopRule& rule = *task.rule;
     const bool whole = rule.needs_distribution() && !rule.needs_adjusted();
     const std::size_t round_start = text_.size();
-    ChoiceSetting choice = request.choice;
+    ChoiceSetting choice = task.choice;
     ++choice.level;
-    const std::uint64_t above = request.tokens.size();
+    const std::uint64_t above = task.tokens.size();
     choice.random_key = hash_bytes(&above, sizeof above, choice.random_key);
     // The middle model emits one token more than it verifies, and reads no further than its context.
-    const std::size_t left = static_cast<std::size_t>(most) - draft.tokens.size() - 1;
+    const std::size_t left = static_cast<std::size_t>(most) - task.draft->tokens.size() - 1;
     const std::size_t room = std::min({left, level_.source->context() - round_start, level_.source->max_rows() - 1});
-    level_.inner->draft({text_, static_cast<int>(room), request.request, choice, {}}, inner_rule_, inner_draft_);
+    level_.inner->propose(
+        {task.slot, text_, static_cast<int>(room), task.request, choice, &slot.inner_rule, &inner_draft_});
 
-    const double began = clock_.now_seconds();
+    const double began = setting_.clock.now_seconds();
     text_.insert(text_.end(), inner_draft_.tokens.begin(), inner_draft_.tokens.end());
     const std::size_t n_inner = inner_draft_.tokens.size();
+    const TextEnd end = {task.slot, text_, n_inner + 1};
     const SourceRows rows =
-        level_.source->rows_after(text_, n_inner + 1, chooser_.needs(whole, choice.acceptance).with_rows());
-    const bool says_something = read_rows(rows, n_inner, rule, choice);
+        level_.source->rows_after(std::span(&end, 1), slot.chooser.needs(whole, choice.acceptance).with_rows());
+    const bool says_something = read_rows(rows, n_inner, rule, choice, slot.chooser);
     text_.resize(round_start);
     if (!says_something) return;
     const Verification verification = verify(choice, round_start);
@@ -161,17 +180,17 @@ void CascadeDrafter::inner_round(const DraftRequest& request, int most, const St
             seen = drafted_token(std::span<const float>(adjusted_).subspan(i * rows.vocab, rows.vocab), token);
         ready_.push_back({token, seen, i});
     }
-    count(verification, clock_.now_seconds() - began, draft);
+    count(verification, setting_.clock.now_seconds() - began, slot, *task.draft);
 }
 
 // What the middle model makes of each row: its distribution, or the token that it would emit. The inner draft ends with
 // the token that leads to a row in which every token is banned, and nothing is emitted after it; false where that row
 // is the first.
 bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule,
-                               const ChoiceSetting& choice) {
+                               const ChoiceSetting& choice, TokenChooser& chooser) {
     const bool adjusted = rule.needs_adjusted(), whole = rule.needs_distribution() && !adjusted;
     const std::size_t round_start = text_.size() - n_inner;
-    const bool draws = chooser_.draws(choice.acceptance);
+    const bool draws = chooser.draws(choice.acceptance);
     stats_.clear();
     best_.clear();
     p_.resize(draws ? (n_inner + 1) * rows.vocab : 0);
@@ -179,18 +198,18 @@ bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, cons
     for (std::size_t i = 0; i <= n_inner; ++i) {
         const std::size_t position = round_start + i;
         const SeenRow row =
-            chooser_.see(rows.row(i), rows.summary(i), std::span<const TokenId>(text_).first(position), whole);
+            chooser.see(rows.row(i), rows.summary(i), std::span<const TokenId>(text_).first(position), whole);
         if (row.is_dead) {
             if (i == 0) return false;
             end_at_dead_row(i, rows.vocab);
             return true;
         }
         stats_.push_back(row.stats);
-        if (adjusted) chooser_.adjusted(row, std::span<float>(adjusted_).subspan(i * rows.vocab, rows.vocab));
+        if (adjusted) chooser.adjusted(row, std::span<float>(adjusted_).subspan(i * rows.vocab, rows.vocab));
         if (draws)
-            chooser_.distribution(row, std::span<float>(p_).subspan(i * rows.vocab, rows.vocab));
+            chooser.distribution(row, std::span<float>(p_).subspan(i * rows.vocab, rows.vocab));
         else
-            best_.push_back(chooser_.best(row, position, choice.acceptance));
+            best_.push_back(chooser.best(row, position, choice.acceptance));
     }
     return true;
 }
@@ -221,7 +240,7 @@ Verification CascadeDrafter::verify(const ChoiceSetting& choice, std::size_t rou
     }
 }
 
-void CascadeDrafter::count(const Verification& verification, double pass_seconds, Draft& draft) {
+void CascadeDrafter::count(const Verification& verification, double pass_seconds, Slot& slot, Draft& draft) {
     const int drafted = static_cast<int>(inner_draft_.tokens.size());
     ++draft.passes;
     draft.levels[0].count_round(drafted, verification.accepted, inner_draft_.passes);
@@ -229,19 +248,19 @@ void CascadeDrafter::count(const Verification& verification, double pass_seconds
     draft.levels[0].seconds.draft += inner_draft_.seconds + inner_draft_.entropy_seconds;
     draft.levels[0].seconds.score += pass_seconds;
     add_levels(draft.levels, inner_draft_.levels, 1);
-    inner_rule_.end_round({drafted, verification.accepted, is_cut_short(inner_draft_.end),
-                           inner_draft_.seconds + inner_draft_.entropy_seconds, pass_seconds});
+    slot.inner_rule.end_round({drafted, verification.accepted, is_cut_short(inner_draft_.end),
+                               inner_draft_.seconds + inner_draft_.entropy_seconds, pass_seconds});
     double cost = 1;
     if (const auto& costs = level_.inner_costs)
         cost =
             (costs->draft_seconds(inner_draft_.passes) + costs->target_seconds(drafted + 1)) / costs->target_seconds(1);
-    cost_.add(cost, verification.accepted + 1);
+    slot.cost.add(cost, verification.accepted + 1);
 }
 
 } // namespace
 
-std::unique_ptr<Drafter> make_cascade_drafter(CascadeLevel level, const DraftLimits& limits, const dist::Clock& clock) {
-    return std::make_unique<CascadeDrafter>(std::move(level), limits, clock);
+std::unique_ptr<Drafter> make_cascade_drafter(CascadeLevel level, const DraftSetting& setting) {
+    return std::make_unique<CascadeDrafter>(std::move(level), setting);
 }
 
 } // namespace entrodraft::spec

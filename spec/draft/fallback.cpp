@@ -26,31 +26,39 @@ class FallbackDrafter final : public Drafter {
             most = std::max(most, drafter->weight_bytes());
         return most;
     }
-    void begin_sequence(const Request& request) override {
+    void begin_sequence(int slot, const Request& request) override {
         for (const auto& drafter : drafters_)
-            drafter->begin_sequence(request);
+            drafter->begin_sequence(slot, request);
     }
-    void prefill(std::span<const TokenId> prompt) override {
+    void prefill(int slot, std::span<const TokenId> prompt) override {
         for (const auto& drafter : drafters_)
-            drafter->prefill(prompt);
+            drafter->prefill(slot, prompt);
     }
-    void draft(const DraftRequest& request, StopRule& rule, Draft& draft) override;
+    void end_sequence(int slot) override {
+        for (const auto& drafter : drafters_)
+            drafter->end_sequence(slot);
+    }
+    void propose(std::span<const DraftTask> tasks) override {
+        for (const DraftTask& task : tasks)
+            propose_first(task);
+    }
 
   private:
+    void propose_first(const DraftTask& task) {
+        int passes = 0;
+        double seconds = 0, entropy_seconds = 0;
+        for (const auto& drafter : drafters_) {
+            Draft& draft = *task.draft;
+            drafter->propose(task);
+            draft.passes = passes += draft.passes;
+            draft.seconds = seconds += draft.seconds;
+            draft.entropy_seconds = entropy_seconds += draft.entropy_seconds;
+            if (!draft.tokens.empty()) return;
+        }
+    }
+
     std::vector<std::unique_ptr<Drafter>> drafters_;
 };
-
-void FallbackDrafter::draft(const DraftRequest& request, StopRule& rule, Draft& draft) {
-    int passes = 0;
-    double seconds = 0, entropy_seconds = 0;
-    for (const auto& drafter : drafters_) {
-        drafter->draft(request, rule, draft);
-        draft.passes = passes += draft.passes;
-        draft.seconds = seconds += draft.seconds;
-        draft.entropy_seconds = entropy_seconds += draft.entropy_seconds;
-        if (!draft.tokens.empty()) return;
-    }
-}
 
 } // namespace
 

@@ -1,4 +1,4 @@
-#include "spec/draft/ranking.h"
+#include "spec/replay/ranking.h"
 
 #include "spec/verify/gumbel.h"
 

@@ -1,0 +1,17 @@
+// Tokens by how often each followed the last one in a text that build-table has counted: as good as free, and right now
+// and then.
+#include "spec/draft/drafter_type.h"
+
+namespace entrodraft::spec {
+
+DrafterType bigram_drafter() {
+    return {.name = "bigram",
+            .position = 40,
+            .help = "a table of counts",
+            .options = {"draft-table"},
+            .make = [](const DrafterParts& parts) {
+                return make_chain_drafter(make_table_source(*parts.table, 2, parts.limits.vocab_size), parts);
+            }};
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,221 @@
+// The draft loop: a pass over a source of logits a token, until the stop rule has had enough. Where sequences share the
+// source's passes, a pass has a row of each that goes on, so that weights are read once for all of them; each has its
+// own rule, and drops out when that fires.
+#include "spec/draft/chain.h"
+
+#include <algorithm>
+
+namespace entrodraft::spec {
+
+// ---- a phase of one text ----
+
+void ChainPhase::begin(const DraftTask& task, std::size_t context, const DraftLimits& limits, TokenChooser& chooser) {
+    task_ = task;
+    limits_ = &limits;
+    chooser_ = &chooser;
+    task.draft->clear();
+    task.rule->begin_round();
+    max_ = max_drafted(task, context);
+    adjusted_ = task.rule->needs_adjusted();
+    whole_ = looks_at_all_ || task.rule->needs_distribution();
+    draws_ = chooser.draws(task.choice.acceptance) && !task.verified_on_device;
+    text_.assign(task.tokens.begin(), task.tokens.end());
+}
+
+bool ChainPhase::wants_row(const PassCost& cost) {
+    if (task_.draft->end != DraftEnd::none) return false;
+    if (task_.rule->wants_another(cost)) return true;
+    task_.draft->end = task_.rule->end();
+    return false;
+}
+
+model::LogitNeeds ChainPhase::needs(bool has_device_draft_loop) {
+    const ChoiceSetting& choice = task_.choice;
+    model::LogitNeeds all = chooser_->needs(whole_ && !adjusted_, choice.acceptance);
+    if (adjusted_) return all.with_rows(); // a device that goes on by itself knows raw distributions alone
+    if (task_.verified_on_device) {
+        noise_ = chooser_->device_noise(text_.size(), task_.tokens.size(), choice);
+        all.summary = std::max(all.summary, model::LogitSummary::max); // which chains go by
+        all.keep_from = static_cast<int>(task_.draft->tokens.size());
+    } else {
+        noise_ = chooser_->noise(text_.size(), choice.acceptance);
+    }
+    if (noise_.temperature > 0) {
+        all.noises = std::span(&noise_, 1);
+        all.rows = false;
+    }
+    if (all.rows || !has_device_draft_loop) return all;
+    chain_ = task_.rule->forecast(max_ - static_cast<int>(task_.draft->tokens.size()));
+    all.chain = &chain_;
+    return all;
+}
+
+void ChainPhase::take(std::span<const float> logits, const model::kernels::LogitStats& summary,
+                      const dist::Clock& clock, const model::NoisyToken* noisy, const float* kept) {
+    Draft& draft = *task_.draft;
+    ++draft.passes;
+    const SeenRow row = chooser_->see(logits, summary, text_, whole_);
+    if (row.is_dead) {
+        draft.end = DraftEnd::no_match;
+        return;
+    }
+    const TokenId token = choose(row, noisy);
+    const double before = clock.now_seconds();
+    DraftedToken seen;
+    if (adjusted_)
+        seen = seen_adjusted(row, token);
+    else if (whole_)
+        seen = drafted_token(row.stats, noisy            ? noisy->logit
+                                        : logits.empty() ? row.stats.max
+                                                         : logits[static_cast<std::size_t>(token)]);
+    const StopDecision decision = task_.rule->decide(seen);
+    draft.entropy_seconds += clock.now_seconds() - before;
+    if (decision == StopDecision::drop) {
+        draft.end = task_.rule->end();
+        return;
+    }
+    text_.push_back(token);
+    draft.add(token, seen);
+    if (task_.verified_on_device) draft.kept.push_back(kept);
+    draft.end = limits_->why_end(task_, max_, task_.rule->end());
+}
+
+TokenId ChainPhase::choose(const SeenRow& row, const model::NoisyToken* noisy) {
+    const std::size_t step = task_.draft->tokens.size();
+    const std::uint64_t position = task_.tokens.size() + step;
+    if (!draws_) return chooser_->best(row, position, task_.choice.acceptance, noisy);
+    q_.resize((step + 1) * row.logits.size());
+    const std::span<float> q(q_.data() + step * row.logits.size(), row.logits.size());
+    chooser_->distribution(row, q);
+    return chooser_->sample_of(q, position, task_.tokens.size(), task_.choice);
+}
+
+DraftedToken ChainPhase::seen_adjusted(const SeenRow& row, TokenId token) {
+    if (draws_) return drafted_token(std::span<const float>(q_).last(row.logits.size()), token);
+    row_.resize(row.logits.size());
+    chooser_->adjusted(row, row_);
+    return drafted_token(row_, token);
+}
+
+void ChainPhase::adopt() {
+    text_.assign(task_.tokens.begin(), task_.tokens.end());
+    text_.insert(text_.end(), task_.draft->tokens.begin(), task_.draft->tokens.end());
+}
+
+void ChainPhase::finish() {
+    const std::size_t drafted = task_.draft->tokens.size();
+    if (draws_)
+        task_.draft->q = std::span<const float>(q_).first(drafted * static_cast<std::size_t>(limits_->vocab_size));
+}
+
+// ---- phases of the sequences of a round ----
+
+namespace {
+
+class ChainDrafter final : public Drafter {
+  public:
+    ChainDrafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting)
+        : source_(std::move(source)), setting_(setting), slots_(static_cast<std::size_t>(setting.n_slots)) {}
+
+    std::string name() const override { return source_->name(); }
+    std::size_t weight_bytes() const override { return source_->weight_bytes(); }
+    bool keeps_logits_on_device() const override { return slots_.size() == 1 && source_->keeps_logits_on_device(); }
+    void begin_sequence(int slot, const Request& request) override {
+        source_->begin_sequence(slot);
+        of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
+    }
+    void prefill(int slot, std::span<const TokenId> prompt) override { source_->prefill(slot, prompt); }
+    void propose(std::span<const DraftTask> tasks) override {
+        if (source_->shares_passes()) return propose_together(tasks);
+        for (const DraftTask& task : tasks)
+            propose_together(std::span(&task, 1));
+    }
+
+  private:
+    struct Slot {
+        TokenChooser chooser;
+        ChainPhase phase;
+        double share = 0; // of this round's passes
+    };
+
+    Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    void propose_together(std::span<const DraftTask> tasks);
+    void ask_rules(std::span<const DraftTask> tasks);
+    void pass();
+
+    std::unique_ptr<LogitSource> source_;
+    DraftSetting setting_;
+    std::vector<Slot> slots_;
+    std::vector<const DraftTask*> going_; // those that want another row
+    std::vector<TextEnd> ends_;           // of these
+    std::vector<model::RowNoise> noises_; // of their rows
+};
+
+void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
+    const double began = setting_.clock.now_seconds();
+    going_.clear();
+    for (const DraftTask& task : tasks) {
+        Slot& slot = of(task.slot);
+        slot.phase.begin(task, source_->context(), setting_.limits, slot.chooser);
+        slot.share = 0;
+        going_.push_back(&task);
+    }
+    int passes = 0;
+    for (ask_rules(tasks); !going_.empty(); ask_rules(tasks), ++passes)
+        pass();
+    const double seconds = setting_.clock.now_seconds() - began;
+    for (const DraftTask& task : tasks) { // each bears what it had of the passes
+        of(task.slot).phase.finish();
+        const double part = passes > 0 ? of(task.slot).share / passes : 1 / static_cast<double>(tasks.size());
+        task.draft->seconds = seconds * part - task.draft->entropy_seconds;
+    }
+}
+
+// Keeps those in going_ whose rules want another row, given what the others have drafted so far.
+void ChainDrafter::ask_rules(std::span<const DraftTask> tasks) {
+    int rows = 0; // of the target's pass
+    for (const DraftTask& task : tasks)
+        rows += static_cast<int>(task.draft->tokens.size()) + 1;
+    const double share = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
+    std::erase_if(going_, [&](const DraftTask* task) {
+        const int own = static_cast<int>(task->draft->tokens.size()) + 1;
+        // What is drafted alone, in turn with others, goes by what the round knows of these.
+        if (tasks.size() > 1) task->rule->set_batch_load({rows - own, static_cast<int>(tasks.size())});
+        return !of(task->slot).phase.wants_row({share, share});
+    });
+    const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
+    for (const DraftTask* task : going_) {
+        task->rule->charge(borne - share);
+        of(task->slot).share += borne;
+    }
+}
+
+// A row of every phase that goes on; of one alone maybe more than a row, kept for later.
+void ChainDrafter::pass() {
+    const bool is_alone = going_.size() == 1;
+    ends_.clear();
+    noises_.clear();
+    model::LogitNeeds needs(model::LogitSummary::none, false);
+    for (const DraftTask* task : going_) {
+        ChainPhase& phase = of(task->slot).phase;
+        ends_.push_back({task->slot, phase.text(), 1});
+        const model::LogitNeeds own = phase.needs(is_alone && source_->has_device_draft_loop());
+        noises_.push_back(own.noises.empty() ? model::RowNoise{} : own.noises.front());
+        needs = is_alone ? own : needs.and_those_of(own);
+    }
+    const auto has_noise = [](const model::RowNoise& noise) { return noise.temperature > 0; };
+    if (std::any_of(noises_.begin(), noises_.end(), has_noise)) needs.noises = noises_;
+    const SourceRows rows = source_->rows_after(ends_, needs);
+    for (std::size_t i = 0; i < going_.size(); ++i)
+        of(going_[i]->slot)
+            .phase.take(rows.row(i), rows.summary(i), setting_.clock,
+                        has_noise(noises_[i]) ? rows.noisy_token(i) : nullptr, rows.kept_row(i));
+}
+
+} // namespace
+
+std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting) {
+    return std::make_unique<ChainDrafter>(std::move(source), setting);
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,95 @@
+// The look-up drafter: what came last time after the same few tokens. No model and no distribution of its own, so that
+// q is one at each token.
+#include "spec/draft/drafter.h"
+#include "spec/draft/lookup_index.h"
+
+namespace entrodraft::spec {
+
+namespace {
+
+class LookupDrafter final : public Drafter {
+  public:
+    LookupDrafter(std::string name, const MakeLookupIndex& make_index, const DraftSetting& setting)
+        : name_(std::move(name)), setting_(setting), slots_(static_cast<std::size_t>(setting.n_slots)) {
+        for (Slot& slot : slots_)
+            slot.index = make_index();
+    }
+
+    std::string name() const override { return name_; }
+    void begin_sequence(int slot, const Request&) override { of(slot).index->clear(); }
+    void prefill(int slot, std::span<const TokenId> prompt) override { of(slot).index->follow(prompt); }
+    void propose(std::span<const DraftTask> tasks) override {
+        for (const DraftTask& task : tasks)
+            draft(task, of(task.slot));
+    }
+
+  private:
+    struct Slot {
+        std::unique_ptr<LookupIndex> index;
+        std::vector<float> q; // [most drafted so far][vocab], zero but for the last draft's tokens
+        std::vector<std::size_t> ones;
+    };
+
+    Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    void draft(const DraftTask& task, Slot& slot) const;
+    void copy(const LookupMatch& match, const DraftTask& task, int most) const;
+    void fill_q(Draft& draft, Slot& slot) const;
+
+    std::string name_;
+    DraftSetting setting_;
+    std::vector<Slot> slots_;
+};
+
+void LookupDrafter::draft(const DraftTask& task, Slot& slot) const {
+    const double began = setting_.clock.now_seconds();
+    Draft& draft = *task.draft;
+    draft.clear();
+    task.rule->begin_round();
+    slot.index->follow(task.tokens);
+    if (const int most = max_drafted(task, kNoContext); most > 0) {
+        draft.end = DraftEnd::no_match;
+        if (const std::optional<LookupMatch> match = slot.index->find()) copy(*match, task, most);
+    }
+    const bool draws = !task.request->sampling.greedy() && task.choice.acceptance != Acceptance::gumbel;
+    if (draws) fill_q(draft, slot);
+    draft.seconds = setting_.clock.now_seconds() - began;
+}
+
+void LookupDrafter::copy(const LookupMatch& match, const DraftTask& task, int most) const {
+    constexpr PassCost kFree = {0, 0};
+    Draft& draft = *task.draft;
+    while (task.rule->wants_another(kFree)) {
+        const std::optional<TokenId> token = match.token(draft.tokens.size());
+        if (!token || *token >= setting_.limits.vocab_size) return; // the corpus has ended
+        DraftedToken seen;
+        seen.match_length = match.length + static_cast<int>(draft.tokens.size());
+        if (task.rule->decide(seen) == StopDecision::drop) break;
+        draft.add(*token, seen);
+        draft.end = setting_.limits.why_end(task, most, task.rule->end());
+        if (draft.end != DraftEnd::none) return;
+        draft.end = DraftEnd::no_match;
+    }
+    draft.end = task.rule->end();
+}
+
+void LookupDrafter::fill_q(Draft& draft, Slot& slot) const {
+    const auto vocab = static_cast<std::size_t>(setting_.limits.vocab_size);
+    for (const std::size_t one : slot.ones)
+        slot.q[one] = 0;
+    slot.ones.clear();
+    slot.q.resize(std::max(slot.q.size(), draft.tokens.size() * vocab));
+    for (std::size_t i = 0; i < draft.tokens.size(); ++i) {
+        slot.ones.push_back(i * vocab + static_cast<std::size_t>(draft.tokens[i]));
+        slot.q[slot.ones.back()] = 1;
+    }
+    draft.q = std::span<const float>(slot.q).first(draft.tokens.size() * vocab);
+}
+
+} // namespace
+
+std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupIndex& make_index,
+                                             const DraftSetting& setting) {
+    return std::make_unique<LookupDrafter>(std::move(name), make_index, setting);
+}
+
+} // namespace entrodraft::spec

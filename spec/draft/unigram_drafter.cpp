@@ -1,0 +1,16 @@
+// Tokens by how often each occurs in a text that build-table has counted, whatever comes before.
+#include "spec/draft/drafter_type.h"
+
+namespace entrodraft::spec {
+
+DrafterType unigram_drafter() {
+    return {.name = "unigram",
+            .position = 50,
+            .help = "a table of counts",
+            .options = {"draft-table"},
+            .make = [](const DrafterParts& parts) {
+                return make_chain_drafter(make_table_source(*parts.table, 1, parts.limits.vocab_size), parts);
+            }};
+}
+
+} // namespace entrodraft::spec
