@@ -19,7 +19,7 @@ namespace entrodraft::dist {
 
 struct StartOptions {
     // How long MPI may take to start, and how long ranks wait for each other before they have read their options.
-    double timeout_seconds = 300;
+    double timeout_seconds = kDefaultTimeoutSeconds;
     // Called on a thread of its own when that, or a bounded step, takes too long: "rank 2, host n1, round 17, score"
     // and the reason. It is to say so and to end the process. Empty: nothing is bounded.
     std::function<void(const std::string& place, const std::string& reason)> on_stuck;

@@ -2,9 +2,6 @@
 #include "launch/commands.h"
 
 #include "launch/cli/command_pages.h"
-#include "launch/cli/completion.h"
-#include "launch/cli/manual_page.h"
-#include "launch/cli/markdown_page.h"
 #include "launch/cli/option_set.h"
 #include "launch/failure.h"
 #include "launch/io/results.h"

@@ -22,6 +22,10 @@ class BadOption final : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+inline void refuse_if(bool is_bad, const std::string& message) {
+    if (is_bad) throw BadOption(message);
+}
+
 // A failure that every rank knows of, with one message and one code: all leave together.
 class OrderlyFailure final : public std::runtime_error {
   public:

@@ -37,8 +37,9 @@ NamedFiles named_files(const ParsedOptions& given, const std::vector<OptionGroup
     NamedFiles files;
     for (const OptionGroup& group : groups)
         for (const OptionSpec& option : group.options) {
-            const std::string shown = option.value, name = std::string("--") + option.name;
-            const bool is_written = std::count(std::begin(kWritten), std::end(kWritten), std::string(option.name)) > 0;
+            const std::string& shown = option.value;
+            const std::string name = "--" + option.name;
+            const bool is_written = std::count(std::begin(kWritten), std::end(kWritten), option.name) > 0;
             for (const std::string& file : given.texts(option.name)) {
                 if (shown == "DIR") files.models.push_back({name, file});
                 if (!shown.starts_with("FILE")) continue;

@@ -26,7 +26,7 @@ namespace {
 // How long MPI may take to start: a little longer than the ranks may wait for each other, whose option is yet to be
 // read.
 double start_seconds(const Arguments& arguments) {
-    constexpr double kDefaultValue = 300, kMore = 5, kMax = 1e9; // clocks hold no more than 9.2e9
+    constexpr double kMore = 5, kMax = 1e9; // clocks hold no more than 9.2e9
     const std::string option = "--collective-timeout";
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         std::string value;
@@ -34,7 +34,7 @@ double start_seconds(const Arguments& arguments) {
         if (arguments[i] == option && i + 1 < arguments.size()) value = arguments[i + 1];
         if (const double seconds = std::atof(value.c_str()); seconds > 0) return std::min(seconds + kMore, kMax);
     }
-    return kDefaultValue;
+    return dist::kDefaultTimeoutSeconds;
 }
 
 void report_failure(dist::Session& session, const std::string& reason) {

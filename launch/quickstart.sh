@@ -33,6 +33,5 @@ arguments=()
 given --target "$@" || arguments+=(--target model/demo/target)
 given --draft "$@" || arguments+=(--draft model/demo/draft)
 given --prompt "$@" || given --input "$@" || arguments+=(--prompt "The old house stood at the end of the lane, and")
-given --max-new-tokens "$@" || arguments+=(--max-new-tokens 128)
 
 exec mpirun -n 2 "${options[@]}" build/entrodraft generate "${arguments[@]}" "$@"

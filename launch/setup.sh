@@ -35,9 +35,6 @@ has() {
     pkg-config) command -v pkg-config ;;
     openmpi-bin) command -v mpirun || command -v mpiexec ;;
     libopenmpi-dev) command -v mpicc || command -v mpicxx ;;
-    libboost-program-options-dev)
-        links '#include <boost/program_options.hpp>
-               int main() { boost::program_options::options_description options("x"); }' -lboost_program_options ;;
     nlohmann-json3-dev) links '#include <nlohmann/json.hpp>
                                int main() {}' ;;
     libonig-dev) pkg-config --exists oniguruma ;;
@@ -145,8 +142,8 @@ prepare() {
     case "$tests$*, $done_for" in
     "OFF, tests OFF nvcc $nvcc" | "OFF, tests ON nvcc $nvcc" | "ON, tests ON nvcc $nvcc") return 0 ;;
     esac
-    local needed=(g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libboost-program-options-dev
-        nlohmann-json3-dev libonig-dev libutf8proc-dev zlib1g-dev libfmt-dev)
+    local needed=(g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev nlohmann-json3-dev
+        libonig-dev libutf8proc-dev zlib1g-dev libfmt-dev)
     [ "$tests" = OFF ] || needed+=(libgtest-dev libboost-context-dev)
     ensure "${needed[@]}"
     [ "$tests" = OFF ] || ensure_if_possible ccache # who runs tests builds again

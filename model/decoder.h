@@ -69,7 +69,7 @@ struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     int n_slots = 1;
     int capacity = 0;                                                  // positions a slot; 0: the model's max_positions
-    double timeout_seconds = 300;                                      // of every collective
+    double timeout_seconds = dist::kDefaultTimeoutSeconds;             // of every collective
     const kernels::Kernels* kernels = nullptr;                         // of a CPU; null: the fastest it can run
     std::function<void(std::size_t done, std::size_t total)> progress; // bytes; while weights are read; may be empty
 };

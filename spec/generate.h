@@ -31,7 +31,7 @@ struct EngineOptions {
     int n_slots = 1;              // sequences decoded together, 1 to kMaxSlots
     int vocab_size = 0;           // tokens that both models and the tokenizer know
     bool record_margins = false;  // Completion::logit_margins, of greedy and gumbel text
-    double timeout_seconds = 300; // of every collective
+    double timeout_seconds = dist::kDefaultTimeoutSeconds; // of every collective
     // For benches of models that mean nothing: each drafted token is accepted with this probability, whatever it is.
     // What is emitted then means nothing either, and the rest of a round costs what it costs.
     std::optional<double> synthetic_acceptance;

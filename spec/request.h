@@ -15,7 +15,8 @@ struct Request {
     std::string id = "null";        // compact JSON
     std::uint64_t sequence_key = 0; // hash of id; 0 for a prompt from the command line
     std::vector<TokenId> prompt;
-    int max_new_tokens = 128;
+    static constexpr int kDefaultNewTokens = 128;
+    int max_new_tokens = kDefaultNewTokens;
     SamplingOptions sampling;
     LogitProcessing processing;
     bool ignore_eos = false;

@@ -16,6 +16,9 @@
 
 namespace entrodraft::dist {
 
+// How long ranks wait for each other, and for a step of one of them, unless told otherwise.
+constexpr double kDefaultTimeoutSeconds = 300;
+
 // What went over a communicator since it was made, as this rank saw it: its own part of each collective, in bytes.
 struct Traffic {
     std::uint64_t broadcasts = 0, broadcast_bytes = 0;

@@ -1,91 +1,140 @@
-// Options of the benches. See options.h; option_tables.cpp declares them.
-#include "launch/cli/choices.h"
-#include "launch/cli/options.h"
+// Options of the benches. See options.h.
 #include "launch/cli/shared_options.h"
+#include "launch/cli/stop_rule_options.h"
 #include "launch/counted.h"
 #include "launch/failure.h"
+#include "spec/draft/drafter_type.h"
 
 #include <algorithm>
-#include <climits>
+#include <fmt/format.h>
 
 namespace entrodraft::launch {
 
-LatencyOptions latency_options(const ParsedOptions& given) {
-    refuse_later_work(given);
-    LatencyOptions options;
-    options.models = model_options(given);
-    options.placement = draft_placement(given);
-    options.rows = given.integer("rows", 16, 1, 128);
-    options.context = given.integer("context", 64, 1, INT_MAX);
-    options.repetitions = given.integer("repetitions", 200, 1, 1000000);
-    options.shards = given.integers("shards", 1, 65536);
-    options.output = json_output(given);
-    options.json = given.on("json");
-    if (given.given("draft-placement") && options.models.drafts.empty())
-        throw BadOption("--draft-placement has no effect without --draft DIR");
-    if (options.models.drafts.size() > 1)
-        throw BadOption("--draft is given more than once; time one pair at a time, a cascade level by level");
-    if (given.given("output") && options.models.drafts.empty())
-        throw BadOption("--output writes costs of target and draft; it needs --draft DIR");
-    return options;
+namespace {
+
+void read_drafters(const ParsedOptions& given, CompareOptions& options) {
+    const std::size_t n_drafts = options.models.drafts.size();
+    for (const std::string& name : split_list(given.text("drafters", n_drafts > 0 ? "model" : ""))) {
+        std::size_t number = 0; // "draft2": the second --draft alone
+        for (std::size_t draft = 1; draft <= n_drafts; ++draft)
+            if (name == fmt::format("draft{}", draft)) number = draft;
+        refuse_if(number == 0 && name.starts_with("draft"),
+                  fmt::format("--drafters {}: --draft is given {}; draft1 is the first of them", name,
+                              counted(static_cast<std::int64_t>(n_drafts), "time")));
+        options.drafters.push_back(parse_drafter({"drafters", number > 0 ? "model" : name, "", ""}, '+', n_drafts));
+        if (number > 0) options.drafters.back().drafts = {number - 1};
+    }
+    refuse_if(options.drafters.empty() && given.text("rules") != "none",
+              "nothing to compare: give --draft DIR, or --drafters NAME,NAME");
+    refuse_if(n_drafts > 0 && std::none_of(options.drafters.begin(), options.drafters.end(),
+                                           [](const DrafterChoice& one) { return one.has("model"); }),
+              "--draft has no effect: --drafters " + given.text("drafters") + " names no model");
+    options.drafters = with_ahead(options.drafters, given, options.placement, 1, options.ahead,
+                                  "--draft-placement dedicated and one --draft, which drafts last");
+    check_sources(given, options.drafters, options.sources);
 }
 
-CompareOptions compare_options(const ParsedOptions& given) {
-    for (const char* option : {"dtype", "draft-dtype"}) {
-        ParsedOptions one;
-        if (given.given(option)) one.add(option, given.text(option, ""), "");
-        refuse_later_work(one);
-    }
-    CompareOptions options;
-    options.models = model_options(given);
-    options.placement = draft_placement(given);
-    options.input = given.file("input");
-    if (options.input.empty()) throw BadOption("--input FILE is missing: the prompts to decode");
-    options.max_prompts = given.integer("prompts", 0, 1, INT_MAX);
-    options.max_new_tokens = given.integer("max-new-tokens", options.max_new_tokens, 1, INT_MAX);
-    options.temperatures = number_list(given, "temperatures", options.temperatures);
-    options.seed = given.unsigned_integer("seed", 0);
-    options.output = json_output(given);
-    options.json = given.on("json");
-    options.quiet = given.on("quiet");
-    options.drafters = compared_drafters(given, options.models.drafts.size());
-    const auto drafts_with_model = [](const DrafterChoice& drafter) { return drafter.has("model"); };
-    if (!options.models.drafts.empty() &&
-        std::none_of(options.drafters.begin(), options.drafters.end(), drafts_with_model))
-        throw BadOption("--draft has no effect: --drafters " + given.text("drafters", "") + " names no model");
-    options.drafters = with_ahead(options.drafters, given, options.placement);
-    options.sources = drafter_sources(given, options.drafters);
+void check_compare(const ParsedOptions& given, CompareOptions& options) {
+    read_drafters(given, options);
     const std::size_t n_levels = std::max<std::size_t>(1, options.models.drafts.size());
-    options.rules = compared_rules(given, n_levels);
-    options.max_draft_tokens = given.integer("max-draft-tokens", options.max_draft_tokens, 1, 127);
-    options.acceptances = compared_acceptances(given);
-    options.lenience = given.number("lenience", 1, 0, 1);
-    if (options.lenience == 0) throw BadOption("--lenience 0: must be above 0, at most 1");
-    if (options.lenience < 1 &&
-        std::count(options.acceptances.begin(), options.acceptances.end(), spec::Acceptance::rejection) == 0)
-        throw BadOption("--lenience has no effect: --acceptances does not name rejection");
-    options.costs = given.texts("costs");
-    if (options.costs.size() > n_levels)
-        throw BadOption("--costs is given " + std::to_string(options.costs.size()) + " times for " +
-                        counted(static_cast<std::int64_t>(n_levels), "level") + " of drafting");
-    if (!options.costs.empty() && options.costs.size() < n_levels)
-        throw BadOption("--costs is needed for each of the " + std::to_string(n_levels) +
-                        " levels of drafting, in the order of --draft");
-    options.tune = given.on("tune");
-    if (options.tune && given.given("rules")) throw BadOption("--tune tries its own grid of rules; leave --rules out");
+    options.every_rule.max_tokens = options.max_draft_tokens;
+    options.rules = compared_rules(given.text("rules", "all"), options.every_rule, n_levels);
+    refuse_if(options.acceptances.empty(), "--acceptances is empty; name one or leave it out");
+    refuse_if(options.lenience < 1 &&
+                  std::count(options.acceptances.begin(), options.acceptances.end(), spec::Acceptance::rejection) == 0,
+              "--lenience has no effect: --acceptances does not name rejection");
+    const std::size_t n_costs = options.costs.size();
+    refuse_if(n_costs > n_levels, fmt::format("--costs is given {} times for {} of drafting", n_costs,
+                                              counted(static_cast<std::int64_t>(n_levels), "level")));
+    refuse_if(
+        n_costs > 0 && n_costs < n_levels,
+        fmt::format("--costs is needed for each of the {} levels of drafting, in the order of --draft", n_levels));
+    refuse_if(options.tune && given.given("rules"), "--tune tries its own grid of rules; leave --rules out");
     const auto looks = [](const std::vector<spec::StopRuleOptions>& levels) {
         return std::any_of(levels.begin(), levels.end(),
                            [](const auto& rule) { return rule.entropy_of == spec::EntropyOf::adjusted; });
     };
-    if (given.text("entropy-of", "") == "adjusted" &&
-        (options.tune || std::none_of(options.rules.begin(), options.rules.end(), looks)))
-        throw BadOption("--entropy-of adjusted has no effect " +
-                        std::string(options.tune ? "with --tune, which tries rules on raw entropies"
-                                                 : "on --rules " + given.text("rules", "") +
-                                                       ", none of which looks at distributions"));
-    if (given.given("synthetic-acceptance"))
-        options.synthetic_acceptance = given.number("synthetic-acceptance", 0, 0, 1);
-    return options;
+    refuse_if(options.every_rule.entropy_of == spec::EntropyOf::adjusted &&
+                  (options.tune || std::none_of(options.rules.begin(), options.rules.end(), looks)),
+              "--entropy-of adjusted has no effect " +
+                  (options.tune ? "with --tune, which tries rules on raw entropies"
+                                : "on --rules " + given.text("rules") + ", none of which looks at distributions"));
+}
+
+} // namespace
+
+void declare(OptionSet& set, LatencyOptions& options) {
+    declare_measured_models(set, options.models, "checkpoint of the draft");
+    declare_placement(set, options.placement);
+    set.group("Latency");
+    set.add("rows", "R", options.plan.rows, {1, spec::kMaxSlots},
+            fmt::format("time passes of 1 to R rows, up to {}", spec::kMaxSlots));
+    set.add("context", "N", options.plan.context, at_least(1), "tokens in the cache before each pass");
+    set.add("repetitions", "N", options.plan.repetitions, {1, 1000000},
+            "passes of each kind; collectives are timed five times as often");
+    set.add("shards", "N,N", options.shards, {1, 65536},
+            "on one rank: time a shard of each N ranks by itself too, for bench/scaling_model.py [none]");
+    set.add_file("output", options.output, "write the costs file", kStdoutIsForJson);
+    set.add("json", options.json, kJsonHelp);
+    set.check([&options](const ParsedOptions& given) {
+        options.plan.timeout_seconds = options.models.collective_timeout_seconds;
+        const std::size_t n_drafts = options.models.drafts.size();
+        given.refuse_without_effect("draft-placement", n_drafts > 0, "without --draft DIR");
+        refuse_if(n_drafts > 1, "--draft is given more than once; time one pair at a time, a cascade level by level");
+        refuse_if(given.given("output") && n_drafts == 0,
+                  "--output writes costs of target and draft; it needs --draft DIR");
+    });
+}
+
+void declare(OptionSet& set, CompareOptions& options) {
+    declare_measured_models(set, options.models,
+                            "checkpoint of the draft; several: a cascade, the largest first, unless --drafters names "
+                            "one alone");
+    declare_placement(set, options.placement);
+    set.group("Compare");
+    set.add_file("input", options.input, "JSON lines of prompts, as for generate").value = "FILE|-";
+    set.refuse_empty(options.input, "--input FILE is missing: the prompts to decode");
+    set.add("prompts", "N", options.max_prompts, at_least(1), "only the first N of them [all]");
+    declare_new_tokens(set, options.max_new_tokens);
+    set.add("temperatures", "T,T", options.temperatures, at_least(0), "each measured by itself");
+    declare_seed(set, options.seed);
+    Names drafters = spec::drafter_names();
+    drafters.insert(std::find(drafters.begin(), drafters.end(), "model") + 1, "draft2 (the second --draft alone)");
+    set.add("drafters", "LIST",
+            fmt::format("{}, or several in turn as in ngram+model [model]", fmt::join(drafters, ", ")))
+        .choosing(spec::drafter_names(), ",+");
+    set.add("rules", "RULE,RULE",
+            stop_rule_forms() + ", all of these, none; of a cascade RULE/RULE; plain decoding always runs [all]")
+        .choosing(with_stop_rules({"all", "none"}), ",/");
+    const Names acceptances = names_up_to(spec::Acceptance::typical);
+    set.add("acceptances", "LIST", "{}; greedy text knows no difference [gumbel]",
+            [&options, acceptances](const GivenValue& given) {
+                options.acceptances.clear();
+                for (const std::string& name : split_list(given.text))
+                    options.acceptances.push_back(
+                        static_cast<spec::Acceptance>(index_among(acceptances, {given.name, name, given.place, ""})));
+            })
+        .choosing(acceptances, ",");
+    set.add("entropy-of", "WHICH", options.every_rule.entropy_of, kEntropyNames,
+            "{}: the distribution that rules look at");
+    declare_lenience(set, options.lenience);
+    set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
+            fmt::format("most drafted tokens a round, 1 to {}", kDraftTokens.max));
+    declare_min_draft_tokens(set, options.every_rule.min_tokens);
+    declare_drop_stop_token(set, options.every_rule.drop_stop_token);
+    set.add("draft-ahead", "F,F", options.ahead.outcomes, {0, spec::AheadOptions::kMaxOutcomes},
+            "with dedicated: each number of outcomes drafted for, 0: none [as many as fit]");
+    declare_ahead_passes(set, options.ahead, "with dedicated: hidden draft passes a round, exactly [as many as fit]");
+    set.add("tune", options.tune, "try a grid of settings of every rule and show the best of each");
+    set.add("synthetic-acceptance", "A", options.synthetic_acceptance, {0, 1},
+            "drafted tokens are accepted with this probability, whatever they are: whole rounds of random weights");
+    set.add("costs", "FILE", options.costs,
+            "costs of passes, as bench latency writes them; of each level [measured first]");
+    declare_sources(set, options.sources);
+    set.add_file("output", options.output, "write the results as JSON", kStdoutIsForJson);
+    set.add("json", options.json, kJsonHelp);
+    set.add("quiet", options.quiet, "no progress");
+    set.check([&options](const ParsedOptions& given) { check_compare(given, options); });
 }
 
 } // namespace entrodraft::launch

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launch/cli/command_pages.h"
-#include "launch/cli/option_set.h"
+#include "launch/cli/options.h"
 #include "launch/commands.h"
 #include "launch/failure.h"
 #include "launch/output_conflicts.h"
@@ -15,9 +15,8 @@ namespace entrodraft::launch {
 
 // Nothing when --help was asked for and printed. Throws OrderlyFailure. Collective over the world.
 template <typename Options>
-std::optional<Options> read_options(dist::Session& session, const Arguments& arguments, const CommandPage& page,
-                                    Options (*make)(const ParsedOptions&)) {
-    const std::vector<OptionGroup>& groups = page.groups();
+std::optional<Options> read_options(dist::Session& session, const Arguments& arguments, const CommandPage& page) {
+    const std::vector<OptionGroup>& groups = groups_of<Options>();
     session.watch().enter(dist::kNoRound, "options");
     std::optional<Options> options;
     std::string canonical;
@@ -26,7 +25,7 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
         canonical = given.canonical_text();
         if (given.given("help")) return;
         try {
-            options = make(given);
+            options = options_of<Options>(given);
             refuse_output_conflicts(given, groups);
         } catch (const BadOption& error) {
             throw BadOption(given.with_places(error.what()));

@@ -33,7 +33,7 @@ after it. An option of a rule that no level has is an error.
           "--input prompts.jsonl --output results.jsonl --summary summary.json",
           "entrodraft generate --target DIR --draft DIR --stop-rule static --entropy-threshold 2.25 --temperature 1 "
           "--seed 3 --prompt \"Once upon a time\""},
-         generate_groups},
+         groups_of<GenerateOptions>},
         {"record",
          "decode prompts once and keep what every stop rule could have seen",
          {"entrodraft record --target DIR --draft DIR --input FILE|- --output FILE [options]"},
@@ -46,7 +46,7 @@ Before the first text, what rounds cost is measured for up to 15 s a draft, unle
           "entrodraft record --target DIR --draft LARGE --draft SMALL --input prompts.jsonl --output drafts.edr",
           "mpirun -n 4 entrodraft record --target DIR --draft DIR --temperature 1 --input prompts.jsonl --output "
           "sampled.edr --resume"},
-         record_groups},
+         groups_of<RecordOptions>},
         {"simulate",
          "replay any stop rules over a recording: exact counts, times from costs",
          {"entrodraft simulate FILE... [--rules LIST] [options]"},
@@ -57,7 +57,7 @@ speed-ups are over plain decoding, which is always among the settings.
          {"entrodraft simulate pair.edr",
           "entrodraft simulate pair.edr --rules static:1..6..0.25,constant:1..8..1,oracle --best",
           "entrodraft simulate pair.edr --t-draft 8 --t-target 51 --output simulated.json"},
-         simulate_groups},
+         groups_of<SimulateOptions>},
         {"tune",
          "the best setting of every stop rule, confirmed by real runs, as a --config file",
          {"entrodraft tune --target DIR --draft DIR --input FILE|- --output FILE [options]",
@@ -75,7 +75,7 @@ itself is not in the file.
           "--report tune.json",
           "entrodraft generate --config best.conf --target DIR --draft DIR --input prompts.jsonl --output "
           "results.jsonl"},
-         tune_groups},
+         groups_of<TuneOptions>},
         {"tokenize",
          "text to token ids and back",
          {"entrodraft tokenize --model DIR (--text TEXT | --input FILE [--decode]) [options]"},
@@ -85,7 +85,7 @@ token.
          {"entrodraft tokenize --model model/demo/target --text \"It was a dark night\"",
           "entrodraft tokenize --model DIR --input texts.jsonl --add-special-tokens",
           "entrodraft tokenize --model DIR --input ids.jsonl --decode"},
-         tokenize_groups},
+         groups_of<TokenizeOptions>},
         {"build-table",
          "count a text's tokens and pairs, for --drafter bigram and unigram",
          {"entrodraft build-table --model DIR --input FILE|- --output FILE"},
@@ -93,7 +93,7 @@ token.
          {"entrodraft build-table --model model/demo/target --input texts.txt --output pairs.table",
           "entrodraft generate --target model/demo/target --drafter bigram --draft-table pairs.table --prompt "
           "\"It was\""},
-         build_table_groups},
+         groups_of<BuildTableOptions>},
         {"inspect",
          "what a checkpoint is and what each rank would hold; loads nothing",
          {"entrodraft inspect DIR [--draft DIR] [--tensor-parallel N] [--memory SIZE] [options]"},
@@ -103,7 +103,7 @@ memory, is an answer: exit code 0.
          {"entrodraft inspect model/demo/target",
           "entrodraft inspect DIR --draft DIR --tensor-parallel 8 --memory 80GiB --dtype int8",
           "entrodraft inspect DIR --json"},
-         inspect_groups},
+         groups_of<InspectOptions>},
         {"doctor",
          "whether the ranks find each other, their cores and their files; times every collective",
          {"mpirun -n N entrodraft doctor [DIR] [options]"},
@@ -114,7 +114,7 @@ Exit codes: 0 it will work, 1 it will not, 2 bad options.
          {"mpirun -n 2 --bind-to none entrodraft doctor",
           "mpirun -n 2 --bind-to none entrodraft doctor model/demo/target --draft model/demo/draft",
           "srun --mpi=pmix entrodraft doctor DIR --repetitions 100"},
-         doctor_groups},
+         groups_of<DoctorOptions>},
         {"bench latency",
          "time passes and collectives; write the costs file",
          {"entrodraft bench latency --target DIR [--draft DIR] [options]"},
@@ -124,7 +124,7 @@ the first, whose weights are out of the caches, is timed apart. All figures are 
          {"entrodraft bench latency --target model/demo/target --draft model/demo/draft --output costs.json",
           "mpirun -n 2 --bind-to none entrodraft bench latency --target DIR --draft DIR --rows 9 --json",
           "entrodraft generate --target DIR --draft DIR --costs costs.json --prompt \"It was\""},
-         latency_groups},
+         groups_of<LatencyOptions>},
         {"bench compare",
          "stop rules side by side on a file of prompts",
          {"entrodraft bench compare --target DIR [--draft DIR] --input FILE|- [options]"},
@@ -136,7 +136,7 @@ compared first: if one differs, no figure is shown and the exit code is 1.
           "entrodraft bench compare --target DIR --draft DIR --input prompts.jsonl --rules static:2,constant:5 --costs "
           "costs.json --output compare.json",
           "entrodraft bench compare --target DIR --drafters ngram,suffix --input prompts.jsonl"},
-         compare_groups},
+         groups_of<CompareOptions>},
     };
     return pages;
 }

@@ -1,4 +1,5 @@
-// What --help, the manual page and docs/cli.md say of each command: declared here, once, beside its options.
+// What --help, the manual page and docs/cli.md say of each command: declared here, once, beside its options; and what
+// is made of that.
 #pragma once
 
 #include "launch/cli/option_set.h"
@@ -43,5 +44,12 @@ const std::vector<Section>& reference_preface();
 std::string overview_text();
 // `entrodraft COMMAND --help`. Local.
 std::string help_text(const CommandPage& page);
+// `entrodraft help --man`, in roff with the macros of man(7), and `entrodraft help --markdown`, docs/cli.md: how
+// options are read, exit codes, then each command with its options and examples. `version`: "entrodraft 0.1.0". Local.
+std::string manual_page(const std::string& version);
+std::string markdown_page();
+// Scripts that complete commands, their options, and values where these are files, directories or of a closed set.
+std::string bash_completion();
+std::string zsh_completion();
 
 } // namespace entrodraft::launch

@@ -1,9 +1,9 @@
-// Scripts for bash and zsh: see completion.h.
-#include "launch/cli/completion.h"
-
+// Scripts for bash and zsh: see command_pages.h.
 #include "launch/cli/command_pages.h"
 
+#include <fmt/format.h>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::launch {
@@ -14,36 +14,14 @@ namespace {
 enum class ValueKind { none, file, directory, choices, other };
 
 ValueKind value_kind(const OptionSpec& option) {
-    const std::string_view shown = option.value;
-    if (shown.empty()) return ValueKind::none;
-    if (option.choices.names) return ValueKind::choices;
-    if (shown == "DIR") return ValueKind::directory;
-    return shown.starts_with("FILE") ? ValueKind::file : ValueKind::other;
+    if (option.is_switch()) return ValueKind::none;
+    if (!option.choices.empty()) return ValueKind::choices;
+    if (option.value == "DIR") return ValueKind::directory;
+    return option.value.starts_with("FILE") ? ValueKind::file : ValueKind::other;
 }
 
-template <typename Use> void for_each_option(const CommandPage& page, Use use) {
-    for (const OptionGroup& group : page.groups())
-        for (const OptionSpec& option : group.options)
-            use(option);
-}
-
-std::string blank_list(const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names)
-        text += (text.empty() ? "" : " ") + name;
-    return text;
-}
-
-// Names of commands, and those behind "bench".
-struct CommandNames {
-    std::vector<const CommandPage*> commands, benches;
-};
-
-CommandNames command_names() {
-    CommandNames names;
-    for (const CommandPage& page : command_pages())
-        (std::string_view(page.name).starts_with("bench ") ? names.benches : names.commands).push_back(&page);
-    return names;
+bool is_bench(const CommandPage& page) {
+    return std::string_view(page.name).starts_with("bench ");
 }
 
 std::string last_word(const CommandPage& page) {
@@ -51,48 +29,75 @@ std::string last_word(const CommandPage& page) {
     return name.substr(name.find(' ') + 1); // all of it where there is no blank
 }
 
+// `written` of each page, or of those that are benches or not.
+template <typename Write> std::string of_pages(Write written) {
+    std::string text;
+    for (const CommandPage& page : command_pages())
+        text += written(page);
+    return text;
+}
+template <typename Write> std::string of_pages(bool benches, Write written) {
+    return of_pages([&](const CommandPage& page) { return is_bench(page) == benches ? written(page) : ""; });
+}
+
+std::string filled_in(std::string text, const std::vector<std::pair<std::string, std::string>>& values) {
+    for (const auto& [place, value] : values)
+        for (std::size_t at = 0; (at = text.find(place, at)) != std::string::npos; at += value.size())
+            text.replace(at, place.size(), value);
+    return text;
+}
+
 // ---- bash ----
 
 // One command's case: its options, and what follows those that take a value.
 std::string bash_case(const CommandPage& page) {
-    std::string options, files, directories, others, choices;
-    const auto add = [](std::string& patterns, const OptionSpec& option) {
-        patterns += (patterns.empty() ? "--" : "|--") + std::string(option.name);
-    };
-    for_each_option(page, [&](const OptionSpec& option) {
-        options += (options.empty() ? "--" : " --") + std::string(option.name);
-        switch (value_kind(option)) {
-        case ValueKind::none:
-            break;
-        case ValueKind::file:
-            return add(files, option);
-        case ValueKind::directory:
-            return add(directories, option);
-        case ValueKind::other:
-            return add(others, option);
-        case ValueKind::choices:
-            choices += "        --" + std::string(option.name) + ") kind=-W separators='" + option.choices.separators +
-                       "' values='" + blank_list(option.choices.names()) + "' ;;\n";
+    std::string choices;
+    Names options, files, directories, others;
+    for (const OptionGroup& group : page.groups())
+        for (const OptionSpec& option : group.options) {
+            const std::string name = options.emplace_back("--" + option.name);
+            const ValueKind kind = value_kind(option);
+            if (kind == ValueKind::file) files.push_back(name);
+            if (kind == ValueKind::directory) directories.push_back(name);
+            if (kind == ValueKind::other) others.push_back(name);
+            if (kind == ValueKind::choices)
+                choices += fmt::format("        {}) kind=-W separators='{}' values='{}' ;;\n", name, option.separators,
+                                       fmt::join(option.choices, " "));
         }
-    });
-    const auto line = [](const std::string& patterns, const char* action) {
-        return patterns.empty() ? "" : "        " + patterns + ") " + action + " ;;\n";
+    const auto line = [](const Names& names, const char* action) {
+        return names.empty() ? "" : fmt::format("        {}) {} ;;\n", fmt::join(names, "|"), action);
     };
-    return "    '" + std::string(page.name) + "')\n        options='" + options + "'\n        case $previous in\n" +
-           line(files, "kind=-f") + line(directories, "kind=-d") + choices + line(others, "return") +
-           "        esac ;;\n";
+    return fmt::format("    '{}')\n        options='{}'\n        case $previous in\n{}{}{}{}        esac ;;\n",
+                       page.name, fmt::join(options, " "), line(files, "kind=-f"), line(directories, "kind=-d"),
+                       choices, line(others, "return"));
 }
 
 // "--name=value" comes as three words; of a list, what is before the last separator stays.
-constexpr const char* kBashBegin = R"(_entrodraft() {
+constexpr const char* kBash = R"sh(# Completion of entrodraft for bash. To load it: eval "$(entrodraft completion bash)"
+_entrodraft() {
     local word=$2 previous=$3 command=${COMP_WORDS[1]-} at=2 options= kind= values= separators= head=
     if [ "$word" = = ]; then
         word=
     elif [ "$previous" = = ]; then
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
-)";
-constexpr const char* kBashEnd = R"(    esac
+    if [ "$COMP_CWORD" = 1 ]; then
+        mapfile -t COMPREPLY < <(compgen -W '@COMMANDS@bench completion help --help --version' -- "$word")
+        return
+    fi
+    if [ "$command" = bench ]; then
+        if [ "$COMP_CWORD" = 2 ]; then
+            mapfile -t COMPREPLY < <(compgen -W '@BENCHES@' -- "$word")
+            return
+        fi
+        command="bench ${COMP_WORDS[2]}"
+        at=3
+    fi
+    if [ "$COMP_CWORD" -lt $at ]; then return; fi
+    case $command in
+    completion) options='bash zsh' ;;
+    help) options='@COMMANDS@bench --man --markdown' ;;
+@CASES@    esac
     case $kind in
     '') mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word") ;;
     -W)
@@ -102,7 +107,7 @@ constexpr const char* kBashEnd = R"(    esac
     esac
 }
 complete -F _entrodraft entrodraft
-)";
+)sh";
 
 // ---- zsh ----
 
@@ -119,47 +124,66 @@ std::string backslashed(std::string_view text, std::string_view special) {
     return result;
 }
 
-// "'*--draft=[checkpoint of the draft]:DIR:_path_files -/'", as _arguments takes it.
-std::string zsh_option(const OptionSpec& option) {
-    const ValueKind kind = value_kind(option);
-    std::string text = "'" + std::string(option.repeatable ? "*" : "") + "--" + option.name +
-                       (kind == ValueKind::none ? "[" : "=[") + backslashed(help_of(option), "[]") + "]";
-    if (kind != ValueKind::none) text += ":" + backslashed(option.value, ":") + ":";
-    switch (kind) {
-    case ValueKind::none:
-        break;
+std::string zsh_action(const OptionSpec& option) {
+    switch (value_kind(option)) {
     case ValueKind::file:
-        text += "_files";
-        break;
+        return "_files";
     case ValueKind::directory:
-        text += "_path_files -/";
-        break;
+        return "_path_files -/";
+    case ValueKind::choices:
+        return fmt::format(fmt::runtime(option.separators.empty() ? "({1})" : "_values -s {0} value {1}"),
+                           option.separators.substr(0, 1), fmt::join(option.choices, " "));
+    case ValueKind::none:
     case ValueKind::other:
-        text += " "; // nothing to offer
         break;
-    case ValueKind::choices: {
-        const std::string names = blank_list(option.choices.names()), separators = option.choices.separators;
-        text += separators.empty() ? "(" + names + ")" : "_values -s " + separators.substr(0, 1) + " value " + names;
     }
-    }
-    return text + "'";
+    return " "; // nothing to offer
 }
 
+// Options as _arguments takes them: "'*--draft=[checkpoint of the draft]:DIR:_path_files -/'".
 std::string zsh_case(const CommandPage& page) {
-    std::string text = "    '" + std::string(page.name) + "')\n        _arguments";
-    for_each_option(page, [&](const OptionSpec& option) { text += " \\\n            " + zsh_option(option); });
+    std::string text = fmt::format("    '{}')\n        _arguments", page.name);
+    for (const OptionGroup& group : page.groups())
+        for (const OptionSpec& option : group.options) {
+            text += fmt::format(" \\\n            '{}--{}{}[{}]", option.repeatable ? "*" : "", option.name,
+                                option.is_switch() ? "" : "=", backslashed(help_of(option), "[]"));
+            if (!option.is_switch()) text += fmt::format(":{}:{}", backslashed(option.value, ":"), zsh_action(option));
+            text += "'";
+        }
     return text + " ;;\n";
 }
 
-std::string zsh_described(const std::vector<const CommandPage*>& pages) {
-    std::string text;
-    for (const CommandPage* page : pages)
-        text += " \\\n            '" + last_word(*page) + ":" + backslashed(page->summary, ":") + "'";
-    return text;
+std::string zsh_described(const CommandPage& page) {
+    return fmt::format(" \\\n            '{}:{}'", last_word(page), backslashed(page.summary, ":"));
 }
 
 // The file may lie in a folder of $fpath, or be evaluated.
-constexpr const char* kZshEnd = R"(    completion) _values shell bash zsh ;;
+constexpr const char* kZsh = R"sh(#compdef entrodraft
+# Completion of entrodraft for zsh. To load it: eval "$(entrodraft completion zsh)", after compinit
+_entrodraft() {
+    local command
+    local -a commands benches
+    if (( CURRENT == 2 )); then
+        commands=(@COMMANDS@ \
+            'bench:measurements' 'completion:script for a shell' 'help:options of a command')
+        _describe command commands
+        return
+    fi
+    command=$words[2]
+    if [[ $command == bench ]]; then
+        if (( CURRENT == 3 )); then
+            benches=(@BENCHES@)
+            _describe bench benches
+            return
+        fi
+        command="bench $words[3]"
+        shift words
+        (( CURRENT-- ))
+    fi
+    shift words
+    (( CURRENT-- ))
+    case $command in
+@CASES@    completion) _values shell bash zsh ;;
     esac
 }
 if [ "$funcstack[1]" = _entrodraft ]; then
@@ -167,78 +191,21 @@ if [ "$funcstack[1]" = _entrodraft ]; then
 else
     compdef _entrodraft entrodraft
 fi
-)";
+)sh";
 
 } // namespace
 
 std::string bash_completion() {
-    const CommandNames names = command_names();
-    std::string commands, benches, cases;
-    for (const CommandPage* page : names.commands)
-        commands += last_word(*page) + " ";
-    for (const CommandPage* page : names.benches)
-        benches += last_word(*page) + " ";
-    for (const CommandPage& page : command_pages())
-        cases += bash_case(page);
-    return "# Completion of entrodraft for bash. To load it: eval \"$(entrodraft completion bash)\"\n" +
-           std::string(kBashBegin) +
-           "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
-           "        mapfile -t COMPREPLY < <(compgen -W '" +
-           commands +
-           "bench completion help --help --version' -- \"$word\")\n"
-           "        return\n"
-           "    fi\n"
-           "    if [ \"$command\" = bench ]; then\n"
-           "        if [ \"$COMP_CWORD\" = 2 ]; then\n"
-           "            mapfile -t COMPREPLY < <(compgen -W '" +
-           benches +
-           "' -- \"$word\")\n"
-           "            return\n"
-           "        fi\n"
-           "        command=\"bench ${COMP_WORDS[2]}\"\n"
-           "        at=3\n"
-           "    fi\n"
-           "    if [ \"$COMP_CWORD\" -lt $at ]; then return; fi\n"
-           "    case $command in\n"
-           "    completion) options='bash zsh' ;;\n"
-           "    help) options='" +
-           commands + "bench --man --markdown' ;;\n" + cases + kBashEnd;
+    const auto word = [](const CommandPage& page) { return last_word(page) + " "; };
+    return filled_in(
+        kBash,
+        {{"@COMMANDS@", of_pages(false, word)}, {"@BENCHES@", of_pages(true, word)}, {"@CASES@", of_pages(bash_case)}});
 }
 
 std::string zsh_completion() {
-    const CommandNames names = command_names();
-    std::string cases;
-    for (const CommandPage& page : command_pages())
-        cases += zsh_case(page);
-    return "#compdef entrodraft\n"
-           "# Completion of entrodraft for zsh. To load it: eval \"$(entrodraft completion zsh)\", after compinit\n"
-           "_entrodraft() {\n"
-           "    local command\n"
-           "    local -a commands benches\n"
-           "    if (( CURRENT == 2 )); then\n"
-           "        commands=(" +
-           zsh_described(names.commands) +
-           " \\\n            'bench:measurements' 'completion:script for a shell' 'help:options of a command')\n"
-           "        _describe command commands\n"
-           "        return\n"
-           "    fi\n"
-           "    command=$words[2]\n"
-           "    if [[ $command == bench ]]; then\n"
-           "        if (( CURRENT == 3 )); then\n"
-           "            benches=(" +
-           zsh_described(names.benches) +
-           ")\n"
-           "            _describe bench benches\n"
-           "            return\n"
-           "        fi\n"
-           "        command=\"bench $words[3]\"\n"
-           "        shift words\n"
-           "        (( CURRENT-- ))\n"
-           "    fi\n"
-           "    shift words\n"
-           "    (( CURRENT-- ))\n"
-           "    case $command in\n" +
-           cases + kZshEnd;
+    return filled_in(kZsh, {{"@COMMANDS@", of_pages(false, zsh_described)},
+                            {"@BENCHES@", of_pages(true, zsh_described)},
+                            {"@CASES@", of_pages(zsh_case)}});
 }
 
 } // namespace entrodraft::launch

@@ -5,42 +5,32 @@
 #include "launch/failure.h"
 
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <cctype>
 #include <charconv>
+#include <climits>
 #include <cmath>
-#include <cstdint>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 namespace entrodraft::launch {
 
-namespace po = boost::program_options;
-
 namespace {
 
-std::vector<std::string> names_of(const std::vector<OptionGroup>& groups) {
-    std::vector<std::string> names;
+std::string trim(const std::string& text) {
+    const char* blanks = " \t\r";
+    const std::size_t begin = text.find_first_not_of(blanks);
+    if (begin == std::string::npos) return "";
+    return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+}
+
+// ---- names ----
+
+template <typename Use> void for_each_option(const std::vector<OptionGroup>& groups, Use use) {
     for (const OptionGroup& group : groups)
         for (const OptionSpec& option : group.options)
-            names.emplace_back(option.name);
-    return names;
-}
-
-std::vector<std::string> aliases_of(const OptionSpec& option) {
-    return split_list(option.aliases, ' ');
-}
-
-// By name or alias.
-const OptionSpec* find_spec(const std::vector<OptionGroup>& groups, std::string_view name) {
-    for (const OptionGroup& group : groups)
-        for (const OptionSpec& option : group.options) {
-            if (name == option.name) return &option;
-            for (const std::string& alias : aliases_of(option))
-                if (name == alias) return &option;
-        }
-    return nullptr;
+            use(option);
 }
 
 // "--prompt", "-p".
@@ -50,148 +40,58 @@ std::string with_dashes(const std::string& name) {
 
 std::string strip_dashes(const std::string& name) {
     const std::size_t begin = name.find_first_not_of('-');
-    return begin == std::string::npos ? "" : name.substr(begin, name.find('=') - begin);
+    return begin == std::string::npos ? "" : name.substr(begin);
+}
+
+// By name or alias.
+const OptionSpec* find_spec(const std::vector<OptionGroup>& groups, std::string_view name) {
+    const OptionSpec* found = nullptr;
+    for_each_option(groups, [&](const OptionSpec& option) {
+        const Names aliases = split_list(option.aliases, ' ');
+        if (name == option.name || std::find(aliases.begin(), aliases.end(), name) != aliases.end()) found = &option;
+    });
+    return found;
 }
 
 // The option that an argument names: "--seed" or "-m", not "--seed=1".
 const OptionSpec* find_option(const std::vector<OptionGroup>& groups, const std::string& argument) {
-    const OptionSpec* option = find_spec(groups, strip_dashes(argument));
-    const auto is_argument = [&](const std::string& alias) { return argument == with_dashes(alias); };
-    if (option == nullptr || argument == std::string("--") + option->name) return option;
-    const std::vector<std::string> aliases = aliases_of(*option);
-    return std::any_of(aliases.begin(), aliases.end(), is_argument) ? option : nullptr;
-}
-
-bool is_switch(const OptionSpec& spec) {
-    return *spec.value == '\0';
-}
-
-std::string comma_list(const std::vector<std::string>& names) {
-    std::string list;
-    for (const std::string& name : names)
-        list += (list.empty() ? "" : ", ") + name;
-    return list;
-}
-
-po::options_description describe(const OptionGroup& group) {
-    po::options_description description(group.title, 110, 60);
-    for (const OptionSpec& option : group.options) {
-        if (is_switch(option))
-            description.add_options()(option.name, help_of(option).c_str());
-        else
-            description.add_options()(option.name, po::value<std::vector<std::string>>()->value_name(option.value),
-                                      help_of(option).c_str());
-    }
-    return description;
-}
-
-std::string trim(const std::string& text) {
-    const char* blanks = " \t\r";
-    const std::size_t begin = text.find_first_not_of(blanks);
-    if (begin == std::string::npos) return "";
-    return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
-}
-
-void refuse_repeats(const std::vector<OptionGroup>& groups, const ParsedOptions& parsed) {
-    for (const std::string& name : names_of(groups)) {
-        const auto given = parsed.texts(name);
-        if (given.size() > 1 && !find_spec(groups, name)->repeatable)
-            throw BadOption("--" + name + " is given " + std::to_string(given.size()) + " times; give it once");
-    }
+    const std::string name = strip_dashes(argument);
+    const OptionSpec* option = find_spec(groups, name);
+    const bool has_its_dashes =
+        option != nullptr && argument == (name == option->name ? "--" + name : with_dashes(name));
+    return has_its_dashes ? option : nullptr;
 }
 
 // "; did you mean X?", or where the names are.
-std::string did_you_mean(std::string_view name, const std::vector<OptionGroup>& groups,
-                         const std::string& prefix = "") {
-    std::vector<std::string> candidates = names_of(groups);
-    std::erase(candidates, "help"); // nobody means it who types a value
+std::string did_you_mean(std::string_view name, const std::vector<OptionGroup>& groups, const char* prefix = "") {
+    Names candidates;
+    for_each_option(groups, [&](const OptionSpec& option) {
+        if (option.name != "help") candidates.push_back(option.name); // nobody means it who types a value
+    });
     const auto meant = nearest(name, candidates);
-    return meant ? "; did you mean " + prefix + *meant + "?" : "; --help lists those there are";
-}
-
-// "--target --prompt x": the value is missing, and the next option must not stand in for it.
-void refuse_options_as_values(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
-    for (std::size_t i = 0; i + 1 < arguments.size(); ++i) {
-        const OptionSpec* option = find_option(groups, arguments[i]);
-        if (option == nullptr || is_switch(*option)) continue;
-        const std::string& value = arguments[++i];
-        if (find_option(groups, value.substr(0, value.find('='))) != nullptr)
-            throw BadOption(arguments[i - 1] + " needs a value: " + option->value + "; write " + arguments[i - 1] +
-                            "=" + value + " if " + value + " is meant as one");
-    }
-}
-
-// The arguments with each option under its own name. A value that looks like an option is left as it is.
-std::vector<std::string> without_aliases(const std::vector<OptionGroup>& groups,
-                                         const std::vector<std::string>& arguments) {
-    std::vector<std::string> plain;
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-        const std::size_t equals = std::min(arguments[i].find('='), arguments[i].size());
-        const OptionSpec* option = find_option(groups, arguments[i].substr(0, equals));
-        if (option == nullptr) {
-            plain.push_back(arguments[i]);
-            continue;
-        }
-        plain.push_back(std::string("--") + option->name + arguments[i].substr(equals));
-        const bool has_value_next = !is_switch(*option) && equals == arguments[i].size() && i + 1 < arguments.size();
-        if (has_value_next) plain.push_back(arguments[++i]);
-    }
-    return plain;
+    return meant ? fmt::format("; did you mean {}{}?", prefix, *meant) : "; --help lists those there are";
 }
 
 [[noreturn]] void refuse_unknown(const std::vector<OptionGroup>& groups, const std::string& argument) {
-    const std::string name = strip_dashes(argument);
+    const std::string named = argument.substr(0, argument.find('=')), name = strip_dashes(named);
     const auto has_option = [&](std::string_view other) { return find_spec(groups, other) != nullptr; };
     const std::string remedy = remedy_for_foreign_option(name, has_option);
-    throw BadOption("unknown option " + argument.substr(0, argument.find('=')) +
-                    (remedy.empty() ? did_you_mean(name, groups, "--") : ": " + remedy));
+    throw BadOption("unknown option " + named + (remedy.empty() ? did_you_mean(name, groups, "--") : ": " + remedy));
 }
 
-// An argument without a name.
-void add_positional(const std::vector<OptionGroup>& groups, const std::string& argument, ParsedOptions& parsed) {
-    if (argument.size() > 1 && argument.front() == '-') refuse_unknown(groups, argument);
-    for (const OptionGroup& group : groups)
-        for (const OptionSpec& option : group.options)
-            if (option.is_positional) return parsed.add(option.name, argument, "");
-    throw BadOption("unexpected argument '" + argument + "'; options begin with --, and --help lists them");
-}
-
-ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
-    po::options_description all;
-    for (const OptionGroup& group : groups)
-        all.add(describe(group));
-    namespace style = po::command_line_style;
-    const int long_only = style::allow_long | style::long_allow_adjacent | style::long_allow_next;
-    ParsedOptions parsed;
-    try {
-        const auto result =
-            po::command_line_parser(without_aliases(groups, arguments)).options(all).style(long_only).run();
-        refuse_options_as_values(groups, arguments);
-        for (const auto& option : result.options) {
-            if (option.position_key >= 0 || option.string_key.empty()) {
-                add_positional(groups, option.value.at(0), parsed);
-                continue;
-            }
-            parsed.add(option.string_key, option.value.empty() ? "true" : option.value.front(), "");
-        }
-    } catch (const po::unknown_option& error) {
-        refuse_unknown(groups, "--" + strip_dashes(error.get_option_name()));
-    } catch (const po::invalid_command_line_syntax& error) {
-        const std::string name = strip_dashes(error.get_option_name());
-        const OptionSpec* spec = find_spec(groups, name);
-        if (spec != nullptr && is_switch(*spec)) throw BadOption("--" + name + " takes no value");
-        throw BadOption("--" + name + " needs a value" + (spec != nullptr ? std::string(": ") + spec->value : ""));
-    } catch (const po::error& error) {
-        throw BadOption(error.what());
-    }
-    return parsed;
+void refuse_repeats(const std::vector<OptionGroup>& groups, const ParsedOptions& parsed) {
+    for_each_option(groups, [&](const OptionSpec& option) {
+        const std::size_t times = parsed.values(option.name).size();
+        refuse_if(times > 1 && !option.repeatable,
+                  fmt::format("--{} is given {} times; give it once", option.name, times));
+    });
 }
 
 // Whether `part` is the beginning of a name, or some of its words.
 bool is_part_of(std::string_view part, const std::string& name) {
     constexpr std::size_t kShortest = 3;
     if (part.size() < kShortest) return false;
-    const std::vector<std::string> words = split_list(name, '-'), parts = split_list(std::string(part), '-');
+    const Names words = split_list(name, '-'), parts = split_list(std::string(part), '-');
     return name.starts_with(part) || std::all_of(parts.begin(), parts.end(), [&](const std::string& word) {
                return std::find(words.begin(), words.end(), word) != words.end();
            });
@@ -207,10 +107,7 @@ bool is_named(const std::string& option, const std::string& message) {
     return false;
 }
 
-// Digits alone: a whole number, though perhaps a larger one than can be held.
-bool is_of_digits(const std::string& text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-}
+// ---- values ----
 
 // All of the text is the number. Nothing is "-0", for signed numbers as for others.
 template <typename Number> bool parse_whole(const std::string& text, Number& value) {
@@ -220,121 +117,34 @@ template <typename Number> bool parse_whole(const std::string& text, Number& val
 
 } // namespace
 
-void ParsedOptions::add_nth(const ParsedOptions& from, const std::string& name, std::size_t index) {
-    values_[name].push_back(from.values_.at(name).at(index));
+std::string GivenValue::spelled() const {
+    return whole.empty() ? fmt::format("--{} {}{}:", name, text, place) : fmt::format("{}: '{}'", whole, text);
 }
 
-const ParsedOptions::Value* ParsedOptions::find(const std::string& name) const {
+GivenValue GivenValue::meant(const std::map<std::string, std::string>& others) const {
+    const auto other = others.find(text);
+    return {name, other == others.end() ? text : other->second, place, whole};
+}
+
+void ParsedOptions::refuse_without_effect(const std::string& name, bool has_effect, const std::string& why) const {
+    refuse_if(given(name) && !has_effect, "--" + name + " has no effect " + why);
+}
+
+const std::vector<GivenValue>& ParsedOptions::values(const std::string& name) const {
+    static const std::vector<GivenValue> none;
     const auto found = values_.find(name);
-    return found == values_.end() ? nullptr : &found->second.front();
+    return found == values_.end() ? none : found->second;
 }
 
 std::string ParsedOptions::text(const std::string& name, const std::string& default_value) const {
-    const Value* value = find(name);
-    return value == nullptr ? default_value : value->text;
+    return given(name) ? values(name).front().text : default_value;
 }
 
-std::string ParsedOptions::file(const std::string& name) const {
-    std::string value = text(name, "");
-    if (given(name) && value.empty()) throw BadOption("--" + name + " is empty; name a file");
-    return value;
-}
-
-std::vector<std::string> ParsedOptions::texts(const std::string& name) const {
-    std::vector<std::string> result;
-    if (const auto found = values_.find(name); found != values_.end())
-        for (const Value& value : found->second)
-            result.push_back(value.text);
-    return result;
-}
-
-int ParsedOptions::integer(const std::string& name, int default_value, int least, int most) const {
-    const Value* value = find(name);
-    if (value == nullptr) return default_value;
-    int number = 0;
-    const bool is_held = parse_whole(value->text, number);
-    if (!is_held || number < least || number > most) {
-        const bool is_too_large = !is_held && is_of_digits(value->text);
-        const std::string range = most == INT32_MAX && !is_too_large
-                                      ? "of at least " + std::to_string(least)
-                                      : "from " + std::to_string(least) + " to " + std::to_string(most);
-        throw BadOption(spelled(name) + " must be a whole number " + range);
-    }
-    return number;
-}
-
-std::uint64_t ParsedOptions::unsigned_integer(const std::string& name, std::uint64_t default_value) const {
-    const Value* value = find(name);
-    if (value == nullptr) return default_value;
-    std::uint64_t number = 0;
-    if (!parse_whole(value->text, number))
-        throw BadOption(spelled(name) + " must be a whole number from 0 to 2^64 - 1");
-    return number;
-}
-
-double ParsedOptions::number(const std::string& name, double default_value, double least, double most) const {
-    const Value* value = find(name);
-    if (value == nullptr) return default_value;
-    double number = 0;
-    if (!parse_whole(value->text, number) || !std::isfinite(number) || number < least || number > most) {
-        std::ostringstream range;
-        if (most >= 1e300)
-            range << "of at least " << least;
-        else
-            range << "from " << least << " to " << most;
-        throw BadOption(spelled(name) + " must be a number " + range.str());
-    }
-    return number;
-}
-
-std::vector<int> ParsedOptions::integers(const std::string& name, int least, int most) const {
-    const Value* value = find(name);
-    if (value == nullptr) return {};
-    std::vector<int> integers;
-    for (const std::string& one : split_list(value->text)) {
-        ParsedOptions single;
-        single.add(name, one, value->place);
-        integers.push_back(single.integer(name, 0, least, most));
-    }
-    if (integers.empty()) throw BadOption("--" + name + " is empty; give whole numbers separated by commas");
-    return integers;
-}
-
-std::vector<double> ParsedOptions::numbers(const std::string& name, const std::vector<double>& default_value,
-                                           double least, double most) const {
-    const Value* value = find(name);
-    if (value == nullptr) return default_value;
-    std::vector<double> numbers;
-    for (const std::string& one : split_list(value->text)) {
-        ParsedOptions single;
-        single.add(name, one, value->place);
-        numbers.push_back(single.number(name, 0, least, most));
-    }
-    if (numbers.empty()) throw BadOption("--" + name + " is empty; give numbers separated by commas");
-    return numbers;
-}
-
-std::size_t ParsedOptions::choice(const std::string& name, std::size_t default_value,
-                                  const std::vector<std::string>& choices) const {
-    const Value* value = find(name);
-    if (value == nullptr) return default_value;
-    const auto found = std::find(choices.begin(), choices.end(), value->text);
-    if (found == choices.end()) throw BadOption(spelled(name) + " " + must_be_one_of(choices, value->text));
-    return static_cast<std::size_t>(found - choices.begin());
-}
-
-void ParsedOptions::add(const std::string& name, const std::string& value, const std::string& place) {
-    values_[name].push_back({value, place, ""});
-}
-
-void ParsedOptions::add_part(const std::string& name, const std::string& value, const std::string& whole) {
-    values_[name].push_back({value, "", whole});
-}
-
-std::string ParsedOptions::spelled(const std::string& name) const {
-    const Value& value = values_.at(name).front();
-    return value.whole.empty() ? "--" + name + " " + value.text + value.place + ":"
-                               : value.whole + ": '" + value.text + "'";
+Names ParsedOptions::texts(const std::string& name) const {
+    Names texts;
+    for (const GivenValue& value : values(name))
+        texts.push_back(value.text);
+    return texts;
 }
 
 std::string ParsedOptions::with_places(const std::string& message) const {
@@ -342,120 +152,252 @@ std::string ParsedOptions::with_places(const std::string& message) const {
     for (const auto& [name, values] : values_) {
         const std::string& place = values.front().place;
         if (place.empty() || !is_named("--" + name, message) || message.find(place) != std::string::npos) continue;
-        places += "; --" + name + " is in " + place.substr(2, place.size() - 3);
+        places += fmt::format("; --{} is in {}", name, place.substr(2, place.size() - 3));
     }
     return message + places;
-}
-
-void ParsedOptions::add_missing(const ParsedOptions& other) {
-    for (const auto& [name, values] : other.values_)
-        values_.emplace(name, values);
 }
 
 std::string ParsedOptions::canonical_text() const {
     std::string text;
     for (const auto& [name, values] : values_)
-        for (const Value& value : values)
+        for (const GivenValue& value : values)
             text += name + '=' + value.text + '\n';
     return text;
 }
 
-ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments) {
-    ParsedOptions parsed;
-    const auto asks_for_help = [](const std::string& argument) { return argument == "--help" || argument == "-h"; };
-    if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
-        parsed.add("help", "true", "");
-        return parsed;
-    }
-    parsed = parse_arguments(groups, arguments);
-    refuse_repeats(groups, parsed);
-    if (parsed.given("config")) parsed.add_missing(parse_config(groups, parsed.text("config", "")));
-    return parsed;
+void read_value(const GivenValue& value, Range range, int& field) {
+    const int max = static_cast<int>(std::min<double>(range.max, INT_MAX));
+    const bool is_held = parse_whole(value.text, field);
+    if (is_held && field >= range.min && field <= max) return;
+    const bool is_of_digits = !value.text.empty() && value.text.find_first_not_of("0123456789") == std::string::npos;
+    throw BadOption(value.spelled() + " must be a whole number " +
+                    (max == INT_MAX && (is_held || !is_of_digits) ? fmt::format("of at least {:.0f}", range.min)
+                                                                  : fmt::format("from {:.0f} to {}", range.min, max)));
 }
 
+void read_value(const GivenValue& value, Range, std::uint64_t& field) {
+    if (!parse_whole(value.text, field))
+        throw BadOption(value.spelled() + " must be a whole number from 0 to 2^64 - 1");
+}
+
+void read_value(const GivenValue& value, Range range, double& field) {
+    const bool is_held = parse_whole(value.text, field) && std::isfinite(field);
+    if (is_held && field >= range.min && field <= range.max) return;
+    throw BadOption(value.spelled() + " must be a number " +
+                    (range.max >= kNoLimit ? fmt::format("of at least {:g}", range.min)
+                                           : fmt::format("from {:g} to {:g}", range.min, range.max)));
+}
+
+std::size_t index_among(const Names& choices, const GivenValue& value) {
+    const auto found = std::find(choices.begin(), choices.end(), value.text);
+    if (found == choices.end()) throw BadOption(value.spelled() + " " + must_be_one_of(choices, value.text));
+    return static_cast<std::size_t>(found - choices.begin());
+}
+
+// ---- declarations ----
+
+OptionSpec& OptionSpec::also(std::string names) {
+    aliases = std::move(names);
+    return *this;
+}
+
+OptionSpec& OptionSpec::choosing(const Names& names, std::string of_several) {
+    choices = names;
+    separators = std::move(of_several);
+    if (const std::size_t place = help.find("{}"); place != std::string::npos)
+        help.replace(place, 2, fmt::format("{}", fmt::join(names, ", ")));
+    return *this;
+}
+
+std::string help_of(const OptionSpec& option) {
+    Names others;
+    for (const std::string& alias : split_list(option.aliases, ' '))
+        others.push_back(with_dashes(alias));
+    return option.help + (option.is_positional ? "; the name may be left out" : "") +
+           (others.empty() ? "" : fmt::format("; also {}", fmt::join(others, ", ")));
+}
+
+OptionSet::OptionSet() {
+    group("General");
+    add("help", "", "show this and exit; -h likewise");
+    add("config", "FILE", "read 'option = value' lines; the command line goes first");
+}
+
+OptionSpec& OptionSet::add(const char* name, const char* value, const std::string& help, ReadValue read) {
+    if (read)
+        check([name = std::string(name), read = std::move(read)](const ParsedOptions& given) {
+            std::for_each(given.values(name).begin(), given.values(name).end(), read);
+        });
+    return groups_.back().options.emplace_back(OptionSpec{name, value, help});
+}
+
+OptionSpec& OptionSet::add_file(const char* name, std::string& field, const std::string& help,
+                                const std::string& refusal_of_stdout) {
+    return add(name, "FILE", help, [&field, refusal_of_stdout](const GivenValue& given) {
+        field = given.text;
+        refuse_if(field.empty(), "--" + given.name + " is empty; name a file");
+        refuse_if(field == "-" && !refusal_of_stdout.empty(), "--" + given.name + refusal_of_stdout);
+    });
+}
+
+void OptionSet::read(const ParsedOptions& given) const {
+    for (const auto& step : steps_)
+        step(given);
+}
+
+std::string OptionSet::with_default(std::string help, const std::string& text) {
+    if (const std::size_t place = help.find("{}"); place != std::string::npos) return help.replace(place, 2, text);
+    return help.ends_with(']') || text.empty() ? help : fmt::format("{} [{}]", help, text);
+}
+
+std::string OptionSet::default_text(double value) {
+    return fmt::format("{:g}", value);
+}
+
+std::string OptionSet::default_text(const std::vector<double>& values) {
+    return fmt::format("{:g}", fmt::join(values, ","));
+}
+
+// ---- command line ----
+
 namespace {
+
+// An argument without a name.
+void add_positional(const std::vector<OptionGroup>& groups, const std::string& argument, ParsedOptions& parsed) {
+    if (argument.size() > 1 && argument.front() == '-') refuse_unknown(groups, argument);
+    const OptionSpec* positional = nullptr;
+    for_each_option(groups, [&](const OptionSpec& option) {
+        if (option.is_positional) positional = &option;
+    });
+    refuse_if(positional == nullptr,
+              "unexpected argument '" + argument + "'; options begin with --, and --help lists them");
+    parsed.add({positional->name, argument, "", ""});
+}
+
+ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Names& arguments) {
+    const auto named = [&](const std::string& argument) {
+        return find_option(groups, argument.substr(0, argument.find('=')));
+    };
+    ParsedOptions parsed;
+    bool names_may_follow = true;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        const std::string& argument = arguments[i];
+        if (names_may_follow && argument == "--") {
+            names_may_follow = false;
+            continue;
+        }
+        const OptionSpec* option = names_may_follow ? named(argument) : nullptr;
+        if (option == nullptr) {
+            add_positional(groups, argument, parsed);
+            continue;
+        }
+        const std::size_t equals = argument.find('=');
+        std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
+        if (option->is_switch()) {
+            if (equals != std::string::npos) throw BadOption("--" + option->name + " takes no value");
+            value = "true";
+        } else if (equals != std::string::npos ? value.empty() : i + 1 == arguments.size()) {
+            throw BadOption(fmt::format("--{} needs a value: {}", option->name, option->value));
+        } else if (equals == std::string::npos) {
+            value = arguments[++i];
+            if (named(value) != nullptr) // "--target --prompt x": the next option must not stand in for the value
+                throw BadOption(fmt::format("{0} needs a value: {1}; write {0}={2} if {2} is meant as one",
+                                            arguments[i - 1], option->value, value));
+        }
+        parsed.add({option->name, value, "", ""});
+    }
+    return parsed;
+}
 
 // It may be a pipe, or a device that never ends.
 std::string read_config_text(const std::string& file) {
     constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
     std::ifstream stream(file, std::ios::binary);
-    if (!stream) throw BadOption("--config " + file + ": cannot be read; check the path");
+    refuse_if(!stream, "--config " + file + ": cannot be read; check the path");
     std::string text(kMaxBytes + 1, '\0');
     stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-    if (stream.bad()) throw BadOption("--config " + file + ": cannot be read; it must be a file");
+    refuse_if(stream.bad(), "--config " + file + ": cannot be read; it must be a file");
     text.resize(static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > kMaxBytes) throw BadOption("--config " + file + ": is larger than 1 MiB; name a file of options");
+    refuse_if(text.size() > kMaxBytes, "--config " + file + ": is larger than 1 MiB; name a file of options");
     return text;
 }
 
 } // namespace
 
+ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const Names& arguments) {
+    ParsedOptions parsed;
+    const auto asks_for_help = [](const std::string& argument) { return argument == "--help" || argument == "-h"; };
+    if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
+        parsed.add({"help", "true", "", ""});
+        return parsed;
+    }
+    parsed = parse_arguments(groups, arguments);
+    refuse_repeats(groups, parsed);
+    if (parsed.given("config")) parsed.add_missing(parse_config(groups, parsed.text("config")));
+    return parsed;
+}
+
 ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::string& file) {
-    if (file.empty()) throw BadOption("--config is empty; name a file");
+    refuse_if(file.empty(), "--config is empty; name a file");
     std::istringstream stream(read_config_text(file));
     ParsedOptions parsed;
     std::string line;
     for (int number = 1; std::getline(stream, line); ++number) {
-        if (number == 1 && line.rfind("\xef\xbb\xbf", 0) == 0) line.erase(0, 3); // the mark some editors write
+        if (number == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3); // the mark some editors write
         line = trim(line);
         if (line.empty() || line.front() == '#') continue;
-        const std::string where = file + " line " + std::to_string(number);
+        const std::string where = fmt::format("{} line {}", file, number);
         const std::size_t equals = line.find('=');
-        if (equals == std::string::npos) throw BadOption(where + ": must read 'option = value'");
+        refuse_if(equals == std::string::npos, where + ": must read 'option = value'");
         const std::string name = trim(line.substr(0, equals));
         std::string value = trim(line.substr(equals + 1));
         const OptionSpec* spec = find_spec(groups, name);
-        if (name == "config" || name == "help") throw BadOption(where + ": " + name + " belongs on the command line");
-        if (spec == nullptr) throw BadOption(where + ": unknown option '" + name + "'" + did_you_mean(name, groups));
-        if (!value.empty() && value.front() == '"') {
+        refuse_if(name == "config" || name == "help", where + ": " + name + " belongs on the command line");
+        refuse_if(spec == nullptr, where + ": unknown option '" + name + "'" + did_you_mean(name, groups));
+        if (value.starts_with('"')) {
             const auto json = nlohmann::json::parse(value, nullptr, false);
-            if (!json.is_string()) throw BadOption(where + ": the value in quotes must be a JSON string");
+            refuse_if(!json.is_string(), where + ": the value in quotes must be a JSON string");
             value = json.get<std::string>();
         }
-        if (is_switch(*spec)) {
-            if (value != "true" && value != "false")
-                throw BadOption(where + ": " + name + " is a switch; it takes true or false");
+        if (spec->is_switch()) {
+            refuse_if(value != "true" && value != "false",
+                      where + ": " + name + " is a switch; it takes true or false");
             if (value == "false") continue;
         }
-        parsed.add(spec->name, value, " (" + where + ")");
+        parsed.add({spec->name, value, " (" + where + ")", ""});
     }
     refuse_repeats(groups, parsed);
     return parsed;
 }
 
-OptionSpec choosing(OptionSpec option, const std::vector<std::string>& (*names)(), const char* separators) {
-    option.choices = {names, separators};
-    return option;
-}
-
-OptionSpec with_aliases(OptionSpec option, const char* aliases) {
-    option.aliases = aliases;
-    return option;
-}
-
-OptionSpec positional(OptionSpec option) {
-    option.is_positional = true;
-    return option;
-}
-
-std::string help_of(const OptionSpec& option) {
-    std::string help = option.help;
-    const std::size_t place = help.find("{}");
-    if (place != std::string::npos && option.choices.names != nullptr)
-        help.replace(place, 2, comma_list(option.choices.names()));
-    if (option.is_positional) help += "; the name may be left out";
-    std::string others;
-    for (const std::string& alias : aliases_of(option))
-        others += (others.empty() ? "; also " : ", ") + with_dashes(alias);
-    return help + others;
-}
+// ---- --help ----
 
 std::string options_text(const std::vector<OptionGroup>& groups) {
-    std::ostringstream text;
-    for (const OptionGroup& group : groups)
-        text << '\n' << describe(group);
-    return text.str();
+    constexpr std::size_t kLine = 109, kMaxHead = 49;
+    std::string text;
+    for (const OptionGroup& group : groups) {
+        std::size_t column = 23; // where help begins, but for the blank before it
+        for (const OptionSpec& option : group.options)
+            column = std::max(column, option.name.size() + option.value.size() + 5);
+        column = std::min(column, kMaxHead) + 1;
+        text += "\n" + group.title + ":\n";
+        for (const OptionSpec& option : group.options) {
+            const std::string head = fmt::format("  --{} {}", option.name, option.value);
+            text += fmt::format("{:<{}}{}", head, column, head.size() >= column ? "\n" + std::string(column, ' ') : "");
+            std::string help = help_of(option);
+            while (help.size() > kLine - column) { // a line ends behind its last blank, or where it is full
+                std::size_t end = kLine - column;
+                if (help[end - 1] != ' ' && help[end] != ' ') end = help.rfind(' ', end - 1) + 1;
+                text += help.substr(0, end) + "\n" + std::string(column, ' ');
+                help.erase(0, help[end] == ' ' ? end + 1 : end);
+            }
+            text += help + "\n";
+        }
+    }
+    return text;
 }
+
+// ---- words ----
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> previous(b.size() + 1), row(b.size() + 1);
@@ -470,7 +412,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     return previous.back();
 }
 
-std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates) {
+std::optional<std::string> nearest(std::string_view name, const Names& candidates) {
     const std::size_t most = std::max<std::size_t>(2, name.size() / 3);
     std::optional<std::string> best;
     std::pair<bool, std::size_t> best_rank; // parts go first, then the nearest
@@ -486,13 +428,13 @@ std::optional<std::string> nearest(std::string_view name, const std::vector<std:
     return best;
 }
 
-std::string must_be_one_of(const std::vector<std::string>& choices, std::string_view given) {
+std::string must_be_one_of(const Names& choices, std::string_view given) {
     const auto meant = nearest(given, choices);
-    return "must be one of " + comma_list(choices) + (meant ? "; did you mean " + *meant + "?" : "");
+    return fmt::format("must be one of {}{}", fmt::join(choices, ", "), meant ? "; did you mean " + *meant + "?" : "");
 }
 
-std::vector<std::string> split_list(const std::string& text, char separator) {
-    std::vector<std::string> parts;
+Names split_list(const std::string& text, char separator) {
+    Names parts;
     std::istringstream list(text);
     for (std::string one; std::getline(list, one, separator);)
         parts.push_back(trim(one));

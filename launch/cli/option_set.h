@@ -1,101 +1,196 @@
-// Options as data: a command declares its groups once; help, the command line and --config files follow from that.
+// Options as data: a command declares each of its options once, bound to the field that holds its default. --help, the
+// command line, --config files, completion, manual page and docs/cli.md follow from that.
 //
-// A wrapper around Boost.Program_options that adds nearest-name suggestions and values with a place.
-// Knows nothing of what an option means; options.cpp does.
+// Knows nothing of what an option means; options.h does.
 #pragma once
 
+#include "launch/failure.h"
+
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::launch {
 
-constexpr double kNoLimit = 1e300; // of numbers that only have to be finite
+using Names = std::vector<std::string>;
 
-// The values that an option takes where these are few: --help shows them in place of "{}", completion offers them.
-struct Choices {
-    const std::vector<std::string>& (*names)() = nullptr; // nullptr: any value
-    const char* separators = "";                          // what may be between several of them in one value
+// ---- what was given ----
+
+// "a, b": the parts, without the blanks around them. Local.
+Names split_list(const std::string& text, char separator = ',');
+
+struct GivenValue {
+    std::string name; // of the option
+    std::string text;
+    std::string place; // "" for the command line, else " (FILE line N)"
+    std::string whole; // the value that this is a part of, as "--shard 3/16"; "": it is the option's own
+
+    // As messages begin with it: "--seed x (FILE line N):", or of a part "--shard x/16: 'x'".
+    std::string spelled() const;
+    // A part of it; or it as it is usually called, where the first of a pair is another name of the second.
+    GivenValue part(const std::string& of_it) const { return {name, of_it, place, "--" + name + " " + text}; }
+    GivenValue meant(const std::map<std::string, std::string>& others) const;
 };
 
-struct OptionSpec {
-    const char* name;  // without dashes
-    const char* value; // what stands for its value in --help; "" for a switch
-    const char* help;
-    bool repeatable = false;
-    Choices choices = {};
-    const char* aliases = "";   // other names, separated by blanks; those of one or two letters take one dash
-    bool is_positional = false; // an argument without a name is a value of it
-};
-
-// The option, of a closed set.
-OptionSpec choosing(OptionSpec option, const std::vector<std::string>& (*names)(), const char* separators = "");
-// The option, known by other names too, as other programs have it.
-OptionSpec with_aliases(OptionSpec option, const char* aliases);
-// The option, whose name may be left out. At most one of a command.
-OptionSpec positional(OptionSpec option);
-// Its help, with the choices in place and the aliases behind.
-std::string help_of(const OptionSpec& option);
-
-struct OptionGroup {
-    const char* title;
-    std::vector<OptionSpec> options;
-};
-
-// What was given, by name. Reading a value that does not parse throws BadOption naming option and place.
 class ParsedOptions {
   public:
     bool given(const std::string& name) const { return values_.count(name) > 0; }
-    bool on(const std::string& name) const { return given(name); }
-    std::string text(const std::string& name, const std::string& default_value) const;
-    std::vector<std::string> texts(const std::string& name) const;
-    // The name of a file; "" where none was given, BadOption where it is empty.
-    std::string file(const std::string& name) const;
-    int integer(const std::string& name, int default_value, int least, int most) const;
-    std::uint64_t unsigned_integer(const std::string& name, std::uint64_t default_value) const;
-    // A finite number in [least, most].
-    double number(const std::string& name, double default_value, double least, double most) const;
-    // Such numbers, separated by commas; at least one.
-    std::vector<double> numbers(const std::string& name, const std::vector<double>& default_value, double least,
-                                double most) const;
-    // Whole numbers in [least, most], separated by commas; none where the option was not given.
-    std::vector<int> integers(const std::string& name, int least, int most) const;
-    // The index of the value among `choices`; BadOption lists them when it is none.
-    std::size_t choice(const std::string& name, std::size_t default_value,
-                       const std::vector<std::string>& choices) const;
+    const std::vector<GivenValue>& values(const std::string& name) const; // empty where it was not given
+    std::string text(const std::string& name, const std::string& default_value = "") const;
+    Names texts(const std::string& name) const;
 
-    // Adds a value. `place` is "" for the command line, else " (FILE line N)".
-    void add(const std::string& name, const std::string& value, const std::string& place);
-    // Adds a part of another option's value, which messages name in its place: `whole` is "--shard 3/16".
-    void add_part(const std::string& name, const std::string& value, const std::string& whole);
-    // Adds the value of `name` that `from` was given as number `index`, from 0.
-    void add_nth(const ParsedOptions& from, const std::string& name, std::size_t index);
+    // Throws BadOption where it was given and has no effect: `why` follows these words.
+    void refuse_without_effect(const std::string& name, bool has_effect, const std::string& why) const;
+
+    void add(const GivenValue& value) { values_[value.name].push_back(value); }
     // Values of options that this does not hold yet: how a --config file yields to the command line.
-    void add_missing(const ParsedOptions& other);
-    // What was given, as messages begin with it: "--seed x (FILE line N)", or of a part "--shard x/16: 'x'".
-    std::string spelled(const std::string& name) const;
+    void add_missing(const ParsedOptions& other) { values_.insert(other.values_.begin(), other.values_.end()); }
     // A message, with the line of the --config file behind it for each option in it that is in one.
     std::string with_places(const std::string& message) const;
     // All names and values in a fixed order, for comparing ranks.
     std::string canonical_text() const;
 
   private:
-    struct Value {
-        std::string text;
-        std::string place;
-        std::string whole; // what it is a part of; "": it is an option's own
-    };
-    const Value* find(const std::string& name) const;
-
-    std::map<std::string, std::vector<Value>> values_;
+    std::map<std::string, std::vector<GivenValue>> values_;
 };
+
+// ---- values ----
+
+constexpr double kNoLimit = 1e300; // of numbers that only have to be finite
+struct Range {
+    double min = 0, max = kNoLimit;
+};
+constexpr Range at_least(double min) {
+    return {min, kNoLimit};
+}
+
+// Throw BadOption, which names option and place. Lists are separated by commas and hold at least one number.
+void read_value(const GivenValue& value, Range range, int& field);
+void read_value(const GivenValue& value, Range range, double& field);
+void read_value(const GivenValue& value, Range range, std::uint64_t& field); // the range counts for nothing
+template <typename Number> void read_value(const GivenValue& value, Range range, std::vector<Number>& field) {
+    field.clear();
+    for (const std::string& one : split_list(value.text))
+        read_value(GivenValue{value.name, one, value.place, ""}, range, field.emplace_back());
+    refuse_if(field.empty(), "--" + value.name + " is empty; give " +
+                                 (std::is_integral_v<Number> ? "whole numbers" : "numbers") + " separated by commas");
+}
+template <typename T> void read_value(const GivenValue& value, Range range, std::optional<T>& field) {
+    read_value(value, range, field.emplace());
+}
+// The index of the value among `choices`, which BadOption lists.
+std::size_t index_among(const Names& choices, const GivenValue& value);
+
+// ---- declarations ----
+
+struct OptionSpec {
+    std::string name;  // without dashes
+    std::string value; // what stands for its value in --help; "" for a switch
+    std::string help;
+    bool repeatable = false;
+    Names choices = {};          // the values that it takes where these are few: completion offers them
+    std::string separators = ""; // what may be between several of them in one value
+    std::string aliases = "";    // other names, separated by blanks; those of one or two letters take one dash
+    bool is_positional = false;  // an argument without a name is a value of it; at most one of a command
+
+    bool is_switch() const { return value.empty(); }
+    OptionSpec& also(std::string names);
+    OptionSpec& choosing(const Names& names, std::string of_several = "");
+};
+// Its help, with aliases behind.
+std::string help_of(const OptionSpec& option);
+
+struct OptionGroup {
+    std::string title;
+    std::vector<OptionSpec> options;
+};
+
+using ReadValue = std::function<void(const GivenValue&)>;
+
+// What a command declares. Fields outlive it. In the help of a number, "{}" is replaced by the field's value, which is
+// the default; in that of a choice, by the choices. A default that has no "{}" goes behind the help, in brackets,
+// unless the help has a bracket there.
+class OptionSet {
+  public:
+    OptionSet(); // --help and --config
+
+    void group(const char* title) { groups_.push_back({title, {}}); }
+    // An option each of whose values is given to `read`; without one, a check() reads it.
+    OptionSpec& add(const char* name, const char* value, const std::string& help, ReadValue read = {});
+    OptionSpec& add(const char* name, bool& field, const std::string& help) {
+        return add(name, "", help, [&field](const GivenValue&) { field = true; });
+    }
+    // Text, perhaps optional, or the texts of a repeatable option.
+    template <typename Text>
+    OptionSpec& add(const char* name, const char* value, Text& field, const std::string& help) {
+        return add(name, value, help, [&field](const GivenValue& given) { field = given.text; });
+    }
+    OptionSpec& add(const char* name, const char* value, Names& field, const std::string& help) {
+        OptionSpec& option = add(name, value, help, [&field](const GivenValue& given) { field.push_back(given.text); });
+        option.repeatable = true;
+        return option;
+    }
+    // The name of a file, not empty. `refusal_of_stdout`: why it cannot be "-"; empty: it can.
+    OptionSpec& add_file(const char* name, std::string& field, const std::string& help,
+                         const std::string& refusal_of_stdout = "");
+    // A number, a list of them, or an optional one.
+    template <typename Number>
+    requires(!std::is_enum_v<Number>) OptionSpec& add(const char* name, const char* value, Number& field, Range range,
+                                                      const std::string& help) {
+        return add(name, value, with_default(help, default_text(field)),
+                   [&field, range](const GivenValue& given) { read_value(given, range, field); });
+    }
+    // One of the names of an enum's values, in their order.
+    template <typename Enum>
+    requires std::is_enum_v<Enum> OptionSpec& add(const char* name, const char* value, Enum& field, const Names& names,
+                                                  const std::string& help) {
+        OptionSpec& option = add(name, value, help, [&field, names](const GivenValue& given) {
+                                 field = static_cast<Enum>(index_among(names, given));
+                             }).choosing(names);
+        option.help = with_default(option.help, names.at(static_cast<std::size_t>(field)));
+        return option;
+    }
+    // Called when the options declared before it are read; throws BadOption.
+    void check(std::function<void(const ParsedOptions&)> step) { steps_.push_back(std::move(step)); }
+    template <typename Field> void refuse_empty(const Field& field, const char* message) {
+        check([&field, message](const ParsedOptions&) { refuse_if(field.empty(), message); });
+    }
+
+    const std::vector<OptionGroup>& groups() const { return groups_; }
+    // Fills the fields, and checks. Throws BadOption.
+    void read(const ParsedOptions& given) const;
+
+  private:
+    static std::string with_default(std::string help, const std::string& text);
+    static std::string default_text(int value) { return std::to_string(value); }
+    static std::string default_text(std::uint64_t value) { return std::to_string(value); }
+    static std::string default_text(double value);
+    static std::string default_text(const std::vector<double>& values);
+    template <typename T> static std::string default_text(const T&) { return ""; }
+
+    std::vector<OptionGroup> groups_;
+    std::vector<std::function<void(const ParsedOptions&)>> steps_;
+};
+
+// The names of an enum's values from the first to `last`, by its to_string().
+template <typename Enum> Names names_up_to(Enum last) {
+    Names names;
+    for (int i = 0; i <= static_cast<int>(last); ++i)
+        names.push_back(to_string(static_cast<Enum>(i)));
+    return names;
+}
+
+// ---- command line, --config file, --help ----
 
 // Parses `arguments` (what follows the command), and the --config file that they name. Throws BadOption.
 // With --help or -h among them nothing else is looked at. What was given by an alias is found under the option's name.
-ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const std::vector<std::string>& arguments);
+ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const Names& arguments);
 
 // "option = value" lines of a --config file: '#' begins a comment line, a value in double quotes is a JSON string,
 // a switch takes true or false. Throws BadOption naming file and line.
@@ -104,15 +199,14 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
 // The groups as --help shows them.
 std::string options_text(const std::vector<OptionGroup>& groups);
 
+// ---- words ----
+
 // How many letters have to be put in, taken out or exchanged to make one of the other. Local.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 // The candidate that `name` is a part of ("temp", or "max-tokens" of "max-new-tokens"), or else the nearest by edit
 // distance, if near enough to be meant.
-std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
+std::optional<std::string> nearest(std::string_view name, const Names& candidates);
 // "must be one of a, b, c", with what was meant where one of them is near.
-std::string must_be_one_of(const std::vector<std::string>& choices, std::string_view given);
-
-// "a, b": the parts, without the blanks around them. Local.
-std::vector<std::string> split_list(const std::string& text, char separator = ',');
+std::string must_be_one_of(const Names& choices, std::string_view given);
 
 } // namespace entrodraft::launch

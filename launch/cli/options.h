@@ -1,9 +1,12 @@
-// What each command was asked to do, as plain structs, and the options they come from.
+// What each command was asked to do, as plain structs whose fields hold the defaults, and the declarations that bind
+// their options to them (declare()).
 //
 // Every value is checked here; what is known but belongs to a later version is refused by name, and so is an
 // option that would have no effect. Pure: opens no file but --config.
 #pragma once
 
+#include "dist/comm/communicator.h"
+#include "dist/layout.h"
 #include "launch/cli/option_set.h"
 #include "model/config.h"
 #include "spec/draft/lookup_index.h"
@@ -28,7 +31,7 @@ struct ChatTemplateOptions {
     std::string date;       // empty: the template's own
 };
 
-enum class DeviceChoice { automatic, cpu, cuda }; // as device_choices(); automatic: the CPU
+enum class DeviceChoice { automatic, cpu, cuda }; // automatic: the CPU
 
 // Which models, on what.
 struct ModelOptions {
@@ -39,7 +42,7 @@ struct ModelOptions {
     DeviceChoice device = DeviceChoice::automatic;
     int threads = 0;     // 0: default_threads()
     int max_context = 0; // positions of a sequence; 0: all that the target has
-    double collective_timeout_seconds = 300;
+    double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     ChatTemplateOptions chat_template;
     std::string needs_text; // the option that a model without a tokenizer cannot honour; empty: none
     bool quiet = false;     // no bar while weights are read
@@ -47,7 +50,7 @@ struct ModelOptions {
 
 // What a request asks for where its line says nothing.
 struct RequestDefaults {
-    int max_new_tokens = 128;
+    int max_new_tokens = spec::Request::kDefaultNewTokens;
     spec::SamplingOptions sampling;
     spec::LogitProcessing processing;
     bool ignore_eos = false;
@@ -68,6 +71,12 @@ struct DrafterChoice {
 // Outcomes that it may draft for at once; 0: it does not draft ahead.
 int outcomes_ahead(const DrafterChoice& drafter);
 
+// Outcomes of a round to draft for, each number a setting, 0: none; no number: as many as fit. Likewise hidden passes.
+struct AheadLists {
+    std::vector<int> outcomes;
+    int passes = 0;
+};
+
 // What drafters without a model draw on.
 struct DrafterSources {
     spec::NgramOptions ngram;
@@ -79,6 +88,7 @@ struct SpeculationOptions {
     DrafterChoice drafter;
     DrafterSources sources;
     std::vector<spec::StopRuleOptions> stop_rules; // of each level of a cascade; thresholds in nats, whatever the unit
+    spec::StopRuleOptions every_rule;              // what holds for all of them
     std::vector<std::string> costs; // files, of each level, for expected-gain; empty: measured as the run goes
     EntropyUnit entropy_unit = EntropyUnit::nats;
     spec::AcceptanceOptions acceptance;
@@ -108,6 +118,7 @@ struct GenerateOptions {
     ParsedOptions given; // as they were given, for the summary
     int replicas = 1;
     int batch_size = 1; // sequences decoded together, by each replica
+    AheadLists ahead;
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
 };
 
@@ -127,12 +138,18 @@ struct BuildTableOptions {
     bool quiet = false;
 };
 
-struct LatencyOptions {
-    ModelOptions models;
-    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
+// What is timed of passes.
+struct LatencyPlan {
     int rows = 16;
     int context = 64;
     int repetitions = 200;
+    double timeout_seconds = dist::kDefaultTimeoutSeconds;
+};
+
+struct LatencyOptions {
+    ModelOptions models;
+    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
+    LatencyPlan plan;
     std::vector<int> shards; // of so many ranks, each timed by itself
     std::string output;      // costs file; empty: none
     bool json = false;
@@ -143,17 +160,19 @@ struct CompareOptions {
     dist::DraftPlacement placement = dist::DraftPlacement::colocated;
     std::string input;
     int max_prompts = 0; // 0: all
-    int max_new_tokens = 128;
+    int max_new_tokens = spec::Request::kDefaultNewTokens;
     std::vector<double> temperatures = {0, 1};
     std::vector<DrafterChoice> drafters;
+    AheadLists ahead;
     DrafterSources sources;
     std::uint64_t seed = 0;
     std::string output; // results as JSON; empty: none
     bool json = false;
     bool quiet = false;
     std::vector<std::vector<spec::StopRuleOptions>> rules; // each for every level of a cascade
-    int max_draft_tokens = 15;
-    std::vector<spec::Acceptance> acceptances;
+    int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
+    spec::StopRuleOptions every_rule; // what holds for all of them
+    std::vector<spec::Acceptance> acceptances = {spec::Acceptance::gumbel};
     double lenience = 1;            // of rejection
     std::vector<std::string> costs; // files, of each level; empty: measured first
     bool tune = false;
@@ -165,7 +184,7 @@ struct DoctorOptions {
     std::vector<std::string> drafts;
     int threads = 0; // 0: default_threads()
     int repetitions = 1000;
-    double collective_timeout_seconds = 300;
+    double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     bool json = false;
 };
 
@@ -183,38 +202,38 @@ struct InspectOptions {
     bool json = false;
 };
 
-const std::vector<OptionGroup>& generate_groups();
-const std::vector<OptionGroup>& tokenize_groups();
-const std::vector<OptionGroup>& build_table_groups();
-const std::vector<OptionGroup>& latency_groups();
-const std::vector<OptionGroup>& compare_groups();
-const std::vector<OptionGroup>& doctor_groups();
-const std::vector<OptionGroup>& inspect_groups();
+// The options of each command, bound to its struct.
+void declare(OptionSet& set, GenerateOptions& options);
+void declare(OptionSet& set, TokenizeOptions& options);
+void declare(OptionSet& set, BuildTableOptions& options);
+void declare(OptionSet& set, LatencyOptions& options);
+void declare(OptionSet& set, CompareOptions& options);
+void declare(OptionSet& set, DoctorOptions& options);
+void declare(OptionSet& set, InspectOptions& options);
 
-// Throw BadOption. Local.
-GenerateOptions generate_options(const ParsedOptions& given);
-TokenizeOptions tokenize_options(const ParsedOptions& given);
-BuildTableOptions build_table_options(const ParsedOptions& given);
-LatencyOptions latency_options(const ParsedOptions& given);
-CompareOptions compare_options(const ParsedOptions& given);
-DoctorOptions doctor_options(const ParsedOptions& given);
-InspectOptions inspect_options(const ParsedOptions& given);
+// Of a command, by its struct: what it declares, and the struct made of what was given. Throw BadOption. Local.
+template <typename Options> const std::vector<OptionGroup>& groups_of() {
+    static Options defaults;
+    static const OptionSet set = [] {
+        OptionSet declared;
+        declare(declared, defaults);
+        return declared;
+    }();
+    return set.groups();
+}
+template <typename Options> Options options_of(const ParsedOptions& given) {
+    Options options;
+    OptionSet set;
+    declare(set, options);
+    set.read(given);
+    return options;
+}
 
 // Nothing to tune: it was no slower than the best tuned threshold wherever that was measured (bench/NOTES.md).
 constexpr const char* kDefaultStopRule = "expected-gain";
 
 // Matches of fewer tokens leave the round to the next drafter of a combination.
 constexpr int kShortestOfCombination = 3;
-
-// Options of a drafter and its rules, shared by the commands that decode. `n_drafts` is how many --draft there are.
-// Throw BadOption. Local.
-SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n_drafts);
-DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& choices);
-std::vector<DrafterChoice> compared_drafters(const ParsedOptions& given, std::size_t n_drafts);
-// `beside`: names that the caller takes itself, for messages.
-std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const ParsedOptions& given, std::size_t n_levels,
-                                                               const std::vector<std::string>& beside = {});
-std::vector<spec::Acceptance> compared_acceptances(const ParsedOptions& given);
 
 // The drafter in a few words: "ngram+model", "draft1<draft2". Local.
 std::string describe(const DrafterChoice& drafter);

@@ -1,8 +1,6 @@
 // Options of record, simulate and tune: see replay_options.h.
 #include "launch/cli/replay_options.h"
-#include "launch/cli/choices.h"
 
-#include "launch/cli/option_groups.h"
 #include "launch/cli/shared_options.h"
 #include "launch/cli/stop_rule_options.h"
 #include "launch/counted.h"
@@ -11,36 +9,42 @@
 #include "spec/stats.h"
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
+#include <fmt/format.h>
 
 namespace entrodraft::launch {
 
 namespace {
 
 constexpr double kMaxMs = 1e9;
-constexpr int kDefaultDraftTokens = 15;
 
-std::string required(const ParsedOptions& given, const char* name, const char* what) {
-    std::string value = given.text(name, "");
-    if (value.empty())
-        throw BadOption(std::string("--") + name + (given.given(name) ? " is empty: " : " is missing: ") + what);
-    return value;
+// A file that the command cannot do without. `what`: it, in words.
+OptionSpec& declare_required_file(OptionSet& set, const char* name, std::string& field, const std::string& help,
+                                  const char* what, const std::string& refusal_of_stdout = "") {
+    set.check([&field, name, what, refusal_of_stdout](const ParsedOptions& given) {
+        field = given.text(name);
+        refuse_if(field.empty(), fmt::format("--{} is {}: {}", name, given.given(name) ? "empty" : "missing", what));
+        refuse_if(field == "-" && !refusal_of_stdout.empty(), "--" + std::string(name) + refusal_of_stdout);
+    });
+    return set.add(name, "FILE", help);
 }
 
-void refuse_adjusted_entropies(const ParsedOptions& given) {
-    if (given.choice("entropy-of", 0, entropy_of_choices()) == 1)
-        throw BadOption("--entropy-of adjusted: a recording holds raw entropies; generate and bench compare take it");
+void declare_raw_entropies(OptionSet& set) {
+    set.add("entropy-of", "raw", "what recordings hold; adjusted is for generate and bench compare");
+    set.check([](const ParsedOptions& given) {
+        refuse_if(given.given("entropy-of") && index_among(kEntropyNames, given.values("entropy-of").front()) == 1,
+                  "--entropy-of adjusted: a recording holds raw entropies; generate and bench compare take it");
+    });
 }
 
-void require_costs_for_each(const std::vector<std::string>& costs, std::size_t n_drafts) {
-    if (!costs.empty() && costs.size() != n_drafts)
-        throw BadOption("--costs is given " + counted(static_cast<std::int64_t>(costs.size()), "time") + " for " +
-                        std::to_string(n_drafts) + " of --draft; name a file for each, in their order, or none");
+void require_costs_for_each(const Names& costs, std::size_t n_drafts) {
+    refuse_if(!costs.empty() && costs.size() != n_drafts,
+              fmt::format("--costs is given {} for {} of --draft; name a file for each, in their order, or none",
+                          counted(static_cast<std::int64_t>(costs.size()), "time"), n_drafts));
 }
 
 // "2..7..0.5" in a rule's numbers: each from 2 to 7 in steps of 0.5.
-std::vector<std::string> with_ranges(const std::string& rule) {
+Names with_ranges(const std::string& rule) {
     const std::size_t dots = rule.find("..");
     if (dots == std::string::npos) return {rule};
     const std::size_t colon = rule.rfind(':', dots);
@@ -48,23 +52,22 @@ std::vector<std::string> with_ranges(const std::string& rule) {
     const std::size_t end = std::min(rule.find(':', dots), rule.size());
     const std::string range = rule.substr(begin, end - begin);
     const std::size_t second = range.find("..", dots - begin + 2);
-    if (second == std::string::npos)
-        throw BadOption("--rules " + rule + ": a range is FROM..TO..STEP, such as static:2..7..0.5");
+    refuse_if(second == std::string::npos, "--rules " + rule + ": a range is FROM..TO..STEP, such as static:2..7..0.5");
     const auto number = [&](const std::string& text) {
-        ParsedOptions one;
-        one.add_part("number", text, "--rules " + rule);
-        return one.number("number", 0, -1e9, 1e9);
+        double value = 0;
+        read_value(GivenValue{"rules", rule, "", ""}.part(text), {-1e9, 1e9}, value);
+        return value;
     };
     const double from = number(range.substr(0, dots - begin));
     const double to = number(range.substr(dots - begin + 2, second - (dots - begin + 2)));
     const double step = number(range.substr(second + 2));
     constexpr double kMaxSteps = 100'000;
-    if (!(step > 0) || !(to >= from) || (to - from) / step > kMaxSteps)
-        throw BadOption("--rules " + rule + ": a range goes up, in steps above 0, at most 100000 of them");
-    std::vector<std::string> all;
+    refuse_if(!(step > 0) || !(to >= from) || (to - from) / step > kMaxSteps,
+              "--rules " + rule + ": a range goes up, in steps above 0, at most 100000 of them");
+    Names all;
     const auto steps = static_cast<int>(std::floor((to - from) / step + 1e-9));
     for (int i = 0; i <= steps; ++i) {
-        std::string value = std::to_string(std::round((from + i * step) * 1e6) / 1e6);
+        std::string value = fmt::format("{:.6f}", from + i * step);
         value.erase(value.find_last_not_of('0') + 1);
         if (value.back() == '.') value.pop_back();
         for (const std::string& rest : with_ranges(rule.substr(0, begin) + value + rule.substr(end)))
@@ -73,132 +76,141 @@ std::vector<std::string> with_ranges(const std::string& rule) {
     return all;
 }
 
-// The grid's settings, with what is given for all rules.
-void add_grid(const ParsedOptions& given, SimulateOptions& options) {
-    const int most = given.integer("max-draft-tokens", kDefaultDraftTokens, 1, 127);
-    for (spec::StopRuleOptions rule : spec::tuning_grid(most)) {
-        rule.min_tokens = given.integer("min-draft-tokens", rule.min_tokens, 1, 127);
-        rule.drop_stop_token = drop_stop_token(given, rule.type());
-        if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
-        options.rules.push_back(rule);
-    }
-}
-
-void read_rules(const ParsedOptions& given, SimulateOptions& options) {
-    if (given.given("max-draft-tokens"))
-        options.max_draft_tokens = given.integer("max-draft-tokens", kDefaultDraftTokens, 1, 127);
+void read_rules(const ParsedOptions& given, const spec::StopRuleOptions& common, SimulateOptions& options) {
     std::string listed;
     for (const std::string& one : split_list(given.text("rules", "all,oracle"))) {
         if (one == "oracle") {
             options.oracle = true;
-        } else if (one == "grid") {
-            add_grid(given, options);
+        } else if (one == "grid") { // its settings, with what is given for all rules
+            for (const spec::StopRuleOptions& rule : spec::tuning_grid(common.max_tokens))
+                options.rules.push_back(with_common(rule, common));
         } else {
             for (const std::string& rule : with_ranges(one))
                 listed += (listed.empty() ? "" : ",") + rule;
         }
     }
-    if (listed.empty() && options.rules.empty() && !options.oracle)
-        throw BadOption("--rules is empty; name rules, separated by commas");
+    refuse_if(listed.empty() && options.rules.empty() && !options.oracle,
+              "--rules is empty; name rules, separated by commas");
     if (listed.empty()) return;
-    ParsedOptions rules;
-    for (const char* option : {"max-draft-tokens", "min-draft-tokens", "drop-stop-token"})
-        if (given.given(option)) rules.add_nth(given, option, 0);
-    rules.add("rules", listed, "");
-    for (const auto& levels : compared_rules(rules, 1, {"oracle", "grid"}))
+    for (const auto& levels : compared_rules(listed, common, 1, {"oracle", "grid"}))
         options.rules.push_back(levels.front());
 }
 
-CostsInstead costs_instead(const ParsedOptions& given) {
-    CostsInstead costs;
-    costs.file = given.file("costs");
-    const auto ms = [&](const char* name) -> std::optional<double> {
-        if (!given.given(name)) return std::nullopt;
-        return given.number(name, 0, 0, kMaxMs);
-    };
-    costs.t_draft_ms = ms("t-draft");
-    costs.t_first_draft_ms = ms("t-first-draft");
-    costs.t_round_ms = ms("t-round");
-    costs.t_target_ms = number_list(given, "t-target", {});
-    for (const double value : costs.t_target_ms)
-        if (!(value >= spec::kMinPassMs && value <= kMaxMs))
-            throw BadOption("--t-target must list milliseconds from " + std::string(spec::kMinPassMsInWords) +
-                            " to 1e9");
-    return costs;
-}
-
-std::optional<int> ahead(const ParsedOptions& given) {
-    const bool dedicated = given.choice("draft-placement", 0, replayed_placement_choices()) == 1;
-    if (given.given("draft-ahead") && !dedicated) throw BadOption("--draft-ahead needs --draft-placement dedicated");
-    const int outcomes = given.integer("draft-ahead", 8, 0, spec::AheadOptions::kMaxOutcomes);
-    return dedicated && outcomes > 0 ? std::optional(outcomes) : std::nullopt;
+void declare_what_if(OptionSet& set, SimulateOptions& options) {
+    CostsInstead& costs = options.costs;
+    set.group("What if");
+    set.add_file("costs", costs.file, "other costs than the recording's, as bench latency writes them");
+    set.add("t-draft", "MS", costs.t_draft_ms, {0, kMaxMs}, "of a draft pass");
+    set.add("t-first-draft", "MS", costs.t_first_draft_ms, {0, kMaxMs},
+            "of a round's first [with --t-draft: the same]");
+    set.add("t-target", "MS,MS", costs.t_target_ms, at_least(0),
+            "of target passes of 1, 2, ... rows; wider ones as the last");
+    set.add("t-round", "MS", costs.t_round_ms, {0, kMaxMs}, "of a round beside its passes: messages, verification");
+    set.add("draft-placement", "WHERE", options.placement, names_up_to(dist::DraftPlacement::dedicated),
+            "{}: with dedicated the draft drafts ahead on a rank of its own, an estimate");
+    set.add("draft-ahead", "F", options.outcomes_ahead, {0, spec::AheadOptions::kMaxOutcomes},
+            fmt::format("with dedicated, outcomes of a round that are drafted for, up to {}; 0: none",
+                        spec::AheadOptions::kMaxOutcomes));
+    set.check([&options](const ParsedOptions& given) {
+        for (const double ms : options.costs.t_target_ms)
+            refuse_if(!(ms >= spec::kMinPassMs && ms <= kMaxMs),
+                      fmt::format("--t-target must list milliseconds from {} to 1e9", spec::kMinPassMsInWords));
+        const bool dedicated = options.placement == dist::DraftPlacement::dedicated;
+        refuse_if(given.given("draft-ahead") && !dedicated, "--draft-ahead needs --draft-placement dedicated");
+        if (dedicated && options.outcomes_ahead > 0) options.ahead = options.outcomes_ahead;
+    });
 }
 
 } // namespace
 
-RecordOptions record_options(const ParsedOptions& given) {
-    refuse_later_work(given);
-    refuse_adjusted_entropies(given);
-    RecordOptions options;
-    options.models = model_options(given);
-    options.requests = request_defaults(given);
-    read_chat(given, false, options.models, options.requests);
-    if (options.models.drafts.empty()) throw BadOption("--draft DIR is missing: what would draft is what is recorded");
-    options.input = required(given, "input", "the prompts, JSON lines as for generate, or -");
-    options.output = required(given, "output", "the file that the recording goes to");
-    if (options.output == "-") throw BadOption("--output -: a recording goes to a file; name one");
-    options.resume = given.on("resume");
-    options.max_prompts = given.integer("prompts", 0, 1, INT_MAX);
-    options.max_draft_tokens = given.integer("max-draft-tokens", 15, 1, 127);
-    options.costs = given.texts("costs");
-    require_costs_for_each(options.costs, options.models.drafts.size());
-    options.quiet = given.on("quiet");
-    return options;
+void declare(OptionSet& set, RecordOptions& options) {
+    declare_measured_models(set, options.models,
+                            "checkpoint of what would draft; several are recorded beside each other, the first is what "
+                            "texts are decoded with");
+    set.group("Record");
+    set.refuse_empty(options.models.drafts, "--draft DIR is missing: what would draft is what is recorded");
+    declare_required_file(set, "input", options.input, "JSON lines of prompts, as for generate",
+                          "the prompts, JSON lines as for generate, or -")
+        .value = "FILE|-";
+    declare_required_file(set, "output", options.output, "the recording", "the file that the recording goes to",
+                          " -: a recording goes to a file; name one");
+    set.add("resume", options.resume, kResumeHelp);
+    set.add("prompts", "N", options.max_prompts, at_least(1), "only the first N of them [all]");
+    declare_new_tokens(set, options.requests.max_new_tokens);
+    declare_ends(set, options.requests);
+    set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
+            fmt::format("longest draft that can be replayed, 1 to {}", kDraftTokens.max));
+    declare_raw_entropies(set);
+    set.add("costs", "FILE", options.costs,
+            "costs of passes, as bench latency writes them; of each --draft [measured first]");
+    set.add("quiet", options.quiet, kQuietHelp);
+    set.check(
+        [&options](const ParsedOptions&) { require_costs_for_each(options.costs, options.models.drafts.size()); });
+    declare_sampling(set, options.requests);
+    declare_chat(set, options.models, options.requests);
 }
 
-SimulateOptions simulate_options(const ParsedOptions& given) {
-    refuse_adjusted_entropies(given);
-    SimulateOptions options;
-    options.recordings = given.texts("recording");
-    if (options.recordings.empty()) throw BadOption("--recording FILE is missing: what entrodraft record has made");
-    read_rules(given, options);
-    options.best_of_each = given.on("best");
-    if (given.given("draft")) options.draft = given.integer("draft", 1, 1, INT_MAX);
-    options.costs = costs_instead(given);
-    options.ahead = ahead(given);
-    options.threads = given.integer("threads", 0, 1, 1024);
-    options.output = json_output(given);
-    options.trace = beside_stdout(given, "trace");
-    if (!options.trace.empty() && options.rules.size() + (options.oracle ? 1 : 0) != 1)
-        throw BadOption("--trace shows the rounds of one setting; --rules names " +
-                        std::to_string(options.rules.size() + (options.oracle ? 1 : 0)));
-    options.json = given.on("json");
-    return options;
+void declare(OptionSet& set, SimulateOptions& options) {
+    set.group("Simulate");
+    set.add("recording", "FILE", options.recordings,
+            "made by record; several: their texts together, of the same models")
+        .is_positional = true;
+    set.refuse_empty(options.recordings, "--recording FILE is missing: what entrodraft record has made");
+    set.add("rules", "RULE,RULE",
+            stop_rule_forms() + ", all of these, none, oracle, grid (many settings of each); a number may be a range "
+                                "FROM..TO..STEP [all,oracle]")
+        .choosing(with_stop_rules({"all", "oracle", "grid"}), ",");
+    set.add("best", options.best_of_each, "show only the fastest setting of each rule");
+    set.add("draft", "D", options.draft, at_least(1), "only the D-th draft of the recording, from 1 [each]");
+    set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
+            fmt::format("most drafted tokens a round, up to what was recorded [{}]", options.every_rule.max_tokens));
+    declare_min_draft_tokens(set, options.every_rule.min_tokens);
+    declare_drop_stop_token(set, options.every_rule.drop_stop_token);
+    declare_raw_entropies(set);
+    set.add("threads", "N", options.threads, kThreads, "[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else all cores]");
+    set.add_file("output", options.output, "write the results as JSON", kStdoutIsForJson);
+    set.add_file("trace", options.trace, "the rounds of one setting, a JSON line each, as generate --trace writes them",
+                 kStdoutIsForText);
+    set.add("json", options.json, kJsonHelp);
+    set.check([&options](const ParsedOptions& given) {
+        options.every_rule.max_tokens = options.max_draft_tokens.value_or(options.every_rule.max_tokens);
+        read_rules(given, options.every_rule, options);
+        const std::size_t n_settings = options.rules.size() + (options.oracle ? 1 : 0);
+        refuse_if(!options.trace.empty() && n_settings != 1,
+                  fmt::format("--trace shows the rounds of one setting; --rules names {}", n_settings));
+    });
+    declare_what_if(set, options);
 }
 
-TuneOptions tune_options(const ParsedOptions& given) {
-    refuse_later_work(given);
-    refuse_adjusted_entropies(given);
-    TuneOptions options;
-    options.models = model_options(given);
-    options.requests = request_defaults(given);
-    if (options.models.drafts.size() != 1)
-        throw BadOption(options.models.drafts.empty() ? "--draft DIR is missing: what is to be tuned"
-                                                      : "--draft is given more than once; tune one pair at a time");
-    options.input = required(given, "input", "the prompts, JSON lines as for generate");
-    options.recording = given.file("recording");
-    options.output = required(given, "output", "the file that the best setting goes to, for --config");
-    options.report = given.file("report");
-    for (const char* option : {"output", "report"})
-        if (given.text(option, "") == "-")
-            throw BadOption(std::string("--") + option + " -: it is written at the end, to a file; name one");
-    options.max_prompts = given.integer("prompts", 0, 2, INT_MAX);
-    options.max_draft_tokens = given.integer("max-draft-tokens", 15, 1, 127);
-    options.repetitions = given.integer("repetitions", 3, 1, 1000);
-    options.costs = given.texts("costs");
-    require_costs_for_each(options.costs, 1);
-    options.quiet = given.on("quiet");
-    return options;
+void declare(OptionSet& set, TuneOptions& options) {
+    declare_measured_models(set, options.models, "checkpoint of the draft to tune for");
+    set.group("Tune");
+    set.check([&options](const ParsedOptions&) {
+        refuse_if(options.models.drafts.size() != 1, options.models.drafts.empty()
+                                                         ? "--draft DIR is missing: what is to be tuned"
+                                                         : "--draft is given more than once; tune one pair at a time");
+    });
+    declare_required_file(set, "input", options.input,
+                          "JSON lines of prompts, as for generate: settings are chosen on one half of them, every "
+                          "other line, and confirmed on the other",
+                          "the prompts, JSON lines as for generate")
+        .value = "FILE|-";
+    set.add_file("recording", options.recording, "choose on this recording instead, and confirm on all of --input");
+    constexpr const char* kToAFile = " -: it is written at the end, to a file; name one";
+    declare_required_file(set, "output", options.output, "the best setting, as a file for --config",
+                          "the file that the best setting goes to, for --config", kToAFile);
+    set.add_file("report", options.report, "all that was tried and measured, as JSON", kToAFile);
+    set.add("prompts", "N", options.max_prompts, at_least(2), "only the first N prompts [all]");
+    set.add("repetitions", "N", options.repetitions, {1, 1000}, "real runs of the best setting of each rule");
+    declare_new_tokens(set, options.requests.max_new_tokens);
+    declare_ends(set, options.requests);
+    set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
+            "most drafted tokens a round, of all settings");
+    declare_raw_entropies(set);
+    set.add("costs", "FILE", options.costs, "costs of passes, as bench latency writes them [measured first]");
+    set.add("quiet", options.quiet, "no progress");
+    set.check([&options](const ParsedOptions&) { require_costs_for_each(options.costs, 1); });
+    declare_sampling(set, options.requests);
 }
 
 } // namespace entrodraft::launch

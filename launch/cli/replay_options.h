@@ -18,7 +18,7 @@ struct RecordOptions {
     std::string output;
     bool resume = false;
     int max_prompts = 0; // 0: all
-    int max_draft_tokens = 15;
+    int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
     std::vector<std::string> costs; // files, of each draft; empty: measured first
     bool quiet = false;
 };
@@ -39,7 +39,10 @@ struct SimulateOptions {
     bool best_of_each = false; // of each rule only the fastest setting is shown
     std::optional<int> draft;  // from 1; none: each
     CostsInstead costs;
-    std::optional<int> ahead;  // dedicated: ends of a round that are drafted for
+    spec::StopRuleOptions every_rule; // what holds for all of them
+    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
+    int outcomes_ahead = 8;    // of dedicated, that are drafted for; 0: none
+    std::optional<int> ahead;  // the same where it has an effect
     int threads = 0;           // 0: all cores
     std::string output, trace; // files; empty: none
     bool json = false;
@@ -53,19 +56,14 @@ struct TuneOptions {
     std::string output;    // --config file of the winner
     std::string report;    // JSON; empty: none
     int max_prompts = 0;
-    int max_draft_tokens = 15;
+    int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
     int repetitions = 3; // real runs of each rule's best
     std::vector<std::string> costs;
     bool quiet = false;
 };
 
-const std::vector<OptionGroup>& record_groups();
-const std::vector<OptionGroup>& simulate_groups();
-const std::vector<OptionGroup>& tune_groups();
-
-// Throw BadOption. Local.
-RecordOptions record_options(const ParsedOptions& given);
-SimulateOptions simulate_options(const ParsedOptions& given);
-TuneOptions tune_options(const ParsedOptions& given);
+void declare(OptionSet& set, RecordOptions& options);
+void declare(OptionSet& set, SimulateOptions& options);
+void declare(OptionSet& set, TuneOptions& options);
 
 } // namespace entrodraft::launch

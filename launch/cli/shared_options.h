@@ -1,4 +1,5 @@
-// Groups of options that several commands read alike. Private to the files that make options into structs.
+// Options that several commands have, each declared once, with the checks that go with them. Private to the files that
+// declare commands.
 #pragma once
 
 #include "launch/cli/options.h"
@@ -8,30 +9,57 @@
 
 namespace entrodraft::launch {
 
-// All throw BadOption. Local.
-void refuse_later_work(const ParsedOptions& given);
-ModelOptions model_options(const ParsedOptions& given);
-dist::DraftPlacement draft_placement(const ParsedOptions& given);
+constexpr const char* kTargetAliases = "m model";
+constexpr const char* kDraftAliases = "md draft-model model-draft";
+constexpr Range kThreads = {1, 1024};
+constexpr const char* kThreadsHelp =
+    "threads of each rank [OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks]";
+constexpr const char* kStdoutIsForText = " writes a file; stdout is for text";
+constexpr const char* kStdoutIsForJson = " writes a file; for stdout there is --json";
+
+constexpr const char* kResumeHelp =
+    "go on where --output FILE ends, with the same input; a file that does not exist is begun";
+constexpr const char* kQuietHelp = "no progress, no warnings, no summary";
+constexpr const char* kJsonHelp = "results as JSON on stdout, not as tables";
+
+// Models and what computes. `draft_help`: what --draft is to this command.
+void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help);
+// The same of commands that are run on models for their figures, with --max-context and --collective-timeout.
+void declare_measured_models(OptionSet& set, ModelOptions& models, const char* draft_help);
+// --dtype and --draft-dtype. `knows_gpus`: float8 is one.
+void declare_weight_types(OptionSet& set, std::optional<model::WeightType>& target,
+                          std::optional<model::WeightType>& draft, const char* help, bool knows_gpus);
+OptionSpec& declare_max_context(OptionSet& set, int& positions);
+void declare_timeout(OptionSet& set, double& seconds);
+void declare_placement(OptionSet& set, dist::DraftPlacement& placement);
+
 // Sampling, penalties, banned tokens, ends: what a request asks for where its line says nothing.
-RequestDefaults request_defaults(const ParsedOptions& given);
+OptionSpec& declare_new_tokens(OptionSet& set, int& new_tokens);
+void declare_ends(OptionSet& set, RequestDefaults& requests);
+void declare_sampling(OptionSet& set, RequestDefaults& requests);
+void declare_seed(OptionSet& set, std::uint64_t& seed);
 // Lines with messages are conversations without --chat too, so that a template may be named without it.
-void read_chat(const ParsedOptions& given, bool has_prompt, ModelOptions& models, RequestDefaults& requests);
-// A draft that is sharded across the ranks goes with no other drafter.
-void require_one_model(const DrafterChoice& drafter, dist::DraftPlacement placement);
-// --draft-ahead and --draft-ahead-passes: where drafting ahead can be done it is done, unless --draft-ahead is 0.
-void read_ahead(const ParsedOptions& given, GenerateOptions& options);
-// Each that can draft ahead with every number of outcomes that --draft-ahead lists.
+void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests);
+
+// "model: --draft; without a model ngram, suffix: what followed the text's end before; ...": neighbours that propose
+// the same are named together.
+std::string proposals_of_drafters();
+// What drafters without a model draw on; check_sources() reads it with the drafters in view.
+void declare_sources(OptionSet& set, DrafterSources& sources);
+void check_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& drafters, DrafterSources& sources);
+void declare_lenience(OptionSet& set, double& lenience);
+// "ngram,model".
+DrafterChoice parse_drafter(const GivenValue& given, char separator, std::size_t n_drafts);
+void declare_ahead_passes(OptionSet& set, AheadLists& ahead, const char* help);
+// The drafters, those that can draft ahead with each setting of `ahead`; `needs` says what that takes. A draft that is
+// sharded across the ranks goes with no other drafter.
 std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
-                                      dist::DraftPlacement placement);
-// "ngram,model". `option` is named in errors.
-DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option);
-spec::Acceptance acceptance_of(const std::string& name, const char* option);
-// --trace or --timeline, files beside the text on stdout; "" where there is none.
-std::string beside_stdout(const ParsedOptions& given, const std::string& option);
-// --output of commands that print to stdout with --json; "" where there is none.
-std::string json_output(const ParsedOptions& given);
-// "1,2.5,4": numbers that are not negative.
-std::vector<double> number_list(const ParsedOptions& given, const std::string& name,
-                                const std::vector<double>& default_value);
+                                      dist::DraftPlacement placement, int batch_size, const AheadLists& ahead,
+                                      const char* needs);
+
+// Lists of bench compare and simulate. `beside`: names that the caller takes itself, for messages.
+std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const std::string& rules,
+                                                               const spec::StopRuleOptions& common,
+                                                               std::size_t n_levels, const Names& beside = {});
 
 } // namespace entrodraft::launch

@@ -1,108 +1,31 @@
-// Options of drafters and acceptance, for every command that decodes. See options.h.
-#include "launch/cli/choices.h"
-#include "launch/cli/options.h"
+// Options of drafters, drafting ahead and acceptance, for every command that decodes. See shared_options.h.
 #include "launch/cli/shared_options.h"
 #include "launch/cli/stop_rule_options.h"
+#include "launch/counted.h"
 #include "launch/failure.h"
 #include "spec/draft/drafter_type.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <climits>
+#include <fmt/format.h>
+#include <numeric>
 
 namespace entrodraft::launch {
 
-namespace {
+using Placement = dist::DraftPlacement;
 
 // ---- drafters ----
 
+namespace {
+
 // Drafters that take the option: "bigram and unigram".
 std::string drafters_that_take(std::string_view option, const char* between) {
-    std::string names;
+    Names names;
     for (const spec::DrafterType& drafter : spec::all_drafters())
-        if (drafter.takes(option)) names += (names.empty() ? "" : between) + drafter.name;
-    return names;
-}
-
-std::vector<std::size_t> all_drafts(std::size_t n_drafts) {
-    std::vector<std::size_t> drafts(n_drafts);
-    for (std::size_t i = 0; i < n_drafts; ++i)
-        drafts[i] = i;
-    return drafts;
-}
-
-DrafterChoice drafter_choice(const ParsedOptions& given, std::size_t n_drafts) {
-    DrafterChoice choice;
-    if (given.given("drafter")) {
-        choice = parse_drafter(given.text("drafter", ""), ',', n_drafts, "--drafter");
-        if (n_drafts > 0 && !choice.has("model"))
-            throw BadOption("--drafter " + given.text("drafter", "") +
-                            " drafts without a model; leave out --draft, or add model to the list");
-    } else if (n_drafts > 0) {
-        choice.kinds = {"model"};
-        choice.drafts = all_drafts(n_drafts);
-    }
-    return choice;
-}
-
-// ---- acceptance ----
-
-spec::AcceptanceOptions acceptance_options(const ParsedOptions& given) {
-    spec::AcceptanceOptions acceptance;
-    acceptance.lenience = given.number("lenience", 1, 0, 1);
-    if (acceptance.lenience == 0) throw BadOption("--lenience 0: must be above 0, at most 1");
-    if (acceptance.lenience < 1) acceptance.kind = spec::Acceptance::rejection; // the only one that knows lenience
-    if (given.given("acceptance")) acceptance.kind = acceptance_of(given.text("acceptance", ""), "--acceptance");
-    if (acceptance.lenience < 1 && acceptance.kind != spec::Acceptance::rejection)
-        throw BadOption("--lenience below 1 goes with --acceptance rejection alone, not with " +
-                        to_string(acceptance.kind));
-    for (const char* option : {"typical-epsilon", "typical-delta"})
-        if (given.given(option) && acceptance.kind != spec::Acceptance::typical)
-            throw BadOption(std::string("--") + option + " has no effect without --acceptance typical");
-    acceptance.typical.epsilon = given.number("typical-epsilon", acceptance.typical.epsilon, 0, 1);
-    acceptance.typical.delta = given.number("typical-delta", acceptance.typical.delta, 0, 1);
-    return acceptance;
-}
-
-// Plain decoding samples by Gumbel noise, so that --acceptance gumbel says what it does anyway.
-void refuse_without_drafter(const ParsedOptions& given) {
-    std::vector<std::string> options = {"stop-rule"};
-    const std::vector<std::string>& parameters = stop_rule_parameter_names();
-    options.insert(options.end(), parameters.begin(), parameters.end());
-    options.insert(options.end(),
-                   {"entropy-unit", "max-draft-tokens", "min-draft-tokens", "drop-stop-token", "costs", "draft-dtype",
-                    "entropy-of", "acceptance", "typical-epsilon", "typical-delta", "lenience", "draft-placement"});
-    for (const std::string& option : options) {
-        const bool is_plain = option == "acceptance" && given.text(option, "") == "gumbel";
-        // The widest pass of a run is also that of a run that it is compared with, so the cap may be given alone.
-        const bool may_stand = is_plain || option == "max-draft-tokens";
-        if (given.given(option) && !may_stand)
-            throw BadOption("--" + option + " has no effect without --draft DIR or --drafter NAME");
-    }
+        if (drafter.takes(option)) names.push_back(drafter.name);
+    return fmt::format("{}", fmt::join(names, between));
 }
 
 } // namespace
-
-DrafterChoice parse_drafter(const std::string& text, char separator, std::size_t n_drafts, const std::string& option) {
-    DrafterChoice choice;
-    choice.drafts = all_drafts(n_drafts);
-    for (const std::string& name : split_list(text, separator)) {
-        const Names& known = drafter_choices();
-        if (std::find(known.begin(), known.end(), name) == known.end())
-            throw BadOption(option + " " + text + ": '" + name + "' " + must_be_one_of(known, name));
-        if (choice.has(name)) throw BadOption(option + " " + text + " names " + name + " twice");
-        choice.kinds.push_back(name);
-    }
-    if (choice.kinds.empty()) throw BadOption(option + " is empty; name a drafter or leave it out");
-    if (choice.has("model") && n_drafts == 0) throw BadOption(option + " model needs --draft DIR");
-    return choice;
-}
-
-spec::Acceptance acceptance_of(const std::string& name, const char* option) {
-    if (const auto acceptance = spec::parse_acceptance(name)) return *acceptance;
-    throw BadOption(std::string(option) + " " + name + ": " + must_be_one_of(acceptance_choices(), name));
-}
 
 bool DrafterChoice::has(std::string_view kind) const {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
@@ -112,68 +35,161 @@ bool DrafterChoice::is_one_model() const {
     return kinds.size() == 1 && has("model") && drafts.size() == 1;
 }
 
-DrafterSources drafter_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& choices) {
+std::string proposals_of_drafters() {
+    std::string text, last_help;
+    for (const spec::DrafterType& drafter : spec::all_drafters()) {
+        const std::string help = *drafter.help ? std::string(": ") + drafter.help : "";
+        if (!help.empty() && help == last_help)
+            text.insert(text.size() - help.size(), ", " + drafter.name);
+        else
+            text += (text.empty()                  ? ""
+                     : text.find(';') == text.npos ? "; without a model "
+                                                   : "; ") +
+                    drafter.name + help;
+        last_help = help;
+    }
+    return text;
+}
+
+DrafterChoice parse_drafter(const GivenValue& given, char separator, std::size_t n_drafts) {
+    const std::string spelled = fmt::format("--{} {}", given.name, given.text);
+    DrafterChoice choice;
+    choice.drafts.resize(n_drafts);
+    std::iota(choice.drafts.begin(), choice.drafts.end(), 0);
+    for (const std::string& name : split_list(given.text, separator)) {
+        index_among(spec::drafter_names(), given.part(name));
+        refuse_if(choice.has(name), spelled + " names " + name + " twice");
+        choice.kinds.push_back(name);
+    }
+    refuse_if(choice.kinds.empty(), "--" + given.name + " is empty; name a drafter or leave it out");
+    refuse_if(choice.has("model") && n_drafts == 0, "--" + given.name + " model needs --draft DIR");
+    return choice;
+}
+
+void declare_sources(OptionSet& set, DrafterSources& sources) {
+    set.add("ngram-max", "N", sources.ngram.longest, at_least(1), "most tokens that ngram matches");
+    set.add(
+        "ngram-min", "N", sources.ngram.shortest, at_least(1),
+        fmt::format("least tokens that ngram and suffix match [{{}}; of several drafters {}]", kShortestOfCombination));
+    set.add("ngram-match", "WHICH", sources.ngram.match, {"latest", "first"}, "{}: of several matches of ngram");
+    set.add("ngram-full", "N", sources.ngram.full, kDraftTokens,
+            "only matches of ngram that N tokens follow; at most these N are drafted [any]");
+    set.add_file("lookup-corpus", sources.lookup_corpus, "UTF-8 text in which suffix looks as well");
+    set.add_file("draft-table", sources.draft_table,
+                 "of bigram and unigram, made by build-table with the target's tokenizer");
+}
+
+void check_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& drafters, DrafterSources& sources) {
     const auto is_taken = [&](std::string_view option) {
-        return std::any_of(choices.begin(), choices.end(), [&](const DrafterChoice& choice) {
-            return std::any_of(choice.kinds.begin(), choice.kinds.end(),
+        return std::any_of(drafters.begin(), drafters.end(), [&](const DrafterChoice& one) {
+            return std::any_of(one.kinds.begin(), one.kinds.end(),
                                [&](const std::string& kind) { return spec::drafter_type(kind).takes(option); });
         });
     };
     for (const spec::DrafterType& drafter : spec::all_drafters())
         for (const char* option : drafter.options)
-            if (given.given(option) && !is_taken(option))
-                throw BadOption(fmt::format("--{} has no effect without the drafter {}", option,
-                                            drafters_that_take(option, " or ")));
-    DrafterSources sources;
-    const bool combined = std::any_of(choices.begin(), choices.end(),
-                                      [](const DrafterChoice& choice) { return choice.kinds.size() > 1; });
-    sources.ngram.shortest = given.integer("ngram-min", combined ? kShortestOfCombination : 1, 1, INT_MAX);
-    sources.ngram.longest =
-        given.integer("ngram-max", std::max(sources.ngram.longest, sources.ngram.shortest), 1, INT_MAX);
-    if (given.choice("ngram-match", 0, ngram_match_choices()) == 1) sources.ngram.match = spec::NgramMatch::first;
-    sources.ngram.full = given.integer("ngram-full", 0, 1, 127);
-    if (const std::string why = spec::why_invalid(sources.ngram); !why.empty()) throw BadOption(why);
-    sources.lookup_corpus = given.file("lookup-corpus");
-    sources.draft_table = given.file("draft-table");
-    if (is_taken("draft-table") && sources.draft_table.empty())
-        throw BadOption("the drafters " + drafters_that_take("draft-table", " and ") +
-                        " need --draft-table FILE; entrodraft build-table makes one");
-    return sources;
+            given.refuse_without_effect(option, is_taken(option),
+                                        "without the drafter " + drafters_that_take(option, " or "));
+    const bool combined =
+        std::any_of(drafters.begin(), drafters.end(), [](const DrafterChoice& one) { return one.kinds.size() > 1; });
+    spec::NgramOptions& ngram = sources.ngram;
+    if (combined && !given.given("ngram-min")) ngram.shortest = kShortestOfCombination;
+    if (!given.given("ngram-max")) ngram.longest = std::max(ngram.longest, ngram.shortest);
+    if (const std::string why = spec::why_invalid(ngram); !why.empty()) throw BadOption(why);
+    refuse_if(is_taken("draft-table") && sources.draft_table.empty(),
+              fmt::format("the drafters {} need --draft-table FILE; entrodraft build-table makes one",
+                          drafters_that_take("draft-table", " and ")));
 }
 
-SpeculationOptions speculation_options(const ParsedOptions& given, std::size_t n_drafts) {
-    SpeculationOptions speculation;
-    speculation.drafter = drafter_choice(given, n_drafts);
-    speculation.sources = drafter_sources(given, {speculation.drafter});
-    if (speculation.drafter.kinds.empty()) refuse_without_drafter(given);
-    if (given.given("draft-dtype") && n_drafts == 0) throw BadOption("--draft-dtype has no effect without --draft DIR");
-    const bool drafts_with_models = speculation.drafter.has("model");
-    read_stop_rules(given, drafts_with_models ? n_drafts : 1, speculation);
-    speculation.acceptance = acceptance_options(given);
-    return speculation;
+std::string describe(const DrafterChoice& drafter) {
+    Names parts;
+    for (const std::string& kind : drafter.kinds) {
+        Names models;
+        for (const std::size_t draft : drafter.drafts)
+            models.push_back(fmt::format("draft{}", draft + 1));
+        const bool is_cascade = kind == "model" && models != Names{"draft1"};
+        parts.push_back(is_cascade ? fmt::format("{}", fmt::join(models, "<")) : kind);
+    }
+    std::string text = fmt::format("{}", fmt::join(parts, "+"));
+    if (drafter.ahead) text += " ahead";
+    if (drafter.ahead && drafter.ahead->outcomes > 0) text += fmt::format(" of {}", drafter.ahead->outcomes);
+    return text;
 }
+
+// ---- drafting ahead ----
 
 int outcomes_ahead(const DrafterChoice& drafter) {
     if (!drafter.ahead) return 0;
     return drafter.ahead->outcomes > 0 ? drafter.ahead->outcomes : spec::AheadOptions::kMaxOutcomes;
 }
 
-std::string describe(const DrafterChoice& drafter) {
-    std::string text;
-    for (const std::string& kind : drafter.kinds) {
-        text += text.empty() ? "" : "+";
-        if (kind != "model") {
-            text += kind;
-            continue;
+void declare_ahead_passes(OptionSet& set, AheadLists& ahead, const char* help) {
+    // The first looks for the ends of the round, the next drafts for them.
+    set.add("draft-ahead-passes", "N", ahead.passes, at_least(2), help);
+}
+
+std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
+                                      Placement placement, int batch_size, const AheadLists& ahead, const char* needs) {
+    // One draft model on a rank of its own, for one sequence at a time; drafters that go before it stand in for it
+    // where the round ended as nobody foresaw.
+    const auto may = [&](const DrafterChoice& drafter) {
+        return placement == Placement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
+               !drafter.kinds.empty() && drafter.kinds.back() == "model";
+    };
+    const bool any_may = std::any_of(drafters.begin(), drafters.end(), may);
+    for (const char* option : {"draft-ahead", "draft-ahead-passes"})
+        refuse_if(given.given(option) && !any_may, fmt::format("--{} needs {}", option, needs));
+    const auto is_on = [](int outcomes) { return outcomes > 0; };
+    given.refuse_without_effect("draft-ahead-passes",
+                                ahead.outcomes.empty() ||
+                                    std::any_of(ahead.outcomes.begin(), ahead.outcomes.end(), is_on),
+                                "with --draft-ahead 0");
+    std::vector<std::optional<spec::AheadOptions>> settings;
+    for (const int outcomes : ahead.outcomes)
+        settings.push_back(is_on(outcomes) ? std::optional(spec::AheadOptions{outcomes, ahead.passes}) : std::nullopt);
+    if (ahead.outcomes.empty()) settings.push_back(spec::AheadOptions{0, ahead.passes});
+    std::vector<DrafterChoice> all;
+    for (const DrafterChoice& drafter : drafters) {
+        refuse_if(placement == Placement::sharded && !drafter.is_one_model(),
+                  "--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
+        for (std::size_t i = 0; i < (may(drafter) ? settings.size() : 1); ++i) {
+            all.push_back(drafter);
+            if (may(drafter)) all.back().ahead = settings[i];
         }
-        std::string models;
-        for (const std::size_t draft : drafter.drafts)
-            models += (models.empty() ? "draft" : "<draft") + std::to_string(draft + 1);
-        text += drafter.drafts.size() == 1 && drafter.drafts[0] == 0 ? "model" : models;
     }
-    if (drafter.ahead) text += " ahead";
-    if (drafter.ahead && drafter.ahead->outcomes > 0) text += " of " + std::to_string(drafter.ahead->outcomes);
-    return text;
+    return all;
+}
+
+// ---- acceptance, and lists of rules ----
+
+void declare_lenience(OptionSet& set, double& lenience) {
+    set.add("lenience", "L", lenience, {0, 1}, "of rejection, in (0, 1]; below 1 the text is no longer the target's");
+    set.check(
+        [&lenience](const ParsedOptions&) { refuse_if(lenience == 0, "--lenience 0: must be above 0, at most 1"); });
+}
+
+std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const std::string& rules,
+                                                               const spec::StopRuleOptions& common,
+                                                               std::size_t n_levels, const Names& beside) {
+    std::vector<std::vector<spec::StopRuleOptions>> settings;
+    const auto add = [&](const std::string& text) {
+        std::vector<spec::StopRuleOptions> levels;
+        for (const std::string& rule : split_list(text, '/'))
+            levels.push_back(parse_listed_rule(rule, common, beside));
+        refuse_if(levels.empty() || levels.size() > n_levels,
+                  fmt::format("--rules {}: rules of {}, but there {}", text,
+                              counted(static_cast<std::int64_t>(levels.size()), "level"),
+                              n_levels == 1 ? "is 1" : fmt::format("are {}", n_levels)));
+        levels.resize(n_levels, levels.back());
+        settings.push_back(levels);
+    };
+    for (const std::string& one : split_list(rules))
+        if (one == "all")
+            std::for_each(spec::stop_rule_names().begin(), spec::stop_rule_names().end(), add);
+        else if (one != "none") // plain decoding always runs
+            add(one);
+    refuse_if(settings.empty() && rules != "none", "--rules is empty; name some, or none for plain decoding alone");
+    return settings;
 }
 
 } // namespace entrodraft::launch

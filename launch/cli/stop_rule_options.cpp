@@ -1,11 +1,11 @@
 // Options of stop rules, out of their declarations: see stop_rule_options.h.
 #include "launch/cli/stop_rule_options.h"
 
-#include "launch/cli/choices.h"
 #include "launch/counted.h"
 #include "launch/failure.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <functional>
 #include <numbers>
 #include <sstream>
@@ -16,15 +16,16 @@ namespace {
 
 using Parameter = spec::StopRuleParameter;
 using RuleType = spec::StopRuleType;
+using IsMeant = std::function<bool(const RuleType&)>;
 
-Names names_of_rules(const std::function<bool(const RuleType&)>& is_meant) {
+Names names_of_rules(const IsMeant& is_meant) {
     Names names;
     for (const RuleType& rule : spec::all_stop_rules())
         if (is_meant(rule)) names.push_back(rule.name);
     return names;
 }
 
-Names options_of_parameters(const std::function<bool(const Parameter&)>& is_meant) {
+template <typename Is> Names options_of_parameters(Is is_meant) {
     Names options;
     for (const RuleType& rule : spec::all_stop_rules())
         for (const Parameter& parameter : rule.parameters)
@@ -33,17 +34,8 @@ Names options_of_parameters(const std::function<bool(const Parameter&)>& is_mean
     return options;
 }
 
-std::string listed(const Names& words, const std::string& between = ", ", const std::string& before_last = ", ") {
-    std::string text;
-    for (std::size_t i = 0; i < words.size(); ++i)
-        text += (i == 0 ? "" : i + 1 == words.size() ? before_last : between) + words[i];
-    return text;
-}
-
-std::string with_dashes_listed(Names options) {
-    for (std::string& option : options)
-        option = "--" + option;
-    return listed(options);
+std::string comma_list(const Names& words, const char* between = ", ") {
+    return fmt::format("{}", fmt::join(words, between));
 }
 
 bool looks_at_distributions(const RuleType& rule) {
@@ -54,6 +46,10 @@ bool may_drop_stop_token(const RuleType& rule) {
     return rule.looks_at == spec::LooksAt::distribution;
 }
 
+bool weighs_costs(const RuleType& rule) {
+    return rule.weighs_costs;
+}
+
 bool is_entropy(const Parameter& parameter) {
     return parameter.kind == Parameter::Kind::entropy || parameter.kind == Parameter::Kind::squared_entropy;
 }
@@ -62,12 +58,17 @@ bool is_switch(const Parameter& parameter) {
     return parameter.kind == Parameter::Kind::on_off;
 }
 
+bool is_persistence(const Parameter& parameter) {
+    return parameter.is_persistence;
+}
+
 // ---- help ----
 
-std::string text_of(double number) {
-    std::ostringstream text;
-    text << number;
-    return text.str();
+// "a, b and c".
+std::string with_and(Names words) {
+    const std::string last = words.back();
+    words.pop_back();
+    return words.empty() ? last : comma_list(words) + " and " + last;
 }
 
 // What --help says of an option to the rules that say it in the same words, with their defaults.
@@ -77,41 +78,35 @@ struct HelpOfRules {
 
     std::string text() const {
         const std::size_t place = words.find("{}");
-        const bool ends_with_rules = place + 2 == words.size();
-        const bool same =
-            std::all_of(defaults.begin(), defaults.end(), [&](const auto& d) { return d == defaults[0]; });
+        const bool same = std::equal(defaults.begin() + (defaults.empty() ? 0 : 1), defaults.end(), defaults.begin());
+        const bool one_default = same && place + 2 != words.size();
         Names shown = rules;
-        const bool one_default = same && !ends_with_rules;
         for (std::size_t i = 0; i < defaults.size() && !one_default; ++i)
             shown[i] += " [" + defaults[i] + "]";
         std::string help = words;
-        help.replace(place, 2, listed(shown, ", ", " and "));
+        help.replace(place, 2, with_and(shown));
         return one_default && !defaults.empty() ? help + " [" + defaults[0] + "]" : help;
     }
 };
 
-std::string help_of_option(const std::string& option) {
+void declare_parameter(OptionSet& set, const char* option) {
     std::vector<HelpOfRules> parts;
+    const Parameter* parameter = nullptr;
     for (const RuleType& rule : spec::all_stop_rules()) {
         const int index = rule.index_of(option);
         if (index < 0) continue;
-        const Parameter& parameter = rule.parameters[static_cast<std::size_t>(index)];
-        auto part = std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.words == parameter.help; });
-        if (part == parts.end()) part = parts.insert(parts.end(), {parameter.help, {}, {}});
+        const Parameter& own = rule.parameters[static_cast<std::size_t>(index)];
+        auto part = std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.words == own.help; });
+        if (part == parts.end()) part = parts.insert(parts.end(), {own.help, {}, {}});
         part->rules.push_back(rule.name);
-        if (!is_switch(parameter)) part->defaults.push_back(text_of(parameter.default_value));
+        if (!is_switch(own)) part->defaults.push_back(fmt::format("{:g}", own.default_value));
+        if (parameter == nullptr) parameter = &own;
     }
-    Names texts;
+    std::string help;
     for (const HelpOfRules& part : parts)
-        texts.push_back(part.text());
-    return listed(texts, "; ", "; ");
-}
-
-const Parameter& first_with(const std::string& option) {
-    for (const RuleType& rule : spec::all_stop_rules())
-        if (const int index = rule.index_of(option); index >= 0)
-            return rule.parameters[static_cast<std::size_t>(index)];
-    throw std::logic_error("no stop rule has --" + option);
+        help += (help.empty() ? "" : "; ") + part.text();
+    OptionSpec& added = set.add(option, is_switch(*parameter) ? "" : parameter->symbol, help).also(parameter->aliases);
+    added.repeatable = !is_switch(*parameter);
 }
 
 // ---- names ----
@@ -125,38 +120,17 @@ std::string meant_rule(const std::string& name) {
     return name;
 }
 
-[[noreturn]] void refuse_unknown_rule(const std::string& name) {
-    if (name == "oracle")
-        throw BadOption("--stop-rule oracle stops before the first token that would fall, which no run knows; see "
-                        "entrodraft simulate --rules oracle");
-    throw BadOption("--stop-rule " + name + ": " + must_be_one_of(stop_rule_choices(), meant_rule(name)));
-}
-
 [[noreturn]] void refuse_unknown_listed_rule(const std::string& text, const std::string& name, const Names& beside) {
-    if (text == "oracle")
-        throw BadOption("--rules oracle: no run knows which token will fall; each table shows the oracle's figure, and "
-                        "entrodraft simulate replays it");
-    if (text == "grid") throw BadOption("--rules grid is for entrodraft simulate; bench compare has --tune");
-    Names names = {"all", "none"};
-    names.insert(names.end(), spec::stop_rule_names().begin(), spec::stop_rule_names().end());
+    refuse_if(text == "oracle",
+              "--rules oracle: no run knows which token will fall; each table shows the oracle's figure, and "
+              "entrodraft simulate replays it");
+    refuse_if(text == "grid", "--rules grid is for entrodraft simulate; bench compare has --tune");
+    Names names = with_stop_rules({"all", "none"});
     names.insert(names.end(), beside.begin(), beside.end());
     const auto meant = nearest(meant_rule(name), names);
-    throw BadOption("--rules " + text + ": a rule is " + stop_rule_forms(", ", " or ") + ", all" +
-                    (beside.empty() ? "" : ", " + listed(beside)) + " or none" +
-                    (meant ? "; did you mean " + *meant + "?" : ""));
-}
-
-// The numbers behind a rule's name, as if their options had been given. `whole` is "--rules static:2.25".
-void add_parts(const Names& parts, const RuleType& rule, const std::string& whole, ParsedOptions& own) {
-    for (std::size_t i = 1; i < parts.size(); ++i) {
-        const Parameter* parameter = i <= rule.parameters.size() ? &rule.parameters[i - 1] : nullptr;
-        if (parameter == nullptr || (is_switch(*parameter) && parts[i] != parameter->symbol))
-            throw BadOption(whole + ": too many numbers for this rule");
-        if (is_switch(*parameter))
-            own.add(parameter->option, "true", "");
-        else
-            own.add_part(parameter->option, parts[i], whole);
-    }
+    throw BadOption(fmt::format("--rules {}: a rule is {}, all{} or none{}", text, stop_rule_forms(" or "),
+                                beside.empty() ? "" : ", " + comma_list(beside),
+                                meant ? "; did you mean " + *meant + "?" : ""));
 }
 
 // ---- values ----
@@ -168,166 +142,127 @@ double nats_of(const Parameter& parameter, EntropyUnit unit) {
                                                               : std::numbers::ln2;
 }
 
-double value_of(const ParsedOptions& given, const Parameter& parameter, EntropyUnit unit, int cap) {
-    const std::string option = parameter.option;
-    const auto whole = [](double value) { return static_cast<int>(value); };
-    switch (parameter.kind) {
-    case Parameter::Kind::on_off:
-        return given.on(option) ? 1 : 0;
-    case Parameter::Kind::whole_number:
-        return given.integer(option, whole(parameter.default_value), whole(parameter.min), whole(parameter.max));
-    case Parameter::Kind::draft_length: {
-        if (!given.given(option)) return std::min<double>(parameter.default_value, cap);
-        const int length = given.integer(option, 1, whole(parameter.min), whole(parameter.max));
-        if (length > cap)
-            throw BadOption(given.spelled(option) + " must be at most --max-draft-tokens " + std::to_string(cap));
-        return length;
+// A level of drafting: its rule, and the options of this level alone.
+struct Level {
+    const RuleType* rule = nullptr;
+    std::map<std::string, GivenValue> own = {};
+
+    bool has(const std::string& option) const { return own.count(option) > 0; }
+};
+
+// "static:2.25", with the numbers as if their options had been given. No rule where there is none of the name.
+Level parse_level(const std::string& option, const std::string& text) {
+    const Names parts = split_list(text, ':');
+    const std::string whole = fmt::format("--{} {}", option, text);
+    Level level = {parts.empty() ? nullptr : spec::find_stop_rule(parts[0])};
+    for (std::size_t i = 1; level.rule != nullptr && i < parts.size(); ++i) {
+        const auto& parameters = level.rule->parameters;
+        refuse_if(i > parameters.size() || (is_switch(parameters[i - 1]) && parts[i] != parameters[i - 1].symbol),
+                  whole + ": too many numbers for this rule");
+        level.own[parameters[i - 1].option] = {parameters[i - 1].option, parts[i], "", whole};
     }
-    case Parameter::Kind::number:
-    case Parameter::Kind::entropy:
-    case Parameter::Kind::squared_entropy:
-        break;
-    }
-    if (!given.given(option)) return parameter.default_value;
-    return given.number(option, 0, parameter.min, parameter.max) * nats_of(parameter, unit);
+    return level;
 }
 
-spec::EntropyOf entropy_of(const ParsedOptions& given, const RuleType& rule) {
-    const bool adjusted = given.choice("entropy-of", 0, entropy_of_choices()) == 1;
-    return adjusted && looks_at_distributions(rule) ? spec::EntropyOf::adjusted : spec::EntropyOf::raw;
+double value_of(const Level& level, const Parameter& parameter, EntropyUnit unit, int cap) {
+    const bool is_length = parameter.kind == Parameter::Kind::draft_length, is_given = level.has(parameter.option);
+    if (is_switch(parameter)) return is_given ? 1 : 0;
+    if (!is_given) return is_length ? std::min<double>(parameter.default_value, cap) : parameter.default_value;
+    const GivenValue& given = level.own.at(parameter.option);
+    const Range range = {parameter.min, parameter.max};
+    if (!parameter.is_whole()) {
+        double value = 0;
+        read_value(given, range, value);
+        return value * nats_of(parameter, unit);
+    }
+    int value = 0;
+    read_value(given, range, value);
+    refuse_if(is_length && value > cap, fmt::format("{} must be at most --max-draft-tokens {}", given.spelled(), cap));
+    return value;
 }
 
-// The rule of one level: `own` are options of that level, `given` those of all.
-spec::StopRuleOptions rule_of_level(const ParsedOptions& own, const ParsedOptions& given, const RuleType& type,
-                                    EntropyUnit unit) {
-    spec::StopRuleOptions rule(type.name);
-    rule.max_tokens = own.integer("max-draft-tokens", rule.max_tokens, 1, spec::Packet::kMaxDraftTokens);
-    rule.min_tokens = own.integer("min-draft-tokens", rule.min_tokens, 1, spec::Packet::kMaxDraftTokens);
-    if (rule.min_tokens > rule.max_tokens)
-        throw BadOption("--min-draft-tokens " + std::to_string(rule.min_tokens) + " is above --max-draft-tokens " +
-                        std::to_string(rule.max_tokens));
-    for (const Parameter& parameter : type.parameters)
-        rule.set(parameter.option, value_of(own, parameter, unit, rule.max_tokens));
-    rule.drop_stop_token = drop_stop_token(given, type);
-    rule.entropy_of = entropy_of(given, type);
-    if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
-    return rule;
+spec::StopRuleOptions rule_of_level(const Level& level, spec::StopRuleOptions common, EntropyUnit unit) {
+    if (level.has("max-draft-tokens")) read_value(level.own.at("max-draft-tokens"), kDraftTokens, common.max_tokens);
+    if (level.has("min-draft-tokens")) read_value(level.own.at("min-draft-tokens"), kDraftTokens, common.min_tokens);
+    refuse_if(common.min_tokens > common.max_tokens, fmt::format("--min-draft-tokens {} is above --max-draft-tokens {}",
+                                                                 common.min_tokens, common.max_tokens));
+    spec::StopRuleOptions rule(level.rule->name);
+    rule.max_tokens = common.max_tokens;
+    for (const Parameter& parameter : level.rule->parameters)
+        rule.set(parameter.option, value_of(level, parameter, unit, rule.max_tokens));
+    return with_common(rule, common);
 }
 
 // ---- levels ----
 
-struct Level {
-    const RuleType* rule = nullptr;
-    ParsedOptions own; // options of this level alone
-};
-
 // The rules of the levels: the last one given goes on to the levels after it.
 std::vector<Level> levels_of(const ParsedOptions& given, std::size_t n_levels) {
     Names texts = given.texts("stop-rule");
-    if (texts.size() > n_levels)
-        throw BadOption("--stop-rule is given " + std::to_string(texts.size()) + " times, but there " +
-                        (n_levels == 1 ? "is 1 level of drafting" : "are " + std::to_string(n_levels) + " levels"));
+    refuse_if(texts.size() > n_levels,
+              fmt::format("--stop-rule is given {} times, but there {}", texts.size(),
+                          n_levels == 1 ? "is 1 level of drafting" : fmt::format("are {} levels", n_levels)));
     if (texts.empty()) texts.emplace_back(kDefaultStopRule);
-    std::vector<Level> levels(n_levels);
+    std::vector<Level> levels;
     for (std::size_t i = 0; i < n_levels; ++i) {
         const std::string& text = texts[std::min(i, texts.size() - 1)];
-        const Names parts = split_list(text, ':');
-        levels[i].rule = parts.empty() ? nullptr : spec::find_stop_rule(parts[0]);
-        if (levels[i].rule == nullptr) refuse_unknown_rule(parts.size() > 1 ? parts[0] : text);
-        add_parts(parts, *levels[i].rule, "--stop-rule " + text, levels[i].own);
+        levels.push_back(parse_level("stop-rule", text));
+        const std::string name = text.substr(0, text.find(':'));
+        refuse_if(name == "oracle", "--stop-rule oracle stops before the first token that would fall, which no run "
+                                    "knows; see entrodraft simulate --rules oracle");
+        refuse_if(levels.back().rule == nullptr,
+                  "--stop-rule " + name + ": " + must_be_one_of(spec::stop_rule_names(), meant_rule(name)));
     }
     return levels;
 }
 
-using BelongsTo = std::function<bool(const RuleType&)>;
-
-void require_rule(const std::string& option, const BelongsTo& belongs_to, const std::vector<Level>& levels) {
+void require_rule(const std::string& option, const IsMeant& belongs_to, const std::vector<Level>& levels) {
     Names present;
     for (const Level& level : levels) {
         if (belongs_to(*level.rule)) return;
         present.push_back(level.rule->name);
     }
-    throw BadOption("--" + option + " has no effect with --stop-rule " + listed(present) + "; it belongs to " +
-                    listed(names_of_rules(belongs_to)));
+    throw BadOption(fmt::format("--{} has no effect with --stop-rule {}; it belongs to {}", option, comma_list(present),
+                                comma_list(names_of_rules(belongs_to))));
 }
 
-// The values of one option, dealt out to the levels whose rule takes it; the last one goes on to those after it.
-void deal_out(const ParsedOptions& given, const std::string& option, const BelongsTo& belongs_to,
+// The values of one option, dealt out to the levels whose rule takes it; the last one goes on to those after it. A
+// switch is given once, for all of them.
+void deal_out(const ParsedOptions& given, const std::string& option, const IsMeant& belongs_to,
               std::vector<Level>& levels) {
-    if (!given.given(option)) return;
+    const std::vector<GivenValue>& values = given.values(option);
+    if (values.empty()) return;
     require_rule(option, belongs_to, levels);
-    const std::size_t n_values = given.texts(option).size();
     std::size_t taken = 0;
     for (Level& level : levels) {
         if (!belongs_to(*level.rule)) continue;
-        if (level.own.given(option))
-            throw BadOption("--" + option + " is a number behind --stop-rule " + level.rule->name +
-                            " already; give it once");
-        level.own.add_nth(given, option, std::min(taken++, n_values - 1));
+        const int index = level.rule->index_of(option);
+        const bool on_off = index >= 0 && is_switch(level.rule->parameters[static_cast<std::size_t>(index)]);
+        refuse_if(
+            level.has(option) && !on_off,
+            fmt::format("--{} is a number behind --stop-rule {} already; give it once", option, level.rule->name));
+        level.own[option] = values[std::min(taken++, values.size() - 1)];
     }
-    if (n_values > taken)
-        throw BadOption("--" + option + " is given " + std::to_string(n_values) + " times, but " +
-                        std::to_string(taken) + (taken == 1 ? " level takes it" : " levels take it"));
-}
-
-// A switch is given once, for every level whose rule has it.
-void turn_on(const ParsedOptions& given, const std::string& option, std::vector<Level>& levels) {
-    if (!given.on(option)) return;
-    require_rule(
-        option, [&](const RuleType& rule) { return rule.index_of(option) >= 0; }, levels);
-    for (Level& level : levels)
-        if (level.rule->index_of(option) >= 0 && !level.own.given(option)) level.own.add_nth(given, option, 0);
-}
-
-void deal_out_all(const ParsedOptions& given, std::vector<Level>& levels) {
-    const auto any = [](const RuleType&) { return true; };
-    for (const std::string& option : stop_rule_parameter_names()) {
-        const auto takes_it = [&](const RuleType& rule) { return rule.index_of(option) >= 0; };
-        if (is_switch(first_with(option)))
-            turn_on(given, option, levels);
-        else
-            deal_out(given, option, takes_it, levels);
-    }
-    deal_out(
-        given, "costs", [](const RuleType& rule) { return rule.weighs_costs; }, levels);
-    deal_out(given, "max-draft-tokens", any, levels);
-    deal_out(given, "min-draft-tokens", any, levels);
-    for (Level& level : levels)
-        for (const Parameter& parameter : level.rule->parameters)
-            if (parameter.is_persistence && level.own.given(parameter.option) && !level.own.given("max-draft-tokens"))
-                level.own.add("max-draft-tokens", std::to_string(spec::Packet::kMaxDraftTokens), "");
+    refuse_if(values.size() > taken, fmt::format("--{} is given {} times, but {} it", option, values.size(),
+                                                 taken == 1 ? "1 level takes" : fmt::format("{} levels take", taken)));
 }
 
 } // namespace
 
-// ---- help ----
+// ---- declarations ----
 
-const std::vector<std::string>& stop_rule_parameter_names() {
+const Names kEntropyNames = {"raw", "adjusted"};
+
+Names with_stop_rules(Names names) {
+    names.insert(names.end(), spec::stop_rule_names().begin(), spec::stop_rule_names().end());
+    return names;
+}
+
+const Names& stop_rule_parameter_names() {
     static const Names names = options_of_parameters([](const Parameter&) { return true; });
     return names;
 }
 
-const std::vector<OptionSpec>& stop_rule_parameter_options() {
-    static const std::vector<std::string> helps = [] {
-        Names all;
-        for (const std::string& option : stop_rule_parameter_names())
-            all.push_back(help_of_option(option));
-        return all;
-    }();
-    static const std::vector<OptionSpec> options = [] {
-        std::vector<OptionSpec> all;
-        for (const std::string& help : helps) {
-            const Parameter& parameter = first_with(stop_rule_parameter_names()[all.size()]);
-            const bool on_off = is_switch(parameter);
-            all.push_back(with_aliases({parameter.option, on_off ? "" : parameter.symbol, help.c_str(), !on_off},
-                                       parameter.aliases));
-        }
-        return all;
-    }();
-    return options;
-}
-
-std::string stop_rule_forms(const std::string& between, const std::string& between_forms) {
+std::string stop_rule_forms(const char* between_forms) {
     Names rules;
     for (const RuleType& rule : spec::all_stop_rules()) {
         Names forms = {rule.name};
@@ -336,78 +271,108 @@ std::string stop_rule_forms(const std::string& between, const std::string& betwe
                 forms.push_back(forms.back() + ":" + parameter.symbol);
             else
                 forms.back() += std::string(":") + parameter.symbol;
-        rules.push_back(listed(forms, between_forms, between_forms));
+        rules.push_back(comma_list(forms, between_forms));
     }
-    return listed(rules, between, between);
+    return comma_list(rules);
 }
 
-std::string rules_that_weigh_costs() {
-    return listed(names_of_rules([](const RuleType& rule) { return rule.weighs_costs; }));
+OptionSpec& declare_min_draft_tokens(OptionSet& set, int& field) {
+    return set.add("min-draft-tokens", "N", field, kDraftTokens, "drafted tokens before which no rule fires");
 }
 
-std::string options_in_entropy_units() {
-    return with_dashes_listed(options_of_parameters(is_entropy));
+void declare_drop_stop_token(OptionSet& set, bool& field) {
+    set.add("drop-stop-token", field, "drop the token that fired a threshold rule (for study; slower)");
 }
 
-std::string options_without_a_cap() {
-    return with_dashes_listed(
-        options_of_parameters([](const Parameter& parameter) { return parameter.is_persistence; }));
+void declare_stop_rules(OptionSet& set, SpeculationOptions& speculation) {
+    spec::StopRuleOptions& every = speculation.every_rule;
+    const auto with_dashes = [](const Names& options) { return "--" + comma_list(options, ", --"); };
+    set.add("stop-rule", "RULE",
+            fmt::format("when drafting stops: {{}}; with values as in static:2.25; repeated, as its options below: of "
+                        "each level of a cascade [{}]",
+                        kDefaultStopRule))
+        .choosing(spec::stop_rule_names())
+        .repeatable = true;
+    for (const std::string& option : stop_rule_parameter_names())
+        declare_parameter(set, option.c_str());
+    set.add("entropy-unit", "UNIT", speculation.entropy_unit, {"nats", "bits"},
+            "{}: of " + with_dashes(options_of_parameters(is_entropy)));
+    set.add("entropy-of", "WHICH", every.entropy_of, kEntropyNames,
+            "raw, adjusted (by penalties, temperature and filters): the distribution that rules look at");
+    set.add("max-draft-tokens", "N",
+            fmt::format("most drafted tokens a round, 1 to {0} [{1}; with {2} {0}]", kDraftTokens.max, every.max_tokens,
+                        with_dashes(options_of_parameters(is_persistence))))
+        .also("draft-max")
+        .repeatable = true;
+    set.add("min-draft-tokens", "N", fmt::format("drafted tokens before which no rule fires [{}]", every.min_tokens))
+        .also("draft-min")
+        .repeatable = true;
+    declare_drop_stop_token(set, every.drop_stop_token);
+    set.add("costs", "FILE",
+            fmt::format("of {}: costs of passes from bench latency, for repeatable runs [measured in the run]",
+                        comma_list(names_of_rules(weighs_costs))))
+        .repeatable = true;
 }
 
 // ---- values ----
 
-bool drop_stop_token(const ParsedOptions& given, const spec::StopRuleType& rule) {
-    return given.on("drop-stop-token") && may_drop_stop_token(rule);
+spec::StopRuleOptions with_common(spec::StopRuleOptions rule, const spec::StopRuleOptions& common) {
+    rule.min_tokens = common.min_tokens;
+    rule.drop_stop_token = common.drop_stop_token && may_drop_stop_token(rule.type());
+    rule.entropy_of = looks_at_distributions(rule.type()) ? common.entropy_of : spec::EntropyOf::raw;
+    if (const std::string why = spec::why_invalid(rule); !why.empty()) throw BadOption(why);
+    return rule;
 }
 
 void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation) {
-    std::vector<Level> levels = levels_of(given, n_levels);
-    deal_out_all(given, levels);
     const auto has_entropies = [](const RuleType& rule) {
         return std::any_of(rule.parameters.begin(), rule.parameters.end(), is_entropy);
     };
+    std::vector<Level> levels = levels_of(given, n_levels);
+    for (const std::string& option : stop_rule_parameter_names())
+        deal_out(
+            given, option, [&](const RuleType& rule) { return rule.index_of(option) >= 0; }, levels);
+    deal_out(given, "costs", weighs_costs, levels);
+    for (const char* option : {"max-draft-tokens", "min-draft-tokens"})
+        deal_out(
+            given, option, [](const RuleType&) { return true; }, levels);
     if (given.given("entropy-unit")) require_rule("entropy-unit", has_entropies, levels);
-    if (given.on("drop-stop-token")) require_rule("drop-stop-token", may_drop_stop_token, levels);
+    if (given.given("drop-stop-token")) require_rule("drop-stop-token", may_drop_stop_token, levels);
     if (given.given("entropy-of")) require_rule("entropy-of", looks_at_distributions, levels);
-    if (given.choice("entropy-unit", 0, entropy_unit_choices()) == 1) speculation.entropy_unit = EntropyUnit::bits;
-    for (const Level& level : levels) {
-        speculation.stop_rules.push_back(rule_of_level(level.own, given, *level.rule, speculation.entropy_unit));
-        speculation.costs.push_back(level.own.text("costs", ""));
+    for (Level& level : levels) {
+        for (const Parameter& parameter : level.rule->parameters)
+            if (parameter.is_persistence && level.has(parameter.option) && !level.has("max-draft-tokens"))
+                level.own["max-draft-tokens"] = {"max-draft-tokens", fmt::format("{}", kDraftTokens.max), "", ""};
+        speculation.stop_rules.push_back(rule_of_level(level, speculation.every_rule, speculation.entropy_unit));
+        speculation.costs.push_back(level.has("costs") ? level.own["costs"].text : "");
     }
 }
 
-spec::StopRuleOptions parse_listed_rule(const std::string& text, const ParsedOptions& given,
-                                        const std::vector<std::string>& beside) {
-    const Names parts = split_list(text, ':');
-    const RuleType* type = parts.empty() ? nullptr : spec::find_stop_rule(parts[0]);
-    if (type == nullptr) refuse_unknown_listed_rule(text, parts.empty() ? "" : parts[0], beside);
-    if (text.find("..") != std::string::npos)
-        throw BadOption("--rules " + text + ": ranges are for entrodraft simulate; name each setting here");
-    ParsedOptions own;
-    for (const char* option : {"max-draft-tokens", "min-draft-tokens"})
-        if (given.given(option)) own.add_nth(given, option, 0);
-    add_parts(parts, *type, "--rules " + text, own);
-    return rule_of_level(own, given, *type, EntropyUnit::nats);
+spec::StopRuleOptions parse_listed_rule(const std::string& text, const spec::StopRuleOptions& common,
+                                        const Names& beside) {
+    const Level level = parse_level("rules", text);
+    if (level.rule == nullptr) refuse_unknown_listed_rule(text, text.substr(0, text.find(':')), beside);
+    refuse_if(text.find("..") != std::string::npos,
+              "--rules " + text + ": ranges are for entrodraft simulate; name each setting here");
+    return rule_of_level(level, common, EntropyUnit::nats);
 }
 
 std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
-    std::ostringstream text;
-    text << rule.name();
+    std::string text = rule.name();
     const std::vector<Parameter>& parameters = rule.type().parameters;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const Parameter& parameter = parameters[i];
         const double value = rule.values()[i];
         if (is_switch(parameter) && value == 0) continue;
-        text << ", " << parameter.label << (*parameter.label != '\0' && !is_switch(parameter) ? " " : "");
-        if (parameter.kind == Parameter::Kind::draft_length)
-            text << counted(static_cast<std::int64_t>(value), "token");
-        else if (!is_switch(parameter))
-            text << value / nats_of(parameter, unit);
-        if (is_entropy(parameter)) text << (unit == EntropyUnit::bits ? " bits" : " nats");
-        if (parameter.kind == Parameter::Kind::squared_entropy) text << "^2";
+        text += fmt::format(", {}", parameter.label);
+        if (is_switch(parameter)) continue;
+        if (*parameter.label != '\0') text += " ";
+        text += parameter.kind == Parameter::Kind::draft_length ? counted(static_cast<std::int64_t>(value), "token")
+                                                                : fmt::format("{:g}", value / nats_of(parameter, unit));
+        if (is_entropy(parameter)) text += unit == EntropyUnit::bits ? " bits" : " nats";
+        if (parameter.kind == Parameter::Kind::squared_entropy) text += "^2";
     }
-    if (rule.entropy_of == spec::EntropyOf::adjusted) text << ", adjusted";
-    return text.str();
+    return text + (rule.entropy_of == spec::EntropyOf::adjusted ? ", adjusted" : "");
 }
 
 } // namespace entrodraft::launch

@@ -1,40 +1,36 @@
 // Options of stop rules, made of what the rules' files in spec/stop declare: names, help, values of levels and of
-// lists. Private to the files that make options into structs and help, and to those that refuse fields of such names.
+// lists. Private to the files that declare commands, and to those that refuse fields of such names.
 #pragma once
 
 #include "launch/cli/options.h"
+#include "spec/packet.h"
 
 #include <string>
-#include <vector>
 
 namespace entrodraft::launch {
 
-// ---- names and help ----
-
 // "entropy-threshold", ...: the options of all rules' parameters, each once, in the order of the rules.
-const std::vector<std::string>& stop_rule_parameter_names();
-// These options. What they point to lasts as long as the program.
-const std::vector<OptionSpec>& stop_rule_parameter_options();
-// "static:TAU", "moving-average:LAMBDA:N", ..., joined by `between`; the forms of one rule by `between_forms`.
-std::string stop_rule_forms(const std::string& between, const std::string& between_forms);
-// Rules that take --costs, and "--entropy-threshold": options that --entropy-unit is for.
-std::string rules_that_weigh_costs();
-std::string options_in_entropy_units();
-// "--heuristic-persistent": options with which --max-draft-tokens is as large as it can be.
-std::string options_without_a_cap();
+const Names& stop_rule_parameter_names();
+// The names, and those of all rules.
+Names with_stop_rules(Names names);
+// "static:TAU, moving-average:LAMBDA:N, ...", the forms of one rule joined by `between_forms`.
+std::string stop_rule_forms(const char* between_forms = ", ");
 
-// ---- values ----
+// --stop-rule and what rules are set by, of each level of drafting; read_stop_rules() reads them.
+void declare_stop_rules(OptionSet& set, SpeculationOptions& speculation);
+// What holds for all rules of a list.
+OptionSpec& declare_min_draft_tokens(OptionSet& set, int& field);
+void declare_drop_stop_token(OptionSet& set, bool& field);
+extern const Names kEntropyNames; // raw, adjusted
+constexpr Range kDraftTokens = {1, spec::Packet::kMaxDraftTokens};
 
-// All throw BadOption. Local.
-
-// --stop-rule and the options of rules, for each level of drafting: stop_rules, costs and entropy_unit of
-// `speculation`.
+// stop_rules and costs of `speculation`. Throws BadOption. Local.
 void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation);
-// "static:2.25" of --rules, with the options of `given` that all rules share. `beside`: names that the caller takes
-// itself, for messages.
-spec::StopRuleOptions parse_listed_rule(const std::string& text, const ParsedOptions& given,
-                                        const std::vector<std::string>& beside);
-// --drop-stop-token, for a rule that looks at what was drafted, but not at the token; false for others.
-bool drop_stop_token(const ParsedOptions& given, const spec::StopRuleType& rule);
+// "static:2.25" of --rules, with what `common` says of all rules: caps, and as far as the rule looks at distributions,
+// which, and whether the token that fires is dropped. `beside`: names that the caller takes itself, for messages.
+spec::StopRuleOptions parse_listed_rule(const std::string& text, const spec::StopRuleOptions& common,
+                                        const Names& beside);
+// The same for a rule that has its values. Throw BadOption. Local.
+spec::StopRuleOptions with_common(spec::StopRuleOptions rule, const spec::StopRuleOptions& common);
 
 } // namespace entrodraft::launch

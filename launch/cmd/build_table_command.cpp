@@ -49,7 +49,7 @@ void build_table(const BuildTableOptions& options) {
 } // namespace
 
 int run_build_table(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, page_of("build-table"), build_table_options);
+    const auto options = read_options<BuildTableOptions>(session, arguments, page_of("build-table"));
     if (!options) return kAllServed;
     in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do
         if (session.world_rank() == 0) build_table(*options);

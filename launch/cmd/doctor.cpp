@@ -90,7 +90,7 @@ std::vector<CollectiveTime> ping(dist::Session& session, dist::Communicator& com
 } // namespace
 
 int run_doctor(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, page_of("doctor"), doctor_options);
+    const auto options = read_options<DoctorOptions>(session, arguments, page_of("doctor"));
     if (!options) return kAllServed;
     DoctorReport report;
     report.target = options->target;

@@ -73,7 +73,7 @@ int exit_code_of(const RunSummary& summary, std::int64_t resumed_with_error) {
 } // namespace
 
 int run_generate(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, page_of("generate"), generate_options);
+    const auto options = read_options<GenerateOptions>(session, arguments, page_of("generate"));
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
     const double timeout = options->models.collective_timeout_seconds;

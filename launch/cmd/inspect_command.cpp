@@ -168,7 +168,7 @@ Inspection inspect(const InspectOptions& options, Findings& findings) {
 } // namespace
 
 int run_inspect(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, page_of("inspect"), inspect_options);
+    const auto options = read_options<InspectOptions>(session, arguments, page_of("inspect"));
     if (!options) return kAllServed;
     in_agreement(session, 600, [&] { // the other ranks have nothing to do
         if (session.world_rank() != 0) return;

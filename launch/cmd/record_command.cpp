@@ -220,7 +220,7 @@ std::optional<Measured> measure(dist::Session& session, ModelPair& models, const
 } // namespace
 
 int run_record(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, page_of("record"), record_options);
+    const auto options = read_options<RecordOptions>(session, arguments, page_of("record"));
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
     const double timeout = options->models.collective_timeout_seconds;

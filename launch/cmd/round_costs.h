@@ -16,10 +16,10 @@ namespace entrodraft::launch {
 
 struct RoundCostPlan {
     spec::Acceptance acceptance = spec::Acceptance::gumbel; // of sampled prompts
-    int max_draft_tokens = 15;
-    int max_new_tokens = 128;
+    int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
+    int max_new_tokens = spec::Request::kDefaultNewTokens;
     int max_prompts = 32; // as many as some seconds suffice for, at least two
-    double timeout_seconds = 300;
+    double timeout_seconds = dist::kDefaultTimeoutSeconds;
 };
 
 // Of each draft with the target, on the coordinator; `prompts` count there. Decodes each of the first prompts once

@@ -184,7 +184,7 @@ void simulate_all(const SimulateOptions& options) {
 } // namespace
 
 int run_simulate(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, page_of("simulate"), simulate_options);
+    const auto options = read_options<SimulateOptions>(session, arguments, page_of("simulate"));
     if (!options) return kAllServed;
     in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do
         if (session.world_rank() == 0) simulate_all(*options);

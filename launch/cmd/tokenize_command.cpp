@@ -91,7 +91,7 @@ int tokenize(const TokenizeOptions& options) {
 } // namespace
 
 int run_tokenize(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, page_of("tokenize"), tokenize_options);
+    const auto options = read_options<TokenizeOptions>(session, arguments, page_of("tokenize"));
     if (!options) return kAllServed;
     int exit_code = kAllServed;
     in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do

@@ -267,7 +267,7 @@ class Tuning {
 } // namespace
 
 int run_tune(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, page_of("tune"), tune_options);
+    const auto options = read_options<TuneOptions>(session, arguments, page_of("tune"));
     if (!options) return kAllServed;
     Tuning tuning(session, *options);
     tuning.find_costs();

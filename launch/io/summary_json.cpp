@@ -47,7 +47,7 @@ Json iid_json(const spec::IidFigures& model) {
 // What the command line and --config asked for, by name: text, a list where an option may be repeated.
 Json options_json(const ParsedOptions& given) {
     Json json = Json::object();
-    for (const OptionGroup& group : generate_groups())
+    for (const OptionGroup& group : groups_of<GenerateOptions>())
         for (const OptionSpec& option : group.options)
             if (given.given(option.name))
                 json[option.name] =

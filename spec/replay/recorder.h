@@ -21,9 +21,9 @@ namespace entrodraft::spec {
 
 struct RecorderOptions {
     DraftLimits limits;
-    int max_draft_tokens = 15;
+    int max_draft_tokens = StopRuleOptions::kDefaultMaxTokens;
     int draft_slots = 2; // of each draft: one for the text, the others for chains
-    double timeout_seconds = 300;
+    double timeout_seconds = dist::kDefaultTimeoutSeconds;
 };
 
 class Recorder {

@@ -96,6 +96,7 @@ enum class EntropyOf { raw, adjusted };
 // A rule with values of its parameters. Trivially copyable: ranks of one build send it to each other.
 struct StopRuleOptions {
     static constexpr std::size_t kMaxParameters = 4; // of a rule
+    static constexpr int kDefaultMaxTokens = 15;
 
     // Parameters that are not named have their default. Throws std::invalid_argument for a rule or parameter that is
     // unknown.
@@ -117,7 +118,7 @@ struct StopRuleOptions {
     EntropyOf entropy_of = EntropyOf::raw;
     bool drop_stop_token = false; // whether the token that fires a rule that looks at distributions is not proposed
     int min_tokens = 1;           // tokens before which no rule fires
-    int max_tokens = 15;          // the cap, also of a draft length that moves, unless persistent
+    int max_tokens = kDefaultMaxTokens; // the cap, also of a draft length that moves, unless persistent
 
   private:
     std::size_t checked_index(std::string_view parameter) const;

@@ -104,7 +104,8 @@ TEST(BuildTable, LeavesWhatWasThereWhenItFails) {
 TEST(BuildTable, NamesTheOptionThatIsMissing) {
     const auto refusal = [](const std::vector<std::string>& arguments) -> std::string {
         try {
-            launch::build_table_options(launch::parse_options(launch::build_table_groups(), arguments));
+            launch::options_of<launch::BuildTableOptions>(
+                launch::parse_options(launch::groups_of<launch::BuildTableOptions>(), arguments));
         } catch (const launch::BadOption& error) {
             return error.what();
         }

@@ -1,7 +1,5 @@
 // The pages of commands: help, manual page and docs/cli.md, and examples that are command lines.
 #include "launch/cli/command_pages.h"
-#include "launch/cli/manual_page.h"
-#include "launch/cli/markdown_page.h"
 #include "launch/failure.h"
 #include "tests/launch/scratch_file.h"
 
@@ -79,7 +77,7 @@ TEST(ManualPage, HoldsEveryOptionAndIsCleanRoff) {
     for (const CommandPage& command : command_pages())
         for (const OptionGroup& group : command.groups())
             for (const OptionSpec& option : group.options) {
-                std::string name = std::string("--") + option.name;
+                std::string name = "--" + option.name;
                 for (std::size_t at = 0; (at = name.find('-', at)) != std::string::npos; at += 2)
                     name.insert(at, "\\");
                 EXPECT_NE(page.find(name), std::string::npos) << name;
@@ -100,7 +98,7 @@ TEST(MarkdownPage, DescribesEveryOptionOfEveryCommand) {
         const std::string section = page.substr(begin, page.find("\n## ", begin + 1) - begin);
         for (const OptionGroup& group : command.groups())
             for (const OptionSpec& option : group.options)
-                EXPECT_NE(section.find("`--" + std::string(option.name)), std::string::npos) << option.name;
+                EXPECT_NE(section.find("`--" + option.name), std::string::npos) << option.name;
     }
 }
 

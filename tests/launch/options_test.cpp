@@ -20,7 +20,7 @@ using Strings = std::vector<std::string>;
 const Strings kDrafting = {"--target", "t", "--draft", "d", "--prompt", "p"};
 
 GenerateOptions parse(const Strings& arguments) {
-    return generate_options(parse_options(generate_groups(), arguments));
+    return options_of<GenerateOptions>(parse_options(groups_of<GenerateOptions>(), arguments));
 }
 
 GenerateOptions parse_more(Strings more) {
@@ -95,25 +95,27 @@ TEST(Options, Float8IsForGpus) {
     expect_refused({"--dtype", "float8"}, "float8 weights are for --device cuda");
     expect_refused({"--draft-dtype", "float8", "--device", "cpu"}, "float8 weights are for --device cuda");
     EXPECT_NE(refusal([] {
-                  inspect_options(parse_options(inspect_groups(), {"--model", "m", "--dtype", "float8"}));
+                  options_of<InspectOptions>(
+                      parse_options(groups_of<InspectOptions>(), {"--model", "m", "--dtype", "float8"}));
               }).find("--dtype float8 is for GPUs"),
               std::string::npos);
     EXPECT_NE(refusal([] {
-                  inspect_options(
-                      parse_options(inspect_groups(), {"--model", "m", "--draft", "d", "--draft-dtype", "float8"}));
+                  options_of<InspectOptions>(parse_options(
+                      groups_of<InspectOptions>(), {"--model", "m", "--draft", "d", "--draft-dtype", "float8"}));
               }).find("--draft-dtype float8 is for GPUs"),
               std::string::npos);
     EXPECT_EQ(parse_more({"--dtype", "float8", "--device", "cuda"}).models.dtype, model::WeightType::float8);
     const std::string of_cpus = ": must be one of auto, float32, bfloat16, float16, int8";
-    EXPECT_EQ(refusal([] {
-                  inspect_options(parse_options(inspect_groups(), {"--model", "m", "--dtype", "wide"}));
-              }),
-              "--dtype wide" + of_cpus);
     EXPECT_EQ(
         refusal([] {
-            inspect_options(parse_options(inspect_groups(), {"--model", "m", "--draft", "d", "--draft-dtype", "wide"}));
+            options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(), {"--model", "m", "--dtype", "wide"}));
         }),
-        "--draft-dtype wide" + of_cpus);
+        "--dtype wide" + of_cpus);
+    EXPECT_EQ(refusal([] {
+                  options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(),
+                                                           {"--model", "m", "--draft", "d", "--draft-dtype", "wide"}));
+              }),
+              "--draft-dtype wide" + of_cpus);
 }
 
 TEST(Options, TheOracleIsForSimulateAlone) {
@@ -158,7 +160,7 @@ TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {
 TEST(Options, ComparisonsTakeLenienceWhereRejectionRuns) {
     const auto compared = [](Strings more) {
         more.insert(more.begin(), {"--target", "t", "--draft", "d", "--input", "f"});
-        return compare_options(parse_options(compare_groups(), more));
+        return options_of<CompareOptions>(parse_options(groups_of<CompareOptions>(), more));
     };
     EXPECT_EQ(compared({"--lenience", "0.3", "--acceptances", "rejection"}).lenience, 0.3);
     const auto rule =
@@ -174,7 +176,7 @@ TEST(Options, ComparisonsTakeLenienceWhereRejectionRuns) {
 TEST(Options, ComparisonsDraftAheadWhereOneCan) {
     const auto compared = [](Strings more) {
         more.insert(more.begin(), {"--target", "t", "--draft", "d", "--input", "f"});
-        return compare_options(parse_options(compare_groups(), more));
+        return options_of<CompareOptions>(parse_options(groups_of<CompareOptions>(), more));
     };
     const auto refused = [&](const Strings& more) { return refusal([&] { compared(more); }); };
     const auto drafters =
@@ -197,7 +199,8 @@ TEST(Options, OneTextIsDecodedAlone) {
     EXPECT_EQ(refusal_of({"--batch-size", "4"}),
               "--batch-size decodes prompts of --input together; one --prompt is decoded alone");
     EXPECT_EQ(refusal([] {
-                  latency_options(parse_options(latency_groups(), {"--target", "t", "--draft-placement", "dedicated"}));
+                  options_of<LatencyOptions>(
+                      parse_options(groups_of<LatencyOptions>(), {"--target", "t", "--draft-placement", "dedicated"}));
               }),
               "--draft-placement has no effect without --draft DIR");
 }
@@ -275,7 +278,7 @@ TEST(Options, NamesOfOtherProgramsAreAliasesWhereTheyMeanTheSame) {
     EXPECT_EQ(refusal_of({"--m", "t"}).find("unknown option --m"), 0u) << "one dash";
     const ConfigFile config("model = t\nmax-tokens = 9\n");
     EXPECT_EQ(parse({"--config", config.path(), "--prompt", "p"}).requests.max_new_tokens, 9);
-    EXPECT_NE(options_text(generate_groups()).find("also -m, --model"), std::string::npos);
+    EXPECT_NE(options_text(groups_of<GenerateOptions>()).find("also -m, --model"), std::string::npos);
 }
 
 TEST(Options, NamesOfOtherProgramsWithoutAnEqualAreAnsweredWithTheRemedy) {
@@ -291,26 +294,32 @@ TEST(Options, NamesOfOtherProgramsWithoutAnEqualAreAnsweredWithTheRemedy) {
     expect_refused({"--temp", "1"}, "use --temperature T");
     expect_refused({"-x", "1"}, "unknown option -x; --help lists");
     EXPECT_NE(refusal([] {
-                  parse_options(simulate_groups(), {"--tensor-parallel-size", "2"});
+                  parse_options(groups_of<SimulateOptions>(), {"--tensor-parallel-size", "2"});
               }).find("--help lists"),
               std::string::npos)
         << "a remedy is for commands that have it";
     EXPECT_NE(refusal([] {
-                  parse_options(inspect_groups(), {"--target", "t"});
+                  parse_options(groups_of<InspectOptions>(), {"--target", "t"});
               }).find("use --model DIR"),
               std::string::npos);
-    EXPECT_EQ(inspect_options(parse_options(inspect_groups(), {"-m", "t", "-tp", "4"})).ranks, 4);
-    EXPECT_EQ(parse_options(tokenize_groups(), {"-m", "t"}).text("model", ""), "t");
-    EXPECT_EQ(parse_options(build_table_groups(), {"-m", "t"}).text("model", ""), "t");
+    EXPECT_EQ(options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(), {"-m", "t", "-tp", "4"})).ranks, 4);
+    EXPECT_EQ(parse_options(groups_of<TokenizeOptions>(), {"-m", "t"}).text("model", ""), "t");
+    EXPECT_EQ(parse_options(groups_of<BuildTableOptions>(), {"-m", "t"}).text("model", ""), "t");
 }
 
 TEST(Options, WhatACommandIsAboutNeedsNoName) {
-    EXPECT_EQ(inspect_options(parse_options(inspect_groups(), {"dir", "--json"})).model, "dir");
-    EXPECT_EQ(doctor_options(parse_options(doctor_groups(), {"--threads", "2", "dir"})).target, "dir");
-    EXPECT_EQ(parse_options(simulate_groups(), {"a.edr", "b.edr", "--recording", "c.edr"}).texts("recording"),
-              (Strings{"a.edr", "b.edr", "c.edr"}));
-    EXPECT_EQ(parse_options(simulate_groups(), {"a", "--json", "b"}).texts("recording"), (Strings{"a", "b"}));
-    EXPECT_EQ(refusal([] { parse_options(inspect_groups(), {"a", "b"}); }), "--model is given 2 times; give it once");
+    EXPECT_EQ(options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(), {"dir", "--json"})).model, "dir");
+    EXPECT_EQ(options_of<DoctorOptions>(parse_options(groups_of<DoctorOptions>(), {"--threads", "2", "dir"})).target,
+              "dir");
+    EXPECT_EQ(
+        parse_options(groups_of<SimulateOptions>(), {"a.edr", "b.edr", "--recording", "c.edr"}).texts("recording"),
+        (Strings{"a.edr", "b.edr", "c.edr"}));
+    EXPECT_EQ(parse_options(groups_of<SimulateOptions>(), {"a", "--json", "b"}).texts("recording"),
+              (Strings{"a", "b"}));
+    EXPECT_EQ(refusal([] {
+                  parse_options(groups_of<InspectOptions>(), {"a", "b"});
+              }),
+              "--model is given 2 times; give it once");
 }
 
 TEST(Options, ValuesOfOtherProgramsAreUnderstood) {
@@ -324,10 +333,11 @@ TEST(Options, ValuesOfOtherProgramsAreUnderstood) {
     }
     EXPECT_EQ(parse_more({"--device", "gpu", "--dtype", "fp8"}).models.device, DeviceChoice::cuda);
     expect_refused({"--dtype", "fp8"}, "float8 weights are for --device cuda");
-    EXPECT_NE(refusal([] {
-                  inspect_options(parse_options(inspect_groups(), {"--model", "m", "--dtype", "fp8"}));
-              }).find("--dtype fp8 is for GPUs"),
-              std::string::npos);
+    EXPECT_NE(
+        refusal([] {
+            options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(), {"--model", "m", "--dtype", "fp8"}));
+        }).find("--dtype fp8 is for GPUs"),
+        std::string::npos);
     expect_refused({"--stop-rule", "entropy"}, "did you mean static?");
     expect_refused({"--stop-rule", "fixed"}, "did you mean constant?");
 }
@@ -429,13 +439,15 @@ TEST(Options, APersistentHeuristicDraftsAsFarAsAPacketGoes) {
     EXPECT_TRUE(levels.at(1).is_persistent());
     expect_refused({"--stop-rule", "static", "--heuristic-persistent"},
                    "--heuristic-persistent has no effect with --stop-rule static; it belongs to heuristic");
-    const auto compared = compare_options(parse_options(
-        compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules", "heuristic:4:persistent"}));
+    const auto compared = options_of<CompareOptions>(
+        parse_options(groups_of<CompareOptions>(),
+                      {"--target", "t", "--draft", "d", "--input", "i", "--rules", "heuristic:4:persistent"}));
     EXPECT_TRUE(compared.rules.at(0).at(0).is_persistent());
     EXPECT_EQ(compared.rules.at(0).at(0).get("num-draft-tokens"), 4);
     EXPECT_NE(refusal([] {
-                  compare_options(parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i",
-                                                                   "--rules", "heuristic:4:kept"}));
+                  options_of<CompareOptions>(
+                      parse_options(groups_of<CompareOptions>(),
+                                    {"--target", "t", "--draft", "d", "--input", "i", "--rules", "heuristic:4:kept"}));
               }).find("too many numbers"),
               std::string::npos);
 }
@@ -452,18 +464,20 @@ TEST(Options, EntropiesAreRawUnlessAdjustedOnesAreAskedFor) {
     expect_refused({"--stop-rule", "constant", "--entropy-of", "adjusted"},
                    "--entropy-of has no effect with --stop-rule constant");
     expect_refused({"--entropy-of", "scores"}, "--entropy-of scores: must be one of raw, adjusted");
-    const auto compared =
-        compare_options(parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules",
-                                                         "static,constant", "--entropy-of", "adjusted"}));
+    const auto compared = options_of<CompareOptions>(
+        parse_options(groups_of<CompareOptions>(), {"--target", "t", "--draft", "d", "--input", "i", "--rules",
+                                                    "static,constant", "--entropy-of", "adjusted"}));
     EXPECT_EQ(describe(compared.rules.at(0).at(0), EntropyUnit::nats), "static, threshold 2.25 nats, adjusted");
     EXPECT_EQ(describe(compared.rules.at(1).at(0), EntropyUnit::nats), "constant, 5 tokens");
     EXPECT_EQ(refusal([] {
-                  compare_options(parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i",
-                                                                   "--rules", "constant", "--entropy-of", "adjusted"}));
+                  options_of<CompareOptions>(
+                      parse_options(groups_of<CompareOptions>(), {"--target", "t", "--draft", "d", "--input", "i",
+                                                                  "--rules", "constant", "--entropy-of", "adjusted"}));
               }),
               "--entropy-of adjusted has no effect on --rules constant, none of which looks at distributions");
     const std::string refused = refusal([] {
-        record_options(parse_options(record_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--output", "o",
+        options_of<RecordOptions>(
+            parse_options(groups_of<RecordOptions>(), {"--target", "t", "--draft", "d", "--input", "i", "--output", "o",
                                                        "--entropy-of", "adjusted"}));
     });
     EXPECT_EQ(refused, "--entropy-of adjusted: a recording holds raw entropies; generate and bench compare take it");
@@ -650,32 +664,64 @@ TEST(Options, ConfigFileErrorsNameFileAndLine) {
 
 TEST(Options, AMessageNamesTheConfigLineOfEachOptionInIt) {
     const ConfigFile config("seed = 1\nentropy-threshold = 3\nmin-draft-tokens = 4\n");
-    const ParsedOptions given =
-        parse_options(generate_groups(), {"--config", config.path(), "--stop-rule", "constant", "--seed", "2"});
+    const ParsedOptions given = parse_options(groups_of<GenerateOptions>(),
+                                              {"--config", config.path(), "--stop-rule", "constant", "--seed", "2"});
     const std::string place = config.path() + " line ";
     EXPECT_EQ(given.with_places("--entropy-threshold has no effect with --stop-rule constant"),
               "--entropy-threshold has no effect with --stop-rule constant; --entropy-threshold is in " + place + "2");
-    const std::string said = given.spelled("min-draft-tokens") + " is wrong"; // has it already
+    const std::string said = given.values("min-draft-tokens").front().spelled() + " is wrong"; // has it already
     EXPECT_EQ(given.with_places(said), said);
     EXPECT_EQ(given.with_places("--seed 2 is odd"), "--seed 2 is odd");
     EXPECT_EQ(given.with_places("--entropy-threshold-of-another"), "--entropy-threshold-of-another");
 }
 
+TEST(Options, ADeclarationBindsFieldDefaultRangeAndHelp) {
+    struct {
+        int tokens = 7;
+        double share = 0.5;
+        std::vector<double> temperatures = {0, 1};
+        std::optional<int> limit;
+        EntropyUnit unit = EntropyUnit::bits;
+    } own;
+    OptionSet set;
+    set.group("Own");
+    set.add("tokens", "N", own.tokens, at_least(1), "tokens at most").also("n");
+    set.add("share", "P", own.share, {0, 1}, "part of it [{}: half]");
+    set.add("temperatures", "T,T", own.temperatures, at_least(0), "each by itself");
+    set.add("limit", "N", own.limit, at_least(1), "no more than that");
+    set.add("unit", "UNIT", own.unit, {"nats", "bits"}, "{}: of thresholds");
+    const std::string help = options_text(set.groups());
+    for (const char* part : {"tokens at most [7]; also -n\n", "part of it [0.5: half]\n", "each by itself [0,1]\n",
+                             "no more than that\n", "nats, bits: of thresholds [bits]\n"})
+        EXPECT_NE(help.find(part), std::string::npos) << help;
+    set.read(parse_options(set.groups(), {"-n", "9", "--temperatures=2", "--limit", "3", "--unit", "nats"}));
+    EXPECT_EQ(own.tokens, 9);
+    EXPECT_EQ(own.share, 0.5);
+    EXPECT_EQ(own.temperatures, std::vector{2.0});
+    EXPECT_EQ(own.limit, 3);
+    EXPECT_EQ(own.unit, EntropyUnit::nats);
+    EXPECT_EQ(refusal([&] {
+                  set.read(parse_options(set.groups(), {"--share", "2"}));
+              }),
+              "--share 2: must be a number from 0 to 1");
+}
+
 TEST(Options, HelpHoldsEveryOptionInItsGroup) {
-    const std::string help = options_text(generate_groups());
-    for (const OptionGroup& group : generate_groups()) {
-        EXPECT_NE(help.find(std::string(group.title) + ":"), std::string::npos);
+    const std::string help = options_text(groups_of<GenerateOptions>());
+    for (const OptionGroup& group : groups_of<GenerateOptions>()) {
+        EXPECT_NE(help.find(group.title + ":"), std::string::npos);
         for (const OptionSpec& option : group.options)
-            EXPECT_NE(help.find("--" + std::string(option.name)), std::string::npos);
+            EXPECT_NE(help.find("--" + option.name), std::string::npos);
     }
-    EXPECT_TRUE(parse_options(generate_groups(), {"--nonsense", "--help"}).given("help"));
-    EXPECT_TRUE(parse_options(generate_groups(), {"-h"}).given("help"));
+    EXPECT_TRUE(parse_options(groups_of<GenerateOptions>(), {"--nonsense", "--help"}).given("help"));
+    EXPECT_TRUE(parse_options(groups_of<GenerateOptions>(), {"-h"}).given("help"));
 }
 
 TEST(Options, CompareRulesAreParsedWithTheirSettings) {
     const auto parse_rules = [](const std::string& rules) {
-        return compare_options(
-                   parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules", rules}))
+        return options_of<CompareOptions>(
+                   parse_options(groups_of<CompareOptions>(),
+                                 {"--target", "t", "--draft", "d", "--input", "i", "--rules", rules}))
             .rules;
     };
     const auto rules = parse_rules("none,static:2.5,moving-average:0.6:3,constant:4");
@@ -689,10 +735,10 @@ TEST(Options, CompareRulesAreParsedWithTheirSettings) {
     EXPECT_NE(refusal([&] { parse_rules("constant:4:4"); }).find("too many numbers"), std::string::npos);
     EXPECT_NE(refusal([&] { parse_rules("constant:4/static"); }).find("rules of 2 levels, but there is 1"),
               std::string::npos);
-    const auto cascade =
-        compare_options(parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--draft", "e", "--input",
-                                                         "i", "--rules", "constant:4/static:1,heuristic", "--drafters",
-                                                         "model,draft2,ngram+model", "--acceptances", "block,gumbel"}));
+    const auto cascade = options_of<CompareOptions>(
+        parse_options(groups_of<CompareOptions>(), {"--target", "t", "--draft", "d", "--draft", "e", "--input", "i",
+                                                    "--rules", "constant:4/static:1,heuristic", "--drafters",
+                                                    "model,draft2,ngram+model", "--acceptances", "block,gumbel"}));
     ASSERT_EQ(cascade.rules.size(), 2u);
     EXPECT_EQ(cascade.rules[0][1].get("entropy-threshold"), 1);
     EXPECT_EQ(cascade.rules[1][1].name(), "heuristic");
@@ -720,8 +766,8 @@ TEST(Options, ANumberMayStandBehindTheNameOfTheRule) {
 TEST(Options, ARuleOfAListIsRefusedUnderItsOwnName) {
     const auto refused = [](const std::string& rules) {
         return refusal([&] {
-            compare_options(
-                parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules", rules}));
+            options_of<CompareOptions>(parse_options(
+                groups_of<CompareOptions>(), {"--target", "t", "--draft", "d", "--input", "i", "--rules", rules}));
         });
     };
     EXPECT_EQ(refused("constant:x"), "--rules constant:x: 'x' must be a whole number from 1 to 127");
@@ -734,9 +780,10 @@ TEST(Options, ARuleOfAListIsRefusedUnderItsOwnName) {
 }
 
 TEST(Options, ListsMayHaveBlanks) {
-    const auto given = parse_options(compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--rules",
-                                                        "static:2, constant:3", "--temperatures", "0, 0.5"});
-    const CompareOptions options = compare_options(given);
+    const auto given =
+        parse_options(groups_of<CompareOptions>(), {"--target", "t", "--draft", "d", "--input", "i", "--rules",
+                                                    "static:2, constant:3", "--temperatures", "0, 0.5"});
+    const CompareOptions options = options_of<CompareOptions>(given);
     ASSERT_EQ(options.rules.size(), 2u);
     EXPECT_EQ(options.rules[1][0].name(), "constant");
     EXPECT_EQ(options.temperatures, (std::vector{0.0, 0.5}));
@@ -744,15 +791,16 @@ TEST(Options, ListsMayHaveBlanks) {
 
 TEST(Options, ADraftByNumberMustBeThere) {
     EXPECT_EQ(refusal([] {
-                  compare_options(parse_options(
-                      compare_groups(), {"--target", "t", "--draft", "d", "--input", "i", "--drafters", "draft2"}));
+                  options_of<CompareOptions>(
+                      parse_options(groups_of<CompareOptions>(),
+                                    {"--target", "t", "--draft", "d", "--input", "i", "--drafters", "draft2"}));
               }),
               "--drafters draft2: --draft is given 1 time; draft1 is the first of them");
 }
 
 TEST(Options, TokenizeRefusesWhatHasNoEffect) {
     const auto message = [](const Strings& arguments) {
-        return refusal([&] { tokenize_options(parse_options(tokenize_groups(), arguments)); });
+        return refusal([&] { options_of<TokenizeOptions>(parse_options(groups_of<TokenizeOptions>(), arguments)); });
     };
     EXPECT_EQ(message({"--model", "m", "--text", "t"}), "accepted");
     EXPECT_NE(message({"--text", "t"}).find("--model DIR is missing"), std::string::npos);

@@ -31,24 +31,24 @@ TEST(OutputConflicts, NoCommandWritesOverWhatItReads) {
     const TemporaryDirectory directory;
     const std::string file = directory.write("file", ""), other = directory.write("other", "");
     const std::pair<const std::vector<OptionGroup>*, Strings> written_and_read[] = {
-        {&generate_groups(), {"output", "input"}},
-        {&generate_groups(), {"output", "costs"}},
-        {&generate_groups(), {"trace", "lookup-corpus"}},
-        {&generate_groups(), {"timeline", "config"}},
-        {&record_groups(), {"output", "input"}},
-        {&record_groups(), {"output", "costs"}},
-        {&simulate_groups(), {"output", "recording"}},
-        {&simulate_groups(), {"trace", "costs"}},
-        {&tune_groups(), {"output", "costs"}},
-        {&tune_groups(), {"report", "costs"}},
-        {&tune_groups(), {"output", "config"}},
-        {&tune_groups(), {"report", "recording"}},
-        {&build_table_groups(), {"output", "input"}},
-        {&latency_groups(), {"output", "config"}},
-        {&compare_groups(), {"output", "input"}},
-        {&compare_groups(), {"output", "costs"}},
-        {&compare_groups(), {"output", "draft-table"}},
-        {&compare_groups(), {"output", "lookup-corpus"}},
+        {&groups_of<GenerateOptions>(), {"output", "input"}},
+        {&groups_of<GenerateOptions>(), {"output", "costs"}},
+        {&groups_of<GenerateOptions>(), {"trace", "lookup-corpus"}},
+        {&groups_of<GenerateOptions>(), {"timeline", "config"}},
+        {&groups_of<RecordOptions>(), {"output", "input"}},
+        {&groups_of<RecordOptions>(), {"output", "costs"}},
+        {&groups_of<SimulateOptions>(), {"output", "recording"}},
+        {&groups_of<SimulateOptions>(), {"trace", "costs"}},
+        {&groups_of<TuneOptions>(), {"output", "costs"}},
+        {&groups_of<TuneOptions>(), {"report", "costs"}},
+        {&groups_of<TuneOptions>(), {"output", "config"}},
+        {&groups_of<TuneOptions>(), {"report", "recording"}},
+        {&groups_of<BuildTableOptions>(), {"output", "input"}},
+        {&groups_of<LatencyOptions>(), {"output", "config"}},
+        {&groups_of<CompareOptions>(), {"output", "input"}},
+        {&groups_of<CompareOptions>(), {"output", "costs"}},
+        {&groups_of<CompareOptions>(), {"output", "draft-table"}},
+        {&groups_of<CompareOptions>(), {"output", "lookup-corpus"}},
     };
     for (const auto& [groups, options] : written_and_read) {
         const std::string written = "--" + options[0], read = "--" + options[1];
@@ -65,11 +65,11 @@ TEST(OutputConflicts, GoByTheFileNotByItsName) {
     fs::create_symlink(file, link);
     fs::create_hard_link(file, hard);
     for (const std::string& name : {link, dotted, hard})
-        EXPECT_NE(refusal(compare_groups(), {"--input", name, "--output", file}), "accepted") << name;
+        EXPECT_NE(refusal(groups_of<CompareOptions>(), {"--input", name, "--output", file}), "accepted") << name;
     const std::string is_new = directory.path() / "new", dotted_new = directory.path() / "." / "new";
-    EXPECT_NE(refusal(generate_groups(), {"--output", is_new, "--trace", dotted_new}), "accepted");
-    EXPECT_EQ(refusal(generate_groups(), {"--output", "/dev/null", "--trace", "/dev/null"}), "accepted");
-    EXPECT_EQ(refusal(generate_groups(), {"--output", "-", "--input", "-"}), "accepted");
+    EXPECT_NE(refusal(groups_of<GenerateOptions>(), {"--output", is_new, "--trace", dotted_new}), "accepted");
+    EXPECT_EQ(refusal(groups_of<GenerateOptions>(), {"--output", "/dev/null", "--trace", "/dev/null"}), "accepted");
+    EXPECT_EQ(refusal(groups_of<GenerateOptions>(), {"--output", "-", "--input", "-"}), "accepted");
 }
 
 TEST(OutputConflicts, CountTheFilesOfModels) {
@@ -78,10 +78,11 @@ TEST(OutputConflicts, CountTheFilesOfModels) {
     const std::string shard = directory.write("model-00001-of-00002.safetensors", ""),
                       costs = directory.write("costs.json", "");
     for (const std::string& part : {config, shard})
-        EXPECT_EQ(refusal(latency_groups(), {"--target", "/dev/null/nonexistent", "--draft", model, "--output", part}),
+        EXPECT_EQ(refusal(groups_of<LatencyOptions>(),
+                          {"--target", "/dev/null/nonexistent", "--draft", model, "--output", part}),
                   "--output " + part + " is a part of --draft " + model + "; name another file");
-    EXPECT_NE(refusal(build_table_groups(), {"--model", model, "--output", config}), "accepted");
-    EXPECT_EQ(refusal(latency_groups(), {"--target", model, "--output", costs}), "accepted");
+    EXPECT_NE(refusal(groups_of<BuildTableOptions>(), {"--model", model, "--output", config}), "accepted");
+    EXPECT_EQ(refusal(groups_of<LatencyOptions>(), {"--target", model, "--output", costs}), "accepted");
 }
 
 TEST(OutputConflicts, CountStandardOutput) {

@@ -15,8 +15,8 @@ using test::Strings;
 using test::operator+;
 
 std::string variation_of(const Strings& more) {
-    return why_text_varies(generate_options(
-        parse_options(generate_groups(), Strings{"--target", "t", "--draft", "d", "--input", "i"} + more)));
+    return why_text_varies(options_of<GenerateOptions>(
+        parse_options(groups_of<GenerateOptions>(), Strings{"--target", "t", "--draft", "d", "--input", "i"} + more)));
 }
 
 const Strings kSampledRun = {

@@ -153,8 +153,8 @@ TEST(Summary, JsonHoldsWhatTheLinesShowAndWhatWasAskedFor) {
     summary.stats.overlap = 6;
     summary.stats.overlaps = 8;
     GenerateOptions options;
-    options.given.add("target", "t", "");
-    options.given.add("draft", "d", "");
+    options.given.add({"target", "t", "", ""});
+    options.given.add({"draft", "d", "", ""});
     const Json json = summary_json(summary, options, {{"ranks", 2}});
     EXPECT_EQ(json["schema_version"], 1);
     EXPECT_EQ(json["prompts"], (Json{{"completed", 2}, {"failed", 0}, {"resumed", 0}}));

@@ -61,7 +61,7 @@ void show(const CompareOptions& options, const ComparisonReport& report, const M
 } // namespace
 
 int run_bench_compare(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, page_of("bench compare"), compare_options);
+    const auto options = read_options<CompareOptions>(session, arguments, page_of("bench compare"));
     if (!options) return kAllServed;
     const double timeout = options->models.collective_timeout_seconds;
     in_agreement(session, timeout, [&] {

@@ -262,7 +262,7 @@ std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, 
 }
 
 int run_bench_latency(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options(session, arguments, page_of("bench latency"), latency_options);
+    const auto options = read_options<LatencyOptions>(session, arguments, page_of("bench latency"));
     if (!options) return kAllServed;
     in_agreement(session, options->models.collective_timeout_seconds, [&] {
         require_one_rank_for(options->shards, session.world_size());
@@ -274,8 +274,7 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
             throw BadOption("--shards times shards on the CPU alone: add --device cpu");
         require_heads_for(options->shards, models->target_config);
     });
-    const LatencyPlan plan = {options->rows, options->context, options->repetitions,
-                              options->models.collective_timeout_seconds};
+    const LatencyPlan& plan = options->plan;
     const MachineWatch watch(session, plan.timeout_seconds);
     const Latency latency = measure_latency(session, *models, plan);
     std::vector<ShardTime> shards;

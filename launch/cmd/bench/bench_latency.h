@@ -13,13 +13,6 @@
 
 namespace entrodraft::launch {
 
-struct LatencyPlan {
-    int rows = 16;
-    int context = 64;
-    int repetitions = 200;
-    double timeout_seconds = 300;
-};
-
 // All of the slowest rank. On the writer; empty elsewhere.
 struct Latency {
     std::vector<Quantiles> target; // [r - 1]: a pass of r rows and the truncation after it

@@ -1,0 +1,182 @@
+// Options of generate: see options.h.
+#include "launch/cli/shared_options.h"
+#include "launch/cli/stop_rule_options.h"
+#include "launch/failure.h"
+#include "spec/draft/drafter_type.h"
+
+#include <algorithm>
+#include <climits>
+#include <fmt/format.h>
+
+namespace entrodraft::launch {
+
+namespace {
+
+// "3/16": piece 3, from 0, of 16.
+InputShard input_shard(const GivenValue& shard) {
+    const std::size_t slash = shard.text.find('/');
+    refuse_if(slash == std::string::npos,
+              "--shard " + shard.text + ": must be I/N, piece I of N, from 0, such as 0/16");
+    int index = 0, of = 1;
+    read_value(shard.part(shard.text.substr(0, slash)), at_least(0), index);
+    read_value(shard.part(shard.text.substr(slash + 1)), at_least(1), of);
+    refuse_if(index >= of, fmt::format("--shard {}: pieces count from 0, so that the last of {} is {}/{}", shard.text,
+                                       of, of - 1, of));
+    return {index, of};
+}
+
+void declare_text(OptionSet& set, GenerateOptions& options) {
+    set.group("Text");
+    set.add("prompt", "TEXT", options.prompt, "one prompt, its continuation streamed to stdout").also("p");
+    set.add("input", "FILE|-", options.input,
+            "JSON lines with \"id\" and \"prompt\", \"messages\" or \"prompt_token_ids\"; -: stdin");
+    set.add("output", "FILE|-", options.output, "JSON lines, in input order [-: stdout]");
+    set.add("shard", "I/N", "only the I-th, from 0, of N contiguous chunks of --input: for job arrays",
+            [&options](const GivenValue& given) { options.shard = input_shard(given); })
+        .also("share");
+    set.add("resume", options.resume, kResumeHelp);
+    declare_new_tokens(set, options.requests.max_new_tokens).also("n max-tokens n-predict");
+    declare_ends(set, options.requests);
+    set.add("check", options.check,
+            "decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1");
+    set.add_file("trace", options.trace,
+                 "a JSON line for each round: tokens drafted, with what probabilities, number accepted",
+                 kStdoutIsForText);
+    set.add_file("timeline", options.timeline, "when each rank began each step, for trace viewers such as Perfetto",
+                 kStdoutIsForText);
+    set.add_file("summary", options.summary, "figures of the run as JSON: throughput, TTFT, TPOT, acceptance",
+                 kStdoutIsForText);
+    set.add("verbose", options.verbose, "all figures on stderr at the end, not two lines of them");
+    set.add("quiet", options.quiet, kQuietHelp);
+}
+
+void declare_drafters(OptionSet& set, GenerateOptions& options) {
+    DrafterChoice& drafter = options.speculation.drafter;
+    set.group("Drafters");
+    set.add("drafter", "LIST",
+            proposals_of_drafters() +
+                "; of several, separated by commas, the first with anything to propose [model, with --draft]")
+        .choosing(spec::drafter_names(), ",");
+    declare_sources(set, options.speculation.sources);
+    set.check([&](const ParsedOptions& given) {
+        const std::size_t n_drafts = options.models.drafts.size();
+        const GivenValue list = {"drafter", given.text("drafter", n_drafts > 0 ? "model" : ""), "", ""};
+        if (given.given("drafter") || n_drafts > 0) drafter = parse_drafter(list, ',', n_drafts);
+        refuse_if(
+            n_drafts > 0 && !drafter.has("model"),
+            fmt::format("--drafter {} drafts without a model; leave out --draft, or add model to the list", list.text));
+        check_sources(given, {drafter}, options.speculation.sources);
+    });
+}
+
+// Plain decoding samples by Gumbel noise, so that --acceptance gumbel says what it does anyway. The widest pass of a
+// run is also that of a run that it is compared with, so the cap may be given alone.
+void refuse_without_drafter(const ParsedOptions& given) {
+    constexpr const char* kWhy = "without --draft DIR or --drafter NAME";
+    given.refuse_without_effect("draft-placement", false, kWhy);
+    for (const OptionGroup& group : groups_of<GenerateOptions>())
+        for (const OptionSpec& option : group.options) {
+            const bool may_stand = group.title != "Speculation" || option.name == "max-draft-tokens" ||
+                                   (option.name == "acceptance" && given.text(option.name) == "gumbel");
+            given.refuse_without_effect(option.name, may_stand, kWhy);
+        }
+}
+
+void declare_speculation(OptionSet& set, GenerateOptions& options) {
+    SpeculationOptions& speculation = options.speculation;
+    spec::AcceptanceOptions& acceptance = speculation.acceptance;
+    set.group("Speculation");
+    set.check([&](const ParsedOptions& given) {
+        if (speculation.drafter.kinds.empty()) refuse_without_drafter(given);
+    });
+    declare_stop_rules(set, speculation);
+    set.add("acceptance", "WHICH", acceptance.kind, names_up_to(spec::Acceptance::typical),
+            "gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text at "
+            "the same seed; typical: LOSSY, not the target's own text [gumbel; with --lenience below 1 rejection]");
+    declare_lenience(set, acceptance.lenience);
+    set.add("typical-epsilon", "E", acceptance.typical.epsilon, {0, 1},
+            "of typical: most probability that is asked of a token");
+    set.add("typical-delta", "D", acceptance.typical.delta, {0, 1}, "of typical: that share of exp(-entropy)");
+    set.check([&](const ParsedOptions& given) {
+        read_stop_rules(given, speculation.drafter.has("model") ? options.models.drafts.size() : 1, speculation);
+        if (acceptance.lenience < 1 && !given.given("acceptance")) acceptance.kind = spec::Acceptance::rejection;
+        refuse_if(acceptance.lenience < 1 && acceptance.kind != spec::Acceptance::rejection,
+                  "--lenience below 1 goes with --acceptance rejection alone, not with " + to_string(acceptance.kind));
+        for (const char* option : {"typical-epsilon", "typical-delta"})
+            given.refuse_without_effect(option, acceptance.kind == spec::Acceptance::typical,
+                                        "without --acceptance typical");
+    });
+}
+
+void declare_ranks(OptionSet& set, GenerateOptions& options) {
+    constexpr Range kOutcomes = {0, spec::AheadOptions::kMaxOutcomes};
+    DrafterChoice& drafter = options.speculation.drafter;
+    set.group("Ranks");
+    declare_placement(set, options.placement);
+    set.add("draft-ahead", "F",
+            fmt::format("with dedicated, outcomes of a round that are drafted for during its verification, up to {}; "
+                        "0: none; of --batch-size 1 and one model that drafts last [as many as fit]",
+                        kOutcomes.max),
+            [&](const GivenValue& given) { read_value(given, kOutcomes, options.ahead.outcomes.emplace_back()); });
+    declare_ahead_passes(
+        set, options.ahead,
+        "hidden draft passes of a round, exactly, however long the target takes: for study [as many as fit]");
+    set.add("replicas", "R", options.replicas, at_least(1),
+            "groups of equal size that share the prompts; divides the ranks");
+    set.add(
+        "batch-size", "N", options.batch_size, {1, spec::kMaxSlots},
+        fmt::format("sequences decoded together, up to {}; each text is the one that it is alone", spec::kMaxSlots));
+    declare_max_context(set, options.models.max_context).also("max-model-len");
+    declare_timeout(set, options.models.collective_timeout_seconds);
+    set.check([&](const ParsedOptions& given) {
+        drafter = with_ahead({drafter}, given, options.placement, options.batch_size, options.ahead,
+                             "--draft-placement dedicated, --batch-size 1 and one --draft, which drafts last")
+                      .front();
+    });
+}
+
+void check_generate(const ParsedOptions& given, GenerateOptions& options) {
+    options.given = given;
+    refuse_if(options.quiet && options.verbose, "--quiet and --verbose exclude each other; give one");
+    refuse_if(options.shard && (!given.given("input") || options.input == "-"),
+              "--shard needs --input FILE: what to take a piece of");
+    refuse_if(given.given("prompt") == given.given("input"),
+              given.given("prompt") ? "--prompt and --input exclude each other; give one"
+                                    : "nothing to decode: give --prompt TEXT or --input FILE");
+    refuse_if(options.prompt && options.prompt->empty(), "--prompt is empty; give some text");
+    refuse_if(options.prompt && given.given("output"), "--output goes with --input; a --prompt streams to stdout");
+    refuse_if(options.prompt && options.replicas > 1,
+              "--replicas shares out the prompts of --input; one --prompt needs one replica");
+    refuse_if(options.prompt && options.batch_size > 1,
+              "--batch-size decodes prompts of --input together; one --prompt is decoded alone");
+    refuse_if(given.given("output") && options.output.empty(), "--output is empty; name a file or -");
+    refuse_if(given.given("input") && options.input.empty(), "--input is empty; name a file or -");
+    refuse_if(options.resume && (options.output == "-" || options.prompt),
+              "--resume needs --output FILE: what to go on with");
+    const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
+    if (!options.check) return;
+    refuse_if(options.speculation.drafter.kinds.empty(),
+              "--check compares with decoding without a draft; it needs --draft DIR or --drafter NAME");
+    refuse_if(!options.requests.sampling.greedy() && acceptance.kind != spec::Acceptance::gumbel,
+              "--check compares texts that a draft must not change; with --acceptance " + to_string(acceptance.kind) +
+                  " it needs --temperature 0");
+    refuse_if(acceptance.is_lossy(),
+              "--check compares with the target's own text, which a lossy acceptance is not after");
+}
+
+} // namespace
+
+void declare(OptionSet& set, GenerateOptions& options) {
+    declare_models(set, options.models,
+                   "smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, "
+                   "each drafts for the one before it; none: plain decoding");
+    declare_drafters(set, options);
+    declare_text(set, options);
+    declare_chat(set, options.models, options.requests);
+    declare_sampling(set, options.requests);
+    declare_speculation(set, options);
+    declare_ranks(set, options);
+    set.check([&options](const ParsedOptions& given) { check_generate(given, options); });
+}
+
+} // namespace entrodraft::launch

@@ -1,0 +1,187 @@
+// Options of models, requests and sampling: see shared_options.h.
+#include "launch/cli/shared_options.h"
+
+#include "launch/failure.h"
+#include "model/chat/chat_template.h"
+
+#include <fmt/format.h>
+
+namespace entrodraft::launch {
+
+namespace {
+
+using WeightType = model::WeightType;
+
+void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightType>& field, const char* help,
+                         bool knows_gpus) {
+    Names names = names_up_to(knows_gpus ? WeightType::float8 : WeightType::int8);
+    names.insert(names.begin(), "auto");
+    const auto read = [&field, names, knows_gpus](const GivenValue& given) {
+        const GivenValue usual = given.meant({{"fp32", "float32"},
+                                              {"float", "float32"},
+                                              {"bf16", "bfloat16"},
+                                              {"fp16", "float16"},
+                                              {"half", "float16"},
+                                              {"fp8", "float8"}});
+        const std::string begin = fmt::format("--{} {} is ", given.name, given.text);
+        refuse_if(given.text == "int4" && knows_gpus,
+                  begin + "not supported yet: this version has float32, bfloat16, float16, int8 and float8");
+        refuse_if(usual.text == "float8" && !knows_gpus,
+                  begin + "for GPUs, and this command knows CPUs alone; they have int8");
+        const std::size_t index = index_among(names, usual);
+        field = index == 0 ? std::nullopt : std::optional(static_cast<WeightType>(index - 1));
+    };
+    set.add(name, "TYPE", help, read).choosing(names);
+}
+
+} // namespace
+
+// ---- models ----
+
+void declare_weight_types(OptionSet& set, std::optional<WeightType>& target, std::optional<WeightType>& draft,
+                          const char* help, bool knows_gpus) {
+    declare_weight_type(set, "dtype", target, help, knows_gpus);
+    set.check([&](const ParsedOptions& given) {
+        draft = target;
+        given.refuse_without_effect("draft-dtype", given.given("draft"), "without --draft DIR");
+    });
+    declare_weight_type(set, "draft-dtype", draft, "the same for the draft [as --dtype]", knows_gpus);
+}
+
+void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help) {
+    set.group("Models");
+    set.add("target", "DIR", models.target,
+            "checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache")
+        .also(kTargetAliases);
+    set.add("draft", "DIR", models.drafts, draft_help).also(kDraftAliases);
+    set.refuse_empty(models.target, "--target DIR is missing: the directory of the checkpoint to decode with");
+    set.check([&models](const ParsedOptions& given) {
+        for (const std::string& draft : models.drafts)
+            refuse_if(draft.empty(), "--draft is empty; name a directory or leave it out");
+        for (const char* option : {"prompt", "chat", "stop", "lookup-corpus", "draft-table"})
+            if (given.given(option)) models.needs_text = std::string("--") + option;
+        models.quiet = given.given("quiet");
+    });
+    const Names devices = {"auto", "cpu", "cuda"};
+    const auto read_device = [&models, devices](const GivenValue& given) {
+        models.device = static_cast<DeviceChoice>(index_among(devices, given.meant({{"gpu", "cuda"}})));
+    };
+    set.add("device", "DEVICE", "what computes: {}; gpu is cuda [auto: cpu]", read_device).choosing(devices);
+    declare_weight_types(set, models.dtype, models.draft_dtype,
+                         "the weights' type in memory: {} (GPUs); also fp32, bf16, fp16, half, fp8 [auto: the file's]",
+                         true);
+    set.check([&models](const ParsedOptions&) {
+        const bool any_float8 = models.dtype == WeightType::float8 || models.draft_dtype == WeightType::float8;
+        refuse_if(any_float8 && models.device != DeviceChoice::cuda,
+                  "float8 weights are for --device cuda; CPUs have int8");
+    });
+    set.add("threads", "N", models.threads, kThreads, kThreadsHelp);
+}
+
+void declare_measured_models(OptionSet& set, ModelOptions& models, const char* draft_help) {
+    declare_models(set, models, draft_help);
+    declare_max_context(set, models.max_context);
+    declare_timeout(set, models.collective_timeout_seconds);
+}
+
+OptionSpec& declare_max_context(OptionSet& set, int& positions) {
+    return set.add("max-context", "N", positions, at_least(2),
+                   "positions kept for a sequence, prompt and text [all that the target has]");
+}
+
+void declare_timeout(OptionSet& set, double& seconds) {
+    set.add("collective-timeout", "SECONDS", seconds, {0.001, 1e9},
+            "how long a rank waits for the others, or works on one step, before the job ends");
+}
+
+void declare_placement(OptionSet& set, dist::DraftPlacement& placement) {
+    set.add("draft-placement", "WHERE", placement, names_up_to(dist::DraftPlacement::sharded),
+            "{}: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded "
+            "across ranks like the target");
+}
+
+// ---- requests ----
+
+OptionSpec& declare_new_tokens(OptionSet& set, int& new_tokens) {
+    return set.add("max-new-tokens", "N", new_tokens, at_least(1), "new tokens of a text, at most");
+}
+
+void declare_ends(OptionSet& set, RequestDefaults& requests) {
+    set.add("ignore-eos", requests.ignore_eos, "do not stop at the end-of-text token");
+    set.add("stop", "STRING", requests.stop_strings,
+            "end the text before this string, token_ids after the token that completed it; repeatable");
+    set.check([&requests](const ParsedOptions&) {
+        for (const std::string& stop : requests.stop_strings)
+            if (const std::string why = spec::why_no_stop_string(stop); !why.empty()) throw BadOption("--stop " + why);
+    });
+}
+
+void declare_seed(OptionSet& set, std::uint64_t& seed) {
+    set.add("seed", "N", seed, {},
+            "of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft "
+            "is the same, see --costs");
+}
+
+void declare_sampling(OptionSet& set, RequestDefaults& requests) {
+    spec::SamplingOptions& sampling = requests.sampling;
+    spec::LogitProcessing& logits = requests.processing;
+    constexpr Range kAnyNumber = {-kNoLimit, kNoLimit};
+    set.group("Sampling");
+    set.add("temperature", "T", sampling.temperature, at_least(0), "0 is greedy");
+    set.add("top-k", "K", sampling.top_k, at_least(0), "only the K most likely tokens [{}: off]");
+    set.add("top-p", "P", sampling.top_p, {0, 1},
+            "only the most likely tokens that together have probability P [{}: off]");
+    set.add("min-p", "P", sampling.min_p, {0, 1},
+            "only tokens with at least P times the probability of the most likely one [{}: off]");
+    declare_seed(set, sampling.seed);
+    set.add("repetition-penalty", "R", logits.repetition_penalty, at_least(0),
+            "of tokens in prompt and text, as in transformers [{}: off]");
+    set.add("presence-penalty", "A", logits.presence_penalty, kAnyNumber,
+            "of tokens in the text, as in vLLM, from -2 to 2 [{}: off]");
+    set.add("frequency-penalty", "F", logits.frequency_penalty, kAnyNumber,
+            "the same, for each time they occur [{}: off]");
+    set.add("no-repeat-ngram-size", "N", logits.no_repeat_ngram_size, at_least(0),
+            "no N tokens in a row occur twice in prompt and text [{}: off]");
+    set.add("logit-bias", "TOKEN:BIAS", "added to a token's logit; repeatable",
+            [&](const GivenValue& given) {
+                const std::size_t colon = given.text.find(':');
+                refuse_if(colon == std::string::npos,
+                          "--logit-bias " + given.text + ": must be TOKEN:BIAS, such as 220:-1.5");
+                double bias = 0;
+                auto& [token, added] = logits.logit_bias.emplace_back();
+                read_value(given.part(given.text.substr(0, colon)), at_least(0), token);
+                read_value(given.part(given.text.substr(colon + 1)), {-1e30, 1e30}, bias);
+                added = static_cast<float>(bias);
+            })
+        .repeatable = true;
+    set.add("banned-tokens", "ID,ID", logits.banned_tokens, at_least(0), "tokens that are never emitted");
+    set.add("min-new-tokens", "N", logits.min_new_tokens, at_least(0), "no end of text before so many new tokens");
+    // What the vocabulary has to do with is checked when that is known, request by request.
+    set.check([&](const ParsedOptions&) {
+        if (const char* why = spec::why_invalid(sampling); *why != '\0') throw BadOption(why);
+        if (const std::string why = spec::why_invalid(logits, INT32_MAX); !why.empty()) throw BadOption(why);
+    });
+}
+
+void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& requests) {
+    ChatTemplateOptions& chat = models.chat_template;
+    const auto forms = model::chat_form_names();
+    set.group("Chat");
+    set.add("chat", requests.chat, "a prompt is a message of a user, put into the target's chat template");
+    set.add("system", "TEXT", requests.system, "system message of conversations that bring none; with --chat");
+    set.add("chat-template", "NAME", chat.name, "a named template in place of the target's own")
+        .choosing({forms.begin(), forms.end()});
+    set.add("chat-date", "TEXT", chat.date, "today's date in templates that write one [26 Jul 2024]");
+    set.check([&](const ParsedOptions& given) {
+        chat.is_needed = requests.chat;
+        given.refuse_without_effect("system", requests.chat, "without --chat");
+        for (const char* option : {"chat-template", "chat-date"}) {
+            refuse_if(given.given(option) && given.text(option).empty(),
+                      fmt::format("--{} is empty; give some text or leave it out", option));
+            given.refuse_without_effect(option, requests.chat || !given.given("prompt"),
+                                        "on a --prompt without --chat");
+        }
+    });
+}
+
+} // namespace entrodraft::launch
