@@ -242,7 +242,7 @@ struct Session::State {
     int node_local_rank = 0;
     int node_local_size = 1;
     bool crowded = false;
-    double start_seconds = 0;
+    double timeout_seconds = 0;
     std::string host_name;
     MPI_Comm host_comm = MPI_COMM_NULL; // the ranks of this host; as long as MPI
     std::optional<SharedMemoryShortage> shortage;
@@ -363,7 +363,7 @@ Session Session::start(const StartOptions& options) {
     char host[256] = {};
     gethostname(host, sizeof host - 1);
     state->host_name = host;
-    state->start_seconds = options.timeout_seconds;
+    state->timeout_seconds = options.timeout_seconds;
     const Environment environment = process_environment();
     const StartDeadline deadline(options, starting_place(environment));
     if (started_by_launcher(environment)) {
@@ -395,8 +395,12 @@ const std::string& Session::host_name() const {
 const std::optional<SharedMemoryShortage>& Session::shared_memory_shortage() const {
     return state_->shortage;
 }
-double Session::start_seconds() const {
-    return state_->start_seconds;
+double Session::timeout_seconds() const {
+    return state_->timeout_seconds;
+}
+
+void Session::set_timeout(double seconds) {
+    state_->timeout_seconds = seconds;
 }
 Communicator& Session::world() {
     return *state_->world;

@@ -52,8 +52,10 @@ class Session {
     // Of this rank's host, as far as communicators were made; the same on all its ranks. None: there is enough. Local.
     const std::optional<SharedMemoryShortage>& shared_memory_shortage() const;
 
-    // How long ranks wait for each other until they have read how long they should.
-    double start_seconds() const;
+    // How long ranks wait for each other: as StartOptions says until they have read how long they should. Local.
+    double timeout_seconds() const;
+    void set_timeout(double seconds);
+    Deadline deadline() const { return Deadline::after_seconds(timeout_seconds()); } // of a collective that begins now
 
     // All ranks of the launch. Shared memory where all of them are on one host that has enough of it, MPI otherwise.
     Communicator& world();

@@ -8,6 +8,7 @@
 #include "launch/phase.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace entrodraft::launch {
 
@@ -47,16 +48,15 @@ Command find(const CommandName (&commands)[n], const std::string& prefix, const 
         names.emplace_back(command.name);
     const std::string all = listed(names);
     if (arguments.empty())
-        throw BadOption("no " + (prefix.empty() ? "command" : prefix + "command") + " is given: " + all +
-                        "; see entrodraft --help");
+        throw BadOption(fmt::format("no {}command is given: {}; see entrodraft --help", prefix, all));
     for (const CommandName& command : commands)
         if (arguments[0] == command.name) return command.run;
     if (arguments[0].rfind('-', 0) == 0)
-        throw BadOption("the command goes first, then its options: " + all + "; see entrodraft --help");
+        throw BadOption(fmt::format("the command goes first, then its options: {}; see entrodraft --help", all));
     const auto meant = nearest(arguments[0], names);
-    throw BadOption(
-        "unknown command '" + prefix + arguments[0] + "'" +
-        (meant ? "; did you mean " + prefix + *meant + "?" : "; it must be " + all + "; see entrodraft --help"));
+    throw BadOption(fmt::format("unknown command '{}{}'; {}", prefix, arguments[0],
+                                meant ? fmt::format("did you mean {}{}?", prefix, *meant)
+                                      : fmt::format("it must be {}; see entrodraft --help", all)));
 }
 
 bool asks_for(const Arguments& arguments, std::initializer_list<const char*> names) {
@@ -83,7 +83,7 @@ int run_command(dist::Session& session, const Arguments& arguments) {
         print(session, asks_for_version ? version_text() + "\n" : overview_text());
         return kAllServed;
     }
-    in_agreement(session, session.start_seconds(), [&] { command = find(kCommands, "", arguments); });
+    in_agreement(session, [&] { command = find(kCommands, "", arguments); });
     return command(session, {arguments.begin() + 1, arguments.end()});
 }
 
@@ -93,7 +93,7 @@ int run_bench(dist::Session& session, const Arguments& arguments) {
         print(session, overview_text());
         return kAllServed;
     }
-    in_agreement(session, session.start_seconds(), [&] { command = find(kBenches, "bench ", arguments); });
+    in_agreement(session, [&] { command = find(kBenches, "bench ", arguments); });
     return command(session, {arguments.begin() + 1, arguments.end()});
 }
 
@@ -102,7 +102,7 @@ int run_completion(dist::Session& session, const Arguments& arguments) {
         print(session, overview_text());
         return kAllServed;
     }
-    in_agreement(session, session.start_seconds(), [&] {
+    in_agreement(session, [&] {
         if (arguments != Arguments{"bash"} && arguments != Arguments{"zsh"})
             throw BadOption(
                 "completion of which shell? There are 'entrodraft completion bash' and 'completion zsh': load "

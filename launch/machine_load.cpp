@@ -2,13 +2,15 @@
 #include "launch/machine_load.h"
 
 #include "launch/counted.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
+#include "launch/phase.h"
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <fmt/format.h>
 #include <fstream>
 #include <iterator>
 #include <unistd.h>
@@ -153,7 +155,7 @@ MachineLoad assess(const std::vector<HostLoad>& hosts, double spread) {
         worst.others_busy_cores = others_of(*host);
         worst.stolen_cores = stolen_of(*host);
         const auto of_cores = [&](double cores) {
-            return format_number(cores, 1) + " of " + counted(host->n_cores, "core");
+            return fmt::format("{:.1f} of {}", cores, counted(host->n_cores, "core"));
         };
         if (worst.others_busy_cores && is_much(*worst.others_busy_cores, *host))
             signs.push_back(of_cores(*worst.others_busy_cores) + " are busy with other work");
@@ -163,9 +165,8 @@ MachineLoad assess(const std::vector<HostLoad>& hosts, double spread) {
     }
     if (spread > 0) worst.spread = spread;
     if (spread >= kWideSpread)
-        signs.push_back("one pass in ten takes " + format_number(spread, 1) + " times the median or more");
-    for (const std::string& sign : signs)
-        worst.disturbance += (worst.disturbance.empty() ? "" : "; ") + sign;
+        signs.push_back(fmt::format("one pass in ten takes {:.1f} times the median or more", spread));
+    worst.disturbance = fmt::format("{}", fmt::join(signs, "; "));
     return worst;
 }
 
@@ -185,11 +186,10 @@ Json to_json(const MachineLoad& load) {
 }
 
 void warn_of(const MachineLoad& load) {
-    if (!load.is_trusted()) say("warning: " + load.warning());
+    if (!load.is_trusted()) log_line("warning: " + load.warning());
 }
 
-MachineWatch::MachineWatch(dist::Session& session, double timeout_seconds)
-    : session_(session), timeout_seconds_(timeout_seconds) {
+MachineWatch::MachineWatch(dist::Session& session) : session_(session) {
     struct RankCores {
         char host[sizeof HostLoad::host] = {};
         cpu_set_t cores = {};
@@ -197,12 +197,8 @@ MachineWatch::MachineWatch(dist::Session& session, double timeout_seconds)
     RankCores mine;
     std::strncpy(mine.host, session.host_name().c_str(), sizeof mine.host - 1);
     if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0) CPU_ZERO(&mine.cores); // more than 1,024 cores
-    std::vector<RankCores> all(static_cast<std::size_t>(session.world_size()));
-    const auto deadline = dist::Deadline::after_seconds(timeout_seconds);
-    session.world().gather(&mine, all.data(), sizeof mine, 0, deadline);
-    session.world().broadcast(all.data(), all.size() * sizeof mine, 0, deadline);
     CPU_ZERO(&cores_);
-    for (const RankCores& each : all)
+    for (const RankCores& each : from_all(session, mine))
         if (std::strcmp(each.host, mine.host) == 0) CPU_OR(&cores_, &cores_, &each.cores);
     load_average_ = launch::load_average(text_of_file("/proc/loadavg")).value_or(-1);
     start_ = read();
@@ -214,8 +210,7 @@ MachineWatch::Reading MachineWatch::read() const {
 }
 
 MachineLoad MachineWatch::stop(double spread) const {
-    const auto deadline = dist::Deadline::after_seconds(timeout_seconds_);
-    session_.world().barrier(deadline); // a rank's wait for a later one is its own work, not another's
+    session_.world().barrier(session_.deadline()); // a rank's wait for a later one is its own work, not another's
     const Reading end = read();
     HostLoad mine;
     std::strncpy(mine.host, session_.host_name().c_str(), sizeof mine.host - 1);
@@ -232,10 +227,8 @@ MachineLoad MachineWatch::stop(double spread) const {
         mine.busy_seconds = seconds(end.ticks->busy - start_.ticks->busy);
         mine.stolen_seconds = seconds(end.ticks->stolen - start_.ticks->stolen);
     }
-    std::vector<HostLoad> loads(static_cast<std::size_t>(session_.world_size()));
-    session_.world().gather(&mine, loads.data(), sizeof mine, 0, deadline);
-    session_.world().broadcast(loads.data(), loads.size() * sizeof mine, 0, deadline);
-    session_.world().broadcast(&spread, sizeof spread, 0, deadline);
+    const std::vector<HostLoad> loads = from_all(session_, mine);
+    session_.world().broadcast(&spread, sizeof spread, 0, session_.deadline());
     return assess(by_host(loads), spread);
 }
 

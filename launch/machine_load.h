@@ -5,8 +5,8 @@
 #pragma once
 
 #include "dist/session.h"
-#include "launch/environment.h"
 #include "launch/io/json_line.h"
+#include "launch/statistics.h"
 
 #include <cstdint>
 #include <optional>
@@ -75,7 +75,7 @@ void warn_of(const MachineLoad& load);
 class MachineWatch {
   public:
     // Collective over the world.
-    MachineWatch(dist::Session& session, double timeout_seconds);
+    explicit MachineWatch(dist::Session& session);
 
     // Since the start, the same on every rank. `spread` counts on rank 0. Collective over the world.
     MachineLoad stop(double spread = 0) const;
@@ -89,7 +89,6 @@ class MachineWatch {
     Reading read() const;
 
     dist::Session& session_;
-    double timeout_seconds_;
     cpu_set_t cores_{}; // of all ranks of this host
     double load_average_ = -1;
     Reading start_;

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
+#include <fmt/format.h>
 #include <system_error>
 
 namespace entrodraft::launch {
@@ -34,15 +34,17 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
     if (std::filesystem::exists(name, ignored))
         throw BadOption(what + "is no directory; name the one that holds config.json, tokenizer and weights");
     if (!model::is_hub_name(name))
-        throw BadOption(what + "does not exist; name the directory that holds config.json, tokenizer and " +
-                        "weights, or a model of the Hugging Face hub that was downloaded");
+        throw BadOption(what + "does not exist; name the directory that holds config.json, tokenizer and weights, or a "
+                               "model of the Hugging Face hub that was downloaded");
     const std::filesystem::path cache = model::hub_cache_directory(environment);
     if (cache.empty())
         throw BadOption(what + "does not exist, and where the Hugging Face cache lies is not known; set HF_HOME");
     const auto found = model::find_in_hub_cache(cache, name);
     if (!found)
-        throw BadOption(what + "is no directory here, and the Hugging Face cache " + cache.string() +
-                        " does not hold it; to download it: hf download " + name);
+        throw BadOption(
+            fmt::format("{}is no directory here, and the Hugging Face cache {} does not hold it; to download "
+                        "it: hf download {}",
+                        what, cache.string(), name));
     return found->string();
 }
 
@@ -51,8 +53,9 @@ std::string resolve_checkpoint_directory(const std::string& name, const std::str
     std::error_code ignored; // what is there and cannot be read is said by who reads it
     if (std::filesystem::status(std::filesystem::path(directory) / "config.json", ignored).type() ==
         std::filesystem::file_type::not_found)
-        throw BadOption(option + " " + name + ": " + (directory == name ? "" : directory + " ") +
-                        "holds no config.json; name a directory with config.json, tokenizer and weights");
+        throw BadOption(
+            fmt::format("{} {}: {}holds no config.json; name a directory with config.json, tokenizer and weights",
+                        option, name, directory == name ? "" : directory + " "));
     return directory;
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fmt/format.h>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -64,13 +65,14 @@ void refuse_output_conflicts(const ParsedOptions& given, const std::vector<Optio
     const NamedFiles files = named_files(given, groups);
     for (const NamedFile& read : files.read)
         if (is_standard_output(read.name))
-            throw BadOption("standard output goes to the file of " + read.option + ", " + read.name +
-                            "; send it to another one");
+            throw BadOption(fmt::format("standard output goes to the file of {}, {}; send it to another one",
+                                        read.option, read.name));
     for (std::size_t i = 0; i < files.written.size(); ++i) {
         const NamedFile& written = files.written[i];
         const auto refuse_same = [&](const NamedFile& first, const NamedFile& second) {
             if (are_one_file(first.name, second.name))
-                throw BadOption(first.option + " and " + second.option + " are the same file: " + written.name);
+                throw BadOption(
+                    fmt::format("{} and {} are the same file: {}", first.option, second.option, written.name));
         };
         for (const NamedFile& read : files.read)
             refuse_same(written, read);
@@ -79,8 +81,8 @@ void refuse_output_conflicts(const ParsedOptions& given, const std::vector<Optio
         for (const NamedFile& model : files.models)
             for (const std::string& part : files_of_model(model.name))
                 if (are_one_file(written.name, part))
-                    throw BadOption(written.option + " " + written.name + " is a part of " + model.option + " " +
-                                    model.name + "; name another file");
+                    throw BadOption(fmt::format("{} {} is a part of {} {}; name another file", written.option,
+                                                written.name, model.option, model.name));
     }
 }
 

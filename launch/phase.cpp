@@ -40,15 +40,18 @@ void in_agreement(dist::Session& session, double timeout_seconds, const std::fun
     if (!all.ok()) throw OrderlyFailure(all.exit_code, all.message);
 }
 
-void require_same(dist::Session& session, double timeout_seconds, const std::string& what, const std::string& text) {
+void in_agreement(dist::Session& session, const std::function<void()>& work) {
+    in_agreement(session, session.timeout_seconds(), work);
+}
+
+void require_same(dist::Session& session, const std::string& what, const std::string& text) {
     const std::uint64_t checksum = spec::hash_bytes(text.data(), text.size());
-    const auto same =
-        dist::same_on_all_ranks(session.world(), checksum, what, dist::Deadline::after_seconds(timeout_seconds));
+    const auto same = dist::same_on_all_ranks(session.world(), checksum, what, session.deadline());
     if (!same.ok()) throw OrderlyFailure(same.exit_code, same.message);
 }
 
-std::int64_t from_writer(dist::Session& session, double timeout_seconds, std::int64_t value) {
-    session.world().broadcast(&value, sizeof value, kWriterRank, dist::Deadline::after_seconds(timeout_seconds));
+std::int64_t from_writer(dist::Session& session, std::int64_t value) {
+    session.world().broadcast(&value, sizeof value, kWriterRank, session.deadline());
     return value;
 }
 

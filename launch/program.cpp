@@ -5,7 +5,7 @@
 #include "dist/session.h"
 #include "launch/commands.h"
 #include "launch/failure.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
 #include "launch/signals.h"
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <fmt/format.h>
 #include <new>
 #include <optional>
 #include <string>
@@ -38,7 +39,7 @@ double start_seconds(const Arguments& arguments) {
 }
 
 void report_failure(dist::Session& session, const std::string& reason) {
-    if (session.claim_failure(kFailure)) say("entrodraft: [" + session.position() + "] " + reason);
+    if (session.claim_failure(kFailure)) log_line(fmt::format("entrodraft: [{}] {}", session.position(), reason));
 }
 
 std::string reason_of(const std::exception& error) {
@@ -46,10 +47,10 @@ std::string reason_of(const std::exception& error) {
 }
 
 // What is said where nothing may be allocated any more; with the rank's place, once it is known.
-using LastWords = std::array<char, 256>;
-LastWords& last_words() {
-    static LastWords words = {"entrodraft: out of memory\n"};
-    return words;
+using OutOfMemoryMessage = std::array<char, 256>;
+OutOfMemoryMessage& out_of_memory_message() {
+    static OutOfMemoryMessage message = {"entrodraft: out of memory\n"};
+    return message;
 }
 
 // Called by operator new where memory has run out: a message and our exit code, and nothing is unwound, since values of
@@ -57,7 +58,7 @@ LastWords& last_words() {
 // as by any death. Weights and caches have memory of their own, whose want is thrown as ever.
 [[noreturn]] void end_without_memory() {
     [[maybe_unused]] const ssize_t written =
-        ::write(STDERR_FILENO, last_words().data(), std::strlen(last_words().data()));
+        ::write(STDERR_FILENO, out_of_memory_message().data(), std::strlen(out_of_memory_message().data()));
     _exit(kFailure);
 }
 
@@ -69,19 +70,20 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
     start.observer = observer;
     // The rank's own thread is stuck: nothing can be unwound, and what was written was written in whole lines.
     start.on_stuck = [&](const std::string& place, const std::string& reason) {
-        if (!session || session->claim_failure(kFailure)) say("entrodraft: [" + place + "] " + reason);
+        if (!session || session->claim_failure(kFailure)) log_line(fmt::format("entrodraft: [{}] {}", place, reason));
         _exit(kFailure);
     };
     try {
         session.emplace(dist::Session::start(start));
-        heed_failure(session->failure());
-        std::snprintf(last_words().data(), last_words().size(), "entrodraft: [rank %d, host %s] out of memory\n",
-                      session->world_rank(), session->host_name().c_str());
+        note_failure_of_job(session->failure());
+        std::snprintf(out_of_memory_message().data(), out_of_memory_message().size(),
+                      "entrodraft: [rank %d, host %s] out of memory\n", session->world_rank(),
+                      session->host_name().c_str());
         int exit_code = kFailure;
         try {
             exit_code = run_command(*session, arguments);
         } catch (const OrderlyFailure& failure) {
-            if (session->world_rank() == 0) say(std::string("entrodraft: ") + failure.what());
+            if (session->world_rank() == 0) log_line(std::string("entrodraft: ") + failure.what());
             exit_code = failure.exit_code();
         }
         session->leave(exit_code);
@@ -90,7 +92,7 @@ int run(int argc, char** argv, dist::StepWatch* observer) {
             const dist::Environment environment = dist::process_environment();
             const std::string place =
                 dist::started_by_launcher(environment) ? "[" + dist::starting_place(environment) + "] " : "";
-            say("entrodraft: " + place + reason_of(error));
+            log_line("entrodraft: " + place + reason_of(error));
             return kFailure;
         }
         report_failure(*session, reason_of(error));
@@ -105,7 +107,7 @@ int run_program(int argc, char** argv, dist::StepWatch* observer) {
     try {
         return run(argc, argv, observer);
     } catch (const std::exception& error) { // before there was a session, or while a message was put together
-        say("entrodraft: " + reason_of(error));
+        log_line("entrodraft: " + reason_of(error));
         return kFailure;
     }
 }

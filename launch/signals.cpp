@@ -12,15 +12,15 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr long kPatienceNanoseconds = 500'000'000;
+constexpr long kAbortNanoseconds = 500'000'000;
 constexpr int kInterrupted = 130; // what shells expect of Ctrl-C
 
 // What signal handlers read and write.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile int first_signal = 0;
-timer_t abandonment_timer;
+timer_t abort_timer;
 volatile sig_atomic_t timer_made = 0;
-volatile sig_atomic_t says_so = 0;
+volatile sig_atomic_t prints_abort = 0;
 const std::atomic<int>* volatile failure_of_job = nullptr;
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 static_assert(std::atomic<int>::is_always_lock_free, "it is read in signal handlers");
@@ -28,28 +28,28 @@ static_assert(std::atomic<int>::is_always_lock_free, "it is read in signal handl
 void set_timer(long nanoseconds) {
     itimerspec when{};
     when.it_value.tv_nsec = nanoseconds;
-    timer_settime(abandonment_timer, 0, &when, nullptr);
+    timer_settime(abort_timer, 0, &when, nullptr);
 }
 
-void leave_with_the_failed() {
+void exit_if_job_failed() {
     if (failure_of_job == nullptr) return;
     if (const int code = failure_of_job->load(); code != 0) _exit(code);
 }
 
 extern "C" void on_stop(int signal) {
     if (first_signal != 0) {
-        leave_with_the_failed();
+        exit_if_job_failed();
         _exit(signal == SIGINT ? kInterrupted : kStopped);
     }
     first_signal = signal;
-    if (signal == SIGTERM && timer_made != 0) set_timer(kPatienceNanoseconds);
+    if (signal == SIGTERM && timer_made != 0) set_timer(kAbortNanoseconds);
 }
 
-extern "C" void on_abandonment(int) {
+extern "C" void on_abort_timer(int) {
     constexpr char kMessage[] =
         "entrodraft: stopped by SIGTERM; what was under way did not end in time and is dropped\n";
-    leave_with_the_failed();
-    if (says_so != 0 && write(STDERR_FILENO, kMessage, sizeof kMessage - 1) < 0) _exit(kStopped);
+    exit_if_job_failed();
+    if (prints_abort != 0 && write(STDERR_FILENO, kMessage, sizeof kMessage - 1) < 0) _exit(kStopped);
     _exit(kStopped);
 }
 
@@ -62,13 +62,13 @@ void handle(int signal, void (*handler)(int)) {
 
 } // namespace
 
-void install_signal_handlers(bool speaks) {
-    says_so = speaks ? 1 : 0;
-    handle(SIGALRM, on_abandonment);
+void install_signal_handlers(bool prints) {
+    prints_abort = prints ? 1 : 0;
+    handle(SIGALRM, on_abort_timer);
     sigevent event{};
     event.sigev_notify = SIGEV_SIGNAL;
     event.sigev_signo = SIGALRM;
-    if (timer_create(CLOCK_MONOTONIC, &event, &abandonment_timer) == 0) timer_made = 1;
+    if (timer_create(CLOCK_MONOTONIC, &event, &abort_timer) == 0) timer_made = 1;
     handle(SIGPIPE, SIG_IGN);
     handle(SIGXFSZ, SIG_IGN); // a file at its size limit is a failed write
     for (int signal : {SIGTERM, SIGUSR1, SIGINT})
@@ -82,11 +82,11 @@ const volatile int& stop_signal() {
     return first_signal;
 }
 
-void heed_failure(const std::atomic<int>& failure) {
+void note_failure_of_job(const std::atomic<int>& failure) {
     failure_of_job = &failure;
 }
 
-void disarm_abandonment() {
+void cancel_abort_timer() {
     if (timer_made != 0) set_timer(0);
 }
 

@@ -2,11 +2,13 @@
 #include "spec/stats.h"
 
 #include "model/checkpoint/json_file.h"
+#include "model/checkpoint/json_object.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <fstream>
 #include <limits>
 #include <numeric>
@@ -34,11 +36,12 @@ double ratio(std::int64_t numerator, std::int64_t denominator) {
     throw std::runtime_error(file + ": " + reason);
 }
 
-double read_ms(const Json& value, double least, const std::string& file, const std::string& field) {
+double seconds_of(const Json& value, double least, const std::string& what) {
     const double ms = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
     if (!std::isfinite(ms) || ms < least)
-        bad_costs(file, field + " must be a number of milliseconds " +
-                            (least > 0 ? "from " + std::string(kMinPassMsInWords) + " up" : "not below 0"));
+        model::refuse_value(what,
+                            fmt::format("must be a number of milliseconds {}",
+                                        least > 0 ? fmt::format("from {} up", kMinPassMsInWords) : "not below 0"));
     return ms / kMsPerSecond;
 }
 
@@ -51,12 +54,6 @@ std::string read_text(const std::string& file) {
     text.resize(static_cast<std::size_t>(in.gcount()));
     if (text.size() > kMaxCostsBytes) bad_costs(file, "is larger than 1 MiB and thus no costs file");
     return text;
-}
-
-const Json& field_of(const Json& object, const char* field, const std::string& file) {
-    const auto found = object.find(field);
-    if (found == object.end()) bad_costs(file, std::string("field ") + field + " is missing");
-    return *found;
 }
 
 } // namespace
@@ -232,21 +229,23 @@ namespace {
 Costs costs_in(const std::string& text, const std::string& file) {
     const Json json = model::parse_json(text, file);
     if (!json.is_object()) bad_costs(file, "does not hold one JSON object");
-    const Json& version = field_of(json, "schema_version", file);
+    const model::JsonObject object(json, file + ": field ");
+    const Json& version = object.at("schema_version");
     if (!version.is_number_integer() || version != kCostsVersion)
-        bad_costs(file, "field schema_version must be " + std::to_string(kCostsVersion));
+        model::refuse_value(object.name_of("schema_version"), fmt::format("must be {}", kCostsVersion));
     Costs costs;
-    costs.t_draft = read_ms(field_of(json, "t_draft_ms", file), 0, file, "field t_draft_ms");
-    if (json.contains("t_first_draft_ms"))
-        costs.t_first_draft = read_ms(json["t_first_draft_ms"], 0, file, "field t_first_draft_ms");
-    if (json.contains("t_round_ms")) costs.t_round = read_ms(json["t_round_ms"], 0, file, "field t_round_ms");
-    const Json& rows = field_of(json, "t_target_ms", file);
-    if (!rows.is_array() || rows.empty()) bad_costs(file, "field t_target_ms must be a list of milliseconds");
+    costs.t_draft = seconds_of(object.at("t_draft_ms"), 0, object.name_of("t_draft_ms"));
+    if (const Json* first = object.find("t_first_draft_ms"))
+        costs.t_first_draft = seconds_of(*first, 0, object.name_of("t_first_draft_ms"));
+    if (const Json* round = object.find("t_round_ms"))
+        costs.t_round = seconds_of(*round, 0, object.name_of("t_round_ms"));
+    const Json& rows = object.list("t_target_ms", "a list of milliseconds");
+    if (rows.empty()) model::refuse_value(object.name_of("t_target_ms"), "must be a list of milliseconds");
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        const bool unmeasured = rows[i].is_null() && i > 0;
-        const std::string field = "field t_target_ms[" + std::to_string(i) + "]";
-        costs.t_target.push_back(unmeasured ? std::numeric_limits<double>::quiet_NaN()
-                                            : read_ms(rows[i], kMinPassMs, file, field));
+        const bool is_measured = i == 0 || !rows[i].is_null();
+        costs.t_target.push_back(
+            is_measured ? seconds_of(rows[i], kMinPassMs, object.name_of(fmt::format("t_target_ms[{}]", i)))
+                        : std::numeric_limits<double>::quiet_NaN());
     }
     const auto disturbance = nlohmann::json::json_pointer("/machine/disturbance");
     if (json.contains(disturbance) && json[disturbance].is_string()) costs.disturbance = json[disturbance];

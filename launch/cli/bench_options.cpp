@@ -77,7 +77,6 @@ void declare(OptionSet& set, LatencyOptions& options) {
     set.add_file("output", options.output, "write the costs file", kStdoutIsForJson);
     set.add("json", options.json, kJsonHelp);
     set.check([&options](const ParsedOptions& given) {
-        options.plan.timeout_seconds = options.models.collective_timeout_seconds;
         const std::size_t n_drafts = options.models.drafts.size();
         given.refuse_without_effect("draft-placement", n_drafts > 0, "without --draft DIR");
         refuse_if(n_drafts > 1, "--draft is given more than once; time one pair at a time, a cascade level by level");

@@ -20,7 +20,7 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
     session.watch().enter(dist::kNoRound, "options");
     std::optional<Options> options;
     std::string canonical;
-    in_agreement(session, session.start_seconds(), [&] {
+    in_agreement(session, [&] {
         const ParsedOptions given = parse_options(groups, arguments);
         canonical = given.canonical_text();
         if (given.given("help")) return;
@@ -31,7 +31,7 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
             throw BadOption(given.with_places(error.what()));
         }
     });
-    require_same(session, session.start_seconds(), "the command line", canonical);
+    require_same(session, "the command line", canonical);
     if (!options) print(session, help_text(page));
     return options;
 }

@@ -143,7 +143,6 @@ struct LatencyPlan {
     int rows = 16;
     int context = 64;
     int repetitions = 200;
-    double timeout_seconds = dist::kDefaultTimeoutSeconds;
 };
 
 struct LatencyOptions {

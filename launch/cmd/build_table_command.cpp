@@ -5,13 +5,14 @@
 #include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/io/line_reader.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
 #include "launch/load/text_tokens.h"
 #include "launch/model_directory.h"
 #include "launch/replaced_file.h"
 #include "model/tokenizer/tokenizer.h"
 #include "spec/draft/token_table.h"
 
+#include <fmt/format.h>
 #include <stdexcept>
 #include <string>
 
@@ -41,9 +42,8 @@ void build_table(const BuildTableOptions& options) {
     spec::write_token_counts(counts, [&](std::span<const std::byte> bytes) { file.write(bytes); });
     file.commit();
     if (options.quiet) return;
-    say(options.output + ": " + counted(counts.total, "token") + ", " +
-        counted(static_cast<std::int64_t>(counts.followers.size()), "distinct bigram") + ", " +
-        std::to_string(spec::token_counts_bytes(counts)) + " bytes");
+    log_line(fmt::format("{}: {}, {}, {} bytes", options.output, counted(counts.total, "token"),
+                         counted(std::ssize(counts.followers), "distinct bigram"), spec::token_counts_bytes(counts)));
 }
 
 } // namespace

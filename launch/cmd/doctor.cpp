@@ -3,13 +3,9 @@
 //
 // The checks are those that generate and bench make on their way (launch_check.h, model_pair.h); here all are shown.
 #include "launch/cli/command_options.h"
-#include "launch/cmd/bench/collective_times.h"
 #include "launch/cmd/doctor_report.h"
 #include "launch/commands.h"
-#include "launch/counted.h"
-#include "launch/environment.h"
 #include "launch/failure.h"
-#include "launch/load/cores.h"
 #include "launch/load/launch_check.h"
 #include "launch/load/model_pair.h"
 #include "launch/load/opened_model.h"
@@ -18,11 +14,41 @@
 #include "launch/machine_load.h"
 #include "launch/phase.h"
 
+#include <algorithm>
+#include <fmt/format.h>
 #include <vector>
 
 namespace entrodraft::launch {
 
 namespace {
+
+constexpr int kDoctorVersion = 1;
+using CheckStatus = DoctorReport::Check::Status;
+
+const char* word_of(CheckStatus status) {
+    return status == CheckStatus::ok ? "ok" : status == CheckStatus::warning ? "warning" : "failed";
+}
+
+std::vector<Columns> rows_of(const DoctorReport::Transport& transport) {
+    return rows_of(transport.times, [&](const CollectiveTime& time) -> Columns {
+        return {{"transport", "", transport.name},
+                {"name", "over " + transport.name, time.name},
+                {"median_us", "median us", time.seconds.median * 1e6, 2},
+                {"p90_us", "", time.seconds.p90 * 1e6},
+                {"p99_us", "p99", time.seconds.p99 * 1e6, 2}};
+    });
+}
+
+// `build` is null where there is one rank, whose file nobody compares.
+Json rank_json(std::size_t rank, const RankFacts& facts) {
+    return {{"rank", rank},
+            {"host", facts.host},
+            {"cores", describe(facts.cores)},
+            {"host_cores", facts.host_cores},
+            {"threads", facts.threads},
+            {"gpus", facts.gpus < 0 ? Json() : Json(facts.gpus)},
+            {"build", facts.build == 0 ? Json() : Json(fmt::format("{:016x}", facts.build))}};
+}
 
 constexpr std::size_t kHiddenSize = 4096; // of the model that none was named for: that of many 7B ones
 constexpr std::size_t kRows = 16;
@@ -33,35 +59,32 @@ std::string describe_files(const DoctorOptions& options, const WeightComparison&
     if (ranks == 1) return "the files of " + names + " can be opened";
     if (compared.n_copies == 1) return "all ranks have opened the same files of " + names;
     const double gigabytes = static_cast<double>(compared.copy_bytes) / 1e9;
-    return std::to_string(compared.n_copies) + " copies of " + names + " are the same byte for byte (" +
-           format_number(gigabytes, 2) + " GB each, compared at " + format_number(gigabytes / compared.seconds, 2) +
-           " GB/s)";
+    return fmt::format("{} copies of {} are the same byte for byte ({:.2f} GB each, compared at {:.2f} GB/s)",
+                       compared.n_copies, names, gigabytes, gigabytes / compared.seconds);
 }
 
 // The target's hidden size, or another one. Collective over the world.
 std::size_t look_at_files(dist::Session& session, const DoctorOptions& options, int threads, DoctorReport& report) {
-    const double timeout = options.collective_timeout_seconds;
     if (options.target.empty()) return kHiddenSize;
     OpenedPair opened;
     try {
-        in_agreement(session, timeout, [&] { opened = open_pair(options.target, options.drafts); });
-        const WeightComparison compared = require_same_models(
-            session, opened, {.timeout_seconds = timeout, .threads = threads, .trusts_shared_files = false});
+        in_agreement(session, [&] { opened = open_pair(options.target, options.drafts); });
+        const WeightComparison compared =
+            require_same_models(session, opened, {.threads = threads, .trusts_shared_files = false});
         report.good(describe_files(options, compared, session.world_size()));
-        in_agreement(session, timeout, [&] { require_heads_for_all(opened, layout_of(session, {})); });
+        in_agreement(session, [&] { require_heads_for_all(opened, layout_of(session, {})); });
         for (const std::string& line : opened.not_compared)
             report.add({false, line});
         report.good("its heads can be sharded across " + counted(session.world_size(), "rank"));
     } catch (const OrderlyFailure& failure) {
         report.add({true, failure.what()});
     }
-    const auto hidden_size = from_writer(session, timeout, opened.target.config.hidden_size); // others may have none
+    const auto hidden_size = from_writer(session, opened.target.config.hidden_size); // others may have none
     return hidden_size > 0 ? static_cast<std::size_t>(hidden_size) : kHiddenSize;
 }
 
-void look_at_ranks(dist::Session& session, const DoctorOptions& options, int threads, DoctorReport& report) {
-    const double timeout = options.collective_timeout_seconds;
-    report.ranks = gather_facts(session, timeout, threads, n_gpus());
+void look_at_ranks(dist::Session& session, int threads, DoctorReport& report) {
+    report.ranks = gather_facts(session, threads, n_gpus());
     const std::vector<Finding> findings = findings_of(report.ranks);
     for (const Finding& finding : findings)
         report.add(finding);
@@ -71,7 +94,7 @@ void look_at_ranks(dist::Session& session, const DoctorOptions& options, int thr
 // Every collective at the sizes of a round: of the slowest rank. Collective over the world.
 std::vector<CollectiveTime> ping(dist::Session& session, dist::Communicator& comm, const DoctorOptions& options,
                                  std::size_t hidden) {
-    const auto deadline = [&] { return dist::Deadline::after_seconds(options.collective_timeout_seconds); };
+    const auto deadline = [&] { return session.deadline(); };
     std::vector<float> data(hidden * kRows);
     std::vector<std::byte> all(kRows * 8 * static_cast<std::size_t>(comm.size()) +
                                64 * static_cast<std::size_t>(comm.size()));
@@ -79,27 +102,81 @@ std::vector<CollectiveTime> ping(dist::Session& session, dist::Communicator& com
         {"barrier", [&] { comm.barrier(deadline()); }},
         {"broadcast, 256 bytes (round packet)", [&] { comm.broadcast(data.data(), 256, 0, deadline()); }},
         {"gather, 136 bytes (16 rows)", [&] { comm.gather(data.data(), all.data(), kRows * 8 + 8, 0, deadline()); }},
-        {"all-reduce, 1 row of " + std::to_string(hidden),
-         [&] { comm.all_reduce_sum(data.data(), hidden, deadline()); }},
-        {"all-reduce, 16 rows of " + std::to_string(hidden),
+        {fmt::format("all-reduce, 1 row of {}", hidden), [&] { comm.all_reduce_sum(data.data(), hidden, deadline()); }},
+        {fmt::format("all-reduce, {} rows of {}", kRows, hidden),
          [&] { comm.all_reduce_sum(data.data(), hidden * kRows, deadline()); }},
     };
-    return time_collectives(session, collectives, options.repetitions, options.collective_timeout_seconds);
+    return time_collectives(session, collectives, options.repetitions);
 }
 
 } // namespace
 
+void DoctorReport::add(const Finding& finding) {
+    checks.push_back({finding.is_error ? CheckStatus::failed : CheckStatus::warning, finding.text});
+}
+
+void DoctorReport::add(const MachineLoad& load) {
+    machine = load;
+    if (!load.is_trusted()) return checks.push_back({CheckStatus::warning, load.warning()});
+    if (load.others_busy_cores) good("no other work on the cores while collectives were timed");
+}
+
+bool DoctorReport::has_errors() const {
+    return std::any_of(checks.begin(), checks.end(),
+                       [](const Check& check) { return check.status == CheckStatus::failed; });
+}
+
+std::string DoctorReport::text() const {
+    std::string text = fmt::format("{}, {}\n", version_text(), counted(std::ssize(ranks), "rank"));
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        const RankFacts& facts = ranks[rank];
+        text +=
+            fmt::format("  rank {}   host {}, cores {} of {}, threads {}{}\n", rank, facts.host, describe(facts.cores),
+                        facts.host_cores, facts.threads, facts.gpus >= 0 ? fmt::format(", GPUs {}", facts.gpus) : "");
+    }
+    for (const Check& check : checks)
+        text += fmt::format("  {:<9}{}\n", word_of(check.status), check.text);
+    for (const Transport& transport : transports)
+        text += "\n" + table_of(rows_of(transport), "  ");
+    return text;
+}
+
+Json DoctorReport::json() const {
+    Json json = {{"schema_version", kDoctorVersion},
+                 {"command", "doctor"},
+                 {"version", version_text()},
+                 {"ok", !has_errors()},
+                 {"hosts", Json::array()},
+                 {"ranks", Json::array()},
+                 {"files", {{"target", target.empty() ? Json() : Json(target)}, {"drafts", drafts}}},
+                 {"checks", Json::array()},
+                 {"collectives", Json::array()},
+                 {"machine", to_json(machine)}};
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        json["ranks"].push_back(rank_json(rank, ranks[rank]));
+        Json& hosts = json["hosts"];
+        if (std::find(hosts.begin(), hosts.end(), Json(ranks[rank].host)) == hosts.end())
+            hosts.push_back(ranks[rank].host);
+    }
+    for (const Check& check : checks)
+        json["checks"].push_back({{"status", word_of(check.status)}, {"text", check.text}});
+    for (const Transport& transport : transports)
+        for (const Columns& row : rows_of(transport))
+            json["collectives"].push_back(json_of(row));
+    return json;
+}
+
 int run_doctor(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options<DoctorOptions>(session, arguments, page_of("doctor"));
     if (!options) return kAllServed;
+    session.set_timeout(options->collective_timeout_seconds);
     DoctorReport report;
     report.target = options->target;
     report.drafts = options->drafts;
-    const int threads =
-        options->threads > 0 ? options->threads : default_threads(session, options->collective_timeout_seconds);
-    look_at_ranks(session, *options, threads, report);
+    const int threads = options->threads > 0 ? options->threads : default_threads(session);
+    look_at_ranks(session, threads, report);
     const std::size_t hidden = look_at_files(session, *options, threads, report);
-    const MachineWatch watch(session, options->collective_timeout_seconds);
+    const MachineWatch watch(session);
     const std::string transport = session.world().name();
     report.transports.push_back({transport, ping(session, session.world(), *options, hidden)});
     if (session.world_size() > 1 && transport != "mpi") {
@@ -109,8 +186,7 @@ int run_doctor(dist::Session& session, const Arguments& arguments) {
         if (!slower.empty()) report.add({false, slower});
     }
     report.add(watch.stop());
-    in_agreement(session, options->collective_timeout_seconds,
-                 [&] { print(session, options->json ? indented(report.json()) : report.text()); });
+    in_agreement(session, [&] { print(session, options->json ? indented(report.json()) : report.text()); });
     return report.has_errors() ? kFailure : kAllServed;
 }
 

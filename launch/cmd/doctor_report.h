@@ -1,8 +1,9 @@
-// What doctor has found out, and its forms: lines and tables for people, one object for programs. Pure.
+// What doctor has found out, and its forms: lines and tables for people, one object for programs. Pure; in doctor.cpp.
 #pragma once
 
-#include "launch/cmd/bench/collective_times.h"
+#include "launch/cmd/bench/latency.h"
 #include "launch/io/json_line.h"
+#include "launch/io/report.h"
 #include "launch/load/launch_check.h"
 #include "launch/machine_load.h"
 

@@ -6,8 +6,8 @@
 #include "launch/commands.h"
 #include "launch/environment.h"
 #include "launch/failure.h"
-#include "launch/io/report.h"
-#include "launch/io/summary_json.h"
+#include "launch/io/progress.h"
+#include "launch/io/summary.h"
 #include "launch/io/timeline.h"
 #include "launch/load/drafters.h"
 #include "launch/load/model_pair.h"
@@ -48,7 +48,8 @@ void add_settings(RunSummary& summary, const GenerateOptions& options, const Mod
     summary.load_seconds = models.load_seconds;
     summary.load_bytes = models.load_bytes;
     summary.speculation = options.speculation;
-    if (options.speculation.drafter.is_one_model()) summary.operations_ratio = operations_ratio(models);
+    const DrafterChoice& drafter = options.speculation.drafter;
+    if (drafter.is_one_model()) summary.operations_ratio = operations_ratio(models);
 }
 
 void print_summary(Dispatcher& dispatcher, const RunSummary& summary, bool verbose) {
@@ -58,8 +59,8 @@ void print_summary(Dispatcher& dispatcher, const RunSummary& summary, bool verbo
 }
 
 // Requests are served until there are none; whether a signal ended that first. Collective over the replica.
-bool decode(dist::Session& session, spec::Engine& engine, RequestTracker* tracker, double timeout_seconds) {
-    const dist::Session::BoundedSteps bounded(session, timeout_seconds);
+bool decode(dist::Session& session, spec::Engine& engine, RequestTracker* tracker) {
+    const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());
     const spec::EngineCallbacks callbacks = tracker ? tracker->callbacks() : spec::EngineCallbacks{};
     return engine.run(callbacks, stop_signal()) == spec::RunEnd::interrupted;
 }
@@ -76,12 +77,12 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options<GenerateOptions>(session, arguments, page_of("generate"));
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
-    const double timeout = options->models.collective_timeout_seconds;
+    session.set_timeout(options->models.collective_timeout_seconds);
     const Placement placement = {options->replicas, options->placement, options->batch_size,
                                  outcomes_ahead(options->speculation.drafter)};
     std::optional<Dispatcher> dispatcher; // on the writer
     std::vector<std::optional<spec::Costs>> costs;
-    in_agreement(session, timeout, [&] { // files first: a mistake there costs no loading
+    in_agreement(session, [&] { // files first: a mistake there costs no loading
         if (layout_of(session, placement).is_writer()) dispatcher.emplace(*options);
         if (dispatcher && !options->summary.empty()) require_replaceable(options->summary);
         costs = read_costs_files(options->speculation);
@@ -89,35 +90,36 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     });
     const std::string note = why_text_varies(*options);
     if (dispatcher && !options->quiet) {
-        if (!note.empty()) say(note);
+        if (!note.empty()) log_line(note);
         for (std::size_t level = 0; level < costs.size(); ++level)
             if (costs[level]) say_if_disturbed(*costs[level], options->speculation.costs[level]);
     }
     const auto models = open_models(session, options->models, placement);
-    in_agreement(session, timeout, [&] {
+    in_agreement(session, [&] {
         if (dispatcher) dispatcher->read_first(models->prompt_limits());
     });
     const SpeculationOptions& speculation = options->speculation;
-    const Drafters drafters(session, *models, speculation.sources, timeout);
+    const Drafters drafters(session, *models, speculation.sources, session.timeout_seconds());
     const std::unique_ptr<spec::Drafter> drafter = drafters.make(speculation.drafter, speculation.stop_rules, costs);
     spec::EngineParts parts = models->engine_parts(drafter.get());
     std::optional<Timeline> timeline;
     if (!options->timeline.empty()) {
-        timeline.emplace(session, models->clock, timeout);
+        timeline.emplace(session, models->clock);
         parts.watch = &*timeline;
     }
     spec::Engine engine(engine_options(*options, *models, costs.front()), parts);
 
-    const std::unique_ptr<dist::Channel> channel = session.channel(models->layout, models->clock, timeout);
+    const std::unique_ptr<dist::Channel> channel =
+        session.channel(models->layout, models->clock, session.timeout_seconds());
     if (dispatcher) dispatcher->start(channel.get(), options->replicas, models->batch_size);
     std::optional<RequestTracker> tracker;
     if (models->layout.is_coordinator())
         tracker.emplace(dispatcher ? &*dispatcher : nullptr, channel.get(), *options, models->clock);
-    const MachineWatch machine(session, timeout);
+    const MachineWatch machine(session);
     const double start = models->clock.now_seconds();
-    const bool interrupted = decode(session, engine, tracker ? &*tracker : nullptr, timeout);
+    const bool interrupted = decode(session, engine, tracker ? &*tracker : nullptr);
     session.watch().enter(dist::kNoRound, "end");
-    disarm_abandonment();
+    cancel_abort_timer();
     if (tracker) tracker->close(interrupted);
     RunSummary summary; // on the writer
     if (dispatcher) summary = dispatcher->finish();
@@ -126,10 +128,10 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         const std::string events = timeline->gather(models->layout);
         if (dispatcher) dispatcher->write_timeline(events);
     }
-    const auto waits = gather_waits(session, models->layout, models->tp.get(), seconds, timeout);
+    const auto waits = gather_waits(session, models->layout, models->tp.get(), seconds, session.timeout_seconds());
     const MachineLoad load = machine.stop();
     int exit_code = kAllServed; // of the writer
-    in_agreement(session, timeout, [&] {
+    in_agreement(session, [&] {
         if (!dispatcher) return;
         add_settings(summary, *options, *models);
         summary.wall_seconds = seconds;
@@ -141,7 +143,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
             replace_file(options->summary, indented(summary_json(summary, *options, environment_of(session, *models))));
         exit_code = exit_code_of(summary, dispatcher->resumed_with_error());
     });
-    return static_cast<int>(from_writer(session, timeout, exit_code));
+    return static_cast<int>(from_writer(session, exit_code));
 }
 
 } // namespace entrodraft::launch

@@ -3,13 +3,11 @@
 // first one does it.
 #include "launch/cli/command_options.h"
 #include "launch/cli/options.h"
+#include "launch/cmd/inspection_report.h"
 #include "launch/commands.h"
 #include "launch/failure.h"
-#include "launch/io/report.h"
-#include "launch/io/results.h"
-#include "launch/load/inspection_report.h"
+#include "launch/io/progress.h"
 #include "launch/load/opened_model.h"
-#include "launch/load/pairing.h"
 #include "launch/model_directory.h"
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/checkpoint.h"
@@ -20,6 +18,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fmt/format.h>
 #include <set>
 #include <stdexcept>
 
@@ -44,7 +43,7 @@ WeightFacts weight_facts(const std::string& option, const fs::path& directory, m
     facts.header_seconds = seconds.count();
     if (model::untie_stored_head(config, checkpoint)) { // reads both tensors
         model::check_shapes(config, checkpoint);
-        say(stored_head_warning(option));
+        log_line(stored_head_warning(option));
     }
     const model::ModelNames names = names_of(config, checkpoint);
     std::set<std::string> files;
@@ -143,8 +142,7 @@ Inspection inspect(const InspectOptions& options, Findings& findings) {
     inspection.model = look_at(options.model, "--model", findings);
     const model::ModelConfig& config = inspection.model.config;
     if (options.length > config.max_positions)
-        throw BadOption("--length " + std::to_string(options.length) + ": the model has " +
-                        std::to_string(config.max_positions) + " positions");
+        throw BadOption(fmt::format("--length {}: the model has {} positions", options.length, config.max_positions));
     inspection.run = {options.ranks, options.threads, options.batch,
                       options.length > 0 ? options.length : config.max_positions,
                       options.dtype.value_or(config.stored_type)};
@@ -159,8 +157,7 @@ Inspection inspect(const InspectOptions& options, Findings& findings) {
     try {
         look_at_ranks(inspection);
     } catch (const std::invalid_argument& error) {
-        throw BadOption("--model " + options.model + " on " + std::to_string(options.ranks) +
-                        " ranks: " + error.what());
+        throw BadOption(fmt::format("--model {} on {} ranks: {}", options.model, options.ranks, error.what()));
     }
     return inspection;
 }
@@ -174,8 +171,7 @@ int run_inspect(dist::Session& session, const Arguments& arguments) {
         if (session.world_rank() != 0) return;
         Findings findings;
         const Inspection inspection = inspect(*options, findings);
-        print(session, options->json ? to_json(inspection).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                                     : to_text(inspection));
+        print(session, options->json ? indented(to_json(inspection)) : to_text(inspection));
         if (!findings.first_broken.empty()) throw model::BadFile(findings.first_broken);
     });
     return kAllServed;

@@ -3,16 +3,15 @@
 // How a text becomes a record is recording_run.cpp's affair; the file is docs/formats.md's.
 #include "launch/cli/command_options.h"
 #include "launch/cli/replay_options.h"
-#include "launch/cmd/bench/bench_latency.h"
-#include "launch/cmd/recording_file.h"
+#include "launch/cmd/bench/latency.h"
 #include "launch/cmd/recording_run.h"
 #include "launch/cmd/round_costs.h"
 #include "launch/commands.h"
 #include "launch/counted.h"
 #include "launch/environment.h"
 #include "launch/failure.h"
-#include "launch/io/report.h"
-#include "launch/io/requests.h"
+#include "launch/io/progress.h"
+#include "launch/io/results.h"
 #include "launch/load/drafters.h"
 #include "launch/machine_load.h"
 #include "launch/signals.h"
@@ -20,6 +19,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -30,17 +30,26 @@ namespace {
 enum Step : std::int64_t { over, one, stopped, waiting };
 
 [[noreturn]] void refuse_other_options(const std::string& file, const std::string& field) {
-    throw std::runtime_error(file + " was begun with other options (its field " + field +
-                             " differs); resume with those of that run");
+    throw std::runtime_error(fmt::format(
+        "{} was begun with other options (its field {} differs); resume with those of that run", file, field));
 }
 
-// The coordinator's side: prompts in, blocks out.
-class RecordingDesk {
+// The coordinator's side: prompts in; blocks out, each with one write, behind what an earlier run has left in the file.
+class RecordingOutput {
   public:
-    RecordingDesk(const RecordOptions& options, const ModelPair& models)
-        : options_(options), file_(options.output, options.resume),
+    // A file that holds something is refused (BadOption) unless it is to be resumed: then its whole blocks are read and
+    // a torn one is cut off. Throws std::runtime_error naming file and reason.
+    RecordingOutput(const RecordOptions& options, const ModelPair& models)
+        : options_(options), file_(options.output, options.resume ? Existing::append : Existing::refuse),
           reader_(options.input, options.requests, models.prompt_limits()), progress_(options.quiet) {
-        has_head_ = !file_.is_new();
+        if (options.resume) {
+            if (!file_.is_plain_file())
+                throw BadOption(
+                    fmt::format("--resume needs --output to be a plain file, and {} is not", options.output));
+            existing_ = spec::read_recording(options.output, true);
+            file_.cut_to(existing_.whole_bytes);
+        }
+        has_head_ = !is_new();
         skip_recorded();
         // Other ranks wait meanwhile: a part of what they wait at most.
         const double patience = std::min(1.0, options.models.collective_timeout_seconds / 4);
@@ -67,16 +76,16 @@ class RecordingDesk {
 
     // Errors of lines before the first text wait for it.
     void write_head(const spec::RecordingHead& head) {
-        file_.write(head);
+        file_.write_text(spec::pack(head));
         has_head_ = true;
         for (const spec::RecordedLine& line : waiting_)
-            file_.write(line);
+            file_.write_text(spec::pack(line));
         waiting_.clear();
     }
     void write(const spec::RecordedLine& line) {
         progress_.clear();
         if (has_head_)
-            file_.write(line);
+            file_.write_text(spec::pack(line));
         else
             waiting_.push_back(line);
         count(line);
@@ -85,12 +94,15 @@ class RecordingDesk {
     void summarise(double seconds, bool interrupted) {
         progress_.clear();
         if (options_.quiet) return;
-        say(options_.output + ": " + counted(lines_ - errors_, "text") + ", " + counted(new_tokens_, "new token") +
-            (errors_ > 0 ? ", " + counted(errors_, "line") + " with errors" : "") + ", in " +
-            format_number(seconds, 1) + " s" + (interrupted ? "; interrupted: go on with --resume" : ""));
+        log_line(fmt::format("{}: {}, {}{}, in {:.1f} s{}", options_.output, counted(lines_ - errors_, "text"),
+                             counted(new_tokens_, "new token"),
+                             errors_ > 0 ? fmt::format(", {} with errors", counted(errors_, "line")) : "", seconds,
+                             interrupted ? "; interrupted: go on with --resume" : ""));
     }
 
-    RecordingFile& file() { return file_; }
+    // What the file held already; its head is empty where it held nothing.
+    const spec::Recording& existing() const { return existing_; }
+    bool is_new() const { return existing_.whole_bytes == 0; }
     bool has_errors() const { return errors_ > 0; }
     // "; its first error: ...", while errors wait for the head; or nothing.
     std::string first_error() const {
@@ -103,16 +115,16 @@ class RecordingDesk {
 
     // The input's first lines are those that are in the file.
     void skip_recorded() {
-        for (const spec::RecordedLine& line : file_.existing().lines) {
+        for (const spec::RecordedLine& line : existing_.lines) {
             const std::optional<InputItem> item = reader_.next();
             const std::string id = std::visit([](const auto& each) { return each.id; }, line);
             const auto* request = item ? std::get_if<spec::Request>(&*item) : nullptr;
             const auto* text = std::get_if<spec::TextRecord>(&line);
             const bool is_same = item && id_of(*item) == id && (!text || (request && request->prompt == text->prompt));
             if (!is_same)
-                throw std::runtime_error(options_.output + ": its text number " + std::to_string(lines_) + ", of id " +
-                                         id + ", is not that of " + options_.input +
-                                         "; resume with the input of that run");
+                throw std::runtime_error(fmt::format("{}: its text number {}, of id {}, is not that of {}; resume with "
+                                                     "the input of that run",
+                                                     options_.output, lines_, id, options_.input));
             if (text && text->max_new_tokens != request->max_new_tokens)
                 refuse_other_options(options_.output, "max_new_tokens");
             if (text && text->ignore_eos != request->ignore_eos) refuse_other_options(options_.output, "ignore_eos");
@@ -129,7 +141,8 @@ class RecordingDesk {
     }
 
     const RecordOptions& options_;
-    RecordingFile file_;
+    ResultWriter file_;
+    spec::Recording existing_;
     RequestReader reader_;
     Progress progress_;
     std::int64_t lines_ = 0, errors_ = 0, new_tokens_ = 0;
@@ -139,21 +152,16 @@ class RecordingDesk {
 };
 
 // The next prompt, known to all ranks. A pipe may be silent for longer than ranks wait for each other. Collective.
-Step next_step(dist::Session& session, double timeout, RecordingDesk* desk) {
+Step next_step(dist::Session& session, RecordingOutput* output) {
     for (;;) {
         std::int64_t step = over;
-        in_agreement(session, timeout, [&] {
-            if (desk) step = desk->fetch();
+        in_agreement(session, [&] {
+            if (output) step = output->fetch();
         });
-        step = from_writer(session, timeout, step);
+        step = from_writer(session, step);
         if (step != waiting) return static_cast<Step>(step);
         session.watch().enter(dist::kNoRound, "input");
     }
-}
-
-// A recording goes on only as it began.
-void require_same_head(const spec::RecordingHead& begun, const spec::RecordingHead& own, const std::string& file) {
-    if (const std::string field = spec::first_difference(begun, own); !field.empty()) refuse_other_options(file, field);
 }
 
 // A prompt whose text costs are taken from, again and again: what is said does not matter, but there must be room for
@@ -179,20 +187,13 @@ struct Measured {
 // Nothing, on any rank, where a signal came first. Collective.
 std::optional<Measured> measure(dist::Session& session, ModelPair& models, const Drafters& drafters,
                                 const RecordOptions& options, const std::optional<spec::Request>& first) {
-    const double timeout = options.models.collective_timeout_seconds;
     Measured measured;
-    in_agreement(session, timeout, [&] {
-        for (const std::string& file : options.costs)
-            measured.costs.push_back(spec::read_costs(file));
-    });
-    for (std::size_t level = 0; session.world_rank() == 0 && level < measured.costs.size(); ++level)
-        say_if_disturbed(measured.costs[level], options.costs[level]);
+    measured.costs = read_costs(session, options.costs);
     LatencyPlan latency_plan;
     latency_plan.repetitions = 20;
     latency_plan.rows = options.max_draft_tokens + 1;
     latency_plan.context = fitting_context(models, latency_plan.rows);
-    latency_plan.timeout_seconds = timeout;
-    const MachineWatch watch(session, timeout);
+    const MachineWatch watch(session);
     const Latency latency = measure_latency(session, models, latency_plan);
     const double spread = spread_of(latency.target.front());
     Json collectives = Json::array();
@@ -205,7 +206,6 @@ std::optional<Measured> measure(dist::Session& session, ModelPair& models, const
     }
     RoundCostPlan plan;
     plan.max_draft_tokens = options.max_draft_tokens;
-    plan.timeout_seconds = timeout;
     std::vector<spec::Request> prompts;
     if (first)
         prompts.assign(static_cast<std::size_t>(plan.max_prompts),
@@ -223,35 +223,37 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options<RecordOptions>(session, arguments, page_of("record"));
     if (!options) return kAllServed;
     install_signal_handlers(session.world_rank() == 0);
-    const double timeout = options->models.collective_timeout_seconds;
+    session.set_timeout(options->models.collective_timeout_seconds);
     const auto models = open_models(session, options->models, {.ahead = RecordingRun::kChains});
     const bool coordinates = models->layout.is_coordinator();
-    const Drafters drafters(session, *models, {}, timeout);
+    const Drafters drafters(session, *models, {}, session.timeout_seconds());
     const Json environment = environment_of(session, *models);
     const double start = models->clock.now_seconds();
 
-    std::optional<RecordingDesk> desk;
+    std::optional<RecordingOutput> output;
     spec::RecordingHead head;
-    in_agreement(session, timeout, [&] {
+    in_agreement(session, [&] {
         if (!coordinates) return;
-        desk.emplace(*options, *models);
+        output.emplace(*options, *models);
         head = recording_head(*models, options->models, options->input, options->requests, options->max_draft_tokens);
         head.environment = environment.dump();
-        if (desk->file().is_new()) return;
-        require_same_head(desk->file().existing().head, head, options->output);
-        head = desk->file().existing().head;
+        if (output->is_new()) return;
+        const spec::RecordingHead& begun = output->existing().head; // it goes on only as it began
+        if (const std::string field = spec::first_difference(begun, head); !field.empty())
+            refuse_other_options(options->output, field);
+        head = begun;
     });
-    Step step = next_step(session, timeout, desk ? &*desk : nullptr);
-    const bool is_new = from_writer(session, timeout, coordinates && head.costs.empty() ? 1 : 0) == 1;
-    in_agreement(session, timeout, [&] {
+    Step step = next_step(session, output ? &*output : nullptr);
+    const bool is_new = from_writer(session, coordinates && head.costs.empty() ? 1 : 0) == 1;
+    in_agreement(session, [&] {
         if (is_new && step == over)
-            throw std::runtime_error(options->input + ": holds no prompt that can be decoded" +
-                                     (desk ? desk->first_error() : ""));
+            throw std::runtime_error(fmt::format("{}: holds no prompt that can be decoded{}", options->input,
+                                                 output ? output->first_error() : ""));
     });
     if (is_new && step == one) {
-        const auto measured = measure(session, *models, drafters, *options, desk ? desk->request() : std::nullopt);
+        const auto measured = measure(session, *models, drafters, *options, output ? output->request() : std::nullopt);
         if (!measured) step = stopped;
-        in_agreement(session, timeout, [&] {
+        in_agreement(session, [&] {
             if (!coordinates || !measured) return;
             Json with_machine = environment;
             with_machine["machine"] = to_json(measured->machine);
@@ -259,27 +261,26 @@ int run_record(dist::Session& session, const Arguments& arguments) {
             if (!options->quiet) warn_of(measured->machine);
             head.costs = measured->costs;
             head.collectives = measured->collectives;
-            desk->write_head(head);
+            output->write_head(head);
         });
     }
     RecordingPlan plan;
     plan.max_draft_tokens = options->max_draft_tokens;
     if (coordinates && !head.costs.empty()) plan.costs = head.costs.front();
-    plan.timeout_seconds = timeout;
     RecordingRun run(session, *models, drafters, plan);
     {
-        const dist::Session::BoundedSteps bounded(session, timeout);
+        const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());
         while (step == one) {
-            const auto line = run.record(desk ? &*desk->request() : nullptr, stop_signal());
-            if (desk && line) desk->write(*line);
-            step = line ? next_step(session, timeout, desk ? &*desk : nullptr) : stopped;
+            const auto line = run.record(output ? &*output->request() : nullptr, stop_signal());
+            if (output && line) output->write(*line);
+            step = line ? next_step(session, output ? &*output : nullptr) : stopped;
         }
     }
     const bool interrupted = step == stopped;
-    disarm_abandonment();
-    if (desk) desk->summarise(models->clock.now_seconds() - start, interrupted);
+    cancel_abort_timer();
+    if (output) output->summarise(models->clock.now_seconds() - start, interrupted);
     if (interrupted) return kStopped;
-    return static_cast<int>(from_writer(session, timeout, desk && desk->has_errors() ? kSomeLinesFailed : kAllServed));
+    return static_cast<int>(from_writer(session, output && output->has_errors() ? kSomeLinesFailed : kAllServed));
 }
 
 } // namespace entrodraft::launch

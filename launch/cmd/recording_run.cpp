@@ -19,7 +19,7 @@ RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Draf
     engine.stop_rule.max_tokens = plan.max_draft_tokens;
     engine.costs = plan.costs;
     engine.vocab_size = models.vocab_size;
-    engine.timeout_seconds = plan.timeout_seconds;
+    engine.timeout_seconds = session.timeout_seconds();
     drafter_ = drafters.make({{"model"}, {0}, {}}, std::span(&engine.stop_rule, 1), std::span(&engine.costs, 1));
     engine_.emplace(engine, models.engine_parts(drafter_.get()));
     for (std::size_t draft = 0; models.layout.is_coordinator() && draft < models.drafts.size(); ++draft)
@@ -28,7 +28,7 @@ RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Draf
     recorder.limits = models.draft_limits();
     recorder.max_draft_tokens = plan.max_draft_tokens;
     recorder.draft_slots = 1 + kChains;
-    recorder.timeout_seconds = plan.timeout_seconds;
+    recorder.timeout_seconds = session.timeout_seconds();
     recorder_.emplace(recorder, models.engine_parts(nullptr), drafts_);
 }
 
@@ -37,10 +37,9 @@ std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* requ
     DecodedText text = decode_one(*engine_, request, stop_signal);
     if (text.end == spec::RunEnd::interrupted) return std::nullopt;
     spec::Completion& decoded = text.completion;
-    const auto next = from_writer(session_, plan_.timeout_seconds,
-                                  !decoded.failure.empty()                            ? failed
-                                  : decoded.finish_reason == spec::FinishReason::stop ? stopped
-                                                                                      : ended);
+    const auto next = from_writer(session_, !decoded.failure.empty()                            ? failed
+                                            : decoded.finish_reason == spec::FinishReason::stop ? stopped
+                                                                                                : ended);
     if (next == failed) return spec::RecordedError{request ? request->id : "null", decoded.failure};
     std::vector<spec::TokenId> beyond;
     if (next == stopped) { // what a draft that runs on past the end would be held against

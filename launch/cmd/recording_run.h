@@ -19,7 +19,6 @@ namespace entrodraft::launch {
 struct RecordingPlan {
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
     std::optional<spec::Costs> costs; // of the first draft, with which the texts are decoded; on the coordinator
-    double timeout_seconds = dist::kDefaultTimeoutSeconds;
 };
 
 class RecordingRun {

@@ -2,10 +2,11 @@
 #include "launch/cmd/round_costs.h"
 
 #include "launch/decode_one.h"
-#include "launch/environment.h"
 #include "launch/phase.h"
+#include "launch/statistics.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <stdexcept>
 
@@ -56,30 +57,22 @@ double interruption_factor(const std::vector<Timed>& by_length) {
     return kept > 0 ? all / kept : 1;
 }
 
-// An engine whose drafts are all as long as budgets allow. Nothing drafted: plain decoding.
-class LengthEngine {
-  public:
+// An engine whose drafts are all as long as budgets allow, and their drafter. Nothing drafted: plain decoding.
+struct LengthEngine {
     LengthEngine(ModelPair& models, const Drafters& drafters, std::size_t draft, int length,
-                 const RoundCostPlan& plan) {
-        spec::EngineOptions options;
-        options.acceptance.kind = plan.acceptance;
+                 spec::EngineOptions options) {
         options.stop_rule = {"static", {{"entropy-threshold", kNever}}};
         options.stop_rule.max_tokens = std::max(length, 1);
-        options.vocab_size = models.vocab_size;
-        options.timeout_seconds = plan.timeout_seconds;
-        if (length > 0) {
-            const std::optional<spec::Costs> none;
-            drafter_ = drafters.make({{"model"}, {draft}, {}}, std::span(&options.stop_rule, 1), std::span(&none, 1));
-        }
-        spec::EngineParts parts = models.engine_parts(drafter_.get());
+        const std::optional<spec::Costs> none;
+        if (length > 0)
+            drafter = drafters.make({{"model"}, {draft}, {}}, std::span(&options.stop_rule, 1), std::span(&none, 1));
+        spec::EngineParts parts = models.engine_parts(drafter.get());
         if (length == 0) parts.sharded_draft = nullptr;
-        engine_ = std::make_unique<spec::Engine>(options, parts);
+        engine.emplace(options, parts);
     }
-    spec::Engine& engine() { return *engine_; }
 
-  private:
-    std::unique_ptr<spec::Drafter> drafter_;
-    std::unique_ptr<spec::Engine> engine_;
+    std::unique_ptr<spec::Drafter> drafter;
+    std::optional<spec::Engine> engine;
 };
 
 // False where a signal ended it.
@@ -90,7 +83,7 @@ bool time_text(LengthEngine& engine, int length, const spec::Request* request, c
         if (length > 0) timed.draft.push_back(trace.draft_seconds);
         timed.target.push_back(trace.target_seconds);
     };
-    const DecodedText text = decode_one(engine.engine(), request, stop_signal, on_round);
+    const DecodedText text = decode_one(*engine.engine, request, stop_signal, on_round);
     const spec::Stats& stats = text.completion.stats;
     const spec::StepSeconds& s = stats.seconds;
     overhead.in_rounds += s.broadcast + s.gather + s.verify;
@@ -147,16 +140,20 @@ std::optional<Rounds> time_rounds(dist::Session& session, ModelPair& models, con
                                   std::size_t draft, std::span<const spec::Request> prompts, std::int64_t n_prompts,
                                   const RoundCostPlan& plan, const volatile int& stop_signal) {
     const int n_lengths = plan.max_draft_tokens + 1;
-    std::vector<std::unique_ptr<LengthEngine>> engines;
+    spec::EngineOptions options;
+    options.acceptance.kind = plan.acceptance;
+    options.vocab_size = models.vocab_size;
+    options.timeout_seconds = session.timeout_seconds();
+    std::deque<LengthEngine> engines;
     for (int length = 0; length < n_lengths; ++length)
-        engines.push_back(std::make_unique<LengthEngine>(models, drafters, draft, length, plan));
+        engines.emplace_back(models, drafters, draft, length, options);
     Rounds rounds, warm_up;
     rounds.by_length.resize(engines.size());
     warm_up.by_length.resize(engines.size());
     const double begin = models.clock.now_seconds();
     const auto goes_on = [&](std::int64_t turn) {
         const bool has_time = turn < kMinTurns || models.clock.now_seconds() - begin < kMaxSeconds;
-        return from_writer(session, plan.timeout_seconds, turn < n_prompts && has_time ? 1 : 0) == 1;
+        return from_writer(session, turn < n_prompts && has_time ? 1 : 0) == 1;
     };
     for (std::int64_t turn = -1; goes_on(turn); ++turn) { // the first warms up
         Rounds& taken = turn < 0 ? warm_up : rounds;
@@ -168,7 +165,7 @@ std::optional<Rounds> time_rounds(dist::Session& session, ModelPair& models, con
             if (coordinates) request = prompts[static_cast<std::size_t>(text)];
             request.max_new_tokens =
                 std::min(request.max_new_tokens, turn < 0 ? plan.max_draft_tokens + 2 : plan.max_new_tokens);
-            if (!time_text(*engines[length], static_cast<int>(length), coordinates ? &request : nullptr, stop_signal,
+            if (!time_text(engines[length], static_cast<int>(length), coordinates ? &request : nullptr, stop_signal,
                            taken.by_length[length], taken.overhead))
                 return std::nullopt;
         }
@@ -184,16 +181,14 @@ std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& sessi
                                                             const RoundCostPlan& plan,
                                                             const volatile int& stop_signal) {
     const std::int64_t n_prompts =
-        from_writer(session, plan.timeout_seconds,
-                    std::min<std::int64_t>(plan.max_prompts, static_cast<std::int64_t>(prompts.size())));
-    const std::int64_t n_drafts =
-        from_writer(session, plan.timeout_seconds, static_cast<std::int64_t>(models.drafts.size()));
+        from_writer(session, std::min<std::int64_t>(plan.max_prompts, static_cast<std::int64_t>(prompts.size())));
+    const std::int64_t n_drafts = from_writer(session, static_cast<std::int64_t>(models.drafts.size()));
     std::vector<spec::Costs> all;
     for (std::int64_t draft = 0; draft < n_drafts; ++draft) {
         const std::optional<Rounds> rounds = time_rounds(session, models, drafters, static_cast<std::size_t>(draft),
                                                          prompts, n_prompts, plan, stop_signal);
         if (!rounds) return std::nullopt;
-        in_agreement(session, plan.timeout_seconds, [&] {
+        in_agreement(session, [&] {
             if (models.layout.is_coordinator()) all.push_back(costs_of(rounds->by_length, rounds->overhead));
         });
     }

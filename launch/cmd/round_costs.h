@@ -19,7 +19,6 @@ struct RoundCostPlan {
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
     int max_new_tokens = spec::Request::kDefaultNewTokens;
     int max_prompts = 32; // as many as some seconds suffice for, at least two
-    double timeout_seconds = dist::kDefaultTimeoutSeconds;
 };
 
 // Of each draft with the target, on the coordinator; `prompts` count there. Decodes each of the first prompts once

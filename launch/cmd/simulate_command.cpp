@@ -4,17 +4,15 @@
 #include "launch/cli/replay_options.h"
 #include "launch/cmd/simulation_report.h"
 #include "launch/commands.h"
-#include "launch/counted.h"
-#include "launch/environment.h"
 #include "launch/failure.h"
-#include "launch/io/report.h"
 #include "launch/io/results.h"
-#include "launch/load/cores.h"
 #include "launch/load/drafters.h"
+#include "launch/load/launch_check.h"
 #include "launch/replaced_file.h"
 
 #include <algorithm>
 #include <chrono>
+#include <fmt/format.h>
 #include <stdexcept>
 #include <thread>
 
@@ -27,8 +25,8 @@ void check_files(const SimulateOptions& options) {
     for (std::size_t i = 0; i < options.recordings.size(); ++i)
         for (std::size_t j = 0; j < i; ++j)
             if (are_one_file(options.recordings[i], options.recordings[j]))
-                throw BadOption("--recording " + options.recordings[i] +
-                                " is given twice: its texts would count twice");
+                throw BadOption(
+                    fmt::format("--recording {} is given twice: its texts would count twice", options.recordings[i]));
     if (!options.output.empty()) require_replaceable(options.output);
 }
 
@@ -50,8 +48,8 @@ spec::Recording read_all(const std::vector<std::string>& files) {
         same.noisy = all.head.noisy;
         same.requests = all.head.requests;
         if (spec::pack(same) != spec::pack(all.head))
-            throw std::runtime_error(file + " is of other models, drafts or lengths than " + files.front() +
-                                     "; simulate them apart");
+            throw std::runtime_error(fmt::format(
+                "{} is of other models, drafts or lengths than {}; simulate them apart", file, files.front()));
         std::move(one.lines.begin(), one.lines.end(), std::back_inserter(all.lines));
     }
     if (all.texts().empty()) throw std::runtime_error(files.front() + ": holds no text");
@@ -79,11 +77,10 @@ spec::Costs costs_of(const CostsInstead& instead, const spec::Costs& recorded) {
 std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, const spec::RecordingHead& head) {
     const int n_drafts = static_cast<int>(head.drafts.size());
     if (options.draft && *options.draft > n_drafts)
-        throw BadOption("--draft " + std::to_string(*options.draft) + ": the recording has " +
-                        counted(static_cast<std::int64_t>(n_drafts), "draft"));
+        throw BadOption(fmt::format("--draft {}: the recording has {}", *options.draft, counted(n_drafts, "draft")));
     if (!options.trace.empty() && !options.draft && n_drafts > 1)
-        throw BadOption("--trace shows the rounds of one draft; the recording has " + std::to_string(n_drafts) +
-                        ": name one with --draft");
+        throw BadOption(fmt::format(
+            "--trace shows the rounds of one draft; the recording has {}: name one with --draft", n_drafts));
     spec::StopRuleOptions any; // under the rules' own cap, or the oracle would bound others than these
     any.max_tokens = options.max_draft_tokens.value_or(std::min(any.max_tokens, head.max_draft_tokens));
     std::vector<spec::ReplaySetting> settings;
@@ -129,25 +126,19 @@ void write_trace(const std::string& file, const spec::Recording& recording, cons
     writer.keep();
 }
 
-// Of the draft, if one was simulated; of several a list, one for each draft, in their order.
-Json costs_json(const std::vector<SimulatedSetting>& settings) {
-    Json list = Json::array();
-    for (const SimulatedSetting& setting : settings)
-        if (setting.counts.setting.kind == spec::ReplayKind::plain)
-            list.push_back(Json::parse(spec::to_json(setting.counts.setting.costs)));
-    return list.size() == 1 ? list.front() : list;
-}
-
+// "costs" are those of the draft, if one was simulated; of several a list, one for each draft, in their order.
 Json report_json(const SimulateOptions& options, const spec::Recording& recording,
                  const std::vector<SimulatedSetting>& settings, bool names_draft) {
-    Json json;
-    json["command"] = "simulate";
-    json["recordings"] = options.recordings;
-    json["texts"] = recording.texts().size();
-    json["costs"] = costs_json(settings);
+    Json list = Json::array(), costs = Json::array();
+    for (const SimulatedSetting& setting : settings) {
+        list.push_back(to_json(setting, names_draft));
+        if (setting.counts.setting.kind == spec::ReplayKind::plain)
+            costs.push_back(Json::parse(spec::to_json(setting.counts.setting.costs)));
+    }
+    Json json = {{"command", "simulate"}, {"recordings", options.recordings}, {"texts", recording.texts().size()}};
+    json["costs"] = costs.size() == 1 ? costs.front() : costs;
     if (options.ahead) json["draft_ahead"] = *options.ahead;
-    for (const SimulatedSetting& setting : settings)
-        json["settings"].push_back(to_json(setting, names_draft));
+    json["settings"] = std::move(list);
     return json;
 }
 
@@ -175,10 +166,11 @@ void simulate_all(const SimulateOptions& options) {
     std::int64_t tokens = 0;
     for (const spec::TextRecord* text : texts)
         tokens += text->new_tokens;
+    const auto row = [&](const SimulatedSetting& setting) { return simulation_row(setting, names_draft); };
     ResultWriter("-", Existing::refuse)
-        .write_text(counted(static_cast<std::int64_t>(texts.size()), "text") + " of " + counted(tokens, "new token") +
-                    ", " + counted(static_cast<std::int64_t>(settings.size()), "setting") + " in " +
-                    format_number(took.count(), 1) + " ms\n\n" + simulation_table(figures, names_draft));
+        .write_text(fmt::format("{} of {}, {} in {:.1f} ms\n\n{}", counted(std::ssize(texts), "text"),
+                                counted(tokens, "new token"), counted(std::ssize(settings), "setting"), took.count(),
+                                table_of(rows_of(figures, row))));
 }
 
 } // namespace

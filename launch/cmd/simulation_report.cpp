@@ -1,11 +1,11 @@
-// Figures of replays: see simulation_report.h.
+// Columns of replays: see simulation_report.h.
 #include "launch/cmd/simulation_report.h"
 
 #include "launch/cli/options.h"
-#include "launch/environment.h"
 #include "launch/io/results.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <set>
 #include <utility>
@@ -31,7 +31,7 @@ Kind kind_of(const spec::ReplaySetting& setting) {
 } // namespace
 
 std::string name_of(const spec::ReplaySetting& setting, bool names_draft) {
-    const std::string draft = names_draft ? "draft " + std::to_string(setting.draft + 1) + ", " : "";
+    const std::string draft = names_draft ? fmt::format("draft {}, ", setting.draft + 1) : "";
     if (setting.kind == spec::ReplayKind::plain) return draft + "plain";
     if (setting.kind == spec::ReplayKind::oracle) return draft + "oracle";
     return draft + describe(setting.rule, EntropyUnit::nats);
@@ -78,25 +78,6 @@ std::vector<SimulatedSetting> best_of_each_rule(const std::vector<SimulatedSetti
     return shown;
 }
 
-std::string simulation_table(const std::vector<SimulatedSetting>& settings, bool names_draft) {
-    std::vector<std::vector<std::string>> table = {{"setting", "ms/token", "95 % interval", "speed-up",
-                                                    "share of oracle", "of its gain", "tokens/pass", "drafted/round",
-                                                    "accepted/drafted", "target passes", "draft passes"}};
-    const auto or_dash = [](double value) { return value > 0 ? format_number(value, 3) : "-"; };
-    for (const SimulatedSetting& setting : settings) {
-        const spec::Stats& stats = setting.counts.stats;
-        const double rounds = static_cast<double>(std::max<std::int64_t>(stats.rounds, 1));
-        table.push_back({name_of(setting.counts.setting, names_draft), format_number(setting.ms_per_token.mean, 4),
-                         format_interval(setting.ms_per_token, 4), format_number(setting.speedup, 3),
-                         or_dash(setting.share_of_oracle()), or_dash(setting.share_of_oracle_gain()),
-                         format_number(stats.tokens_per_target_pass(), 2),
-                         format_number(static_cast<double>(stats.drafted) / rounds, 2),
-                         format_number(stats.draft_acceptance_rate(), 3), std::to_string(stats.target_passes),
-                         std::to_string(stats.draft_passes)});
-    }
-    return format_table(table);
-}
-
 Json parameters_json(const spec::StopRuleOptions& rule) {
     using Kind = spec::StopRuleParameter::Kind;
     Json json = Json::object();
@@ -113,11 +94,30 @@ Json parameters_json(const spec::StopRuleOptions& rule) {
     return json;
 }
 
+Columns simulation_row(const SimulatedSetting& setting, bool names_draft) {
+    const spec::Stats& stats = setting.counts.stats;
+    const double rounds = static_cast<double>(std::max<std::int64_t>(stats.rounds, 1));
+    const Interval& ms = setting.ms_per_token;
+    const auto of_oracle = [&](double share) { return setting.oracle_speedup > 0 ? Json(share) : Column::unknown(); };
+    return {{"setting", "setting", name_of(setting.counts.setting, names_draft)},
+            {"ms_per_token", "ms/token", ms.mean, 4},
+            {"interval_ms_per_token", "95 % interval", Json{ms.low, ms.high}, format_interval(ms, 4)},
+            {"speedup", "speed-up", setting.speedup, 3},
+            {"oracle_speedup", "", of_oracle(setting.oracle_speedup)},
+            {"share_of_oracle_speedup", "share of oracle", of_oracle(setting.share_of_oracle()),
+             or_dash(setting.share_of_oracle(), 3)},
+            {"share_of_oracle_gain", "of its gain", of_oracle(setting.share_of_oracle_gain()),
+             or_dash(setting.share_of_oracle_gain(), 3)},
+            {"", "tokens/pass", stats.tokens_per_target_pass(), 2},
+            {"", "drafted/round", static_cast<double>(stats.drafted) / rounds, 2},
+            {"", "accepted/drafted", stats.draft_acceptance_rate(), 3},
+            {"", "target passes", stats.target_passes},
+            {"", "draft passes", stats.draft_passes}};
+}
+
 Json to_json(const SimulatedSetting& setting, bool names_draft) {
     const spec::ReplaySetting& replayed = setting.counts.setting;
-    Json json;
-    json["setting"] = name_of(replayed, names_draft);
-    json["rule"] = kind_of(replayed).second;
+    Json json = {{"setting", name_of(replayed, names_draft)}, {"rule", kind_of(replayed).second}};
     if (replayed.kind == spec::ReplayKind::rule) {
         json["parameters"] = parameters_json(replayed.rule);
         json["max_draft_tokens"] = replayed.rule.max_tokens;
@@ -129,14 +129,7 @@ Json to_json(const SimulatedSetting& setting, bool names_draft) {
     json.update(counts_json(setting.counts.stats));
     json["passes_of_rows"] = setting.counts.stats.passes_of_rows;
     json["rounds_of_accepted"] = setting.counts.stats.rounds_of_accepted;
-    json["ms_per_token"] = setting.ms_per_token.mean;
-    json["interval_ms_per_token"] = {setting.ms_per_token.low, setting.ms_per_token.high};
-    json["speedup"] = setting.speedup;
-    if (setting.oracle_speedup > 0) {
-        json["oracle_speedup"] = setting.oracle_speedup;
-        json["share_of_oracle_speedup"] = setting.share_of_oracle();
-        json["share_of_oracle_gain"] = setting.share_of_oracle_gain();
-    }
+    json.update(json_of(simulation_row(setting, names_draft)));
     return json;
 }
 

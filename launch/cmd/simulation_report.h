@@ -3,8 +3,8 @@
 // Called by simulate and tune. Pure.
 #pragma once
 
-#include "launch/intervals.h"
-#include "launch/io/json_line.h"
+#include "launch/io/report.h"
+#include "launch/statistics.h"
 #include "spec/replay/simulate.h"
 
 #include <string>
@@ -33,7 +33,8 @@ void compare_with_oracles(std::vector<SimulatedSetting>& settings);
 // Of each draft only the fastest setting of each rule. Local.
 std::vector<SimulatedSetting> best_of_each_rule(const std::vector<SimulatedSetting>& settings);
 
-std::string simulation_table(const std::vector<SimulatedSetting>& settings, bool names_draft);
+// The figures of the table, and all of JSON.
+Columns simulation_row(const SimulatedSetting& setting, bool names_draft);
 Json to_json(const SimulatedSetting& setting, bool names_draft);
 // The rule's own numbers, by the names of their options.
 Json parameters_json(const spec::StopRuleOptions& rule);

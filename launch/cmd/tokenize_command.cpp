@@ -3,15 +3,16 @@
 #include "launch/cli/options.h"
 #include "launch/commands.h"
 #include "launch/failure.h"
-#include "launch/io/json_line.h"
 #include "launch/io/line_reader.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
 #include "launch/io/results.h"
 #include "launch/model_directory.h"
 #include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/json_object.h"
 #include "model/tokenizer/tokenizer.h"
 
 #include <climits>
+#include <fmt/format.h>
 #include <stdexcept>
 #include <string>
 #include <unistd.h>
@@ -21,24 +22,17 @@ namespace entrodraft::launch {
 
 namespace {
 
-std::vector<model::TokenId> token_ids_of(const Json& object) {
-    if (!object.contains("token_ids")) throw std::runtime_error("token_ids is missing");
-    if (!object["token_ids"].is_array()) throw std::runtime_error("token_ids must be an array of token ids");
+// The output line of an input line. Throws with the reason when the line cannot be served.
+Json convert(const Json& line, const model::Tokenizer& tokenizer, const TokenizeOptions& options) {
+    const model::JsonObject object(line, "");
+    if (!options.decode) return {{"token_ids", tokenizer.encode(object.text("text"), options.add_special_tokens)}};
     std::vector<model::TokenId> ids;
-    for (const Json& id : object["token_ids"]) {
+    for (const Json& id : object.list("token_ids", "an array of token ids")) {
         if (!id.is_number_unsigned() || id.get<std::uint64_t>() > INT_MAX)
-            throw std::runtime_error("token_ids[" + std::to_string(ids.size()) + "] is no token id");
+            throw std::runtime_error(fmt::format("token_ids[{}] is no token id", ids.size()));
         ids.push_back(id.get<model::TokenId>());
     }
-    return ids;
-}
-
-// The output line of an input line. Throws with the reason when the line cannot be served.
-Json convert(const Json& object, const model::Tokenizer& tokenizer, const TokenizeOptions& options) {
-    if (options.decode) return {{"text", tokenizer.decode(token_ids_of(object), options.skip_special_tokens)}};
-    if (!object.contains("text")) throw std::runtime_error("text is missing");
-    if (!object["text"].is_string()) throw std::runtime_error("text must be a string");
-    return {{"token_ids", tokenizer.encode(object["text"].get<std::string>(), options.add_special_tokens)}};
+    return {{"text", tokenizer.decode(ids, options.skip_special_tokens)}};
 }
 
 std::string line_of(const Line& line, std::int64_t number, const model::Tokenizer& tokenizer,
@@ -61,10 +55,9 @@ std::string line_of(const Line& line, std::int64_t number, const model::Tokenize
 // For a person at a terminal: a line a token with its id, its spelling in the file and what it stands for.
 void show(const model::Tokenizer& tokenizer, const std::vector<model::TokenId>& ids) {
     for (const model::TokenId id : ids) {
-        const std::string number = std::to_string(id), spelling = model::in_quotes(tokenizer.token(id));
         const std::string shown = compact(Json(tokenizer.token_bytes(id))); // bytes of half a character: U+FFFD
-        say(std::string(number.size() < 8 ? 8 - number.size() : 0, ' ') + number + "  " + spelling + "  " + shown +
-            (tokenizer.is_special(id) ? "  special" : ""));
+        log_line(fmt::format("{:>8}  {}  {}{}", id, model::in_quotes(tokenizer.token(id)), shown,
+                             tokenizer.is_special(id) ? "  special" : ""));
     }
 }
 
@@ -97,7 +90,7 @@ int run_tokenize(dist::Session& session, const Arguments& arguments) {
     in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do
         if (session.world_rank() == 0) exit_code = tokenize(*options);
     });
-    return static_cast<int>(from_writer(session, 60, exit_code));
+    return static_cast<int>(from_writer(session, exit_code));
 }
 
 } // namespace entrodraft::launch

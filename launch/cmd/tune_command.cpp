@@ -2,16 +2,15 @@
 // a recording of half the prompts; the best of each rule is run on the other half, and the winner written for --config.
 #include "launch/cli/command_options.h"
 #include "launch/cli/replay_options.h"
-#include "launch/cmd/bench/bench_prompts.h"
+#include "launch/cmd/bench/comparison.h"
+#include "launch/cmd/bench/latency.h"
 #include "launch/cmd/recording_run.h"
 #include "launch/cmd/round_costs.h"
 #include "launch/cmd/tuning.h"
 #include "launch/commands.h"
-#include "launch/counted.h"
 #include "launch/decode_one.h"
-#include "launch/environment.h"
 #include "launch/failure.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
 #include "launch/io/results.h"
 #include "launch/load/drafters.h"
 #include "launch/machine_load.h"
@@ -19,6 +18,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <fmt/format.h>
 #include <set>
 #include <stdexcept>
 
@@ -33,16 +33,17 @@ struct Prompts {
 };
 
 Prompts read_prompts(const TuneOptions& options, const PromptLimits& limits) {
-    std::vector<spec::Request> all = read_all_prompts({options.input, options.requests, options.max_prompts}, limits);
+    std::vector<spec::Request> all = read_all_prompts(options.input, options.requests, options.max_prompts, limits);
     for (spec::Request& prompt : all)
         if (prompt.sampling.temperature != options.requests.sampling.temperature)
             throw std::runtime_error(
-                options.input + ": the line of id " + prompt.id +
-                " has a temperature of its own; tune one temperature at a time, with --temperature");
+                fmt::format("{}: the line of id {} has a temperature of its own; tune one temperature "
+                            "at a time, with --temperature",
+                            options.input, prompt.id));
     if (!options.recording.empty()) return {{}, std::move(all)};
     if (all.size() == 1)
-        throw std::runtime_error(options.input +
-                                 ": holds 1 prompt; settings are chosen on one half and confirmed on the other");
+        throw std::runtime_error(fmt::format(
+            "{}: holds 1 prompt; settings are chosen on one half and confirmed on the other", options.input));
     Prompts prompts;
     for (std::size_t i = 0; i < all.size(); ++i)
         (i % 2 == 0 ? prompts.chosen_on : prompts.confirmed_on).push_back(std::move(all[i]));
@@ -53,10 +54,10 @@ Prompts read_prompts(const TuneOptions& options, const PromptLimits& limits) {
 class Tuning {
   public:
     Tuning(dist::Session& session, const TuneOptions& options)
-        : session_(session), options_(options), timeout_(options.models.collective_timeout_seconds),
+        : session_(session), options_(options),
           models_(open_models(session, options.models, {.ahead = RecordingRun::kChains})),
-          drafters_(session, *models_, {}, timeout_), watch_(session, timeout_) {
-        in_agreement(session, timeout_, [&] {
+          drafters_(session, *models_, {}, session.timeout_seconds()), watch_(session) {
+        in_agreement(session, [&] {
             if (!coordinates()) return;
             check_outputs();
             prompts_ = read_prompts(options, models_->prompt_limits());
@@ -68,13 +69,11 @@ class Tuning {
 
     void find_costs() {
         if (!options_.costs.empty()) {
-            in_agreement(session_, timeout_, [&] { costs_ = spec::read_costs(options_.costs.front()); });
-            if (session_.world_rank() == 0) say_if_disturbed(costs_, options_.costs.front());
+            costs_ = read_costs(session_, options_.costs).front();
             return;
         }
         RoundCostPlan plan;
         plan.max_draft_tokens = options_.max_draft_tokens;
-        plan.timeout_seconds = timeout_;
         const std::vector<spec::Request>& prompts =
             prompts_.chosen_on.empty() ? prompts_.confirmed_on : prompts_.chosen_on;
         const auto costs = measure_round_costs(session_, *models_, drafters_, prompts, plan, kNoSignal);
@@ -82,11 +81,10 @@ class Tuning {
     }
 
     void record() {
-        if (from_writer(session_, timeout_, recording_.whole_bytes > 0 ? 1 : 0) == 1) return;
+        if (from_writer(session_, recording_.whole_bytes > 0 ? 1 : 0) == 1) return;
         RecordingRun run(session_, *models_, drafters_,
-                         {options_.max_draft_tokens, coordinates() ? std::optional(costs_) : std::nullopt, timeout_});
-        const std::int64_t n_prompts =
-            from_writer(session_, timeout_, static_cast<std::int64_t>(prompts_.chosen_on.size()));
+                         {options_.max_draft_tokens, coordinates() ? std::optional(costs_) : std::nullopt});
+        const std::int64_t n_prompts = from_writer(session_, static_cast<std::int64_t>(prompts_.chosen_on.size()));
         Progress progress(options_.quiet || !coordinates());
         std::int64_t new_tokens = 0;
         for (std::int64_t i = 0; i < n_prompts; ++i) {
@@ -115,10 +113,10 @@ class Tuning {
                 confirmed.tuned = std::move(rule);
             }
         });
-        const std::int64_t n_rules = from_writer(session_, timeout_, static_cast<std::int64_t>(settings_.size()));
+        const std::int64_t n_rules = from_writer(session_, static_cast<std::int64_t>(settings_.size()));
         settings_.resize(static_cast<std::size_t>(n_rules));
         models_->replica->broadcast(settings_.data(), settings_.size() * sizeof settings_[0],
-                                    dist::RankLayout::kCoordinatorReplicaRank, dist::Deadline::after_seconds(timeout_));
+                                    dist::RankLayout::kCoordinatorReplicaRank, session_.deadline());
     }
 
     void confirm() {
@@ -139,10 +137,14 @@ class Tuning {
             Comparison comparison(session_, *models_, drafters_, compare, costs, false);
             comparison.take_prompts(prompts_.confirmed_on);
             comparison.run();
-            in_agreement(session_, timeout_, [&] {
+            in_agreement(session_, [&] {
                 if (!coordinates()) return;
-                comparison.require_plain_texts();
-                note(comparison.results.front(), times, plain);
+                const Temperature& result = comparison.results.front();
+                for (const Outcome& outcome : result.outcomes)
+                    if (comparison.different_texts(result, outcome).value_or(0) > 0)
+                        throw std::runtime_error(outcome.setting->name() +
+                                                 ": texts differ from plain decoding; no figure is shown");
+                note(result, times, plain);
             });
         }
         if (coordinates()) verify(rules_, times, plain);
@@ -156,28 +158,26 @@ class Tuning {
         const Winner winner = winner_of(rules_);
         const ConfirmedRule& best = *winner.rule;
         const spec::StopRuleOptions& rule = best.tuned.best.setting.rule;
-        const std::string name = describe(rule, EntropyUnit::nats);
         const std::vector<std::string> about = remarks_of(winner, rules_);
         std::vector<std::string> remarks = {
-            "made by entrodraft tune for " + options_.models.target + " and " + options_.models.drafts.front(),
-            format_number(best.measured_ms.mean, 4) + " ms a token on " +
-                counted(static_cast<std::int64_t>(prompts_.confirmed_on.size()), "prompt") + ", " +
-                format_number(best.speedup.mean, 3) +
-                " times as fast as plain decoding (95 %: " + format_speedup_interval(best.speedup) + ")"};
+            fmt::format("made by entrodraft tune for {} and {}", options_.models.target,
+                        options_.models.drafts.front()),
+            fmt::format("{:.4f} ms a token on {}, {:.3f} times as fast as plain decoding (95 %: {})",
+                        best.measured_ms.mean, counted(std::ssize(prompts_.confirmed_on), "prompt"), best.speedup.mean,
+                        format_speedup_interval(best.speedup))};
         remarks.insert(remarks.end(), about.begin(), about.end());
         if (!machine_.is_trusted()) remarks.push_back(machine_.warning());
-        std::string conclusion =
-            (winner.against_plain == AgainstPlain::nothing_is_faster ? "" : "best: " + name + "\n");
-        for (const std::string& line : about)
-            conclusion += line + "\n";
-        conclusion += prediction_warning(rules_) + machine_.warning_line();
         const std::size_t again = chosen_and_confirmed();
+        std::string text = fmt::format(
+            "settings chosen on {}, run {} on {}{}\n\n{}\n", counted(std::ssize(recording_.texts()), "text"),
+            counted(options_.repetitions, "time"), prompts_.confirmed_on.size(),
+            again == 0 ? " others" : fmt::format(", {} of them the same", again), tuning_table(rules_));
+        if (winner.against_plain != AgainstPlain::nothing_is_faster)
+            text += fmt::format("best: {}\n", describe(rule, EntropyUnit::nats));
+        for (const std::string& line : about)
+            text += line + "\n";
         ResultWriter writer("-", Existing::refuse);
-        writer.write_text(
-            "settings chosen on " + counted(static_cast<std::int64_t>(recording_.texts().size()), "text") + ", run " +
-            counted(options_.repetitions, "time") + " on " + std::to_string(prompts_.confirmed_on.size()) +
-            (again == 0 ? " others" : ", " + std::to_string(again) + " of them the same") + "\n\n" +
-            tuning_table(rules_) + "\n" + conclusion);
+        writer.write_text(text + prediction_warning(rules_) + machine_.warning_line());
         replace_file(options_.output, config_text(rule, recording_.head.noisy, remarks));
         if (!options_.report.empty()) replace_file(options_.report, indented(report_json(winner)));
         writer.write_text("written to " + options_.output + "\n");
@@ -190,7 +190,7 @@ class Tuning {
         std::size_t rule = 0;
         for (const Outcome& outcome : result.outcomes) {
             // Sampled, there is plain decoding of each acceptance; greedily the two are one.
-            const bool is_same = result.temperature == 0 || outcome.setting->acceptance == spec::Acceptance::gumbel;
+            const bool is_same = result.temperature == 0 || outcome.setting->is_gumbel();
             if (outcome.setting->kind == SettingKind::plain && is_same) plain.add(outcome.stats_of_prompts);
             if (outcome.setting->kind != SettingKind::speculative) continue;
             times.at(rule).add(outcome.stats_of_prompts);
@@ -210,18 +210,19 @@ class Tuning {
     void check_recording() const {
         const spec::RecordingHead& begun = recording_.head;
         if (begun.drafts.size() != 1)
-            throw std::runtime_error(options_.recording + " holds " + std::to_string(begun.drafts.size()) +
-                                     " drafts; tune one pair at a time");
+            throw std::runtime_error(
+                fmt::format("{} holds {} drafts; tune one pair at a time", options_.recording, begun.drafts.size()));
         if (begun.max_draft_tokens < options_.max_draft_tokens)
-            throw std::runtime_error(options_.recording + " holds drafts of up to " +
-                                     counted(begun.max_draft_tokens, "token") + "; give --max-draft-tokens " +
-                                     std::to_string(begun.max_draft_tokens));
+            throw std::runtime_error(fmt::format("{} holds drafts of up to {}; give --max-draft-tokens {}",
+                                                 options_.recording, counted(begun.max_draft_tokens, "token"),
+                                                 begun.max_draft_tokens));
         spec::RecordingHead own =
             recording_head(*models_, options_.models, options_.input, options_.requests, begun.max_draft_tokens);
         own.sampling.seed = begun.sampling.seed;
         if (const std::string field = spec::first_difference(begun, own); !field.empty())
-            throw std::runtime_error(options_.recording + " was made with other options (its field " + field +
-                                     " differs); give those of that record, or record anew");
+            throw std::runtime_error(fmt::format("{} was made with other options (its field {} differs); give those of "
+                                                 "that record, or record anew",
+                                                 options_.recording, field));
     }
 
     // Prompts that settings were chosen on and that confirm them as well.
@@ -236,23 +237,26 @@ class Tuning {
     }
 
     Json report_json(const Winner& winner) const {
-        Json json;
-        json["command"] = "tune";
-        json["machine"] = to_json(machine_);
-        json["costs"] = Json::parse(spec::to_json(costs_));
-        json["chosen_on"] = recording_.texts().size();
-        json["confirmed_on"] = prompts_.confirmed_on.size();
-        json["repetitions"] = options_.repetitions;
-        json["simulated"] = tried_json(rules_, costs_);
-        json["confirmed"] = tuning_json(rules_);
-        json["winner"] = tuning_json({*winner.rule}).front();
-        json["beats_plain"] = winner.against_plain == AgainstPlain::faster;
-        return json;
+        Json simulated = Json::array(), confirmed = Json::array();
+        for (const ConfirmedRule& rule : rules_) {
+            confirmed.push_back(tuning_json(rule));
+            for (const spec::TriedSetting& tried : rule.tuned.tried)
+                simulated.push_back(tried_json(tried, costs_));
+        }
+        return {{"command", "tune"},
+                {"machine", to_json(machine_)},
+                {"costs", Json::parse(spec::to_json(costs_))},
+                {"chosen_on", recording_.texts().size()},
+                {"confirmed_on", prompts_.confirmed_on.size()},
+                {"repetitions", options_.repetitions},
+                {"simulated", simulated},
+                {"confirmed", confirmed},
+                {"winner", tuning_json(*winner.rule)},
+                {"beats_plain", winner.against_plain == AgainstPlain::faster}};
     }
 
     dist::Session& session_;
     const TuneOptions& options_;
-    double timeout_;
     std::unique_ptr<ModelPair> models_;
     Drafters drafters_;
     MachineWatch watch_;
@@ -269,13 +273,14 @@ class Tuning {
 int run_tune(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options<TuneOptions>(session, arguments, page_of("tune"));
     if (!options) return kAllServed;
+    session.set_timeout(options->models.collective_timeout_seconds);
     Tuning tuning(session, *options);
     tuning.find_costs();
     tuning.record();
     tuning.simulate();
     tuning.confirm();
     tuning.stop_watching();
-    in_agreement(session, options->models.collective_timeout_seconds, [&] {
+    in_agreement(session, [&] {
         if (session.world_rank() == 0) tuning.report();
     });
     return kAllServed;

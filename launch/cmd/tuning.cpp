@@ -2,11 +2,10 @@
 #include "launch/cmd/tuning.h"
 
 #include "launch/cli/options.h"
-#include "launch/environment.h"
 #include "launch/io/results.h"
 
 #include <algorithm>
-#include <sstream>
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -60,8 +59,9 @@ Winner winner_of(const std::vector<ConfirmedRule>& rules) {
 std::vector<std::string> remarks_of(const Winner& winner, const std::vector<ConfirmedRule>& rules) {
     switch (winner.against_plain) {
     case AgainstPlain::nothing_is_faster:
-        return {"nothing beats plain decoding here: leave --draft out; with one, " +
-                describe(winner.rule->tuned.best.setting.rule, EntropyUnit::nats) + " drafts only where it pays"};
+        return {
+            fmt::format("nothing beats plain decoding here: leave --draft out; with one, {} drafts only where it pays",
+                        describe(winner.rule->tuned.best.setting.rule, EntropyUnit::nats))};
     case AgainstPlain::no_difference_seen:
     case AgainstPlain::faster:
         break;
@@ -73,10 +73,10 @@ std::vector<std::string> remarks_of(const Winner& winner, const std::vector<Conf
     else if (!is_faster)
         remarks.push_back("no difference from plain decoding seen: give more prompts or --repetitions");
     if (winner.rule != &rules.front())
-        remarks.push_back(std::string("it is not the first row: at 95 % the runs do not tell it from that one, and of "
-                                      "such rules ") +
-                          (is_faster ? "also seen to beat plain decoding" : "with a speed-up above 1") +
-                          " it has the lowest simulated time");
+        remarks.push_back(
+            fmt::format("it is not the first row: at 95 % the runs do not tell it from that one, and of such "
+                        "rules {} it has the lowest simulated time",
+                        is_faster ? "also seen to beat plain decoding" : "with a speed-up above 1"));
     return remarks;
 }
 
@@ -88,81 +88,69 @@ std::string prediction_warning(const std::vector<ConfirmedRule>& rules) {
     if (ratios.empty()) return "";
     const double ratio = quantiles_of(ratios).median;
     if (ratio <= kFar && ratio >= 1 / kFar) return "";
-    return "warning: measured times are " + format_number(ratio, 2) +
-           " times counts x costs: the machine was busy, or the costs are not of this run\n";
+    return fmt::format(
+        "warning: measured times are {:.2f} times counts x costs: the machine was busy, or the costs are "
+        "not of this run\n",
+        ratio);
 }
 
 std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, const std::vector<std::string>& remarks) {
-    std::ostringstream text;
+    std::string text;
     for (const std::string& remark : remarks)
-        text << "# " << remark << '\n';
-    text << "stop-rule = " << rule.name() << '\n';
+        text += fmt::format("# {}\n", remark);
+    text += fmt::format("stop-rule = {}\n", rule.name());
     const Json parameters = parameters_json(rule);
     for (const auto& [name, value] : parameters.items()) {
         std::string option = name;
         std::replace(option.begin(), option.end(), '_', '-');
-        text << option << " = " << value.dump() << '\n';
+        text += fmt::format("{} = {}\n", option, value.dump());
     }
-    text << "max-draft-tokens = " << rule.max_tokens << '\n';
-    if (is_sampled) text << "acceptance = gumbel\n";
-    return text.str();
+    return text + fmt::format("max-draft-tokens = {}\n{}", rule.max_tokens, is_sampled ? "acceptance = gumbel\n" : "");
 }
+
+namespace {
+
+Columns confirmed_row(const ConfirmedRule& rule) {
+    const Interval& behind = rule.behind;
+    const Interval percent = {100 * behind.mean, 100 * behind.low, 100 * behind.high, behind.prompts};
+    return {{"setting", "best setting of each rule", describe(rule.tuned.best.setting.rule, EntropyUnit::nats)},
+            {"simulated_ms_per_token", "simulated ms/token", rule.simulated_ms, 4},
+            {"measured_ms_per_token", "measured ms/token", rule.measured_ms.mean, 4},
+            {"interval_ms_per_token", "", Json{rule.measured_ms.low, rule.measured_ms.high}},
+            {"counts_times_costs_ms_per_token", "counts x costs", rule.predicted_ms, 4},
+            {"speedup", "speed-up", rule.speedup.mean, 3},
+            {"interval_speedup", "95 % interval", Json{rule.speedup.low, rule.speedup.high},
+             format_speedup_interval(rule.speedup)},
+            {"behind_fastest", "behind the fastest, %", behind.mean, 2, 100},
+            {"interval_behind_fastest", "95 % interval", Json{behind.low, behind.high}, format_interval(percent, 2)},
+            {"", "tokens/pass", rule.stats.tokens_per_target_pass(), 2},
+            {"settings_tried", "settings tried", rule.tuned.tried.size()}};
+}
+
+} // namespace
 
 std::string tuning_table(const std::vector<ConfirmedRule>& rules) {
-    std::vector<std::vector<std::string>> table = {
-        {"best setting of each rule", "simulated ms/token", "measured ms/token", "counts x costs", "speed-up",
-         "95 % interval", "behind the fastest, %", "95 % interval", "tokens/pass", "settings tried"}};
-    for (const ConfirmedRule& rule : rules) {
-        const Interval percent = {100 * rule.behind.mean, 100 * rule.behind.low, 100 * rule.behind.high,
-                                  rule.behind.prompts};
-        table.push_back({describe(rule.tuned.best.setting.rule, EntropyUnit::nats), format_number(rule.simulated_ms, 4),
-                         format_number(rule.measured_ms.mean, 4), format_number(rule.predicted_ms, 4),
-                         format_number(rule.speedup.mean, 3), format_speedup_interval(rule.speedup),
-                         format_number(percent.mean, 2), format_interval(percent, 2),
-                         format_number(rule.stats.tokens_per_target_pass(), 2),
-                         std::to_string(rule.tuned.tried.size())});
-    }
-    return format_table(table);
+    return table_of(rows_of(rules, confirmed_row));
 }
 
-Json tuning_json(const std::vector<ConfirmedRule>& rules) {
-    Json list = Json::array();
-    for (const ConfirmedRule& rule : rules) {
-        const spec::StopRuleOptions& setting = rule.tuned.best.setting.rule;
-        Json json;
-        json["setting"] = describe(setting, EntropyUnit::nats);
-        json["rule"] = setting.name();
-        json["parameters"] = parameters_json(setting);
-        json["settings_tried"] = rule.tuned.tried.size();
-        json["simulated_ms_per_token"] = rule.simulated_ms;
-        json["measured_ms_per_token"] = rule.measured_ms.mean;
-        json["interval_ms_per_token"] = {rule.measured_ms.low, rule.measured_ms.high};
-        json["behind_fastest"] = rule.behind.mean;
-        json["interval_behind_fastest"] = {rule.behind.low, rule.behind.high};
-        json["counts_times_costs_ms_per_token"] = rule.predicted_ms;
-        json["speedup"] = rule.speedup.mean;
-        json["interval_speedup"] = {rule.speedup.low, rule.speedup.high};
-        json.update(counts_json(rule.stats));
-        list.push_back(json);
-    }
-    return list;
+Json tuning_json(const ConfirmedRule& rule) {
+    const spec::StopRuleOptions& setting = rule.tuned.best.setting.rule;
+    Json json = json_of(confirmed_row(rule));
+    json["rule"] = setting.name();
+    json["parameters"] = parameters_json(setting);
+    json.update(counts_json(rule.stats));
+    return json;
 }
 
-Json tried_json(const std::vector<ConfirmedRule>& rules, const spec::Costs& costs) {
-    Json list = Json::array();
-    for (const ConfirmedRule& rule : rules)
-        for (const spec::TriedSetting& tried : rule.tuned.tried) {
-            Json json;
-            json["setting"] = describe(tried.rule, EntropyUnit::nats);
-            json["rule"] = tried.rule.name();
-            json["parameters"] = parameters_json(tried.rule);
-            json["draft"] = 0;
-            json.update(counts_json(tried.stats));
-            json["ms_per_token"] = tried.seconds_per_token * 1e3;
-            json["speedup"] = spec::predicted_plain_seconds(1, costs) / tried.seconds_per_token;
-            list.push_back(json);
-        }
-    return list;
+Json tried_json(const spec::TriedSetting& tried, const spec::Costs& costs) {
+    Json json = {{"setting", describe(tried.rule, EntropyUnit::nats)},
+                 {"rule", tried.rule.name()},
+                 {"parameters", parameters_json(tried.rule)},
+                 {"draft", 0}};
+    json.update(counts_json(tried.stats));
+    json["ms_per_token"] = tried.seconds_per_token * 1e3;
+    json["speedup"] = spec::predicted_plain_seconds(1, costs) / tried.seconds_per_token;
+    return json;
 }
 
 } // namespace entrodraft::launch

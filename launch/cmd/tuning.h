@@ -5,7 +5,7 @@
 
 #include "launch/cmd/bench/comparison.h"
 #include "launch/cmd/simulation_report.h"
-#include "launch/intervals.h"
+#include "launch/statistics.h"
 #include "spec/replay/tune.h"
 
 #include <string>
@@ -55,8 +55,7 @@ std::string prediction_warning(const std::vector<ConfirmedRule>& rules);
 std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, const std::vector<std::string>& remarks);
 
 std::string tuning_table(const std::vector<ConfirmedRule>& rules);
-// Every setting that simulation tried.
-Json tried_json(const std::vector<ConfirmedRule>& rules, const spec::Costs& costs);
-Json tuning_json(const std::vector<ConfirmedRule>& rules);
+Json tuning_json(const ConfirmedRule& rule);
+Json tried_json(const spec::TriedSetting& tried, const spec::Costs& costs); // in simulation
 
 } // namespace entrodraft::launch

@@ -1,9 +1,11 @@
-// The target's chat template: see chat.h.
+// Conversations and the template they are put into: see chat.h.
 #include "launch/io/chat.h"
 
 #include "launch/failure.h"
 #include "model/checkpoint/bad_file.h"
+#include "model/checkpoint/json_object.h"
 
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -57,6 +59,80 @@ Chat open_chat(const std::string& directory, const ChatTemplateOptions& options)
                              : chat.why_none));
     chat.chat_template->set_date(options.date);
     return chat;
+}
+
+namespace {
+
+using Role = model::ChatMessage::Role;
+
+const Json& value_of(const Json& object, const char* field) {
+    static const Json kNone;
+    const auto found = object.find(field);
+    return found == object.end() ? kNone : *found;
+}
+
+// Fields that would change the text if templates read them; other unknown ones are the user's own.
+void refuse_fields(const Json& object, std::initializer_list<const char*> fields, const std::string& where) {
+    for (const char* field : fields)
+        if (const Json& value = value_of(object, field); !value.empty())
+            throw std::runtime_error(fmt::format(
+                "{}field {} is not supported in conversations; leave it out, or give prompt", where, field));
+}
+
+Role role_of(const Json& message, const std::string& where) {
+    const std::string role = model::text_of(value_of(message, "role"), where + "role");
+    if (role == "system") return Role::system;
+    if (role == "user") return Role::user;
+    if (role == "assistant") return Role::assistant;
+    throw std::runtime_error(where + "role " + model::in_quotes(role) + " is none of system, user, assistant");
+}
+
+std::string content_of(const Json& message, const std::string& where) {
+    const Json& content = value_of(message, "content");
+    if (content.is_string()) return content.get<std::string>();
+    std::string text;
+    std::size_t i = 0;
+    for (const Json& part :
+         model::array_of(content, where + "content", "a string, or an array of {\"type\": \"text\", \"text\"}")) {
+        const std::string place = fmt::format("{}content[{}]: ", where, i++);
+        if (!part.is_object() || value_of(part, "type") != "text")
+            throw std::runtime_error(place + "only parts of type text are supported");
+        text += model::text_of(value_of(part, "text"), place + "text");
+    }
+    return text;
+}
+
+void begin_with(const std::optional<std::string>& system, std::vector<model::ChatMessage>& messages) {
+    if (system && (messages.empty() || messages.front().role != Role::system))
+        messages.insert(messages.begin(), {Role::system, *system});
+}
+
+} // namespace
+
+std::vector<model::ChatMessage> messages_of(const Json& line, const std::optional<std::string>& system) {
+    const Json& list = line["messages"];
+    model::array_of(list, "messages", "an array of {\"role\", \"content\"}");
+    if (list.empty()) throw std::runtime_error("messages is empty");
+    std::vector<model::ChatMessage> messages;
+    messages.reserve(list.size() + 1);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        const std::string where = fmt::format("messages[{}]: ", i);
+        if (!list[i].is_object()) throw std::runtime_error(where + "must be an object {\"role\", \"content\"}");
+        refuse_fields(list[i],
+                      {"tool_calls", "tool_call_id", "function_call", "reasoning_content", "reasoning", "thinking"},
+                      where);
+        const Role role = role_of(list[i], where);
+        messages.push_back({role, content_of(list[i], where)});
+    }
+    begin_with(system, messages);
+    return messages;
+}
+
+std::vector<model::ChatMessage> messages_of_prompt(const std::string& prompt,
+                                                   const std::optional<std::string>& system) {
+    std::vector<model::ChatMessage> messages = {{Role::user, prompt}};
+    begin_with(system, messages);
+    return messages;
 }
 
 } // namespace entrodraft::launch

@@ -1,10 +1,11 @@
-// The target's chat template, which makes prompts of conversations; or why there is none.
+// Conversations: "messages" of an input line, checked field by field, and the target's chat template, which makes
+// prompts of them; or why there is none. Private to this module, as json_line.h is.
 //
-// How a template renders is the model module's affair, what a line's messages are that of messages.h. Called by
-// model_pair.
+// How a template renders is the model module's affair. Called by model_pair and requests.
 #pragma once
 
 #include "launch/cli/options.h"
+#include "launch/io/json_line.h"
 #include "model/chat/chat_template.h"
 
 #include <optional>
@@ -25,5 +26,12 @@ struct Chat {
 // The template that `options` name, else that of the target in `directory`. Throws BadOption where there is none
 // although --chat needs one, and where an option does not fit. Local.
 Chat open_chat(const std::string& directory, const ChatTemplateOptions& options);
+
+// The conversation of a line that has "messages"; `system` begins it where it brings no system message itself.
+// Throws std::runtime_error that names the message and its field. Local.
+std::vector<model::ChatMessage> messages_of(const Json& line, const std::optional<std::string>& system);
+
+// One message of the user, after `system`. Local.
+std::vector<model::ChatMessage> messages_of_prompt(const std::string& prompt, const std::optional<std::string>& system);
 
 } // namespace entrodraft::launch

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
+#include <fmt/format.h>
 #include <optional>
 #include <set>
 #include <stdexcept>
 #include <utility>
-#include <vector>
 
 namespace entrodraft::launch {
 
@@ -127,18 +126,18 @@ Json parse_json_line(std::string_view line, int max_depth) {
     const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
         const bool begins = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
         if (begins && depth >= max_depth)
-            throw std::runtime_error("JSON nested deeper than " + std::to_string(max_depth));
+            throw std::runtime_error(fmt::format("JSON nested deeper than {}", max_depth));
         if (event == Json::parse_event_t::object_start) fields.emplace_back();
         if (event == Json::parse_event_t::object_end) fields.pop_back();
         if (event == Json::parse_event_t::key && !fields.back().insert(value.get<std::string>()).second)
-            throw std::runtime_error("field '" + value.get<std::string>() + "' is given twice");
+            throw std::runtime_error(fmt::format("field '{}' is given twice", value.get<std::string>()));
         return true;
     };
     Json json;
     try {
         json = Json::parse(line, watch);
     } catch (const Json::parse_error& error) {
-        throw std::runtime_error("not JSON: unexpected text at byte " + std::to_string(error.byte));
+        throw std::runtime_error(fmt::format("not JSON: unexpected text at byte {}", error.byte));
     } catch (const Json::exception&) {
         throw std::runtime_error("a number is out of range");
     }

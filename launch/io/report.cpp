@@ -1,100 +1,94 @@
-// What people see on stderr: see report.h.
+// Tables, JSON and numbers of reports: see report.h.
 #include "launch/io/report.h"
 
-#include "launch/counted.h"
-
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <unistd.h>
+#include <fmt/format.h>
 
 namespace entrodraft::launch {
 
 namespace {
 
-void write_to_stderr(const std::string& text) {
-    std::size_t done = 0;
-    while (done < text.size()) {
-        const ssize_t written = write(STDERR_FILENO, text.data() + done, text.size() - done);
-        if (written <= 0) return; // nobody is left to tell
-        done += static_cast<std::size_t>(written);
-    }
+std::string cell_of(const Json& value, int decimals, double factor) {
+    if (value.is_discarded() || value.is_null()) return "-";
+    if (value.is_number_float()) return format_number(value.get<double>() * factor, decimals);
+    return value.is_string() ? value.get<std::string>() : compact(value);
 }
 
 } // namespace
 
-void say(const std::string& line) {
-    write_to_stderr(line + "\n");
+Column::Column(std::string json_key, std::string table_heading, const Json& figure, int decimals, double factor)
+    : Column(std::move(json_key), std::move(table_heading), figure, cell_of(figure, decimals, factor)) {}
+
+Json json_of(const Columns& row) {
+    Json json = Json::object();
+    for (const Column& column : row)
+        if (!column.key.empty() && !column.value.is_discarded()) json[column.key] = column.value;
+    return json;
 }
 
-std::string format_bar(double fraction, int width) {
-    const double held = std::isfinite(fraction) ? std::clamp(fraction, 0.0, 1.0) : 0.0;
-    std::string bar(static_cast<std::size_t>(width) + 2, '-');
-    bar.front() = '[';
-    bar.back() = ']';
-    std::fill_n(bar.begin() + 1, std::lround(held * width), '#');
-    return bar;
+Json json_of(const std::vector<Columns>& rows) {
+    Json list = Json::array();
+    for (const Columns& row : rows)
+        list.push_back(json_of(row));
+    return list;
 }
 
-std::string format_duration(double seconds) {
-    const long whole = std::lround(std::max(0.0, seconds));
-    if (whole >= 3600) return formatted("%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
-    return formatted("%ld:%02ld", whole / 60, whole % 60);
+std::string table_of(const std::vector<Columns>& rows, const std::string& margin) {
+    if (rows.empty()) return "";
+    std::vector<std::vector<std::string>> table(rows.size() + 1);
+    for (const Column& column : rows.front())
+        if (!column.heading.empty()) table[0].push_back(column.heading);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        for (const Column& column : rows[i])
+            if (!column.heading.empty()) table[i + 1].push_back(column.text);
+    for (std::vector<std::string>& cells : table)
+        cells.front().insert(0, margin);
+    return format_table(table);
 }
 
-StatusLine::StatusLine(bool quiet)
-    : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()), last_(start_) {
-    const char* no_colour = std::getenv("NO_COLOR");
-    colour_ = no_colour == nullptr || *no_colour == '\0';
+std::string format_table(const std::vector<std::vector<std::string>>& rows) {
+    std::vector<std::size_t> widths;
+    for (const auto& row : rows)
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            if (i == widths.size()) widths.push_back(0);
+            widths[i] = std::max(widths[i], row[i].size());
+        }
+    std::string text;
+    for (const auto& row : rows) {
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            const std::string blanks(widths[i] - row[i].size(), ' ');
+            text += i == 0 ? row[i] + blanks : "  " + blanks + row[i];
+        }
+        text += '\n';
+    }
+    return text;
 }
 
-StatusLine::~StatusLine() {
-    clear();
+std::string format_number(double value, int decimals) {
+    return fmt::format("{:.{}f}", value, decimals);
 }
 
-bool StatusLine::is_due() {
-    if (quiet_) return false;
-    const Time now = std::chrono::steady_clock::now();
-    const std::chrono::duration<double> since_last = now - last_;
-    if (since_last.count() < (terminal_ ? 0.1 : 30.0)) return false;
-    last_ = now;
-    return true;
+std::string or_dash(double value, int decimals) {
+    return value > 0 ? format_number(value, decimals) : "-";
 }
 
-double StatusLine::seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+std::string format_bytes(std::uint64_t bytes) {
+    const auto number = static_cast<double>(bytes);
+    if (bytes >= std::uint64_t{1} << 30) return fmt::format("{:.2f} GiB", number / 0x1p30);
+    if (bytes >= std::uint64_t{1} << 20) return fmt::format("{:.1f} MiB", number / 0x1p20);
+    if (bytes >= std::uint64_t{1} << 10) return fmt::format("{:.1f} KiB", number / 0x1p10);
+    return fmt::format("{} bytes", bytes);
 }
 
-void StatusLine::draw(double fraction, const std::string& text) {
-    if (!terminal_) return say(text);
-    const std::string bar = fraction < 0 ? "" : format_bar(fraction, 24) + " ";
-    write_to_stderr("\r\033[K" + (colour_ && !bar.empty() ? "\033[32m" + bar + "\033[0m" : bar) + text);
-    drawn_ = true;
+std::string format_count(std::int64_t count) {
+    std::string text = std::to_string(count);
+    for (std::size_t at = text.size(); at > 3; at -= 3)
+        text.insert(at - 3, ",");
+    return text;
 }
 
-void StatusLine::clear() {
-    if (drawn_) write_to_stderr("\r\033[K");
-    drawn_ = false;
-}
-
-void Progress::update(double fraction, std::int64_t lines, std::int64_t new_tokens) {
-    if (!line_.is_due()) return;
-    const double seconds = line_.seconds();
-    std::string text = counted(lines, "prompt") + ", " + counted(new_tokens, "token") + ", " +
-                       formatted("%.0f tokens/s, ", static_cast<double>(new_tokens) / seconds) +
-                       format_duration(seconds);
-    if (fraction > 0.01) text += ", " + format_duration(seconds / fraction - seconds) + " to go";
-    line_.draw(fraction, text);
-}
-
-void LoadingBar::update(std::size_t done_bytes, std::size_t total_bytes) {
-    if (total_bytes == 0 || !line_.is_due()) return;
-    const double done = static_cast<double>(done_bytes), total = static_cast<double>(total_bytes);
-    const double seconds = line_.seconds(), fraction = done / total;
-    std::string text = what_ + formatted(", %.2f of %.2f GB, ", done / 1e9, total / 1e9) +
-                       formatted("%.2f GB/s", done / 1e9 / seconds);
-    if (fraction > 0.01) text += ", " + format_duration(seconds / fraction - seconds) + " to go";
-    line_.draw(fraction, text);
+std::string format_count(std::int64_t count, const std::string& noun) {
+    return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
 }
 
 } // namespace entrodraft::launch

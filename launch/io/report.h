@@ -1,72 +1,57 @@
-// What people see on stderr while a command runs: messages and progress. Formatting is pure. summary.h has the end.
+// Reports: rows whose figures are listed once, as aligned columns for people and as JSON with all digits for programs.
+//
+// Pure. Called by every command that prints a table.
 #pragma once
 
-#include <chrono>
+#include "launch/counted.h"
+#include "launch/io/json_line.h"
+
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace entrodraft::launch {
 
-// One line to stderr, in one write.
-void say(const std::string& line);
+// A figure of a row under its two names, of which either may be empty: then that form lacks it.
+struct Column {
+    std::string key;     // in JSON
+    std::string heading; // in the table
+    Json value;          // unknown(): the object lacks the key, and the table has a dash
+    std::string text;    // as the table has it
 
-// A bar of `width` characters: "[####------]". `fraction` outside [0, 1] is held at its ends. Local.
-std::string format_bar(double fraction, int width);
-// "0:42", "1:03:07". Local.
-std::string format_duration(double seconds);
+    // A number with a fraction is shown with so many decimals, after multiplication with `factor`, for tables of
+    // another unit than JSON's; all else as it is.
+    Column(std::string json_key, std::string table_heading, const Json& figure, int decimals = 0, double factor = 1);
+    Column(std::string json_key, std::string table_heading, Json figure, std::string cell)
+        : key(std::move(json_key)), heading(std::move(table_heading)), value(std::move(figure)), text(std::move(cell)) {
+    }
 
-// A bar on a terminal, redrawn at most ten times a second; a plain line each half minute elsewhere; nothing when quiet.
-class StatusLine {
-  public:
-    explicit StatusLine(bool quiet);
-    ~StatusLine();
-    StatusLine(const StatusLine&) = delete;
-    StatusLine& operator=(const StatusLine&) = delete;
-
-    // Whether it is time to draw again.
-    bool is_due();
-    double seconds() const; // since the start
-    // `fraction` done, negative where that is unknown: then there is no bar.
-    void draw(double fraction, const std::string& text);
-    // Takes the bar away so that other text may be printed.
-    void clear();
-
-  private:
-    using Time = std::chrono::steady_clock::time_point;
-
-    bool quiet_;
-    bool terminal_;
-    bool colour_;
-    bool drawn_ = false;
-    Time start_;
-    Time last_;
+    static Json unknown() { return Json::value_t::discarded; }
 };
+using Columns = std::vector<Column>;
 
-// How far a file of prompts has come.
-class Progress {
-  public:
-    explicit Progress(bool quiet) : line_(quiet) {}
+template <typename T, typename RowOf> std::vector<Columns> rows_of(const std::vector<T>& all, const RowOf& row_of) {
+    std::vector<Columns> rows;
+    for (const T& each : all)
+        rows.push_back(row_of(each));
+    return rows;
+}
 
-    // `fraction` of the input, negative where its length is unknown.
-    void update(double fraction, std::int64_t lines, std::int64_t new_tokens);
-    // Takes the bar away so that other text may be printed.
-    void clear() { line_.clear(); }
+// The object of a row, and of several the list. Local.
+Json json_of(const Columns& row);
+Json json_of(const std::vector<Columns>& rows);
+// Headings and rows, each line behind `margin`; empty without rows. All rows have the same columns. Local.
+std::string table_of(const std::vector<Columns>& rows, const std::string& margin = "");
 
-  private:
-    StatusLine line_;
-};
-
-// How far the reading of a model has come; gone with the object.
-class LoadingBar {
-  public:
-    LoadingBar(std::string what, bool quiet) : what_(std::move(what)), line_(quiet) {}
-
-    void update(std::size_t done_bytes, std::size_t total_bytes);
-
-  private:
-    std::string what_; // "loading the target"
-    StatusLine line_;
-};
+// Columns of text, each as wide as its widest cell; the first is aligned left, the others right.
+std::string format_table(const std::vector<std::vector<std::string>>& rows);
+std::string format_number(double value, int decimals);
+std::string or_dash(double value, int decimals); // "-" unless above 0
+// "1.23 GiB", "45.6 MiB", "789 bytes". Local.
+std::string format_bytes(std::uint64_t bytes);
+// "68,976,648,192", and "1,234 tokens". Local.
+std::string format_count(std::int64_t count);
+std::string format_count(std::int64_t count, const std::string& noun);
 
 } // namespace entrodraft::launch

@@ -3,9 +3,13 @@
 
 #include "launch/cli/option_set.h"
 #include "launch/cli/stop_rule_options.h"
+#include "model/checkpoint/json_object.h"
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <climits>
+#include <fmt/format.h>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -14,6 +18,72 @@
 namespace entrodraft::launch {
 
 namespace {
+
+int count_field(const Json& value, const std::string& field, int least = 0, int most = INT_MAX) {
+    return static_cast<int>(model::integer_of(value, field, least, most));
+}
+
+// {"220": -1.5}, as the API of OpenAI has it: token ids are names.
+std::vector<std::pair<spec::TokenId, float>> bias_field(const Json& value) {
+    if (!value.is_object()) throw std::runtime_error("logit_bias must be an object of token ids and numbers");
+    std::vector<std::pair<spec::TokenId, float>> biases;
+    for (const auto& [name, bias] : value.items()) {
+        constexpr std::size_t kMaxShown = 40; // bytes
+        spec::TokenId token = -1;
+        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
+        if (error != std::errc{} || end != name.data() + name.size() || name.front() == '-')
+            model::refuse_value("a token id in logit_bias",
+                                fmt::format("must be a whole number from 0 to {}", INT_MAX));
+        const std::string field = fmt::format("logit_bias[\"{}\"]", name.substr(0, kMaxShown));
+        biases.emplace_back(token, static_cast<float>(model::number_of(bias, field)));
+    }
+    return biases;
+}
+
+std::vector<spec::TokenId> tokens_field(const Json& value, const std::string& field) {
+    std::vector<spec::TokenId> tokens;
+    for (const Json& token : model::array_of(value, field, "an array of token ids"))
+        tokens.push_back(count_field(token, field));
+    return tokens;
+}
+
+// "stop" of the API of OpenAI: a string, or a list of them; null says nothing.
+std::vector<std::string> stop_field(const Json& value, const std::vector<std::string>& default_value) {
+    if (value.is_null()) return default_value;
+    std::vector<std::string> strings;
+    for (const Json& one : value.is_array() ? value : Json::array({value})) {
+        if (!one.is_string()) throw std::runtime_error("stop must be a string or a list of strings");
+        strings.push_back(one.get<std::string>());
+    }
+    return strings;
+}
+
+struct LineField {
+    const char* name;
+    void (*set)(const Json& value, const std::string& name, spec::Request& request);
+};
+
+// What a line may set.
+constexpr LineField kLineFields[] = {
+    {"max_new_tokens", [](auto& v, auto& n, auto& r) { r.max_new_tokens = count_field(v, n, 1); }},
+    {"temperature", [](auto& v, auto& n, auto& r) { r.sampling.temperature = model::number_of(v, n); }},
+    {"top_k", [](auto& v, auto& n, auto& r) { r.sampling.top_k = count_field(v, n); }},
+    {"top_p", [](auto& v, auto& n, auto& r) { r.sampling.top_p = model::number_of(v, n); }},
+    {"min_p", [](auto& v, auto& n, auto& r) { r.sampling.min_p = model::number_of(v, n); }},
+    {"seed",
+     [](auto& v, auto& n, auto& r) {
+         if (!v.is_number_unsigned()) model::refuse_value(n, "must be a whole number from 0 to 2^64 - 1");
+         r.sampling.seed = v.template get<std::uint64_t>();
+     }},
+    {"repetition_penalty", [](auto& v, auto& n, auto& r) { r.processing.repetition_penalty = model::number_of(v, n); }},
+    {"presence_penalty", [](auto& v, auto& n, auto& r) { r.processing.presence_penalty = model::number_of(v, n); }},
+    {"frequency_penalty", [](auto& v, auto& n, auto& r) { r.processing.frequency_penalty = model::number_of(v, n); }},
+    {"no_repeat_ngram_size", [](auto& v, auto& n, auto& r) { r.processing.no_repeat_ngram_size = count_field(v, n); }},
+    {"min_new_tokens", [](auto& v, auto& n, auto& r) { r.processing.min_new_tokens = count_field(v, n); }},
+    {"logit_bias", [](auto& v, auto&, auto& r) { r.processing.logit_bias = bias_field(v); }},
+    {"banned_tokens", [](auto& v, auto& n, auto& r) { r.processing.banned_tokens = tokens_field(v, n); }},
+    {"stop", [](auto& v, auto&, auto& r) { r.stop_strings = stop_field(v, r.stop_strings); }},
+};
 
 // Request fields of OpenAI's API, vLLM, llama.cpp's server, TGI and transformers that are not served here.
 struct ForeignField {
@@ -90,11 +160,13 @@ FieldNames fields_by_folded(const std::string& list) {
 
 const std::vector<std::string> kFieldsOfEveryLine = {"id", "prompt", "messages", "prompt_token_ids", "metadata"};
 
-// What a line may set.
 const FieldNames& fields_of_lines() {
-    static const FieldNames names =
-        fields_by_folded("max_new_tokens temperature top_k top_p min_p seed repetition_penalty presence_penalty "
-                         "frequency_penalty no_repeat_ngram_size min_new_tokens logit_bias banned_tokens stop");
+    static const FieldNames names = [] {
+        FieldNames all;
+        for (const LineField& field : kLineFields)
+            all.emplace(folded_field(field.name), field.name);
+        return all;
+    }();
     return names;
 }
 
@@ -179,14 +251,21 @@ std::string shown_field(const std::string& name) {
     return "field " + name.substr(0, kMaxShown);
 }
 
+void set_fields(const Json& object, spec::Request& request) {
+    for (const auto& [name, value] : object.items())
+        for (const LineField& field : kLineFields)
+            if (name == field.name) field.set(value, name, request);
+}
+
 std::vector<std::string> own_fields(const Json& object, bool is_conversation) {
     std::vector<std::string> own;
     for (const auto& [name, value] : object.items()) {
         if (is_our_field(name) || name == "do_sample" || is_foreign_field(name, value, is_conversation)) continue;
         if (const auto option = options_of_the_run().find(folded_field(name)); option != options_of_the_run().end())
-            throw std::runtime_error(shown_field(name) + " cannot be set by line; use --" + option->second);
+            throw std::runtime_error(
+                fmt::format("{} cannot be set by line; use --{}", shown_field(name), option->second));
         if (const auto field = meant_field(name); field && !object.contains(*field))
-            throw std::runtime_error(shown_field(name) + " is unknown; did you mean " + *field + "?");
+            throw std::runtime_error(fmt::format("{} is unknown; did you mean {}?", shown_field(name), *field));
         own.push_back(name);
     }
     return own;

@@ -1,15 +1,13 @@
 // Input lines turned into requests: see requests.h.
 #include "launch/io/requests.h"
 
-#include "launch/io/json_line.h"
-#include "launch/io/messages.h"
+#include "launch/io/chat.h"
 #include "launch/io/request_fields.h"
+#include "model/checkpoint/json_object.h"
 #include "spec/verify/philox.h"
 
 #include <algorithm>
-#include <charconv>
-#include <climits>
-#include <cmath>
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -18,28 +16,6 @@ namespace {
 
 std::uint64_t hash_of(const std::string& text, std::uint64_t seed = 0) {
     return spec::hash_bytes(text.data(), text.size(), seed);
-}
-
-// A whole number in [least, most] of `json[field]`. 5.0 is not one.
-std::int64_t integer_field(const Json& value, const std::string& field, std::int64_t least, std::int64_t most) {
-    if (value.is_number_integer()) {
-        const bool fits =
-            !value.is_number_unsigned() || value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX);
-        const std::int64_t number = fits ? value.get<std::int64_t>() : INT64_MAX;
-        if (fits && number >= least && number <= most) return number;
-    }
-    throw std::runtime_error(field + " must be a whole number from " + std::to_string(least) + " to " +
-                             std::to_string(most));
-}
-
-double number_field(const Json& value, const std::string& field) {
-    if (!value.is_number()) throw std::runtime_error(field + " must be a number");
-    return value.get<double>();
-}
-
-std::uint64_t seed_field(const Json& value) {
-    if (!value.is_number_unsigned()) throw std::runtime_error("seed must be a whole number from 0 to 2^64 - 1");
-    return value.get<std::uint64_t>();
 }
 
 // "--top-p must be ..." in terms of a line: "top_p must be ...".
@@ -54,90 +30,16 @@ std::string as_field(std::string why) {
     return why;
 }
 
-// {"220": -1.5}, as the API of OpenAI has it: token ids are names.
-std::vector<std::pair<spec::TokenId, float>> bias_field(const Json& value) {
-    if (!value.is_object()) throw std::runtime_error("logit_bias must be an object of token ids and numbers");
-    std::vector<std::pair<spec::TokenId, float>> biases;
-    for (const auto& [name, bias] : value.items()) {
-        constexpr std::size_t kMaxShown = 40; // bytes
-        spec::TokenId token = -1;
-        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
-        if (error != std::errc{} || end != name.data() + name.size() || name.front() == '-')
-            throw std::runtime_error("a token id in logit_bias must be a whole number from 0 to " +
-                                     std::to_string(INT_MAX));
-        const std::string field = "logit_bias[\"" + name.substr(0, kMaxShown) + "\"]";
-        biases.emplace_back(token, static_cast<float>(number_field(bias, field)));
-    }
-    return biases;
-}
-
-std::vector<spec::TokenId> tokens_field(const Json& value, const std::string& field) {
-    if (!value.is_array()) throw std::runtime_error(field + " must be an array of token ids");
-    std::vector<spec::TokenId> tokens;
-    for (const Json& token : value)
-        tokens.push_back(static_cast<spec::TokenId>(integer_field(token, field, 0, INT_MAX)));
-    return tokens;
-}
-
-// "stop" of the API of OpenAI: a string, or a list of them; null says nothing.
-std::vector<std::string> stop_field(const Json& value, const std::vector<std::string>& default_value) {
-    if (value.is_null()) return default_value;
-    std::vector<std::string> strings;
-    for (const Json& one : value.is_array() ? value : Json::array({value})) {
-        if (!one.is_string()) throw std::runtime_error("stop must be a string or a list of strings");
-        strings.push_back(one.get<std::string>());
-    }
-    return strings;
-}
-
 // Sampling as transformers asks for it has to be what temperature says.
 void check_do_sample(const Json& value, const spec::SamplingOptions& sampling) {
     if (value.is_null()) return;
-    if (!value.is_boolean()) throw std::runtime_error("do_sample must be true or false");
-    if (value.get<bool>() == sampling.greedy())
-        throw std::runtime_error(value.get<bool>() ? "do_sample is true at temperature 0; give a temperature above 0"
-                                                   : "do_sample is false at a temperature above 0; give temperature 0");
-}
-
-// Whether the field is one of what is done to logits before temperature and filters.
-bool apply_processing(const std::string& field, const Json& value, spec::LogitProcessing& processing) {
-    if (field == "repetition_penalty")
-        processing.repetition_penalty = number_field(value, field);
-    else if (field == "presence_penalty")
-        processing.presence_penalty = number_field(value, field);
-    else if (field == "frequency_penalty")
-        processing.frequency_penalty = number_field(value, field);
-    else if (field == "no_repeat_ngram_size")
-        processing.no_repeat_ngram_size = static_cast<int>(integer_field(value, field, 0, INT_MAX));
-    else if (field == "min_new_tokens")
-        processing.min_new_tokens = static_cast<int>(integer_field(value, field, 0, INT_MAX));
-    else if (field == "logit_bias")
-        processing.logit_bias = bias_field(value);
-    else if (field == "banned_tokens")
-        processing.banned_tokens = tokens_field(value, field);
-    else
-        return false;
-    return true;
+    if (const bool samples = model::truth_of(value, "do_sample"); samples == sampling.greedy())
+        throw std::runtime_error(samples ? "do_sample is true at temperature 0; give a temperature above 0"
+                                         : "do_sample is false at a temperature above 0; give temperature 0");
 }
 
 void apply_overrides(const Json& object, spec::Request& request, int vocab_size) {
-    for (const auto& [field, value] : object.items()) {
-        if (apply_processing(field, value, request.processing)) continue;
-        if (field == "max_new_tokens")
-            request.max_new_tokens = static_cast<int>(integer_field(value, field, 1, INT_MAX));
-        else if (field == "temperature")
-            request.sampling.temperature = number_field(value, field);
-        else if (field == "top_k")
-            request.sampling.top_k = static_cast<int>(integer_field(value, field, 0, INT_MAX));
-        else if (field == "top_p")
-            request.sampling.top_p = number_field(value, field);
-        else if (field == "min_p")
-            request.sampling.min_p = number_field(value, field);
-        else if (field == "seed")
-            request.sampling.seed = seed_field(value);
-        else if (field == "stop")
-            request.stop_strings = stop_field(value, request.stop_strings);
-    }
+    set_fields(object, request);
     if (object.contains("do_sample")) check_do_sample(object["do_sample"], request.sampling);
     if (const char* why = spec::why_invalid(request.sampling); *why != '\0') throw std::runtime_error(as_field(why));
     if (const std::string why = spec::why_invalid(request.processing, vocab_size); !why.empty())
@@ -177,18 +79,14 @@ std::vector<spec::TokenId> prompt_of(const Json& object, const RequestDefaults& 
     const std::string source = source_of(object);
     if (source != "prompt_token_ids") require_text(limits, source.c_str());
     if (source == "messages") return limits.encode_chat(messages_of(object, defaults.system));
-    if (source == "prompt") {
-        if (!object["prompt"].is_string()) throw std::runtime_error("prompt must be a string");
-        return encode_text(object["prompt"].get<std::string>(), defaults, limits);
-    }
-    const Json& ids = object["prompt_token_ids"];
-    if (!ids.is_array()) throw std::runtime_error("prompt_token_ids must be an array of token ids");
+    if (source == "prompt") return encode_text(model::text_of(object["prompt"], source), defaults, limits);
+    const Json& ids = model::array_of(object[source], source, "an array of token ids");
     if (ids.empty()) throw std::runtime_error("prompt_token_ids is empty");
     std::vector<spec::TokenId> prompt;
     prompt.reserve(ids.size());
-    for (std::size_t i = 0; i < ids.size(); ++i)
+    for (const Json& id : ids)
         prompt.push_back(static_cast<spec::TokenId>(
-            integer_field(ids[i], "prompt_token_ids[" + std::to_string(i) + "]", 0, limits.vocab_size - 1)));
+            model::integer_of(id, fmt::format("prompt_token_ids[{}]", prompt.size()), 0, limits.vocab_size - 1)));
     return prompt;
 }
 
@@ -266,8 +164,7 @@ const std::string& id_of(const InputItem& item) {
 InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
                         const PromptLimits& limits) {
     if (line.too_long)
-        return BadLine{"null", number,
-                       "line is longer than " + std::to_string(LineReader::kLongestLine >> 20) + " MiB"};
+        return BadLine{"null", number, fmt::format("line is longer than {} MiB", LineReader::kLongestLine >> 20)};
     Json object;
     try {
         object = parse_json_line(line.text);
@@ -350,6 +247,20 @@ double RequestReader::fraction() const {
     };
     if (end_) return share_of(number_ - first_, *end_ - first_);
     return share_of(lines_->bytes_read(), lines_->file_bytes());
+}
+
+std::vector<spec::Request> read_all_prompts(const std::string& file, const RequestDefaults& defaults, int max_prompts,
+                                            const PromptLimits& limits) {
+    std::vector<spec::Request> prompts;
+    RequestReader reader(file, defaults, limits);
+    while (auto item = reader.next()) {
+        if (const auto* bad = std::get_if<BadLine>(&*item))
+            throw std::runtime_error(fmt::format("{} line {}: {}", file, reader.last_number(), bad->error));
+        prompts.push_back(std::get<spec::Request>(std::move(*item)));
+        if (max_prompts > 0 && std::ssize(prompts) == max_prompts) break;
+    }
+    if (prompts.empty()) throw std::runtime_error(file + ": holds no prompts");
+    return prompts;
 }
 
 } // namespace entrodraft::launch

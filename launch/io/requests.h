@@ -82,4 +82,9 @@ class RequestReader {
     std::set<std::pair<std::uint64_t, std::uint64_t>> seen_; // two hashes of each id: 16 bytes, however long the id
 };
 
+// Prompts of a file that must all be good ones; at most so many, 0: all. Throws std::runtime_error naming the file and
+// its first bad line. Local.
+std::vector<spec::Request> read_all_prompts(const std::string& file, const RequestDefaults& defaults, int max_prompts,
+                                            const PromptLimits& limits);
+
 } // namespace entrodraft::launch

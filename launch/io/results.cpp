@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <stdexcept>
 #include <sys/file.h>
@@ -90,6 +91,13 @@ Json counts_json(const spec::Stats& stats) {
     return counts;
 }
 
+std::vector<std::pair<const char*, double>> phase_seconds(const spec::StepSeconds& steps, double decoding) {
+    const double named = steps.draft + steps.entropy + steps.broadcast + steps.score + steps.gather + steps.verify;
+    return {{"draft", steps.draft},     {"entropy", steps.entropy}, {"broadcast", steps.broadcast},
+            {"score", steps.score},     {"gather", steps.gather},   {"verify", steps.verify},
+            {"other", decoding - named}};
+}
+
 std::string result_line(const spec::Request& request, const spec::Completion& completion) {
     const spec::Stats& stats = completion.stats;
     const std::string metadata = request.metadata.empty() ? "" : "\"metadata\":" + request.metadata + ",";
@@ -147,7 +155,7 @@ ResultWriter::ResultWriter(const std::string& file, Existing existing, const std
     struct stat info {};
     // Before it is opened, which waits for a pipe's reader.
     if (existing == Existing::resume && stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-        throw BadOption("--resume needs --output to be a plain file, and " + file_ + " is not");
+        throw BadOption(fmt::format("--resume needs --output to be a plain file, and {} is not", file_));
     descriptor_ = open_output(file, is_new_);
     if (descriptor_ < 0) throw std::runtime_error(file_ + ": cannot be opened for writing: " + std::strerror(errno));
     const bool regular = fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode);
@@ -157,9 +165,9 @@ ResultWriter::ResultWriter(const std::string& file, Existing existing, const std
         has_name_ = regular && info.st_nlink > 0;
         if (existing == Existing::resume) read_existing();
         if (existing == Existing::refuse && regular && info.st_size > 0)
-            throw BadOption(option + " " + file_ + " holds " +
-                            (option == "--output" ? "results already: go on with --resume, or remove it"
-                                                  : "something already: remove it or name another file"));
+            throw BadOption(fmt::format("{} {} holds {}", option, file_,
+                                        option == "--output" ? "results already: go on with --resume, or remove it"
+                                                             : "something already: remove it or name another file"));
         if (has_name_ && fstat(descriptor_, &info) == 0) expected_bytes_ = static_cast<std::uint64_t>(info.st_size);
     } catch (...) {
         close(descriptor_);
@@ -188,7 +196,7 @@ void ResultWriter::read_existing() {
     LineReader lines(file_, SIZE_MAX);
     std::uint64_t whole_bytes = 0;
     while (const auto line = lines.next()) {
-        const std::string place = file_ + " line " + std::to_string(served_.size() + 1);
+        const std::string place = fmt::format("{} line {}", file_, served_.size() + 1);
         if (!line->terminated && is_torn_result(line->text)) break; // its writer died
         Json object;
         try {
@@ -231,8 +239,8 @@ void ResultWriter::require_intact() const {
     if (!has_name_ || fstat(descriptor_, &now) != 0) return;
     if (now.st_nlink == 0) throw std::runtime_error(file_ + ": was removed during the run; what it held is lost");
     if (static_cast<std::uint64_t>(now.st_size) < expected_bytes_)
-        throw std::runtime_error(file_ + ": was cut to " + std::to_string(now.st_size) + " of " +
-                                 std::to_string(expected_bytes_) + " bytes during the run; what it held is lost");
+        throw std::runtime_error(fmt::format("{}: was cut to {} of {} bytes during the run; what it held is lost",
+                                             file_, now.st_size, expected_bytes_));
 }
 
 void ResultWriter::cut_to(std::uint64_t bytes) {
@@ -244,13 +252,14 @@ void ResultWriter::cut_to(std::uint64_t bytes) {
 void skip_served(RequestReader& reader, const ResultWriter& writer, const std::string& output) {
     for (std::size_t i = 0; i < writer.served().size(); ++i) {
         const auto item = reader.next();
-        const std::string place = output + " line " + std::to_string(i + 1);
+        const std::string& file = reader.lines().file();
         if (!item)
-            throw std::runtime_error(place + ": " + reader.lines().file() +
-                                     " has no line for it; resume with the input of that run");
+            throw std::runtime_error(fmt::format("{} line {}: {} has no line for it; resume with the input of that run",
+                                                 output, i + 1, file));
         if (ResultWriter::hash_of_id(id_of(*item)) != writer.served()[i])
-            throw std::runtime_error(place + " has another id than " + id_of(*item).substr(0, 200) + " in " +
-                                     reader.lines().file() + "; resume with the input of that run");
+            throw std::runtime_error(
+                fmt::format("{} line {} has another id than {} in {}; resume with the input of that run", output, i + 1,
+                            id_of(*item).substr(0, 200), file));
     }
 }
 

@@ -11,12 +11,16 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::launch {
 
 // The counts of a run or a text and the figures made of them, by the names of the output format. Local.
 Json counts_json(const spec::Stats& stats);
+
+// Seconds of the phases that `decoding` seconds were spent on, by their names, and "other". Local.
+std::vector<std::pair<const char*, double>> phase_seconds(const spec::StepSeconds& steps, double decoding);
 
 // The line of a served request, and of one that was not. No newline. Local.
 std::string result_line(const spec::Request& request, const spec::Completion& completion);

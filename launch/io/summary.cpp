@@ -1,10 +1,13 @@
-// The figures of a run, and their form on stderr: see summary.h.
+// The figures of a run, and their forms on stderr and as JSON: see summary.h.
 #include "launch/io/summary.h"
 
 #include "launch/counted.h"
-#include "launch/environment.h"
+#include "launch/io/report.h"
+#include "launch/io/results.h"
+#include "launch/statistics.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace entrodraft::launch {
 
@@ -19,8 +22,8 @@ bool has_drafter(const RunSummary& summary) {
     return !summary.speculation.drafter.kinds.empty();
 }
 
-template <typename T> void append_samples(std::vector<T>& to, const std::vector<T>& from) {
-    to.insert(to.end(), from.begin(), from.end());
+double share_of(std::int64_t part, std::int64_t whole) {
+    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
 // Costs of passes that the run saw itself: mean times, whatever was beside them.
@@ -38,127 +41,119 @@ spec::Costs seen_costs(const spec::Stats& stats) {
 // "64 prompts (2 failed: see their error lines) in 2.40 s on 2 ranks: 3072 tokens, 1280 tokens/s (0.78 ms/token), ...".
 std::string prompts_line(const RunSummary& summary) {
     std::string text = counted(summary.served, "prompt"), others;
-    if (summary.with_error > 0) others = std::to_string(summary.with_error) + " failed: see their error lines";
+    if (summary.with_error > 0) others = fmt::format("{} failed: see their error lines", summary.with_error);
     if (summary.resumed > 0)
-        others += (others.empty() ? "" : "; ") + std::to_string(summary.resumed) + " found in the output already";
+        others += fmt::format("{}{} found in the output already", others.empty() ? "" : "; ", summary.resumed);
     if (!others.empty()) text += " (" + others + ")";
-    text += formatted(" in %.2f s on ", summary.wall_seconds) + counted(summary.ranks, "rank");
+    text += fmt::format(" in {:.2f} s on {}", summary.wall_seconds, counted(summary.ranks, "rank"));
     if (summary.stats.new_tokens == 0) return text + "\n";
-    text += ": " + counted(summary.stats.new_tokens, "token") + ", " + three_digits(summary.tokens_per_second()) +
-            " tokens/s";
+    text += fmt::format(": {}, {} tokens/s", counted(summary.stats.new_tokens, "token"),
+                        three_digits(summary.tokens_per_second()));
     const std::string median = summary.served > 1 ? "median " : "";
+    const auto median_of = [](const std::vector<double>& samples) {
+        return three_digits(quantiles_of(samples).median);
+    };
     const LatencySamples& latencies = summary.latencies;
-    if (!latencies.tpot_ms.empty())
-        text += " (" + median + three_digits(quantiles_of(latencies.tpot_ms).median) + " ms/token)";
-    if (!latencies.ttft_ms.empty())
-        text += ", " + median + "TTFT " + three_digits(quantiles_of(latencies.ttft_ms).median) + " ms";
+    if (!latencies.tpot_ms.empty()) text += fmt::format(" ({}{} ms/token)", median, median_of(latencies.tpot_ms));
+    if (!latencies.ttft_ms.empty()) text += fmt::format(", {}TTFT {} ms", median, median_of(latencies.ttft_ms));
     return text + "\n";
-}
-
-std::string lossy_words(const spec::AcceptanceOptions& acceptance) {
-    if (!acceptance.is_lossy()) return "";
-    const std::string lenience = acceptance.lenience < 1 ? formatted(", lenience %g", acceptance.lenience) : "";
-    return "; acceptance " + to_string(acceptance.kind) + lenience + ": LOSSY, not the target's own text";
 }
 
 std::string drafting_line(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
-    std::string rules;
+    const spec::AcceptanceOptions& acceptance = summary.speculation.acceptance;
+    std::vector<std::string> rules;
     for (const spec::StopRuleOptions& rule : summary.speculation.stop_rules)
-        rules += (rules.empty() ? "" : " / ") + rule.name();
-    std::string text = formatted("drafting: %.2f tokens per target pass, %.0f %% of drafted tokens accepted (%s)",
-                                 stats.tokens_per_target_pass(), 100 * stats.draft_acceptance_rate(), rules.c_str());
-    if (const auto speedup = estimated_speedup(summary)) text += formatted("; estimated speed-up %.2f", *speedup);
-    return text + lossy_words(summary.speculation.acceptance) + "\n";
+        rules.push_back(rule.name());
+    std::string text =
+        fmt::format("drafting: {:.2f} tokens per target pass, {:.0f} % of drafted tokens accepted ({})",
+                    stats.tokens_per_target_pass(), 100 * stats.draft_acceptance_rate(), fmt::join(rules, " / "));
+    if (const auto speedup = estimated_speedup(summary)) text += fmt::format("; estimated speed-up {:.2f}", *speedup);
+    if (acceptance.is_lossy())
+        text += fmt::format("; acceptance {}{}: LOSSY, not the target's own text", to_string(acceptance.kind),
+                            acceptance.lenience < 1 ? fmt::format(", lenience {:g}", acceptance.lenience) : "");
+    return text + "\n";
 }
 
 // ---- the other lines ----
 
 std::string detail_line(const char* name, const std::string& text) {
-    return formatted("  %-11s", name) + text + "\n";
+    return fmt::format("  {:<11}{}\n", name, text);
 }
 
 std::string latency_line(const char* name, const std::vector<double>& samples) {
     if (samples.empty()) return "";
     const Quantiles quantiles = quantiles_of(samples);
-    return detail_line(name, "ms: mean " + three_digits(quantiles.mean) + ", median " + three_digits(quantiles.median) +
-                                 ", p90 " + three_digits(quantiles.p90) + ", p99 " + three_digits(quantiles.p99));
+    return detail_line(name, fmt::format("ms: mean {}, median {}, p90 {}, p99 {}", three_digits(quantiles.mean),
+                                         three_digits(quantiles.median), three_digits(quantiles.p90),
+                                         three_digits(quantiles.p99)));
 }
 
 // "2, busy 99 %, 97 % of the time".
 std::string replicas_line(const RunSummary& summary) {
-    const std::vector<double>& busy = summary.replicas_busy_seconds;
-    if (busy.size() < 2 || summary.wall_seconds <= 0) return "";
-    std::string text = std::to_string(busy.size()) + ", busy";
-    for (std::size_t replica = 0; replica < busy.size(); ++replica)
-        text += formatted("%s %.0f %%", replica > 0 ? "," : "", 100 * busy[replica] / summary.wall_seconds);
-    return detail_line("replicas", text + " of the time");
+    if (summary.replicas_busy_seconds.size() < 2 || summary.wall_seconds <= 0) return "";
+    std::vector<std::string> shares;
+    for (const double busy : summary.replicas_busy_seconds)
+        shares.push_back(fmt::format(" {:.0f} %", 100 * busy / summary.wall_seconds));
+    return detail_line("replicas", fmt::format("{}, busy{} of the time", shares.size(), fmt::join(shares, ",")));
 }
 
 std::string time_line(const RunSummary& summary) {
-    const auto shares = phase_shares(summary);
-    if (!shares) return "";
-    return detail_line("time",
-                       formatted("draft %.1f %%, entropy %.1f %%, broadcast %.1f %%, score %.1f %%, gather %.1f %%, "
-                                 "verify %.1f %%, other %.1f %%",
-                                 100 * shares->draft, 100 * shares->entropy, 100 * shares->broadcast,
-                                 100 * shares->score, 100 * shares->gather, 100 * shares->verify, 100 * shares->other));
+    std::vector<std::string> phases;
+    for (const auto& [name, share] : phase_shares(summary).value_or(PhaseShares{}))
+        phases.push_back(fmt::format("{} {:.1f} %", name, 100 * share));
+    return phases.empty() ? "" : detail_line("time", fmt::format("{}", fmt::join(phases, ", ")));
 }
 
 // "0.81 0.74 0.70": accepted of verified tokens.
 std::string acceptances(const std::vector<spec::Acceptances>& all, std::size_t most) {
     std::string text;
     for (std::size_t i = 0; i < std::min(all.size(), most); ++i)
-        text += all[i].verified == 0
-                    ? " -"
-                    : formatted(" %.2f", static_cast<double>(all[i].accepted) / static_cast<double>(all[i].verified));
+        text += all[i].verified == 0 ? " -" : fmt::format(" {:.2f}", share_of(all[i].accepted, all[i].verified));
     return text;
 }
 
 std::string iid_line(const RunSummary& summary) {
     const auto model = iid_model(summary);
     if (!model) return "";
-    std::string text = formatted("(i.i.d. model of Leviathan et al. 2023 at acceptance rate alpha %.3f, draft/target "
-                                 "cost c %.3f, %.2f drafted per round): %.2f tokens per target pass (measured %.2f), "
-                                 "speed-up %.2f",
-                                 *summary.stats.alpha(), model->c, model->mean_drafted, model->expected_tokens,
-                                 summary.stats.tokens_per_target_pass(), model->walltime_factor);
+    std::string text = fmt::format(
+        "(i.i.d. model of Leviathan et al. 2023 at acceptance rate alpha {:.3f}, draft/target cost c {:.3f}, "
+        "{:.2f} drafted per round): {:.2f} tokens per target pass (measured {:.2f}), speed-up {:.2f}",
+        *summary.stats.alpha(), model->c, model->mean_drafted, model->expected_tokens,
+        summary.stats.tokens_per_target_pass(), model->walltime_factor);
     if (model->operations_factor > 0)
-        text +=
-            formatted(", compute %.2f (measured %.2f)", model->operations_factor, model->measured_operations_factor);
+        text += fmt::format(", compute {:.2f} (measured {:.2f})", model->operations_factor,
+                            model->measured_operations_factor);
     return detail_line("expected", text);
 }
 
 std::string ahead_line(const spec::DraftedAhead& ahead) {
     if (ahead.rounds == 0) return "";
-    const auto share = [](std::int64_t part, std::int64_t whole) {
-        return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
-    };
     return detail_line(
-        "ahead", counted(ahead.rounds, "round") +
-                     formatted(", hit rate %.3f; per round %.1f outcomes in %.1f hidden passes, %.3f ms; ",
-                               ahead.hit_rate(), share(ahead.outcomes, ahead.rounds), share(ahead.passes, ahead.rounds),
-                               1000 * ahead.seconds / static_cast<double>(ahead.rounds)) +
-                     counted(ahead.tokens, "token") +
-                     formatted(" drafted, %.1f %% of them used", 100 * share(ahead.used, ahead.tokens)));
+        "ahead",
+        fmt::format("{}, hit rate {:.3f}; per round {:.1f} outcomes in {:.1f} hidden passes, {:.3f} ms; {} "
+                    "drafted, {:.1f} % of them used",
+                    counted(ahead.rounds, "round"), ahead.hit_rate(), share_of(ahead.outcomes, ahead.rounds),
+                    share_of(ahead.passes, ahead.rounds), 1000 * ahead.seconds / static_cast<double>(ahead.rounds),
+                    counted(ahead.tokens, "token"), 100 * share_of(ahead.used, ahead.tokens)));
 }
 
 std::string counts_of_level(const spec::Stats& stats) {
-    return counted(stats.rounds, "round") + ", " + std::to_string(stats.drafted) + " drafted, " +
-           std::to_string(stats.accepted) +
-           formatted(" accepted (draft acceptance rate %.3f), mean acceptance length %.2f",
-                     stats.draft_acceptance_rate(), stats.mean_acceptance_length());
+    return fmt::format("{}, {} drafted, {} accepted (draft acceptance rate {:.3f}), mean acceptance length {:.2f}",
+                       counted(stats.rounds, "round"), stats.drafted, stats.accepted, stats.draft_acceptance_rate(),
+                       stats.mean_acceptance_length());
 }
 
 std::string speculation_lines(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
     const SpeculationOptions& speculation = summary.speculation;
-    std::string rules;
+    std::vector<std::string> rules;
     for (const spec::StopRuleOptions& rule : speculation.stop_rules)
-        rules += (rules.empty() ? "" : " / ") + describe(rule, speculation.entropy_unit);
-    std::string text = detail_line("rule", rules + "; drafter " + describe(speculation.drafter) + ", acceptance " +
-                                               to_string(speculation.acceptance.kind)) +
-                       detail_line("draft", counts_of_level(stats));
+        rules.push_back(describe(rule, speculation.entropy_unit));
+    std::string text =
+        detail_line("rule", fmt::format("{}; drafter {}, acceptance {}", fmt::join(rules, " / "),
+                                        describe(speculation.drafter), to_string(speculation.acceptance.kind))) +
+        detail_line("draft", counts_of_level(stats));
     for (const spec::Stats& level : stats.levels)
         text += detail_line("level", counts_of_level(level));
     text += ahead_line(stats.ahead);
@@ -172,20 +167,86 @@ std::string speculation_lines(const RunSummary& summary) {
 
 std::string detail_lines(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
-    std::string text = detail_line(
-        "tokens", std::to_string(stats.prompt_tokens) + " prompt, " + std::to_string(stats.new_tokens) + " new; " +
-                      formatted("prefill %.3f s, decoding %.3f ms/token%s", stats.seconds.prefill, stats.ms_per_token(),
-                                summary.batch_size > 1 ? " per sequence" : ""));
+    const bool is_batched = summary.batch_size > 1;
+    std::string text =
+        detail_line("tokens", fmt::format("{} prompt, {} new; prefill {:.3f} s, decoding {:.3f} ms/token{}",
+                                          stats.prompt_tokens, stats.new_tokens, stats.seconds.prefill,
+                                          stats.ms_per_token(), is_batched ? " per sequence" : ""));
     text += latency_line("TTFT", summary.latencies.ttft_ms) + latency_line("TPOT", summary.latencies.tpot_ms);
-    if (summary.batch_size > 1) text += detail_line("batch", counted(summary.batch_size, "sequence") + " at once");
+    if (is_batched) text += detail_line("batch", counted(summary.batch_size, "sequence") + " at once");
     text += replicas_line(summary);
     if (has_drafter(summary)) text += speculation_lines(summary);
-    text +=
-        detail_line("passes", std::to_string(stats.target_passes) + " target, " + std::to_string(stats.draft_passes) +
-                                  " draft" + (summary.batch_size > 1 ? ", each counted for every sequence in it" : ""));
-    text += detail_line("loading", formatted("%.3f s, %.3f GB, %.2f GB/s", summary.load_seconds,
-                                             summary.load_bytes / 1e9, summary.load_bytes_per_second() / 1e9));
+    text += detail_line("passes", fmt::format("{} target, {} draft{}", stats.target_passes, stats.draft_passes,
+                                              is_batched ? ", each counted for every sequence in it" : ""));
+    text += detail_line("loading", fmt::format("{:.3f} s, {:.3f} GB, {:.2f} GB/s", summary.load_seconds,
+                                               summary.load_bytes / 1e9, summary.load_bytes_per_second() / 1e9));
     return text + time_line(summary);
+}
+
+// ---- JSON ----
+
+constexpr int kSummaryVersion = 1;
+
+template <typename T, typename Form> Json or_null(const std::optional<T>& value, Form form) {
+    return value ? Json(form(*value)) : Json();
+}
+
+// Of samples over prompts; null without any.
+Json distribution_json(const std::vector<double>& samples) {
+    if (samples.empty()) return {};
+    const Quantiles quantiles = quantiles_of(samples);
+    return {{"mean", quantiles.mean}, {"median", quantiles.median}, {"p90", quantiles.p90}, {"p99", quantiles.p99}};
+}
+
+Json acceptances_json(const std::vector<spec::Acceptances>& all) {
+    Json list = Json::array();
+    for (const spec::Acceptances& one : all)
+        list.push_back({{"verified", one.verified}, {"accepted", one.accepted}});
+    return list;
+}
+
+Json shares_json(const PhaseShares& shares) {
+    Json json;
+    for (const auto& [name, share] : shares)
+        json[name] = share;
+    return json;
+}
+
+Json iid_json(const spec::IidFigures& model) {
+    const auto known = [](double ratio) { return ratio > 0 ? Json(ratio) : Json(); };
+    return {{"c", model.c},
+            {"drafted_per_round", model.mean_drafted},
+            {"tokens_per_target_pass", model.expected_tokens},
+            {"speedup", model.walltime_factor},
+            {"compute", known(model.operations_factor)},
+            {"measured_compute", known(model.measured_operations_factor)}};
+}
+
+// What the command line and --config asked for, by name: text, a list where an option may be repeated.
+Json options_json(const ParsedOptions& given) {
+    Json json = Json::object();
+    for (const OptionGroup& group : groups_of<GenerateOptions>())
+        for (const OptionSpec& option : group.options)
+            if (given.given(option.name))
+                json[option.name] =
+                    option.repeatable ? Json(given.texts(option.name)) : Json(given.text(option.name, ""));
+    return json;
+}
+
+Json settings_json(const GenerateOptions& options) {
+    const SpeculationOptions& speculation = options.speculation;
+    const bool drafts = !speculation.drafter.kinds.empty();
+    Json rules = Json::array();
+    for (const spec::StopRuleOptions& rule : speculation.stop_rules)
+        rules.push_back(describe(rule, speculation.entropy_unit));
+    return {{"drafter", drafts ? Json(describe(speculation.drafter)) : Json()},
+            {"stop_rules", drafts ? rules : Json::array()},
+            {"acceptance", to_string(speculation.acceptance.kind)},
+            {"lossy", speculation.acceptance.is_lossy()},
+            {"temperature", options.requests.sampling.temperature},
+            {"max_new_tokens", options.requests.max_new_tokens},
+            {"batch_size", options.batch_size},
+            {"replicas", options.replicas}};
 }
 
 } // namespace
@@ -197,9 +258,9 @@ void LatencySamples::add(const spec::Stats& text) {
 }
 
 LatencySamples& LatencySamples::operator+=(const LatencySamples& other) {
-    append_samples(ttft_ms, other.ttft_ms);
-    append_samples(tpot_ms, other.tpot_ms);
-    append_samples(latency_ms, other.latency_ms);
+    ttft_ms.insert(ttft_ms.end(), other.ttft_ms.begin(), other.ttft_ms.end());
+    tpot_ms.insert(tpot_ms.end(), other.tpot_ms.begin(), other.tpot_ms.end());
+    latency_ms.insert(latency_ms.end(), other.latency_ms.begin(), other.latency_ms.end());
     return *this;
 }
 
@@ -224,17 +285,16 @@ std::optional<PhaseShares> phase_shares(const RunSummary& summary) {
     if (summary.batch_size > 1 && summary.checked > 0) return std::nullopt; // busy with texts decoded again as well
     const double decoding = (summary.batch_size > 1 ? summary.busy_seconds : seconds.total) - seconds.prefill;
     if (decoding <= 0) return std::nullopt;
-    const auto share = [&](double part) { return std::max(0.0, part) / decoding; };
-    const double named =
-        seconds.draft + seconds.entropy + seconds.broadcast + seconds.score + seconds.gather + seconds.verify;
-    return PhaseShares{share(seconds.draft),  share(seconds.entropy), share(seconds.broadcast), share(seconds.score),
-                       share(seconds.gather), share(seconds.verify),  share(decoding - named)};
+    PhaseShares shares = phase_seconds(seconds, decoding);
+    for (auto& [name, share] : shares)
+        share = std::max(0.0, share) / decoding;
+    return shares;
 }
 
 std::optional<double> estimated_speedup(const RunSummary& summary) {
     const auto shares = phase_shares(summary);
     if (!shares || !has_drafter(summary) || summary.batch_size > 1) return std::nullopt;
-    return summary.stats.tokens_per_target_pass() * (1 - shares->draft - shares->entropy);
+    return summary.stats.tokens_per_target_pass() * (1 - shares->at(0).second - shares->at(1).second);
 }
 
 std::optional<spec::IidFigures> iid_model(const RunSummary& summary) {
@@ -255,9 +315,47 @@ std::string format_summary(const RunSummary& summary, bool verbose) {
     if (has_tokens && verbose) text += detail_lines(summary);
     if (!summary.slowest_rank.empty()) text += "slowest: " + summary.slowest_rank + "\n";
     if (summary.checked > 0)
-        text += "check: " + std::to_string(summary.checked - summary.check_differs) + " of " +
-                counted(summary.checked, "text") + " equal decoding without a draft\n";
+        text += fmt::format("check: {} of {} equal decoding without a draft\n", summary.checked - summary.check_differs,
+                            counted(summary.checked, "text"));
     return text + summary.machine.warning_line();
+}
+
+Json summary_json(const RunSummary& summary, const GenerateOptions& options, const Json& environment) {
+    const spec::Stats& stats = summary.stats;
+    Json json = {
+        {"schema_version", kSummaryVersion},
+        {"command", "generate"},
+        {"interrupted", summary.interrupted},
+        {"prompts", {{"completed", summary.served}, {"failed", summary.with_error}, {"resumed", summary.resumed}}},
+        {"seconds", summary.wall_seconds},
+        {"load_seconds", summary.load_seconds},
+        {"load_bytes", summary.load_bytes},
+        {"load_bytes_per_second", summary.load_bytes_per_second()},
+        {"prompt_tokens", stats.prompt_tokens},
+        {"tokens_per_second", summary.tokens_per_second()},
+        {"ttft_ms", distribution_json(summary.latencies.ttft_ms)},
+        {"tpot_ms", distribution_json(summary.latencies.tpot_ms)},
+        {"latency_ms", distribution_json(summary.latencies.latency_ms)},
+        {"prefill_seconds", stats.seconds.prefill}};
+    json.update(counts_json(stats));
+    json["tokens_per_target_pass"] = stats.tokens_per_target_pass();
+    json["acceptance_by_position"] = acceptances_json(stats.by_position);
+    json["acceptance_by_entropy"] = acceptances_json(stats.by_entropy);
+    json["time_shares"] = or_null(phase_shares(summary), shares_json);
+    json["estimated_speedup"] = or_null(estimated_speedup(summary), [](double speedup) { return speedup; });
+    json["iid_model"] = or_null(iid_model(summary), iid_json);
+    json["levels"] = Json::array();
+    for (const spec::Stats& level : stats.levels)
+        json["levels"].push_back(counts_json(level));
+    json["replicas_busy_seconds"] = summary.replicas_busy_seconds;
+    json["slowest_rank"] = summary.slowest_rank.empty() ? Json() : Json(summary.slowest_rank);
+    json["checked"] = summary.checked;
+    json["check_differs"] = summary.check_differs;
+    json["settings"] = settings_json(options);
+    json["options"] = options_json(options.given);
+    json["environment"] = environment;
+    json["machine"] = to_json(summary.machine);
+    return json;
 }
 
 } // namespace entrodraft::launch

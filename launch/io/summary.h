@@ -5,12 +5,14 @@
 #pragma once
 
 #include "launch/cli/options.h"
+#include "launch/io/json_line.h"
 #include "launch/machine_load.h"
 #include "spec/stats.h"
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::launch {
@@ -58,18 +60,9 @@ struct RunSummary : Tally {                    // of all replicas
     double load_bytes_per_second() const { return load_seconds > 0 ? load_bytes / load_seconds : 0; }
 };
 
-// Shares of decoding time, prefill left out; together 1.
-struct PhaseShares {
-    double draft = 0;
-    double entropy = 0;
-    double broadcast = 0;
-    double score = 0;
-    double gather = 0;
-    double verify = 0;
-    double other = 0;
-};
-
-// None where nothing was decoded, or --check used a batch's time for other texts as well. Local.
+// Shares of decoding time, prefill left out, by their names, the draft's and the entropies' first; together 1. None
+// where nothing was decoded, or --check used a batch's time for other texts as well. Local.
+using PhaseShares = std::vector<std::pair<const char*, double>>;
 std::optional<PhaseShares> phase_shares(const RunSummary& summary);
 
 // Over decoding without a draft, if a target pass of one token takes as long as one that verifies a draft: tokens per
@@ -82,5 +75,8 @@ std::optional<spec::IidFigures> iid_model(const RunSummary& summary);
 
 // Two lines, and those that nobody may miss; with `verbose` all figures. Each line ends with a newline. Local.
 std::string format_summary(const RunSummary& summary, bool verbose);
+
+// For generate --summary; docs/formats.md has its fields. `environment`: see environment.h. Local.
+Json summary_json(const RunSummary& summary, const GenerateOptions& options, const Json& environment);
 
 } // namespace entrodraft::launch

@@ -20,7 +20,7 @@ class Timeline final : public dist::StepWatch {
     static constexpr std::size_t kMaxSteps = 2'000'000;
 
     // Clocks of ranks agree on where this call ends, up to a message. All outlive it. Collective over the world.
-    Timeline(dist::Session& session, const dist::Clock& clock, double timeout_seconds);
+    Timeline(dist::Session& session, const dist::Clock& clock);
 
     void enter(std::uint64_t round, const char* step) override;
 
@@ -39,7 +39,6 @@ class Timeline final : public dist::StepWatch {
 
     dist::Session& session_;
     const dist::Clock& clock_;
-    double timeout_seconds_;
     double begin_seconds_ = 0;
     std::vector<Step> steps_;
 };

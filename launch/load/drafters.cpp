@@ -3,7 +3,7 @@
 
 #include "launch/counted.h"
 #include "launch/failure.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
 #include "launch/load/text_tokens.h"
 #include "launch/phase.h"
 
@@ -58,8 +58,8 @@ void require_wide_enough(const spec::Costs& costs, const std::string& file, int 
 
 void say_if_disturbed(const spec::Costs& costs, const std::string& file) {
     if (!costs.disturbance.empty())
-        say("warning: " + file + " was measured on a disturbed machine (" + costs.disturbance +
-            "): its times are not to be trusted");
+        log_line("warning: " + file + " was measured on a disturbed machine (" + costs.disturbance +
+                 "): its times are not to be trusted");
 }
 
 std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOptions& speculation) {

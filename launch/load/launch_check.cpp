@@ -3,11 +3,14 @@
 
 #include "launch/counted.h"
 #include "launch/failure.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
+#include "launch/phase.h"
 #include "spec/verify/philox.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <fmt/format.h>
 #include <fstream>
 #include <map>
 #include <unistd.h>
@@ -26,6 +29,13 @@ std::uint64_t build_checksum() {
     return checksum;
 }
 
+// That this process may run on.
+cpu_set_t own_cores() {
+    cpu_set_t cores{};
+    if (sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_SET(0, &cores); // more than 1,024 CPUs
+    return cores;
+}
+
 // Ranks of one host, by number.
 using Hosts = std::map<std::string, std::vector<std::size_t>>;
 
@@ -36,17 +46,14 @@ Hosts hosts_of(const std::vector<RankFacts>& ranks) {
     return hosts;
 }
 
-std::string kib(std::uint64_t bytes) {
-    return std::to_string(bytes / 1024) + " KiB";
-}
-
 // How the cores of a host suffice for its ranks; empty: they do.
 std::string why_cores_are_few(const std::vector<RankFacts>& ranks, const std::vector<std::size_t>& here) {
-    const std::string host = std::string("host ") + ranks[here.front()].host + ": ";
+    const std::string host = ranks[here.front()].host;
     const auto cores = static_cast<std::size_t>(ranks[here.front()].host_cores);
+    const auto counted_of = [](std::size_t n, const char* noun) { return counted(static_cast<std::int64_t>(n), noun); };
     if (here.size() > cores)
-        return host + counted(here.size(), "rank") + " share " + counted(cores, "core") +
-               " and take turns: start no more ranks than cores";
+        return fmt::format("host {}: {} share {} and take turns: start no more ranks than cores", host,
+                           counted_of(here.size(), "rank"), counted_of(cores, "core"));
     for (const std::size_t rank : here) {
         const cpu_set_t& mine = ranks[rank].cores;
         const auto width = static_cast<std::size_t>(CPU_COUNT(&mine));
@@ -57,28 +64,62 @@ std::string why_cores_are_few(const std::vector<RankFacts>& ranks, const std::ve
                 threads += static_cast<std::size_t>(ranks[other].threads);
             }
         const std::string bound =
-            "bound to " + counted(width, "core") + " (" + describe(mine) + ") of " + std::to_string(cores);
+            fmt::format("bound to {} ({}) of {}", counted_of(width, "core"), describe(mine), cores);
         if (sharers > width)
-            return host + counted(sharers, "rank") + " are " + bound +
-                   ": mpirun --bind-to none lets each use a core of its own";
+            return fmt::format("host {}: {} are {}: mpirun --bind-to none lets each use a core of its own", host,
+                               counted_of(sharers, "rank"), bound);
         if (threads > width && width < cores)
-            return host + "rank " + std::to_string(rank) + " and those beside it have " + counted(threads, "thread") +
-                   " but are " + bound +
-                   ": mpirun --bind-to none, or --map-by slot:PE=" + std::to_string(ranks[rank].threads) +
-                   " with --bind-to core";
+            return fmt::format("host {}: rank {} and those beside it have {} but are {}: mpirun --bind-to none, or "
+                               "--map-by slot:PE={} with --bind-to core",
+                               host, rank, counted_of(threads, "thread"), bound, ranks[rank].threads);
         if (threads > width)
-            return host + counted(threads, "thread") + " share " + counted(cores, "core") + ": lower --threads to " +
-                   std::to_string(std::max<std::size_t>(1, cores / here.size()));
+            return fmt::format("host {}: {} share {}: lower --threads to {}", host, counted_of(threads, "thread"),
+                               counted_of(cores, "core"), std::max<std::size_t>(1, cores / here.size()));
     }
     return "";
 }
 
 } // namespace
 
-std::vector<RankFacts> gather_facts(dist::Session& session, double timeout_seconds, int threads, int gpus) {
+std::optional<int> threads_of_environment(const dist::Environment& environment) {
+    constexpr int kMax = 1024; // as --threads has it
+    for (const char* name : {"OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"}) {
+        const std::optional<std::string> text = environment(name);
+        if (!text) continue;
+        // "4,2": of each level of nested parallelism, as OpenMP has it; there is one level here.
+        const char* const end = text->data() + std::min(text->find(','), text->size());
+        int threads = 0;
+        const auto read = std::from_chars(text->data(), end, threads);
+        if (read.ec != std::errc{} || read.ptr != end || threads < 1 || threads > kMax)
+            throw BadOption(
+                fmt::format("{}={} in the environment: must be a whole number from 1 to {}; unset it, or give "
+                            "--threads N",
+                            name, *text, kMax));
+        return threads;
+    }
+    return std::nullopt;
+}
+
+int default_threads(dist::Session& session) {
+    struct Affinity {
+        std::uint64_t host = 0;
+        cpu_set_t cpus{};
+    };
+    std::optional<int> asked;
+    in_agreement(session, [&] { asked = threads_of_environment(dist::process_environment()); });
+    Affinity mine = {spec::hash_bytes(session.host_name().data(), session.host_name().size()), own_cores()};
+    const std::vector<Affinity> all = from_all(session, mine);
+    const auto sharers = std::count_if(all.begin(), all.end(), [&](const Affinity& other) {
+        return other.host == mine.host && CPU_EQUAL(&other.cpus, &mine.cpus);
+    });
+    if (asked) return *asked; // by this rank's launcher: the others may have none
+    return std::max(1, static_cast<int>(CPU_COUNT(&mine.cpus) / sharers));
+}
+
+std::vector<RankFacts> gather_facts(dist::Session& session, int threads, int gpus) {
     RankFacts mine;
     std::strncpy(mine.host, session.host_name().c_str(), sizeof mine.host - 1);
-    if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0) CPU_SET(0, &mine.cores); // more than 1,024 CPUs
+    mine.cores = own_cores();
     mine.host_cores = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
     mine.threads = threads;
     mine.gpus = gpus;
@@ -87,34 +128,33 @@ std::vector<RankFacts> gather_facts(dist::Session& session, double timeout_secon
         mine.shared_memory_free = shortage->free_bytes;
         mine.shared_memory_wanted = shortage->wanted_bytes;
     }
-    std::vector<RankFacts> all(static_cast<std::size_t>(session.world_size()));
-    const auto deadline = dist::Deadline::after_seconds(timeout_seconds);
-    session.world().gather(&mine, all.data(), sizeof mine, 0, deadline);
-    session.world().broadcast(all.data(), all.size() * sizeof mine, 0, deadline);
-    return all;
+    return from_all(session, mine);
 }
 
 std::vector<Finding> findings_of(const std::vector<RankFacts>& ranks) {
     std::vector<Finding> findings;
-    for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
-        if (ranks[rank].build == ranks[0].build) continue;
-        findings.push_back({true, "the program of rank " + std::to_string(rank) + " (host " + ranks[rank].host +
-                                      ") is another build than that of rank 0 (host " + ranks[0].host +
-                                      "): install the same file on every host"});
-        break;
-    }
+    const auto other =
+        std::find_if(ranks.begin(), ranks.end(), [&](const RankFacts& facts) { return facts.build != ranks[0].build; });
+    if (other != ranks.end())
+        findings.push_back(
+            {true, fmt::format("the program of rank {} (host {}) is another build than that of rank 0 (host "
+                               "{}): install the same file on every host",
+                               other - ranks.begin(), other->host, ranks[0].host)});
     for (const auto& [host, here] : hosts_of(ranks)) {
+        const RankFacts& first = ranks[here.front()];
         if (const std::string why = why_cores_are_few(ranks, here); !why.empty()) findings.push_back({false, why});
-        if (const RankFacts& first = ranks[here.front()]; first.shared_memory_wanted > 0)
-            findings.push_back({false, "host " + host + ": /dev/shm has " + kib(first.shared_memory_free) +
-                                           " free, and its ranks want " + kib(first.shared_memory_wanted) +
-                                           ": their messages go over MPI, which is slower; enlarge it (docker run "
-                                           "--shm-size=64m, or mount -o remount,size=64m /dev/shm)"});
-        const int gpus = ranks[here.front()].gpus;
-        if (gpus > 0 && here.size() > static_cast<std::size_t>(gpus))
-            findings.push_back({false, "host " + host + ": " + counted(here.size(), "rank") + " for " +
-                                           counted(static_cast<std::size_t>(gpus), "GPU") +
-                                           ": NCCL needs one for each rank; start no more ranks than GPUs"});
+        if (first.shared_memory_wanted > 0)
+            findings.push_back(
+                {false,
+                 fmt::format("host {}: /dev/shm has {} KiB free, and its ranks want {} KiB: their messages go over "
+                             "MPI, which is slower; enlarge it (docker run --shm-size=64m, or mount -o "
+                             "remount,size=64m /dev/shm)",
+                             host, first.shared_memory_free / 1024, first.shared_memory_wanted / 1024)});
+        if (first.gpus > 0 && std::ssize(here) > first.gpus)
+            findings.push_back(
+                {false, fmt::format("host {}: {} for {}: NCCL needs one for each rank; start no more ranks "
+                                    "than GPUs",
+                                    host, counted(std::ssize(here), "rank"), counted(first.gpus, "GPU"))});
     }
     return findings;
 }
@@ -126,16 +166,16 @@ std::string describe(const cpu_set_t& cores) {
         int last = core;
         while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &cores))
             ++last;
-        text += (text.empty() ? "" : ",") + std::to_string(core) + (last > core ? "-" + std::to_string(last) : "");
+        text += fmt::format("{}{}{}", text.empty() ? "" : ",", core, last > core ? fmt::format("-{}", last) : "");
         core = last;
     }
     return text;
 }
 
-void check_launch(dist::Session& session, double timeout_seconds, int threads, bool quiet) {
-    for (const Finding& finding : findings_of(gather_facts(session, timeout_seconds, threads))) {
+void check_launch(dist::Session& session, int threads, bool quiet) {
+    for (const Finding& finding : findings_of(gather_facts(session, threads))) {
         if (finding.is_error) throw OrderlyFailure(kFailure, finding.text);
-        if (session.world_rank() == 0 && !quiet) say("warning: " + finding.text);
+        if (session.world_rank() == 0 && !quiet) log_line("warning: " + finding.text);
     }
 }
 

@@ -1,18 +1,29 @@
-// How the ranks of a job lie on hosts, cores and builds, and what is wrong with that: looked at before weights are
-// read.
+// How the ranks of a job lie on hosts, cores and builds, how many threads each may use, and what is wrong with that:
+// looked at before weights are read.
 //
 // What cannot work is refused, on all ranks alike; what works but slowly is said once, with what mends it. Called by
 // the commands that decode, and by doctor, which shows all of it.
 #pragma once
 
+#include "dist/launch_environment.h"
 #include "dist/session.h"
 
 #include <cstdint>
+#include <optional>
 #include <sched.h>
 #include <string>
 #include <vector>
 
 namespace entrodraft::launch {
+
+// What OMP_NUM_THREADS asks for, or else SLURM_CPUS_PER_TASK; nothing where neither is set. Throws BadOption where it
+// is no number of threads. Local.
+std::optional<int> threads_of_environment(const dist::Environment& environment);
+
+// That of this rank's environment; else the CPUs this process may run on, shared among the ranks of its host that may
+// run on the very same ones, at least 1: bound ranks use what they are bound to, and unbound ones cores / local ranks.
+// Throws OrderlyFailure. Collective over the world.
+int default_threads(dist::Session& session);
 
 // Of one rank; goes through a collective as it is.
 struct RankFacts {
@@ -31,7 +42,7 @@ struct Finding {
 };
 
 // Those of the world, by rank. `threads`: what this rank is to have. Collective over the world.
-std::vector<RankFacts> gather_facts(dist::Session& session, double timeout_seconds, int threads, int gpus = -1);
+std::vector<RankFacts> gather_facts(dist::Session& session, int threads, int gpus = -1);
 
 // The same on every rank. Local.
 std::vector<Finding> findings_of(const std::vector<RankFacts>& ranks);
@@ -41,6 +52,6 @@ std::string describe(const cpu_set_t& cores);
 
 // Throws OrderlyFailure where ranks cannot work together; warns on stderr of what is slow, unless `quiet`, on the
 // writer. Collective over the world.
-void check_launch(dist::Session& session, double timeout_seconds, int threads, bool quiet);
+void check_launch(dist::Session& session, int threads, bool quiet);
 
 } // namespace entrodraft::launch

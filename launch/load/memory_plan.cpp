@@ -1,15 +1,15 @@
 // Sums by host, and what Linux says of free memory: see memory_plan.h.
 #include "launch/load/memory_plan.h"
 
-#include "launch/counted.h"
 #include "launch/failure.h"
-#include "launch/load/inspection_report.h"
+#include "launch/io/report.h"
 #include "launch/phase.h"
 #include "model/inspection.h"
 #include "model/kv_cache.h"
 #include "spec/verify/philox.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -22,16 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct HostMemory {
-    std::uint64_t weight_bytes = 0;
-    std::uint64_t cache_bytes = 0;
-    std::uint64_t buffer_bytes = 0;
-    std::uint64_t min_buffer_bytes = 0;
-    std::uint64_t available_bytes = kNotKnown;
+// The sums over its ranks.
+struct HostMemory : RankMemory {
     int ranks = 0;
-    bool is_gpu = false;
-
-    std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + buffer_bytes; }
 };
 
 // Positions, in whole blocks of the cache, that leave room for the rest; 0: none do.
@@ -46,11 +39,10 @@ int positions_that_fit(const HostMemory& host, const CacheShape& cache) {
 
 std::string remedy(const HostMemory& host, const CacheShape& cache) {
     const int positions = positions_that_fit(host, cache);
-    std::string text;
-    if (positions > 0) text += "give --max-context " + std::to_string(positions) + " or less, ";
-    if (cache.sequences > 1) text += "lower --batch-size, ";
-    return text + (positions > 0 ? "or " : "") + "take a smaller --dtype, fewer --replicas or more " +
-           (host.is_gpu ? "GPUs" : "hosts");
+    return fmt::format("{}{}{}take a smaller --dtype, fewer --replicas or more {}",
+                       positions > 0 ? fmt::format("give --max-context {} or less, ", positions) : "",
+                       cache.sequences > 1 ? "lower --batch-size, " : "", positions > 0 ? "or " : "",
+                       host.is_gpu ? "GPUs" : "hosts");
 }
 
 // The number in a file that holds nothing else; none where there is no such file or it says "max".
@@ -109,13 +101,14 @@ std::string why_too_little_memory(std::span<const RankMemory> ranks, const Cache
     for (const RankMemory& rank : ranks) {
         const HostMemory& host = hosts[rank.host];
         if (host.total_bytes() <= host.available_bytes) continue;
-        return "not enough memory: " +
-               std::string(host.ranks > 1 ? "the " + std::to_string(host.ranks) + " ranks" : "the rank") +
-               (host.is_gpu ? " of a GPU" : " of a host") + " need" + (host.ranks > 1 ? " " : "s ") +
-               format_bytes(host.total_bytes()) + " (weights " + format_bytes(host.weight_bytes) + ", KV cache of " +
-               counted(cache.sequences, "sequence") + " of " + format_count(cache.positions) + " positions " +
-               format_bytes(host.cache_bytes) + ", buffers " + format_bytes(host.buffer_bytes) + "), and it has " +
-               format_bytes(host.available_bytes) + " left: " + remedy(host, cache);
+        return fmt::format(
+            "not enough memory: {} of a {} {} {} (weights {}, KV cache of {} of {} positions {}, buffers {}), and it "
+            "has "
+            "{} left: {}",
+            host.ranks > 1 ? fmt::format("the {} ranks", host.ranks) : "the rank", host.is_gpu ? "GPU" : "host",
+            host.ranks > 1 ? "need" : "needs", format_bytes(host.total_bytes()), format_bytes(host.weight_bytes),
+            counted(cache.sequences, "sequence"), format_count(cache.positions), format_bytes(host.cache_bytes),
+            format_bytes(host.buffer_bytes), format_bytes(host.available_bytes), remedy(host, cache));
     }
     return "";
 }
@@ -154,21 +147,17 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
     return memory;
 }
 
-void require_memory(dist::Session& session, double timeout_seconds, std::span<const HeldModel> held, int threads,
-                    const CacheShape& cache, const RankDevice& device) {
+void require_memory(dist::Session& session, std::span<const HeldModel> held, int threads, const CacheShape& cache,
+                    const RankDevice& device) {
     RankMemory mine;
-    in_agreement(session, timeout_seconds, [&] {
+    in_agreement(session, [&] {
         mine = memory_of(held, threads, cache);
         mine.available_bytes = device.is_gpu ? free_bytes(device) : available_memory_bytes();
     });
     mine.is_gpu = device.is_gpu;
     mine.host =
         device.is_gpu ? device.identity : spec::hash_bytes(session.host_name().data(), session.host_name().size());
-    std::vector<RankMemory> all(static_cast<std::size_t>(session.world_size()));
-    const auto deadline = dist::Deadline::after_seconds(timeout_seconds);
-    session.world().gather(&mine, all.data(), sizeof mine, 0, deadline);
-    session.world().broadcast(all.data(), all.size() * sizeof mine, 0, deadline);
-    const std::string why = why_too_little_memory(all, cache);
+    const std::string why = why_too_little_memory(from_all(session, mine), cache);
     if (!why.empty()) throw OrderlyFailure(kBadOptions, why); // the same on every rank
 }
 

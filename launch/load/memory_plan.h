@@ -61,7 +61,7 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
 
 // Throws OrderlyFailure, with that line, where a host or a GPU cannot hold what its ranks need. Collective over the
 // world.
-void require_memory(dist::Session& session, double timeout_seconds, std::span<const HeldModel> held, int threads,
-                    const CacheShape& cache, const RankDevice& device);
+void require_memory(dist::Session& session, std::span<const HeldModel> held, int threads, const CacheShape& cache,
+                    const RankDevice& device);
 
 } // namespace entrodraft::launch

@@ -2,8 +2,7 @@
 #include "launch/load/model_pair.h"
 
 #include "launch/failure.h"
-#include "launch/io/report.h"
-#include "launch/load/cores.h"
+#include "launch/io/progress.h"
 #include "launch/load/launch_check.h"
 #include "launch/load/memory_plan.h"
 #include "launch/load/opened_model.h"
@@ -12,6 +11,7 @@
 #include "launch/phase.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <vector>
 
 namespace entrodraft::launch {
@@ -35,25 +35,22 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
     return held;
 }
 
-void warn_of_stored_heads(const OpenedPair& opened) {
+// Two directories that were exchanged make no error, only a slow run; nor do ids that are other tokens to the draft.
+void warn_of_models(const OpenedPair& opened) {
     const auto warn = [](const OpenedModel& model, const char* option) {
-        if (model.was_untied) say(stored_head_warning(std::string(option) + " " + model.directory));
+        if (model.was_untied) log_line(stored_head_warning(fmt::format("{} {}", option, model.directory)));
     };
     warn(opened.target, "--target");
     for (const OpenedModel& draft : opened.drafts)
         warn(draft, "--draft");
-}
-
-// Two directories that were exchanged make no error, only a slow run; nor do ids that are other tokens to the draft.
-void warn_of_drafts(const OpenedPair& opened) {
     for (const std::string& line : opened.not_compared)
-        say("warning: " + line);
+        log_line("warning: " + line);
     const std::int64_t of_target = parameter_count(opened.target.config);
     for (const OpenedModel& draft : opened.drafts)
         if (const std::int64_t of_draft = parameter_count(draft.config); of_draft > of_target)
-            say("warning: --draft " + draft.directory + " has " + std::to_string(of_draft) +
-                " parameters, more than the " + std::to_string(of_target) + " of --target " + opened.target.directory +
-                ": such a draft costs more than it saves; were they exchanged?");
+            log_line(fmt::format("warning: --draft {} has {} parameters, more than the {} of --target {}: such a draft "
+                                 "costs more than it saves; were they exchanged?",
+                                 draft.directory, of_draft, of_target, opened.target.directory));
 }
 
 } // namespace
@@ -134,28 +131,24 @@ void load_weights(const OpenedPair& opened, const ModelOptions& options, const P
 
 std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOptions& options,
                                        const Placement& placement) {
-    const double timeout = options.collective_timeout_seconds;
     auto pair = std::make_unique<ModelPair>();
     pair->watch = &session.watch();
     pair->watch->enter(dist::kNoRound, "load");
     OpenedPair opened;
-    in_agreement(session, timeout, [&] {
+    in_agreement(session, [&] {
         pair->layout = layout_of(session, placement);
         if (placement.draft == dist::DraftPlacement::sharded && options.drafts.size() > 1)
             throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it takes no second one");
         pair->batch_size = placement.batch_size;
         opened = open_pair(options.target, options.drafts);
         if (!options.needs_text.empty() && !opened.target.tokenizer)
-            throw BadOption(options.needs_text + " needs a tokenizer, and --target " + options.target +
-                            " has none (tokenizer.json, or vocab.json with merges.txt); lines of --input may give "
-                            "prompt_token_ids");
+            throw BadOption(fmt::format("{} needs a tokenizer, and --target {} has none (tokenizer.json, or vocab.json "
+                                        "with merges.txt); lines of --input may give prompt_token_ids",
+                                        options.needs_text, options.target));
         pair->chat = open_chat(resolve_model_directory(options.target, "--target"), options.chat_template);
         require_heads_for_all(opened, pair->layout);
     });
-    if (pair->layout.is_writer() && !options.quiet) {
-        warn_of_stored_heads(opened);
-        warn_of_drafts(opened);
-    }
+    if (pair->layout.is_writer() && !options.quiet) warn_of_models(opened);
 
     const OpenedModel& target = opened.target;
     const std::vector<OpenedModel>& drafts = opened.drafts;
@@ -163,22 +156,22 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->vocab_size = target.config.vocab_size;
     if (target.tokenizer) pair->vocab_size = std::min(pair->vocab_size, target.tokenizer->size());
     pair->replica = session.split(layout.replica);
-    pair->device = choose_device(session, timeout, options.device);
+    pair->device = choose_device(session, options.device);
     if (pair->layout.is_writer() && !options.quiet && options.device == DeviceChoice::automatic && has_gpu_file())
-        if (const std::string note = idle_gpu_note(options.device, true, n_gpus()); !note.empty()) say(note);
-    pair->tp = split_for_passes(session, pair->device, layout.holds_target() ? layout.replica : -1, timeout);
-    const int threads = options.threads > 0 ? options.threads : default_threads(session, timeout);
-    check_launch(session, timeout, threads, options.quiet);
-    require_same_models(session, opened, {.timeout_seconds = timeout, .threads = threads, .quiet = options.quiet});
+        if (const std::string note = idle_gpu_note(options.device, true, n_gpus()); !note.empty()) log_line(note);
+    pair->tp = split_for_passes(session, pair->device, layout.holds_target() ? layout.replica : -1);
+    const int threads = options.threads > 0 ? options.threads : default_threads(session);
+    check_launch(session, threads, options.quiet);
+    require_same_models(session, opened, {.threads = threads, .quiet = options.quiet});
     pair->target_type = options.dtype.value_or(target.config.stored_type);
     pair->draft_type =
         drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);
     const int context = options.max_context > 0 ? std::min(options.max_context, target.config.max_positions)
                                                 : target.config.max_positions;
-    require_memory(session, timeout, held_models(opened, options, layout, placement.ahead, pair->device.is_gpu),
-                   threads, {placement.batch_size, context}, pair->device);
+    require_memory(session, held_models(opened, options, layout, placement.ahead, pair->device.is_gpu), threads,
+                   {placement.batch_size, context}, pair->device);
     const double begin = pair->clock.now_seconds();
-    in_agreement(session, timeout, [&] {
+    in_agreement(session, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
         load_weights(opened, options, placement, context, *pair);
         pair->tokenizer = std::move(opened.target.tokenizer);

@@ -4,11 +4,11 @@
 #include "dist/shard.h"
 #include "launch/counted.h"
 #include "launch/failure.h"
-#include "launch/load/pairing.h"
 #include "launch/model_directory.h"
 #include "model/families/names.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -44,6 +44,25 @@ std::string stored_head_warning(const std::string& model) {
            "used, as transformers 5 does; set tie_word_embeddings to false, or remove the head";
 }
 
+std::optional<std::string> why_no_pair(const Vocabulary& target, const Vocabulary& draft) {
+    if (target.fingerprint && draft.fingerprint && target.fingerprint != draft.fingerprint)
+        return fmt::format("{} and {} have different vocabularies; a draft must tokenize as its target does",
+                           draft.name, target.name);
+    // A token that the draft has no row for could never be emitted beside it, though the target alone emits it.
+    const int known = target.fingerprint ? std::min(target.n_rows, target.n_tokens) : target.n_rows;
+    if (draft.n_rows >= known) return std::nullopt;
+    return fmt::format("{} has a vocab_size of {} and knows not all {} tokens of {}; choose a draft that does",
+                       draft.name, draft.n_rows, known, target.name);
+}
+
+std::string not_compared(const Vocabulary& target, const Vocabulary& draft) {
+    if (target.fingerprint && draft.fingerprint) return "";
+    return fmt::format(
+        "{} has no tokenizer: of {} and {} only the vocabulary sizes were compared; where an id is another "
+        "token to the draft, drafts are rejected and cost time",
+        draft.fingerprint ? target.name : draft.name, target.name, draft.name);
+}
+
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts) {
     OpenedPair pair;
     pair.target = open_model(target, "--target");
@@ -63,8 +82,8 @@ void require_heads_for_all(const OpenedPair& pair, const dist::RankLayout& layou
             dist::head_shard(model.config.n_heads, model.config.n_kv_heads, std::max(0, layout.tp_rank),
                              layout.tp_size);
         } catch (const std::invalid_argument& error) {
-            throw BadOption(std::string(option) + " " + model.directory + " on " + counted(layout.tp_size, "rank") +
-                            ": " + error.what());
+            throw BadOption(
+                fmt::format("{} {} on {}: {}", option, model.directory, counted(layout.tp_size, "rank"), error.what()));
         }
     };
     require(pair.target, "--target");

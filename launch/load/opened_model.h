@@ -8,12 +8,29 @@
 #include "model/config.h"
 #include "model/tokenizer/tokenizer.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace entrodraft::launch {
+
+// What a pair must have in common.
+struct Vocabulary {
+    std::string name;                         // as messages call the model: "--target DIR"
+    std::optional<std::uint64_t> fingerprint; // of the tokenizer; none: the model has no tokenizer
+    int n_tokens = 0;                         // of the tokenizer
+    int n_rows = 0;                           // of the model's logits
+};
+
+// Why it cannot, in one line; nothing where it can. Logits may be wider than the tokenizer, each model's own way.
+// Local.
+std::optional<std::string> why_no_pair(const Vocabulary& target, const Vocabulary& draft);
+
+// What why_no_pair() could not look at, in one line: the tokens themselves, where a tokenizer is missing; empty where
+// it looked at everything. Local.
+std::string not_compared(const Vocabulary& target, const Vocabulary& draft);
 
 struct OpenedModel {
     std::string directory;      // as the option names it

@@ -19,6 +19,7 @@
 #endif
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -66,14 +67,15 @@ std::uint64_t free_bytes(const RankDevice&) {
     return model::gpu::device_memory().free_bytes;
 }
 
-RankDevice choose_device(dist::Session& session, double timeout_seconds, DeviceChoice wanted) {
+RankDevice choose_device(dist::Session& session, DeviceChoice wanted) {
     if (wanted != DeviceChoice::cuda) return {};
     RankDevice device;
-    in_agreement(session, timeout_seconds, [&] {
+    in_agreement(session, [&] {
         const int count = n_gpus();
         if (count == 0)
-            throw BadOption("--device cuda: host " + session.host_name() +
-                            " shows this process no GPU (no device, no driver, or CUDA_VISIBLE_DEVICES is empty)");
+            throw BadOption(fmt::format("--device cuda: host {} shows this process no GPU (no device, no driver, or "
+                                        "CUDA_VISIBLE_DEVICES is empty)",
+                                        session.host_name()));
         device.is_gpu = true;
         device.number = session.node_local_rank() % count;
         const dist::DeviceFacts facts = dist::device_facts(device.number);
@@ -81,32 +83,28 @@ RankDevice choose_device(dist::Session& session, double timeout_seconds, DeviceC
         device.identity = spec::hash_bytes(facts.uuid.data(), facts.uuid.size());
         dist::use_device(device.number);
     });
-    std::vector<std::uint64_t> all(static_cast<std::size_t>(session.world_size()));
-    const auto deadline = dist::Deadline::after_seconds(timeout_seconds);
-    session.world().gather(&device.identity, all.data(), sizeof device.identity, 0, deadline);
-    session.world().broadcast(all.data(), all.size() * sizeof device.identity, 0, deadline);
+    const std::vector<std::uint64_t> all = from_all(session, device.identity);
     for (const std::uint64_t each : all)
         device.sharers = std::max(device.sharers, static_cast<int>(std::count(all.begin(), all.end(), each)));
     return device;
 }
 
-std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice& device, int color,
-                                                     double timeout_seconds) {
+std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice& device, int color) {
     std::unique_ptr<dist::Communicator> host = session.split(color);
     if (!device.is_gpu) return host;
     std::unique_ptr<dist::Communicator> group;
-    in_agreement(session, timeout_seconds, [&] {
+    in_agreement(session, [&] {
         if (!host || host->size() == 1) {
             group = std::move(host);
         } else if (device.sharers == 1) {
-            group =
-                dist::make_nccl_comm(*host, {.device = device.number}, dist::Deadline::after_seconds(timeout_seconds));
+            group = dist::make_nccl_comm(*host, {.device = device.number}, session.deadline());
         } else if (host->name() == "node") {
-            group = dist::make_staged_comm(std::move(host), timeout_seconds);
+            group = dist::make_staged_comm(std::move(host), session.timeout_seconds());
         } else {
-            throw BadOption(counted(device.sharers, "rank") +
-                            " share a GPU, and the model is sharded across several hosts: " +
-                            "NCCL wants a GPU for each rank; start no more ranks than GPUs");
+            throw BadOption(
+                fmt::format("{} share a GPU, and the model is sharded across several hosts: NCCL wants a GPU "
+                            "for each rank; start no more ranks than GPUs",
+                            counted(device.sharers, "rank")));
         }
     });
     return group;
@@ -146,15 +144,15 @@ std::uint64_t free_bytes(const RankDevice&) {
     return 0;
 }
 
-RankDevice choose_device(dist::Session& session, double timeout_seconds, DeviceChoice wanted) {
-    in_agreement(session, timeout_seconds, [&] {
+RankDevice choose_device(dist::Session& session, DeviceChoice wanted) {
+    in_agreement(session, [&] {
         if (wanted == DeviceChoice::cuda)
             throw BadOption("--device cuda: this program was built without CUDA; build it with -DENTRODRAFT_CUDA=ON");
     });
     return {};
 }
 
-std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice&, int color, double) {
+std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice&, int color) {
     return session.split(color);
 }
 

@@ -40,13 +40,12 @@ std::string idle_gpu_note(DeviceChoice device, bool has_gpu_file, int gpus);
 
 // The CPU, but for `cuda`: then a GPU for each rank of a host, by its number among the ranks there; ranks share where
 // there are fewer. Throws OrderlyFailure where there is none. Collective over the world.
-RankDevice choose_device(dist::Session& session, double timeout_seconds, DeviceChoice wanted);
+RankDevice choose_device(dist::Session& session, DeviceChoice wanted);
 
 // What sums passes over the ranks that share `color` (negative: this one takes no part, and gets null): of GPUs over
 // NCCL, or over host memory where ranks of one host share them; else as Session::split(). Throws OrderlyFailure.
 // Collective over the world.
-std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice& device, int color,
-                                                     double timeout_seconds);
+std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice& device, int color);
 
 // Each call of what is returned sums so many numbers over the ranks of `tp` in the memory that passes use, and waits
 // for it: for benches. `tp` outlives it. Local.

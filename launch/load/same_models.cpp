@@ -3,13 +3,14 @@
 
 #include "dist/clock.h"
 #include "launch/failure.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
 #include "launch/model_directory.h"
 #include "launch/phase.h"
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -94,9 +95,9 @@ std::uint64_t identity_of_files(const OpenedPair& pair, bool within_host) {
 // What all ranks bring, one row of `mine.size()` words a rank, which must be alike everywhere. Collective.
 class WordTable {
   public:
-    WordTable(dist::Session& session, double timeout_seconds, const DigestWords& mine)
+    WordTable(dist::Session& session, const DigestWords& mine)
         : width_(mine.size()), words_(width_ * static_cast<std::size_t>(session.world_size())) {
-        const auto deadline = dist::Deadline::after_seconds(timeout_seconds);
+        const dist::Deadline deadline = session.deadline();
         session.world().gather(mine.data(), words_.data(), width_ * sizeof(std::uint64_t), 0, deadline);
         session.world().broadcast(words_.data(), words_.size() * sizeof(std::uint64_t), 0, deadline);
     }
@@ -123,12 +124,12 @@ DigestWords row_of_words(const dist::Session& session, const OpenedPair& pair) {
 }
 
 std::string rank_and_host(const WordTable& table, std::size_t rank) {
-    return "rank " + std::to_string(rank) + " (host " + reinterpret_cast<const char*>(table.row(rank).data()) + ")";
+    return fmt::format("rank {} (host {})", rank, reinterpret_cast<const char*>(table.row(rank).data()));
 }
 
 [[noreturn]] void refuse_difference(const WordTable& table, std::size_t rank, const std::string& what) {
-    throw OrderlyFailure(kFailure, what + " differs between " + rank_and_host(table, rank) + " and " +
-                                       rank_and_host(table, 0) + ": give every rank the same files");
+    throw OrderlyFailure(kFailure, fmt::format("{} differs between {} and {}: give every rank the same files", what,
+                                               rank_and_host(table, rank), rank_and_host(table, 0)));
 }
 
 // Which copy of the weights each rank holds, numbered by the first rank that holds it.
@@ -167,7 +168,7 @@ DigestWords digest_share_of(dist::Session& session, const NamedModel& of, const 
     LoadingBar bar("comparing the copies of " + of.name, options.quiet || rank > 0);
     DigestWords digests(checkpoint.tensors().size());
     for (int slice = 0; slice < n_slices; ++slice)
-        in_agreement(session, options.timeout_seconds, [&] {
+        in_agreement(session, [&] {
             const auto progress = [&](std::size_t done, std::size_t total) {
                 bar.update(static_cast<std::size_t>(slice) * total + done, static_cast<std::size_t>(n_slices) * total);
             };
@@ -200,10 +201,9 @@ void require_same_weights(const OpenedPair& pair, const Copies& copies, const Wo
 WeightComparison require_same_models(dist::Session& session, const OpenedPair& pair, const ComparisonOptions& options) {
     WeightComparison comparison;
     if (session.world_size() == 1) return comparison;
-    const double timeout = options.timeout_seconds;
     DigestWords mine;
-    in_agreement(session, timeout, [&] { mine = row_of_words(session, pair); });
-    const WordTable table(session, timeout, mine);
+    in_agreement(session, [&] { mine = row_of_words(session, pair); });
+    const WordTable table(session, mine);
     for (std::size_t rank = 1; rank < table.n_ranks(); ++rank)
         for (std::size_t i = kHostWords + 2; i < mine.size(); ++i)
             if (table.row(rank)[i] != table.row(0)[i])
@@ -222,7 +222,7 @@ WeightComparison require_same_models(dist::Session& session, const OpenedPair& p
         share.insert(share.end(), more.begin(), more.end());
     }
     comparison.seconds = clock.now_seconds() - start;
-    require_same_weights(pair, copies, table, WordTable(session, timeout, share));
+    require_same_weights(pair, copies, table, WordTable(session, share));
     for (const NamedModel& of : models_of(pair))
         comparison.copy_bytes += model::digested_bytes(*of.model->checkpoint, *comparison.depth);
     return comparison;

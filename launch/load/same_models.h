@@ -21,7 +21,6 @@ namespace entrodraft::launch {
 inline constexpr std::size_t kMaxBytesBetweenMeetings = std::size_t{256} << 20;
 
 struct ComparisonOptions {
-    double timeout_seconds = 0; // of each wait for the others
     int threads = 1;
     bool quiet = true;               // no progress bar
     bool trusts_shared_files = true; // false: compared byte for byte, too

@@ -4,6 +4,7 @@
 #include "model/utf8.h"
 
 #include <cstdint>
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -18,12 +19,12 @@ bool begins_with_text(const std::string& line) {
 std::vector<model::TokenId> tokens_of(const std::string& block, const std::string& file, std::uint64_t offset,
                                       const model::Tokenizer& tokenizer) {
     if (const std::size_t invalid = model::first_invalid_utf8(block); invalid != std::string::npos)
-        throw std::runtime_error(file + ": byte " + std::to_string(offset + invalid) +
-                                 " is not UTF-8; convert the file, as iconv does");
+        throw std::runtime_error(
+            fmt::format("{}: byte {} is not UTF-8; convert the file, as iconv does", file, offset + invalid));
     try {
         return tokenizer.encode(block, false);
     } catch (const std::exception& error) {
-        throw std::runtime_error(file + ": the text from byte " + std::to_string(offset) + " on: " + error.what());
+        throw std::runtime_error(fmt::format("{}: the text from byte {} on: {}", file, offset, error.what()));
     }
 }
 
@@ -42,8 +43,7 @@ void tokenize_blocks(LineReader& lines, const model::Tokenizer& tokenizer,
         const auto line = lines.next();
         if (!line) break;
         if (line->too_long)
-            throw std::runtime_error(lines.file() + " line " + std::to_string(number) +
-                                     " is too long; break it into lines");
+            throw std::runtime_error(fmt::format("{} line {} is too long; break it into lines", lines.file(), number));
         const bool is_full = block.size() >= bytes.least && begins_with_text(line->text);
         if (is_full || block.size() + line->text.size() + 1 > bytes.most) end_block();
         block += line->text;
@@ -62,8 +62,8 @@ std::vector<model::TokenId> tokenize_file(const std::string& file, const model::
         lines, tokenizer,
         [&](std::span<const model::TokenId> part) {
             if (part.size() > max_tokens - tokens.size())
-                throw std::runtime_error(lines.file() + ": more than " + std::to_string(max_tokens) +
-                                         " tokens are too many to search; shorten the file");
+                throw std::runtime_error(fmt::format("{}: more than {} tokens are too many to search; shorten the file",
+                                                     lines.file(), max_tokens));
             tokens.insert(tokens.end(), part.begin(), part.end());
         },
         bytes);

@@ -186,7 +186,7 @@ void Dispatcher::write_timeline(std::string_view text) {
 
 void Dispatcher::print(const std::string& text) {
     progress_.clear();
-    say(text);
+    log_line(text);
 }
 
 } // namespace entrodraft::launch

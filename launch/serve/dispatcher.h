@@ -6,7 +6,7 @@
 
 #include "dist/comm/channel.h"
 #include "launch/cli/options.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
 #include "launch/io/requests.h"
 #include "launch/io/results.h"
 #include "launch/io/summary.h"

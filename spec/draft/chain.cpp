@@ -126,7 +126,7 @@ class ChainDrafter final : public Drafter {
     }
     void prefill(int slot, std::span<const TokenId> prompt) override { source_->prefill(slot, prompt); }
     void propose(std::span<const DraftTask> tasks) override {
-        if (source_->shares_passes()) return propose_together(tasks);
+        if (shares_passes()) return propose_together(tasks);
         for (const DraftTask& task : tasks)
             propose_together(std::span(&task, 1));
     }
@@ -139,6 +139,7 @@ class ChainDrafter final : public Drafter {
     };
 
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
+    bool shares_passes() const { return source_->shares_passes() && !setting_.takes_turns; }
     void propose_together(std::span<const DraftTask> tasks);
     void ask_rules(std::span<const DraftTask> tasks);
     void pass();
@@ -179,8 +180,8 @@ void ChainDrafter::ask_rules(std::span<const DraftTask> tasks) {
     const double share = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));
     std::erase_if(going_, [&](const DraftTask* task) {
         const int own = static_cast<int>(task->draft->tokens.size()) + 1;
-        // What is drafted alone, in turn with others, goes by what the round knows of these.
-        if (tasks.size() > 1) task->rule->set_batch_load({rows - own, static_cast<int>(tasks.size())});
+        // Who drafts in turn goes by what the round knows of the others.
+        if (shares_passes()) task->rule->set_batch_load({rows - own, static_cast<int>(tasks.size())});
         return !of(task->slot).phase.wants_row({share, share});
     });
     const double borne = 1 / static_cast<double>(std::max<std::size_t>(going_.size(), 1));

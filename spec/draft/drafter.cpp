@@ -98,9 +98,11 @@ std::unique_ptr<Drafter> make_drafter(std::span<const std::string> names, const 
         return make_ahead_drafter(*parts.models.at(0), *ahead, parts,
                                   before.empty() ? nullptr : make_drafter(before, parts));
     }
+    DrafterParts own = parts;
+    own.takes_turns = names.size() > 1;
     std::vector<std::unique_ptr<Drafter>> drafters;
     for (const std::string& name : names)
-        drafters.push_back(drafter_type(name).make(parts));
+        drafters.push_back(drafter_type(name).make(own));
     return drafters.size() == 1 ? std::move(drafters.front()) : make_fallback_drafter(std::move(drafters));
 }
 

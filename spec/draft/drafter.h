@@ -112,7 +112,8 @@ int max_drafted(const DraftTask& task, std::size_t context);
 struct DraftSetting {
     DraftLimits limits;
     const dist::Clock& clock;
-    int n_slots = 1; // sequences decoded together
+    int n_slots = 1;          // sequences decoded together
+    bool takes_turns = false; // sequences draft one after another, also where they could share passes
 };
 
 // One pass a token over a source of logits: of all sequences at once where these share its passes.

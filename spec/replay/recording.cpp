@@ -1,6 +1,7 @@
 // Recordings in memory and in files: see recording.h and docs/formats.md.
 #include "spec/replay/recording.h"
 
+#include "model/checkpoint/json_object.h"
 #include "spec/packet.h"
 #include "spec/replay/recording_block.h"
 
@@ -25,50 +26,23 @@ constexpr int kMaxPositions = 1 << 30;
 
 // ---- fields of a block's JSON ----
 
-const Json& field(const Json& object, const char* name) {
-    const auto found = object.find(name);
-    if (found == object.end()) throw std::runtime_error(std::string("field ") + name + " is missing");
-    return *found;
+using Object = model::JsonObject<Json>;
+
+Object object_of(const Json& json) {
+    return {json, "field "};
 }
 
-int whole_number(const Json& object, const char* name, int least, int most) {
-    const Json& value = field(object, name);
-    const bool fits = value.is_number_integer() && value >= least && value <= most;
-    if (!fits)
-        throw std::runtime_error(std::string("field ") + name + " must be a whole number from " +
-                                 std::to_string(least) + " to " + std::to_string(most));
-    return value.get<int>();
-}
-
-double number(const Json& object, const char* name, double least, double most) {
-    const Json& value = field(object, name);
+double number(const Object& object, const char* name, double least, double most) {
+    const Json& value = object.at(name);
     const double given = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
     if (!(given >= least && given <= most))
-        throw std::runtime_error(std::string("field ") + name + " must be a number that makes sense");
+        model::refuse_value(object.name_of(name), "must be a number that makes sense");
     return given;
 }
 
-std::string text(const Json& object, const char* name) {
-    const Json& value = field(object, name);
-    if (!value.is_string()) throw std::runtime_error(std::string("field ") + name + " must be a string");
-    return value.get<std::string>();
-}
-
-bool truth(const Json& object, const char* name) {
-    const Json& value = field(object, name);
-    if (!value.is_boolean()) throw std::runtime_error(std::string("field ") + name + " must be true or false");
-    return value.get<bool>();
-}
-
-const Json& list(const Json& object, const char* name) {
-    const Json& value = field(object, name);
-    if (!value.is_array()) throw std::runtime_error(std::string("field ") + name + " must be a list");
-    return value;
-}
-
-std::uint64_t seed_of(const Json& object) {
-    const Json& value = field(object, "seed");
-    if (!value.is_number_unsigned()) throw std::runtime_error("field seed must be a whole number");
+std::uint64_t seed_of(const Object& object) {
+    const Json& value = object.at("seed");
+    if (!value.is_number_unsigned()) model::refuse_value("field seed", "must be a whole number");
     return value.get<std::uint64_t>();
 }
 
@@ -77,7 +51,8 @@ OrderedJson json_of(const RecordedModel& model) {
 }
 
 RecordedModel model_of(const Json& json) {
-    return {text(json, "model"), text(json, "dtype"), whole_number(json, "context", 1, kMaxPositions)};
+    const Object model = object_of(json);
+    return {model.text("model"), model.text("dtype"), model.integer("context", 1, kMaxPositions)};
 }
 
 FinishReason finish_reason_of(const std::string& name) {
@@ -89,32 +64,33 @@ FinishReason finish_reason_of(const std::string& name) {
 RecordingHead head_of(const Json& json) {
     if (!json.contains("kind") || json["kind"] != "recording")
         throw std::runtime_error("it is not the head of a recording");
-    if (whole_number(json, "schema_version", 0, std::numeric_limits<int>::max()) != kVersion)
+    const Object object = object_of(json);
+    if (object.integer("schema_version", 0, std::numeric_limits<int>::max()) != kVersion)
         throw std::runtime_error("field schema_version must be " + std::to_string(kVersion));
     RecordingHead head;
-    head.target = model_of(field(json, "target"));
-    for (const Json& draft : list(json, "drafts"))
+    head.target = model_of(object.at("target"));
+    for (const Json& draft : object.list("drafts"))
         head.drafts.push_back(model_of(draft));
-    const std::string acceptance = text(json, "acceptance");
+    const std::string acceptance = object.text("acceptance");
     if (acceptance != "greedy" && acceptance != "gumbel")
         throw std::runtime_error("field acceptance must be greedy or gumbel");
     head.noisy = acceptance == "gumbel";
-    const Json& sampling = field(json, "sampling");
+    const Object sampling = object_of(object.at("sampling"));
     head.sampling.temperature = number(sampling, "temperature", 0, kMaxTemperature);
-    head.sampling.top_k = whole_number(sampling, "top_k", 0, std::numeric_limits<int>::max());
+    head.sampling.top_k = sampling.integer("top_k", 0, std::numeric_limits<int>::max());
     head.sampling.top_p = number(sampling, "top_p", 0, 1);
     head.sampling.min_p = number(sampling, "min_p", 0, 1);
     head.sampling.seed = seed_of(sampling);
-    head.max_draft_tokens = whole_number(json, "max_draft_tokens", 1, Packet::kMaxDraftTokens);
-    head.vocab_size = whole_number(json, "vocab_size", 1, kMaxPositions);
-    head.max_positions = whole_number(json, "max_positions", 1, kMaxPositions);
-    for (const Json& token : list(json, "eos_token_ids"))
+    head.max_draft_tokens = object.integer("max_draft_tokens", 1, Packet::kMaxDraftTokens);
+    head.vocab_size = object.integer("vocab_size", 1, kMaxPositions);
+    head.max_positions = object.integer("max_positions", 1, kMaxPositions);
+    for (const Json& token : object.list("eos_token_ids"))
         head.eos_tokens.push_back(token.get<TokenId>());
-    head.requests = field(json, "requests").dump();
-    head.input = text(json, "input");
-    head.environment = field(json, "environment").dump();
-    head.collectives = field(json, "collectives").dump();
-    for (const Json& costs : list(json, "costs"))
+    head.requests = object.at("requests").dump();
+    head.input = object.text("input");
+    head.environment = object.at("environment").dump();
+    head.collectives = object.at("collectives").dump();
+    for (const Json& costs : object.list("costs"))
         head.costs.push_back(costs_of(costs.dump()));
     if (head.drafts.empty() || head.costs.size() != head.drafts.size())
         throw std::runtime_error("it has no drafts, or costs of another number of them");
@@ -188,18 +164,19 @@ void check(const TextRecord& text, const RecordingHead& head) {
 
 RecordedLine line_of(const BlockReader& block, const RecordingHead& head) {
     const Json& json = block.json;
-    const std::string kind = text(json, "kind"), id = field(json, "id").dump();
-    if (kind == "error") return RecordedError{id, text(json, "error")};
+    const Object object = object_of(json);
+    const std::string kind = object.text("kind"), id = object.at("id").dump();
+    if (kind == "error") return RecordedError{id, object.text("error")};
     if (kind != "text") throw std::runtime_error("kind " + kind + " is unknown");
     TextRecord record;
     record.id = id;
-    record.new_tokens = whole_number(json, "new_tokens", 0, kMaxPositions);
-    record.max_new_tokens = whole_number(json, "max_new_tokens", 0, kMaxPositions);
-    record.finish_reason = finish_reason_of(text(json, "finish_reason"));
-    record.ignore_eos = truth(json, "ignore_eos");
-    record.seed = seed_of(json);
-    record.temperature = number(json, "temperature", 0, kMaxTemperature);
-    for (const Json& piece : list(json, "pieces")) {
+    record.new_tokens = object.integer("new_tokens", 0, kMaxPositions);
+    record.max_new_tokens = object.integer("max_new_tokens", 0, kMaxPositions);
+    record.finish_reason = finish_reason_of(object.text("finish_reason"));
+    record.ignore_eos = object.truth("ignore_eos");
+    record.seed = seed_of(object);
+    record.temperature = number(object, "temperature", 0, kMaxTemperature);
+    for (const Json& piece : object.list("pieces")) {
         require(piece.is_string(), "a piece of the text is no string");
         record.pieces.push_back(piece.get<std::string>());
     }

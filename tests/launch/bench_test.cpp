@@ -2,6 +2,8 @@
 #include "launch/counted.h"
 #include "launch/environment.h"
 #include "launch/failure.h"
+#include "launch/io/report.h"
+#include "launch/statistics.h"
 #include "tests/launch/command_line.h"
 #include "tests/launch/scratch_file.h"
 

@@ -1,5 +1,5 @@
 // inspect on the shapes of public checkpoints, made up as sparse files, and its arithmetic against what decoders hold.
-#include "launch/load/pairing.h"
+#include "launch/load/opened_model.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/cpu/weights.h"
 #include "model/families/names.h"

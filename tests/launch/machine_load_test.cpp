@@ -1,5 +1,5 @@
 // Whether a machine was busy with other work, from made-up counters.
-#include "launch/cmd/bench/collective_times.h"
+#include "launch/cmd/bench/latency.h"
 #include "launch/machine_load.h"
 
 #include <cstring>

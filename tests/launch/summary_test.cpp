@@ -1,5 +1,5 @@
 // The summary of a run: figures on stderr and in JSON.
-#include "launch/io/summary_json.h"
+#include "launch/io/summary.h"
 
 #include <gtest/gtest.h>
 

@@ -3,18 +3,22 @@
 // Times come from the engine's own statistics, predictions from the costs of passes measured apart (bench latency).
 // The running is comparison.cpp's, the figures are comparison_report.cpp's.
 #include "launch/cli/command_options.h"
-#include "launch/cmd/bench/bench_latency.h"
 #include "launch/cmd/bench/comparison_report.h"
+#include "launch/cmd/bench/latency.h"
 #include "launch/commands.h"
+#include "launch/environment.h"
 #include "launch/failure.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
 #include "launch/io/results.h"
 #include "launch/load/drafters.h"
 #include "launch/phase.h"
 #include "launch/replaced_file.h"
+#include "model/buffer.h"
+#include "model/cpu/kernels.h"
 
 #include <algorithm>
 #include <stdexcept>
+#include <vector>
 
 namespace entrodraft::launch {
 
@@ -28,32 +32,99 @@ struct CompareCosts {
 // Those of the files, or measured. Empty on ranks that do not coordinate. Collective over the world.
 CompareCosts costs_of(dist::Session& session, ModelPair& models, const CompareOptions& options,
                       const Json& environment) {
-    const double timeout = options.models.collective_timeout_seconds;
-    CompareCosts found;
-    std::vector<spec::Costs>& costs = found.costs;
-    in_agreement(session, timeout, [&] {
-        require_readable(options.sources);
-        for (const std::string& file : options.costs)
-            costs.push_back(spec::read_costs(file));
-        if (!costs.empty()) require_costs_of(environment, options.costs.front());
-    });
-    for (std::size_t level = 0; session.world_rank() == 0 && level < costs.size(); ++level)
-        say_if_disturbed(costs[level], options.costs[level]);
-    if (!costs.empty()) return found;
+    in_agreement(session, [&] { require_readable(options.sources); });
+    CompareCosts found = {read_costs(session, options.costs)};
+    if (!found.costs.empty()) {
+        in_agreement(session, [&] { require_costs_of(environment, options.costs.front()); });
+        return found;
+    }
     LatencyPlan plan;
-    plan.timeout_seconds = timeout;
     plan.rows = std::max(plan.rows, options.max_draft_tokens + 1);
     const Latency latency = measure_latency(session, models, plan);
     found.spread = spread_of(latency.target.front());
-    in_agreement(session, timeout, [&] { costs = level_costs(latency, models, plan); });
+    in_agreement(session, [&] { found.costs = level_costs(latency, models, plan); });
     return found;
+}
+
+constexpr int kTimedTokens = 4;
+constexpr int kPairs = 2000;
+constexpr int kOverheadWarmUps = 50;
+
+// Drafts kTimedTokens, whatever it thinks of them.
+spec::StopRule rule_of(const std::string& name, spec::GainModel& gain) {
+    spec::StopRuleOptions options(name);
+    options.max_tokens = kTimedTokens;
+    if (options.takes("num-draft-tokens")) options.set("num-draft-tokens", kTimedTokens);
+    if (options.takes("entropy-threshold")) options.set("entropy-threshold", 1e9);
+    return spec::StopRule(options, &gain);
+}
+
+// Reads as many bytes as a target pass does, so that a draft finds the caches as a round leaves them.
+class TargetTraffic {
+  public:
+    explicit TargetTraffic(ModelPair& models)
+        : team_(*models.team), floats_(models.target->weight_bytes() / sizeof(float) / n_threads()),
+          memory_(floats_ * sizeof(float) * n_threads(), model::Pages::huge), sums_(16 * n_threads()) {
+        std::fill_n(memory_.as<float>(), memory_.bytes() / sizeof(float), 1.0f);
+    }
+
+    void read() {
+        team_.run([&](int thread) {
+            const auto index = static_cast<std::size_t>(thread);
+            sums_[16 * index] +=
+                model::kernels::best_kernels().read_sum(memory_.as<float>() + index * floats_, floats_, true);
+        });
+    }
+
+  private:
+    std::size_t n_threads() const { return static_cast<std::size_t>(team_.size()); }
+
+    model::ThreadTeam& team_;
+    std::size_t floats_; // of a thread
+    model::Buffer memory_;
+    std::vector<float> sums_; // a cache line a thread: what is summed must be kept
+};
+
+// Drafts four tokens after a prompt with `constant`, which needs no entropy, and with a rule that does (static or
+// expected-gain, set so that it never fires), in turns, each after as much reading of memory as a target pass does.
+// Local, on the draft owner.
+DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& prompt, const std::string& rule) {
+    spec::Request request = prompt;
+    request.sampling = {};
+    request.ignore_eos = true;
+    const spec::DraftLimits limits = models.draft_limits();
+    const std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(
+        spec::make_model_source(*models.drafts.front(), limits.vocab_size), {limits, models.clock});
+    drafter->begin_sequence(0, request);
+    drafter->prefill(0, request.prompt);
+    spec::GainModel everything_pays({kTimedTokens, 0, spec::Costs{0, {1}}});
+    spec::StopRule without = rule_of("constant", everything_pays);
+    spec::StopRule with = rule_of(rule, everything_pays);
+    spec::Draft draft;
+    TargetTraffic traffic(models);
+    const auto time = [&](spec::StopRule& timed) {
+        traffic.read();
+        const double begin = models.clock.now_seconds();
+        drafter->propose({0, request.prompt, kTimedTokens, &request, {}, &timed, &draft});
+        return (models.clock.now_seconds() - begin) / kTimedTokens;
+    };
+    std::vector<double> ratios, steps;
+    for (int pair = 0; pair < kOverheadWarmUps + kPairs; ++pair) {
+        const bool with_first = pair % 2 == 0;
+        const double first = time(with_first ? with : without);
+        const double second = time(with_first ? without : with);
+        if (pair < kOverheadWarmUps) continue;
+        ratios.push_back(with_first ? first / second : second / first);
+        steps.push_back(with_first ? second : first);
+    }
+    return {rule, 100 * (quantiles_of(ratios).median - 1), quantiles_of(steps).median, kPairs};
 }
 
 void show(const CompareOptions& options, const ComparisonReport& report, const MachineLoad& machine) {
     for (const std::string& complaint : report.complaints)
-        say(complaint);
+        log_line(complaint);
     if (!options.output.empty()) replace_file(options.output, indented(report.json));
-    if (report.different_texts > 0) throw std::runtime_error("texts differ from plain decoding; no figure is shown");
+    if (!report.complaints.empty()) throw std::runtime_error("texts differ from plain decoding; no figure is shown");
     ResultWriter("-", Existing::refuse).write_text(options.json ? indented(report.json) : report.text);
     if (options.json && !options.quiet) warn_of(machine);
 }
@@ -63,8 +134,8 @@ void show(const CompareOptions& options, const ComparisonReport& report, const M
 int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options<CompareOptions>(session, arguments, page_of("bench compare"));
     if (!options) return kAllServed;
-    const double timeout = options->models.collective_timeout_seconds;
-    in_agreement(session, timeout, [&] {
+    session.set_timeout(options->models.collective_timeout_seconds);
+    in_agreement(session, [&] {
         if (session.world_rank() == 0 && !options->output.empty()) require_replaceable(options->output);
     });
     Placement placement = {.draft = options->placement};
@@ -72,16 +143,16 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
         placement.ahead = std::max(placement.ahead, outcomes_ahead(drafter));
     const auto models = open_models(session, options->models, placement);
     const bool coordinates = models->layout.is_coordinator();
-    const Drafters drafters(session, *models, options->sources, timeout);
+    const Drafters drafters(session, *models, options->sources, session.timeout_seconds());
     ComparisonFacts facts;
     facts.environment = environment_of(session, *models);
     facts.best_of_each_rule = options->tune;
     Comparison comparison(session, *models, drafters, *options, facts.costs, !options->costs.empty());
     comparison.read_prompts(); // what may be wrong in a file is said before anything is timed
-    const MachineWatch watch(session, timeout);
+    const MachineWatch watch(session);
     const CompareCosts found = costs_of(session, *models, *options, facts.environment);
     facts.costs = found.costs;
-    in_agreement(session, timeout, [&] {
+    in_agreement(session, [&] {
         if (!coordinates || models->drafts.empty()) return;
         facts.operations_ratio = operations_ratio(*models);
         // A step of the draft alone is timed, after a pass of the target on the same cores.
@@ -91,7 +162,7 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     });
     comparison.run();
     facts.machine = watch.stop(found.spread);
-    in_agreement(session, timeout, [&] {
+    in_agreement(session, [&] {
         if (coordinates) show(*options, report_of(comparison, *options, facts), facts.machine);
     });
     return kAllServed;

@@ -1,14 +1,13 @@
 // Running settings in turn: see comparison.h.
 #include "launch/cmd/bench/comparison.h"
 
-#include "launch/cmd/bench/bench_prompts.h"
-#include "launch/counted.h"
 #include "launch/decode_one.h"
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
 #include "launch/phase.h"
 #include "spec/replay/tune.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace entrodraft::launch {
 
@@ -30,16 +29,18 @@ spec::AcceptanceOptions verified_by(spec::Acceptance kind, double lenience = 1) 
 } // namespace
 
 std::string Setting::name() const {
-    if (!drafts()) return acceptance == spec::Acceptance::gumbel ? "plain, gumbel" : "plain";
+    if (!drafts()) return is_gumbel() ? "plain, gumbel" : "plain";
     std::string text = describe(drafter) + ", ";
     for (std::size_t level = 0; level < std::max<std::size_t>(1, drafter.drafts.size()); ++level)
         if (level == 0 || drafter.has("model"))
             text += (level > 0 ? " / " : "") + describe(rules.at(level), EntropyUnit::nats);
-    return acceptance == spec::Acceptance::rejection && lenience == 1 ? text : text + ", " + acceptance_name();
+    return acceptance.kind == spec::Acceptance::rejection && acceptance.lenience == 1 ? text
+                                                                                      : text + ", " + acceptance_name();
 }
 
 std::string Setting::acceptance_name() const {
-    return to_string(acceptance) + (lenience < 1 ? formatted(", lenience %g", lenience) : "");
+    return to_string(acceptance.kind) +
+           (acceptance.lenience < 1 ? fmt::format(", lenience {:g}", acceptance.lenience) : "");
 }
 
 Comparison::Comparison(dist::Session& session, ModelPair& models, const Drafters& drafters,
@@ -91,9 +92,7 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
     setting.kind = kind;
     setting.drafter = drafter;
     setting.rules = rules;
-    setting.acceptance = acceptance.kind;
-    setting.lenience = acceptance.lenience;
-    setting.is_lossy = acceptance.is_lossy();
+    setting.acceptance = acceptance;
     std::vector<std::optional<spec::Costs>> fixed(rules.size());
     if (costs_are_fixed_) {
         const std::vector<spec::Costs> own = costs_of(drafter);
@@ -106,7 +105,7 @@ void Comparison::add(std::vector<Setting>& settings, SettingKind kind, const Dra
     engine.costs = fixed.front();
     engine.n_slots = models_.batch_size;
     engine.vocab_size = models_.vocab_size;
-    engine.timeout_seconds = options_.models.collective_timeout_seconds;
+    engine.timeout_seconds = session_.timeout_seconds();
     spec::EngineParts parts = models_.engine_parts(setting.own_drafter.get());
     if (kind == SettingKind::plain) parts.sharded_draft = nullptr; // nobody has to wait for drafts
     engine.synthetic_acceptance = options_.synthetic_acceptance;
@@ -131,24 +130,24 @@ std::vector<spec::Costs> Comparison::costs_of(const DrafterChoice& drafter) cons
     return levels;
 }
 
-void Comparison::require_plain_texts() const {
-    for (const Temperature& result : results)
-        for (const Outcome& outcome : result.outcomes) {
-            const spec::Acceptance acceptance = outcome.setting->acceptance;
-            const bool is_greedy = result.temperature == 0;
-            if (may_differ_from_plain(*outcome.setting) || (!is_greedy && acceptance != spec::Acceptance::gumbel))
-                continue;
-            const auto plain = std::find_if(result.outcomes.begin(), result.outcomes.end(), [&](const Outcome& each) {
-                return !each.setting->drafts() && (is_greedy || each.setting->acceptance == acceptance);
-            });
-            if (plain == result.outcomes.end() || outcome.texts != plain->texts)
-                throw std::runtime_error(outcome.setting->name() +
-                                         ": texts differ from plain decoding; no figure is shown");
-        }
+const Outcome& plain_of(const Temperature& result, const Setting& setting) {
+    const auto is_plain = [&](const Outcome& outcome) {
+        return !outcome.setting->drafts() && outcome.setting->is_gumbel() == setting.is_gumbel();
+    };
+    const auto found = std::find_if(result.outcomes.begin(), result.outcomes.end(), is_plain);
+    return found != result.outcomes.end() ? *found : result.outcomes.front();
 }
 
-bool Comparison::may_differ_from_plain(const Setting& setting) const {
-    return options_.synthetic_acceptance || (setting.drafts() && setting.is_lossy);
+std::optional<int> Comparison::different_texts(const Temperature& result, const Outcome& outcome) const {
+    const Setting& setting = *outcome.setting;
+    const bool draft_decides_nothing = result.temperature == 0 || setting.is_gumbel();
+    if (options_.synthetic_acceptance || (setting.drafts() && setting.acceptance.is_lossy()) || !draft_decides_nothing)
+        return std::nullopt;
+    const Outcome& plain = plain_of(result, setting);
+    int different = 0;
+    for (std::size_t i = 0; i < plain.texts.size(); ++i)
+        different += outcome.texts[i] == plain.texts[i] ? 0 : 1;
+    return different;
 }
 
 void Comparison::read_prompts() {
@@ -156,14 +155,17 @@ void Comparison::read_prompts() {
     defaults.max_new_tokens = options_.max_new_tokens;
     defaults.sampling.seed = options_.seed;
     defaults.ignore_eos = options_.synthetic_acceptance.has_value();
-    take_prompts(read_bench_prompts(session_, models_, {options_.input, defaults, options_.max_prompts},
-                                    options_.models.collective_timeout_seconds));
+    std::vector<spec::Request> given;
+    in_agreement(session_, [&] {
+        if (models_.layout.is_coordinator())
+            given = read_all_prompts(options_.input, defaults, options_.max_prompts, models_.prompt_limits());
+    });
+    take_prompts(std::move(given));
 }
 
 void Comparison::take_prompts(std::vector<spec::Request> given) {
     prompts = std::move(given);
-    n_prompts_ = static_cast<std::size_t>(
-        from_writer(session_, options_.models.collective_timeout_seconds, static_cast<std::int64_t>(prompts.size())));
+    n_prompts_ = static_cast<std::size_t>(from_writer(session_, std::ssize(prompts)));
 }
 
 spec::Completion Comparison::decode(Setting& setting, std::size_t prompt, double temperature, int max_new_tokens) {

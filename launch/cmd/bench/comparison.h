@@ -28,14 +28,13 @@ struct Setting {
     SettingKind kind = SettingKind::plain;
     DrafterChoice drafter;
     std::vector<spec::StopRuleOptions> rules; // of each level
-    spec::Acceptance acceptance = spec::Acceptance::rejection;
-    double lenience = 1;                        // of rejection
-    bool is_lossy = false;                      // whether the text is no longer the target's own
+    spec::AcceptanceOptions acceptance;
     std::unique_ptr<spec::Drafter> own_drafter; // on the coordinator
     std::unique_ptr<spec::Engine> engine;
 
     std::string name() const;            // "model, static, threshold 2.25 nats"
     std::string acceptance_name() const; // "gumbel", "rejection, lenience 0.5"
+    bool is_gumbel() const { return acceptance.kind == spec::Acceptance::gumbel; }
     bool drafts() const { return kind != SettingKind::plain; }
 };
 
@@ -52,6 +51,9 @@ struct Temperature {
     std::vector<Outcome> outcomes; // plain decoding first
 };
 
+// Plain decoding beside a setting.
+const Outcome& plain_of(const Temperature& result, const Setting& setting);
+
 class Comparison {
   public:
     // `costs` are those of the levels of drafting; of files, they are expected-gain's too. All outlive this.
@@ -63,14 +65,12 @@ class Comparison {
     void take_prompts(std::vector<spec::Request> given); // in place of read_prompts(); they count on the coordinator
     void run();
 
-    // Greedy texts, and those sampled with gumbel, are plain decoding's: throws std::runtime_error where they are not.
-    // Local, on the coordinator.
-    void require_plain_texts() const;
+    // Of greedy texts, and those sampled with gumbel, how many are not plain decoding's, as they must be; nothing where
+    // they may differ from it. Local, on the coordinator.
+    std::optional<int> different_texts(const Temperature& result, const Outcome& outcome) const;
 
     // Costs of the levels of one drafter; those without a model have none. Local.
     std::vector<spec::Costs> costs_of(const DrafterChoice& drafter) const;
-    // Whether its text may differ from the target's own. Local.
-    bool may_differ_from_plain(const Setting& setting) const;
 
     std::vector<Temperature> results;
     std::vector<spec::Request> prompts; // on the coordinator

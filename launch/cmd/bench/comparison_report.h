@@ -2,14 +2,21 @@
 #pragma once
 
 #include "launch/cmd/bench/comparison.h"
-#include "launch/cmd/bench/draft_overhead.h"
-#include "launch/io/json_line.h"
+#include "launch/io/report.h"
 #include "launch/machine_load.h"
 
 #include <string>
 #include <vector>
 
 namespace entrodraft::launch {
+
+// What entropy and stop decision of a rule cost: the same draft loop with and without them.
+struct DraftOverhead {
+    std::string rule;
+    double percent = 0;      // of a draft step; median over pairs of (with / without - 1)
+    double step_seconds = 0; // a draft step without them
+    int pairs = 0;
+};
 
 struct ComparisonFacts {
     Json environment;
@@ -23,8 +30,7 @@ struct ComparisonFacts {
 struct ComparisonReport {
     Json json;
     std::string text;
-    int different_texts = 0;             // that had to be plain decoding's
-    std::vector<std::string> complaints; // a line for each setting with such
+    std::vector<std::string> complaints; // a line for each setting whose texts had to be plain decoding's and are not
 };
 
 // Local, on the coordinator.

@@ -1,6 +1,5 @@
-// How sure a mean over prompts is: 95 % intervals of ratios, on a logarithmic scale, so that none crosses 0.
-//
-// Pure. Used by simulate, tune and bench compare.
+// Samples summed up: quantiles, and how sure a mean over prompts is: 95 % intervals of ratios, on a logarithmic scale,
+// so that none crosses 0. Pure.
 #pragma once
 
 #include "spec/stats.h"
@@ -10,6 +9,16 @@
 #include <vector>
 
 namespace entrodraft::launch {
+
+struct Quantiles {
+    double median = 0;
+    double p90 = 0;
+    double p99 = 0;
+    double mean = 0;
+    double deviation = 0; // standard, of the samples
+};
+Quantiles quantiles_of(std::vector<double> samples);
+double total_of(std::span<const double> samples);
 
 // A mean and its 95 % interval over prompts.
 struct Interval {

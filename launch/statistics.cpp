@@ -1,9 +1,10 @@
-// Intervals of ratios: see intervals.h.
-#include "launch/intervals.h"
+// Quantiles and intervals: see statistics.h.
+#include "launch/statistics.h"
 
-#include "launch/environment.h"
-
+#include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
+#include <numeric>
 
 namespace entrodraft::launch {
 
@@ -32,6 +33,24 @@ Interval log_interval(double mean, const std::vector<double>& influences) {
 }
 
 } // namespace
+
+Quantiles quantiles_of(std::vector<double> samples) {
+    if (samples.empty()) return {};
+    std::sort(samples.begin(), samples.end());
+    const auto at = [&](double share) {
+        return samples[static_cast<std::size_t>(std::lround(share * static_cast<double>(samples.size() - 1)))];
+    };
+    const auto n = static_cast<double>(samples.size());
+    const double mean = total_of(samples) / n;
+    double squares = 0;
+    for (const double sample : samples)
+        squares += (sample - mean) * (sample - mean);
+    return {at(0.5), at(0.9), at(0.99), mean, samples.size() > 1 ? std::sqrt(squares / (n - 1)) : 0};
+}
+
+double total_of(std::span<const double> samples) {
+    return std::accumulate(samples.begin(), samples.end(), 0.0);
+}
 
 Interval ratio_interval(std::span<const double> values, std::span<const double> weights) {
     const double sum = total_of(values), weight = total_of(weights);
@@ -65,7 +84,7 @@ Interval speedup_interval(const PromptTimes& plain, const PromptTimes& times) {
 
 std::string format_interval(const Interval& interval, int decimals) {
     if (!interval.is_known()) return "-";
-    return format_number(interval.low, decimals) + " to " + format_number(interval.high, decimals);
+    return fmt::format("{:.{}f} to {:.{}f}", interval.low, decimals, interval.high, decimals);
 }
 
 std::string format_speedup_interval(const Interval& interval) {

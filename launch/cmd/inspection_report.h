@@ -69,9 +69,4 @@ std::string to_text(const Inspection& inspection);
 // Local.
 Json to_json(const Inspection& inspection);
 
-// "1.23 GiB", "45.6 MiB", "789 bytes". Local.
-std::string format_bytes(std::uint64_t bytes);
-// "68,976,648,192". Local.
-std::string format_count(std::int64_t count);
-
 } // namespace entrodraft::launch

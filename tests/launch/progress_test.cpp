@@ -1,5 +1,5 @@
 // What is shown while a command runs.
-#include "launch/io/report.h"
+#include "launch/io/progress.h"
 
 #include <gtest/gtest.h>
 
