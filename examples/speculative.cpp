@@ -7,7 +7,7 @@
 #include <model/cpu/decoder.h>
 #include <model/thread_team.h>
 #include <spec/draft/drafter.h>
-#include <spec/generate.h>
+#include <spec/engine.h>
 
 #include <algorithm>
 #include <iostream>

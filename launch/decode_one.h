@@ -1,7 +1,7 @@
 // One request through an engine: what the benches and record do, text by text.
 #pragma once
 
-#include "spec/generate.h"
+#include "spec/engine.h"
 
 #include <functional>
 #include <optional>

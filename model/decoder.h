@@ -53,16 +53,13 @@ struct PassResult {
     // the vocabulary. Valid until the next pass. May be empty where they are not wanted.
     std::span<const float> logits;
     std::size_t logits_stride = 0;
-    // [logit_rows.size()], of this rank's slice; indices are token ids. Empty where none is asked for. Of a chain, as
-    // many as it had rows: those after the first follow the best token of the one before, and their tokens, all but the
-    // last's best, are in the cache.
+    // [logit_rows.size()], of this rank's slice; indices are token ids. Empty where none is asked for. Where an
+    // extension made the device go on by itself, as many as there were rows: those after the first follow the best
+    // token of the one before, and their tokens, all but the last's best, are in the cache.
     std::span<const kernels::LogitStats> summaries;
     std::span<const NoisyToken> noisy; // as many; empty where there was no noise, or the logits are to be looked at
     // [hidden_layers.size()][rows.size()][hidden_size]; valid until the next pass.
     std::span<const float> hidden;
-    std::span<const float* const> kept = {}; // as many as summaries, in the GPU's memory: see LogitNeeds::keep_from
-    std::span<const VerifiedRow> verified =
-        {}; // [logit_rows.size()], see LogitNeeds::drafted; those of tp rank 0 count
 };
 
 struct DecoderOptions {
@@ -104,12 +101,6 @@ class Decoder {
     operations_per_row() const = 0;      // multiply-adds times two of a row on this rank, attention not counted
     static constexpr int kMaxRows = 128; // of a pass: longer prompts go in chunks
     int max_rows() const { return kMaxRows; }
-
-    // Whether it goes on with chains (LogitNeeds::chain) by itself: a GPU that holds the whole model.
-    virtual bool has_device_draft_loop() const { return false; }
-    // Whether rows can stay where they are made, and be verified there: on a GPU.
-    virtual bool keeps_logits_on_device() const { return false; }
-    static constexpr int kMaxKept = 128; // rows
 
     // Computes the rows, writes their keys and values at the end of their slots and appends them to the cache.
     // Throws std::invalid_argument on rows that break the contract above. Collective over the ranks that hold the

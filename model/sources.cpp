@@ -41,9 +41,9 @@ std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& 
     return values;
 }
 
-std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<StoredRows>& rows) {
+std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<StoredSlice>& rows) {
     std::vector<float> values;
-    for (const StoredRows& part : rows) {
+    for (const StoredSlice& part : rows) {
         if (part.tensor->bias.empty()) return {};
         const std::size_t at = values.size();
         values.resize(at + static_cast<std::size_t>(part.rows.size()));

@@ -10,7 +10,7 @@
 namespace entrodraft::model {
 
 struct MatrixSource {
-    std::vector<StoredRows> rows; // one behind the other
+    std::vector<StoredSlice> rows; // one behind the other
     dist::Slice inputs;
     bool transposed = false; // stored [in, out]
 };
@@ -34,7 +34,7 @@ OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, c
 // The small tensors, in float32.
 std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name);
 // The biases of stored rows, one after another; none where the layer has no bias. Local.
-std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<StoredRows>& rows);
+std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<StoredSlice>& rows);
 // A norm's weights, the family's offset added; none for a name that is empty. Local.
 std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names);
 

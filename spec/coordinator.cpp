@@ -2,6 +2,7 @@
 #include "spec/coordinator.h"
 
 #include "spec/admission.h"
+#include "spec/verify/device_verifier.h"
 
 #include <algorithm>
 
@@ -67,10 +68,9 @@ bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
 
 // Where this rank's GPU holds the rows of the target, or can get them, and of whatever drafts.
 bool Coordinator::can_verify_on_device(const Request& request) const {
-    return parts_.target && parts_.target->keeps_logits_on_device() &&
-           (!parts_.drafter || parts_.drafter->keeps_logits_on_device()) && request.processing.is_off() &&
-           spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
-           options_.stop_rule.max_tokens <= model::Decoder::kMaxKept &&
+    return parts_.target && parts_.device && (!parts_.drafter || parts_.drafter->keeps_logits_on_device()) &&
+           request.processing.is_off() && spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
+           options_.stop_rule.max_tokens <= DeviceVerifier::kMaxKept &&
            options_.stop_rule.entropy_of == EntropyOf::raw; // what rules look at has to come to the host
 }
 

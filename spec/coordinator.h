@@ -5,7 +5,7 @@
 #pragma once
 
 #include "spec/draft/drafter.h"
-#include "spec/generate.h"
+#include "spec/engine.h"
 #include "spec/packet.h"
 #include "spec/replica_state.h"
 #include "spec/sequence.h"

@@ -85,7 +85,7 @@ void run_command(const RankContext& rank, ReplicaState& state, TargetGather& gat
 
 GatherSetting gather_setting(const VerifyOptions& options, const EngineParts& parts) {
     const int tp_size = parts.layout->tp_size;
-    return {options, parts.target_config, parts.target, tp_size, parts.replica->size() - tp_size};
+    return {options, parts.target_config, parts.target, tp_size, parts.replica->size() - tp_size, parts.device};
 }
 
 void RoundObserver::enter(const char* step, double StepSeconds::*counted) {
@@ -129,9 +129,7 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
 
     // 3. One pass of the target over the next token and the drafted ones of every sequence.
     observer.enter("score", &StepSeconds::score);
-    TargetBatch batch = state.batch(packet);
-    for (ScoredSequence& sequence : batch.sequences)
-        if (coordinator) sequence.draft_rows = drafts[static_cast<std::size_t>(sequence.slot)].kept;
+    const TargetBatch batch = state.batch(packet);
     model::PassResult scores;
     if (rank.target)
         scores =

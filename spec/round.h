@@ -1,11 +1,11 @@
 // One round of a replica, walked by all its ranks together: draft, broadcast, score, gather, verify.
 //
 // The coordinator says what comes next, and the round packet tells the others: no collective is behind anything but
-// that packet. Called by the engine (generate.cpp) only.
+// that packet. Called by the engine (engine.cpp) only.
 #pragma once
 
 #include "spec/coordinator.h"
-#include "spec/generate.h"
+#include "spec/engine.h"
 #include "spec/replica_state.h"
 #include "spec/target_rows.h"
 

@@ -52,7 +52,7 @@ RowEncoder::RowEncoder(const GatherSetting& setting, const Request& request, boo
 std::size_t RowEncoder::row_bytes() const {
     switch (format_) {
     case RowFormat::verified_on_device:
-        return sizeof(model::VerifiedRow);
+        return sizeof(VerifiedRow);
     case RowFormat::arg_max:
     case RowFormat::gumbel_max:
         return sizeof(BestToken);
@@ -79,13 +79,12 @@ model::RowNoise RowEncoder::noise(std::uint64_t position) const {
     return {noise_.key(), position, sampling_.temperature};
 }
 
-model::DraftedRow RowEncoder::drafted_row(const ScoredSequence& sequence, std::size_t i) const {
+DraftedRow RowEncoder::drafted_row(const ScoredSequence& sequence, std::size_t i) const {
     if (format_ != RowFormat::verified_on_device) return {};
     const bool is_block = setting_->options.acceptance.kind == Acceptance::block;
     const std::uint64_t first = sequence.tokens.size(), round_start = is_block ? first : 0;
-    model::DraftedRow row;
+    DraftedRow row;
     if (i < sequence.drafted.size()) row.drafted = sequence.drafted[i];
-    if (i < sequence.draft_rows.size()) row.draft_logits = sequence.draft_rows[i];
     row.is_first = i == 0;
     row.is_scaled = is_block;
     row.lenience = static_cast<float>(setting_->options.acceptance.lenience);
@@ -121,7 +120,8 @@ RowEncoder::Slice RowEncoder::processed(const ScoredSequence& sequence, const mo
 void RowEncoder::encode(const ScoredSequence& sequence, const model::PassResult& scores, std::span<std::byte> to) {
     if (!setting_->target) return std::fill(to.begin(), to.end(), std::byte{0});
     if (format_ == RowFormat::verified_on_device) {
-        const auto verified = std::as_bytes(scores.verified.subspan(sequence.first_row, sequence.n_rows()));
+        const auto verified =
+            std::as_bytes(setting_->device->verified().subspan(sequence.first_row, sequence.n_rows()));
         std::copy(verified.begin(), verified.end(), to.begin());
         return;
     }
@@ -231,8 +231,8 @@ BestToken TargetRows::best(std::size_t row) const {
     return best;
 }
 
-model::VerifiedRow TargetRows::verified(std::size_t row) const {
-    model::VerifiedRow verified;
+VerifiedRow TargetRows::verified(std::size_t row) const {
+    VerifiedRow verified;
     std::memcpy(&verified, part(0, row).data(), sizeof verified);
     return verified;
 }
@@ -275,7 +275,7 @@ model::LogitNeeds TargetGather::needs(std::span<const ScoredSequence> sequences)
         }
     }
     if (any_noise) all.noises = noises_;
-    if (any_verified) all.drafted = drafted_rows_;
+    if (any_verified) all.extension = setting_.device->verify(drafted_rows_);
     return all;
 }
 

@@ -9,6 +9,7 @@
 #include "dist/comm/communicator.h"
 #include "model/decoder.h"
 #include "spec/request.h"
+#include "spec/verify/device_verifier.h"
 #include "spec/verify/gumbel.h"
 #include "spec/verify/verify.h"
 
@@ -44,7 +45,8 @@ struct GatherSetting {
     const model::ModelConfig* config = nullptr; // the target's
     const model::Decoder* target = nullptr;     // this rank's shard; null where it holds none
     int tp_size = 1;
-    int first_target_rank = 0; // of the replica: a dedicated drafter comes before them
+    int first_target_rank = 0;        // of the replica: a dedicated drafter comes before them
+    DeviceVerifier* device = nullptr; // of this rank's GPU
 
     std::size_t max_slice() const; // most tokens of the vocabulary on a rank
 };
@@ -55,8 +57,6 @@ struct ScoredSequence {
     std::size_t first_row = 0;       // of the pass
     std::span<const TokenId> tokens; // prompt and accepted text
     std::span<const TokenId> drafted;
-    // The draft's rows that tokens were drawn from, in the GPU's memory: Draft::kept, on the rank that has drafted.
-    std::span<const float* const> draft_rows = {};
 
     std::size_t n_rows() const { return drafted.size() + 1; }
 };
@@ -71,7 +71,7 @@ class TargetRows {
     // NothingToSay where no token is left, std::runtime_error where a logit is no number.
     BestToken best(std::size_t row) const;
     // Of format verified_on_device.
-    model::VerifiedRow verified(std::size_t row) const;
+    VerifiedRow verified(std::size_t row) const;
     // [vocab_size], of format logits.
     std::span<const float> logits(std::size_t row) const;
 
@@ -100,7 +100,7 @@ class RowEncoder {
     // The noise that the pass may add to the row after `position` tokens; of temperature 0 where it adds none.
     model::RowNoise noise(std::uint64_t position) const;
     // What the pass is to verify of row i; of temperature 0 where it verifies none.
-    model::DraftedRow drafted_row(const ScoredSequence& sequence, std::size_t i) const;
+    DraftedRow drafted_row(const ScoredSequence& sequence, std::size_t i) const;
 
     // This rank's part, [n_rows][row_bytes()]; zeros without a shard.
     void encode(const ScoredSequence& sequence, const model::PassResult& scores, std::span<std::byte> to);
@@ -174,7 +174,7 @@ class TargetGather {
     std::span<const ScoredSequence> sequences_;       // under way
     const model::PassResult* scores_ = nullptr;
     std::vector<model::RowNoise> noises_; // of a pass's rows
-    std::vector<model::DraftedRow> drafted_rows_;
+    std::vector<DraftedRow> drafted_rows_;
     std::vector<std::byte> sent_;     // status word, then each sequence's rows
     std::vector<std::byte> gathered_; // the same of every rank
 };

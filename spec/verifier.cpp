@@ -36,9 +36,9 @@ class ExactVerifier final : public Verifier {
     void add_overlaps(const Draft& draft, VerifiedRound& verified) const;
 
     VerifyOptions options_;
-    std::vector<float> p_;                        // [rows][vocab_size]
-    std::vector<model::VerifiedRow> device_rows_; // [rows]
-    std::size_t dead_row_ = 0;                    // the first in which every token is banned
+    std::vector<float> p_;                 // [rows][vocab_size]
+    std::vector<VerifiedRow> device_rows_; // [rows]
+    std::size_t dead_row_ = 0;             // the first in which every token is banned
 };
 
 VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, const Request& request,
@@ -96,7 +96,7 @@ VerifiedRound ExactVerifier::verify_on_device(const TargetRows& rows, std::size_
     for (std::size_t row = 0; row <= n_drafted; ++row)
         device_rows_.push_back(rows.verified(row));
     const RandomStream acceptance(request.sampling.seed, request.sequence_key, Purpose::acceptance);
-    const DeviceRows input = {device_rows_, position, options_.acceptance.lenience};
+    const DeviceInput input = {device_rows_, position, options_.acceptance.lenience};
     VerifiedRound verified;
     verified.verification = options_.acceptance.kind == Acceptance::block ? verify_block(input, acceptance)
                                                                           : verify_rejection(input, acceptance);

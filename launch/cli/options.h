@@ -10,7 +10,7 @@
 #include "launch/cli/option_set.h"
 #include "model/config.h"
 #include "spec/draft/lookup_index.h"
-#include "spec/generate.h"
+#include "spec/engine.h"
 #include "spec/stop/stop_rule.h"
 #include "spec/verify/logit_processing.h"
 #include "spec/verify/sampling.h"

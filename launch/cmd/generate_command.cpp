@@ -18,7 +18,7 @@
 #include "launch/serve/request_tracker.h"
 #include "launch/serve/slowest_rank.h"
 #include "launch/signals.h"
-#include "spec/generate.h"
+#include "spec/engine.h"
 
 #include <memory>
 #include <optional>

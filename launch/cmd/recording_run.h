@@ -6,7 +6,7 @@
 
 #include "launch/load/drafters.h"
 #include "launch/load/model_pair.h"
-#include "spec/generate.h"
+#include "spec/engine.h"
 #include "spec/replay/recorder.h"
 
 #include <memory>

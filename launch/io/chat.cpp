@@ -66,9 +66,9 @@ namespace {
 using Role = model::ChatMessage::Role;
 
 const Json& value_of(const Json& object, const char* field) {
-    static const Json kNone;
+    static const Json none;
     const auto found = object.find(field);
-    return found == object.end() ? kNone : *found;
+    return found == object.end() ? none : *found;
 }
 
 // Fields that would change the text if templates read them; other unknown ones are the user's own.

@@ -5,7 +5,7 @@
 
 #include "launch/io/json_line.h"
 #include "launch/io/requests.h"
-#include "spec/generate.h"
+#include "spec/engine.h"
 #include "spec/request.h"
 
 #include <cstdint>

@@ -18,7 +18,7 @@ namespace entrodraft::launch {
 Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds)
     : models_(models), sources_(sources) {
     for (const auto& draft : models_.drafts)
-        draft_models_.push_back(std::make_unique<spec::LocalDraftModel>(*draft));
+        draft_models_.push_back(std::make_unique<spec::LocalDraftModel>(*draft, models_.device_verifier.get()));
     in_agreement(session, timeout_seconds, [&] {
         if (!models_.layout.is_coordinator()) return;
         if (!sources.draft_table.empty())

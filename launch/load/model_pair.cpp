@@ -83,7 +83,8 @@ spec::EngineParts ModelPair::engine_parts(spec::Drafter* drafter) {
             &target_config,
             target_pass_bytes,
             watch,
-            sharded_draft.get()};
+            sharded_draft.get(),
+            device_verifier.get()};
 }
 
 double operations_ratio(const ModelPair& models) {
@@ -116,6 +117,7 @@ void load_weights(const OpenedPair& opened, const ModelOptions& options, const P
         decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
         return load_decoder(pair.device, *from.checkpoint, from.config, decoder, ranks, *pair.team);
     };
+    pair.device_verifier = make_device_verifier(pair.device);
     if (layout.holds_target())
         pair.target = load(opened.target, "target", pair.target_type, placement.batch_size, *pair.tp);
     for (const OpenedModel& draft : opened.drafts)

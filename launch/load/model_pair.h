@@ -13,7 +13,7 @@
 #include "model/thread_team.h"
 #include "model/tokenizer/tokenizer.h"
 #include "spec/draft/sharded_draft_model.h"
-#include "spec/generate.h"
+#include "spec/engine.h"
 
 #include <memory>
 #include <optional>
@@ -35,6 +35,7 @@ struct ModelPair {
     Chat chat; // the target's
     model::ModelConfig target_config;
     double target_pass_bytes = 0;                           // of weights that a pass reads, of a rank with a shard
+    std::unique_ptr<spec::DeviceVerifier> device_verifier;  // where models are on a GPU
     std::unique_ptr<model::Decoder> target;                 // on ranks with a shard
     std::vector<std::unique_ptr<model::Decoder>> drafts;    // on draft owners: one for each --draft, the largest first
     std::unique_ptr<spec::ShardedDraftModel> sharded_draft; // on all ranks, where the draft is sharded across them

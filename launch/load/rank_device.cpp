@@ -16,6 +16,7 @@
 #include "model/gpu/decoder.h"
 #include "model/gpu/memory.h"
 #include "model/gpu/summed_array.h"
+#include "spec/gpu/device_verifier.h"
 #endif
 
 #include <algorithm>
@@ -127,6 +128,10 @@ double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t 
     return device.is_gpu ? model::gpu::read_rate(bytes) : model::read_rate(team, bytes);
 }
 
+std::unique_ptr<spec::DeviceVerifier> make_device_verifier(const RankDevice& device) {
+    return device.is_gpu ? spec::gpu::make_device_verifier() : nullptr;
+}
+
 std::unique_ptr<model::Decoder> load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
                                              const model::ModelConfig& config, const model::DecoderOptions& options,
                                              dist::Communicator& tp, model::ThreadTeam& team) {
@@ -163,6 +168,10 @@ std::function<void()> sum_for_passes(const RankDevice&, dist::Communicator& tp, 
 
 double read_rate(const RankDevice&, model::ThreadTeam& team, std::size_t bytes) {
     return model::read_rate(team, bytes);
+}
+
+std::unique_ptr<spec::DeviceVerifier> make_device_verifier(const RankDevice&) {
+    return nullptr;
 }
 
 std::unique_ptr<model::Decoder> load_decoder(const RankDevice&, const model::Checkpoint& checkpoint,

@@ -8,6 +8,7 @@
 #include "launch/cli/options.h"
 #include "model/decoder.h"
 #include "model/thread_team.h"
+#include "spec/verify/device_verifier.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -54,6 +55,9 @@ std::function<void()> sum_for_passes(const RankDevice& device, dist::Communicato
 
 // Bytes that the device reads in a second from an array of so many. Local.
 double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes);
+
+// Drafting and verification on the GPU; null on a CPU. It outlives the rank's decoders. Local.
+std::unique_ptr<spec::DeviceVerifier> make_device_verifier(const RankDevice& device);
 
 // As model::load_cpu_decoder, onto the device. Local.
 std::unique_ptr<model::Decoder> load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,

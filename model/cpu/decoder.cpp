@@ -328,6 +328,7 @@ class CpuDecoder final : public Decoder {
     double operations_per_row() const override { return weights_.operations_per_row; }
 
     PassResult forward(const Pass& pass) override {
+        if (pass.needs.extension != nullptr) throw std::invalid_argument("a pass on a CPU has no extension on a GPU");
         workspace_.begin_pass(pass, *cache_);
         std::exception_ptr failure;
         const auto deadline = dist::Deadline::after_seconds(timeout_seconds_);

@@ -68,7 +68,7 @@ void lay_out_tiles(const LinearArgs& a, const Tiling& t) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     for (int r = 0; r < a.rows; ++r) {
         const float* x = a.x + static_cast<std::size_t>(r) * a.x_stride;
-        const RowScale scale = scale_of_row(x, a.k);
+        const Int8Scale scale = scale_of_row(x, a.k);
         __m512i digit_sums = _mm512_setzero_si512();
         for (int k = 0; k < t.blocks * kTileInputs; k += kWidth) {
             const __m512i words = digits_of(x + k, a.k - k, scale.there);

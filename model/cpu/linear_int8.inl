@@ -40,12 +40,12 @@ float power_of_two(int power) {
 }
 
 // What brings a row's values to whole numbers of three digits, and back; back is no number where one of them is none.
-struct RowScale {
+struct Int8Scale {
     float there = 0;
     float back = 0;
 };
 
-RowScale scale_of_row(const float* x, int n) {
+Int8Scale scale_of_row(const float* x, int n) {
     const std::uint32_t largest = largest_bits(x, n);
     // 2^power brings it to between 2^22 and 2^23, but to no more than 127 in each digit: from a fraction of
     // 0x7efeff on, the next exponent counts.
@@ -82,7 +82,7 @@ void lay_out_digits(const LinearArgs& a) {
     const __m512i ones = _mm512_set1_epi8(1);
     for (int r = 0; r < a.rows; ++r) {
         const float* x = a.x + static_cast<std::size_t>(r) * a.x_stride;
-        const RowScale scale = scale_of_row(x, a.k);
+        const Int8Scale scale = scale_of_row(x, a.k);
         __m512i digit_sums = _mm512_setzero_si512();
         for (int k = 0; k < a.k; k += kWidth) {
             const __m512i words = digits_of(x + k, a.k - k, scale.there);

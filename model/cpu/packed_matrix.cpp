@@ -40,7 +40,7 @@ std::size_t PackedMatrix::bytes() const {
 namespace {
 
 // Where the weights of one of the stacked outputs lie; behind the last one, nowhere.
-StoredRow stored_row(std::span<const MatrixPart> stacked, std::int64_t output) {
+StoredWeights stored_row(std::span<const MatrixPart> stacked, std::int64_t output) {
     for (const MatrixPart& part : stacked) {
         if (output >= part.outputs.size()) {
             output -= part.outputs.size();
@@ -61,7 +61,7 @@ void PackedMatrix::load(std::span<const MatrixPart> stacked, int thread) {
     float* scales = reinterpret_cast<float*>(part.data);
     std::byte* unit = part.data + scale_bytes(part);
     for (std::int64_t first = part.outputs.begin; first < part.outputs.end; first += kLanes) {
-        StoredRow rows[kLanes];
+        StoredWeights rows[kLanes];
         for (int lane = 0; lane < kLanes; ++lane)
             rows[lane] = stored_row(stacked, first + lane);
         pack_unit(type_, rows, k_, scales, unit);

@@ -76,12 +76,12 @@ void convert_from(const TensorView& tensor, const std::byte* from, std::int64_t 
 }
 
 // Where input `input` of a row lies, counted from the row's beginning.
-const std::byte* address_of(const StoredRow& row, std::int64_t input) {
+const std::byte* address_of(const StoredWeights& row, std::int64_t input) {
     const std::size_t size = row.tensor->type == DiskType::float32 ? 4 : 2;
     return row.tensor->bytes.data() + static_cast<std::size_t>(row.first + input * row.stride) * size;
 }
 
-bool lies_as(const StoredRow& row, WeightType type) {
+bool lies_as(const StoredWeights& row, WeightType type) {
     if (row.stride != 1) return false;
     switch (row.tensor->type) {
     case DiskType::float32:
@@ -120,7 +120,7 @@ float largest_of(const std::byte* from, std::size_t step, std::int64_t count) {
     return Format::to_float(std::bit_cast<typename Format::Bits>(largest));
 }
 
-float largest_magnitude(const StoredRow& row) {
+float largest_magnitude(const StoredWeights& row) {
     const std::byte* from = address_of(row, 0);
     const auto step = static_cast<std::size_t>(row.stride);
     switch (row.tensor->type) {
@@ -138,7 +138,7 @@ float largest_magnitude(const StoredRow& row) {
 
 // A row with an infinity or a value that is no number has no scale: its outputs will be no numbers. A row that is zero
 // or so small that its scale would not be exact has scale 0.
-float scale_of(const StoredRow& row) {
+float scale_of(const StoredWeights& row) {
     constexpr float kMax = 127;
     using Limits = std::numeric_limits<float>;
     const float scale = row.tensor ? largest_magnitude(row) / kMax : 0;
@@ -209,7 +209,7 @@ struct Staging {
 
 // Inputs [input, input + count) of what is wanted of a row, in the type of memory: in the file itself or, filled up
 // with zeros to whole lines, copied.
-const std::byte* fetch(WeightType type, const StoredRow& row, int input, int count, float scale, Staging& staging,
+const std::byte* fetch(WeightType type, const StoredWeights& row, int input, int count, float scale, Staging& staging,
                        int lane) {
     const std::int64_t wanted = row.tensor ? row.wanted.size() - input : 0;
     const bool whole = count <= wanted && count % inputs_of_line(type) == 0;
@@ -250,7 +250,7 @@ std::size_t lines_of(WeightType type, int k) {
     return (static_cast<std::size_t>(k) + inputs - 1) / inputs;
 }
 
-void pack_unit(WeightType type, const StoredRow (&rows)[kLanes], int k, float* scales, std::byte* out) {
+void pack_unit(WeightType type, const StoredWeights (&rows)[kLanes], int k, float* scales, std::byte* out) {
     Staging staging;
     float scale[kLanes] = {};
     if (type == WeightType::int8) {

@@ -18,7 +18,7 @@ int inputs_of_line(WeightType type);
 std::size_t lines_of(WeightType type, int k);
 
 // The stored weights of one output. Input i lies at element first + i * stride of the tensor.
-struct StoredRow {
+struct StoredWeights {
     const TensorView* tensor = nullptr; // nullptr: all zeros
     std::int64_t first = 0;
     std::int64_t stride = 1;
@@ -28,7 +28,7 @@ struct StoredRow {
 
 // Packs k inputs of 16 outputs: lines_of(type, k) lines to `out`. int8: each row's scale, the largest magnitude of the
 // WHOLE stored row / 127, goes to scales[16]. Throws BadFile on a stored type that holds no weights. Local.
-void pack_unit(WeightType type, const StoredRow (&rows)[kernels::kLanes], int k, float* scales, std::byte* out);
+void pack_unit(WeightType type, const StoredWeights (&rows)[kernels::kLanes], int k, float* scales, std::byte* out);
 
 // out[i - inputs.begin] = weight of (lane, input i) of a packed unit, `scale` being that of the lane. Local.
 void unpack_row(WeightType type, const std::byte* unit, int lane, float scale, dist::Slice inputs, float* out);

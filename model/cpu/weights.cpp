@@ -77,7 +77,7 @@ class ModelWeights::Loader {
         const auto fill = [&](PackedMatrix& matrix, const MatrixSource& source) {
             if (source.rows.empty()) return;
             std::vector<MatrixPart> parts;
-            for (const StoredRows& part : source.rows)
+            for (const StoredSlice& part : source.rows)
                 parts.push_back(
                     {&checkpoint_.tensor(part.tensor->weight), part.rows, source.inputs, source.transposed});
             matrix.load(parts, thread);

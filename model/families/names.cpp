@@ -133,8 +133,8 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
     return names;
 }
 
-std::vector<StoredRows> qkv_rows(const ModelConfig& config, QkvForm form, const LayerNames& layer,
-                                 const dist::HeadShard& heads) {
+std::vector<StoredSlice> qkv_rows(const ModelConfig& config, QkvForm form, const LayerNames& layer,
+                                  const dist::HeadShard& heads) {
     const std::int64_t dim = config.head_dim, group = config.n_heads / config.n_kv_heads;
     const auto rows = [dim](dist::Slice of_heads, std::int64_t behind) {
         return dist::Slice{(behind + of_heads.begin) * dim, (behind + of_heads.end) * dim};
@@ -147,7 +147,7 @@ std::vector<StoredRows> qkv_rows(const ModelConfig& config, QkvForm form, const 
         return {{&layer.qkv, rows(heads.query_heads, 0)},
                 {&layer.qkv, rows(heads.kv_heads, config.n_heads)},
                 {&layer.qkv, rows(heads.kv_heads, config.n_heads + config.n_kv_heads)}};
-    std::vector<StoredRows> parts;
+    std::vector<StoredSlice> parts;
     for (std::int64_t q = heads.query_heads.begin; q < heads.query_heads.end;) {
         const std::int64_t of_group = q / group, end = std::min((of_group + 1) * group, heads.query_heads.end);
         parts.push_back({&layer.qkv, rows({q, end}, 2 * of_group)});
@@ -159,11 +159,11 @@ std::vector<StoredRows> qkv_rows(const ModelConfig& config, QkvForm form, const 
     return parts;
 }
 
-StoredRows gate_rows(const LayerNames& layer, dist::Slice width) {
-    return layer.gate_up.weight.empty() ? StoredRows{&layer.gate, width} : StoredRows{&layer.gate_up, width};
+StoredSlice gate_rows(const LayerNames& layer, dist::Slice width) {
+    return layer.gate_up.weight.empty() ? StoredSlice{&layer.gate, width} : StoredSlice{&layer.gate_up, width};
 }
 
-StoredRows up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width) {
+StoredSlice up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width) {
     if (layer.gate_up.weight.empty()) return {&layer.up, width};
     return {&layer.gate_up, {config.intermediate_size + width.begin, config.intermediate_size + width.end}};
 }

@@ -65,17 +65,17 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint);
 bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint);
 
 // Rows of a stored matrix (and of its bias).
-struct StoredRows {
+struct StoredSlice {
     const TensorNames* tensor = nullptr;
     dist::Slice rows;
 };
 // A rank's query heads, then its key heads, then its value heads, as they lie in the file. `layer` must outlive the
 // result. Local.
-std::vector<StoredRows> qkv_rows(const ModelConfig& config, QkvForm form, const LayerNames& layer,
-                                 const dist::HeadShard& heads);
+std::vector<StoredSlice> qkv_rows(const ModelConfig& config, QkvForm form, const LayerNames& layer,
+                                  const dist::HeadShard& heads);
 // Gate and up of a slice of the MLP's width, each one piece. Local.
-StoredRows gate_rows(const LayerNames& layer, dist::Slice width);
-StoredRows up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width);
+StoredSlice gate_rows(const LayerNames& layer, dist::Slice width);
+StoredSlice up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width);
 
 // Throws BadFile that names the tensor where one is missing, has a shape other than the config calls for or a type
 // that is not F32, F16 or BF16, or where the file holds a tensor that this model would leave out. Local.

@@ -1,6 +1,6 @@
 #include "model/gpu/decoder.h"
 
-#include "model/gpu/chain.h"
+#include "model/device_extension.h"
 #include "model/gpu/logit_outputs.h"
 #include "model/gpu/ops.h"
 #include "model/transformer.h"
@@ -76,13 +76,11 @@ class GpuDecoder final : public Decoder {
           timeout_seconds_(options.timeout_seconds),
           weights_(checkpoint, config_, shard_, view.type, options.weight_type, options.progress),
           workspace_(config_, shard_, weights_, view, tp, *stream_, timeout_seconds_), outputs_(workspace_),
-          host_table_(1), table_(1), plan_(1), chain_(1), host_plan_(1), host_chain_(1) {}
+          host_table_(1), table_(1), loop_(1), host_loop_(1) {}
 
     std::size_t weight_bytes() const override { return weights_.bytes_per_pass; }
     double operations_per_row() const override { return weights_.operations_per_row; }
     PassResult forward(const Pass& pass) override;
-    bool has_device_draft_loop() const override { return tp_.size() == 1; }
-    bool keeps_logits_on_device() const override { return true; }
 
   private:
     // What makes one graph unlike another.
@@ -90,7 +88,9 @@ class GpuDecoder final : public Decoder {
         int rows = 0; // padded
         int max_keys = 0;
         LogitForm logits;
-        int chain_rows = 0; // padded, of a chain
+        DeviceExtension* extension = nullptr;
+        int extension_form = 0;
+        int loop_rows = 0; // padded, of a loop
         auto operator<=>(const Form&) const = default;
     };
     // A form that has been met.
@@ -104,9 +104,9 @@ class GpuDecoder final : public Decoder {
     void run(const Form& form);
     void record(const Form& form);
     void compute(const Form& form);
-    int chain_rows(const Pass& pass, const Form& form) const;
-    void run_chain(const Pass& pass, const Form& pass_form, int max_rows);
-    Graph chain_graph(const Form& form);
+    int loop_rows(const Pass& pass, const Form& form) const;
+    void run_loop(const Pass& pass, const Form& pass_form, int max_rows);
+    Graph loop_graph(const Form& form);
     void await();
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds_); }
 
@@ -120,11 +120,9 @@ class GpuDecoder final : public Decoder {
     PinnedArray<PassTable> host_table_;
     DeviceArray<PassTable> table_;
     std::map<Form, KnownForm> forms_;
-    std::map<Form, Graph> chains_; // by the form of their further rows
-    DeviceArray<ChainPlan> plan_;
-    DeviceArray<ChainState> chain_;
-    PinnedArray<ChainPlan> host_plan_;
-    PinnedArray<ChainState> host_chain_;
+    std::map<Form, Graph> loops_; // by the form of their further rows
+    DeviceArray<LoopState> loop_;
+    PinnedArray<LoopState> host_loop_;
     std::vector<float> hidden_; // [hidden_layers][rows][hidden_size]
 };
 
@@ -132,25 +130,30 @@ PassResult GpuDecoder::forward(const Pass& pass) {
     layout_.set(pass, config_, *cache_);
     const Form form = form_of(pass);
     workspace_.make_summed(deadline());
-    outputs_.make_room_for(form.logits, pass, deadline());
+    if (form.extension != nullptr) form.extension->prepare(outputs_.logits(form.logits), deadline());
     host_table_.data()->fill(layout_, *cache_, form.rows);
     hidden_.resize(pass.hidden_layers.size() * pass.rows.size() * index(config_.hidden_size));
     pass.hidden_layers.empty() ? run(form) : record(form); // hidden states are copied out on the way
-    const int max_rows = chain_rows(pass, form);
-    if (max_rows > 1) run_chain(pass, form, max_rows);
+    const int max_rows = loop_rows(pass, form);
+    if (max_rows > 1) run_loop(pass, form, max_rows);
     await();
     for (const Segment& segment : layout_.segments)
         cache_->append(segment.slot, segment.end - segment.begin);
-    const ChainState* chain = max_rows > 1 ? host_chain_.data() : nullptr;
-    if (chain != nullptr) cache_->append(pass.rows.back().slot, chain->n_rows - 1);
-    return outputs_.result(form.logits, pass, chain, hidden_);
+    const LoopState* loop = max_rows > 1 ? host_loop_.data() : nullptr;
+    if (loop != nullptr) cache_->append(pass.rows.back().slot, loop->n_rows - 1);
+    return outputs_.result(form.logits, pass, loop, hidden_);
 }
 
 GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
     int keys = 1;
     for (const Segment& segment : layout_.segments)
         keys = std::max(keys, segment.cached + segment.end - segment.begin);
-    return {static_cast<int>(std::bit_ceil(pass.rows.size())), padded_keys(keys), outputs_.form_of(pass)};
+    Form form = {static_cast<int>(std::bit_ceil(pass.rows.size())), padded_keys(keys), outputs_.form_of(pass)};
+    if (pass.needs.extension != nullptr && !pass.logit_rows.empty()) {
+        form.extension = pass.needs.extension;
+        form.extension_form = form.extension->form();
+    }
+    return form;
 }
 
 int GpuDecoder::padded_keys(int keys) const {
@@ -176,16 +179,20 @@ void GpuDecoder::run(const Form& form) {
 
 // Everything of a pass, put on the stream.
 void GpuDecoder::record(const Form& form) {
+    const DeviceLogits logits = outputs_.logits(form.logits);
     copy(*stream_, table_.data(), host_table_.data(), sizeof(PassTable));
+    if (form.extension != nullptr) form.extension->copy_in(logits);
     compute(form);
     outputs_.copy_out(form.logits);
+    if (form.extension != nullptr) form.extension->copy_out(logits);
 }
 
 // From the rows on the device to their logits and what is made of them, there.
 void GpuDecoder::compute(const Form& form) {
     GpuOps ops(workspace_, *table_.data(), {form.rows, form.logits.n_rows, form.max_keys}, layout_.pass, hidden_);
     run_transformer(config_, ops);
-    outputs_.compute(form.logits, *table_.data());
+    outputs_.summarize(form.logits, *table_.data());
+    if (form.extension != nullptr) form.extension->enqueue(outputs_.logits(form.logits));
 }
 
 void GpuDecoder::await() {
@@ -195,50 +202,53 @@ void GpuDecoder::await() {
         stream_->wait(timeout_seconds_);
 }
 
-// ---- chains ----
+// ---- loops ----
 
-// How many rows a chain behind this pass may have, the pass's own included; 1: none.
-int GpuDecoder::chain_rows(const Pass& pass, const Form& form) const {
-    const Chain* chain = pass.needs.chain;
-    if (chain == nullptr || !has_device_draft_loop() || pass.logit_rows.size() != 1 || !pass.hidden_layers.empty() ||
+// How many rows a loop behind this pass may have, the pass's own included; 1: none.
+int GpuDecoder::loop_rows(const Pass& pass, const Form& form) const {
+    if (form.extension == nullptr || tp_.size() > 1 || pass.logit_rows.size() != 1 || !pass.hidden_layers.empty() ||
         pass.mask != Mask::causal || form.logits.summary == LogitSummary::none || form.logits.rows_too ||
         pass.logit_rows.front() != static_cast<int>(pass.rows.size()) - 1)
         return 1;
     const int room = config_.max_positions - (pass.rows.back().position + 1); // for the rows that follow
-    const int kept = form.logits.keeps ? kMaxKept - pass.needs.keep_from : kMaxChain;
-    return std::clamp(chain->max_rows, 1, std::min({kMaxChain, room + 1, kept}));
+    return std::clamp(form.extension->max_rows(), 1, std::min(kMaxLoopRows, room + 1));
 }
 
 // Behind a pass that is under way: what its last row says is read as the next row, and so on.
-void GpuDecoder::run_chain(const Pass& pass, const Form& pass_form, int max_rows) {
-    const int last_row = static_cast<int>(pass.rows.size()) - 1;
-    *host_plan_.data() = {max_rows, last_row, pass_form.logits.has_noise ? 1 : 0, pass.needs.chain->stop};
+void GpuDecoder::run_loop(const Pass& pass, const Form& pass_form, int max_rows) {
+    host_loop_.data()->n_rows = 0;
+    host_loop_.data()->max_rows = max_rows;
     Form form = pass_form;
     form.rows = 1;
-    form.chain_rows = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(max_rows))), kMaxChain);
-    form.max_keys = padded_keys(host_table_.data()->n_keys[last_row] + max_rows);
-    Graph& graph = chains_[form];
-    if (!graph) graph = chain_graph(form);
+    form.loop_rows = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(max_rows))), kMaxLoopRows);
+    form.max_keys = padded_keys(host_table_.data()->n_keys[pass.rows.size() - 1] + max_rows);
+    Graph& graph = loops_[form];
+    if (!graph) graph = loop_graph(form);
     graph.launch(*stream_);
 }
 
-Graph GpuDecoder::chain_graph(const Form& form) {
+Graph GpuDecoder::loop_graph(const Form& form) {
     PassTable& rows = *table_.data();
-    ChainCall call = {rows.tokens,      rows.slots,      rows.positions,    rows.places,         rows.n_keys,
-                      rows.window_ends, rows.first_keys, rows.prefix_slots, rows.prefix_lengths, rows.mask_begins,
-                      rows.logit_rows,  rows.kept_rows,  rows.noises,       outputs_.stats(),    outputs_.noisy(),
-                      plan_.data(),     chain_.data()};
+    const bool has_noise = form.logits.has_noise;
+    DeviceLoop loop = {rows.tokens,         rows.slots,
+                       rows.positions,      rows.places,
+                       rows.n_keys,         rows.window_ends,
+                       rows.first_keys,     rows.prefix_slots,
+                       rows.prefix_lengths, rows.mask_begins,
+                       rows.logit_rows,     has_noise ? rows.noises : nullptr,
+                       outputs_.stats(),    has_noise ? outputs_.noisy() : nullptr,
+                       loop_.data()};
     Graph::Repeated parts;
     parts.first = [&](unsigned long long condition) {
-        call.condition = condition;
-        copy(*stream_, plan_.data(), host_plan_.data(), sizeof(ChainPlan));
-        begin_chain(stream_->handle(), call);
+        loop.condition = condition;
+        copy(*stream_, loop_.data(), host_loop_.data(), LoopState::bytes_of_rows(0));
+        form.extension->decide(*stream_, loop);
     };
     parts.again = [&](unsigned long long) {
         compute(form);
-        go_on_with_chain(stream_->handle(), call);
+        form.extension->decide(*stream_, loop);
     };
-    parts.last = [&] { copy(*stream_, host_chain_.data(), chain_.data(), ChainState::bytes_of_rows(form.chain_rows)); };
+    parts.last = [&] { copy(*stream_, host_loop_.data(), loop_.data(), LoopState::bytes_of_rows(form.loop_rows)); };
     return Graph(*stream_, parts);
 }
 

@@ -191,58 +191,6 @@ struct SummarizeCall {
 inline constexpr int kStatsBlocks = 32;
 void summarize_logits(void* stream, const SummarizeCall& call);
 
-// Row r of logits, [rows][stride], is copied to row numbers[r] of kept, [...][stride]; not where that is negative.
-struct KeepCall {
-    const float* logits = nullptr;
-    std::size_t stride = 0;
-    int rows = 0;
-    const std::int32_t* numbers = nullptr; // [rows]
-    float* kept = nullptr;
-};
-void keep_rows(void* stream, const KeepCall& call);
-
-// wide[r][begin + i] = logits[r][i], i < count, and zeros elsewhere: what the ranks' slices sum up to is whole rows.
-struct WidenCall {
-    const float* logits = nullptr; // [rows][count]
-    int count = 0;
-    int begin = 0;
-    float* wide = nullptr; // [rows][width]
-    int width = 0;
-    int rows = 0;
-};
-void widen_rows(void* stream, const WidenCall& call);
-
-struct DeviceDraftedRow { // as DraftedRow
-    const float* draft_logits;
-    DeviceNoise noise;
-    std::int32_t drafted, is_first, is_scaled;
-    float lenience;
-};
-// The largest of a row's logits and the sum of exp((logit - largest) / temperature), of part of it or of all.
-struct RowMass {
-    float max, inverse_sum; // 1 / sum, of all of the row
-    double sum;
-};
-struct VerifyMasses {
-    RowMass target, draft;
-};
-struct VerifyPart {
-    double excess, overlap;
-    DeviceNoisy best;
-};
-struct VerifyCall {
-    const float* logits = nullptr; // [rows][stride]
-    std::size_t stride = 0;
-    int rows = 0;
-    int count = 0;                             // logits that count, from the first, which is token 0's
-    const DeviceDraftedRow* drafted = nullptr; // [rows]
-    VerifyMasses* mass_parts = nullptr;        // workspace, [rows][kStatsBlocks]
-    VerifyMasses* masses = nullptr;            // workspace, [rows]
-    VerifyPart* parts = nullptr;               // workspace, [rows][kStatsBlocks]
-    VerifiedRow* verified = nullptr;           // [rows]
-};
-void verify_rows(void* stream, const VerifyCall& call);
-
 // x[r][0..width) = cap * tanh(x / cap) of rows * stride floats. For logits.
 void soft_cap(void* stream, float* x, std::size_t count, float cap);
 

@@ -40,23 +40,11 @@ void PassTable::fill_row(const PassLayout& layout, const KvCache& cache, int r) 
 void PassTable::fill_needs(const Pass& pass) {
     const LogitNeeds& needs = pass.needs;
     const std::size_t n = pass.logit_rows.size(), padded = n > 0 ? std::bit_ceil(n) : 0;
-    const auto on_device = [](const RowNoise& noise) {
-        return DeviceNoise{{noise.key[0], noise.key[1]}, noise.position, noise.temperature};
-    };
     for (std::size_t i = 0; i < padded; ++i)
         logit_rows[i] = i < n ? pass.logit_rows[i] : 0;
-    for (std::size_t i = 0; i < kMaxRows; ++i)
-        kept_rows[i] = needs.keep_from >= 0 && i < n ? needs.keep_from + static_cast<int>(i) : -1;
-    for (std::size_t i = 0; i < padded && !needs.noises.empty(); ++i)
-        noises[i] = on_device(i < needs.noises.size() ? needs.noises[i] : RowNoise{});
-    for (std::size_t i = 0; i < padded && !needs.drafted.empty(); ++i) {
-        const DraftedRow row = i < needs.drafted.size() ? needs.drafted[i] : DraftedRow{};
-        drafted[i] = {row.drafted >= 0 ? row.draft_logits : nullptr,
-                      on_device(row.noise),
-                      row.drafted,
-                      row.is_first ? 1 : 0,
-                      row.is_scaled ? 1 : 0,
-                      row.lenience};
+    for (std::size_t i = 0; i < padded && !needs.noises.empty(); ++i) {
+        const RowNoise noise = i < needs.noises.size() ? needs.noises[i] : RowNoise{};
+        noises[i] = {{noise.key[0], noise.key[1]}, noise.position, noise.temperature};
     }
 }
 

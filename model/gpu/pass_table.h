@@ -15,10 +15,8 @@ struct PassTable {
         first_keys[kMaxRows], window_ends[kMaxRows], prefix_slots[kMaxRows], prefix_lengths[kMaxRows],
         mask_begins[kMaxRows];         // see RowTable
     std::int32_t logit_rows[kMaxRows]; // which rows need logits
-    std::int32_t kept_rows[kMaxRows];  // of logit rows: their numbers among those kept; negative: not kept
     std::uint64_t masks[kMaxRows][kMaskWords];
-    DeviceNoise noises[kMaxRows];       // of logit rows
-    DeviceDraftedRow drafted[kMaxRows]; // of logit rows
+    DeviceNoise noises[kMaxRows]; // of logit rows
 
     // The pass's rows, and padding up to `padded`: it belongs to no slot, and its logit rows are row 0's. Of what is
     // not asked for nothing is written. On the host.

@@ -84,7 +84,7 @@ class Uploader {
     DeviceMatrix matrix(const std::vector<const MatrixSource*>& stacked, WeightType held) {
         DeviceMatrix matrix;
         for (const MatrixSource* source : stacked) {
-            for (const StoredRows& part : source->rows)
+            for (const StoredSlice& part : source->rows)
                 matrix.n += static_cast<int>(part.rows.size());
             matrix.k = static_cast<int>(source->inputs.size());
         }
@@ -95,7 +95,7 @@ class Uploader {
         std::byte* to = matrix.numbers.data();
         scales_.clear();
         for (const MatrixSource* source : stacked)
-            for (const StoredRows& part : source->rows)
+            for (const StoredSlice& part : source->rows)
                 to = upload(*source, part, held, row_bytes, to);
         if (is_scaled(held)) matrix.scales = vector(scales_);
         matrix.is_float8 = held == WeightType::float8;
@@ -113,7 +113,7 @@ class Uploader {
     static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
 
     // Some rows at a time; returns where the next part goes.
-    std::byte* upload(const MatrixSource& source, const StoredRows& part, WeightType held, std::size_t row_bytes,
+    std::byte* upload(const MatrixSource& source, const StoredSlice& part, WeightType held, std::size_t row_bytes,
                       std::byte* to) {
         const TensorView& tensor = checkpoint_.tensor(part.tensor->weight);
         const std::size_t at_once = std::max<std::size_t>(1, kStagingBytes / row_bytes);

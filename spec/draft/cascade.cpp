@@ -84,7 +84,7 @@ class CascadeDrafter final : public Drafter {
     Slot& of(int slot) { return slots_.at(static_cast<std::size_t>(slot)); }
     void draft(const DraftTask& task, Slot& slot);
     void inner_round(const DraftTask& task, Slot& slot, int most);
-    bool read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule, const ChoiceSetting& choice,
+    bool read_rows(const SourceLogits& rows, std::size_t n_inner, const StopRule& rule, const ChoiceSetting& choice,
                    TokenChooser& chooser);
     void end_at_dead_row(std::size_t row, std::size_t vocab);
     Verification verify(const ChoiceSetting& choice, std::size_t round_start) const;
@@ -164,7 +164,7 @@ void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
     text_.insert(text_.end(), inner_draft_.tokens.begin(), inner_draft_.tokens.end());
     const std::size_t n_inner = inner_draft_.tokens.size();
     const TextEnd end = {task.slot, text_, n_inner + 1};
-    const SourceRows rows =
+    const SourceLogits rows =
         level_.source->rows_after(std::span(&end, 1), slot.chooser.needs(whole, choice.acceptance).with_rows());
     const bool says_something = read_rows(rows, n_inner, rule, choice, slot.chooser);
     text_.resize(round_start);
@@ -186,7 +186,7 @@ void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
 // What the middle model makes of each row: its distribution, or the token that it would emit. The inner draft ends with
 // the token that leads to a row in which every token is banned, and nothing is emitted after it; false where that row
 // is the first.
-bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, const StopRule& rule,
+bool CascadeDrafter::read_rows(const SourceLogits& rows, std::size_t n_inner, const StopRule& rule,
                                const ChoiceSetting& choice, TokenChooser& chooser) {
     const bool adjusted = rule.needs_adjusted(), whole = rule.needs_distribution() && !adjusted;
     const std::size_t round_start = text_.size() - n_inner;
@@ -197,7 +197,7 @@ bool CascadeDrafter::read_rows(const SourceRows& rows, std::size_t n_inner, cons
     adjusted_.resize(adjusted ? (n_inner + 1) * rows.vocab : 0);
     for (std::size_t i = 0; i <= n_inner; ++i) {
         const std::size_t position = round_start + i;
-        const SeenRow row =
+        const SeenLogits row =
             chooser.see(rows.row(i), rows.summary(i), std::span<const TokenId>(text_).first(position), whole);
         if (row.is_dead) {
             if (i == 0) return false;

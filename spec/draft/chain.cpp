@@ -3,6 +3,8 @@
 // own rule, and drops out when that fires.
 #include "spec/draft/chain.h"
 
+#include "spec/verify/device_verifier.h"
+
 #include <algorithm>
 
 namespace entrodraft::spec {
@@ -29,14 +31,13 @@ bool ChainPhase::wants_row(const PassCost& cost) {
     return false;
 }
 
-model::LogitNeeds ChainPhase::needs(bool has_device_draft_loop) {
+model::LogitNeeds ChainPhase::needs(DeviceVerifier* device) {
     const ChoiceSetting& choice = task_.choice;
     model::LogitNeeds all = chooser_->needs(whole_ && !adjusted_, choice.acceptance);
     if (adjusted_) return all.with_rows(); // a device that goes on by itself knows raw distributions alone
     if (task_.verified_on_device) {
         noise_ = chooser_->device_noise(text_.size(), task_.tokens.size(), choice);
-        all.summary = std::max(all.summary, model::LogitSummary::max); // which chains go by
-        all.keep_from = static_cast<int>(task_.draft->tokens.size());
+        all.summary = std::max(all.summary, model::LogitSummary::max); // which the device goes by
     } else {
         noise_ = chooser_->noise(text_.size(), choice.acceptance);
     }
@@ -44,17 +45,17 @@ model::LogitNeeds ChainPhase::needs(bool has_device_draft_loop) {
         all.noises = std::span(&noise_, 1);
         all.rows = false;
     }
-    if (all.rows || !has_device_draft_loop) return all;
-    chain_ = task_.rule->forecast(max_ - static_cast<int>(task_.draft->tokens.size()));
-    all.chain = &chain_;
+    if (all.rows || !device) return all;
+    const int drafted = static_cast<int>(task_.draft->tokens.size());
+    all.extension = device->draft(task_.rule->forecast(max_ - drafted), task_.verified_on_device ? drafted : -1);
     return all;
 }
 
 void ChainPhase::take(std::span<const float> logits, const model::kernels::LogitStats& summary,
-                      const dist::Clock& clock, const model::NoisyToken* noisy, const float* kept) {
+                      const dist::Clock& clock, const model::NoisyToken* noisy) {
     Draft& draft = *task_.draft;
     ++draft.passes;
-    const SeenRow row = chooser_->see(logits, summary, text_, whole_);
+    const SeenLogits row = chooser_->see(logits, summary, text_, whole_);
     if (row.is_dead) {
         draft.end = DraftEnd::no_match;
         return;
@@ -76,11 +77,10 @@ void ChainPhase::take(std::span<const float> logits, const model::kernels::Logit
     }
     text_.push_back(token);
     draft.add(token, seen);
-    if (task_.verified_on_device) draft.kept.push_back(kept);
     draft.end = limits_->why_end(task_, max_, task_.rule->end());
 }
 
-TokenId ChainPhase::choose(const SeenRow& row, const model::NoisyToken* noisy) {
+TokenId ChainPhase::choose(const SeenLogits& row, const model::NoisyToken* noisy) {
     const std::size_t step = task_.draft->tokens.size();
     const std::uint64_t position = task_.tokens.size() + step;
     if (!draws_) return chooser_->best(row, position, task_.choice.acceptance, noisy);
@@ -90,7 +90,7 @@ TokenId ChainPhase::choose(const SeenRow& row, const model::NoisyToken* noisy) {
     return chooser_->sample_of(q, position, task_.tokens.size(), task_.choice);
 }
 
-DraftedToken ChainPhase::seen_adjusted(const SeenRow& row, TokenId token) {
+DraftedToken ChainPhase::seen_adjusted(const SeenLogits& row, TokenId token) {
     if (draws_) return drafted_token(std::span<const float>(q_).last(row.logits.size()), token);
     row_.resize(row.logits.size());
     chooser_->adjusted(row, row_);
@@ -119,7 +119,7 @@ class ChainDrafter final : public Drafter {
 
     std::string name() const override { return source_->name(); }
     std::size_t weight_bytes() const override { return source_->weight_bytes(); }
-    bool keeps_logits_on_device() const override { return slots_.size() == 1 && source_->keeps_logits_on_device(); }
+    bool keeps_logits_on_device() const override { return slots_.size() == 1 && source_->device() != nullptr; }
     void begin_sequence(int slot, const Request& request) override {
         source_->begin_sequence(slot);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
@@ -200,17 +200,17 @@ void ChainDrafter::pass() {
     for (const DraftTask* task : going_) {
         ChainPhase& phase = of(task->slot).phase;
         ends_.push_back({task->slot, phase.text(), 1});
-        const model::LogitNeeds own = phase.needs(is_alone && source_->has_device_draft_loop());
+        const model::LogitNeeds own = phase.needs(is_alone ? source_->device() : nullptr);
         noises_.push_back(own.noises.empty() ? model::RowNoise{} : own.noises.front());
         needs = is_alone ? own : needs.and_those_of(own);
     }
     const auto has_noise = [](const model::RowNoise& noise) { return noise.temperature > 0; };
     if (std::any_of(noises_.begin(), noises_.end(), has_noise)) needs.noises = noises_;
-    const SourceRows rows = source_->rows_after(ends_, needs);
+    const SourceLogits rows = source_->rows_after(ends_, needs);
     for (std::size_t i = 0; i < going_.size(); ++i)
         of(going_[i]->slot)
             .phase.take(rows.row(i), rows.summary(i), setting_.clock,
-                        has_noise(noises_[i]) ? rows.noisy_token(i) : nullptr, rows.kept_row(i));
+                        has_noise(noises_[i]) ? rows.noisy_token(i) : nullptr);
 }
 
 } // namespace

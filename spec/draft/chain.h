@@ -22,20 +22,20 @@ class ChainPhase {
     bool wants_row(const PassCost& cost = {});
     // The text with what is drafted so far: what the next row follows.
     std::span<const TokenId> text() const { return text_; }
-    // What the next row needs: its noise, and, for a source that is asked for this row alone and goes on with chains,
-    // how far this one is likely to go. Valid until the next call. Local.
-    model::LogitNeeds needs(bool has_device_draft_loop);
+    // What the next row needs: its noise and, of a source that is asked for this row alone on a GPU, `device`, how far
+    // it is to go on by itself. Valid until the next call. Local.
+    model::LogitNeeds needs(DeviceVerifier* device);
     // The row that was wanted; `logits` may be empty where the needs do not ask for them. Local.
     void take(std::span<const float> logits, const model::kernels::LogitStats& summary, const dist::Clock& clock,
-              const model::NoisyToken* noisy = nullptr, const float* kept = nullptr);
+              const model::NoisyToken* noisy = nullptr);
     // Draft::q is complete.
     void finish();
     // The draft is another's, and so is the end of the text. Local.
     void adopt();
 
   private:
-    TokenId choose(const SeenRow& row, const model::NoisyToken* noisy);
-    DraftedToken seen_adjusted(const SeenRow& row, TokenId token);
+    TokenId choose(const SeenLogits& row, const model::NoisyToken* noisy);
+    DraftedToken seen_adjusted(const SeenLogits& row, TokenId token);
 
     DraftTask task_;
     const DraftLimits* limits_ = nullptr;
@@ -49,7 +49,6 @@ class ChainPhase {
     std::vector<float> q_;   // [drafted][vocab]
     std::vector<float> row_; // [vocab]: the adjusted distribution that the rule looks at, where none is drawn from
     model::RowNoise noise_;
-    model::Chain chain_;
 };
 
 } // namespace entrodraft::spec

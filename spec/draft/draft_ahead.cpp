@@ -204,7 +204,7 @@ void AheadDrafter::pass(std::span<Branch* const> going) {
     ends_.clear();
     for (Branch* branch : going)
         ends_.push_back({branch->task.slot, branch->phase.text(), 1});
-    const SourceRows rows = texts_.rows_after(ends_, model::LogitSummary::entropy);
+    const SourceLogits rows = texts_.rows_after(ends_, model::LogitSummary::entropy);
     for (std::size_t i = 0; i < going.size(); ++i) {
         Branch& branch = *going[i];
         const std::size_t before = branch.draft.tokens.size();
@@ -252,7 +252,7 @@ void AheadDrafter::find_places(const Branch& verifying) {
     const std::vector<TokenId>& drafted = verifying.draft.tokens;
     const std::size_t known = verifying.rows.size() / vocab();
     const TextEnd end = {kTextSlot, verifying.phase.text(), drafted.size() - known + 1};
-    const SourceRows read = texts_.rows_after(std::span(&end, 1), model::LogitSummary::entropy);
+    const SourceLogits read = texts_.rows_after(std::span(&end, 1), model::LogitSummary::entropy);
     places_.clear();
     for (std::size_t i = 0; i < known; ++i) {
         places_.push_back(place_of(verifying, i, std::span(verifying.rows).subspan(i * vocab(), vocab())));

@@ -8,14 +8,15 @@
 
 namespace entrodraft::spec {
 
+class DeviceVerifier;
+
 class DraftModel {
   public:
     virtual ~DraftModel() = default;
     virtual const model::ModelConfig& config() const = 0;
     virtual std::size_t weight_bytes() const = 0; // that a pass of one row reads, of one rank
     virtual int max_rows() const = 0;
-    virtual bool has_device_draft_loop() const { return false; }  // as Decoder's
-    virtual bool keeps_logits_on_device() const { return false; } // as Decoder's
+    virtual DeviceVerifier* device() const { return nullptr; } // as LogitSource's
     // As Decoder::forward, with logits of all tokens and summaries of the first pass.summary_vocab.
     virtual model::PassResult forward(const model::Pass& pass) = 0;
     // As KvCache::truncate.
@@ -25,15 +26,15 @@ class DraftModel {
     virtual void fork(int from, int to) = 0;
 };
 
-// On this rank alone; `decoder` is the caller's and outlives it.
+// On this rank alone; `decoder` and `device` are the caller's and outlive it.
 class LocalDraftModel final : public DraftModel {
   public:
-    explicit LocalDraftModel(model::Decoder& decoder) : decoder_(decoder) {}
+    explicit LocalDraftModel(model::Decoder& decoder, DeviceVerifier* device = nullptr)
+        : decoder_(decoder), device_(device) {}
     const model::ModelConfig& config() const override { return decoder_.config(); }
     std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
     int max_rows() const override { return decoder_.max_rows(); }
-    bool has_device_draft_loop() const override { return decoder_.has_device_draft_loop(); }
-    bool keeps_logits_on_device() const override { return decoder_.keeps_logits_on_device(); }
+    DeviceVerifier* device() const override { return device_; }
     model::PassResult forward(const model::Pass& pass) override { return decoder_.forward(pass); }
     void truncate(int slot, int length) override { decoder_.cache().truncate(slot, length); }
     void share(int from, int to, int length) override { decoder_.cache().share(from, to, length); }
@@ -41,6 +42,7 @@ class LocalDraftModel final : public DraftModel {
 
   private:
     model::Decoder& decoder_;
+    DeviceVerifier* device_;
 };
 
 } // namespace entrodraft::spec

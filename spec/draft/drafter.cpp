@@ -15,7 +15,6 @@ void Draft::clear() {
     entropies_nats.clear();
     probabilities.clear();
     q = {};
-    kept.clear();
     end = DraftEnd::none;
     passes = 0;
     seconds = 0;

@@ -31,7 +31,6 @@ struct Draft {
     std::vector<float> entropies_nats; // of each token's raw distribution; NaN where not computed
     std::vector<float> probabilities;  // of each token in the raw distribution; NaN where not computed
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
-    std::vector<const float*> kept;    // of texts verified on the device, [tokens.size()]: PassResult::kept of the rows
     DraftEnd end = DraftEnd::none;
     int passes = 0;             // of the model that drafts for the target, but for those hidden behind its passes
     DraftedAhead ahead;         // for this phase

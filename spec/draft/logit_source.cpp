@@ -11,16 +11,16 @@ namespace entrodraft::spec {
 
 namespace {
 
-class RowSource final : public LogitSource {
+class FunctionSource final : public LogitSource {
   public:
-    RowSource(std::string name, int vocab, FillRow fill, std::size_t weight_bytes)
+    FunctionSource(std::string name, int vocab, FillLogits fill, std::size_t weight_bytes)
         : name_(std::move(name)), vocab_(static_cast<std::size_t>(vocab)), fill_(std::move(fill)),
           weight_bytes_(weight_bytes) {}
 
     std::string name() const override { return name_; }
     std::size_t weight_bytes() const override { return weight_bytes_; }
 
-    SourceRows rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override {
+    SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override {
         summaries_.clear();
         std::size_t n_rows = 0;
         for (const TextEnd& text : texts)
@@ -38,7 +38,7 @@ class RowSource final : public LogitSource {
   private:
     std::string name_;
     std::size_t vocab_;
-    FillRow fill_;
+    FillLogits fill_;
     std::size_t weight_bytes_;
     std::vector<float> logits_; // [most rows so far][vocab]
     std::vector<model::kernels::LogitStats> summaries_;
@@ -46,8 +46,9 @@ class RowSource final : public LogitSource {
 
 } // namespace
 
-std::unique_ptr<LogitSource> make_row_source(std::string name, int vocab, FillRow fill, std::size_t weight_bytes) {
-    return std::make_unique<RowSource>(std::move(name), vocab, std::move(fill), weight_bytes);
+std::unique_ptr<LogitSource> make_function_source(std::string name, int vocab, FillLogits fill,
+                                                  std::size_t weight_bytes) {
+    return std::make_unique<FunctionSource>(std::move(name), vocab, std::move(fill), weight_bytes);
 }
 
 std::unique_ptr<LogitSource> make_table_source(const TokenTable& table, int order, int vocab) {
@@ -56,8 +57,8 @@ std::unique_ptr<LogitSource> make_table_source(const TokenTable& table, int orde
         table.row(order, text.back(), logits);
     };
     // What a row costs: the vocabulary once.
-    return make_row_source(order == 1 ? "unigram" : "bigram", vocab, fill,
-                           static_cast<std::size_t>(vocab) * sizeof(float));
+    return make_function_source(order == 1 ? "unigram" : "bigram", vocab, fill,
+                                static_cast<std::size_t>(vocab) * sizeof(float));
 }
 
 } // namespace entrodraft::spec

@@ -12,7 +12,7 @@ std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
         return std::make_unique<ModelTexts>(*parts.models.at(level), parts.n_slots, parts.limits.vocab_size);
     };
     std::size_t level = parts.models.size() - 1;
-    DraftSetting of_smallest = parts;
+    auto of_smallest = static_cast<const DraftSetting&>(parts);
     of_smallest.takes_turns = parts.takes_turns || level > 0;
     std::unique_ptr<Drafter> drafter = make_chain_drafter(source(level), of_smallest);
     for (; level > 0; --level)

@@ -18,9 +18,9 @@ bool is_further(const model::RowNoise& noise, const model::RowNoise& of_row, std
 ModelTexts::ModelTexts(DraftModel& model, int n_slots, int vocab)
     : model_(model), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)), ahead_(cached_.size()) {}
 
-ModelTexts::ModelTexts(model::Decoder& decoder, int n_slots, int vocab)
-    : local_(decoder), model_(*local_), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)),
-      ahead_(cached_.size()) {}
+ModelTexts::ModelTexts(model::Decoder& decoder, int n_slots, int vocab, DeviceVerifier* device)
+    : local_(std::in_place, decoder, device), model_(*local_), vocab_(vocab),
+      cached_(static_cast<std::size_t>(n_slots)), ahead_(cached_.size()) {}
 
 void ModelTexts::begin_sequence(int slot) {
     ahead_[static_cast<std::size_t>(slot)] = {};
@@ -89,7 +89,7 @@ void ModelTexts::make_room(std::span<const TextEnd> texts) {
 }
 
 // The row that a chain has left for the end of this text; null: none has.
-const SourceRows* ModelTexts::row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
+const SourceLogits* ModelTexts::row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
     if (texts.size() != 1 || texts[0].n != 1 || needs.rows) return nullptr;
     const std::span<const TokenId> tokens = texts[0].tokens;
     const Ahead& ahead = ahead_[static_cast<std::size_t>(texts[0].slot)];
@@ -101,7 +101,6 @@ const SourceRows* ModelTexts::row_ahead(std::span<const TextEnd> texts, const mo
         return nullptr;
     row_ahead_ = {{}, 0, static_cast<std::size_t>(vocab_), std::span(ahead.summaries).subspan(i, 1), {}};
     if (!ahead.noisy.empty()) row_ahead_.noisy = std::span(ahead.noisy).subspan(i, 1);
-    if (!ahead.kept.empty()) row_ahead_.kept = std::span(ahead.kept).subspan(i, 1);
     return &row_ahead_;
 }
 
@@ -115,14 +114,13 @@ void ModelTexts::keep_chain(const TextEnd& text, const model::LogitNeeds& needs,
     Ahead& ahead = ahead_[static_cast<std::size_t>(text.slot)];
     ahead.first = text.tokens.size() + 1;
     ahead.summaries.assign(result.summaries.begin() + 1, result.summaries.end());
-    if (!result.kept.empty()) ahead.kept.assign(result.kept.begin() + 1, result.kept.end());
     if (result.noisy.empty()) return;
     ahead.noisy.assign(result.noisy.begin() + 1, result.noisy.end());
     ahead.noise = needs.noises[0];
 }
 
-SourceRows ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
-    if (const SourceRows* row = row_ahead(texts, needs)) return *row;
+SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
+    if (const SourceLogits* row = row_ahead(texts, needs)) return *row;
     for (const TextEnd& text : texts)
         forget(text);
     make_room(texts);
@@ -139,14 +137,13 @@ SourceRows ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNe
                                                      .mask = model::Mask::causal,
                                                      .needs = needs,
                                                      .summary_vocab = vocab_});
-    const bool may_be_chain = needs.chain != nullptr && texts.size() == 1 && texts[0].n == 1;
-    if (may_be_chain) keep_chain(texts[0], needs, result);
-    return {result.logits,    result.logits_stride, static_cast<std::size_t>(vocab_),
-            result.summaries, result.noisy,         result.kept};
+    if (needs.extension != nullptr) keep_chain(texts[0], needs, result);
+    return {result.logits, result.logits_stride, static_cast<std::size_t>(vocab_), result.summaries, result.noisy};
 }
 
-std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots) {
-    return std::make_unique<ModelTexts>(decoder, n_slots, vocab);
+std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots,
+                                               DeviceVerifier* device) {
+    return std::make_unique<ModelTexts>(decoder, n_slots, vocab, device);
 }
 
 } // namespace entrodraft::spec

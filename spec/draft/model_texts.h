@@ -18,7 +18,7 @@ class ModelTexts final : public LogitSource {
     // Slots [0, n_slots) of `model`, which outlives this; `vocab` is how many tokens count.
     ModelTexts(DraftModel& model, int n_slots, int vocab);
     // The same of a decoder on this rank alone.
-    ModelTexts(model::Decoder& decoder, int n_slots, int vocab);
+    ModelTexts(model::Decoder& decoder, int n_slots, int vocab, DeviceVerifier* device);
     ModelTexts(const ModelTexts&) = delete;
     ModelTexts& operator=(const ModelTexts&) = delete;
 
@@ -27,8 +27,7 @@ class ModelTexts final : public LogitSource {
     std::size_t context() const override { return static_cast<std::size_t>(model_.config().max_positions); }
     std::size_t max_rows() const override { return static_cast<std::size_t>(model_.max_rows()); }
     bool shares_passes() const override { return true; }
-    bool has_device_draft_loop() const override { return model_.has_device_draft_loop(); }
-    bool keeps_logits_on_device() const override { return model_.keeps_logits_on_device(); }
+    DeviceVerifier* device() const override { return model_.device(); }
     void begin_sequence(int slot) override;
     void prefill(int slot, std::span<const TokenId> prompt) override;
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
@@ -36,7 +35,7 @@ class ModelTexts final : public LogitSource {
     // What is in slot `from` moves to slot `to`, at the cost of what `from` does not share with it.
     void move(int from, int to);
     // One pass; none where the model went on with a chain before, and the text is that chain.
-    SourceRows rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override;
+    SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override;
 
   private:
     // Rows that the model made of a slot's chain beyond the one asked for.
@@ -44,11 +43,10 @@ class ModelTexts final : public LogitSource {
         std::size_t first = 0; // tokens that its first row follows
         std::vector<model::kernels::LogitStats> summaries;
         std::vector<model::NoisyToken> noisy;
-        std::vector<const float*> kept;
         model::RowNoise noise; // of the row before its first
     };
 
-    const SourceRows* row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
+    const SourceLogits* row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
     void keep_chain(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result);
     std::vector<TokenId>& cached(int slot) { return cached_[static_cast<std::size_t>(slot)]; }
     void forget(const TextEnd& text);
@@ -61,7 +59,7 @@ class ModelTexts final : public LogitSource {
     int vocab_;
     std::vector<std::vector<TokenId>> cached_; // [slot]: tokens whose keys and values the cache holds
     std::vector<Ahead> ahead_;                 // [slot]
-    SourceRows row_ahead_;
+    SourceLogits row_ahead_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
 };

@@ -23,7 +23,7 @@ void fill_random_row(std::span<const TokenId> text, std::span<float> row) {
 } // namespace
 
 std::unique_ptr<LogitSource> make_random_source(int vocab) {
-    return make_row_source("random", vocab, fill_random_row);
+    return make_function_source("random", vocab, fill_random_row);
 }
 
 DrafterType random_drafter() {

@@ -31,7 +31,7 @@ VerifyOptions whole_rows(int vocab_size) {
 }
 
 // Log probabilities of the raw distribution: `seen` is what became of `logits`, -inf where a token is banned.
-void log_softmax(std::span<const float> logits, const SeenRow& seen, std::vector<float>& to) {
+void log_softmax(std::span<const float> logits, const SeenLogits& seen, std::vector<float>& to) {
     const double log_sum = seen.stats.log_sum_exp();
     to.resize(logits.size());
     for (std::size_t i = 0; i < logits.size(); ++i)
@@ -184,7 +184,7 @@ void Recorder::note_target(TextRecord& record, const Request& request, const Tar
         const std::size_t place = first + i, position = request.prompt.size() + place;
         const std::span<const float> row = rows.logits(i);
         const LogitStats head = model::kernels::best_kernels().logit_stats(row.data(), static_cast<int>(row.size()), 0);
-        const SeenRow seen = chooser_.see(row, head, tokens.first(position), true);
+        const SeenLogits seen = chooser_.see(row, head, tokens.first(position), true);
         const TokenId token = record.token[place];
         if (chooser_.best(seen, position, kAcceptance) != token)
             throw std::runtime_error("place " + std::to_string(place) + " of the text of id " + request.id +
@@ -206,7 +206,7 @@ void Recorder::note_draft(Reader& reader, DraftRecord& draft, const TextRecord& 
     const std::size_t end = std::min(first + n, context + 1 - std::min(context + 1, prompt_tokens));
     if (end <= first) return;
     const TextEnd text = {kSlot, std::span(tokens_).first(prompt_tokens + end - 1), end - first};
-    const SourceRows rows =
+    const SourceLogits rows =
         reader.texts.rows_after(std::span(&text, 1), reader.chooser.needs(true, kAcceptance).with_rows());
     for (std::size_t i = 0; i < end - first; ++i)
         note_place(reader, draft, record, first + i, rows.row(i), rows.summary(i));
@@ -216,7 +216,7 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
                           std::span<const float> row, const LogitStats& summary) {
     const std::size_t position = tokens_.size() - record.places() + place, in_chunk = place % kChunk;
     const auto emitted = static_cast<std::size_t>(record.token[place]);
-    const SeenRow seen = reader.chooser.see(row, summary, std::span(tokens_).first(position), true);
+    const SeenLogits seen = reader.chooser.see(row, summary, std::span(tokens_).first(position), true);
     const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, position, kAcceptance);
     const Ranking ranking(seen.logits, *request_, position, noisy_);
     const DraftedToken known =
@@ -304,10 +304,10 @@ void Recorder::follow_together(Reader& reader, std::span<Chain> chains) {
             going.push_back(&chains[i]);
         }
         if (going.empty()) return;
-        const SourceRows rows = reader.texts.rows_after(ends, reader.chooser.needs(true, kAcceptance).with_rows());
+        const SourceLogits rows = reader.texts.rows_after(ends, reader.chooser.needs(true, kAcceptance).with_rows());
         for (std::size_t i = 0; i < going.size(); ++i) {
             Chain& chain = *going[i];
-            const SeenRow seen = reader.chooser.see(rows.row(i), rows.summary(i), chain.text, true);
+            const SeenLogits seen = reader.chooser.see(rows.row(i), rows.summary(i), chain.text, true);
             const TokenId token = seen.is_dead ? -1 : reader.chooser.best(seen, chain.text.size(), kAcceptance);
             chain.tokens.push_back(token);
             chain.seen.push_back(token < 0 ? DraftedToken{}

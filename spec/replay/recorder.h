@@ -8,7 +8,7 @@
 #include "spec/draft/draft_model.h"
 #include "spec/draft/drafter.h"
 #include "spec/draft/model_texts.h"
-#include "spec/generate.h"
+#include "spec/engine.h"
 #include "spec/replay/recording.h"
 #include "spec/target_rows.h"
 

@@ -25,9 +25,9 @@ class Adaedl final : public StopCondition {
         acceptance_rate_ = 0;
     }
     bool fires(const Drafting& drafting) override { return 1 - std::sqrt(gamma_ * drafting.entropy()) < lambda_; }
-    void forecast(const Drafting&, model::Chain& chain) const override {
-        chain.stop.kind = model::ChainStop::Kind::entropy;
-        chain.stop.threshold = std::pow(std::max(0.0, 1 - lambda_), 2) / gamma_;
+    void forecast(const Drafting&, DeviceStopRule& rule) const override {
+        rule.kind = DeviceStopRule::Kind::entropy;
+        rule.threshold = std::pow(std::max(0.0, 1 - lambda_), 2) / gamma_;
     }
     // Lambda creeps towards an acceptance rate of 0.9.
     void settle(const Drafting&, const RoundFeedback& round) override {

@@ -17,9 +17,9 @@ class Confidence final : public StopCondition {
     bool fires(const Drafting& drafting) override {
         return static_cast<double>(drafting.tokens.back().probability) < least_;
     }
-    void forecast(const Drafting&, model::Chain& chain) const override {
-        chain.stop.kind = model::ChainStop::Kind::probability;
-        chain.stop.threshold = least_;
+    void forecast(const Drafting&, DeviceStopRule& rule) const override {
+        rule.kind = DeviceStopRule::Kind::probability;
+        rule.threshold = least_;
     }
 
   private:

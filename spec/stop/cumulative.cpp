@@ -20,10 +20,10 @@ class Cumulative final : public StopCondition {
     bool fires(const Drafting& drafting) override {
         return window_.push(drafting.entropy()) && window_.earlier() + window_.latest() >= tau_;
     }
-    void forecast(const Drafting&, model::Chain& chain) const override {
-        chain.stop.kind = model::ChainStop::Kind::squares;
-        chain.stop.threshold = tau_;
-        chain.stop.window = n_;
+    void forecast(const Drafting&, DeviceStopRule& rule) const override {
+        rule.kind = DeviceStopRule::Kind::squares;
+        rule.threshold = tau_;
+        rule.window = n_;
     }
 
   private:

@@ -18,8 +18,8 @@ class DraftLength : public StopCondition {
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<DraftLength>(*this); }
     void begin_sequence() override { k_ = first_k_; }
     bool fires(const Drafting& drafting) override { return drafting.drafted() >= k_; }
-    void forecast(const Drafting& drafting, model::Chain& chain) const override {
-        chain.max_rows = std::clamp(std::max(k_ - drafting.drafted(), chain.stop.first), 1, chain.max_rows);
+    void forecast(const Drafting& drafting, DeviceStopRule& rule) const override {
+        rule.max_rows = std::clamp(std::max(k_ - drafting.drafted(), rule.first), 1, rule.max_rows);
     }
 
   protected:

@@ -27,7 +27,7 @@ class ExpectedGain final : public StopCondition {
     bool fires(const Drafting& drafting) override;
     bool drops_fired_token() const override { return true; }
     bool wants_another(const Drafting& drafting, const PassCost& cost) override;
-    void forecast(const Drafting& drafting, model::Chain& chain) const override;
+    void forecast(const Drafting& drafting, DeviceStopRule& rule) const override;
     void settle(const Drafting& drafting, const RoundFeedback& round) override;
     void end_round(const Drafting& drafting, const RoundFeedback& round) override;
 
@@ -131,17 +131,17 @@ bool ExpectedGain::last_pays(const Drafting& drafting) const {
 }
 
 // another_pays() as thresholds: after t tokens, the least product of acceptances at which another pass pays.
-void ExpectedGain::forecast(const Drafting& drafting, model::Chain& chain) const {
+void ExpectedGain::forecast(const Drafting& drafting, DeviceStopRule& rule) const {
     const double needed = gain_->tokens_per_second(), acceptance = gain_->mean_acceptance();
     if (needed <= 0 || probes_) { // a row at a time
-        chain.max_rows = 1;
+        rule.max_rows = 1;
         return;
     }
-    chain.stop.kind = model::ChainStop::Kind::gain;
+    rule.kind = DeviceStopRule::Kind::gain;
     const std::array<double, 3> weights = gain_->weights(residual_);
-    std::copy(weights.begin(), weights.end(), chain.stop.weights);
-    const int most = std::min({chain.max_rows, cap_ - drafting.drafted(), model::ChainStop::kMaxLeast});
-    chain.max_rows = std::max(1, most);
+    std::copy(weights.begin(), weights.end(), rule.weights);
+    const int most = std::min({rule.max_rows, cap_ - drafting.drafted(), DeviceStopRule::kMaxLeast});
+    rule.max_rows = std::max(1, most);
     for (int t = 1; t < most; ++t) {
         const int drafted = drafting.drafted() + t;
         const double spent = gain_->draft_seconds(drafted), scored = target_seconds(drafting, drafted + 1);
@@ -151,7 +151,7 @@ void ExpectedGain::forecast(const Drafting& drafting, model::Chain& chain) const
             const double seconds = gain_->draft_seconds(k) - spent + target_seconds(drafting, k + 1) - scored;
             least = std::min(least, needed * seconds / tokens);
         }
-        chain.stop.least[t - 1] = static_cast<float>(least);
+        rule.least[t - 1] = static_cast<float>(least);
     }
 }
 

@@ -21,10 +21,10 @@ class MovingAverage final : public StopCondition {
         if (!window_.push(drafting.entropy()) || window_.before() == 0) return false;
         return window_.latest() >= lambda_ * window_.earlier() / static_cast<double>(window_.before());
     }
-    void forecast(const Drafting&, model::Chain& chain) const override {
-        chain.stop.kind = model::ChainStop::Kind::moving_average;
-        chain.stop.factor = lambda_;
-        chain.stop.window = n_;
+    void forecast(const Drafting&, DeviceStopRule& rule) const override {
+        rule.kind = DeviceStopRule::Kind::moving_average;
+        rule.factor = lambda_;
+        rule.window = n_;
     }
 
   private:

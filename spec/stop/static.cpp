@@ -18,9 +18,9 @@ class StaticThreshold final : public StopCondition {
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<StaticThreshold>(*this); }
     // Rounding may leave the entropy of a certain token below 0.
     bool fires(const Drafting& drafting) override { return std::abs(drafting.entropy()) >= tau_; }
-    void forecast(const Drafting&, model::Chain& chain) const override {
-        chain.stop.kind = model::ChainStop::Kind::entropy;
-        chain.stop.threshold = tau_;
+    void forecast(const Drafting&, DeviceStopRule& rule) const override {
+        rule.kind = DeviceStopRule::Kind::entropy;
+        rule.threshold = tau_;
     }
 
   private:

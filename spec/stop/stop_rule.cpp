@@ -175,11 +175,12 @@ bool StopRule::wants_another(const PassCost& cost) {
     return true;
 }
 
-model::Chain StopRule::forecast(int most) const {
-    model::Chain chain = {std::max(1, most), {}};
-    chain.stop.first = std::max(1, options_.min_tokens - drafting_.drafted());
-    condition_->forecast(drafting_, chain);
-    return chain;
+DeviceStopRule StopRule::forecast(int most) const {
+    DeviceStopRule rule;
+    rule.max_rows = std::max(1, most);
+    rule.first = std::max(1, options_.min_tokens - drafting_.drafted());
+    condition_->forecast(drafting_, rule);
+    return rule;
 }
 
 StopDecision StopRule::decide(const DraftedToken& token) {

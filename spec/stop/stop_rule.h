@@ -7,8 +7,8 @@
 // kept. The caps --max-draft-tokens and --min-draft-tokens hold for every rule; min_tokens makes a rule look later.
 #pragma once
 
-#include "model/logit_needs.h"
 #include "spec/packet.h"
+#include "spec/stop/device_stop_rule.h"
 #include "spec/stop/gain_model.h"
 
 #include <array>
@@ -176,9 +176,9 @@ class StopCondition {
     virtual bool drops_fired_token() const { return false; }
     // Whether another draft pass is worth its time; not asked before min_tokens.
     virtual bool wants_another(const Drafting&, const PassCost&) { return true; }
-    // The rule as numbers, for a device that drafts a chain of tokens by itself: narrows `chain`, whose max_rows and
-    // stop.first are set. A rule that has no such form is asked after each row.
-    virtual void forecast(const Drafting&, model::Chain& chain) const { chain.max_rows = 1; }
+    // The rule as numbers, for a device that drafts a chain of tokens by itself: narrows `rule`, whose max_rows and
+    // first are set. A rule that has no such form is asked after each row.
+    virtual void forecast(const Drafting&, DeviceStopRule& rule) const { rule.max_rows = 1; }
     // What the round teaches this sequence; it may be a round that is only foreseen.
     virtual void settle(const Drafting&, const RoundFeedback&) {}
     // settle(), and what the round teaches the whole replica.
@@ -235,7 +235,7 @@ class StopRule {
     void charge(double passes) { drafting_.passes += passes; }
     // How far a chain that begins with the next token is likely to go, at most `most` rows, for a device that goes on
     // by itself: what it makes too many of is dropped, what it makes too few of is asked for again. Local.
-    model::Chain forecast(int most) const;
+    DeviceStopRule forecast(int most) const;
     // To be asked once after each drafted token. Local.
     StopDecision decide(const DraftedToken& token);
     // Why the last answer was to stop: rule or cap; none while it was not. A rule that fires on the cap's

@@ -19,9 +19,9 @@ class Svip final : public StopCondition {
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Svip>(*this); }
     bool fires(const Drafting& drafting) override { return std::sqrt(kSvipFactor * drafting.entropy()) > h_; }
-    void forecast(const Drafting&, model::Chain& chain) const override {
-        chain.stop.kind = model::ChainStop::Kind::entropy;
-        chain.stop.threshold = h_ * h_ / kSvipFactor;
+    void forecast(const Drafting&, DeviceStopRule& rule) const override {
+        rule.kind = DeviceStopRule::Kind::entropy;
+        rule.threshold = h_ * h_ / kSvipFactor;
     }
 
   private:

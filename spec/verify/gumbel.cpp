@@ -55,7 +55,7 @@ void check(const LogitSlice& slice, double temperature) {
 
 // The largest logit; throws where it, or any, is no number.
 float largest(const LogitSlice& slice) {
-    const RowScan scan = row_kernels().scan(slice.logits.data(), slice.logits.size());
+    const LogitScan scan = row_kernels().scan(slice.logits.data(), slice.logits.size());
     if (scan.has_nan || scan.max > std::numeric_limits<float>::max())
         throw std::runtime_error(scan.has_nan ? "a logit is not a number" : "the largest logit is infinite");
     return scan.max;

@@ -60,8 +60,8 @@ inline Longs multiply_low_halves(const Longs& a, const Longs& b) {
 #pragma GCC pop_options
 #endif
 
-std::vector<const RowKernels*> all_row_kernels() {
-    std::vector<const RowKernels*> all = {&portable::kKernels};
+std::vector<const SamplingKernels*> all_row_kernels() {
+    std::vector<const SamplingKernels*> all = {&portable::kKernels};
 #ifdef ENTRODRAFT_ROW_KERNELS_X86
     if (__builtin_cpu_supports("avx2")) all.push_back(&avx2::kKernels);
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -71,8 +71,8 @@ std::vector<const RowKernels*> all_row_kernels() {
     return all;
 }
 
-const RowKernels& row_kernels() {
-    static const RowKernels* const chosen = all_row_kernels().back();
+const SamplingKernels& row_kernels() {
+    static const SamplingKernels* const chosen = all_row_kernels().back();
     return *chosen;
 }
 

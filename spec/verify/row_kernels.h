@@ -10,12 +10,12 @@
 
 namespace entrodraft::spec {
 
-struct RowScan {
+struct LogitScan {
     float max = 0; // -inf where no value is a number
     bool has_nan = false;
 };
 
-struct RowMass {
+struct ProbabilityMass {
     double mass = 0;
     std::size_t count = 0;
 };
@@ -40,8 +40,8 @@ struct GumbelScan {
     std::uint32_t key[2] = {};
 };
 
-struct RowKernels {
-    RowScan (*scan)(const float* values, std::size_t n);
+struct SamplingKernels {
+    LogitScan (*scan)(const float* values, std::size_t n);
     // The largest value of each of 16 interleaved lanes in every `stride` * 16 values. Appends.
     void (*lane_maxima)(const float* values, std::size_t n, std::size_t stride, std::vector<float>& maxima);
     // Ids of low <= value < high, ascending. Appends.
@@ -52,7 +52,7 @@ struct RowKernels {
     // weights[i] *= values[i] >= low ? factor : 0
     void (*scale_at_least)(const float* values, std::size_t n, float low, float factor, float* weights);
     // Sum and number of the weights whose value is at least `low`.
-    RowMass (*mass_at_least)(const float* values, std::size_t n, float low, const float* weights);
+    ProbabilityMass (*mass_at_least)(const float* values, std::size_t n, float low, const float* weights);
     double (*sum)(const float* weights, std::size_t n);
     // Sum of max(0, factor * p - q).
     double (*sum_of_excess)(const float* p, double factor, const float* q, std::size_t n);
@@ -66,8 +66,8 @@ struct RowKernels {
 };
 
 // The ones for this processor. Local.
-const RowKernels& row_kernels();
+const SamplingKernels& row_kernels();
 // Those of every instruction set that this processor has, for tests: the last is the one chosen.
-std::vector<const RowKernels*> all_row_kernels();
+std::vector<const SamplingKernels*> all_row_kernels();
 
 } // namespace entrodraft::spec

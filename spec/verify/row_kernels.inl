@@ -74,7 +74,7 @@ inline void raise(Floats* max, Mask* nan, const float* values) {
     }
 }
 
-RowScan scan(const float* values, std::size_t n) {
+LogitScan scan(const float* values, std::size_t n) {
     Floats max[kParts];
     Mask nan[kParts] = {};
     for (Floats& part : max)
@@ -84,7 +84,7 @@ RowScan scan(const float* values, std::size_t n) {
         raise(max, nan, values + start);
     float lane[kLanes];
     if (start < n) raise(max, nan, lanes_at(values, n, start, -kInfinity, lane));
-    RowScan result;
+    LogitScan result;
     std::memcpy(lane, max, sizeof lane);
     result.max = -kInfinity;
     for (const float value : lane)
@@ -180,7 +180,7 @@ void scale_at_least(const float* values, std::size_t n, float low, float factor,
         weights[i] = values[i] >= low ? weights[i] * factor : 0.0F;
 }
 
-RowMass mass_at_least(const float* values, std::size_t n, float low, const float* weights) {
+ProbabilityMass mass_at_least(const float* values, std::size_t n, float low, const float* weights) {
     LaneSums sums;
     Mask counts = {};
     float lane[kLanes], weight[kLanes];
@@ -194,7 +194,7 @@ RowMass mass_at_least(const float* values, std::size_t n, float low, const float
         }
         sums.add(weight);
     }
-    RowMass result;
+    ProbabilityMass result;
     result.mass = sums.total();
     for (std::size_t j = 0; j < kWidth; ++j)
         result.count += static_cast<std::size_t>(counts[j]);
@@ -317,5 +317,6 @@ std::size_t gumbel_candidates(const float* values, std::size_t n, const GumbelSc
     return n;
 }
 
-constexpr RowKernels kKernels = {scan, lane_maxima,   collect, exponentials,     scale, scale_at_least, mass_at_least,
-                                 sum,  sum_of_excess, entropy, gumbel_candidates};
+constexpr SamplingKernels kKernels = {scan,          lane_maxima,    collect,          exponentials,
+                                      scale,         scale_at_least, mass_at_least,    sum,
+                                      sum_of_excess, entropy,        gumbel_candidates};

@@ -83,7 +83,7 @@ struct Nucleus {
 struct Bracket {
     float low = 0;
     float high = kInfinity;
-    RowMass above; // from high on
+    ProbabilityMass above; // from high on
 };
 
 Bracket bracket_nucleus(std::span<const float> logits, std::span<const float> weights, double total, double removed,
@@ -102,7 +102,7 @@ Bracket bracket_nucleus(std::span<const float> logits, std::span<const float> we
         const float top = std::min(bracket.high, max);
         const float middle = min_with_same_quotient(bracket.low + (top - bracket.low) / 2, temperature);
         if (middle <= bracket.low || middle >= bracket.high) break;
-        const RowMass mass = row_kernels().mass_at_least(logits.data(), n, middle, weights.data());
+        const ProbabilityMass mass = row_kernels().mass_at_least(logits.data(), n, middle, weights.data());
         const std::size_t outside_before = n - n_inside;
         if (total - mass.mass > removed) { // the token after these would still be kept
             bracket.high = middle;
@@ -250,7 +250,7 @@ void adjust(std::span<const float> logits, const SamplingOptions& options, std::
     if (options.greedy()) throw std::invalid_argument("greedy decoding (--temperature 0) has no distribution");
     if (logits.size() != probabilities.size() || logits.empty())
         throw std::invalid_argument("adjust needs as many probabilities as logits, and at least one");
-    const RowScan scan = row_kernels().scan(logits.data(), logits.size());
+    const LogitScan scan = row_kernels().scan(logits.data(), logits.size());
     if (!scan.has_nan && scan.max == -kInfinity) throw NothingToSay();
     if (scan.has_nan || !std::isfinite(scan.max))
         throw std::runtime_error(scan.has_nan ? "a logit is not a number" : "the largest logit is infinite");

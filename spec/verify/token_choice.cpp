@@ -31,8 +31,8 @@ model::LogitNeeds TokenChooser::needs(bool whole_distribution, Acceptance accept
     return {draws(acceptance) ? model::LogitSummary::none : model::LogitSummary::max, rows};
 }
 
-SeenRow TokenChooser::see(std::span<const float> logits, const LogitStats& head, std::span<const TokenId> prefix,
-                          bool whole_distribution) {
+SeenLogits TokenChooser::see(std::span<const float> logits, const LogitStats& head, std::span<const TokenId> prefix,
+                             bool whole_distribution) {
     if (!processor_) return {logits, head, false};
     processor_->follow(prefix);
     processed_.assign(logits.begin(), logits.end());
@@ -57,7 +57,7 @@ model::RowNoise TokenChooser::device_noise(std::uint64_t position, std::uint64_t
     return {random.key(), noise_position(position, round_start), request_->sampling.temperature};
 }
 
-TokenId TokenChooser::best(const SeenRow& row, std::uint64_t position, Acceptance acceptance,
+TokenId TokenChooser::best(const SeenLogits& row, std::uint64_t position, Acceptance acceptance,
                            const model::NoisyToken* noisy) const {
     const SamplingOptions& sampling = request_->sampling;
     if (noisy) return noisy->token;
@@ -68,11 +68,11 @@ TokenId TokenChooser::best(const SeenRow& row, std::uint64_t position, Acceptanc
     return processor_ ? arg_max(row.logits) : row.stats.arg_max;
 }
 
-void TokenChooser::distribution(const SeenRow& row, std::span<float> q) const {
+void TokenChooser::distribution(const SeenLogits& row, std::span<float> q) const {
     adjust(row.logits, request_->sampling, q);
 }
 
-void TokenChooser::adjusted(const SeenRow& row, std::span<float> q) const {
+void TokenChooser::adjusted(const SeenLogits& row, std::span<float> q) const {
     SamplingOptions plain;
     plain.temperature = 1;
     adjust(row.logits, request_->sampling.greedy() ? plain : request_->sampling, q);

@@ -26,7 +26,7 @@ struct ChoiceSetting {
 };
 
 // A row of logits as the request wants it seen.
-struct SeenRow {
+struct SeenLogits {
     std::span<const float> logits;    // [vocab], penalties and banned tokens applied
     model::kernels::LogitStats stats; // of the row with bans alone; what was asked for of it
     bool is_dead = false;             // every token is banned
@@ -47,8 +47,8 @@ class TokenChooser {
 
     // The row that follows `prefix`. `head` is the summary that the pass has made of it; valid until the next call.
     // Local.
-    SeenRow see(std::span<const float> logits, const model::kernels::LogitStats& head, std::span<const TokenId> prefix,
-                bool whole_distribution);
+    SeenLogits see(std::span<const float> logits, const model::kernels::LogitStats& head,
+                   std::span<const TokenId> prefix, bool whole_distribution);
     // The noise that the pass may add to the row that follows `position` tokens, so that it finds the best itself; of
     // temperature 0 where there is none, or where it takes the logits. Local.
     model::RowNoise noise(std::uint64_t position, Acceptance acceptance) const;
@@ -57,14 +57,14 @@ class TokenChooser {
     model::RowNoise device_noise(std::uint64_t position, std::uint64_t round_start, const ChoiceSetting& setting) const;
     // The token emitted at `position` (the prefix's length): arg max or Gumbel-max sample; `noisy` is what the pass
     // found, if it did. Local.
-    TokenId best(const SeenRow& row, std::uint64_t position, Acceptance acceptance,
+    TokenId best(const SeenLogits& row, std::uint64_t position, Acceptance acceptance,
                  const model::NoisyToken* noisy = nullptr) const;
     // The adjusted distribution of a row, and a sample of it with the draft's number at this position in the round that
     // began at `round_start`: rejected tokens have a say in how much is drafted next, so their numbers are not drawn
     // again. Local.
-    void distribution(const SeenRow& row, std::span<float> q) const;
+    void distribution(const SeenLogits& row, std::span<float> q) const;
     // The same where text is greedy too: then the softmax at temperature 1, without filters. Local.
-    void adjusted(const SeenRow& row, std::span<float> q) const;
+    void adjusted(const SeenLogits& row, std::span<float> q) const;
     TokenId sample_of(std::span<const float> q, std::uint64_t position, std::uint64_t round_start,
                       const ChoiceSetting& setting) const;
 

@@ -76,18 +76,18 @@ double pass_of_block(double kept, double excess) {
     return excess / (excess + 1 - kept);
 }
 
-TokenOdds check_device_odds(const DeviceRows& input, std::size_t i) {
-    const model::VerifiedRow& row = input.rows[i];
+TokenOdds check_device_odds(const DeviceInput& input, std::size_t i) {
+    const VerifiedRow& row = input.rows[i];
     return check_odds({row.p, row.q}, "the drafted token at position ",
                       static_cast<std::size_t>(input.first_position) + i);
 }
 
-std::size_t check_rows(std::span<const model::VerifiedRow> rows) {
+std::size_t check_rows(std::span<const VerifiedRow> rows) {
     if (rows.empty()) throw std::invalid_argument("verifying needs a row behind the drafted tokens");
     return rows.size() - 1;
 }
 
-Verification said_after(std::span<const model::VerifiedRow> rows, std::size_t accepted) {
+Verification said_after(std::span<const VerifiedRow> rows, std::size_t accepted) {
     if (rows[accepted].next < 0 || !std::isfinite(rows[accepted].excess))
         throw std::runtime_error("a target probability is not a number");
     return {static_cast<int>(accepted), rows[accepted].next};
@@ -237,7 +237,7 @@ bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling
            !is_filtered;
 }
 
-Verification verify_rejection(const DeviceRows& input, const RandomStream& acceptance) {
+Verification verify_rejection(const DeviceInput& input, const RandomStream& acceptance) {
     check_lenience(input.lenience);
     const std::size_t n_drafted = check_rows(input.rows);
     std::size_t i = 0;
@@ -248,7 +248,7 @@ Verification verify_rejection(const DeviceRows& input, const RandomStream& accep
     return said_after(input.rows, i);
 }
 
-Verification verify_block(const DeviceRows& input, const RandomStream& acceptance) {
+Verification verify_block(const DeviceInput& input, const RandomStream& acceptance) {
     if (input.lenience != 1) throw std::invalid_argument("--lenience below 1 does not go with --acceptance block");
     const std::size_t n_drafted = check_rows(input.rows);
     const auto round_start = static_cast<std::uint32_t>(input.first_position);

@@ -15,7 +15,7 @@
 //              token from p. LOSSY: the text does not follow the target's distribution.
 #pragma once
 
-#include "model/logit_needs.h"
+#include "spec/verify/device_rows.h"
 #include "spec/verify/philox.h"
 #include "spec/verify/sampling.h"
 
@@ -74,22 +74,22 @@ Verification verify_block(const RejectionInput& input, std::span<const double> a
                           std::span<const double> resample);
 Verification verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
 
-// Whether rejection or block over rows that stay on a GPU (model::DraftedRow) serves this: where nothing is filtered.
+// Whether rejection or block over rows that stay on a GPU (DraftedRow) serves this: where nothing is filtered.
 // Then tokens are drawn as the best of logit / temperature + Gumbel noise of the purposes draft_sample and resample, at
 // the positions and round starts of the numbers they stand for. Local.
 bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling);
 
 // What the GPU made of the rows, [drafted + 1].
-struct DeviceRows {
-    std::span<const model::VerifiedRow> rows;
+struct DeviceInput {
+    std::span<const VerifiedRow> rows;
     std::uint64_t first_position = 0; // position in the sequence of the first drafted token
     double lenience = 1;
 };
 
 // As verify_rejection and verify_block. Throw std::runtime_error where a number is none, std::invalid_argument on
 // sizes and lenience. Local.
-Verification verify_rejection(const DeviceRows& input, const RandomStream& acceptance);
-Verification verify_block(const DeviceRows& input, const RandomStream& acceptance);
+Verification verify_rejection(const DeviceInput& input, const RandomStream& acceptance);
+Verification verify_block(const DeviceInput& input, const RandomStream& acceptance);
 
 // Medusa's thresholds: at most `epsilon`, and less where the target itself is unsure.
 struct TypicalOptions {

@@ -3,9 +3,9 @@
 #include "model/checkpoint/half.h"
 #include "model/cpu/kernels.h"
 #include "model/gpu/kernels.h"
-#include "model/gpu/memory.h"
 #include "model/positions.h"
 #include "spec/verify/gumbel.h"
+#include "tests/model/gpu_arrays.h"
 
 #include <gtest/gtest.h>
 
@@ -17,12 +17,6 @@
 
 namespace entrodraft::model::gpu {
 namespace gpu_kernels_test {
-
-constexpr double kPatience = 60;
-
-std::size_t index(int i) {
-    return static_cast<std::size_t>(i);
-}
 
 float rounded(NumberType type, float x) {
     switch (type) {
@@ -83,27 +77,10 @@ class Numbers {
     DeviceBytes bytes_;
 };
 
-template <typename T> DeviceArray<T> to_device(const std::vector<T>& values) {
-    DeviceArray<T> array(values.size());
-    const Stream stream;
-    copy(stream, array.data(), values.data(), values.size() * sizeof(T));
-    stream.wait(kPatience);
-    return array;
-}
-
-template <typename T> std::vector<T> to_host(const DeviceArray<T>& array) {
-    std::vector<T> values(array.size());
-    const Stream stream;
-    copy(stream, values.data(), array.data(), values.size() * sizeof(T));
-    stream.wait(kPatience);
-    return values;
-}
-
 std::vector<float> random_numbers(NumberType type, std::size_t count, std::mt19937& random, float scale = 1) {
-    std::normal_distribution<float> normal(0, scale);
-    std::vector<float> values(count);
+    std::vector<float> values = random_floats(count, random, scale);
     for (float& value : values)
-        value = rounded(type, normal(random));
+        value = rounded(type, value);
     return values;
 }
 
@@ -663,122 +640,6 @@ TEST_F(GpuKernels, TheBestTokenWithNoiseIsTheCpus) {
         }
     }
     EXPECT_GT(refined, 0) << "no token had noise of 64 bits";
-}
-
-// Rows of a text of three drafted tokens, of one with nothing drafted, and padding, against sums in float64.
-TEST_F(GpuKernels, RowsAreVerifiedByTheDrafts) {
-    constexpr int kRows = 6, kDraftRows = 3;
-    for (const bool is_block : {false, true}) {
-        const float lenience = is_block ? 1 : 0.3F;
-        for (const auto& [count, temperature] : {std::pair{5, 1.0}, {500, 0.7}, {9000, 2.0}}) {
-            const std::size_t stride = index(count + 3);
-            std::vector<float> p_logits = random_numbers(NumberType::float32, kRows * stride, random, 3);
-            std::vector<float> q_logits = random_numbers(NumberType::float32, kDraftRows * stride, random, 3);
-            std::copy_n(p_logits.begin(), stride, q_logits.begin()); // the first row: both are one
-            for (std::size_t i = 1; i < stride; i += 3)              // the second: of the target some are banned
-                p_logits[stride + i] = -INFINITY;
-            const DeviceArray<float> target = to_device(p_logits), draft = to_device(q_logits);
-            const TokenId drafted[kRows] = {2, 3, count - 1, -1, -1, -1};
-            std::vector<DeviceDraftedRow> plan;
-            for (int r = 0; r < kRows; ++r) {
-                const auto key = spec::RandomStream(3, 4, spec::Purpose::resample).key();
-                plan.push_back({r < kDraftRows ? draft.data() + index(r) * stride : nullptr,
-                                {{key[0], key[1]}, (7ull << 32) + index(r), r == 5 ? 0 : temperature},
-                                drafted[r],
-                                r == 0 || r == 4 ? 1 : 0,
-                                is_block ? 1 : 0,
-                                lenience});
-            }
-            const DeviceArray<DeviceDraftedRow> plan_on_device = to_device(plan);
-            const DeviceArray<VerifyMasses> mass_parts(kRows * kStatsBlocks), masses(kRows);
-            const DeviceArray<VerifyPart> parts(kRows * kStatsBlocks);
-            DeviceArray<VerifiedRow> verified = to_device(std::vector<VerifiedRow>(kRows, {.p = 9}));
-            verify_rows(stream.handle(), {target.data(), stride, kRows, count, plan_on_device.data(), mass_parts.data(),
-                                          masses.data(), parts.data(), verified.data()});
-            finish();
-            const std::vector<VerifiedRow> got = to_host(verified);
-            const auto softmax = [&, count = count, temperature = temperature](const std::vector<float>& logits,
-                                                                               int row) {
-                std::vector<double> weights;
-                double sum = 0;
-                const float max = *std::max_element(logits.begin() + row * static_cast<int>(stride),
-                                                    logits.begin() + row * static_cast<int>(stride) + count);
-                for (int i = 0; i < count; ++i) {
-                    weights.push_back(
-                        std::exp(static_cast<double>(logits[index(row) * stride + index(i)] - max) / temperature));
-                    sum += weights.back();
-                }
-                for (double& weight : weights)
-                    weight /= sum;
-                return weights;
-            };
-            const spec::GumbelNoise noise(spec::RandomStream(3, 4, spec::Purpose::resample));
-            double scale = 1;
-            for (int r = 0; r + 1 < kRows; ++r) {
-                SCOPED_TRACE("row " + std::to_string(r) + " of " + std::to_string(count) + (is_block ? ", block" : ""));
-                const std::vector<double> p = softmax(p_logits, r), q = r < kDraftRows
-                                                                            ? softmax(q_logits, r)
-                                                                            : std::vector<double>(p.size(), 0.0);
-                if (r == 4) scale = 1;
-                double excess = 0, overlap = 0, best = -INFINITY, of_next = -INFINITY;
-                for (std::size_t i = 0; i < p.size(); ++i) {
-                    const double e = std::max(0.0, scale * p[i] - q[i]);
-                    excess += e;
-                    overlap += std::min(p[i] / static_cast<double>(lenience), q[i]);
-                    const double value =
-                        std::log(r == 0 ? p[i] : e) + noise.at(plan[index(r)].noise.position, static_cast<TokenId>(i));
-                    best = std::max(best, value);
-                    if (static_cast<TokenId>(i) == got[index(r)].next) of_next = value;
-                }
-                const VerifiedRow& row = got[index(r)];
-                if (r < kDraftRows) {
-                    EXPECT_NEAR(row.p, p[index(drafted[r])], 2e-6);
-                    EXPECT_NEAR(row.q, q[index(drafted[r])], 2e-6);
-                }
-                EXPECT_NEAR(row.scale, scale, 1e-5 * (1 + scale));
-                EXPECT_NEAR(row.excess, excess, 1e-5);
-                EXPECT_NEAR(row.overlap, overlap, 1e-5);
-                EXPECT_GE(row.next, 0);
-                EXPECT_GT(of_next, best - 0.02) << "not a sample of what is left";
-                if (is_block && r < kDraftRows) scale = std::min(1.0, scale * row.p / row.q);
-            }
-            EXPECT_EQ(got.back().p, 9) << "padding is left alone";
-        }
-    }
-}
-
-// One logit that is no number spoils its row, and no other.
-TEST_F(GpuKernels, RowsVerifiedSayWhereALogitIsNoNumber) {
-    constexpr int kCount = 300;
-    std::vector<float> logits = random_numbers(NumberType::float32, 3 * kCount, random, 1);
-    logits[kCount + 7] = std::numeric_limits<float>::quiet_NaN();
-    const DeviceArray<float> target = to_device(logits);
-    const DeviceArray<DeviceDraftedRow> plan =
-        to_device(std::vector<DeviceDraftedRow>(3, {nullptr, {{1, 2}, 3, 1.0}, -1, 1, 0, 1}));
-    const DeviceArray<VerifyMasses> mass_parts(3 * kStatsBlocks), masses(3);
-    const DeviceArray<VerifyPart> parts(3 * kStatsBlocks);
-    const DeviceArray<VerifiedRow> verified(3);
-    verify_rows(stream.handle(), {target.data(), kCount, 3, kCount, plan.data(), mass_parts.data(), masses.data(),
-                                  parts.data(), verified.data()});
-    finish();
-    const std::vector<VerifiedRow> got = to_host(verified);
-    EXPECT_NEAR(got[0].excess, 1, 1e-5);
-    EXPECT_TRUE(std::isnan(got[1].excess));
-    EXPECT_NEAR(got[2].excess, 1, 1e-5);
-}
-
-TEST_F(GpuKernels, RowsAreKeptAndPutTogether) {
-    const std::vector<float> logits = random_numbers(NumberType::float32, 3 * 50, random, 1);
-    const DeviceArray<float> on_device = to_device(logits), kept(5 * 50), wide(3 * 120);
-    keep_rows(stream.handle(),
-              {on_device.data(), 50, 3, to_device(std::vector<std::int32_t>{4, -1, 2}).data(), kept.data()});
-    widen_rows(stream.handle(), {on_device.data(), 50, 60, wide.data(), 120, 3});
-    finish();
-    const std::vector<float> got = to_host(kept), rows = to_host(wide);
-    for (std::size_t i = 0; i < got.size(); ++i)
-        EXPECT_EQ(got[i], i / 50 == 4 ? logits[i - 200] : i / 50 == 2 ? logits[i] : 0) << i;
-    for (std::size_t i = 0; i < rows.size(); ++i)
-        EXPECT_EQ(rows[i], i % 120 >= 60 && i % 120 < 110 ? logits[i / 120 * 50 + i % 120 - 60] : 0) << i;
 }
 
 TEST_F(GpuKernels, LogitsAreCapped) {

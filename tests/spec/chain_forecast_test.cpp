@@ -12,10 +12,9 @@ namespace chain_forecast_test {
 
 using Tokens = std::vector<DraftedToken>;
 
-// As model/gpu/chain.cu goes about it.
-int rows_of(const model::Chain& chain, const Tokens& tokens) {
-    using Kind = model::ChainStop::Kind;
-    const model::ChainStop& stop = chain.stop;
+// As spec/gpu/draft_loop.cu goes about it.
+int rows_of(const DeviceStopRule& stop, const Tokens& tokens) {
+    using Kind = DeviceStopRule::Kind;
     double product = 1;
     for (int t = 1;; ++t) {
         const auto x = [&](int at) {
@@ -48,7 +47,7 @@ int rows_of(const model::Chain& chain, const Tokens& tokens) {
             fires = product < static_cast<double>(stop.least[t - 1]);
             break;
         }
-        if (t >= chain.max_rows || (fires && t >= stop.first)) return t;
+        if (t >= stop.max_rows || (fires && t >= stop.first)) return t;
     }
 }
 
@@ -98,7 +97,7 @@ TEST(ChainForecast, ComesToWhatTheRuleDoesRowByRow) {
                 const Tokens tokens = random_tokens(random, 15);
                 rule.begin_round();
                 const bool begins = rule.wants_another();
-                const model::Chain chain = rule.forecast(12);
+                const DeviceStopRule chain = rule.forecast(12);
                 rule.begin_round();
                 const int by_rule = rows_of(rule, tokens, 12);
                 if (!begins) continue; // nobody asks for a forecast

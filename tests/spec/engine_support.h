@@ -4,7 +4,8 @@
 
 #include "model/tokenizer/tokenizer.h"
 #include "spec/draft/sharded_draft_model.h"
-#include "spec/generate.h"
+#include "spec/engine.h"
+#include "spec/verify/device_verifier.h"
 #include "tests/model/golden_models.h"
 
 #include <deque>
@@ -31,8 +32,9 @@ struct RunOptions {
 };
 
 inline std::unique_ptr<spec::Drafter> model_drafter_of(model::Decoder& decoder, const spec::DraftLimits& limits,
-                                                       const dist::Clock& clock, int n_slots = 1) {
-    return spec::make_chain_drafter(spec::make_model_source(decoder, limits.vocab_size, n_slots),
+                                                       const dist::Clock& clock, int n_slots = 1,
+                                                       spec::DeviceVerifier* device = nullptr) {
+    return spec::make_chain_drafter(spec::make_model_source(decoder, limits.vocab_size, n_slots, device),
                                     {limits, clock, n_slots});
 }
 
@@ -58,7 +60,7 @@ class TestPair {
     int vocab_size() const { return std::min(target.config.vocab_size, tokenizer.size()); }
 
     std::unique_ptr<spec::Drafter> model_drafter(int n_slots = 1) {
-        return model_drafter_of(draft.decoder, limits(), clock, n_slots);
+        return model_drafter_of(draft.decoder, limits(), clock, n_slots, device.get());
     }
     spec::DraftLimits limits() const { return spec::draft_limits_of(target.config, vocab_size()); }
 
@@ -78,7 +80,7 @@ class TestPair {
             spec::EngineParts{&layout, replica, layout.holds_target() ? &target.decoder : nullptr,
                               coordinates ? drafter : nullptr, coordinates ? &tokenizer : nullptr, &clock,
                               &target.config, static_cast<double>(target.decoder.weight_bytes()), nullptr,
-                              sharded_draft ? &*sharded_draft : nullptr});
+                              sharded_draft ? &*sharded_draft : nullptr, device.get()});
     }
 
     // Serves the requests; completions in the order of their requests, on the coordinator. Checks that what was
@@ -118,6 +120,7 @@ class TestPair {
         return serve(*engine(options, drafter ? drafter : own.get()), std::move(requests), no_signal);
     }
 
+    std::unique_ptr<spec::DeviceVerifier> device; // set where both models are on a GPU
     TestModel target;
     TestModel draft;
     std::optional<spec::ShardedDraftModel> sharded_draft; // where the draft is sharded across the ranks too

@@ -1,4 +1,5 @@
 // The whole engine over models on a GPU: speculative text is plain text, bit for bit, and in float32 the CPU's.
+#include "spec/gpu/device_verifier.h"
 #include "tests/model/gpu_models.h"
 #include "tests/spec/exactness_support.h"
 
@@ -12,6 +13,12 @@ using spec::Request;
 
 const std::filesystem::path kTarget = golden_directory("llama-target");
 const std::filesystem::path kDraft = golden_directory("llama-draft");
+
+struct GpuPair : TestPair {
+    explicit GpuPair(const TestModelOptions& options = on_gpu()) : TestPair(kTarget, kDraft, options) {
+        device = spec::gpu::make_device_verifier();
+    }
+};
 
 std::vector<Request> requests(int new_tokens, bool plain, double temperature = 0) {
     std::vector<Request> all = {request_of({7}, new_tokens, plain), request_of({300, 12, 5, 9}, new_tokens, plain),
@@ -31,7 +38,7 @@ void expect_same(const std::vector<Completion>& got, const std::vector<Completio
 }
 
 TEST(GpuEngine, PlainGreedyTextIsTheGoldenOne) {
-    TestPair pair(kTarget, kDraft, on_gpu());
+    GpuPair pair;
     const auto golden = golden_expectations("llama-target").at(3);
     const auto done = pair.run({request_of(golden.at("prompt").get<std::vector<TokenId>>(), 24, true)});
     const auto greedy = golden.at("greedy").get<std::vector<TokenId>>();
@@ -42,7 +49,7 @@ TEST(GpuEngine, SpeculativeTextIsPlainText) {
     for (const auto& [type, temperature] :
          {std::pair{WeightType::int8, 0.0}, {WeightType::bfloat16, 0.0}, {WeightType::bfloat16, 1.0}}) {
         SCOPED_TRACE(to_string(type) + ", temperature " + std::to_string(temperature));
-        TestPair pair(kTarget, kDraft, on_gpu(type));
+        GpuPair pair(on_gpu(type));
         RunOptions options;
         options.acceptance = temperature > 0 ? Acceptance::gumbel : Acceptance::rejection;
         const std::vector<Completion> plain = pair.run(requests(6, true, temperature), options);
@@ -58,8 +65,7 @@ TEST(GpuEngine, SpeculativeTextIsPlainText) {
 }
 
 TEST(GpuEngine, SequencesOfABatchHaveTheTextsTheyHaveAlone) {
-    TestPair one(kTarget, kDraft, on_gpu(WeightType::bfloat16)),
-        three(kTarget, kDraft, on_gpu(WeightType::bfloat16, 3));
+    GpuPair one(on_gpu(WeightType::bfloat16)), three(on_gpu(WeightType::bfloat16, 3));
     const std::vector<Completion> alone = one.run(requests(12, true));
     RunOptions options;
     options.n_slots = 3;
@@ -71,7 +77,8 @@ TEST(GpuEngine, SequencesOfABatchHaveTheTextsTheyHaveAlone) {
 // in vain.
 TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
     constexpr int kTokens = 7;
-    TestPair on_cpu(kTarget, kDraft), on_device(kTarget, kDraft, on_gpu());
+    TestPair on_cpu(kTarget, kDraft);
+    GpuPair on_device;
     int number = 0;
     for (const std::string& kind : spec::stop_rule_names()) {
         ++number;
@@ -101,7 +108,8 @@ TEST(GpuEngine, ChainsAreWhatTheRulesWant) {
 
 // What a device knows are raw distributions; adjusted ones are looked at on the host, with the CPU's drafts.
 TEST(GpuEngine, AdjustedEntropiesAreThoseOfTheHost) {
-    TestPair on_cpu(kTarget, kDraft), on_device(kTarget, kDraft, on_gpu());
+    TestPair on_cpu(kTarget, kDraft);
+    GpuPair on_device;
     RunOptions options;
     options.rule = rule_of("static");
     options.rule.set("entropy-threshold", 1.5);
@@ -120,10 +128,11 @@ TEST(GpuEngine, AdjustedEntropiesAreThoseOfTheHost) {
 }
 
 // Rejection and block over rows that stay on the device, which draws by other numbers than the CPU: a seed gives one
-// text, some drafted tokens are accepted and some fall. What rows say is in gpu_decoder_test.cpp, what verifications
-// come of it in verify_on_device_test.cpp.
+// text, some drafted tokens are accepted and some fall. What rows say is in gpu_verify_rows_test.cpp, what
+// verifications come of it in verify_on_device_test.cpp.
 TEST(GpuEngine, SampledTextIsVerifiedWhereItsRowsAre) {
-    TestPair on_cpu(kTarget, kDraft), on_device(kTarget, kDraft, on_gpu());
+    TestPair on_cpu(kTarget, kDraft);
+    GpuPair on_device;
     EXPECT_TRUE(on_device.model_drafter()->keeps_logits_on_device());
     EXPECT_FALSE(on_cpu.model_drafter()->keeps_logits_on_device());
     for (const auto& [acceptance, kind] :
@@ -160,14 +169,14 @@ TEST(GpuEngine, TextsVerifiedWhereTheirRowsAreFollowTheTarget) {
     sampling.seed = 5;
     TestModel target(kTarget);
     const auto probabilities = target_probabilities(target, sampling, kLength);
-    TestPair pair(kTarget, kDraft, on_gpu());
+    GpuPair pair;
     const spec::DraftLimits limits{static_cast<int>(kVocab), {}};
     for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::block}) {
         RunOptions options;
         options.acceptance = acceptance;
         options.rule = constant_rule(2);
         options.vocab_size = static_cast<int>(kVocab);
-        const auto drafter = model_drafter_of(pair.draft.decoder, limits, pair.clock);
+        const auto drafter = model_drafter_of(pair.draft.decoder, limits, pair.clock, 1, pair.device.get());
         const Sampled sampled = sample_texts(pair, *drafter, options, sampling, kTexts, kLength);
         EXPECT_LT(chi_square_z(sampled.counts, probabilities, kTexts), kMaxZ) << to_string(acceptance);
         EXPECT_GT(sampled.stats.accepted, kTexts / 20);
@@ -175,7 +184,7 @@ TEST(GpuEngine, TextsVerifiedWhereTheirRowsAreFollowTheTarget) {
     }
 }
 
-spec::SourceRows rows_after(spec::LogitSource& source, std::span<const TokenId> text, model::LogitNeeds needs) {
+spec::SourceLogits rows_after(spec::LogitSource& source, std::span<const TokenId> text, model::LogitNeeds needs) {
     const spec::TextEnd end = {0, text, 1};
     return source.rows_after(std::span(&end, 1), needs);
 }
@@ -185,12 +194,12 @@ TEST(GpuEngine, ASourceHasTheRowsOfAChainReady) {
     const auto source = spec::make_model_source(model.decoder, 500);
     source->begin_sequence(0);
     std::vector<TokenId> text = {7, 12, 19};
-    model::Chain chain = {4, {}};
+    const auto device = spec::gpu::make_device_verifier();
     model::LogitNeeds needs(model::LogitSummary::entropy, false);
-    needs.chain = &chain;
+    needs.extension = device->draft({.max_rows = 4}, -1);
     std::vector<float> seen;
     for (int t = 0; t < 5; ++t) {
-        const spec::SourceRows rows = rows_after(*source, text, needs);
+        const spec::SourceLogits rows = rows_after(*source, text, needs);
         seen.push_back(rows.summary(0).max);
         EXPECT_EQ(model.decoder.cache().length(0), t < 4 ? 6 : 10) << "one launch for four rows";
         text.push_back(rows.summary(0).arg_max);

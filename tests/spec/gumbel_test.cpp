@@ -172,7 +172,7 @@ TEST(BestToken, HasNoRoomForNumbersThatAreNone) {
     EXPECT_THROW(gumbel_max({logits, -1}, 1, noise), std::invalid_argument);
 }
 
-TEST(RowKernels, MakeTheSameNoiseOnEveryInstructionSet) {
+TEST(SamplingKernels, MakeTheSameNoiseOnEveryInstructionSet) {
     const auto values = random_logits(20 * kGumbelGroup, 3, 2, 1e-6);
     const auto all = all_row_kernels();
     for (const float least : {-40.0F, -12.0F, -6.0F, 100.0F}) {
@@ -189,7 +189,7 @@ TEST(RowKernels, MakeTheSameNoiseOnEveryInstructionSet) {
         std::vector<float> expected_bounds(kGumbelGroup), bounds(kGumbelGroup);
         const std::size_t place =
             all[0]->gumbel_candidates(values.data(), values.size(), scan, expected.data(), expected_bounds.data());
-        for (const RowKernels* kernels : all) {
+        for (const SamplingKernels* kernels : all) {
             EXPECT_EQ(kernels->gumbel_candidates(values.data(), values.size(), scan, words.data(), bounds.data()),
                       place);
             EXPECT_EQ(words, expected);

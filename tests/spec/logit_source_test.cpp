@@ -32,7 +32,7 @@ std::vector<float> copy(std::span<const float> row) {
     return {row.begin(), row.end()};
 }
 
-SourceRows rows_after(LogitSource& source, std::span<const TokenId> text, std::size_t n, model::LogitNeeds needs) {
+SourceLogits rows_after(LogitSource& source, std::span<const TokenId> text, std::size_t n, model::LogitNeeds needs) {
     const TextEnd end = {0, text, n};
     return source.rows_after(std::span(&end, 1), needs);
 }
@@ -42,7 +42,7 @@ void expect_rows_of_prefixes(LogitSource& source) {
     const std::vector<TokenId> text = text_of(30);
     for (const std::size_t n : {std::size_t{1}, std::size_t{4}, std::size_t{30}}) {
         ASSERT_LE(n, source.max_rows());
-        const SourceRows rows = rows_after(source, text, n, model::LogitSummary::entropy);
+        const SourceLogits rows = rows_after(source, text, n, model::LogitSummary::entropy);
         std::vector<std::vector<float>> found;
         std::vector<model::kernels::LogitStats> summaries;
         for (std::size_t i = 0; i < n; ++i) {
@@ -51,7 +51,7 @@ void expect_rows_of_prefixes(LogitSource& source) {
         }
         for (std::size_t i = 0; i < n; ++i) {
             const auto prefix = std::span(text).first(text.size() - n + 1 + i);
-            const SourceRows alone = rows_after(source, prefix, 1, model::LogitSummary::none);
+            const SourceLogits alone = rows_after(source, prefix, 1, model::LogitSummary::none);
             EXPECT_TRUE(alone.summaries.empty());
             EXPECT_EQ(copy(alone.row(0)), found[i]) << n << " rows, row " << i;
             EXPECT_EQ(summaries[i].arg_max, arg_max(found[i]));
@@ -113,7 +113,7 @@ TEST(RandomSource, IsNowSureAndNowUnsure) {
     const auto source = make_random_source(kVocab);
     double least = 100, most = 0;
     const std::vector<TokenId> text = text_of(40);
-    const SourceRows rows = rows_after(*source, text, 40, model::LogitSummary::entropy);
+    const SourceLogits rows = rows_after(*source, text, 40, model::LogitSummary::entropy);
     for (std::size_t i = 0; i < 40; ++i) {
         least = std::min(least, rows.summary(i).entropy_nats());
         most = std::max(most, rows.summary(i).entropy_nats());
@@ -129,7 +129,7 @@ TEST(ModelSource, ReadsWhatFollowsSeveralRowsLikeAnyText) {
     source->begin_sequence(0);
     alone->begin_sequence(0);
     std::vector<TokenId> text = {7, 12, 19, 4, 31};
-    const SourceRows rows = rows_after(*source, text, 3, model::LogitSummary::entropy);
+    const SourceLogits rows = rows_after(*source, text, 3, model::LogitSummary::entropy);
     const std::vector<TokenId> emitted = {rows.summary(0).arg_max, rows.summary(1).arg_max, 9};
     text.insert(text.end(), emitted.begin(), emitted.end());
     EXPECT_EQ(copy(rows_after(*source, text, 1, model::LogitSummary::none).row(0)),

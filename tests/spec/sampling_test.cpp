@@ -236,7 +236,7 @@ TEST(SamplingOptions, AreRefusedWithTheOptionsName) {
         EXPECT_EQ(std::string(why_invalid(options_of(1, 0, 1, min_p))).find("--min-p"), 0u);
 }
 
-TEST(RowKernels, GiveTheSameBitsOnEveryInstructionSet) {
+TEST(SamplingKernels, GiveTheSameBitsOnEveryInstructionSet) {
     const auto all = all_row_kernels();
     for (const std::size_t n : {1, 5, 16, 100, 5003}) {
         const auto values = random_logits(n, 5, 3, 1e-6), q = random_logits(n, 5, 4, 1e-6);
@@ -247,15 +247,15 @@ TEST(RowKernels, GiveTheSameBitsOnEveryInstructionSet) {
         exponential.scale_low = 0.00078125F;
         std::vector<float> first(n), weights(n);
         const double total = all[0]->exponentials(values.data(), n, exponential, first.data());
-        for (const RowKernels* kernels : all) {
+        for (const SamplingKernels* kernels : all) {
             EXPECT_EQ(kernels->exponentials(values.data(), n, exponential, weights.data()), total);
             EXPECT_EQ(std::memcmp(weights.data(), first.data(), n * sizeof(float)), 0);
             EXPECT_EQ(kernels->sum(weights.data(), n), all[0]->sum(weights.data(), n));
             EXPECT_EQ(kernels->sum_of_excess(values.data(), 0.75, q.data(), n),
                       all[0]->sum_of_excess(values.data(), 0.75, q.data(), n));
             EXPECT_EQ(kernels->entropy(weights.data(), n), all[0]->entropy(weights.data(), n));
-            const RowMass mass = kernels->mass_at_least(values.data(), n, 0.5F, weights.data());
-            const RowMass expected = all[0]->mass_at_least(values.data(), n, 0.5F, weights.data());
+            const ProbabilityMass mass = kernels->mass_at_least(values.data(), n, 0.5F, weights.data());
+            const ProbabilityMass expected = all[0]->mass_at_least(values.data(), n, 0.5F, weights.data());
             EXPECT_EQ(mass.mass, expected.mass);
             EXPECT_EQ(mass.count, expected.count);
             EXPECT_EQ(static_cast<long>(mass.count), std::ranges::count_if(values, [](float v) { return v >= 0.5F; }));

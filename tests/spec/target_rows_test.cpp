@@ -48,8 +48,6 @@ TEST(RowFormat, IsTheLeastThatOptionsNeed) {
 // Numbers of refused ends may have had a say in `block`: there the round's start is one of a number's names.
 TEST(Rows, VerifiedInPlaceAreResampledByNumbersOfTheirOwn) {
     const std::vector<TokenId> drafted = {5, 9};
-    const std::vector<float> of_draft(4);
-    const std::vector<const float*> draft_rows = {of_draft.data(), of_draft.data() + 2};
     spec::Request request = request_of({1, 2, 3}, 10);
     request.sampling = sampling_of(0.6);
     request.sampling.seed = 4;
@@ -60,14 +58,13 @@ TEST(Rows, VerifiedInPlaceAreResampledByNumbersOfTheirOwn) {
         std::set<std::uint64_t> positions;
         for (const std::size_t start : {std::size_t{3}, std::size_t{4}}) {
             const std::vector<TokenId> prefix(start, 1);
-            const spec::ScoredSequence scored = {0, 0, prefix, drafted, draft_rows};
+            const spec::ScoredSequence scored = {0, 0, prefix, drafted};
             EXPECT_EQ(unverified.drafted_row(scored, 0).noise.temperature, 0) << "not verified on the device";
             for (std::size_t i = 0; i <= drafted.size(); ++i) {
-                const model::DraftedRow row = rows.drafted_row(scored, i);
+                const spec::DraftedRow row = rows.drafted_row(scored, i);
                 EXPECT_EQ(row.noise.key, spec::RandomStream(4, 6, spec::Purpose::resample).key());
                 EXPECT_EQ(row.noise.temperature, 0.6);
                 EXPECT_EQ(row.drafted, i < 2 ? drafted[i] : -1);
-                EXPECT_EQ(row.draft_logits, i < 2 ? draft_rows[i] : nullptr);
                 EXPECT_EQ(row.is_first, i == 0);
                 EXPECT_EQ(row.is_scaled, kind == Acceptance::block);
                 EXPECT_EQ(row.lenience, kind == Acceptance::block ? 1 : 0.5F);

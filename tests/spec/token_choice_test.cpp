@@ -62,7 +62,7 @@ TEST(TokenChooser, LeavesRowsAloneThatNothingIsAskedFor) {
     const Request request = sampled(0);
     TokenChooser chooser = chooser_of(request);
     const auto head = stats_of(kLogits);
-    const SeenRow row = chooser.see(kLogits, head, kPrefix, true);
+    const SeenLogits row = chooser.see(kLogits, head, kPrefix, true);
     EXPECT_EQ(row.logits.data(), kLogits.data());
     EXPECT_EQ(row.stats.entropy_nats(), head.entropy_nats());
     EXPECT_EQ(chooser.best(row, 3, Acceptance::rejection), 1);
@@ -72,7 +72,7 @@ TEST(TokenChooser, LeavesRowsAloneThatNothingIsAskedFor) {
 TEST(TokenChooser, TakesEntropyAfterBansAndBeforePenalties) {
     const Request request = processed(0);
     TokenChooser chooser = chooser_of(request);
-    const SeenRow row = chooser.see(kLogits, {}, kPrefix, true);
+    const SeenLogits row = chooser.see(kLogits, {}, kPrefix, true);
     std::vector<float> banned = kLogits;
     banned[1] = -std::numeric_limits<float>::infinity();
     EXPECT_NEAR(row.stats.entropy_nats(), stats_of(banned).entropy_nats(), 1e-6);
@@ -131,7 +131,7 @@ TEST(TokenChooser, TakesTheNoiseOfTheSequenceWhateverItsLevel) {
     request.sampling.top_k = 3;
     TokenChooser chooser = chooser_of(request);
     for (std::uint64_t position = 0; position < 50; ++position) {
-        const SeenRow row = chooser.see(kLogits, {}, kPrefix, false);
+        const SeenLogits row = chooser.see(kLogits, {}, kPrefix, false);
         EXPECT_EQ(chooser.best(row, position, Acceptance::gumbel),
                   gumbel_max_adjusted({kLogits, 0, position}, request.sampling, GumbelNoise(6, 8)).token);
     }

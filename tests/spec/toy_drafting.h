@@ -30,7 +30,7 @@ class ToySource final : public LogitSource {
     std::size_t weight_bytes() const override { return 1000 * toy_.vocab(); }
     std::size_t context() const override { return context_; }
     std::size_t max_rows() const override { return max_rows_; }
-    SourceRows rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override {
+    SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override {
         const auto [slot, tokens, n] = texts.front();
         EXPECT_LE(tokens.size(), context_);
         EXPECT_TRUE(n >= 1 && n <= max_rows_ && n <= tokens.size()) << n << " rows";

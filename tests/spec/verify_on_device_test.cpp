@@ -28,12 +28,12 @@ TokenId drawn(const std::vector<double>& weights, const GumbelNoise& noise, std:
 }
 
 // What a device says of a round's rows. `q` ends before the last row of p.
-std::vector<model::VerifiedRow> verified_rows(const Tokens& drafted, const Rows& rows, bool is_block,
-                                              const GumbelNoise& noise, std::uint64_t first_position) {
+std::vector<VerifiedRow> verified_rows(const Tokens& drafted, const Rows& rows, bool is_block, const GumbelNoise& noise,
+                                       std::uint64_t first_position) {
     const std::uint64_t round_start = is_block ? first_position : 0;
-    std::vector<model::VerifiedRow> verified(drafted.size() + 1);
+    std::vector<VerifiedRow> verified(drafted.size() + 1);
     for (std::size_t i = 0; i <= drafted.size(); ++i) {
-        model::VerifiedRow& row = verified[i];
+        VerifiedRow& row = verified[i];
         if (is_block && i > 0)
             row.scale = std::min(1.0, verified[i - 1].scale * (verified[i - 1].p / verified[i - 1].q));
         std::vector<double> excess;
@@ -52,10 +52,9 @@ std::vector<model::VerifiedRow> verified_rows(const Tokens& drafted, const Rows&
     return verified;
 }
 
-Verification verify(const std::vector<model::VerifiedRow>& rows, bool is_block, std::uint64_t position,
-                    std::uint64_t key) {
+Verification verify(const std::vector<VerifiedRow>& rows, bool is_block, std::uint64_t position, std::uint64_t key) {
     const RandomStream acceptance(7, key, Purpose::acceptance);
-    const DeviceRows input = {rows, position};
+    const DeviceInput input = {rows, position};
     return is_block ? verify_block(input, acceptance) : verify_rejection(input, acceptance);
 }
 
@@ -119,10 +118,10 @@ TEST(VerifyOnDevice, RefusesWhatIsNoNumber) {
         EXPECT_THROW(verify({{}}, is_block, 0, 1), std::runtime_error) << "nothing to say";
         EXPECT_THROW(verify({{.excess = bad, .next = 1}}, is_block, 0, 1), std::runtime_error);
     }
-    const std::vector<model::VerifiedRow> rows = {{.next = 1}};
-    EXPECT_THROW(verify_block(DeviceRows{rows, 0, 0.5}, RandomStream(1, 1, Purpose::acceptance)),
+    const std::vector<VerifiedRow> rows = {{.next = 1}};
+    EXPECT_THROW(verify_block(DeviceInput{rows, 0, 0.5}, RandomStream(1, 1, Purpose::acceptance)),
                  std::invalid_argument);
-    EXPECT_THROW(verify_rejection(DeviceRows{rows, 0, 2}, RandomStream(1, 1, Purpose::acceptance)),
+    EXPECT_THROW(verify_rejection(DeviceInput{rows, 0, 2}, RandomStream(1, 1, Purpose::acceptance)),
                  std::invalid_argument);
 }
 

@@ -94,7 +94,8 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     request.ignore_eos = true;
     const spec::DraftLimits limits = models.draft_limits();
     const std::unique_ptr<spec::Drafter> drafter = spec::make_chain_drafter(
-        spec::make_model_source(*models.drafts.front(), limits.vocab_size), {limits, models.clock});
+        spec::make_model_source(*models.drafts.front(), limits.vocab_size, 1, models.device_verifier.get()),
+        {limits, models.clock});
     drafter->begin_sequence(0, request);
     drafter->prefill(0, request.prompt);
     spec::GainModel everything_pays({kTimedTokens, 0, spec::Costs{0, {1}}});

@@ -7,7 +7,7 @@
 #include "launch/cli/options.h"
 #include "launch/load/drafters.h"
 #include "launch/load/model_pair.h"
-#include "spec/generate.h"
+#include "spec/engine.h"
 
 #include <deque>
 #include <memory>

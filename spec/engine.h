@@ -37,6 +37,7 @@ struct EngineOptions {
     std::optional<double> synthetic_acceptance;
 };
 
+class DeviceVerifier;
 class ShardedDraftModel;
 
 // Sequences that an engine decodes together at most: each has at least a row of a pass.
@@ -56,6 +57,7 @@ struct EngineParts {
     double target_pass_bytes = 0; // of weights that a pass reads on each rank with a shard
     dist::StepWatch* watch = nullptr;
     ShardedDraftModel* sharded_draft = nullptr; // on all ranks of the replica, or on none
+    DeviceVerifier* device = nullptr;           // of this rank's GPU; null: models are on the CPU
 };
 
 // A round as it went.

@@ -1,5 +1,5 @@
 // The loop around the round: the coordinator's plan of what comes next, and every rank's walk through it.
-#include "spec/generate.h"
+#include "spec/engine.h"
 
 #include "spec/round.h"
 

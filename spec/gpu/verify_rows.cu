@@ -1,11 +1,14 @@
 // Rows of the target beside the draft's rows that tokens were drawn from: what rejection and block need to know of
 // them, and the token emitted where a text ends. Softmaxes and a block's sums in float32, sums of blocks in double, in
 // an order that shapes alone decide.
-#include "model/gpu/kernels.h"
+#include "spec/gpu/verify_rows.h"
+
 #include "model/gpu/row_best.cuh"
 #include "model/gpu/simt.cuh"
 
-namespace entrodraft::model::gpu {
+namespace entrodraft::spec::gpu {
+
+using namespace model::gpu;
 
 namespace {
 
@@ -23,7 +26,7 @@ __device__ float weight(float x, float max, float scale) {
     return d < kLowest ? 0.0f : expf(d);
 }
 
-__device__ RowMass mass_of_part(const float* x, const BlockShare& share, float scale) {
+__device__ SoftmaxMass mass_of_part(const float* x, const BlockShare& share, float scale) {
     Best best = {0, -1};
     for (int i = share.begin + static_cast<int>(threadIdx.x); i < share.end; i += kRowThreads)
         best = better(best, {x[i], i});
@@ -50,12 +53,12 @@ __global__ void mass_parts(VerifyCall call) {
     if (threadIdx.x == 0) call.mass_parts[share.row * kStatsBlocks + share.part] = masses;
 }
 
-__device__ RowMass merged(const VerifyMasses* parts, RowMass VerifyMasses::*which, double temperature) {
-    RowMass whole = {-INFINITY, 0, 0};
+__device__ SoftmaxMass merged(const VerifyMasses* parts, SoftmaxMass VerifyMasses::*which, double temperature) {
+    SoftmaxMass whole = {-INFINITY, 0, 0};
     for (int i = 0; i < kStatsBlocks; ++i)
         whole.max = (parts[i].*which).max > whole.max ? (parts[i].*which).max : whole.max;
     for (int i = 0; i < kStatsBlocks; ++i) {
-        const RowMass part = parts[i].*which;
+        const SoftmaxMass part = parts[i].*which;
         if (part.max == -INFINITY) continue;
         whole.sum += part.sum * exp((static_cast<double>(part.max) - static_cast<double>(whole.max)) / temperature);
     }
@@ -63,7 +66,7 @@ __device__ RowMass merged(const VerifyMasses* parts, RowMass VerifyMasses::*whic
     return whole;
 }
 
-__device__ float probability(float x, const RowMass& mass, float scale) {
+__device__ float probability(float x, const SoftmaxMass& mass, float scale) {
     return __fmul_rn(weight(x, mass.max, scale), mass.inverse_sum); // rounded, so that equal rows differ by nothing
 }
 
@@ -154,16 +157,6 @@ __global__ void merge_excess(VerifyCall call) {
     call.verified[row] = verified;
 }
 
-__global__ void keep(KeepCall call) {
-    const int row = static_cast<int>(blockIdx.y);
-    const std::int32_t number = call.numbers[row];
-    if (number < 0) return;
-    const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-    for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < call.stride; i += step)
-        call.kept[static_cast<std::size_t>(number) * call.stride + i] =
-            call.logits[static_cast<std::size_t>(row) * call.stride + i];
-}
-
 __global__ void widen(WidenCall call) {
     const auto row = static_cast<std::size_t>(blockIdx.y);
     const int step = static_cast<int>(gridDim.x * blockDim.x);
@@ -185,12 +178,8 @@ void verify_rows(void* stream, const VerifyCall& call) {
     launch(stream, {blocks_for(static_cast<std::size_t>(call.rows), kWarp), kWarp}, merge_excess, call);
 }
 
-void keep_rows(void* stream, const KeepCall& call) {
-    launch(stream, {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads}, keep, call);
-}
-
 void widen_rows(void* stream, const WidenCall& call) {
     launch(stream, {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads}, widen, call);
 }
 
-} // namespace entrodraft::model::gpu
+} // namespace entrodraft::spec::gpu

@@ -1,0 +1,51 @@
+// Work of the caller's on a GPU that belongs to a pass: enqueued behind the pass's logits, as a part of its graph. It
+// keeps rows of logits there, reduces them, or decides whether the device makes another row by itself.
+//
+// No CUDA header is needed. Implemented in spec/gpu; called by gpu/decoder. Decoders of other devices know none.
+#pragma once
+
+#include "dist/comm/communicator.h"
+#include "dist/shard.h"
+#include "model/gpu/device_loop.h"
+#include "model/gpu/memory.h"
+
+#include <cstddef>
+
+namespace entrodraft::model {
+
+// A pass's rows of logits, on the device. A loop's further rows lie in the same memory.
+struct DeviceLogits {
+    const gpu::Stream& stream;
+    dist::Communicator& tp;        // the ranks that the vocabulary is sharded across
+    int vocab_size = 0;            // of the model
+    dist::Slice local_vocab;       // this rank's tokens
+    const float* logits = nullptr; // [rows][local_vocab.size()]
+    int rows = 0;                  // with padding
+    int counted = 0;               // tokens that count, from the first: Pass::summary_vocab
+
+    std::size_t stride() const { return static_cast<std::size_t>(local_vocab.size()); }
+};
+
+// Outlives the decoder whose passes it belongs to: their graphs hold the addresses of its memory.
+class DeviceExtension {
+  public:
+    virtual ~DeviceExtension() = default;
+    // Passes of one form share a graph.
+    virtual int form() const { return 0; }
+    // Before a pass: memory that it needs. Throws dist::Error, dist::Timeout. Collective over logits.tp.
+    virtual void prepare(const DeviceLogits& logits, dist::Deadline deadline) = 0;
+
+    // These put work on the stream. The pass's tables to the device, before it.
+    virtual void copy_in(const DeviceLogits& logits) = 0;
+    // Behind the logits and summaries of the pass, and of every further row of its loop. Collective over logits.tp.
+    virtual void enqueue(const DeviceLogits& logits) = 0;
+    // Results to the host, behind the pass; not those of a loop.
+    virtual void copy_out(const DeviceLogits& /*logits*/) {}
+
+    // A loop: a pass whose last row alone has a summary and no logits on the host goes on with at most so many rows,
+    // its own included, while what decide() enqueues behind each of them calls gpu::make_next_row (device_loop.cuh).
+    virtual int max_rows() const { return 1; }
+    virtual void decide(const gpu::Stream& /*stream*/, const gpu::DeviceLoop& /*loop*/) {}
+};
+
+} // namespace entrodraft::model
