@@ -6,12 +6,44 @@
 
 #include "dist/comm/communicator.h"
 #include "dist/shard.h"
-#include "model/gpu/device_loop.h"
+#include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
 
 #include <cstddef>
 
 namespace entrodraft::model {
+
+namespace gpu {
+
+struct PassTable;
+
+inline constexpr int kMaxLoopRows = 128;
+
+// The rows that a loop has made, the pass's own first.
+struct LoopState {
+    int n_rows;
+    int max_rows; // set by the host
+    struct Row {
+        DeviceLogitStats stats;
+        DeviceNoisy noisy;
+    } rows[kMaxLoopRows];
+
+    // Up to and including so many rows.
+    static constexpr std::size_t bytes_of_rows(int n) {
+        return offsetof(LoopState, rows) + static_cast<std::size_t>(n) * sizeof(Row);
+    }
+};
+
+// What kernels need of a loop, in device memory; see device_loop.cuh.
+struct DeviceLoop {
+    PassTable* table = nullptr;              // row 0 becomes the next row
+    const DeviceLogitStats* stats = nullptr; // [1], of the last row
+    const DeviceNoisy* noisy = nullptr;      // [1]; null: rows have no noise
+    LoopState* state = nullptr;
+    unsigned long long condition = 0; // of the graph's repeated part
+};
+
+} // namespace gpu
 
 // A pass's rows of logits, on the device. A loop's further rows lie in the same memory.
 struct DeviceLogits {

@@ -52,11 +52,11 @@ std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const 
 // As gpu/decoder makes them, all numbers taken for float32.
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const ShardShapes shapes = shapes_of(config, shard);
-    // Of rows verified on the device: those that a draft keeps, or those that the target's ranks put together.
-    const std::int64_t compared = run.ranks > 1 ? config.vocab_size : shard.vocab.size();
+    // What an extension keeps beside the rows of logits: as many, put together from all ranks.
+    const std::int64_t beside = run.ranks > 1 ? config.vocab_size : shard.vocab.size();
     const std::int64_t row = 4 * std::int64_t{config.hidden_size} + shapes.layer.qkv.outputs +
                              shapes.layer.output.inputs + (config.gated_mlp ? 3 : 2) * shard.mlp.size() +
-                             config.embedding_size + shard.vocab.size() + compared;
+                             config.embedding_size + shard.vocab.size() + beside;
     const std::int64_t blocks = in_units(run.length, gpu::kKeyBlock) / gpu::kKeyBlock;
     const std::int64_t part = std::int64_t{gpu::kAttendRows} * shard.n_query_heads() * (config.head_dim + 2);
     std::uint64_t floats = product({kMaxRows, row}) + product({blocks, part});

@@ -9,7 +9,6 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace entrodraft::model {
 

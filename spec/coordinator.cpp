@@ -68,7 +68,7 @@ bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
 
 // Where this rank's GPU holds the rows of the target, or can get them, and of whatever drafts.
 bool Coordinator::can_verify_on_device(const Request& request) const {
-    return parts_.target && parts_.device && (!parts_.drafter || parts_.drafter->keeps_logits_on_device()) &&
+    return parts_.target && parts_.device_verifier && (!parts_.drafter || parts_.drafter->keeps_logits_on_device()) &&
            request.processing.is_off() && spec::can_verify_on_device(options_.acceptance.kind, request.sampling) &&
            options_.stop_rule.max_tokens <= DeviceVerifier::kMaxKept &&
            options_.stop_rule.entropy_of == EntropyOf::raw; // what rules look at has to come to the host
@@ -78,7 +78,7 @@ std::vector<std::byte> Coordinator::admission(int slot) const {
     return pack_admission(sequence(slot)->request(), sequence(slot)->verified_on_device);
 }
 
-Packet Coordinator::pack(const Plan& plan, const Drafts& drafts, const ReplicaState& state, std::uint64_t round) {
+Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round) {
     Packet packet = state.empty_packet();
     PacketHeader& header = packet.header();
     header.command = plan.command;
@@ -105,8 +105,8 @@ Packet Coordinator::pack(const Plan& plan, const Drafts& drafts, const ReplicaSt
 
 // ---- drafting ----
 
-Drafts Coordinator::draft(const ReplicaState& state) {
-    Drafts drafts(sequences_.size());
+DraftsBySlot Coordinator::draft(const ReplicaState& state) {
+    DraftsBySlot drafts(sequences_.size());
     const auto takes_part = [&](int slot) { return sequence(slot) && state.is_read(slot); };
     int n_sequences = 0;
     for (int slot = 0; slot < n_slots(); ++slot)
@@ -150,7 +150,7 @@ void Coordinator::draft_ahead(const std::function<bool()>& enough) {
 
 // ---- verification ----
 
-void Coordinator::verify(const Drafts& drafts, const TargetBatch& batch, const model::PassResult& scores,
+void Coordinator::verify(const DraftsBySlot& drafts, const TargetBatch& batch, const model::PassResult& scores,
                          std::span<const TargetRows> rows, double target_seconds) {
     for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
         const ScoredSequence& scored = batch.sequences[i];
@@ -207,7 +207,7 @@ void Coordinator::keep_hidden(const TargetBatch& batch, const ScoredSequence& sc
 
 // ---- behind a step ----
 
-void Coordinator::finish(const Plan& plan, const Drafts& drafts, const ReplicaState& state, std::uint64_t round,
+void Coordinator::finish(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round,
                          const StepSeconds& seconds, const EngineCallbacks& callbacks) {
     prefilled_ = plan.command == Command::prefill;
     if (plan.command == Command::admit || plan.command == Command::prefill || plan.command == Command::retire)

@@ -25,7 +25,7 @@ struct Plan {
 };
 
 // [slot]; nothing drafted where no sequence takes part.
-using Drafts = std::vector<Draft>;
+using DraftsBySlot = std::vector<Draft>;
 
 VerifyOptions verify_options(const EngineOptions& options);
 
@@ -38,9 +38,9 @@ class Coordinator {
     Plan next_plan(const EngineCallbacks& callbacks, const ReplicaState& state);
 
     // Drafts for all sequences that are read, until their stop rules fire or budgets end.
-    Drafts draft(const ReplicaState& state);
+    DraftsBySlot draft(const ReplicaState& state);
     // What ranks are told: the plan, the drafts, and the result of the round before.
-    Packet pack(const Plan& plan, const Drafts& drafts, const ReplicaState& state, std::uint64_t round);
+    Packet pack(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round);
     // What follows the packet of an admission: prompt and the options that ranks act on.
     std::vector<std::byte> admission(int slot) const;
     // The draft model reads the prompt as far as the target does.
@@ -49,11 +49,11 @@ class Coordinator {
     void draft_ahead(const std::function<bool()>& enough);
     // How many drafted tokens are accepted, and the token emitted after them; what is emitted becomes text, and rules
     // learn from it. `target_seconds` have gone by since the drafts were done.
-    void verify(const Drafts& drafts, const TargetBatch& batch, const model::PassResult& scores,
+    void verify(const DraftsBySlot& drafts, const TargetBatch& batch, const model::PassResult& scores,
                 std::span<const TargetRows> rows, double target_seconds);
 
     // The ranks have done as planned, in `seconds`: counted, shown and, where a text has ended, handed out.
-    void finish(const Plan& plan, const Drafts& drafts, const ReplicaState& state, std::uint64_t round,
+    void finish(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round,
                 const StepSeconds& seconds, const EngineCallbacks& callbacks);
 
     void note_signal() { signal_seen_ = true; }

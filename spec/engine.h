@@ -27,10 +27,10 @@ namespace entrodraft::spec {
 struct EngineOptions {
     AcceptanceOptions acceptance;
     StopRuleOptions stop_rule;
-    std::optional<Costs> costs;   // of passes, for expected-gain; none: measured as the run goes
-    int n_slots = 1;              // sequences decoded together, 1 to kMaxSlots
-    int vocab_size = 0;           // tokens that both models and the tokenizer know
-    bool record_margins = false;  // Completion::logit_margins, of greedy and gumbel text
+    std::optional<Costs> costs;  // of passes, for expected-gain; none: measured as the run goes
+    int n_slots = 1;             // sequences decoded together, 1 to kMaxSlots
+    int vocab_size = 0;          // tokens that both models and the tokenizer know
+    bool record_margins = false; // Completion::logit_margins, of greedy and gumbel text
     double timeout_seconds = dist::kDefaultTimeoutSeconds; // of every collective
     // For benches of models that mean nothing: each drafted token is accepted with this probability, whatever it is.
     // What is emitted then means nothing either, and the rest of a round costs what it costs.
@@ -57,7 +57,7 @@ struct EngineParts {
     double target_pass_bytes = 0; // of weights that a pass reads on each rank with a shard
     dist::StepWatch* watch = nullptr;
     ShardedDraftModel* sharded_draft = nullptr; // on all ranks of the replica, or on none
-    DeviceVerifier* device = nullptr;           // of this rank's GPU; null: models are on the CPU
+    DeviceVerifier* device_verifier = nullptr;  // of this rank's GPU; null: models are on the CPU
 };
 
 // A round as it went.

@@ -1,4 +1,4 @@
-// The round: its steps are in run_round(), in this order and nowhere else.
+// run_round() says in which order the steps of a round come; nothing else does.
 #include "spec/round.h"
 
 #include "spec/admission.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kSignalSeen = 1; // status word of a gather
 constexpr int kRoot = dist::RankLayout::kCoordinatorReplicaRank;
 
-// Where the draft is sharded across the ranks, the others follow its passes until the coordinator has no more of them.
+// Where the draft is sharded across the ranks, the others run its passes with the coordinator until that has no more.
 void follow_draft(const RankContext& rank, bool is_coordinator) {
     if (rank.sharded_draft) is_coordinator ? rank.sharded_draft->end_of_step() : rank.sharded_draft->follow();
 }
@@ -23,7 +23,7 @@ Packet broadcast(const RankContext& rank, Packet packet) {
     return packet;
 }
 
-// Between rounds a status word alone: a signal ends the run, a dead rank is missed.
+// Between rounds a status word of each rank alone: a signal ends the run, and a dead rank shows as a timeout.
 std::vector<TargetRows> gather_rows(const RankContext& rank, TargetGather& gather, Coordinator* coordinator,
                                     std::span<const ScoredSequence> sequences = {},
                                     const model::PassResult& scores = {}) {
@@ -36,7 +36,7 @@ std::vector<TargetRows> gather_rows(const RankContext& rank, TargetGather& gathe
     return rows;
 }
 
-// Prompt and options of a new sequence, in a further broadcast of the length that the packet states.
+// Broadcasts a new sequence's prompt and options; the packet has said how many bytes these are.
 void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, Coordinator* coordinator,
            const PacketHeader& header) {
     std::vector<std::byte> bytes =
@@ -47,7 +47,7 @@ void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, C
     state.admit(header.slot, request.prompt, bytes);
 }
 
-// Draft and target read the same part of the prompt; at once, where the draft has a rank of its own.
+// Draft and target read the same chunk of the prompt; concurrently, where the draft has a rank of its own.
 void prefill(const RankContext& rank, ReplicaState& state, Coordinator* coordinator, const PacketHeader& header) {
     const std::vector<model::Row> rows = state.prefill(header.slot, static_cast<int>(header.prefill_rows));
     const std::size_t n_read = static_cast<std::size_t>(rows.back().position) + 1;
@@ -57,7 +57,7 @@ void prefill(const RankContext& rank, ReplicaState& state, Coordinator* coordina
         rank.target->forward({.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
 }
 
-// The steps around the rounds.
+// Commands other than a round.
 void run_command(const RankContext& rank, ReplicaState& state, TargetGather& gather, Coordinator* coordinator,
                  const PacketHeader& header) {
     switch (header.command) {
@@ -85,7 +85,8 @@ void run_command(const RankContext& rank, ReplicaState& state, TargetGather& gat
 
 GatherSetting gather_setting(const VerifyOptions& options, const EngineParts& parts) {
     const int tp_size = parts.layout->tp_size;
-    return {options, parts.target_config, parts.target, tp_size, parts.replica->size() - tp_size, parts.device};
+    return {
+        options, parts.target_config, parts.target, tp_size, parts.replica->size() - tp_size, parts.device_verifier};
 }
 
 void RoundObserver::enter(const char* step, double StepSeconds::*counted) {
@@ -109,9 +110,10 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
                       const Plan& plan) {
     RoundObserver& observer = rank.observer;
 
-    // 1. The coordinator drafts, until the stop rules fire or budgets end.
+    // 1. The coordinator drafts until stop rules fire or budgets are exhausted. Its sequences are ahead of `state` here
+    // by the result of the last round, which travels in the next packet.
     observer.enter("draft", &StepSeconds::draft);
-    Drafts drafts = coordinator && plan.command == Command::round ? coordinator->draft(state) : Drafts{};
+    DraftsBySlot drafts = coordinator && plan.command == Command::round ? coordinator->draft(state) : DraftsBySlot{};
     follow_draft(rank, coordinator != nullptr);
 
     // 2. One broadcast says what every rank does next, and how many of the drafted tokens of the round before were
@@ -140,8 +142,8 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
                                   .needs = gather.needs(batch.sequences),
                                   .summary_vocab = gather.vocab_size()});
 
-    // 4. One gather brings what the rules of acceptance need of each row to the coordinator. Who holds no shard waits
-    // for the pass here.
+    // 4. One gather sends the coordinator what acceptance needs of each row. A rank without a shard waits here for the
+    // target's pass.
     observer.enter("gather", rank.target ? &StepSeconds::gather : &StepSeconds::score);
     const std::vector<TargetRows> rows = gather_rows(rank, gather, coordinator, batch.sequences, scores);
 

@@ -55,7 +55,7 @@ struct RankContext {
 
 struct RoundResult {
     Command command = Command::stop; // that was broadcast
-    Drafts drafts;                   // coordinator only
+    DraftsBySlot drafts;             // coordinator only
 };
 
 // One command of the protocol: a round of all sequences that are read, or one of the steps around it (admit, prefill,

@@ -228,15 +228,7 @@ void GpuDecoder::run_loop(const Pass& pass, const Form& pass_form, int max_rows)
 }
 
 Graph GpuDecoder::loop_graph(const Form& form) {
-    PassTable& rows = *table_.data();
-    const bool has_noise = form.logits.has_noise;
-    DeviceLoop loop = {rows.tokens,         rows.slots,
-                       rows.positions,      rows.places,
-                       rows.n_keys,         rows.window_ends,
-                       rows.first_keys,     rows.prefix_slots,
-                       rows.prefix_lengths, rows.mask_begins,
-                       rows.logit_rows,     has_noise ? rows.noises : nullptr,
-                       outputs_.stats(),    has_noise ? outputs_.noisy() : nullptr,
+    DeviceLoop loop = {table_.data(), outputs_.stats(), form.logits.has_noise ? outputs_.noisy() : nullptr,
                        loop_.data()};
     Graph::Repeated parts;
     parts.first = [&](unsigned long long condition) {

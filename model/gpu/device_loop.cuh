@@ -3,7 +3,8 @@
 // Included by .cu files that implement DeviceExtension::decide.
 #pragma once
 
-#include "model/gpu/device_loop.h"
+#include "model/device_extension.h"
+#include "model/gpu/pass_table.h"
 #include "model/gpu/simt.cuh"
 
 namespace entrodraft::model::gpu {
@@ -18,7 +19,7 @@ __device__ inline LoopToken note_row(const DeviceLoop& loop) {
     LoopState& state = *loop.state;
     const DeviceNoisy noisy = loop.noisy != nullptr ? loop.noisy[0] : DeviceNoisy{0, -1, 0};
     state.rows[state.n_rows++] = {loop.stats[0], noisy};
-    if (loop.noises != nullptr && loop.noises[0].temperature > 0) return {noisy.token, noisy.logit};
+    if (loop.noisy != nullptr && loop.table->noises[0].temperature > 0) return {noisy.token, noisy.logit};
     return {loop.stats[0].arg_max, loop.stats[0].max};
 }
 
@@ -31,19 +32,19 @@ __device__ inline bool make_next_row(const DeviceLoop& loop, std::int32_t token,
     cudaGraphSetConditional(loop.condition, goes_on ? 1 : 0);
 #endif
     if (!goes_on) return false;
-    const std::int32_t from = loop.logit_rows[0];
-    loop.tokens[0] = token;
-    loop.slots[0] = loop.slots[from];
-    loop.positions[0] = loop.positions[from] + 1;
-    loop.places[0] = loop.places[from] + 1;
-    loop.n_keys[0] = loop.places[0] + 1;
-    loop.window_ends[0] = loop.n_keys[0];
-    loop.first_keys[0] = 0;
-    loop.prefix_slots[0] = loop.prefix_slots[from];
-    loop.prefix_lengths[0] = loop.prefix_lengths[from];
-    loop.mask_begins[0] = -1;
-    loop.logit_rows[0] = 0;
-    if (loop.noises != nullptr) ++loop.noises[0].position;
+    PassTable& table = *loop.table;
+    const std::int32_t from = table.logit_rows[0];
+    table.tokens[0] = token;
+    table.slots[0] = table.slots[from];
+    table.positions[0] = table.positions[from] + 1;
+    table.places[0] = table.places[from] + 1;
+    table.n_keys[0] = table.window_ends[0] = table.places[0] + 1;
+    table.first_keys[0] = 0;
+    table.prefix_slots[0] = table.prefix_slots[from];
+    table.prefix_lengths[0] = table.prefix_lengths[from];
+    table.mask_begins[0] = -1;
+    table.logit_rows[0] = 0;
+    if (loop.noisy != nullptr) ++table.noises[0].position;
     return true;
 }
 

@@ -1,6 +1,7 @@
 // The best of what a block's threads have found, the same on all of them; of equals the lowest index.
 //
-// Included by logits.cu and verify.cu, whose blocks have kRowThreads threads and look at a part of a row each.
+// Included by logits.cu and spec/gpu/verify_rows.cu, whose blocks have kRowThreads threads and look at a part of a row
+// each.
 #pragma once
 
 #include "model/gpu/kernels.h"

@@ -1,21 +1,133 @@
-// Drafting and verification on a GPU: see spec/verify/device_verifier.h.
+// Drafting and verification on a GPU, as two extensions of passes: see spec/verify/device_verifier.h.
 #include "spec/gpu/device_verifier.h"
 
-#include "spec/gpu/draft_loop.h"
-#include "spec/gpu/verify_rows.h"
+#include "model/decoder.h"
+#include "model/gpu/summed_array.h"
+#include "spec/gpu/kernels.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 
 namespace entrodraft::spec::gpu {
 
 namespace {
 
+using model::DeviceLogits;
+constexpr std::size_t kMaxVerified = model::Decoder::kMaxRows;
+
+// A draft that the device goes on with by itself, and whose rows may stay for the verification.
+class DraftLoop final : public model::DeviceExtension {
+  public:
+    void set(const DeviceStopRule& rule, int first_kept) {
+        host_state_.data()->rule = rule;
+        host_state_.data()->kept_row = first_kept;
+    }
+    // The row that drafted token `number` was drawn from; null where this rank has never kept any.
+    const float* kept_row(int number) const {
+        const auto found = kept_.find(stride_);
+        return found == kept_.end() ? nullptr : found->second.data() + static_cast<std::size_t>(number) * stride_;
+    }
+
+    int form() const override { return keeps() ? 1 : 0; }
+    void prepare(const DeviceLogits& logits, dist::Deadline) override {
+        if (!keeps()) return;
+        stride_ = logits.stride();
+        DeviceArray<float>& kept = kept_[stride_];
+        if (kept.size() == 0) kept = DeviceArray<float>(DeviceVerifier::kMaxKept * stride_);
+    }
+    void copy_in(const DeviceLogits& logits) override {
+        copy(logits.stream, state_.data(), host_state_.data(), offsetof(DraftState, product));
+    }
+    void enqueue(const DeviceLogits& logits) override {
+        if (keeps())
+            keep_row(logits.stream.handle(),
+                     {logits.logits, logits.stride(), &state_.data()->kept_row, kept_.at(logits.stride()).data()});
+    }
+    int max_rows() const override { return host_state_.data()->rule.max_rows; }
+    void decide(const Stream& stream, const DeviceLoop& loop) override {
+        decide_next_row(stream.handle(), {loop, state_.data()});
+    }
+
+  private:
+    bool keeps() const { return host_state_.data()->kept_row >= 0; }
+
+    DeviceArray<DraftState> state_{1};
+    PinnedArray<DraftState> host_state_{1};
+    std::map<std::size_t, DeviceArray<float>> kept_; // by vocabulary: [kMaxKept][vocabulary]
+    std::size_t stride_ = 0;                         // of the rows kept last
+};
+
+// The target's rows beside the draft's. Where its vocabulary is sharded, whole rows are put together first, as a sum of
+// which each rank has a part; the draft's rows are on rank 0 alone, and so is a verification that counts.
+class VerifyExtension final : public model::DeviceExtension {
+  public:
+    void set(std::span<const DraftedRow> rows, const DraftLoop& draft);
+    std::span<const VerifiedRow> verified() const { return host_verified_.span().first(n_rows_); }
+
+    void prepare(const DeviceLogits& logits, dist::Deadline deadline) override {
+        if (logits.tp.size() > 1 && whole_rows_.size() == 0)
+            whole_rows_ = SummedArray(logits.tp, kMaxVerified * static_cast<std::size_t>(logits.vocab_size), deadline);
+    }
+    void copy_in(const DeviceLogits& logits) override {
+        copy(logits.stream, drafted_.data(), host_drafted_.data(), kMaxVerified * sizeof(DeviceDraftedRow));
+    }
+    void enqueue(const DeviceLogits& logits) override;
+    void copy_out(const DeviceLogits& logits) override {
+        copy(logits.stream, host_verified_.data(), verified_.data(),
+             static_cast<std::size_t>(logits.rows) * sizeof(VerifiedRow));
+    }
+
+  private:
+    std::size_t n_rows_ = 0;
+    PinnedArray<DeviceDraftedRow> host_drafted_{kMaxVerified};
+    PinnedArray<VerifiedRow> host_verified_{kMaxVerified};
+    DeviceArray<DeviceDraftedRow> drafted_{kMaxVerified};
+    DeviceArray<VerifiedRow> verified_{kMaxVerified};
+    DeviceArray<VerifyMasses> mass_parts_{kMaxVerified * kStatsBlocks}, masses_{kMaxVerified};
+    DeviceArray<VerifyPart> parts_{kMaxVerified * kStatsBlocks};
+    SummedArray whole_rows_; // [kMaxVerified][vocab_size]
+};
+
+void VerifyExtension::set(std::span<const DraftedRow> rows, const DraftLoop& draft) {
+    n_rows_ = rows.size();
+    std::fill_n(host_drafted_.data(), kMaxVerified, DeviceDraftedRow{}); // padding, of temperature 0
+    int number = 0;                                                      // of the drafted token in its text
+    for (std::size_t i = 0; i < rows.size(); ++i, ++number) {
+        const DraftedRow& row = rows[i];
+        if (row.is_first) number = 0;
+        host_drafted_.data()[i] = {row.drafted >= 0 ? draft.kept_row(number) : nullptr,
+                                   {{row.noise.key[0], row.noise.key[1]}, row.noise.position, row.noise.temperature},
+                                   row.drafted,
+                                   row.is_first ? 1 : 0,
+                                   row.is_scaled ? 1 : 0,
+                                   row.lenience};
+    }
+}
+
+void VerifyExtension::enqueue(const DeviceLogits& logits) {
+    void* const stream = logits.stream.handle();
+    VerifyCall call = {logits.logits,      logits.stride(), logits.rows,   logits.counted,  drafted_.data(),
+                       mass_parts_.data(), masses_.data(),  parts_.data(), verified_.data()};
+    if (logits.tp.size() > 1) {
+        call.logits = whole_rows_.data();
+        call.stride = static_cast<std::size_t>(logits.vocab_size);
+        widen_rows(stream,
+                   {logits.logits, static_cast<int>(logits.stride()), static_cast<int>(logits.local_vocab.begin),
+                    whole_rows_.data(), logits.vocab_size, logits.rows});
+        logits.tp.enqueue_all_reduce_sum(whole_rows_.data(), static_cast<std::size_t>(logits.rows) * call.stride,
+                                         dist::ElementType::float32, stream);
+    }
+    verify_rows(stream, call);
+}
+
 class GpuVerifier final : public DeviceVerifier {
   public:
     model::DeviceExtension* draft(const DeviceStopRule& rule, int first_kept) override {
         if (first_kept >= kMaxKept) throw std::invalid_argument("more rows are to be kept than there is room for");
-        loop_.set(rule, first_kept);
+        DeviceStopRule bounded = rule;
+        if (first_kept >= 0) bounded.max_rows = std::min(rule.max_rows, kMaxKept - first_kept);
+        loop_.set(bounded, first_kept);
         return &loop_;
     }
     model::DeviceExtension* verify(std::span<const DraftedRow> rows) override {

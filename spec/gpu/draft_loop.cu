@@ -1,11 +1,9 @@
 // What follows each row of a draft on the device: it stays, if it is to, and the stop rule says whether another comes.
-#include "spec/gpu/draft_loop.h"
+#include "spec/gpu/kernels.h"
 
 #include "model/gpu/device_loop.cuh"
 
 namespace entrodraft::spec::gpu {
-
-using namespace model::gpu;
 
 namespace {
 

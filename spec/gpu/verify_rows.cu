@@ -1,14 +1,12 @@
 // Rows of the target beside the draft's rows that tokens were drawn from: what rejection and block need to know of
 // them, and the token emitted where a text ends. Softmaxes and a block's sums in float32, sums of blocks in double, in
 // an order that shapes alone decide.
-#include "spec/gpu/verify_rows.h"
+#include "spec/gpu/kernels.h"
 
 #include "model/gpu/row_best.cuh"
 #include "model/gpu/simt.cuh"
 
 namespace entrodraft::spec::gpu {
-
-using namespace model::gpu;
 
 namespace {
 

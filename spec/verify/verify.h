@@ -15,7 +15,7 @@
 //              token from p. LOSSY: the text does not follow the target's distribution.
 #pragma once
 
-#include "spec/verify/device_rows.h"
+#include "spec/verify/device_verifier.h"
 #include "spec/verify/philox.h"
 #include "spec/verify/sampling.h"
 

@@ -1,4 +1,5 @@
 // The forward pass on one rank: against the golden figures, and bit for bit against itself however rows are grouped.
+#include "model/device_extension.h"
 #include "tests/model/golden_models.h"
 
 #include <array>
@@ -667,6 +668,24 @@ TEST(Decoder, CountsTheBytesAndOperationsOfAPass) {
     EXPECT_EQ(model.decoder.operations_per_row(), 2 * weights);
     EXPECT_GE(static_cast<double>(model.decoder.weight_bytes()), 4 * weights);
     EXPECT_LE(static_cast<double>(model.decoder.weight_bytes()), 4.4 * weights); // outputs padded to whole vectors
+}
+
+struct NoWork final : model::DeviceExtension {
+    void prepare(const model::DeviceLogits&, dist::Deadline) override {}
+    void copy_in(const model::DeviceLogits&) override {}
+    void enqueue(const model::DeviceLogits&) override {}
+};
+
+TEST(Decoder, RefusesWorkOnAGpu) {
+    TestModel model(golden_directory("llama-draft"));
+    NoWork work;
+    model::LogitNeeds needs;
+    needs.extension = &work;
+    EXPECT_THROW(model.decoder.forward({.rows = model.chain(std::vector<TokenId>{1}),
+                                        .logit_rows = TestModel::all_of(1),
+                                        .hidden_layers = {},
+                                        .needs = needs}),
+                 std::invalid_argument);
 }
 
 } // namespace decoder_test

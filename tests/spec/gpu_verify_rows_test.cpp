@@ -1,8 +1,7 @@
 // Rows that are verified on the device: the kernels against sums in float64, and a draft's rows behind a target's pass
 // against those of the host.
 #include "spec/gpu/device_verifier.h"
-#include "spec/gpu/draft_loop.h"
-#include "spec/gpu/verify_rows.h"
+#include "spec/gpu/kernels.h"
 #include "spec/verify/gumbel.h"
 #include "tests/model/family_golden.h"
 #include "tests/model/gpu_arrays.h"
@@ -17,7 +16,6 @@
 namespace entrodraft {
 namespace gpu_verify_rows_test {
 
-using namespace model::gpu;
 using namespace spec::gpu;
 using model::Row;
 using spec::TokenId;
