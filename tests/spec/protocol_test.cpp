@@ -82,7 +82,7 @@ class Simulation {
     const spec::Completion* reference(const Schedule& schedule, std::size_t request);
     const spec::Completion& completion_of(const Schedule& schedule, const std::string& key);
     Outcome run_requests(const Schedule& schedule);
-    void judge_texts(const Schedule& schedule, Outcome& outcome);
+    void check_texts(const Schedule& schedule, Outcome& outcome);
 
     Fleet fleet_;
     std::vector<Request> templates_ = make_templates();
@@ -150,7 +150,7 @@ bool is_same(const spec::Completion& got, const spec::Completion& want) {
 
 // Whatever happened: what was served is right, and nothing twice; where the run was told to end, no text is lost that
 // had ended before.
-void Simulation::judge_texts(const Schedule& schedule, Outcome& outcome) {
+void Simulation::check_texts(const Schedule& schedule, Outcome& outcome) {
     const bool is_interrupted = outcome.ends[0].how == How::interrupted;
     for (std::size_t i = 0; i < outcome.taken.size(); ++i) {
         const Taken& taken = outcome.taken[i];
@@ -178,7 +178,7 @@ bool is_broken(const Outcome& outcome) {
 }
 
 // No fault, or none that mattered: all end alike; everything is served, but for what a signal cut short.
-void judge_calm_end(const Schedule& schedule, Outcome& outcome) {
+void check_calm_end(const Schedule& schedule, Outcome& outcome) {
     for (const RankEnd& end : outcome.ends)
         if (end.how != outcome.ends[0].how || (end.how != How::finished && end.how != How::interrupted))
             outcome.violations.push_back("a rank ends otherwise than another: " + shown(end) + " and " +
@@ -192,7 +192,7 @@ void judge_calm_end(const Schedule& schedule, Outcome& outcome) {
 }
 
 // A fault: all end within the timeout, and say why; the coordinator ends well only with everything served.
-void judge_broken_end(const Schedule& schedule, Outcome& outcome) {
+void check_broken_end(const Schedule& schedule, Outcome& outcome) {
     const double slack = kTimeoutSeconds / 2; // of what was under way
     const Fault& fault = schedule.fault;
     for (std::size_t rank = 0; rank < outcome.ends.size(); ++rank) {
@@ -211,7 +211,7 @@ void judge_broken_end(const Schedule& schedule, Outcome& outcome) {
 
 Outcome Simulation::run(const Schedule& schedule) {
     Outcome outcome = run_requests(schedule);
-    judge_texts(schedule, outcome);
+    check_texts(schedule, outcome);
     for (std::size_t rank = 0; rank < outcome.ends.size(); ++rank)
         if (outcome.was_misled[rank] && outcome.ends[rank].how != How::failed)
             outcome.violations.push_back("rank " + std::to_string(rank) + " has received what was not sent, and " +
@@ -219,9 +219,9 @@ Outcome Simulation::run(const Schedule& schedule) {
     const bool may_break = outcome.fault_at != kNever &&
                            (schedule.fault.kind != FaultKind::stalls || schedule.fault.seconds > kTimeoutSeconds);
     if (may_break && is_broken(outcome))
-        judge_broken_end(schedule, outcome);
+        check_broken_end(schedule, outcome);
     else
-        judge_calm_end(schedule, outcome);
+        check_calm_end(schedule, outcome);
     return outcome;
 }
 

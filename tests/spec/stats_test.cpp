@@ -301,7 +301,7 @@ TEST(Stats, PredictACascadeFromThePassesOfEveryLevel) {
     EXPECT_THROW(predicted_speedup(stats, std::vector{of_target}), std::invalid_argument);
 }
 
-TEST(Textbook, IsThatOfTheRunsAlphaAndMeanDraft) {
+TEST(IidModel, IsThatOfTheRunsAlphaAndMeanDraft) {
     Stats stats;
     stats.count_round(2, 1, 2);
     stats.count_round(2, 2, 2);
@@ -324,7 +324,7 @@ TEST(Textbook, IsThatOfTheRunsAlphaAndMeanDraft) {
     EXPECT_DOUBLE_EQ(iid_figures(stats, costs, 0).expected_tokens, (1.5 + 1.75) / 2);
 }
 
-TEST(Textbook, IsSilentWhereAlphaIsNotKnown) {
+TEST(IidModel, IsSilentWhereAlphaIsNotKnown) {
     Stats stats = example();
     EXPECT_THROW(iid_figures(stats, {0.1, {1}, std::nullopt}, 0), std::invalid_argument);
     stats.overlaps = 2;

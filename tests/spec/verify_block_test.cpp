@@ -127,21 +127,21 @@ TEST(VerifyBlock, TakesEachNumberAtItsPositionAndRoundStart) {
     }
 }
 
-Verification verdict_of(const Tokens& drafted, const std::vector<float>& p, const std::vector<float>& q,
-                        double acceptance, double resample) {
+Verification verification_of(const Tokens& drafted, const std::vector<float>& p, const std::vector<float>& q,
+                             double acceptance, double resample) {
     return verify_block({drafted, p, q, 0, 1}, std::vector<double>(drafted.size(), acceptance),
                         std::vector<double>(drafted.size() + 1, resample));
 }
 
 TEST(VerifyBlock, RejectsWhatTheTargetCannotSayEvenAtZero) {
     const std::vector<float> p = {0, 1, 0.5F, 0.5F, 0.5F, 0.5F}, q = {1, 0, 0.5F, 0.5F};
-    EXPECT_EQ(verdict_of({0, 1}, p, q, 0, 0).accepted, 0);
-    EXPECT_EQ(verdict_of({0, 1}, p, q, 0, 0).next_token, 1);
+    EXPECT_EQ(verification_of({0, 1}, p, q, 0, 0).accepted, 0);
+    EXPECT_EQ(verification_of({0, 1}, p, q, 0, 0).next_token, 1);
 }
 
 TEST(VerifyBlock, DrawsFromTheTargetWhereNothingIsDrafted) {
-    EXPECT_EQ(verdict_of({}, {0.25, 0.75}, {}, 0, 0.2).next_token, 0);
-    EXPECT_EQ(verdict_of({}, {0.25, 0.75}, {}, 0, 0.3).next_token, 1);
+    EXPECT_EQ(verification_of({}, {0.25, 0.75}, {}, 0, 0.2).next_token, 0);
+    EXPECT_EQ(verification_of({}, {0.25, 0.75}, {}, 0, 0.3).next_token, 1);
 }
 
 TEST(VerifyBlock, RefusesLenienceAndWhatMakesNoSense) {
@@ -152,10 +152,10 @@ TEST(VerifyBlock, RefusesLenienceAndWhatMakesNoSense) {
     EXPECT_THROW(verify_block({Tokens{0, 0}, p, q, 0, 1}, three, three), std::invalid_argument);
     EXPECT_THROW(verify_block({Tokens{0, 0}, p, p, 0, 1}, two, three), std::invalid_argument);
     EXPECT_THROW(verify_block({Tokens{0, 2}, p, q, 0, 1}, two, three), std::out_of_range);
-    EXPECT_THROW(verdict_of({0, 0}, p, {0, 1, 0.5, 0.5}, 0, 0), std::runtime_error);
-    EXPECT_THROW(verdict_of({0, 0}, {kNan, 0.75, 0.5, 0.5, 0.5, 0.5}, q, 0.9, 0.5), std::runtime_error);
-    EXPECT_THROW(verdict_of({0, 0}, {0.25, 0.75, 0.5, kNan, 0.5, 0.5}, q, 0.9, 0.5), std::runtime_error);
-    EXPECT_THROW(verdict_of({0, 0}, {0.25, 0.75, 0.5, 0.5, kNan, 0.5}, q, 0.1, 0.5), std::runtime_error);
+    EXPECT_THROW(verification_of({0, 0}, p, {0, 1, 0.5, 0.5}, 0, 0), std::runtime_error);
+    EXPECT_THROW(verification_of({0, 0}, {kNan, 0.75, 0.5, 0.5, 0.5, 0.5}, q, 0.9, 0.5), std::runtime_error);
+    EXPECT_THROW(verification_of({0, 0}, {0.25, 0.75, 0.5, kNan, 0.5, 0.5}, q, 0.9, 0.5), std::runtime_error);
+    EXPECT_THROW(verification_of({0, 0}, {0.25, 0.75, 0.5, 0.5, kNan, 0.5}, q, 0.1, 0.5), std::runtime_error);
 }
 
 } // namespace verify_block_test

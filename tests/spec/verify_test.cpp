@@ -193,36 +193,36 @@ TEST(VerifyRejection, TakesEachNumberAtThePositionOfItsToken) {
     }
 }
 
-Verification verdict_of(const Tokens& drafted, const std::vector<float>& p, const std::vector<float>& q,
-                        double acceptance, double resample) {
+Verification verification_of(const Tokens& drafted, const std::vector<float>& p, const std::vector<float>& q,
+                             double acceptance, double resample) {
     return verify_rejection({drafted, p, q, 0, 1}, std::vector<double>(drafted.size(), acceptance),
                             std::vector<double>(drafted.size() + 1, resample));
 }
 
 TEST(VerifyRejection, DrawsFromTheTargetWhereNothingIsDrafted) {
-    EXPECT_EQ(verdict_of({}, {0.25, 0.75}, {}, 0, 0.2).next_token, 0);
-    EXPECT_EQ(verdict_of({}, {0.25, 0.75}, {}, 0, 0.3).next_token, 1);
+    EXPECT_EQ(verification_of({}, {0.25, 0.75}, {}, 0, 0.2).next_token, 0);
+    EXPECT_EQ(verification_of({}, {0.25, 0.75}, {}, 0, 0.3).next_token, 1);
 }
 
 TEST(VerifyRejection, DrawsFromTheTargetWhereTheResidualIsZeroByRounding) {
     // q sums to a little more than 1, so that p exceeds it nowhere; 0.9999999 rejects.
     const std::vector<float> q = {0.25, 0.25, std::nextafter(0.5F, 1.0F)}, p = {0.25, 0.25, 0.5, 1, 0, 0};
-    EXPECT_EQ(verdict_of({2}, p, q, 1 - 0x1p-53, 0.3).accepted, 0);
-    EXPECT_EQ(verdict_of({2}, p, q, 1 - 0x1p-53, 0.1).next_token, 0);
-    EXPECT_EQ(verdict_of({2}, p, q, 1 - 0x1p-53, 0.3).next_token, 1);
-    EXPECT_EQ(verdict_of({2}, p, q, 1 - 0x1p-53, 0.6).next_token, 2);
+    EXPECT_EQ(verification_of({2}, p, q, 1 - 0x1p-53, 0.3).accepted, 0);
+    EXPECT_EQ(verification_of({2}, p, q, 1 - 0x1p-53, 0.1).next_token, 0);
+    EXPECT_EQ(verification_of({2}, p, q, 1 - 0x1p-53, 0.3).next_token, 1);
+    EXPECT_EQ(verification_of({2}, p, q, 1 - 0x1p-53, 0.6).next_token, 2);
 }
 
 TEST(VerifyRejection, RejectsWhatTheTargetCannotSayEvenAtZero) {
-    const Verification verification = verdict_of({0}, {0, 1, 0.5, 0.5}, {1, 0}, 0, 0);
+    const Verification verification = verification_of({0}, {0, 1, 0.5, 0.5}, {1, 0}, 0, 0);
     EXPECT_EQ(verification.accepted, 0);
     EXPECT_EQ(verification.next_token, 1);
 }
 
 TEST(VerifyRejection, RefusesATokenThatTheDraftCouldNotHaveDrawn) {
-    EXPECT_THROW(verdict_of({0}, {0.5, 0.5, 0.5, 0.5}, {0, 1}, 0, 0), std::runtime_error);
-    EXPECT_THROW(verdict_of({2}, {0.5, 0.5, 0.5, 0.5}, {0, 1}, 0, 0), std::out_of_range);
-    EXPECT_THROW(verdict_of({-1}, {0.5, 0.5, 0.5, 0.5}, {0, 1}, 0, 0), std::out_of_range);
+    EXPECT_THROW(verification_of({0}, {0.5, 0.5, 0.5, 0.5}, {0, 1}, 0, 0), std::runtime_error);
+    EXPECT_THROW(verification_of({2}, {0.5, 0.5, 0.5, 0.5}, {0, 1}, 0, 0), std::out_of_range);
+    EXPECT_THROW(verification_of({-1}, {0.5, 0.5, 0.5, 0.5}, {0, 1}, 0, 0), std::out_of_range);
 }
 
 TEST(VerifyRejection, ThrowsAtALoneNanThatItReads) {
@@ -231,12 +231,12 @@ TEST(VerifyRejection, ThrowsAtALoneNanThatItReads) {
     for (std::size_t i = 0; i < 3; ++i) {
         auto bad_p = p, bad_q = q, bad_bonus = p;
         bad_p[i] = bad_q[i] = bad_bonus[3 + i] = kNan;
-        EXPECT_THROW(verdict_of({0}, bad_p, q, kReject, 0.5), std::runtime_error);
-        EXPECT_THROW(verdict_of({0}, p, bad_q, kReject, 0.5), std::runtime_error);
-        EXPECT_THROW(verdict_of({0}, bad_bonus, q, kAccept, 0.5), std::runtime_error);
+        EXPECT_THROW(verification_of({0}, bad_p, q, kReject, 0.5), std::runtime_error);
+        EXPECT_THROW(verification_of({0}, p, bad_q, kReject, 0.5), std::runtime_error);
+        EXPECT_THROW(verification_of({0}, bad_bonus, q, kAccept, 0.5), std::runtime_error);
     }
-    EXPECT_THROW(verdict_of({0}, {kNan, 0.5, 0.25, 0.25, 0.5, 0.25}, q, kAccept, 0.5), std::runtime_error);
-    EXPECT_NO_THROW(verdict_of({0}, p, q, kReject, 0.5));
+    EXPECT_THROW(verification_of({0}, {kNan, 0.5, 0.25, 0.25, 0.5, 0.25}, q, kAccept, 0.5), std::runtime_error);
+    EXPECT_NO_THROW(verification_of({0}, p, q, kReject, 0.5));
 }
 
 TEST(VerifyRejection, RefusesSizesAndLenienceThatMakeNoSense) {
