@@ -42,7 +42,7 @@ class RecordingRun {
     RecordingPlan plan_;
     std::unique_ptr<spec::Drafter> drafter_;
     std::optional<spec::Engine> engine_;
-    std::vector<spec::DraftModel*> drafts_;
+    std::vector<model::Decoder*> drafts_;
     std::optional<spec::Recorder> recorder_;
 };
 

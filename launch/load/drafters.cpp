@@ -17,8 +17,6 @@ namespace entrodraft::launch {
 
 Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds)
     : models_(models), sources_(sources) {
-    for (const auto& draft : models_.drafts)
-        draft_models_.push_back(std::make_unique<spec::LocalDraftModel>(*draft, models_.device_verifier.get()));
     in_agreement(session, timeout_seconds, [&] {
         if (!models_.layout.is_coordinator()) return;
         if (!sources.draft_table.empty())
@@ -35,6 +33,7 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     spec::DrafterParts parts{{models_.draft_limits(), models_.clock, models_.batch_size}};
     for (const std::size_t draft : choice.drafts)
         parts.models.push_back(&draft_model(draft));
+    parts.device = models_.sharded_draft ? nullptr : models_.device_verifier.get();
     parts.rules.assign(rules.begin(), rules.end());
     parts.costs.assign(costs.begin(), costs.end());
     parts.ngram = sources_.ngram;
@@ -43,8 +42,8 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     return spec::make_drafter(choice.kinds, parts, choice.ahead);
 }
 
-spec::DraftModel& Drafters::draft_model(std::size_t draft) const {
-    return models_.sharded_draft ? *models_.sharded_draft : *draft_models_.at(draft);
+model::Decoder& Drafters::draft_model(std::size_t draft) const {
+    return models_.sharded_draft ? *models_.sharded_draft : *models_.drafts.at(draft);
 }
 
 void require_wide_enough(const spec::Costs& costs, const std::string& file, int max_draft_tokens) {

@@ -7,7 +7,6 @@
 #include "dist/session.h"
 #include "launch/cli/options.h"
 #include "launch/load/model_pair.h"
-#include "spec/draft/draft_model.h"
 #include "spec/draft/drafter_type.h"
 
 #include <memory>
@@ -30,11 +29,10 @@ class Drafters {
                                         std::span<const std::optional<spec::Costs>> costs) const;
 
     // The pair's draft number `draft`, alone or sharded across the ranks. On draft owners. Local.
-    spec::DraftModel& draft_model(std::size_t draft) const;
+    model::Decoder& draft_model(std::size_t draft) const;
 
   private:
     ModelPair& models_;
-    std::vector<std::unique_ptr<spec::DraftModel>> draft_models_; // of the pair's drafts, on this rank alone
     DrafterSources sources_;
     std::shared_ptr<const spec::SuffixAutomaton> corpus_; // may be null
     std::optional<spec::TokenTable> table_;

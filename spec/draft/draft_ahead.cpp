@@ -52,7 +52,7 @@ int max_outcomes_ever(const AheadOptions& options) {
 
 class AheadDrafter final : public Drafter {
   public:
-    AheadDrafter(DraftModel& model, const AheadOptions& options, const DraftSetting& setting,
+    AheadDrafter(model::Decoder& model, const AheadOptions& options, const DraftSetting& setting,
                  std::unique_ptr<Drafter> backup)
         : options_(options), backup_(std::move(backup)),
           texts_(model, 1 + max_outcomes_ever(options), setting.limits.vocab_size), setting_(setting),
@@ -344,8 +344,8 @@ void AheadDrafter::adapt(bool all_done) {
 
 } // namespace
 
-std::unique_ptr<Drafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options, const DraftSetting& setting,
-                                            std::unique_ptr<Drafter> backup) {
+std::unique_ptr<Drafter> make_ahead_drafter(model::Decoder& model, const AheadOptions& options,
+                                            const DraftSetting& setting, std::unique_ptr<Drafter> backup) {
     return std::make_unique<AheadDrafter>(model, options, setting, std::move(backup));
 }
 

@@ -21,7 +21,6 @@
 
 namespace entrodraft::spec {
 
-class DraftModel;
 class LookupIndex;
 
 // One drafting phase's result. Chains only, for now: parents[i] == i - 1.
@@ -146,7 +145,7 @@ struct AheadOptions {
 // One model for one sequence that drafts ahead while the target scores (see draft_ahead.cpp). `model` has
 // as many slots as outcomes (0: kMaxOutcomes) and one more, and outlives it. Where no outcome was the one foreseen,
 // `backup`, a drafter that costs next to nothing, goes first, if there is one: the model drafts where it has nothing.
-std::unique_ptr<Drafter> make_ahead_drafter(DraftModel& model, const AheadOptions& options, const DraftSetting& setting,
-                                            std::unique_ptr<Drafter> backup = nullptr);
+std::unique_ptr<Drafter> make_ahead_drafter(model::Decoder& model, const AheadOptions& options,
+                                            const DraftSetting& setting, std::unique_ptr<Drafter> backup = nullptr);
 
 } // namespace entrodraft::spec

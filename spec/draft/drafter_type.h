@@ -17,9 +17,12 @@
 
 namespace entrodraft::spec {
 
+class DeviceVerifier;
+
 // What drafters are made of, whichever need it. All that it points to outlives them.
 struct DrafterParts : DraftSetting {
-    std::vector<DraftModel*> models = {};               // of `model`: several are a cascade, the largest first
+    std::vector<model::Decoder*> models = {};           // of `model`: several are a cascade, the largest first
+    DeviceVerifier* device = nullptr;                   // of the GPU that the models are on; null: of CPUs
     std::vector<StopRuleOptions> rules = {};            // of the models; the first is the engine's
     std::vector<std::optional<Costs>> costs = {};       // of the models, for expected-gain
     NgramOptions ngram = {};                            // of the look-ups

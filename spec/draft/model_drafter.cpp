@@ -9,7 +9,8 @@ namespace {
 
 std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
     const auto source = [&](std::size_t level) {
-        return std::make_unique<ModelTexts>(*parts.models.at(level), parts.n_slots, parts.limits.vocab_size);
+        return std::make_unique<ModelTexts>(*parts.models.at(level), parts.n_slots, parts.limits.vocab_size,
+                                            parts.device);
     };
     std::size_t level = parts.models.size() - 1;
     auto of_smallest = static_cast<const DraftSetting&>(parts);

@@ -15,16 +15,13 @@ bool is_further(const model::RowNoise& noise, const model::RowNoise& of_row, std
 
 } // namespace
 
-ModelTexts::ModelTexts(DraftModel& model, int n_slots, int vocab)
-    : model_(model), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)), ahead_(cached_.size()) {}
-
-ModelTexts::ModelTexts(model::Decoder& decoder, int n_slots, int vocab, DeviceVerifier* device)
-    : local_(std::in_place, decoder, device), model_(*local_), vocab_(vocab),
-      cached_(static_cast<std::size_t>(n_slots)), ahead_(cached_.size()) {}
+ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device)
+    : model_(model), device_(device), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)),
+      ahead_(cached_.size()) {}
 
 void ModelTexts::begin_sequence(int slot) {
     ahead_[static_cast<std::size_t>(slot)] = {};
-    model_.truncate(slot, 0);
+    model_.cache().truncate(slot, 0);
     cached(slot).clear();
 }
 
@@ -34,14 +31,14 @@ void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
 
 void ModelTexts::share(int from, int to, std::size_t length) {
     ahead_[static_cast<std::size_t>(to)] = {};
-    model_.share(from, to, static_cast<int>(length));
+    model_.cache().share(from, to, static_cast<int>(length));
     const std::vector<TokenId>& source = cached(from);
     cached(to).assign(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(length));
 }
 
 void ModelTexts::move(int from, int to) {
     ahead_[static_cast<std::size_t>(to)] = {};
-    model_.fork(from, to);
+    model_.cache().fork(from, to);
     cached(to) = cached(from);
     begin_sequence(from);
 }
@@ -55,7 +52,7 @@ void ModelTexts::forget(const TextEnd& text) {
     if (!std::equal(held.begin(), held.end(),
                     text.tokens.begin())) // compares as bytes: quick where nothing was rejected
         held.erase(std::mismatch(held.begin(), held.end(), text.tokens.begin()).first, held.end());
-    if (held.size() < before) model_.truncate(text.slot, static_cast<int>(held.size()));
+    if (held.size() < before) model_.cache().truncate(text.slot, static_cast<int>(held.size()));
 }
 
 // Rows of the pass: tokens from the end of the slot's cache to the last.

@@ -4,10 +4,9 @@
 // Called by the drafters that have a model, and by the recorder.
 #pragma once
 
-#include "spec/draft/draft_model.h"
+#include "model/decoder.h"
 #include "spec/draft/logit_source.h"
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,10 +14,9 @@ namespace entrodraft::spec {
 
 class ModelTexts final : public LogitSource {
   public:
-    // Slots [0, n_slots) of `model`, which outlives this; `vocab` is how many tokens count.
-    ModelTexts(DraftModel& model, int n_slots, int vocab);
-    // The same of a decoder on this rank alone.
-    ModelTexts(model::Decoder& decoder, int n_slots, int vocab, DeviceVerifier* device);
+    // Slots [0, n_slots) of `model`, whose passes give logits of the whole vocabulary; `vocab` is how many tokens
+    // count. `device`: see LogitSource::device. Both outlive this.
+    ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device = nullptr);
     ModelTexts(const ModelTexts&) = delete;
     ModelTexts& operator=(const ModelTexts&) = delete;
 
@@ -27,7 +25,7 @@ class ModelTexts final : public LogitSource {
     std::size_t context() const override { return static_cast<std::size_t>(model_.config().max_positions); }
     std::size_t max_rows() const override { return static_cast<std::size_t>(model_.max_rows()); }
     bool shares_passes() const override { return true; }
-    DeviceVerifier* device() const override { return model_.device(); }
+    DeviceVerifier* device() const override { return device_; }
     void begin_sequence(int slot) override;
     void prefill(int slot, std::span<const TokenId> prompt) override;
     // Slot `to` becomes the first `length` tokens of slot `from`, which must have read them; see KvCache::share.
@@ -54,8 +52,8 @@ class ModelTexts final : public LogitSource {
     void make_room(std::span<const TextEnd> texts);
     void add_rows(int slot, std::span<const TokenId> tokens);
 
-    std::optional<LocalDraftModel> local_; // where a decoder was given
-    DraftModel& model_;
+    model::Decoder& model_;
+    DeviceVerifier* device_;
     int vocab_;
     std::vector<std::vector<TokenId>> cached_; // [slot]: tokens whose keys and values the cache holds
     std::vector<Ahead> ahead_;                 // [slot]

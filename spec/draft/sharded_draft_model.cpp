@@ -32,25 +32,13 @@ template <typename T> std::vector<T> take(std::span<const std::byte>& from, std:
 struct ShardedDraftModel::Order {
     std::uint32_t rows = 0; // of a pass; 0: the step's drafting is over
     std::uint32_t logit_rows = 0;
-    std::uint32_t cuts = 0;  // of caches, before the pass
     std::uint32_t bytes = 0; // of the broadcast that follows
 };
 
-ShardedDraftModel::ShardedDraftModel(model::Decoder& decoder, dist::Communicator& ranks, double timeout_seconds)
-    : decoder_(decoder), ranks_(ranks), timeout_seconds_(timeout_seconds),
-      slice_floats_(static_cast<std::size_t>(model::vocab_slice(decoder.config(), 0, ranks.size()).size())) {}
-
-void ShardedDraftModel::truncate(int slot, int length) {
-    decoder_.cache().truncate(slot, length);
-    cuts_.push_back({slot, length});
-}
-
-void ShardedDraftModel::share(int, int, int) {
-    throw std::logic_error("a sharded draft model follows each text in its own slot");
-}
-
-void ShardedDraftModel::fork(int, int) {
-    throw std::logic_error("a sharded draft model follows each text in its own slot");
+ShardedDraftModel::ShardedDraftModel(model::Decoder& shard, dist::Communicator& ranks, double timeout_seconds)
+    : Decoder(shard), decoder_(shard), ranks_(ranks), timeout_seconds_(timeout_seconds),
+      slice_floats_(static_cast<std::size_t>(model::vocab_slice(config(), 0, ranks.size()).size())) {
+    shard_.vocab = {0, config().vocab_size};
 }
 
 void ShardedDraftModel::end_of_step() {
@@ -60,12 +48,10 @@ void ShardedDraftModel::end_of_step() {
 
 model::PassResult ShardedDraftModel::forward(const model::Pass& pass) {
     message_.clear();
-    append(message_, std::span<const Cut>(cuts_));
     append(message_, pass.rows);
     append(message_, pass.logit_rows);
     Order order = {static_cast<std::uint32_t>(pass.rows.size()), static_cast<std::uint32_t>(pass.logit_rows.size()),
-                   static_cast<std::uint32_t>(cuts_.size()), static_cast<std::uint32_t>(message_.size())};
-    cuts_.clear();
+                   static_cast<std::uint32_t>(message_.size())};
     ranks_.broadcast(&order, sizeof order, kLeader, deadline());
     ranks_.broadcast(message_.data(), message_.size(), kLeader, deadline());
     this->pass(pass);
@@ -79,17 +65,16 @@ void ShardedDraftModel::follow() {
         Order order;
         ranks_.broadcast(&order, sizeof order, kLeader, deadline());
         if (order.rows == 0) return;
-        const std::size_t bytes =
-            order.cuts * sizeof(Cut) + order.rows * sizeof(model::Row) + order.logit_rows * sizeof(int);
+        const std::size_t bytes = order.rows * sizeof(model::Row) + order.logit_rows * sizeof(int);
         if (order.rows > static_cast<std::uint32_t>(max_rows()) || order.logit_rows > order.rows ||
             order.bytes != bytes)
             throw std::runtime_error("an order of the draft's leader cannot be followed");
         message_.resize(bytes);
         ranks_.broadcast(message_.data(), message_.size(), kLeader, deadline());
         std::span<const std::byte> rest = message_;
-        for (const Cut& cut : take<Cut>(rest, order.cuts))
-            decoder_.cache().truncate(cut.slot, cut.length);
         const auto rows = take<model::Row>(rest, order.rows);
+        for (const model::Row& row : rows) // the leader's cache ends where its rows begin
+            if (row.parent < 0) cache().truncate(row.slot, row.position);
         const auto logit_rows = take<int>(rest, order.logit_rows);
         pass({.rows = rows, .logit_rows = logit_rows, .hidden_layers = {}, .mask = model::Mask::causal});
     }

@@ -6,27 +6,25 @@
 #pragma once
 
 #include "dist/comm/communicator.h"
-#include "spec/draft/draft_model.h"
+#include "model/decoder.h"
 
 #include <cstddef>
 #include <vector>
 
 namespace entrodraft::spec {
 
-class ShardedDraftModel final : public DraftModel {
+class ShardedDraftModel final : public model::Decoder {
   public:
-    // `decoder` is this rank's shard, `ranks` all that hold one, its rank 0 the coordinator; both outlive this.
-    ShardedDraftModel(model::Decoder& decoder, dist::Communicator& ranks, double timeout_seconds);
+    // `shard` is this rank's, whose cache this shares; `ranks` are all that hold one, rank 0 the coordinator. Both
+    // outlive this.
+    ShardedDraftModel(model::Decoder& shard, dist::Communicator& ranks, double timeout_seconds);
 
-    const model::ModelConfig& config() const override { return decoder_.config(); }
     std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
-    int max_rows() const override { return decoder_.max_rows(); }
-    // On the coordinator, while the others follow. Collective over the ranks.
+    double operations_per_row() const override { return decoder_.operations_per_row(); }
+    // With logits of the whole vocabulary. Rows follow their slot's cache: where that was truncated on this rank, so
+    // are the others'. Not for slots that share or fork. On the coordinator, while the others follow. Collective over
+    // the ranks.
     model::PassResult forward(const model::Pass& pass) override;
-    void truncate(int slot, int length) override;
-    // Of one text alone: throw std::logic_error.
-    void share(int from, int to, int length) override;
-    void fork(int from, int to) override;
 
     // Does what the coordinator does, until it says that its drafting, or its reading, is over for now. Collective over
     // the ranks.
@@ -35,10 +33,6 @@ class ShardedDraftModel final : public DraftModel {
     void end_of_step();
 
   private:
-    struct Cut { // of a slot's cache
-        int slot = 0;
-        int length = 0;
-    };
     struct Order;
 
     void pass(const model::Pass& pass);
@@ -49,7 +43,6 @@ class ShardedDraftModel final : public DraftModel {
     dist::Communicator& ranks_;
     double timeout_seconds_;
     std::size_t slice_floats_; // most vocabulary that a rank holds
-    std::vector<Cut> cuts_;    // that the others have yet to hear of
     std::vector<std::byte> message_;
     std::vector<float> slices_;   // [rows][slice_floats_]: this rank's
     std::vector<float> gathered_; // [ranks][rows][slice_floats_]

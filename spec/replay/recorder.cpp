@@ -51,7 +51,7 @@ double cross_entropy(std::span<const float> log_p, std::span<const float> log_q)
 
 // A draft, and what it has read.
 struct Recorder::Reader {
-    Reader(DraftModel& model, int n_slots, int vocab) : texts(model, n_slots, vocab) {}
+    Reader(model::Decoder& model, int n_slots, int vocab) : texts(model, n_slots, vocab) {}
 
     ModelTexts texts;
     TokenChooser chooser;
@@ -69,12 +69,12 @@ struct Recorder::Chain {
     bool has_ended = false;
 };
 
-Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<DraftModel* const> drafts)
+Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<model::Decoder* const> drafts)
     : options_(options), parts_(parts),
       gather_(gather_setting(whole_rows(options.limits.vocab_size), parts), *parts.replica, 1), p_(kChunk),
       adjusted_(kChunk) {
     if (options.draft_slots < 2) throw std::invalid_argument("a draft that is recorded needs two slots of its cache");
-    for (DraftModel* draft : drafts)
+    for (model::Decoder* draft : drafts)
         readers_.push_back(std::make_unique<Reader>(*draft, options.draft_slots, options.limits.vocab_size));
 }
 Recorder::~Recorder() = default;

@@ -5,7 +5,6 @@
 // record, on all ranks.
 #pragma once
 
-#include "spec/draft/draft_model.h"
 #include "spec/draft/drafter.h"
 #include "spec/draft/model_texts.h"
 #include "spec/engine.h"
@@ -29,7 +28,7 @@ struct RecorderOptions {
 class Recorder {
   public:
     // What these point to outlives it; `drafts` counts on the coordinator.
-    Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<DraftModel* const> drafts);
+    Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<model::Decoder* const> drafts);
     ~Recorder();
 
     // Fills in the columns of a text whose request, tokens (those beyond a stop string too) and new_tokens are set:

@@ -15,7 +15,7 @@ constexpr TokenId kScript = 7;
 // One text under `constant`, greedy, with as many hidden passes as prepared drafts need.
 struct Bench {
     TestModel shard{kDraft, slots()};
-    LocalDraftModel model{shard.decoder};
+    model::Decoder& model = shard.decoder;
     dist::ManualClock clock;
     DraftLimits limits;
     Request request;

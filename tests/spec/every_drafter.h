@@ -35,10 +35,7 @@ inline spec::TokenTable table_of(int vocab_size, std::span<const std::vector<Tok
 
 class EveryDrafter {
   public:
-    explicit EveryDrafter(const DrafterSources& from) : from_(from) {
-        if (from.draft) draft_.emplace(*from.draft);
-        if (from.other) other_.emplace(*from.other);
-    }
+    explicit EveryDrafter(const DrafterSources& from) : from_(from) {}
 
     // Those for a rank without the target as well, for one sequence: "model ahead", also with a backup.
     std::vector<std::string> names(bool has_time_ahead = false) const {
@@ -63,7 +60,7 @@ class EveryDrafter {
     // "bigram".
     std::unique_ptr<spec::Drafter> make(const std::string& name, const spec::StopRuleOptions& inner, int n_slots = 1) {
         if (name.ends_with("model ahead")) // the same hidden passes however long the target takes
-            return spec::make_ahead_drafter(*draft_, {.outcomes = 6, .passes = 4}, {from_.limits, from_.clock},
+            return spec::make_ahead_drafter(*from_.draft, {.outcomes = 6, .passes = 4}, {from_.limits, from_.clock},
                                             name.starts_with("ngram,") ? make("ngram", inner) : nullptr);
         if (const std::size_t comma = name.find(','); comma != std::string::npos) {
             std::vector<std::unique_ptr<spec::Drafter>> drafters;
@@ -76,7 +73,7 @@ class EveryDrafter {
                 {source(name.substr(0, below), n_slots), make(name.substr(below + 1), inner, n_slots), inner, {}},
                 {from_.limits, from_.clock, n_slots});
         spec::DrafterParts parts{{from_.limits, from_.clock, n_slots}};
-        if (draft_) parts.models = {name == "other" ? &*other_ : &*draft_};
+        if (from_.draft) parts.models = {name == "other" ? from_.other : from_.draft};
         if (name == "suffix+corpus") parts.corpus = from_.corpus;
         parts.table = &from_.table;
         return spec::drafter_type(name == "other" ? "model" : name == "suffix+corpus" ? "suffix" : name).make(parts);
@@ -93,7 +90,6 @@ class EveryDrafter {
     }
 
     DrafterSources from_;
-    std::optional<spec::LocalDraftModel> draft_, other_;
 };
 
 } // namespace entrodraft

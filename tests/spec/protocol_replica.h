@@ -103,18 +103,17 @@ class Fleet {
 // The drafter of a schedule and what it is on. `sharded`: the model, where it is sharded across the ranks.
 struct Drafting {
     Drafting(Fleet& fleet, const Schedule& schedule, const dist::Clock& clock, spec::ShardedDraftModel* sharded)
-        : model(fleet.draft.decoder), every(fleet.drafting(clock)) {
+        : every(fleet.drafting(clock)) {
         const spec::DraftLimits limits = fleet.drafting(clock).limits;
         if (sharded)
             drafter = spec::make_chain_drafter(
                 std::make_unique<spec::ModelTexts>(*sharded, schedule.slots, limits.vocab_size),
                 {limits, clock, schedule.slots});
         else if (schedule.drafter == kAheadInTime)
-            drafter = spec::make_ahead_drafter(model, {}, {limits, clock});
+            drafter = spec::make_ahead_drafter(fleet.draft.decoder, {}, {limits, clock});
         else
             drafter = every.make(schedule.drafter, rule_with("constant", 3), schedule.slots);
     }
-    spec::LocalDraftModel model;
     EveryDrafter every;
     std::unique_ptr<spec::Drafter> drafter;
 };

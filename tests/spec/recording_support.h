@@ -42,8 +42,7 @@ inline RecordedTexts record_texts(TestPair& pair, const std::vector<spec::Reques
     RecordedTexts recorded{head_of(pair, noisy, max_draft_tokens), {}};
     RunOptions options;
     options.acceptance = noisy ? spec::Acceptance::gumbel : spec::Acceptance::rejection;
-    spec::LocalDraftModel draft(pair.draft.decoder);
-    spec::DraftModel* const drafts[] = {&draft};
+    model::Decoder* const drafts[] = {&pair.draft.decoder};
     spec::RecorderOptions recorder_options;
     recorder_options.limits = pair.limits();
     recorder_options.max_draft_tokens = max_draft_tokens;
@@ -57,7 +56,7 @@ inline RecordedTexts record_texts(TestPair& pair, const std::vector<spec::Reques
                                      &pair.clock,
                                      &pair.target.config};
     spec::Recorder recorder(recorder_options, parts,
-                            coordinates ? std::span(drafts) : std::span<spec::DraftModel* const>{});
+                            coordinates ? std::span(drafts) : std::span<model::Decoder* const>{});
     const volatile int no_signal = 0;
     for (std::size_t i = 0; i < requests.size(); ++i) {
         spec::Request longer = requests[i];
