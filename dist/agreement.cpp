@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 #include <vector>
 
 namespace entrodraft::dist {
@@ -51,7 +52,7 @@ Status agree(Communicator& comm, const Status& mine, Deadline deadline) {
     record.exit_code = mine.exit_code;
     record.length = static_cast<std::uint32_t>(length_to_send(mine.message));
     std::memcpy(record.message, mine.message.data(), record.length);
-    const std::string place = mine.place.empty() ? "rank " + std::to_string(comm.rank()) : mine.place;
+    const std::string place = mine.place.empty() ? fmt::format("rank {}", comm.rank()) : mine.place;
     std::memcpy(record.place, place.data(), std::min(place.size(), kPlaceBytes - 1));
 
     const bool decides = comm.rank() == kDeciderRank;
@@ -79,8 +80,8 @@ Status same_on_all_ranks(Communicator& comm, std::uint64_t checksum, const std::
     }
     comm.broadcast(&odd_rank, sizeof odd_rank, kDeciderRank, deadline);
     if (odd_rank < 0) return {};
-    return {what + " of rank " + std::to_string(odd_rank) +
-                " differs from that of rank 0: " + "give every rank the same build, files and options",
+    return {fmt::format("{} of rank {} differs from that of rank 0: give every rank the same build, files and options",
+                        what, odd_rank),
             1};
 }
 

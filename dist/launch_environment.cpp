@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <sstream>
 
 namespace entrodraft::dist {
@@ -74,7 +75,7 @@ int launcher_rank(const Environment& environment) {
 std::string starting_place(const Environment& environment) {
     char host[256] = {};
     gethostname(host, sizeof host - 1);
-    return "rank " + std::to_string(launcher_rank(environment)) + ", host " + host + ", start";
+    return fmt::format("rank {}, host {}, start", launcher_rank(environment), host);
 }
 
 std::string why_not_alone(const Environment& environment) {
@@ -83,8 +84,7 @@ std::string why_not_alone(const Environment& environment) {
     for (const Launcher& launcher : kLaunchers) {
         const int size = number_of(environment, launcher.size);
         if (size < 2 || (launcher.proof && !environment(launcher.proof))) continue;
-        return std::string(launcher.started) + " " + std::to_string(size) +
-               " processes that cannot find each other: " + launcher.remedy;
+        return fmt::format("{} {} processes that cannot find each other: {}", launcher.started, size, launcher.remedy);
     }
     return "";
 }

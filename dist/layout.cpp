@@ -1,6 +1,7 @@
 // Roles from rank numbers: replicas are runs of neighbouring ranks, the first of each coordinates.
 #include "dist/layout.h"
 
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::dist {
@@ -10,33 +11,32 @@ std::string divisors_of(int number) {
     std::string list;
     for (int candidate = 1; candidate <= number; ++candidate) {
         if (number % candidate != 0) continue;
-        list += (list.empty() ? "" : ", ") + std::to_string(candidate);
+        list += fmt::format("{}{}", list.empty() ? "" : ", ", candidate);
     }
     return list;
 }
 
 std::string counted(int count, const std::string& noun) {
-    return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 void check_sizes(int world_rank, int world_size, int replicas, DraftPlacement placement) {
     if (world_size < 1 || world_rank < 0 || world_rank >= world_size) {
-        throw std::invalid_argument("rank " + std::to_string(world_rank) + " is not one of " +
-                                    counted(world_size, "rank"));
+        throw std::invalid_argument(fmt::format("rank {} is not one of {}", world_rank, counted(world_size, "rank")));
     }
     if (replicas < 1) {
-        throw std::invalid_argument("--replicas " + std::to_string(replicas) + ": must be at least 1");
+        throw std::invalid_argument(fmt::format("--replicas {}: must be at least 1", replicas));
     }
     if (world_size % replicas != 0) {
-        throw std::invalid_argument("--replicas " + std::to_string(replicas) + ": " + counted(world_size, "rank") +
-                                    " cannot be cut into " + counted(replicas, "equal group") + "; use --replicas " +
-                                    divisors_of(world_size) + ", or start a multiple of " + std::to_string(replicas) +
-                                    " ranks");
+        throw std::invalid_argument(fmt::format(
+            "--replicas {0}: {1} cannot be cut into {2}; use --replicas {3}, or start a multiple of {0} ranks",
+            replicas, counted(world_size, "rank"), counted(replicas, "equal group"), divisors_of(world_size)));
     }
     if (placement == DraftPlacement::dedicated && world_size / replicas < 2) {
-        throw std::invalid_argument("--draft-placement dedicated: " + counted(world_size, "rank") + " in " +
-                                    counted(replicas, "replica") + " leave no rank for the target; start at least " +
-                                    std::to_string(2 * replicas) + " ranks, or use --draft-placement colocated");
+        throw std::invalid_argument(
+            fmt::format("--draft-placement dedicated: {} in {} leave no rank for the target; start at least {} ranks, "
+                        "or use --draft-placement colocated",
+                        counted(world_size, "rank"), counted(replicas, "replica"), 2 * replicas));
     }
 }
 

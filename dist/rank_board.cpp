@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <fmt/format.h>
 #include <utility>
 
 namespace entrodraft::dist {
@@ -53,7 +54,7 @@ struct RankBoard::Place {
         std::memcpy(name, words.data(), sizeof words);
         const std::uint64_t number = round.load();
         if (name[0] == '\0') return "start";
-        return number == kNoRound ? name : "round " + std::to_string(number) + ", " + name;
+        return number == kNoRound ? name : fmt::format("round {}, {}", number, name);
     }
 };
 
@@ -109,12 +110,12 @@ const RankBoard::Place* RankBoard::place_of(int world_rank) const {
 }
 
 std::string RankBoard::name_of(int world_rank) const {
-    return "rank " + std::to_string(world_rank) + " (host " + members_[static_cast<std::size_t>(world_rank)].host + ")";
+    return fmt::format("rank {} (host {})", world_rank, members_[static_cast<std::size_t>(world_rank)].host);
 }
 
 std::string RankBoard::position() const {
-    return "rank " + std::to_string(world_rank_) + ", host " + members_[static_cast<std::size_t>(world_rank_)].host +
-           ", " + mine_->text();
+    return fmt::format("rank {}, host {}, {}", world_rank_, members_[static_cast<std::size_t>(world_rank_)].host,
+                       mine_->text());
 }
 
 bool RankBoard::waits(int world_rank) const {

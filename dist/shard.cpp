@@ -2,6 +2,7 @@
 #include "dist/shard.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <stdexcept>
 #include <string>
 
@@ -10,7 +11,7 @@ namespace {
 
 void check_rank(int rank, int ranks) {
     if (ranks < 1 || rank < 0 || rank >= ranks) {
-        throw std::invalid_argument("rank " + std::to_string(rank) + " is not one of " + std::to_string(ranks));
+        throw std::invalid_argument(fmt::format("rank {} is not one of {}", rank, ranks));
     }
 }
 
@@ -19,8 +20,7 @@ void check_rank(int rank, int ranks) {
 Slice even_slice(std::int64_t length, int rank, int ranks, std::int64_t unit) {
     check_rank(rank, ranks);
     if (length < 0 || unit < 1) {
-        throw std::invalid_argument("cannot cut " + std::to_string(length) + " items in units of " +
-                                    std::to_string(unit));
+        throw std::invalid_argument(fmt::format("cannot cut {} items in units of {}", length, unit));
     }
     const std::int64_t units = length / unit + (length % unit != 0 ? 1 : 0);
     const std::int64_t each = units / ranks;
@@ -34,12 +34,12 @@ Slice even_slice(std::int64_t length, int rank, int ranks, std::int64_t unit) {
 HeadShard head_shard(int n_heads, int n_kv_heads, int rank, int ranks) {
     check_rank(rank, ranks);
     if (n_heads < 1 || n_kv_heads < 1 || n_heads % n_kv_heads != 0) {
-        throw std::invalid_argument(std::to_string(n_heads) + " attention heads do not share " +
-                                    std::to_string(n_kv_heads) + " KV heads evenly");
+        throw std::invalid_argument(
+            fmt::format("{} attention heads do not share {} KV heads evenly", n_heads, n_kv_heads));
     }
     if (ranks > n_heads) {
-        throw std::invalid_argument(std::to_string(n_heads) + " attention heads cannot be sharded across " +
-                                    std::to_string(ranks) + " ranks: at most " + std::to_string(n_heads));
+        throw std::invalid_argument(
+            fmt::format("{0} attention heads cannot be sharded across {1} ranks: at most {0}", n_heads, ranks));
     }
     const std::int64_t group = n_heads / n_kv_heads; // query heads of a KV head
     if (n_kv_heads >= ranks) {

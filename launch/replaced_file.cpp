@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fmt/format.h>
 #include <stdexcept>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@ void require_replaceable(const std::string& file) {
     if (access(directory.empty() ? "." : directory.c_str(), W_OK | X_OK) != 0) fail(file, "cannot be written");
 }
 
-ReplacedFile::ReplacedFile(const std::string& file) : file_(file), beside_(file + ".part-" + std::to_string(getpid())) {
+ReplacedFile::ReplacedFile(const std::string& file) : file_(file), beside_(fmt::format("{}.part-{}", file, getpid())) {
     require_replaceable(file_);
     descriptor_ = open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (descriptor_ < 0) fail(beside_, "cannot be written");

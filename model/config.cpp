@@ -5,6 +5,7 @@
 #include "model/families/families.h"
 
 #include <cmath>
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::model {
@@ -131,8 +132,8 @@ WeightType read_weight_type(const Fields& fields) {
 void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
     // Queries, keys and values of a token lie in one row.
     if ((config.n_heads + std::int64_t{2} * config.n_kv_heads) * config.head_dim > kMaxSize) {
-        fields.refuse("'num_attention_heads' and twice 'num_key_value_heads', times 'head_dim', is more than " +
-                      std::to_string(kMaxSize));
+        fields.refuse(fmt::format(
+            "'num_attention_heads' and twice 'num_key_value_heads', times 'head_dim', is more than {}", kMaxSize));
     }
     const double hidden = config.hidden_size;
     const double heads = static_cast<double>(config.n_heads) * config.head_dim;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <fmt/format.h>
 #include <new>
 #include <stdexcept>
 #include <type_traits>
@@ -19,7 +20,7 @@ namespace {
 constexpr int kMaxPacketSlots = 256; // PacketHeader::slot is a byte
 
 std::string wrong(const char* what, std::uint64_t found, std::uint64_t expected) {
-    return std::string("packet ") + what + " is " + std::to_string(found) + ", expected " + std::to_string(expected);
+    return fmt::format("packet {} is {}, expected {}", what, found, expected);
 }
 
 } // namespace
@@ -41,15 +42,15 @@ std::string to_string(DraftEnd end) {
     case DraftEnd::no_match:
         return "no_match";
     }
-    throw std::invalid_argument("draft end " + std::to_string(static_cast<int>(end)) + " is unknown");
+    throw std::invalid_argument(fmt::format("draft end {} is unknown", static_cast<int>(end)));
 }
 
 Packet::Packet(int n_slots, int max_draft_tokens) : n_slots_(n_slots), max_draft_tokens_(max_draft_tokens) {
     if (n_slots < 1 || n_slots > kMaxPacketSlots)
-        throw std::invalid_argument("a packet holds 1 to 256 slots, not " + std::to_string(n_slots));
+        throw std::invalid_argument(fmt::format("a packet holds 1 to 256 slots, not {}", n_slots));
     if (max_draft_tokens < 0 || max_draft_tokens > kMaxDraftTokens)
-        throw std::invalid_argument("a packet holds 0 to 127 draft tokens a slot, not " +
-                                    std::to_string(max_draft_tokens));
+        throw std::invalid_argument(
+            fmt::format("a packet holds 0 to 127 draft tokens a slot, not {}", max_draft_tokens));
     const auto capacity = static_cast<std::size_t>(max_draft_tokens);
     const std::size_t used = sizeof(SlotHeader) + capacity * (sizeof(TokenId) + 1);
     slot_bytes_ = (used + alignof(TokenId) - 1) / alignof(TokenId) * alignof(TokenId);
@@ -65,8 +66,7 @@ void Packet::clear() {
 }
 
 std::size_t Packet::slot_offset(int index) const {
-    if (index < 0 || index >= n_slots_)
-        throw std::out_of_range("packet slot " + std::to_string(index) + " of " + std::to_string(n_slots_));
+    if (index < 0 || index >= n_slots_) throw std::out_of_range(fmt::format("packet slot {} of {}", index, n_slots_));
     return sizeof(PacketHeader) + static_cast<std::size_t>(index) * slot_bytes_;
 }
 
@@ -122,14 +122,13 @@ std::string Packet::why_unexpected(std::uint64_t round, std::uint64_t checksum) 
     if (head.checksum != checksum) return wrong("checksum", head.checksum, checksum);
     const auto command = static_cast<unsigned>(head.command);
     if (command < static_cast<unsigned>(Command::round) || command > static_cast<unsigned>(Command::idle))
-        return "packet command " + std::to_string(command) + " is unknown";
-    if (head.slot >= n_slots_)
-        return "packet slot " + std::to_string(head.slot) + " is not one of " + std::to_string(n_slots_);
+        return fmt::format("packet command {} is unknown", command);
+    if (head.slot >= n_slots_) return fmt::format("packet slot {} is not one of {}", int{head.slot}, n_slots_);
     if (head.command == Command::admit && head.admission_bytes == 0) return "packet admits a sequence of 0 bytes";
     if (head.command == Command::prefill && head.prefill_rows == 0) return "packet prefills 0 rows";
     for (int i = 0; i < n_slots_; ++i) {
         const std::string reason = why_unexpected_slot(i);
-        if (!reason.empty()) return "packet slot " + std::to_string(i) + ": " + reason;
+        if (!reason.empty()) return fmt::format("packet slot {}: {}", i, reason);
     }
     return {};
 }
@@ -137,21 +136,20 @@ std::string Packet::why_unexpected(std::uint64_t round, std::uint64_t checksum) 
 std::string Packet::why_unexpected_slot(int index) const {
     const SlotHeader& head = slot(index);
     if (static_cast<unsigned>(head.state) > static_cast<unsigned>(SlotState::decoding))
-        return "state " + std::to_string(static_cast<unsigned>(head.state)) + " is unknown";
+        return fmt::format("state {} is unknown", static_cast<unsigned>(head.state));
     if (static_cast<unsigned>(head.draft_end) > static_cast<unsigned>(DraftEnd::no_match))
-        return "draft end " + std::to_string(static_cast<unsigned>(head.draft_end)) + " is unknown";
+        return fmt::format("draft end {} is unknown", static_cast<unsigned>(head.draft_end));
     if (head.n_drafted > max_draft_tokens_)
-        return std::to_string(head.n_drafted) + " drafted tokens exceed " + std::to_string(max_draft_tokens_);
+        return fmt::format("{} drafted tokens exceed {}", int{head.n_drafted}, max_draft_tokens_);
     if (head.n_committed > max_draft_tokens_)
-        return std::to_string(head.n_committed) + " committed tokens exceed " + std::to_string(max_draft_tokens_);
+        return fmt::format("{} committed tokens exceed {}", int{head.n_committed}, max_draft_tokens_);
     if (header().command != Command::round || head.state != SlotState::decoding) return {}; // not looked at
-    if (head.next_token < 0) return "next token " + std::to_string(head.next_token) + " is negative";
+    if (head.next_token < 0) return fmt::format("next token {} is negative", head.next_token);
     for (std::size_t i = 0; i < head.n_drafted; ++i) {
-        if (tokens(index)[i] < 0)
-            return "drafted token " + std::to_string(i) + " is negative: " + std::to_string(tokens(index)[i]);
+        if (tokens(index)[i] < 0) return fmt::format("drafted token {} is negative: {}", i, tokens(index)[i]);
         const int parent = parents(index)[i];
         if (parent < -1 || parent >= static_cast<int>(i))
-            return "drafted token " + std::to_string(i) + " has parent " + std::to_string(parent);
+            return fmt::format("drafted token {} has parent {}", i, parent);
     }
     return {};
 }

@@ -3,6 +3,8 @@
 
 #include "model/utf8.h"
 
+#include <fmt/format.h>
+
 namespace entrodraft::spec {
 
 std::string to_string(FinishReason reason) {
@@ -20,7 +22,7 @@ std::string to_string(FinishReason reason) {
 std::string why_no_stop_string(const std::string& stop) {
     if (stop.empty()) return "is empty; give the string that ends the text";
     if (const std::size_t bad = model::first_invalid_utf8(stop); bad != std::string::npos)
-        return "is not UTF-8 from byte " + std::to_string(bad) + " on, and no text ever holds it";
+        return fmt::format("is not UTF-8 from byte {} on, and no text ever holds it", bad);
     return "";
 }
 
@@ -28,14 +30,14 @@ std::string why_unservable(const Request& request, int vocab_size, int max_posit
     if (request.prompt.empty()) return "the prompt is empty: at least one token is needed to go on from";
     const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
     if (prompt_tokens >= max_positions)
-        return "the prompt has " + std::to_string(prompt_tokens) + " tokens; the context of " +
-               std::to_string(max_positions) + " positions leaves no room for an answer";
+        return fmt::format("the prompt has {} tokens; the context of {} positions leaves no room for an answer",
+                           prompt_tokens, max_positions);
     for (std::size_t i = 0; i < request.prompt.size(); ++i)
         if (request.prompt[i] < 0 || request.prompt[i] >= vocab_size)
-            return "token id " + std::to_string(request.prompt[i]) + " at prompt position " + std::to_string(i) +
-                   " is outside the vocabulary of " + std::to_string(vocab_size);
+            return fmt::format("token id {} at prompt position {} is outside the vocabulary of {}", request.prompt[i],
+                               i, vocab_size);
     if (request.max_new_tokens < 1)
-        return "max_new_tokens must be at least 1, not " + std::to_string(request.max_new_tokens);
+        return fmt::format("max_new_tokens must be at least 1, not {}", request.max_new_tokens);
     for (const std::string& stop : request.stop_strings)
         if (const std::string why = why_no_stop_string(stop); !why.empty()) return "stop " + why;
     if (const char* reason = why_invalid(request.sampling); *reason != '\0') return reason;

@@ -115,9 +115,8 @@ StepSeconds StepSeconds::operator/(double n) const {
 
 void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
     if (n_drafted < 0 || n_accepted < 0 || n_accepted > n_drafted || n_draft_passes < 0)
-        throw std::invalid_argument("a round of " + std::to_string(n_drafted) + " drafted and " +
-                                    std::to_string(n_accepted) + " accepted tokens in " +
-                                    std::to_string(n_draft_passes) + " passes cannot be");
+        throw std::invalid_argument(fmt::format("a round of {} drafted and {} accepted tokens in {} passes cannot be",
+                                                n_drafted, n_accepted, n_draft_passes));
     ++rounds;
     ++target_passes;
     drafted += n_drafted;
@@ -199,7 +198,7 @@ double Costs::draft_seconds(int passes) const {
 
 double Costs::target_seconds(int rows) const {
     if (rows < 1 || t_target.empty())
-        throw std::invalid_argument("there is no target pass of " + std::to_string(rows) + " rows");
+        throw std::invalid_argument(fmt::format("there is no target pass of {} rows", rows));
     const auto wanted = std::min(static_cast<std::size_t>(rows), t_target.size()) - 1;
     const auto measured = [this](std::size_t index) { return !std::isnan(t_target[index]); };
     std::size_t below = wanted, above = wanted;
@@ -292,8 +291,8 @@ double predicted_plain_seconds(std::int64_t new_tokens, const Costs& costs) {
 
 double predicted_speedup(const Stats& stats, std::span<const Costs> costs) {
     if (costs.size() <= stats.levels.size())
-        throw std::invalid_argument("a cascade of " + std::to_string(stats.levels.size() + 1) +
-                                    " levels has costs of " + std::to_string(costs.size()));
+        throw std::invalid_argument(
+            fmt::format("a cascade of {} levels has costs of {}", stats.levels.size() + 1, costs.size()));
     double seconds = level_seconds(stats, costs[0], stats.levels.empty());
     for (std::size_t level = 0; level < stats.levels.size(); ++level)
         seconds += level_seconds(stats.levels[level], costs[level + 1], level + 1 == stats.levels.size());
@@ -329,7 +328,7 @@ double expected_tokens(double alpha, int k) {
 }
 
 double repeated_ngram_share(std::span<const std::int32_t> tokens, int n) {
-    if (n < 1) throw std::invalid_argument("an n-gram has at least 1 token, not " + std::to_string(n));
+    if (n < 1) throw std::invalid_argument(fmt::format("an n-gram has at least 1 token, not {}", n));
     const auto length = static_cast<std::size_t>(n);
     if (tokens.size() < length) return 0;
     const auto less = [&](std::size_t a, std::size_t b) {

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <stdexcept>
-#include <string>
 
 namespace entrodraft::spec {
 
@@ -227,7 +227,7 @@ BestToken TargetRows::best(std::size_t row) const {
     }
     if (best.value == kNoValue && encoder_->processor_) throw NothingToSay();
     if (!std::isfinite(best.value))
-        throw std::runtime_error("the largest logit of row " + std::to_string(row) + " is infinite or no number");
+        throw std::runtime_error(fmt::format("the largest logit of row {} is infinite or no number", row));
     return best;
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <climits>
 #include <deque>
+#include <fmt/format.h>
 #include <string>
 #include <time.h>
 #include <utility>
@@ -51,7 +52,7 @@ class MpiChannel final : public Channel {
 
     void send(int to, std::span<const std::byte> bytes) override {
         if (bytes.size() > INT_MAX)
-            throw Error("a message of " + std::to_string(bytes.size()) + " bytes is longer than MPI sends");
+            throw Error(fmt::format("a message of {} bytes is longer than MPI sends", bytes.size()));
         auto transfer = std::make_unique<Transfer>();
         transfer->message.bytes.assign(bytes.begin(), bytes.end());
         check_mpi(MPI_Isend(transfer->message.bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, 0, comm_,
@@ -134,11 +135,10 @@ void Channel::check_heartbeats() {
         double& silent_seconds = silent_seconds_[static_cast<std::size_t>(replica)];
         silent_seconds += listened;
         if (silent_seconds > longest_silence)
-            throw Timeout("replica " + std::to_string(replica) + " (rank " +
-                          std::to_string(replica * layout_.replica_size) +
-                          " coordinates it) has given no sign of life for more than " +
-                          std::to_string(static_cast<int>(timeout_seconds_)) +
-                          " s (--collective-timeout): it is dead, stopped or cut off");
+            throw Timeout(
+                fmt::format("replica {} (rank {} coordinates it) has given no sign of life for more than {} s "
+                            "(--collective-timeout): it is dead, stopped or cut off",
+                            replica, replica * layout_.replica_size, static_cast<int>(timeout_seconds_)));
     }
 }
 

@@ -9,6 +9,7 @@
 #include <nccl.h>
 #endif
 
+#include <fmt/format.h>
 #include <string>
 
 namespace entrodraft::dist {
@@ -17,8 +18,8 @@ namespace {
 [[noreturn]] void fail(const char* call, const std::string& reason, const std::source_location& place) {
     std::string file = place.file_name();
     file = file.substr(file.find_last_of('/') + 1);
-    throw Error("[rank " + std::to_string(world_rank_or_zero()) + "] " + call + " failed at " + file + ":" +
-                std::to_string(place.line()) + ": " + reason);
+    throw Error(
+        fmt::format("[rank {}] {} failed at {}:{}: {}", world_rank_or_zero(), call, file, place.line(), reason));
 }
 
 } // namespace

@@ -4,6 +4,7 @@
 #include "dist/error.h"
 
 #include <cstdio>
+#include <fmt/format.h>
 #include <utility>
 
 namespace entrodraft::dist {
@@ -51,8 +52,7 @@ void HostComm::start(const InFlight& collective) {
                     " is in flight");
     }
     if (collective.root < 0 || collective.root >= size()) {
-        throw Error(std::string(name_of(collective.kind)) + " with root " + std::to_string(collective.root) +
-                    " in a group of " + std::to_string(size()));
+        throw Error(fmt::format("{} with root {} in a group of {}", name_of(collective.kind), collective.root, size()));
     }
     in_flight_ = collective;
     switch (collective.kind) {
@@ -111,9 +111,9 @@ double HostComm::Wait::seconds() const {
 void HostComm::Wait::time_out() {
     is_shown_ = false; // it stays on the board: others may ask why this rank does not come
     const std::string others =
-        comm_.size() == 2 ? "the other rank" : "the other " + std::to_string(comm_.size() - 1) + " ranks";
+        comm_.size() == 2 ? "the other rank" : fmt::format("the other {} ranks", comm_.size() - 1);
     const std::string whom =
-        rank_ == RankBoard::kEverybody ? others : "rank " + std::to_string(comm_.world_rank_of(rank_));
+        rank_ == RankBoard::kEverybody ? others : fmt::format("rank {}", comm_.world_rank_of(rank_));
     char text[160];
     std::snprintf(text, sizeof text, "rank %d waited %.1f s for %s in %s%s: ", comm_.world_rank_of(comm_.rank_),
                   seconds(), whom.c_str(), name_of(comm_.in_flight_.kind),
@@ -123,8 +123,7 @@ void HostComm::Wait::time_out() {
 
 // Of everybody: of those that do not wait as this rank does, for one of them is to blame.
 std::string HostComm::what_is_known_of(int rank) const {
-    if (!board_)
-        return (rank < 0 ? "one" : "rank " + std::to_string(world_rank_of(rank))) + " is dead, stopped or stuck";
+    if (!board_) return (rank < 0 ? "one" : fmt::format("rank {}", world_rank_of(rank))) + " is dead, stopped or stuck";
     if (rank != RankBoard::kEverybody) return board_->what_is_known_of(world_rank_of(rank));
     std::string text;
     for (int other = 0; other < size(); ++other)

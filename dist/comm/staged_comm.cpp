@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 
 #include <exception>
+#include <fmt/format.h>
 #include <map>
 #include <mutex>
 #include <string>
@@ -113,8 +114,8 @@ void StagedComm::await_stream(void* stream, Deadline deadline) {
             break;
         }
         if (!backoff.step())
-            throw Timeout("rank " + std::to_string(world_rank_or_zero()) + " waited " +
-                          std::to_string(backoff.waited_seconds()) + " s for a pass of its GPU");
+            throw Timeout(fmt::format("rank {} waited {:f} s for a pass of its GPU", world_rank_or_zero(),
+                                      backoff.waited_seconds()));
     }
     const std::lock_guard lock(failing_);
     if (failure_) std::rethrow_exception(failure_);

@@ -148,10 +148,10 @@ std::string model_text(const ModelFacts& facts) {
     line("parameters", format_count(facts.n_parameters));
     line("layers", fmt::format("{}, {}, {} (epsilon {})", config.n_layers, block_name(config), norm_name(config.norm),
                                shortest(config.norm_epsilon)));
-    line("hidden",
-         std::to_string(config.hidden_size) + (config.embedding_size == config.hidden_size
-                                                   ? ""
-                                                   : fmt::format(", embeddings of {}", config.embedding_size)));
+    line("hidden", fmt::format("{}{}", config.hidden_size,
+                               config.embedding_size == config.hidden_size
+                                   ? ""
+                                   : fmt::format(", embeddings of {}", config.embedding_size)));
     line("MLP", fmt::format("{}, {}{}", config.intermediate_size, activation_name(config.activation),
                             config.gated_mlp ? ", gated" : ""));
     line("attention", attention_line(config));
@@ -180,7 +180,7 @@ Columns rank_row(const Inspection& inspection, std::size_t rank) {
     Columns row = {{"rank", "rank", rank},
                    {"query_heads", "heads", slice_json(shard.heads.query_heads), std::to_string(shard.n_query_heads())},
                    {"kv_heads", "KV heads", slice_json(shard.heads.kv_heads),
-                    std::to_string(shard.n_kv_heads()) + (needs.shares_kv_heads ? " (copies)" : "")},
+                    fmt::format("{}{}", shard.n_kv_heads(), needs.shares_kv_heads ? " (copies)" : "")},
                    {"shares_kv_heads", "", needs.shares_kv_heads},
                    {"mlp", "MLP", slice_json(shard.mlp), std::to_string(shard.mlp.size())},
                    {"vocab", "vocabulary", slice_json(shard.vocab), std::to_string(shard.vocab.size())},

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fmt/format.h>
 #include <stdexcept>
 #include <unistd.h>
 #include <utility>
@@ -47,12 +48,12 @@ model::Decoder& Drafters::draft_model(std::size_t draft) const {
 }
 
 void require_wide_enough(const spec::Costs& costs, const std::string& file, int max_draft_tokens) {
-    const std::string rows = std::to_string(max_draft_tokens + 1);
+    const int rows = max_draft_tokens + 1;
     if (costs.t_target.size() <= static_cast<std::size_t>(max_draft_tokens))
-        throw BadOption("--costs " + file + " times passes of up to " +
-                        counted(static_cast<std::int64_t>(costs.t_target.size()), "row") + ", and --max-draft-tokens " +
-                        std::to_string(max_draft_tokens) + " makes " + rows + ": measure with bench latency --rows " +
-                        rows);
+        throw BadOption(fmt::format("--costs {} times passes of up to {}, and --max-draft-tokens {} makes {}: measure "
+                                    "with bench latency --rows {}",
+                                    file, counted(static_cast<std::int64_t>(costs.t_target.size()), "row"),
+                                    max_draft_tokens, rows, rows));
 }
 
 void say_if_disturbed(const spec::Costs& costs, const std::string& file) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fmt/format.h>
 #include <stdexcept>
 #include <utility>
 
@@ -147,8 +148,8 @@ void Dispatcher::handle(int replica, const Report& report) {
 void Dispatcher::write(int replica, const Report& report) {
     const auto assigned = assigned_.find(report.order);
     if (assigned == assigned_.end() || assigned->second != replica)
-        throw std::runtime_error("replica " + std::to_string(replica) + " has a result of prompt " +
-                                 std::to_string(report.order) + ", which it was not given");
+        throw std::runtime_error(
+            fmt::format("replica {} has a result of prompt {}, which it was not given", replica, report.order));
     assigned_.erase(assigned);
     --replicas_[static_cast<std::size_t>(replica)].unanswered;
     if (streams()) return writer_.write_text("\n");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <map>
 
 namespace entrodraft::launch {
@@ -47,8 +48,8 @@ std::string describe_slowest(const std::vector<RankWait>& ranks) {
         const double share = (others - slowest.waited_seconds) / slowest.run_seconds;
         if (share < worst) continue;
         worst = share;
-        text = "rank " + std::to_string(group.slowest) + " (host " + slowest.host + "): the others waited " +
-               std::to_string(std::lround(100 * share)) + " % of the time for it";
+        text = fmt::format("rank {} (host {}): the others waited {} % of the time for it", group.slowest, slowest.host,
+                           std::lround(100 * share));
     }
     return text;
 }

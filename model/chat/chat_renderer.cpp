@@ -3,6 +3,7 @@
 #include "model/utf8.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <stdexcept>
 
 namespace entrodraft::model {
@@ -57,8 +58,7 @@ std::string_view in_words(Role role) {
 }
 
 [[noreturn]] void refuse(const ChatForm& form, std::size_t message, const std::string& why) {
-    throw std::invalid_argument("messages[" + std::to_string(message) + "]: the chat template " +
-                                std::string(form.name) + " " + why);
+    throw std::invalid_argument(fmt::format("messages[{}]: the chat template {} {}", message, form.name, why));
 }
 
 // The last message of the user that is not a tool's answer; the last of all where there is none.
@@ -112,8 +112,7 @@ class Renderer {
             const Role role = messages_[i].role;
             const std::size_t invalid = first_invalid_utf8(messages_[i].content);
             if (invalid != std::string_view::npos)
-                throw std::invalid_argument("messages[" + std::to_string(i) + "]: invalid UTF-8 at byte " +
-                                            std::to_string(invalid));
+                throw std::invalid_argument(fmt::format("messages[{}]: invalid UTF-8 at byte {}", i, invalid));
             if (role == Role::system && form_.system_place == SystemPlace::refused)
                 refuse(form_, i, "takes no system message; put it into the user's");
             if (role == Role::system && i > 0 && form_.system_place != SystemPlace::anywhere)

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <fmt/format.h>
 #include <stdexcept>
 #include <system_error>
 
@@ -95,7 +96,7 @@ std::optional<TemplateText> read_template(const fs::path& directory, const json&
         std::string text = read_text_file(file, kMaxTemplateBytes);
         const std::size_t invalid = first_invalid_utf8(text);
         if (invalid != std::string_view::npos)
-            throw BadFile(file.string() + ": invalid UTF-8 at byte " + std::to_string(invalid));
+            throw BadFile(fmt::format("{}: invalid UTF-8 at byte {}", file.string(), invalid));
         return TemplateText{std::move(text), file};
     }
     const fs::path file = directory / "tokenizer_config.json";
@@ -118,8 +119,8 @@ std::optional<ChatTemplate> ChatTemplate::open(const fs::path& directory) {
     const std::optional<TemplateText> found = read_template(directory, config);
     if (!found) return std::nullopt;
     if (found->text.size() > kMaxTemplateBytes)
-        throw BadFile(found->file.string() + ": the chat template has more than " + std::to_string(kMaxTemplateBytes) +
-                      " bytes");
+        throw BadFile(
+            fmt::format("{}: the chat template has more than {} bytes", found->file.string(), kMaxTemplateBytes));
     const std::optional<std::string_view> name = recognize_chat_template(found->text);
     if (!name)
         throw BadFile(found->file.string() + ": the chat template that begins with " +

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fmt/format.h>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -19,8 +20,7 @@ using Json = nlohmann::json;
 
 std::string place_in(std::string_view text, std::size_t offset) {
     const auto before = text.substr(0, std::min(offset, text.size()));
-    return "line " + std::to_string(std::count(before.begin(), before.end(), '\n') + 1) + ", byte " +
-           std::to_string(before.size());
+    return fmt::format("line {}, byte {}", std::count(before.begin(), before.end(), '\n') + 1, before.size());
 }
 
 // nlohmann's message without its own number and place: "[json.exception.parse_error.101] parse error at line 1,
@@ -77,7 +77,7 @@ class Guard final : public nlohmann::json_sax<Json> {
   private:
     void enter() {
         if (++depth_ > kMaxJsonDepth) {
-            throw BadFile(what_ + ": objects or arrays nested deeper than " + std::to_string(kMaxJsonDepth));
+            throw BadFile(fmt::format("{}: objects or arrays nested deeper than {}", what_, kMaxJsonDepth));
         }
     }
 
@@ -168,8 +168,8 @@ std::string read_text_file(const std::filesystem::path& file, std::size_t max_by
     if (!S_ISREG(about.st_mode)) throw BadFile(file.string() + ": not a regular file");
     const auto size = static_cast<std::uint64_t>(about.st_size);
     if (size > max_bytes) {
-        throw BadFile(file.string() + ": " + std::to_string(size) + " bytes are more than the " +
-                      std::to_string(max_bytes) + " that such a file may have");
+        throw BadFile(
+            fmt::format("{}: {} bytes are more than the {} that such a file may have", file.string(), size, max_bytes));
     }
     std::string text(static_cast<std::size_t>(size), '\0');
     std::size_t done = 0;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fmt/format.h>
 #include <system_error>
 
 namespace entrodraft::model {
@@ -52,8 +53,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes,
     identity_ = identity_of(about);
     size_ = static_cast<std::size_t>(about.st_size);
     if (size_ < std::max<std::size_t>(min_bytes, 1)) {
-        throw BadFile(name_ + ": " + std::to_string(size_) + " bytes are too few for a " + std::string(format) +
-                      " file; download it again");
+        throw BadFile(fmt::format("{}: {} bytes are too few for a {} file; download it again", name_, size_, format));
     }
     data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (data_ == MAP_FAILED) throw BadFile(name_ + ": cannot be mapped: " + system_reason());

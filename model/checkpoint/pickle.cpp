@@ -5,6 +5,7 @@
 #include "model/utf8.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <utility>
 
 namespace entrodraft::model {
@@ -84,8 +85,8 @@ class Machine {
 
     std::vector<PickledTensor> read() {
         if (pickle_.size() > kMaxPickleBytes) {
-            refuse(std::to_string(pickle_.size()) + " bytes are more than the " + std::to_string(kMaxPickleBytes) +
-                   " that the pickle of a state dict may have");
+            refuse(fmt::format("{} bytes are more than the {} that the pickle of a state dict may have", pickle_.size(),
+                               kMaxPickleBytes));
         }
         while (step())
             continue;
@@ -97,7 +98,7 @@ class Machine {
 
   private:
     [[noreturn]] void refuse(const std::string& reason) const {
-        throw BadFile(what_ + ": byte " + std::to_string(opcode_at_) + ": " + reason);
+        throw BadFile(fmt::format("{}: byte {}: {}", what_, opcode_at_, reason));
     }
 
     // One opcode; false at the end.
@@ -109,8 +110,9 @@ class Machine {
             return false;
         case 0x80: // PROTO
             if (const auto protocol = take_number(1); protocol != 2) {
-                refuse("pickle protocol " + std::to_string(protocol) +
-                       "; only 2 is read, which torch.save writes: save the model again with its default");
+                refuse(fmt::format("pickle protocol {}; only 2 is read, which torch.save writes: save the model again "
+                                   "with its default",
+                                   protocol));
             }
             return true;
         case '(': // MARK
@@ -228,7 +230,7 @@ class Machine {
         return value;
     }
     std::int64_t take_signed(std::size_t n) { // two's complement; no bytes are 0
-        if (n > 8) refuse("a whole number of " + std::to_string(n) + " bytes does not fit 64 bits");
+        if (n > 8) refuse(fmt::format("a whole number of {} bytes does not fit 64 bits", n));
         const std::string_view bytes = take(n);
         std::uint64_t value = !bytes.empty() && (bytes.back() & 0x80) != 0 ? ~std::uint64_t{0} : 0;
         for (std::size_t i = n; i-- > 0;)
@@ -245,7 +247,7 @@ class Machine {
 
     void count_value() {
         if (++n_values_ > kMaxPickleValues) {
-            refuse("more than " + std::to_string(kMaxPickleValues) + " values are too many for a state dict");
+            refuse(fmt::format("more than {} values are too many for a state dict", kMaxPickleValues));
         }
     }
     void push(Value value) {
@@ -279,13 +281,13 @@ class Machine {
         return values;
     }
     void put(std::size_t place) {
-        if (place >= kMaxPickleValues) refuse("a memo of " + std::to_string(place) + " entries is too long");
+        if (place >= kMaxPickleValues) refuse(fmt::format("a memo of {} entries is too long", place));
         if (place >= memo_.size()) memo_.resize(place + 1, {top(), false});
         memo_[place] = {top(), true};
     }
     Value get(std::size_t place) const {
         if (place >= memo_.size() || !memo_[place].second) {
-            refuse("the memo has no entry " + std::to_string(place));
+            refuse(fmt::format("the memo has no entry {}", place));
         }
         return memo_[place].first;
     }
@@ -365,8 +367,7 @@ class Machine {
         if (tuple.kind != Kind::tuple) refuse("a tensor whose shape is " + std::string(name_of(tuple.kind)));
         const std::vector<Value>& values = containers_[tuple.place];
         if (values.size() > kMaxTensorDims) {
-            refuse("a tensor of " + std::to_string(values.size()) + " dimensions; at most " +
-                   std::to_string(kMaxTensorDims) + " are read");
+            refuse(fmt::format("a tensor of {} dimensions; at most {} are read", values.size(), kMaxTensorDims));
         }
         std::vector<std::int64_t> numbers;
         for (const Value& value : values) {
@@ -406,8 +407,7 @@ class Machine {
                 refuse_content("tensor " + in_quotes(name) + ": " + reason);
             };
             if (name.size() > kMaxNameBytes) {
-                refuse_name("a name of " + std::to_string(name.size()) + " bytes is longer than " +
-                            std::to_string(kMaxNameBytes));
+                refuse_name(fmt::format("a name of {} bytes is longer than {}", name.size(), kMaxNameBytes));
             }
             if (first_invalid_utf8(name) != std::string_view::npos) refuse_name("the name is no valid UTF-8");
             if (name.find('\0') != std::string_view::npos) refuse_name("a NUL character in the name");

@@ -5,6 +5,7 @@
 #include "model/checkpoint/mapped_file.h"
 #include "model/checkpoint/safetensors_header.h"
 
+#include <fmt/format.h>
 #include <string_view>
 #include <utility>
 
@@ -26,13 +27,14 @@ std::size_t header_length(const MappedFile& file) {
                                     "pytorch_model.bin");
     }
     if (length > kMaxSafetensorsHeaderBytes) {
-        throw BadFile(file.name() + ": a header of " + std::to_string(length) +
-                      " bytes is over the format's limit of " + std::to_string(kMaxSafetensorsHeaderBytes) +
-                      "; is it a safetensors file?");
+        throw BadFile(
+            fmt::format("{}: a header of {} bytes is over the format's limit of {}; is it a safetensors file?",
+                        file.name(), length, kMaxSafetensorsHeaderBytes));
     }
     if (length > bytes.size() - kLengthBytes) {
-        throw BadFile(file.name() + ": the header of " + std::to_string(length) + " bytes goes beyond the file's " +
-                      std::to_string(bytes.size()) + "; it is cut short: download it again");
+        throw BadFile(
+            fmt::format("{}: the header of {} bytes goes beyond the file's {}; it is cut short: download it again",
+                        file.name(), length, bytes.size()));
     }
     return static_cast<std::size_t>(length);
 }

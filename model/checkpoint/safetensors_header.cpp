@@ -5,6 +5,7 @@
 #include "model/checkpoint/tensor_view.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -36,7 +37,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     bool number_unsigned(std::uint64_t value) override {
         if (where_ == Where::shape) {
             if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-                refuse("a dimension of " + std::to_string(value) + " does not fit 63 bits");
+                refuse(fmt::format("a dimension of {} does not fit 63 bits", value));
             }
             entry_.shape.push_back(static_cast<std::int64_t>(value));
             return true;
@@ -203,7 +204,7 @@ std::uint64_t checked_bytes(const HeaderEntry& entry, const std::string& file) {
     }
     overflow = overflow || __builtin_mul_overflow(bits, bits_of_element(entry, file), &bits);
     if (overflow) refuse_tensor(file, entry, "the product of its dimensions does not fit 64 bits");
-    if (bits % 8 != 0) refuse_tensor(file, entry, std::to_string(bits) + " bits are no whole number of bytes");
+    if (bits % 8 != 0) refuse_tensor(file, entry, fmt::format("{} bits are no whole number of bytes", bits));
     return bits / 8;
 }
 
@@ -211,9 +212,9 @@ void check_size(const HeaderEntry& entry, const std::string& file) {
     const std::uint64_t bytes = checked_bytes(entry, file);
     if (entry.begin > entry.end) refuse_tensor(file, entry, "data_offsets end before they begin");
     if (entry.end - entry.begin != bytes) {
-        refuse_tensor(file, entry,
-                      "data_offsets span " + std::to_string(entry.end - entry.begin) + " bytes, shape and dtype need " +
-                          std::to_string(bytes));
+        refuse_tensor(
+            file, entry,
+            fmt::format("data_offsets span {} bytes, shape and dtype need {}", entry.end - entry.begin, bytes));
     }
 }
 
@@ -239,17 +240,17 @@ void check_coverage(const std::vector<HeaderEntry>& entries, std::uint64_t data_
     std::uint64_t covered = 0;
     for (const HeaderEntry* entry : in_order) {
         if (entry->begin != covered) {
-            throw BadFile(file + ": tensor " + in_quotes(entry->name) + " begins at byte " +
-                          std::to_string(entry->begin) + " of the data, " +
-                          (entry->begin < covered ? "within another tensor" : "behind a hole") +
-                          "; the tensors before it end at " + std::to_string(covered));
+            throw BadFile(
+                fmt::format("{}: tensor {} begins at byte {} of the data, {}; the tensors before it end at {}", file,
+                            in_quotes(entry->name), entry->begin,
+                            entry->begin < covered ? "within another tensor" : "behind a hole", covered));
         }
         covered = entry->end;
     }
     if (covered != data_bytes) {
-        throw BadFile(file + ": the tensors need " + std::to_string(covered) + " bytes of data, the file holds " +
-                      std::to_string(data_bytes) +
-                      (covered > data_bytes ? "; it is cut short: download it again" : ": bytes of no tensor"));
+        throw BadFile(
+            fmt::format("{}: the tensors need {} bytes of data, the file holds {}{}", file, covered, data_bytes,
+                        covered > data_bytes ? "; it is cut short: download it again" : ": bytes of no tensor"));
     }
 }
 

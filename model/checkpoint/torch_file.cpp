@@ -7,6 +7,7 @@
 #include "model/checkpoint/pickle.h"
 #include "model/checkpoint/zip_archive.h"
 
+#include <fmt/format.h>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -65,8 +66,8 @@ class ViewMaker {
         const std::uint64_t n_elements = count_of(tensor);
         require_contiguous(tensor, n_elements);
         if (tensor.offset > tensor.storage.n_elements || n_elements > tensor.storage.n_elements - tensor.offset) {
-            refuse(tensor, "its " + std::to_string(n_elements) + " elements from " + std::to_string(tensor.offset) +
-                               " on go beyond the " + std::to_string(tensor.storage.n_elements) + " of its storage");
+            refuse(tensor, fmt::format("its {} elements from {} on go beyond the {} of its storage", n_elements,
+                                       tensor.offset, tensor.storage.n_elements));
         }
         TensorView view;
         view.dtype = tensor.storage.dtype;
@@ -91,9 +92,8 @@ class ViewMaker {
         const ZipEntry* const entry = find_entry(entries_, prefix_ + std::string(storage.key));
         if (entry == nullptr) refuse(tensor, "its storage " + in_quotes(storage.key) + " is not in the archive");
         if (storage.n_elements != entry->bytes.size() / size || entry->bytes.size() % size != 0) {
-            refuse(tensor, "its storage " + in_quotes(storage.key) + " has " + std::to_string(entry->bytes.size()) +
-                               " bytes, and " + std::to_string(storage.n_elements) + " elements of " +
-                               std::string(storage.dtype) + " should be there");
+            refuse(tensor, fmt::format("its storage {} has {} bytes, and {} elements of {} should be there",
+                                       in_quotes(storage.key), entry->bytes.size(), storage.n_elements, storage.dtype));
         }
         if (seen_.insert(entry).second) storage_bytes_ += entry->bytes.size();
         return entry->bytes;
@@ -115,9 +115,10 @@ class ViewMaker {
         for (std::size_t i = tensor.shape.size(); n_elements > 0 && i-- > 0;) {
             if (tensor.shape[i] == 1) continue;
             if (static_cast<std::uint64_t>(tensor.strides[i]) != expected) {
-                refuse(tensor, "its elements do not lie row by row (dimension " + std::to_string(i) + " has stride " +
-                                   std::to_string(tensor.strides[i]) + ", not " + std::to_string(expected) +
-                                   "), as of a transposed view; save it with .contiguous()");
+                refuse(tensor,
+                       fmt::format("its elements do not lie row by row (dimension {} has stride {}, not {}), as of a "
+                                   "transposed view; save it with .contiguous()",
+                                   i, tensor.strides[i], expected));
             }
             expected *= static_cast<std::uint64_t>(tensor.shape[i]);
         }

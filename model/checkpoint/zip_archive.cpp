@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <fmt/format.h>
 #include <string>
 
 namespace entrodraft::model {
@@ -95,7 +96,7 @@ class ZipReader {
             refuse("the directory is not where the end record says");
         }
         if (directory.n_entries > kMaxEntries) {
-            refuse(std::to_string(directory.n_entries) + " entries are more than " + std::to_string(kMaxEntries));
+            refuse(fmt::format("{} entries are more than {}", directory.n_entries, kMaxEntries));
         }
         return directory;
     }
@@ -151,8 +152,10 @@ class ZipReader {
         take_64_bit_fields(entry, packed_bytes, rest.subspan(kEntryBytes + name_bytes, extra_bytes));
         if ((number_at(rest, 8, 2) & kEncrypted) != 0) refuse(entry, "is encrypted");
         if (entry.method != 0) {
-            refuse(entry, "is compressed (method " + std::to_string(entry.method) +
-                              "), and torch.save stores entries as they are; save the model again");
+            refuse(entry,
+                   fmt::format(
+                       "is compressed (method {}), and torch.save stores entries as they are; save the model again",
+                       entry.method));
         }
         if (packed_bytes != entry.bytes) refuse(entry, "is stored, yet its two sizes differ");
         if (number_at(rest, 34, 2) != 0) refuse("the archive is one part of several");

@@ -1,6 +1,7 @@
 // Which unit lies where, and who fills and multiplies it. The bytes within a unit are packing's and the kernels'.
 #include "model/cpu/packed_matrix.h"
 
+#include <fmt/format.h>
 #include <stdexcept>
 #include <string>
 
@@ -12,8 +13,8 @@ PackedMatrix::PackedMatrix(int n, int k, WeightType type, int n_threads)
     : n_(n), n_padded_((n + kLanes - 1) / kLanes * kLanes), k_(k), type_(type),
       parts_(static_cast<std::size_t>(n_threads)) {
     if (type == WeightType::int8 && k > kernels::kMaxInt8Inputs)
-        throw std::invalid_argument("8-bit weights take up to " + std::to_string(kernels::kMaxInt8Inputs) +
-                                    " inputs, not " + std::to_string(k) + "; choose a 16-bit type");
+        throw std::invalid_argument(fmt::format("8-bit weights take up to {} inputs, not {}; choose a 16-bit type",
+                                                kernels::kMaxInt8Inputs, k));
     for (int thread = 0; thread < n_threads; ++thread)
         parts_[static_cast<std::size_t>(thread)].outputs = dist::even_slice(n_padded_, thread, n_threads, kLanes);
 }

@@ -4,6 +4,8 @@
 
 #include "model/checkpoint/bad_file.h"
 
+#include <fmt/format.h>
+
 namespace entrodraft::model {
 namespace {
 
@@ -20,8 +22,8 @@ void read_layout(const Fields& fields, ModelConfig& config) {
     const int kv_heads = read_size(fields, "num_kv_heads", "n_head_kv", config.n_heads);
     if (is_new && !is_parallel) fields.refuse("'new_decoder_architecture' without 'parallel_attn' is not supported");
     if (n_norms > 2 || (n_norms == 2 && !is_new))
-        fields.refuse("field 'num_ln_in_parallel_attn' is " + std::to_string(n_norms) +
-                      "; supported: 1, and 2 with 'new_decoder_architecture'");
+        fields.refuse(fmt::format(
+            "field 'num_ln_in_parallel_attn' is {}; supported: 1, and 2 with 'new_decoder_architecture'", n_norms));
     config.n_kv_heads = is_new ? kv_heads : one_key_head ? 1 : config.n_heads;
     if (!is_new && !one_key_head && kv_heads != config.n_heads)
         fields.refuse("'num_kv_heads' other than the heads needs 'new_decoder_architecture'");
@@ -60,7 +62,7 @@ ModelNames falcon_names(const ModelConfig& config, const std::string& prefix) {
     // A single key head's group is all query heads, then the key, then the value.
     names.qkv = QkvForm::grouped;
     names.layer = [config, prefix](int index) {
-        const std::string layer = prefix + "h." + std::to_string(index) + ".";
+        const std::string layer = fmt::format("{}h.{}.", prefix, index);
         const bool two_norms = config.block == Block::parallel && !config.shared_norm;
         LayerNames of_layer;
         of_layer.attention_norm = with_bias(layer + (two_norms ? "ln_attn" : "input_layernorm"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
 #include <map>
 
@@ -51,7 +52,7 @@ const Json& Fields::required(const char* name) const {
 int Fields::to_size(const char* name, const Json& value) const {
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() == 0 ||
         value.get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxSize)) {
-        refuse(named(name) + " is " + shown(value) + ", not a whole number from 1 to " + std::to_string(kMaxSize));
+        refuse(fmt::format("{} is {}, not a whole number from 1 to {}", named(name), shown(value), kMaxSize));
     }
     return value.get<int>();
 }
@@ -125,9 +126,8 @@ float read_epsilon(const Fields& fields, const char* name, double default_value)
 
 void divide_into_heads(const Fields& fields, ModelConfig& config, const char* hidden, const char* heads) {
     if (config.hidden_size % config.n_heads != 0) {
-        fields.refuse("'" + std::string(hidden) + "' (" + std::to_string(config.hidden_size) +
-                      ") is not a multiple of '" + heads + "' (" + std::to_string(config.n_heads) +
-                      ") and 'head_dim' is missing");
+        fields.refuse(fmt::format("'{}' ({}) is not a multiple of '{}' ({}) and 'head_dim' is missing", hidden,
+                                  config.hidden_size, heads, config.n_heads));
     }
     config.head_dim = config.hidden_size / config.n_heads;
 }
@@ -141,8 +141,8 @@ void read_common_shapes(const Fields& fields, ModelConfig& config) {
     config.n_kv_heads = fields.size("num_key_value_heads", config.n_heads);
     config.max_positions = fields.size("max_position_embeddings");
     if (config.n_heads % config.n_kv_heads != 0) {
-        fields.refuse("'num_attention_heads' (" + std::to_string(config.n_heads) +
-                      ") is not a multiple of 'num_key_value_heads' (" + std::to_string(config.n_kv_heads) + ")");
+        fields.refuse(fmt::format("'num_attention_heads' ({}) is not a multiple of 'num_key_value_heads' ({})",
+                                  config.n_heads, config.n_kv_heads));
     }
     if (fields.find("head_dim") == nullptr)
         divide_into_heads(fields, config, "hidden_size", "num_attention_heads");
@@ -164,7 +164,7 @@ void read_token_ids(const Fields& fields, std::int64_t default_bos, std::int64_t
 void read_windows(const Fields& fields, const std::function<bool(int layer)>& slides, int window, ModelConfig& config) {
     const Json* types = fields.find("layer_types");
     if (types != nullptr && (!types->is_array() || types->size() != static_cast<std::size_t>(config.n_layers)))
-        fields.refuse("field 'layer_types' is not a list of the " + std::to_string(config.n_layers) + " layers' types");
+        fields.refuse(fmt::format("field 'layer_types' is not a list of the {} layers' types", config.n_layers));
     if (window == 0 && types == nullptr) return;
     bool any = false;
     std::vector<int> windows;
@@ -256,8 +256,8 @@ Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config
         for (const auto& [key, setting] : object->items())
             if (!rope.was_read(key) && !setting.is_null()) rope.refuse("field " + in_quotes(key) + " is not supported");
         if (inner > 0 && theta > 0 && inner != theta) {
-            fields.refuse("'" + std::string(names.theta) + "' has two values, " + std::to_string(theta) + " and " +
-                          std::to_string(inner) + " in '" + name + "'; keep one");
+            fields.refuse(
+                fmt::format("'{}' has two values, {:f} and {:f} in '{}'; keep one", names.theta, theta, inner, name));
         }
         if (inner > 0) theta = inner;
         if (inner_share > 0) share = inner_share;
@@ -273,7 +273,7 @@ Rope read_rope(const Fields& fields, const RopeNames& names, ModelConfig& config
         fields.refuse("field '" + std::string(names.share) + "' other than 1 is not supported for this model type");
     to.dims = static_cast<int>(config.head_dim * share);
     if (to.dims < 2 || to.dims % 2 != 0)
-        fields.refuse("the rotary part of 'head_dim' is " + std::to_string(to.dims) + "; it must be even and above 0");
+        fields.refuse(fmt::format("the rotary part of 'head_dim' is {}; it must be even and above 0", to.dims));
     if (to.scaling == RopeScaling::dynamic && to.dims < 4)
         fields.refuse("rope type 'dynamic' needs a rotary part of at least 4");
     const double stretched = to.factor * to.original_positions;

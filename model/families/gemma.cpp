@@ -3,6 +3,7 @@
 #include "model/families/families.h"
 
 #include <cmath>
+#include <fmt/format.h>
 
 namespace entrodraft::model {
 namespace {
@@ -45,7 +46,7 @@ ModelNames gemma2_names(const ModelConfig& config, const std::string& prefix) {
     ModelNames names = llama_names(config, prefix);
     names.layer = [config, prefix](int index) {
         LayerNames layer = llama_layer(config, prefix, index);
-        const std::string stem = prefix + "layers." + std::to_string(index) + ".";
+        const std::string stem = fmt::format("{}layers.{}.", prefix, index);
         layer.after_attention_norm = weight_only(stem + "post_attention_layernorm");
         layer.mlp_norm = weight_only(stem + "pre_feedforward_layernorm");
         layer.after_mlp_norm = weight_only(stem + "post_feedforward_layernorm");

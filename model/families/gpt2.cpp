@@ -1,6 +1,8 @@
 // GPT-2, 124M to xl: LayerNorm, learned positions, matrices stored [in, out], tied embeddings.
 #include "model/families/families.h"
 
+#include <fmt/format.h>
+
 namespace entrodraft::model {
 namespace {
 
@@ -33,7 +35,7 @@ ModelNames gpt2_names(const ModelConfig&, const std::string& prefix) {
     names.qkv = QkvForm::stacked;
     names.transposed = true;
     names.layer = [prefix](int index) {
-        const std::string layer = prefix + "h." + std::to_string(index) + ".";
+        const std::string layer = fmt::format("{}h.{}.", prefix, index);
         LayerNames of_layer;
         of_layer.attention_norm = with_bias(layer + "ln_1");
         of_layer.mlp_norm = with_bias(layer + "ln_2");

@@ -2,6 +2,8 @@
 // query, key and value of a head next to each other in one matrix.
 #include "model/families/families.h"
 
+#include <fmt/format.h>
+
 namespace entrodraft::model {
 namespace {
 
@@ -32,7 +34,7 @@ ModelNames gpt_neox_names(const ModelConfig& config, const std::string& prefix) 
     names.head = weight_only("embed_out");
     names.qkv = QkvForm::grouped;
     names.layer = [config, prefix](int index) {
-        const std::string layer = prefix + "layers." + std::to_string(index) + ".";
+        const std::string layer = fmt::format("{}layers.{}.", prefix, index);
         LayerNames of_layer;
         of_layer.attention_norm = with_bias(layer + "input_layernorm");
         of_layer.mlp_norm = with_bias(layer + "post_attention_layernorm");

@@ -1,10 +1,12 @@
 // Llama 1 to 3, and what its descendants share with it.
 #include "model/families/families.h"
 
+#include <fmt/format.h>
+
 namespace entrodraft::model {
 
 LayerNames llama_layer(const ModelConfig& config, const std::string& prefix, int index) {
-    const std::string layer = prefix + "layers." + std::to_string(index) + ".";
+    const std::string layer = fmt::format("{}layers.{}.", prefix, index);
     LayerNames names;
     names.attention_norm = weight_only(layer + "input_layernorm");
     names.mlp_norm = weight_only(layer + "post_attention_layernorm");

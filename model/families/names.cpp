@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <fmt/format.h>
 #include <set>
 #include <vector>
 
@@ -18,7 +19,7 @@ using Shape = std::vector<std::int64_t>;
 std::string to_text(const Shape& shape) {
     std::string text = "[";
     for (const auto dim : shape)
-        text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
+        text += fmt::format("{}{}", text.size() > 1 ? ", " : "", dim);
     return text + "]";
 }
 
@@ -188,9 +189,8 @@ void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
 
     for (const auto& [name, tensor] : checkpoint.tensors()) {
         if (check.knows(name) || names.ignores(name)) continue;
-        throw BadFile(*tensor.file + ": tensor " + in_quotes(name) + " has no place in the " +
-                      to_string(config.family) + " model of " + std::to_string(config.n_layers) +
-                      " layers that config.json describes");
+        throw BadFile(fmt::format("{}: tensor {} has no place in the {} model of {} layers that config.json describes",
+                                  *tensor.file, in_quotes(name), to_string(config.family), config.n_layers));
     }
 }
 

@@ -2,6 +2,8 @@
 // around the layers.
 #include "model/families/families.h"
 
+#include <fmt/format.h>
+
 namespace entrodraft::model {
 namespace {
 
@@ -41,7 +43,7 @@ ModelNames opt_names(const ModelConfig& config, const std::string& prefix) {
     if (config.final_norm) names.final_norm = with_bias(prefix + "final_layer_norm");
     names.head = weight_only("lm_head");
     names.layer = [config, prefix](int index) {
-        const std::string layer = prefix + "layers." + std::to_string(index) + ".";
+        const std::string layer = fmt::format("{}layers.{}.", prefix, index);
         LayerNames of_layer;
         of_layer.attention_norm = with_bias(layer + "self_attn_layer_norm");
         of_layer.mlp_norm = with_bias(layer + "final_layer_norm");

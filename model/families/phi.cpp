@@ -1,6 +1,8 @@
 // Phi 1, 1.5 and 2: attention and MLP side by side behind one LayerNorm, part of each head turned, biases everywhere.
 #include "model/families/families.h"
 
+#include <fmt/format.h>
+
 namespace entrodraft::model {
 namespace {
 
@@ -24,7 +26,7 @@ ModelNames phi_names(const ModelConfig&, const std::string& prefix) {
     names.final_norm = with_bias(prefix + "final_layernorm");
     names.head = with_bias("lm_head");
     names.layer = [prefix](int index) {
-        const std::string layer = prefix + "layers." + std::to_string(index) + ".";
+        const std::string layer = fmt::format("{}layers.{}.", prefix, index);
         LayerNames of_layer;
         of_layer.attention_norm = with_bias(layer + "input_layernorm");
         of_layer.query = with_bias(layer + "self_attn.q_proj");

@@ -1,6 +1,8 @@
 // Phi-3 with plain rotary positions: Llama with queries, keys and values in one matrix, gate and up in another.
 #include "model/families/families.h"
 
+#include <fmt/format.h>
+
 namespace entrodraft::model {
 namespace {
 
@@ -19,7 +21,7 @@ ModelNames phi3_names(const ModelConfig& config, const std::string& prefix) {
     names.qkv = QkvForm::stacked;
     names.layer = [config, prefix](int index) {
         LayerNames layer = llama_layer(config, prefix, index);
-        const std::string stem = prefix + "layers." + std::to_string(index) + ".";
+        const std::string stem = fmt::format("{}layers.{}.", prefix, index);
         layer.query = layer.key = layer.value = layer.gate = layer.up = {};
         layer.qkv = weight_only(stem + "self_attn.qkv_proj");
         layer.gate_up = weight_only(stem + "mlp.gate_up_proj");

@@ -1,6 +1,8 @@
 // Qwen3: Llama with queries and keys normed head by head, and heads of a size of their own.
 #include "model/families/families.h"
 
+#include <fmt/format.h>
+
 namespace entrodraft::model {
 namespace {
 
@@ -21,7 +23,7 @@ ModelNames names_of_qwen3(const ModelConfig& config, const std::string& prefix) 
     ModelNames names = llama_names(config, prefix);
     names.layer = [config, prefix](int index) {
         LayerNames layer = llama_layer(config, prefix, index);
-        const std::string attention = prefix + "layers." + std::to_string(index) + ".self_attn.";
+        const std::string attention = fmt::format("{}layers.{}.self_attn.", prefix, index);
         layer.query_norm = weight_only(attention + "q_norm");
         layer.key_norm = weight_only(attention + "k_norm");
         return layer;

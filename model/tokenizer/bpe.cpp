@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <fmt/format.h>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -25,8 +26,8 @@ Vocabulary read_vocabulary(const nlohmann::json& json, std::vector<std::optional
         const auto index = static_cast<std::size_t>(id);
         if (tokens.size() <= index) tokens.resize(index + 1);
         if (tokens[index]) {
-            throw BadFile("model BPE: vocab entries " + in_quotes(*tokens[index]) + " and " + in_quotes(token) +
-                          " have the same id " + std::to_string(id));
+            throw BadFile(fmt::format("model BPE: vocab entries {} and {} have the same id {}",
+                                      in_quotes(*tokens[index]), in_quotes(token), id));
         }
         tokens[index] = token;
         vocabulary.emplace(token, id);
@@ -56,7 +57,7 @@ std::vector<Merge> read_merges(const nlohmann::json& json, const Vocabulary& voc
     for (std::size_t i = 0; i < json.size(); ++i) {
         const bool is_heading = json[i].is_string() && json[i].get_ref<const std::string&>().starts_with("#version");
         if (is_heading) continue; // of old merges.txt files, kept by some converters
-        const auto what = [&] { return "model BPE: merge " + std::to_string(i); };
+        const auto what = [&] { return fmt::format("model BPE: merge {}", i); };
         const auto [left, right] = merge_parts(json[i], what());
         if (right.size() < prefix_size) {
             throw BadFile(what() + ": " + in_quotes(right) + " lacks the continuing_subword_prefix");
@@ -220,7 +221,7 @@ void BpeEncoder::encode_part(std::string_view part, std::vector<TokenId>& ids) {
 // characters, whose token then comes after them.
 void BpeEncoder::begin(std::string_view word) {
     if (word.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max() / 8)) {
-        throw std::runtime_error("a word of " + std::to_string(word.size()) + " bytes is too long to be encoded");
+        throw std::runtime_error(fmt::format("a word of {} bytes is too long to be encoded", word.size()));
     }
     symbols_.clear();
     symbols_.reserve(word.size());

@@ -5,6 +5,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "model/checkpoint/bad_file.h"
 #include "model/tokenizer/tokenizer_json.h"
@@ -91,8 +92,7 @@ PrecompiledMap::PrecompiledMap(std::string_view base64) {
     if (bytes.size() < 4) throw_bad("is cut off");
     const std::size_t n_trie_bytes = little_endian(bytes, 0);
     if (n_trie_bytes == 0 || n_trie_bytes % 4 != 0 || n_trie_bytes > bytes.size() - 4) {
-        throw_bad("is cut off or broken: a trie of " + std::to_string(n_trie_bytes) + " bytes in " +
-                  std::to_string(bytes.size()));
+        throw_bad(fmt::format("is cut off or broken: a trie of {} bytes in {}", n_trie_bytes, bytes.size()));
     }
     units_.reserve(n_trie_bytes / 4);
     for (std::size_t at = 4; at < 4 + n_trie_bytes; at += 4)
@@ -119,7 +119,7 @@ void PrecompiledMap::check() const {
                 if (children >= units_.size()) throw_bad("is broken: a value lies outside of the trie");
                 const std::uint32_t at = value_of(units_[children]);
                 const bool begins = at < texts_.size() && (static_cast<unsigned char>(texts_[at]) & 0xC0U) != 0x80U;
-                if (!begins) throw_bad("is cut off or broken: no text at its offset " + std::to_string(at));
+                if (!begins) throw_bad(fmt::format("is cut off or broken: no text at its offset {}", at));
                 const std::string_view text = std::string_view(texts_).substr(at, kMaxInsertedBytes + 1);
                 if (text.find('\0') == std::string_view::npos) throw_bad("holds a text of unlikely length");
             }

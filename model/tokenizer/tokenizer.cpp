@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <fmt/format.h>
 #include <iterator>
 #include <optional>
 #include <stdexcept>
@@ -60,13 +61,13 @@ Entries entries_of(const Tokens& tokens, const std::vector<AddedToken>& added, c
         const auto index = static_cast<std::size_t>(token.id);
         const auto [known, is_new] = ids.try_emplace(token.content, token.id);
         if (known->second != token.id) {
-            throw BadFile("added token " + in_quotes(token.content) + " has the ids " + std::to_string(token.id) +
-                          " and " + std::to_string(known->second));
+            throw BadFile(
+                fmt::format("added token {} has the ids {} and {}", in_quotes(token.content), token.id, known->second));
         }
         if (entries.size() <= index) entries.resize(index + 1);
         if (entries[index] && entries[index]->content != token.content) {
-            throw BadFile("added token " + in_quotes(token.content) + " has the same id " + std::to_string(token.id) +
-                          " as the token " + in_quotes(entries[index]->content));
+            throw BadFile(fmt::format("added token {} has the same id {} as the token {}", in_quotes(token.content),
+                                      token.id, in_quotes(entries[index]->content)));
         }
         const std::string decoded = token.normalized ? normalizer.normalize(token.content).text : token.content;
         entries[index] = Entry{token.content, decoder.prepare(decoded), special.contains(decoded)};
@@ -180,7 +181,7 @@ std::unique_ptr<Tokenizer::Impl> Tokenizer::Impl::from_json(const nlohmann::json
     for (const TokenId id : post_processor.special_ids()) {
         const auto index = static_cast<std::size_t>(id);
         if (index >= entries.size() || !entries[index]) {
-            throw BadFile("post_processor: no token has the id " + std::to_string(id));
+            throw BadFile(fmt::format("post_processor: no token has the id {}", id));
         }
     }
     const std::uint64_t fingerprint = fingerprint_of(entries, model);
@@ -228,8 +229,8 @@ void Tokenizer::Impl::encode_part(std::string_view text, bool at_begin, Encoder&
 const Entry& Tokenizer::Impl::entry(TokenId id) const {
     const auto index = static_cast<std::size_t>(id);
     if (id < 0 || index >= entries.size() || !entries[index]) {
-        throw std::out_of_range("token id " + std::to_string(id) + " is not in the vocabulary, whose ids are below " +
-                                std::to_string(entries.size()));
+        throw std::out_of_range(
+            fmt::format("token id {} is not in the vocabulary, whose ids are below {}", id, entries.size()));
     }
     return *entries[index];
 }
@@ -253,7 +254,7 @@ Tokenizer::~Tokenizer() = default;
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
     if (const std::size_t offset = first_invalid_utf8(text); offset != std::string_view::npos) {
-        throw std::invalid_argument("the text is not UTF-8 at byte " + std::to_string(offset));
+        throw std::invalid_argument(fmt::format("the text is not UTF-8 at byte {}", offset));
     }
     std::vector<TokenId> ids;
     ids.reserve(text.size() / 3);

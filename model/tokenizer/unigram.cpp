@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
 #include <stdexcept>
 
@@ -19,7 +20,7 @@ constexpr double kUnknownPenalty = 10.0;
 constexpr int kLargestPower = 308;
 
 double power_of_ten(int exponent) {
-    const std::string text = "1e" + std::to_string(exponent);
+    const std::string text = fmt::format("1e{}", exponent);
     double value = 0;
     std::from_chars(text.data(), text.data() + text.size(), value);
     return value;
@@ -61,7 +62,7 @@ UnigramModel unigram_model_from_json(const nlohmann::json& model) {
     const nlohmann::json& vocab = array_field(model, "vocab", what);
     if (vocab.size() > static_cast<std::size_t>(kMaxTokenId)) throw BadFile(what + ": the vocabulary is too large");
     for (const auto& entry : vocab) {
-        const auto place = [&] { return what + ": vocab entry " + std::to_string(result.tokens.size()); };
+        const auto place = [&] { return fmt::format("{}: vocab entry {}", what, result.tokens.size()); };
         if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number()) {
             throw BadFile(place() + " is not [\"piece\", score]");
         }
@@ -76,7 +77,7 @@ UnigramModel unigram_model_from_json(const nlohmann::json& model) {
     if (!unk_id.is_null()) {
         result.unk_id = token_id(unk_id, what + ": unk_id");
         if (static_cast<std::size_t>(result.unk_id) >= result.tokens.size()) {
-            throw BadFile(what + ": unk_id " + std::to_string(result.unk_id) + " is not in the vocabulary");
+            throw BadFile(fmt::format("{}: unk_id {} is not in the vocabulary", what, result.unk_id));
         }
     }
     return result;
@@ -121,7 +122,7 @@ void UnigramEncoder::encode(std::string_view word, std::vector<TokenId>& ids) {
 // Fills best_ from left to right.
 void UnigramEncoder::find_best(std::string_view word) {
     if (word.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max() / 8)) {
-        throw std::runtime_error("a word of " + std::to_string(word.size()) + " bytes is too long to be encoded");
+        throw std::runtime_error(fmt::format("a word of {} bytes is too long to be encoded", word.size()));
     }
     best_.assign(word.size() + 1, Node{});
     for (std::size_t begin = 0; begin < word.size();) {

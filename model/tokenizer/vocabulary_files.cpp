@@ -2,6 +2,7 @@
 #include "model/tokenizer/vocabulary_files.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <optional>
 #include <set>
@@ -153,8 +154,8 @@ json read_merges(const path& file) {
         if (line.starts_with("#version") || is_last_and_empty) continue;
         const std::size_t space = line.find(' ');
         if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-            throw BadFile(file.string() + ": line " + std::to_string(number) + ": " + in_quotes(line) +
-                          " is not two tokens with a space between");
+            throw BadFile(fmt::format("{}: line {}: {} is not two tokens with a space between", file.string(), number,
+                                      in_quotes(line)));
         }
         merges.push_back({std::string(line.substr(0, space)), std::string(line.substr(space + 1))});
     }

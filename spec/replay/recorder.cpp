@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -187,8 +188,9 @@ void Recorder::note_target(TextRecord& record, const Request& request, const Tar
         const SeenLogits seen = chooser_.see(row, head, tokens.first(position), true);
         const TokenId token = record.token[place];
         if (chooser_.best(seen, position, kAcceptance) != token)
-            throw std::runtime_error("place " + std::to_string(place) + " of the text of id " + request.id +
-                                     ": the target emits another token than it did when the text was decoded");
+            throw std::runtime_error(fmt::format(
+                "place {} of the text of id {}: the target emits another token than it did when the text was decoded",
+                place, request.id));
         log_softmax(row, seen, p_[i]);
         record.target_entropy.push_back(static_cast<float>(seen.stats.entropy_nats()));
         record.target_log_probability.push_back(p_[i][static_cast<std::size_t>(token)]);

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <limits>
 #include <stdexcept>
@@ -66,7 +67,7 @@ RecordingHead head_of(const Json& json) {
         throw std::runtime_error("it is not the head of a recording");
     const Object object = object_of(json);
     if (object.integer("schema_version", 0, std::numeric_limits<int>::max()) != kVersion)
-        throw std::runtime_error("field schema_version must be " + std::to_string(kVersion));
+        throw std::runtime_error(fmt::format("field schema_version must be {}", kVersion));
     RecordingHead head;
     head.target = model_of(object.at("target"));
     for (const Json& draft : object.list("drafts"))
@@ -107,7 +108,7 @@ template <typename Text, typename Visit> void each_column(Text& text, const Visi
     visit("target_margin", text.target_margin);
     for (std::size_t d = 0; d < text.drafts.size(); ++d) {
         auto& draft = text.drafts[d];
-        const std::string of = "draft." + std::to_string(d) + ".";
+        const std::string of = fmt::format("draft.{}.", d);
         visit(of + "token", draft.token);
         visit(of + "entropy", draft.entropy);
         visit(of + "probability", draft.probability);
@@ -293,8 +294,8 @@ Recording read_recording(const std::string& file, bool may_be_torn) {
                 recording.lines.push_back(line_of(block, recording.head));
             recording.whole_bytes += length;
         } catch (const std::exception& error) {
-            throw std::runtime_error(file + " block " + std::to_string(number) + ": " + error.what() +
-                                     (number == 0 ? "; entrodraft record makes recordings" : ""));
+            throw std::runtime_error(fmt::format("{} block {}: {}{}", file, number, error.what(),
+                                                 number == 0 ? "; entrodraft record makes recordings" : ""));
         }
     }
     if (recording.whole_bytes == 0 && !may_be_torn) throw std::runtime_error(file + ": is empty, and no recording");

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <stdexcept>
 
@@ -43,7 +44,7 @@ std::string compressed(const std::string& bytes) {
     const int status =
         compress2(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(bytes.data()),
                   static_cast<uLong>(bytes.size()), Z_DEFAULT_COMPRESSION);
-    if (status != Z_OK) throw std::runtime_error("zlib cannot compress a block: status " + std::to_string(status));
+    if (status != Z_OK) throw std::runtime_error(fmt::format("zlib cannot compress a block: status {}", status));
     packed.resize(size);
     return packed;
 }

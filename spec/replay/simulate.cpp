@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <fmt/format.h>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -30,12 +31,11 @@ Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
     : head_(head), setting_(setting), limits_(limits_of(head)), gain_({max_rows(setting), 0, setting.costs}),
       outcomes_(AheadOptions::kMaxOutcomes + 1) {
     if (setting.draft >= head.drafts.size())
-        throw std::invalid_argument("the recording has " + std::to_string(head.drafts.size()) +
-                                    " drafts, none of number " + std::to_string(setting.draft + 1));
+        throw std::invalid_argument(
+            fmt::format("the recording has {} drafts, none of number {}", head.drafts.size(), setting.draft + 1));
     if (setting.rule.max_tokens > head.max_draft_tokens)
-        throw std::invalid_argument("drafts of up to " + std::to_string(setting.rule.max_tokens) +
-                                    " tokens cannot be replayed: the recording holds " +
-                                    std::to_string(head.max_draft_tokens));
+        throw std::invalid_argument(fmt::format("drafts of up to {} tokens cannot be replayed: the recording holds {}",
+                                                setting.rule.max_tokens, head.max_draft_tokens));
     context_ = static_cast<std::size_t>(head.drafts[setting.draft].context);
     rule_.emplace(setting.rule, &gain_);
 }
@@ -114,7 +114,7 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::s
         is_free ? --free_passes_ : ++draft_.passes;
         if (!astray) {
             if (at >= record.places())
-                throw std::runtime_error("id " + text.id + ": place " + std::to_string(at) + " is not recorded");
+                throw std::runtime_error(fmt::format("id {}: place {} is not recorded", text.id, at));
             const TokenId token = record.token[at];
             if (!take(task, most, token, {record.entropy[at], record.probability[at], 0})) return;
             astray = token != text.token[at];
@@ -123,8 +123,7 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::s
         }
         const std::size_t step = at - rejected - 1;
         if (step >= static_cast<std::size_t>(chain_length_[rejected]))
-            throw std::runtime_error("id " + text.id + ": the chain of place " + std::to_string(rejected) +
-                                     " is too short");
+            throw std::runtime_error(fmt::format("id {}: the chain of place {} is too short", text.id, rejected));
         const std::size_t i = chain_begin_[rejected] + step;
         if (!take(task, most, record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0}))
             return;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <sstream>
 #include <stdexcept>
 #include <tuple>
@@ -121,11 +122,10 @@ std::string why_invalid(const StopRuleOptions& options) {
     if (options.drop_stop_token && type.looks_at == LooksAt::token && !type.weighs_costs)
         return "--drop-stop-token with --stop-rule " + type.name + " would bias rejection sampling; leave it out";
     if (options.max_tokens < 1 || options.max_tokens > Packet::kMaxDraftTokens)
-        return "--max-draft-tokens must be 1 to " + std::to_string(Packet::kMaxDraftTokens) + ", not " +
-               std::to_string(options.max_tokens);
+        return fmt::format("--max-draft-tokens must be 1 to {}, not {}", Packet::kMaxDraftTokens, options.max_tokens);
     if (options.min_tokens < 1 || options.min_tokens > options.max_tokens)
-        return "--min-draft-tokens must be 1 to --max-draft-tokens (" + std::to_string(options.max_tokens) + "), not " +
-               std::to_string(options.min_tokens);
+        return fmt::format("--min-draft-tokens must be 1 to --max-draft-tokens ({}), not {}", options.max_tokens,
+                           options.min_tokens);
     return {};
 }
 

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace entrodraft::spec {
@@ -316,7 +316,7 @@ void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, con
         records.push_back({value, logit, static_cast<std::uint32_t>(place), token});
     }
     if (records.size() > kMaxRecords)
-        throw std::runtime_error("more than " + std::to_string(kMaxRecords) + " tokens beat all before them");
+        throw std::runtime_error(fmt::format("more than {} tokens beat all before them", kMaxRecords));
     const std::size_t n_tokens = options.top_k > 0 ? ids.size() : logits.size();
     write(logits, {static_cast<std::uint32_t>(n_tokens), static_cast<std::uint32_t>(records.size())}, records,
           shortlist);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
 #include <set>
 #include <stdexcept>
@@ -29,17 +30,17 @@ void ban_token(std::span<float> logits, TokenId first_token, TokenId token) {
 std::string why_never_valid(const LogitProcessing& options) {
     const auto is_penalty = [](double value) { return value >= -2 && value <= 2; };
     if (!(options.repetition_penalty >= 0.001 && options.repetition_penalty <= 1000))
-        return "--repetition-penalty must be a number from 0.001 to 1000, not " +
-               std::to_string(options.repetition_penalty);
+        return fmt::format("--repetition-penalty must be a number from 0.001 to 1000, not {:f}",
+                           options.repetition_penalty);
     if (!is_penalty(options.presence_penalty)) return "--presence-penalty must be a number from -2 to 2";
     if (!is_penalty(options.frequency_penalty)) return "--frequency-penalty must be a number from -2 to 2";
     if (options.no_repeat_ngram_size < 0 || options.no_repeat_ngram_size > kMaxNGramSize)
-        return "--no-repeat-ngram-size must be from 0 (off) to " + std::to_string(kMaxNGramSize);
+        return fmt::format("--no-repeat-ngram-size must be from 0 (off) to {}", kMaxNGramSize);
     if (options.min_new_tokens < 0) return "--min-new-tokens must be 0 or more";
     for (const auto& [token, bias] : options.logit_bias)
         if (!std::isfinite(bias))
-            return "--logit-bias of token " + std::to_string(token) + " must be a finite number: to ban a token, " +
-                   "name it in --banned-tokens";
+            return fmt::format(
+                "--logit-bias of token {} must be a finite number: to ban a token, name it in --banned-tokens", token);
     return {};
 }
 
@@ -48,13 +49,12 @@ std::string why_never_valid(const LogitProcessing& options) {
 std::string why_invalid(const LogitProcessing& options, int vocab_size) {
     if (std::string reason = why_never_valid(options); !reason.empty()) return reason;
     const auto why_outside = [&](const char* option, TokenId token) {
-        return std::string(option) + " names token " + std::to_string(token) + ", which is outside the vocabulary of " +
-               std::to_string(vocab_size);
+        return fmt::format("{} names token {}, which is outside the vocabulary of {}", option, token, vocab_size);
     };
     std::set<TokenId> biased;
     for (const auto& [token, bias] : options.logit_bias) {
         if (token < 0 || token >= vocab_size) return why_outside("--logit-bias", token);
-        if (!biased.insert(token).second) return "--logit-bias names token " + std::to_string(token) + " twice";
+        if (!biased.insert(token).second) return fmt::format("--logit-bias names token {} twice", token);
     }
     for (const TokenId token : options.banned_tokens)
         if (token < 0 || token >= vocab_size) return why_outside("--banned-tokens", token);

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
 #include <numbers>
 #include <stdexcept>
-#include <string>
 
 namespace entrodraft::spec {
 
@@ -186,7 +186,7 @@ double weight_at(std::span<const float> p, std::span<const float> q, double fact
 
 // The token at quantile u of p, or of max(0, factor * p - q) where there is a q; -1 where the sum is 0.
 TokenId sample_weights(std::span<const float> p, std::span<const float> q, double factor, double u) {
-    if (!(u >= 0 && u < 1)) throw std::invalid_argument("a quantile must be in [0, 1), not " + std::to_string(u));
+    if (!(u >= 0 && u < 1)) throw std::invalid_argument(fmt::format("a quantile must be in [0, 1), not {:f}", u));
     std::vector<double> sums((p.size() + kChunk - 1) / kChunk);
     double total = 0;
     for (std::size_t chunk = 0; chunk < sums.size(); ++chunk) {
@@ -284,7 +284,7 @@ TokenId arg_max(std::span<const float> values) {
     }
     for (std::size_t i = best_first; i < values.size(); ++i)
         if (values[i] == best) return static_cast<TokenId>(i);
-    throw std::runtime_error("no arg max: none of " + std::to_string(values.size()) + " values is a number");
+    throw std::runtime_error(fmt::format("no arg max: none of {} values is a number", values.size()));
 }
 
 TokenId sample(std::span<const float> probabilities, double u) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -19,15 +20,13 @@ void check_lenience(double lenience) {
 // Length of each of `rows` rows in `values` numbers.
 std::size_t row_length(std::size_t values, std::size_t rows, const char* what) {
     if (rows == 0 || values == 0 || values % rows != 0)
-        throw std::invalid_argument(std::string(what) + ": " + std::to_string(values) + " numbers are not " +
-                                    std::to_string(rows) + " rows");
+        throw std::invalid_argument(fmt::format("{}: {} numbers are not {} rows", what, values, rows));
     return values / rows;
 }
 
 std::size_t index_of(TokenId token, std::size_t vocab) {
     if (token < 0 || static_cast<std::size_t>(token) >= vocab)
-        throw std::out_of_range("drafted token " + std::to_string(token) + " is outside the vocabulary of " +
-                                std::to_string(vocab));
+        throw std::out_of_range(fmt::format("drafted token {} is outside the vocabulary of {}", token, vocab));
     return static_cast<std::size_t>(token);
 }
 
@@ -42,8 +41,8 @@ std::size_t check_sizes(const RejectionInput& input, std::span<const double> acc
     const std::size_t n_drafted = input.drafted.size();
     const std::size_t vocab = row_length(input.p.size(), n_drafted + 1, "target distributions");
     if (input.q.size() != n_drafted * vocab)
-        throw std::invalid_argument("draft distributions: " + std::to_string(input.q.size()) + " numbers are not " +
-                                    std::to_string(n_drafted) + " rows of " + std::to_string(vocab));
+        throw std::invalid_argument(
+            fmt::format("draft distributions: {} numbers are not {} rows of {}", input.q.size(), n_drafted, vocab));
     if (acceptance.size() != n_drafted || resample.size() != n_drafted + 1)
         throw std::invalid_argument("verifying needs a number for each token that may be emitted");
     return vocab;
@@ -57,9 +56,9 @@ struct TokenOdds {
 // A message calls the token `what` `number`.
 TokenOdds check_odds(const TokenOdds& odds, const char* what, std::size_t number) {
     if (!(odds.p >= 0) || !(odds.q > 0) || !std::isfinite(odds.p) || !std::isfinite(odds.q))
-        throw std::runtime_error(what + std::to_string(number) + " has draft probability " + std::to_string(odds.q) +
-                                 " and target probability " + std::to_string(odds.p) +
-                                 ": it cannot have been drawn from this row");
+        throw std::runtime_error(fmt::format(
+            "{}{} has draft probability {:f} and target probability {:f}: it cannot have been drawn from this row",
+            what, number, odds.q, odds.p));
     return odds;
 }
 
@@ -142,7 +141,7 @@ constexpr std::pair<Acceptance, std::string_view> kAcceptances[] = {{Acceptance:
 std::string to_string(Acceptance acceptance) {
     for (const auto& [kind, name] : kAcceptances)
         if (kind == acceptance) return std::string(name);
-    throw std::invalid_argument("acceptance number " + std::to_string(static_cast<int>(acceptance)) + " is unknown");
+    throw std::invalid_argument(fmt::format("acceptance number {} is unknown", static_cast<int>(acceptance)));
 }
 
 std::optional<Acceptance> parse_acceptance(std::string_view name) {
