@@ -200,7 +200,7 @@ inline void ProtocolWatch::read_packet(int rank, std::span<const std::byte> data
     compare(rank);
 }
 
-// Four numbers: rows of a draft pass (0: the draft is done), rows of logits, cuts, and the bytes of what follows.
+// Three numbers: rows of a draft pass (0: the draft is done), rows of logits, and the bytes of what follows.
 inline void ProtocolWatch::read_order(int rank, std::span<const std::byte> data) {
     View& mine = view(rank);
     if (!is_as_sent(rank, data)) return;
@@ -208,7 +208,7 @@ inline void ProtocolWatch::read_order(int rank, std::span<const std::byte> data)
         mine.expects = mine.gives_logits ? Expects::logits_of_order : Expects::order;
         return;
     }
-    std::uint32_t order[4];
+    std::uint32_t order[3];
     if (data.size() != sizeof order) return violated(rank, "an order of another size");
     std::memcpy(order, data.data(), sizeof order);
     mine.gives_logits = order[1] > 0;
