@@ -1,7 +1,6 @@
 // Plans, drafts and verification of a replica: see coordinator.h.
 #include "spec/coordinator.h"
 
-#include "spec/admission.h"
 #include "spec/verify/device_verifier.h"
 
 #include <algorithm>
@@ -50,7 +49,8 @@ Plan Coordinator::next_plan(const EngineCallbacks& callbacks, const ReplicaState
         (!sequence(slot) ? empty : state.prefill_left(slot) > 0 ? unread : read) = slot;
     }
     if (signal_seen_ || !goes_on) return {Command::interrupt};
-    if (empty >= 0 && admits_another(callbacks, empty)) return {Command::admit, empty};
+    if (empty >= 0 && admits_another(callbacks, empty))
+        return {Command::admit, empty, pack_admission(sequence(empty)->request(), sequence(empty)->verified_on_device)};
     if (unread >= 0 && (read < 0 || !prefilled_)) return {Command::prefill, unread};
     if (read >= 0) return {Command::round};
     return {callbacks.waiting && callbacks.waiting() ? Command::idle : Command::stop};
@@ -74,10 +74,6 @@ bool Coordinator::can_verify_on_device(const Request& request) const {
            options_.stop_rule.entropy_of == EntropyOf::raw; // what rules look at has to come to the host
 }
 
-std::vector<std::byte> Coordinator::admission(int slot) const {
-    return pack_admission(sequence(slot)->request(), sequence(slot)->verified_on_device);
-}
-
 Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round) {
     Packet packet = state.empty_packet();
     PacketHeader& header = packet.header();
@@ -85,8 +81,7 @@ Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const Rep
     header.slot = static_cast<std::uint8_t>(plan.slot);
     header.round = round;
     header.checksum = state.checksum();
-    if (plan.command == Command::admit)
-        header.admission_bytes = static_cast<std::uint32_t>(admission(plan.slot).size());
+    header.admission_bytes = static_cast<std::uint32_t>(plan.admission.size());
     if (plan.command == Command::prefill)
         header.prefill_rows =
             static_cast<std::uint32_t>(std::min(state.prefill_left(plan.slot), model::Decoder::kMaxRows));

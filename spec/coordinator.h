@@ -21,7 +21,8 @@ namespace entrodraft::spec {
 // What the coordinator wants done next.
 struct Plan {
     Command command = Command::stop;
-    int slot = 0; // of admit, prefill, retire
+    int slot = 0;                          // of admit, prefill, retire
+    std::vector<std::byte> admission = {}; // of admit
 };
 
 // [slot]; nothing drafted where no sequence takes part.
@@ -41,8 +42,6 @@ class Coordinator {
     DraftsBySlot draft(const ReplicaState& state);
     // What ranks are told: the plan, the drafts, and the result of the round before.
     Packet pack(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round);
-    // What follows the packet of an admission: prompt and the options that ranks act on.
-    std::vector<std::byte> admission(int slot) const;
     // The draft model reads the prompt as far as the target does.
     void prefill(int slot, std::span<const TokenId> prompt);
     // While the target scores the draft of a sequence alone, drafts for its most likely outcomes.

@@ -1,16 +1,20 @@
-// The one control message a step: what every rank of a replica does next. Trivially copyable bytes of a size
-// fixed at start by batch size and max draft tokens, so that one broadcast carries it.
+// What the coordinator broadcasts. The packet, one a step, says what every rank of a replica does next: trivially
+// copyable bytes of a size fixed at start by batch size and max draft tokens, so that one broadcast carries it. An
+// admission follows the packet that says how long it is: a new sequence's prompt and the options that ranks act on.
 //
-// Layout: PacketHeader, then per slot a SlotHeader, max_draft_tokens tokens (i32) and as many parents (i8).
-// Filled by the coordinator, read by every rank; every later branch depends on it and on admissions alone.
+// Layout of a packet: PacketHeader, then per slot a SlotHeader, max_draft_tokens tokens (i32) and as many parents (i8).
+// Filled by the coordinator, read by every rank; every later branch depends on packets and admissions alone.
 #pragma once
 
-#include "spec/token_id.h"
+#include "spec/request.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace entrodraft::spec {
@@ -79,12 +83,12 @@ class Packet {
     int max_draft_tokens() const { return max_draft_tokens_; }
     void clear();
 
-    // To be called when every field is set. Local.
+    // To be called when every field is set.
     void seal();
-    // Whether these are the bytes that were sealed. Local.
+    // Whether these are the bytes that were sealed.
     bool is_intact() const;
     // Empty for packet number `round` over sequences of `checksum` whose fields can all be followed (token ids are
-    // only known not to be negative); else what is wrong. Local.
+    // only known not to be negative); else what is wrong.
     std::string why_unexpected(std::uint64_t round, std::uint64_t checksum) const;
 
   private:
@@ -97,5 +101,35 @@ class Packet {
     std::size_t slot_bytes_;
     std::vector<std::byte> bytes_;
 };
+
+// ---- messages of lists whose lengths are known beforehand ----
+
+template <typename T> void append_values(std::vector<std::byte>& message, std::span<const T> values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const auto bytes = std::as_bytes(values);
+    message.insert(message.end(), bytes.begin(), bytes.end());
+}
+
+// The first `count` values of `message`, which then begins behind them. Throws std::runtime_error where it is shorter.
+template <typename T> std::vector<T> take_values(std::span<const std::byte>& message, std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (count > message.size() / sizeof(T)) throw std::runtime_error("a message is shorter than it says");
+    std::vector<T> values(count);
+    if (count > 0) std::memcpy(values.data(), message.data(), count * sizeof(T));
+    message = message.subspan(count * sizeof(T));
+    return values;
+}
+
+// What ranks must know of a text before its first pass.
+struct Admission {
+    Request request;
+    bool verified_on_device = false; // its rows are verified on the GPU of the rank that drafts
+};
+
+std::vector<std::byte> pack_admission(const Request& request, bool verified_on_device);
+
+// The request with sequence key, prompt, sampling and processing as they were packed, and nothing else. Throws
+// std::runtime_error where the bytes are not those of an admission.
+Admission unpack_admission(std::span<const std::byte> bytes);
 
 } // namespace entrodraft::spec

@@ -1,7 +1,6 @@
 // run_round() says in which order the steps of a round come; nothing else does.
 #include "spec/round.h"
 
-#include "spec/admission.h"
 #include "spec/draft/sharded_draft_model.h"
 
 #include <utility>
@@ -37,10 +36,9 @@ std::vector<TargetRows> gather_rows(const RankContext& rank, TargetGather& gathe
 }
 
 // Broadcasts a new sequence's prompt and options; the packet has said how many bytes these are.
-void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, Coordinator* coordinator,
+void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, std::vector<std::byte> bytes,
            const PacketHeader& header) {
-    std::vector<std::byte> bytes =
-        coordinator ? coordinator->admission(header.slot) : std::vector<std::byte>(header.admission_bytes);
+    bytes.resize(header.admission_bytes);
     rank.replica.broadcast(bytes.data(), bytes.size(), kRoot, rank.deadline());
     const auto [request, verified_on_device] = unpack_admission(bytes);
     gather.begin_sequence(header.slot, request, verified_on_device);
@@ -59,11 +57,11 @@ void prefill(const RankContext& rank, ReplicaState& state, Coordinator* coordina
 
 // Commands other than a round.
 void run_command(const RankContext& rank, ReplicaState& state, TargetGather& gather, Coordinator* coordinator,
-                 const PacketHeader& header) {
+                 const Plan& plan, const PacketHeader& header) {
     switch (header.command) {
     case Command::admit:
         rank.observer.enter("admit");
-        return admit(rank, state, gather, coordinator, header);
+        return admit(rank, state, gather, plan.admission, header);
     case Command::prefill:
         rank.observer.enter("prefill", &StepSeconds::prefill);
         prefill(rank, state, coordinator, header);
@@ -125,7 +123,7 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
     state.apply_previous_result(packet);
     const Command command = packet.header().command;
     if (command != Command::round) {
-        run_command(rank, state, gather, coordinator, packet.header());
+        run_command(rank, state, gather, coordinator, plan, packet.header());
         return {command, {}};
     }
 

@@ -44,7 +44,7 @@ class Sequence {
     std::vector<double> logit_margins;
     Stats stats;
     double admitted_at = 0;          // seconds on the round's clock
-    bool verified_on_device = false; // see admission.h
+    bool verified_on_device = false; // see packet.h
 
   private:
     void end(FinishReason reason);

@@ -55,7 +55,7 @@ struct DraftTask {
     // [hidden_layers()][hidden_size of the target]: its states at the last accepted row, whose token is before
     // the next token; empty in a sequence's first round.
     std::span<const float> target_hidden = {};
-    bool verified_on_device = false; // rows stay on the GPU, see admission.h: only where the drafter keeps rows
+    bool verified_on_device = false; // rows stay on the GPU, see packet.h: only where the drafter keeps rows
 };
 
 class Drafter {

@@ -2,9 +2,9 @@
 #include "spec/draft/sharded_draft_model.h"
 
 #include "model/cpu/kernels.h"
+#include "spec/packet.h"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
 namespace entrodraft::spec {
@@ -12,19 +12,6 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr int kLeader = 0;
-
-template <typename T> void append(std::vector<std::byte>& to, std::span<const T> values) {
-    const auto bytes = std::as_bytes(values);
-    to.insert(to.end(), bytes.begin(), bytes.end());
-}
-
-template <typename T> std::vector<T> take(std::span<const std::byte>& from, std::size_t count) {
-    std::vector<T> values(count);
-    if (from.size() < count * sizeof(T)) throw std::runtime_error("an order of the draft's leader is cut off");
-    if (count > 0) std::memcpy(values.data(), from.data(), count * sizeof(T));
-    from = from.subspan(count * sizeof(T));
-    return values;
-}
 
 } // namespace
 
@@ -48,8 +35,8 @@ void ShardedDraftModel::end_of_step() {
 
 model::PassResult ShardedDraftModel::forward(const model::Pass& pass) {
     message_.clear();
-    append(message_, pass.rows);
-    append(message_, pass.logit_rows);
+    append_values(message_, pass.rows);
+    append_values(message_, pass.logit_rows);
     Order order = {static_cast<std::uint32_t>(pass.rows.size()), static_cast<std::uint32_t>(pass.logit_rows.size()),
                    static_cast<std::uint32_t>(message_.size())};
     ranks_.broadcast(&order, sizeof order, kLeader, deadline());
@@ -72,10 +59,10 @@ void ShardedDraftModel::follow() {
         message_.resize(bytes);
         ranks_.broadcast(message_.data(), message_.size(), kLeader, deadline());
         std::span<const std::byte> rest = message_;
-        const auto rows = take<model::Row>(rest, order.rows);
+        const auto rows = take_values<model::Row>(rest, order.rows);
         for (const model::Row& row : rows) // the leader's cache ends where its rows begin
             if (row.parent < 0) cache().truncate(row.slot, row.position);
-        const auto logit_rows = take<int>(rest, order.logit_rows);
+        const auto logit_rows = take_values<int>(rest, order.logit_rows);
         pass({.rows = rows, .logit_rows = logit_rows, .hidden_layers = {}, .mask = model::Mask::causal});
     }
 }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "dist/comm/host_comm.h"
-#include "spec/admission.h"
 #include "spec/packet.h"
 #include "spec/verify/philox.h"
 
