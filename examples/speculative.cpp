@@ -6,7 +6,7 @@
 #include <model/checkpoint/checkpoint.h>
 #include <model/cpu/decoder.h>
 #include <model/thread_team.h>
-#include <spec/draft/drafter.h>
+#include <spec/draft/chain.h>
 #include <spec/engine.h>
 
 #include <algorithm>

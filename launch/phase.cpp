@@ -3,7 +3,7 @@
 
 #include "dist/agreement.h"
 #include "launch/failure.h"
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <new>
 #include <stdexcept>

@@ -21,7 +21,7 @@ enum class LogitSummary {
     entropy, // the sums behind entropy and probabilities as well, made while the head's weights are read
 };
 
-// What a row's tokens are given before the best of them is looked for: noise(token) of spec/verify/gumbel.h, whose key
+// What a row's tokens are given before the best of them is looked for: noise(token) of spec/verify/random.h, whose key
 // and position these are, added to logit / temperature.
 struct RowNoise {
     std::array<std::uint32_t, 2> key = {};

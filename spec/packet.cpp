@@ -1,7 +1,7 @@
 // The bytes of packets and admissions, and whether received ones can be followed. See packet.h.
 #include "spec/packet.h"
 
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <cstddef>
 #include <cstring>

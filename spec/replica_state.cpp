@@ -1,7 +1,7 @@
 // Slots of a replica: see replica_state.h.
 #include "spec/replica_state.h"
 
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <numeric>
 #include <stdexcept>

@@ -10,7 +10,7 @@
 #include "model/decoder.h"
 #include "spec/request.h"
 #include "spec/verify/device_verifier.h"
-#include "spec/verify/gumbel.h"
+#include "spec/verify/random.h"
 #include "spec/verify/verify.h"
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace entrodraft::spec {
 enum class RowFormat {
     arg_max,            // of the rank's slice
     gumbel_max,         // the same with Gumbel noise on the logits
-    shortlist,          // what top-k and min-p leave of the slice under Gumbel noise (gumbel.h)
+    shortlist,          // what top-k and min-p leave of the slice under Gumbel noise (random.h)
     logits,             // all of the slice
     verified_on_device, // what tp rank 0's GPU made of the row beside the draft's
 };

@@ -1,7 +1,7 @@
 // From gathered rows to a verification: see verifier.h.
 #include "spec/verifier.h"
 
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 #include "spec/verify/sampling.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include "launch/cli/shared_options.h"
 #include "launch/cli/stop_rule_options.h"
 #include "launch/failure.h"
-#include "spec/draft/drafter_type.h"
+#include "spec/draft/drafter.h"
 
 #include <algorithm>
 #include <climits>

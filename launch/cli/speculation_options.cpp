@@ -3,7 +3,7 @@
 #include "launch/cli/stop_rule_options.h"
 #include "launch/counted.h"
 #include "launch/failure.h"
-#include "spec/draft/drafter_type.h"
+#include "spec/draft/drafter.h"
 
 #include <algorithm>
 #include <fmt/format.h>

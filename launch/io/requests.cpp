@@ -4,7 +4,7 @@
 #include "launch/io/chat.h"
 #include "launch/io/request_fields.h"
 #include "model/checkpoint/json_object.h"
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <algorithm>
 #include <fmt/format.h>

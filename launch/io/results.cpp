@@ -3,7 +3,7 @@
 
 #include "launch/failure.h"
 #include "launch/signals.h"
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <cerrno>
 #include <cmath>

@@ -1,5 +1,6 @@
 // From options to drafters: see drafters.h.
 #include "launch/load/drafters.h"
+#include "spec/draft/suffix_automaton.h"
 
 #include "launch/counted.h"
 #include "launch/failure.h"

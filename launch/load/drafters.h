@@ -7,7 +7,8 @@
 #include "dist/session.h"
 #include "launch/cli/options.h"
 #include "launch/load/model_pair.h"
-#include "spec/draft/drafter_type.h"
+#include "spec/draft/drafter.h"
+#include "spec/draft/token_table.h"
 
 #include <memory>
 #include <optional>

@@ -5,7 +5,7 @@
 #include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/phase.h"
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <algorithm>
 #include <charconv>

@@ -6,7 +6,7 @@
 #include "launch/phase.h"
 #include "model/inspection.h"
 #include "model/kv_cache.h"
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <algorithm>
 #include <fmt/format.h>

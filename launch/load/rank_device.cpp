@@ -6,7 +6,7 @@
 #include "launch/phase.h"
 #include "model/cpu/decoder.h"
 #include "model/cpu/roofline.h"
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #ifdef ENTRODRAFT_CUDA
 #include "dist/comm/nccl_comm.h"
@@ -16,7 +16,7 @@
 #include "model/gpu/decoder.h"
 #include "model/gpu/memory.h"
 #include "model/gpu/summed_array.h"
-#include "spec/gpu/device_verifier.h"
+#include "spec/verify/device_verifier.h"
 #endif
 
 #include <algorithm>

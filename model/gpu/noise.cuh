@@ -1,4 +1,4 @@
-// The noise of spec/verify/gumbel.h on the device: the same bits, for it only adds, multiplies and divides, in the same order.
+// The noise of spec/verify/random.h on the device: the same bits, for it only adds, multiplies and divides, in the same order.
 //
 // Included by row_best.cuh. A rough value in float32 says which tokens are worth the exact one.
 #pragma once
@@ -15,7 +15,7 @@ struct Words {
 // Below it 32 more bits refine a word, and the rough value says little.
 constexpr std::uint32_t kRefinedBelow = 1u << 20;
 
-// Philox4x32-10: spec/verify/philox.h.
+// Philox4x32-10: spec/verify/random.h.
 __device__ inline Words philox(Words counter, std::uint32_t key0, std::uint32_t key1) {
     for (int round = 0; round < 10; ++round) {
         const std::uint32_t high0 = __umulhi(0xD2511F53u, counter.of[0]), low0 = 0xD2511F53u * counter.of[0];

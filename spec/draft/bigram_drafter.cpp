@@ -1,6 +1,6 @@
 // Tokens by how often each followed the last one in a text that build-table has counted: as good as free, and right now
 // and then.
-#include "spec/draft/drafter_type.h"
+#include "spec/draft/chain.h"
 
 namespace entrodraft::spec {
 

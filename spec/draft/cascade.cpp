@@ -5,8 +5,8 @@
 // whether another one follows never hangs on that token. Random numbers of the inner round are keyed by its level and
 // by where the round above began: the inner rule learns from tokens that were rejected above, so that a number which
 // had a say in one round must have none in the next.
-#include "spec/draft/drafter.h"
-#include "spec/verify/philox.h"
+#include "spec/draft/chain.h"
+#include "spec/verify/random.h"
 #include "spec/verify/verify.h"
 
 #include <algorithm>
@@ -108,13 +108,11 @@ void CascadeDrafter::draft(const DraftTask& task, Slot& slot) {
     const double began = setting_.clock.now_seconds();
     StopRule& rule = *task.rule;
     Draft& draft = *task.draft;
-    draft.clear();
+    const int most = begin_draft(task, level_.source->context());
     draft.levels.resize(1);
     ready_.clear();
     slot.q.clear();
-    rule.begin_round();
     text_.assign(task.tokens.begin(), task.tokens.end());
-    const int most = max_drafted(task, level_.source->context());
     while (most > 0 && draft.end == DraftEnd::none) {
         if (ready_.empty()) {
             if (!rule.wants_another(slot.cost.of_next())) {
@@ -129,17 +127,12 @@ void CascadeDrafter::draft(const DraftTask& task, Slot& slot) {
         }
         const Ready next = ready_.front();
         ready_.pop_front();
-        if (rule.decide(next.seen) == StopDecision::drop) {
-            draft.end = rule.end();
-            break;
-        }
+        if (!setting_.limits.take(task, most, next.token, next.seen)) break;
         text_.push_back(next.token);
-        draft.add(next.token, next.seen);
         if (!p_.empty()) {
             const auto row = p_.begin() + static_cast<std::ptrdiff_t>(next.row) * setting_.limits.vocab_size;
             slot.q.insert(slot.q.end(), row, row + setting_.limits.vocab_size);
         }
-        draft.end = setting_.limits.why_end(task, most, rule.end());
     }
     draft.q = slot.q;
     draft.seconds = setting_.clock.now_seconds() - began;
@@ -205,7 +198,7 @@ bool CascadeDrafter::read_rows(const SourceLogits& rows, std::size_t n_inner, co
             return true;
         }
         stats_.push_back(row.stats);
-        if (adjusted) chooser.adjusted(row, std::span<float>(adjusted_).subspan(i * rows.vocab, rows.vocab));
+        if (adjusted) chooser.distribution(row, std::span<float>(adjusted_).subspan(i * rows.vocab, rows.vocab));
         if (draws)
             chooser.distribution(row, std::span<float>(p_).subspan(i * rows.vocab, rows.vocab));
         else

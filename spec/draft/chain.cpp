@@ -3,11 +3,142 @@
 // own rule, and drops out when that fires.
 #include "spec/draft/chain.h"
 
+#include "spec/draft/token_table.h"
 #include "spec/verify/device_verifier.h"
+#include "spec/verify/random.h"
 
 #include <algorithm>
+#include <limits>
+#include <stdexcept>
 
 namespace entrodraft::spec {
+
+// ---- sources that keep nothing of a text ----
+
+namespace {
+
+class FunctionSource final : public LogitSource {
+  public:
+    FunctionSource(std::string name, int vocab, FillLogits fill, std::size_t weight_bytes)
+        : name_(std::move(name)), vocab_(static_cast<std::size_t>(vocab)), fill_(std::move(fill)),
+          weight_bytes_(weight_bytes) {}
+
+    std::string name() const override { return name_; }
+    std::size_t weight_bytes() const override { return weight_bytes_; }
+
+    SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override {
+        summaries_.clear();
+        std::size_t n_rows = 0;
+        for (const TextEnd& text : texts)
+            for (std::size_t i = text.n; i > 0; --i) {
+                logits_.resize(std::max(logits_.size(), ++n_rows * vocab_));
+                const auto row = std::span(logits_).subspan((n_rows - 1) * vocab_, vocab_);
+                fill_(text.tokens.first(text.tokens.size() - i + 1), row);
+                if (needs.summary != model::LogitSummary::none)
+                    summaries_.push_back(
+                        model::kernels::best_kernels().logit_stats(row.data(), static_cast<int>(vocab_), 0));
+            }
+        return {logits_, vocab_, vocab_, summaries_};
+    }
+
+  private:
+    std::string name_;
+    std::size_t vocab_;
+    FillLogits fill_;
+    std::size_t weight_bytes_;
+    std::vector<float> logits_; // [most rows so far][vocab]
+    std::vector<model::kernels::LogitStats> summaries_;
+};
+
+} // namespace
+
+std::unique_ptr<LogitSource> make_function_source(std::string name, int vocab, FillLogits fill,
+                                                  std::size_t weight_bytes) {
+    return std::make_unique<FunctionSource>(std::move(name), vocab, std::move(fill), weight_bytes);
+}
+
+std::unique_ptr<LogitSource> make_table_source(const TokenTable& table, int order, int vocab) {
+    if (order != 1 && order != 2) throw std::invalid_argument("a table knows unigrams and bigrams alone");
+    const auto fill = [&table, order](std::span<const TokenId> text, std::span<float> logits) {
+        table.row(order, text.back(), logits);
+    };
+    // What a row costs: the vocabulary once.
+    return make_function_source(order == 1 ? "unigram" : "bigram", vocab, fill,
+                                static_cast<std::size_t>(vocab) * sizeof(float));
+}
+
+// ---- one model's choices ----
+
+using model::kernels::LogitStats;
+
+DraftedToken drafted_token(const LogitStats& stats, float logit) {
+    return {static_cast<float>(stats.entropy_nats()), static_cast<float>(stats.probability(logit)), 0};
+}
+
+DraftedToken drafted_token(std::span<const float> adjusted, TokenId token) {
+    return {static_cast<float>(entropy_nats(adjusted)), adjusted[static_cast<std::size_t>(token)], 0};
+}
+
+void TokenChooser::begin_sequence(const Request& request, std::span<const TokenId> eos_tokens) {
+    request_ = &request;
+    processor_.reset();
+    if (!request.processing.is_off()) processor_.emplace(request.processing, request.prompt, eos_tokens);
+}
+
+model::LogitNeeds TokenChooser::needs(bool whole_distribution, Acceptance acceptance) const {
+    if (processor_) return {};
+    const bool rows = !request_->sampling.greedy();
+    if (whole_distribution) return {model::LogitSummary::entropy, rows};
+    return {draws(acceptance) ? model::LogitSummary::none : model::LogitSummary::max, rows};
+}
+
+SeenLogits TokenChooser::see(std::span<const float> logits, const LogitStats& head, std::span<const TokenId> prefix,
+                             bool whole_distribution) {
+    if (!processor_) return {logits, head, false};
+    processor_->follow(prefix);
+    processed_.assign(logits.begin(), logits.end());
+    processor_->ban(processed_);
+    const model::kernels::Kernels& kernels = model::kernels::best_kernels();
+    const auto summarise = whole_distribution ? kernels.logit_stats : kernels.logit_max;
+    const LogitStats stats = summarise(processed_.data(), static_cast<int>(processed_.size()), 0);
+    processor_->weigh(processed_);
+    return {processed_, stats, stats.max == -std::numeric_limits<float>::infinity()};
+}
+
+model::RowNoise TokenChooser::noise(std::uint64_t position, Acceptance acceptance) const {
+    const SamplingOptions& sampling = request_->sampling;
+    if (processor_ || acceptance != Acceptance::gumbel || sampling.greedy()) return {};
+    if (gumbel_gather(sampling) != GumbelGather::best) return {};
+    return {GumbelNoise(sampling.seed, request_->sequence_key).key(), position, sampling.temperature};
+}
+
+model::RowNoise TokenChooser::device_noise(std::uint64_t position, std::uint64_t round_start,
+                                           const ChoiceSetting& setting) const {
+    const RandomStream random(setting.seed, setting.random_key, Purpose::draft_sample, setting.level);
+    return {random.key(), noise_position(position, round_start), request_->sampling.temperature};
+}
+
+TokenId TokenChooser::best(const SeenLogits& row, std::uint64_t position, Acceptance acceptance,
+                           const model::NoisyToken* noisy) const {
+    const SamplingOptions& sampling = request_->sampling;
+    if (noisy) return noisy->token;
+    if (acceptance == Acceptance::gumbel && !sampling.greedy())
+        return gumbel_max_adjusted({row.logits, 0, position}, sampling,
+                                   GumbelNoise(sampling.seed, request_->sequence_key))
+            .token;
+    return processor_ ? arg_max(row.logits) : row.stats.arg_max;
+}
+
+void TokenChooser::distribution(const SeenLogits& row, std::span<float> q) const {
+    constexpr SamplingOptions kPlain = {.temperature = 1};
+    adjust(row.logits, request_->sampling.greedy() ? kPlain : request_->sampling, q);
+}
+
+TokenId TokenChooser::sample_of(std::span<const float> q, std::uint64_t position, std::uint64_t round_start,
+                                const ChoiceSetting& setting) const {
+    const RandomStream random(setting.seed, setting.random_key, Purpose::draft_sample, setting.level);
+    return sample(q, random.uniform(position, 0, static_cast<std::uint32_t>(round_start)));
+}
 
 // ---- a phase of one text ----
 
@@ -15,9 +146,7 @@ void ChainPhase::begin(const DraftTask& task, std::size_t context, const DraftLi
     task_ = task;
     limits_ = &limits;
     chooser_ = &chooser;
-    task.draft->clear();
-    task.rule->begin_round();
-    max_ = max_drafted(task, context);
+    max_ = begin_draft(task, context);
     adjusted_ = task.rule->needs_adjusted();
     whole_ = looks_at_all_ || task.rule->needs_distribution();
     draws_ = chooser.draws(task.choice.acceptance) && !task.verified_on_device;
@@ -69,15 +198,8 @@ void ChainPhase::take(std::span<const float> logits, const model::kernels::Logit
         seen = drafted_token(row.stats, noisy            ? noisy->logit
                                         : logits.empty() ? row.stats.max
                                                          : logits[static_cast<std::size_t>(token)]);
-    const StopDecision decision = task_.rule->decide(seen);
+    if (limits_->take(task_, max_, token, seen)) text_.push_back(token);
     draft.entropy_seconds += clock.now_seconds() - before;
-    if (decision == StopDecision::drop) {
-        draft.end = task_.rule->end();
-        return;
-    }
-    text_.push_back(token);
-    draft.add(token, seen);
-    draft.end = limits_->why_end(task_, max_, task_.rule->end());
 }
 
 TokenId ChainPhase::choose(const SeenLogits& row, const model::NoisyToken* noisy) {
@@ -93,7 +215,7 @@ TokenId ChainPhase::choose(const SeenLogits& row, const model::NoisyToken* noisy
 DraftedToken ChainPhase::seen_adjusted(const SeenLogits& row, TokenId token) {
     if (draws_) return drafted_token(std::span<const float>(q_).last(row.logits.size()), token);
     row_.resize(row.logits.size());
-    chooser_->adjusted(row, row_);
+    chooser_->distribution(row, row_);
     return drafted_token(row_, token);
 }
 

@@ -1,16 +1,140 @@
-// One drafting phase of one text, a row of logits at a time: whoever makes the rows asks whether another is wanted and
-// hands it in, so that phases of several texts can share the passes of one model.
+// Drafting from rows of logits: where rows come from (a model, a table of counts, any function of a text), how a model
+// chooses its next token from a row, and the loop over both.
 //
-// Called by the chain drafter (chain.cpp) and by the drafter that drafts ahead.
+// A source says nothing of what is chosen from its rows. The target's rows, sharded across ranks, come together in
+// target_rows.h. Called by the drafters, and by the recorder.
 #pragma once
 
 #include "spec/draft/drafter.h"
 
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace entrodraft::spec {
 
+// ---- rows of logits ----
+
+// A text, and how many of its last tokens are asked about.
+struct TextEnd {
+    int slot = 0;
+    std::span<const TokenId> tokens;
+    std::size_t n = 1;
+};
+
+// Rows of logits, until the source is asked again.
+struct SourceLogits {
+    std::span<const float> logits; // [rows][stride], of which the first vocab count
+    std::size_t stride = 0;
+    std::size_t vocab = 0;
+    std::span<const model::kernels::LogitStats> summaries; // [rows]; empty where none was asked for
+    std::span<const model::NoisyToken> noisy = {};         // [rows]; empty where noise is to be added to the logits
+
+    // Empty where logits were not wanted and did not come.
+    std::span<const float> row(std::size_t i) const {
+        return logits.empty() ? logits : logits.subspan(i * stride, vocab);
+    }
+    const model::NoisyToken* noisy_token(std::size_t i) const { return noisy.empty() ? nullptr : &noisy[i]; }
+    model::kernels::LogitStats summary(std::size_t i) const {
+        return summaries.empty() ? model::kernels::LogitStats{} : summaries[i];
+    }
+};
+
+class LogitSource {
+  public:
+    virtual ~LogitSource() = default;
+    virtual std::string name() const = 0;
+    // Bytes of weights that a pass reads; 0 where there are none.
+    virtual std::size_t weight_bytes() const { return 0; }
+    // Most tokens it can read.
+    virtual std::size_t context() const { return kNoContext; }
+    // Most rows of logits that one pass gives.
+    virtual std::size_t max_rows() const { return 128; }
+    // Whether a pass over rows of several texts costs less than a pass for each.
+    virtual bool shares_passes() const { return false; }
+    // What its GPU can do by itself of drafting and verification; null where it is not on one. Then it makes more rows
+    // than asked for where DeviceVerifier::draft says that they will be wanted.
+    virtual DeviceVerifier* device() const { return nullptr; }
+    // Nothing of the text before is kept.
+    virtual void begin_sequence(int /*slot*/) {}
+    // Reads all but the last of these tokens that it has not read yet, so that the first pass does not pay for them.
+    virtual void prefill(int /*slot*/, std::span<const TokenId> /*prompt*/) {}
+    // What follows each of the last tokens asked about, one text after another: one pass, or none where the row is
+    // there already. Slots increase; at most context() tokens each, 1 to max_rows() rows together.
+    virtual SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) = 0;
+};
+
+// A model on this rank alone, texts in its slots [0, n_slots); `decoder` is the caller's and outlives the source.
+// `vocab` is how many tokens count. `device`: see LogitSource::device.
+std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots = 1,
+                                               DeviceVerifier* device = nullptr);
+
+// Each row is a function of the text before it: `fill` writes its logits to [vocab]. `weight_bytes`: what it reads.
+using FillLogits = std::function<void(std::span<const TokenId> text, std::span<float> logits)>;
+std::unique_ptr<LogitSource> make_function_source(std::string name, int vocab, FillLogits fill,
+                                                  std::size_t weight_bytes = 0);
+// Log-probabilities of the table, which outlives the source: order 1 unigrams, 2 bigrams. Throws std::invalid_argument
+// for another order.
+std::unique_ptr<LogitSource> make_table_source(const TokenTable& table, int order, int vocab);
+// Logits that depend on position and last token alone and mean nothing, some rows sharp, some flat. For tests.
+std::unique_ptr<LogitSource> make_random_source(int vocab);
+
+// ---- the next token from a row ----
+
+// A row of logits as the request wants it seen.
+struct SeenLogits {
+    std::span<const float> logits;    // [vocab], penalties and banned tokens applied
+    model::kernels::LogitStats stats; // of the row with bans alone; what was asked for of it
+    bool is_dead = false;             // every token is banned
+};
+
+// What rules see of a token of a row: `logit` is its own, with bans alone. Local.
+DraftedToken drafted_token(const model::kernels::LogitStats& stats, float logit);
+// The same by the adjusted distribution. Local.
+DraftedToken drafted_token(std::span<const float> adjusted, TokenId token);
+
+class TokenChooser {
+  public:
+    void begin_sequence(const Request& request, std::span<const TokenId> eos_tokens);
+    // Whether tokens are drawn from distributions, so that verification needs these.
+    bool draws(Acceptance acceptance) const { return !request_->sampling.greedy() && acceptance != Acceptance::gumbel; }
+    // What to ask of the pass that makes the rows: its own summary serves where nothing is done to logits.
+    model::LogitNeeds needs(bool whole_distribution, Acceptance acceptance) const;
+
+    // The row that follows `prefix`. `head` is the summary that the pass has made of it; valid until the next call.
+    // Local.
+    SeenLogits see(std::span<const float> logits, const model::kernels::LogitStats& head,
+                   std::span<const TokenId> prefix, bool whole_distribution);
+    // The noise that the pass may add to the row that follows `position` tokens, so that it finds the best itself; of
+    // temperature 0 where there is none, or where it takes the logits. Local.
+    model::RowNoise noise(std::uint64_t position, Acceptance acceptance) const;
+    // The same where the row stays on a GPU, so that the pass draws the token itself in the round that began at
+    // `round_start`. Local.
+    model::RowNoise device_noise(std::uint64_t position, std::uint64_t round_start, const ChoiceSetting& setting) const;
+    // The token emitted at `position` (the prefix's length): arg max or Gumbel-max sample; `noisy` is what the pass
+    // found, if it did. Local.
+    TokenId best(const SeenLogits& row, std::uint64_t position, Acceptance acceptance,
+                 const model::NoisyToken* noisy = nullptr) const;
+    // The adjusted distribution of a row (where text is greedy the softmax at temperature 1, without filters), and a
+    // sample of it with the draft's number at this position in the round that began at `round_start`: rejected tokens
+    // have a say in how much is drafted next, so their numbers are not drawn again. Local.
+    void distribution(const SeenLogits& row, std::span<float> q) const;
+    TokenId sample_of(std::span<const float> q, std::uint64_t position, std::uint64_t round_start,
+                      const ChoiceSetting& setting) const;
+
+  private:
+    const Request* request_ = nullptr;
+    std::optional<LogitProcessor> processor_; // none where the request asks for nothing
+    std::vector<float> processed_;
+};
+
+// ---- the loop ----
+
+// One drafting phase of one text, a row of logits at a time: whoever makes the rows asks whether another is wanted and
+// hands it in, so that phases of several texts can share the passes of one model.
 class ChainPhase {
   public:
     // Begins a round of the task's rule and clears its draft. `context` is the most tokens that the model reads. What
@@ -50,5 +174,17 @@ class ChainPhase {
     std::vector<float> row_; // [vocab]: the adjusted distribution that the rule looks at, where none is drawn from
     model::RowNoise noise_;
 };
+
+// One pass a token over a source of logits: of all sequences at once where these share its passes.
+std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting);
+
+// A middle model that drafts by verifying, in passes of its own, what `inner` drafts for it. Sequences take turns.
+struct CascadeLevel {
+    std::unique_ptr<LogitSource> source;
+    std::unique_ptr<Drafter> inner;
+    StopRuleOptions inner_rule;
+    std::optional<Costs> inner_costs; // for the rule expected-gain; none: measured as the run goes
+};
+std::unique_ptr<Drafter> make_cascade_drafter(CascadeLevel level, const DraftSetting& setting);
 
 } // namespace entrodraft::spec

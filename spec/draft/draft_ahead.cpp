@@ -7,9 +7,9 @@
 // same random numbers, as long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts
 // longer then.)
 #include "spec/draft/chain.h"
-#include "spec/draft/model_texts.h"
+#include "spec/draft/model_drafter.h"
 #include "spec/draft/outcome_model.h"
-#include "spec/verify/gumbel.h"
+#include "spec/verify/random.h"
 
 #include <fmt/format.h>
 

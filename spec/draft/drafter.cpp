@@ -1,5 +1,5 @@
-// What drafters have in common, and drafters by name: see drafter.h and drafter_type.h.
-#include "spec/draft/drafter_type.h"
+// What drafters have in common, and drafters by name: see drafter.h.
+#include "spec/draft/drafter.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -38,6 +38,13 @@ DraftLimits draft_limits_of(const model::ModelConfig& target, int vocab_size) {
     return limits;
 }
 
+bool DraftLimits::take(const DraftTask& task, int most, TokenId token, const DraftedToken& seen) const {
+    const bool is_dropped = task.rule->decide(seen) == StopDecision::drop;
+    if (!is_dropped) task.draft->add(token, seen);
+    task.draft->end = is_dropped ? task.rule->end() : why_end(task, most, task.rule->end());
+    return !is_dropped;
+}
+
 DraftEnd DraftLimits::why_end(const DraftTask& task, int most, DraftEnd rule_end) const {
     if (rule_end != DraftEnd::none) return rule_end;
     const std::vector<TokenId>& tokens = task.draft->tokens;
@@ -49,12 +56,76 @@ DraftEnd DraftLimits::why_end(const DraftTask& task, int most, DraftEnd rule_end
     return drafted < task.left_tokens ? DraftEnd::cap : DraftEnd::budget; // a cap that a batch's pass has room for
 }
 
-int max_drafted(const DraftTask& task, std::size_t context) {
+int begin_draft(const DraftTask& task, std::size_t context) {
+    task.draft->clear();
+    task.rule->begin_round();
     const auto room = static_cast<std::ptrdiff_t>(context) - static_cast<std::ptrdiff_t>(task.tokens.size()) + 1;
     const int cap = std::min(task.max_tokens, task.rule->options().max_tokens);
     const int most = static_cast<int>(std::clamp<std::ptrdiff_t>(room, 0, std::max(cap, 0)));
     if (most == 0) task.draft->end = task.max_tokens <= 0 ? DraftEnd::budget : DraftEnd::context;
     return most;
+}
+
+// ---- several, of which the first that drafts anything in a round provides the draft ----
+
+namespace {
+
+class FallbackDrafter final : public Drafter {
+  public:
+    explicit FallbackDrafter(std::vector<std::unique_ptr<Drafter>> drafters) : drafters_(std::move(drafters)) {
+        if (drafters_.empty()) throw std::invalid_argument("no drafter to choose from");
+    }
+
+    std::string name() const override {
+        std::string names;
+        for (const auto& drafter : drafters_)
+            names += (names.empty() ? "" : ",") + drafter->name();
+        return names;
+    }
+    std::size_t weight_bytes() const override {
+        std::size_t most = 0;
+        for (const auto& drafter : drafters_)
+            most = std::max(most, drafter->weight_bytes());
+        return most;
+    }
+    void begin_sequence(int slot, const Request& request) override {
+        for (const auto& drafter : drafters_)
+            drafter->begin_sequence(slot, request);
+    }
+    void prefill(int slot, std::span<const TokenId> prompt) override {
+        for (const auto& drafter : drafters_)
+            drafter->prefill(slot, prompt);
+    }
+    void end_sequence(int slot) override {
+        for (const auto& drafter : drafters_)
+            drafter->end_sequence(slot);
+    }
+    void propose(std::span<const DraftTask> tasks) override {
+        for (const DraftTask& task : tasks)
+            propose_first(task);
+    }
+
+  private:
+    void propose_first(const DraftTask& task) {
+        int passes = 0;
+        double seconds = 0, entropy_seconds = 0;
+        for (const auto& drafter : drafters_) {
+            Draft& draft = *task.draft;
+            drafter->propose(task);
+            draft.passes = passes += draft.passes;
+            draft.seconds = seconds += draft.seconds;
+            draft.entropy_seconds = entropy_seconds += draft.entropy_seconds;
+            if (!draft.tokens.empty()) return;
+        }
+    }
+
+    std::vector<std::unique_ptr<Drafter>> drafters_;
+};
+
+} // namespace
+
+std::unique_ptr<Drafter> make_fallback_drafter(std::vector<std::unique_ptr<Drafter>> drafters) {
+    return std::make_unique<FallbackDrafter>(std::move(drafters));
 }
 
 // ---- by name ----

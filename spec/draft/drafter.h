@@ -1,27 +1,32 @@
-// What proposes tokens: the interface, what every drafter needs for it, and drafters that are made of others. Drafters
-// by name are in drafter_type.h.
+// What proposes tokens: the interface, what every drafter needs for it, drafters that are made of others, and drafters
+// by name.
 //
 // A drafter works for all sequences of a replica, each in its slot. It returns tokens with parents and, where it has
-// one, the distribution each was drawn from. Called by the round, on the draft owner only.
+// one, the distribution each was drawn from. Called by the round, on the draft owner only. Those that draw from a
+// model's logits are in chain.h.
 #pragma once
 
 #include "dist/clock.h"
-#include "spec/draft/logit_source.h"
+#include "model/decoder.h"
+#include "spec/draft/lookup_index.h"
 #include "spec/packet.h"
 #include "spec/request.h"
 #include "spec/stop/stop_rule.h"
-#include "spec/verify/token_choice.h"
+#include "spec/verify/verify.h"
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace entrodraft::spec {
 
-class LookupIndex;
+class DeviceVerifier;
+class SuffixAutomaton;
+class TokenTable;
 
 // One drafting phase's result. Chains only, for now: parents[i] == i - 1.
 struct Draft {
@@ -40,6 +45,15 @@ struct Draft {
     void clear();
     // One more token, behind those there are.
     void add(TokenId token, const DraftedToken& seen);
+};
+
+// What all of a round's choices have in common, beside the request.
+struct ChoiceSetting {
+    Acceptance acceptance = Acceptance::rejection;
+    // Of all numbers but gumbel's: seed and sequence key, or a key of its own below a cascade's first level.
+    std::uint64_t seed = 0;
+    std::uint64_t random_key = 0;
+    std::uint32_t level = 0; // of a cascade: 0 drafts for the target
 };
 
 // What one sequence of a round wants drafted, and where that goes. All of it outlives the round.
@@ -92,17 +106,22 @@ struct DraftLimits {
     int vocab_size = 0;              // common to draft and target
     std::vector<TokenId> eos_tokens; // drafting ends after one, unless the request ignores them
 
-    // Why a draft ends with its last token, which the rule has verified; none where it goes on. `most` is how many
-    // tokens may be drafted, by budget or by the drafter's own context. Local.
+    // The rule decides on the token, which becomes part of the draft unless it drops it. Then draft.end is why the
+    // draft ends with it; none where it goes on. `most` is how many tokens may be drafted, as begin_draft() returned.
+    // Whether the token is part of the draft. Local.
+    bool take(const DraftTask& task, int most, TokenId token, const DraftedToken& seen) const;
+    // Why a draft ends with its last token, on which the rule has decided. Local.
     DraftEnd why_end(const DraftTask& task, int most, DraftEnd rule_end) const;
 };
 
 // Those of drafts for this target; `vocab_size`: tokens that target, draft and tokenizer know. Local.
 DraftLimits draft_limits_of(const model::ModelConfig& target, int vocab_size);
 
-// Tokens that a drafter may draft: by the task's budget, its rule's cap, and `context`, the most tokens it reads.
-// Where that is 0, the draft's end says why. Local.
-int max_drafted(const DraftTask& task, std::size_t context);
+inline constexpr std::size_t kNoContext = std::size_t{1} << 40; // of what reads any number of tokens
+// Begins a round of the task's rule with an empty draft. Returns how many tokens may be drafted: by the task's budget,
+// its rule's cap, and `context`, the most tokens that the drafter reads. Where that is 0, the draft's end says why.
+// Local.
+int begin_draft(const DraftTask& task, std::size_t context);
 
 // ---- drafters made of sources and of other drafters ----
 
@@ -114,9 +133,6 @@ struct DraftSetting {
     bool takes_turns = false; // sequences draft one after another, also where they could share passes
 };
 
-// One pass a token over a source of logits: of all sequences at once where these share its passes.
-std::unique_ptr<Drafter> make_chain_drafter(std::unique_ptr<LogitSource> source, const DraftSetting& setting);
-
 // What followed the end of the text when it appeared earlier (prompt lookup, Saxena 2023), whatever finds it:
 // `make_index` makes an index for each sequence.
 using MakeLookupIndex = std::function<std::unique_ptr<LookupIndex>()>;
@@ -126,15 +142,6 @@ std::unique_ptr<Drafter> make_lookup_drafter(std::string name, const MakeLookupI
 // The first of these that drafts anything for a sequence in a round. Sequences take turns. Throws std::invalid_argument
 // where there is none.
 std::unique_ptr<Drafter> make_fallback_drafter(std::vector<std::unique_ptr<Drafter>> drafters);
-
-// A middle model that drafts by verifying, in passes of its own, what `inner` drafts for it. Sequences take turns.
-struct CascadeLevel {
-    std::unique_ptr<LogitSource> source;
-    std::unique_ptr<Drafter> inner;
-    StopRuleOptions inner_rule;
-    std::optional<Costs> inner_costs; // for the rule expected-gain; none: measured as the run goes
-};
-std::unique_ptr<Drafter> make_cascade_drafter(CascadeLevel level, const DraftSetting& setting);
 
 struct AheadOptions {
     static constexpr int kMaxOutcomes = 32;
@@ -147,5 +154,43 @@ struct AheadOptions {
 // `backup`, a drafter that costs next to nothing, goes first, if there is one: the model drafts where it has nothing.
 std::unique_ptr<Drafter> make_ahead_drafter(model::Decoder& model, const AheadOptions& options,
                                             const DraftSetting& setting, std::unique_ptr<Drafter> backup = nullptr);
+
+// ---- drafters by name ----
+//
+// Each is one file of this folder, NAME_drafter.cpp, which holds its name, what it proposes, the options that it takes
+// and how it is made, as a DrafterType; the choices of --drafter, help, completion, refusals of options without effect
+// and tests over all drafters are made of these.
+
+// What drafters are made of, whichever need it. All that it points to outlives them.
+struct DrafterParts : DraftSetting {
+    std::vector<model::Decoder*> models = {};           // of `model`: several are a cascade, the largest first
+    DeviceVerifier* device = nullptr;                   // of the GPU that the models are on; null: of CPUs
+    std::vector<StopRuleOptions> rules = {};            // of the models; the first is the engine's
+    std::vector<std::optional<Costs>> costs = {};       // of the models, for expected-gain
+    NgramOptions ngram = {};                            // of the look-ups
+    std::shared_ptr<const SuffixAutomaton> corpus = {}; // of `suffix`; may be null
+    const TokenTable* table = nullptr;                  // of `bigram` and `unigram`
+};
+
+struct DrafterType {
+    std::string name;
+    int position = 1000;                   // in lists; drafters of one position by name
+    const char* help = "";                 // what it proposes; neighbours in lists that say the same share it
+    std::vector<const char*> options = {}; // that have an effect with it: "ngram-max" is --ngram-max
+    std::unique_ptr<Drafter> (*make)(const DrafterParts& parts) = nullptr;
+
+    bool takes(std::string_view option) const;
+};
+
+// The types in the order of lists. The files' own functions, as CMake lists them, are called once. Local.
+const std::vector<DrafterType>& all_drafters();
+const std::vector<std::string>& drafter_names();
+// Throws std::invalid_argument where there is no such drafter. Local.
+const DrafterType& drafter_type(std::string_view name);
+
+// The first of these that drafts anything in a round; `ahead`: the last of them, a model, drafts ahead, and those
+// before it are its backup. Throws std::invalid_argument for an unknown name, or none. Local.
+std::unique_ptr<Drafter> make_drafter(std::span<const std::string> names, const DrafterParts& parts,
+                                      const std::optional<AheadOptions>& ahead = std::nullopt);
 
 } // namespace entrodraft::spec

@@ -43,10 +43,8 @@ class LookupDrafter final : public Drafter {
 void LookupDrafter::draft(const DraftTask& task, Slot& slot) const {
     const double began = setting_.clock.now_seconds();
     Draft& draft = *task.draft;
-    draft.clear();
-    task.rule->begin_round();
     slot.index->follow(task.tokens);
-    if (const int most = max_drafted(task, kNoContext); most > 0) {
+    if (const int most = begin_draft(task, kNoContext); most > 0) {
         draft.end = DraftEnd::no_match;
         if (const std::optional<LookupMatch> match = slot.index->find()) copy(*match, task, most);
     }
@@ -59,15 +57,13 @@ void LookupDrafter::copy(const LookupMatch& match, const DraftTask& task, int mo
     constexpr PassCost kFree = {0, 0};
     Draft& draft = *task.draft;
     while (task.rule->wants_another(kFree)) {
+        draft.end = DraftEnd::no_match;
         const std::optional<TokenId> token = match.token(draft.tokens.size());
         if (!token || *token >= setting_.limits.vocab_size) return; // the corpus has ended
         DraftedToken seen;
         seen.match_length = match.length + static_cast<int>(draft.tokens.size());
-        if (task.rule->decide(seen) == StopDecision::drop) break;
-        draft.add(*token, seen);
-        draft.end = setting_.limits.why_end(task, most, task.rule->end());
+        setting_.limits.take(task, most, *token, seen);
         if (draft.end != DraftEnd::none) return;
-        draft.end = DraftEnd::no_match;
     }
     draft.end = task.rule->end();
 }

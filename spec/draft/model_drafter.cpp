@@ -1,9 +1,148 @@
-// A draft model, in passes that sequences share; of several, a cascade: the smallest drafts for the one above it, and
-// so on up to the first, which drafts for the target.
-#include "spec/draft/drafter_type.h"
-#include "spec/draft/model_texts.h"
+// A draft model, in passes that sequences share, and what it has read (model_drafter.h); of several, a cascade: the
+// smallest drafts for the one above it, and so on up to the first, which drafts for the target.
+#include "spec/draft/model_drafter.h"
+
+#include <algorithm>
 
 namespace entrodraft::spec {
+
+namespace {
+
+// Whether `noise` is that of a row `steps` behind `of_row`'s.
+bool is_further(const model::RowNoise& noise, const model::RowNoise& of_row, std::size_t steps) {
+    return noise.key == of_row.key && noise.position == of_row.position + steps &&
+           noise.temperature == of_row.temperature;
+}
+
+} // namespace
+
+ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device)
+    : model_(model), device_(device), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)),
+      ahead_(cached_.size()) {}
+
+void ModelTexts::begin_sequence(int slot) {
+    ahead_[static_cast<std::size_t>(slot)] = {};
+    model_.cache().truncate(slot, 0);
+    cached(slot).clear();
+}
+
+void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
+    if (!prompt.empty()) read(slot, prompt.first(std::min(prompt.size() - 1, context())));
+}
+
+void ModelTexts::share(int from, int to, std::size_t length) {
+    ahead_[static_cast<std::size_t>(to)] = {};
+    model_.cache().share(from, to, static_cast<int>(length));
+    const std::vector<TokenId>& source = cached(from);
+    cached(to).assign(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(length));
+}
+
+void ModelTexts::move(int from, int to) {
+    ahead_[static_cast<std::size_t>(to)] = {};
+    model_.cache().fork(from, to);
+    cached(to) = cached(from);
+    begin_sequence(from);
+}
+
+// Cuts the cache back to where it agrees with the text, leaving at least the last n tokens to be read.
+void ModelTexts::forget(const TextEnd& text) {
+    std::vector<TokenId>& held = cached(text.slot);
+    ahead_[static_cast<std::size_t>(text.slot)] = {};
+    const std::size_t before = held.size();
+    held.resize(std::min(held.size(), text.tokens.size() - text.n));
+    if (!std::equal(held.begin(), held.end(),
+                    text.tokens.begin())) // compares as bytes: quick where nothing was rejected
+        held.erase(std::mismatch(held.begin(), held.end(), text.tokens.begin()).first, held.end());
+    if (held.size() < before) model_.cache().truncate(text.slot, static_cast<int>(held.size()));
+}
+
+// Rows of the pass: tokens from the end of the slot's cache to the last.
+void ModelTexts::add_rows(int slot, std::span<const TokenId> tokens) {
+    std::vector<TokenId>& held = cached(slot);
+    for (std::size_t i = held.size(), first = i; i < tokens.size(); ++i)
+        rows_.push_back({tokens[i], slot, static_cast<int>(i), i == first ? -1 : static_cast<int>(rows_.size()) - 1});
+    held.insert(held.end(), tokens.begin() + static_cast<std::ptrdiff_t>(held.size()), tokens.end());
+}
+
+// Brings the slot's cache up to `tokens` in chunks, asking for no logits.
+void ModelTexts::read(int slot, std::span<const TokenId> tokens) {
+    const auto most = static_cast<std::size_t>(model_.max_rows());
+    while (cached(slot).size() < tokens.size()) {
+        rows_.clear();
+        add_rows(slot, tokens.first(std::min(tokens.size(), cached(slot).size() + most)));
+        model_.forward({.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
+    }
+}
+
+// Texts that have more to be read than fits into one pass are read ahead.
+void ModelTexts::make_room(std::span<const TextEnd> texts) {
+    std::size_t rows = 0;
+    for (const TextEnd& text : texts)
+        rows += text.tokens.size() - cached(text.slot).size();
+    for (const TextEnd& text : texts) {
+        if (rows <= static_cast<std::size_t>(model_.max_rows())) return;
+        rows -= text.tokens.size() - cached(text.slot).size() - text.n;
+        read(text.slot, text.tokens.first(text.tokens.size() - text.n));
+    }
+}
+
+// The row that a chain has left for the end of this text; null: none has.
+const SourceLogits* ModelTexts::row_ahead(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
+    if (texts.size() != 1 || texts[0].n != 1 || needs.rows) return nullptr;
+    const std::span<const TokenId> tokens = texts[0].tokens;
+    const Ahead& ahead = ahead_[static_cast<std::size_t>(texts[0].slot)];
+    const std::vector<TokenId>& held = cached(texts[0].slot);
+    if (tokens.size() < ahead.first || tokens.size() >= ahead.first + ahead.summaries.size()) return nullptr;
+    if (held.size() < tokens.size() || !std::equal(tokens.begin(), tokens.end(), held.begin())) return nullptr;
+    const std::size_t i = tokens.size() - ahead.first;
+    if (!ahead.noisy.empty() && !needs.noises.empty() && !is_further(needs.noises[0], ahead.noise, i + 1))
+        return nullptr;
+    row_ahead_ = {{}, 0, static_cast<std::size_t>(vocab_), std::span(ahead.summaries).subspan(i, 1), {}};
+    if (!ahead.noisy.empty()) row_ahead_.noisy = std::span(ahead.noisy).subspan(i, 1);
+    return &row_ahead_;
+}
+
+// The tokens of a chain, all but the last, have been read; what follows them is kept.
+void ModelTexts::keep_chain(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result) {
+    const std::size_t n = result.summaries.size();
+    if (n < 2) return;
+    std::vector<TokenId>& held = cached(text.slot);
+    for (std::size_t i = 0; i + 1 < n; ++i)
+        held.push_back(result.noisy.empty() ? result.summaries[i].arg_max : result.noisy[i].token);
+    Ahead& ahead = ahead_[static_cast<std::size_t>(text.slot)];
+    ahead.first = text.tokens.size() + 1;
+    ahead.summaries.assign(result.summaries.begin() + 1, result.summaries.end());
+    if (result.noisy.empty()) return;
+    ahead.noisy.assign(result.noisy.begin() + 1, result.noisy.end());
+    ahead.noise = needs.noises[0];
+}
+
+SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) {
+    if (const SourceLogits* row = row_ahead(texts, needs)) return *row;
+    for (const TextEnd& text : texts)
+        forget(text);
+    make_room(texts);
+    rows_.clear();
+    logit_rows_.clear();
+    for (const TextEnd& text : texts) {
+        add_rows(text.slot, text.tokens);
+        for (std::size_t i = text.n; i > 0; --i)
+            logit_rows_.push_back(static_cast<int>(rows_.size() - i));
+    }
+    const model::PassResult result = model_.forward({.rows = rows_,
+                                                     .logit_rows = logit_rows_,
+                                                     .hidden_layers = {},
+                                                     .mask = model::Mask::causal,
+                                                     .needs = needs,
+                                                     .summary_vocab = vocab_});
+    if (needs.extension != nullptr) keep_chain(texts[0], needs, result);
+    return {result.logits, result.logits_stride, static_cast<std::size_t>(vocab_), result.summaries, result.noisy};
+}
+
+std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots,
+                                               DeviceVerifier* device) {
+    return std::make_unique<ModelTexts>(decoder, n_slots, vocab, device);
+}
 
 namespace {
 

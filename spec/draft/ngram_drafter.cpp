@@ -1,6 +1,6 @@
 // What followed when the last few tokens of the text last occurred in it: n-grams of several lengths, looked up and
 // added in constant time a token.
-#include "spec/draft/drafter_type.h"
+#include "spec/draft/drafter.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // Tokens that mean nothing: for tests of everything that must hold whatever a draft says.
-#include "spec/draft/drafter_type.h"
-#include "spec/verify/philox.h"
+#include "spec/draft/chain.h"
+#include "spec/verify/random.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // baseline that a draft on a single rank has to beat: every draft pass pays for two more messages and for its
 // all-reduces.
 //
-// Made on all ranks of a replica; called by model_texts on the coordinator and by the round on the others.
+// Made on all ranks of a replica; called by model_drafter on the coordinator and by the round on the others.
 #pragma once
 
 #include "dist/comm/communicator.h"

@@ -1,6 +1,7 @@
 // What followed when the longest part of the text's end that occurred before last did: in the text itself, by a suffix
 // automaton that grows with it, or in a corpus that all sequences share.
-#include "spec/draft/drafter_type.h"
+#include "spec/draft/drafter.h"
+#include "spec/draft/suffix_automaton.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/mapped_file.h"
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Tokens by how often each occurs in a text that build-table has counted, whatever comes before.
-#include "spec/draft/drafter_type.h"
+#include "spec/draft/chain.h"
 
 namespace entrodraft::spec {
 

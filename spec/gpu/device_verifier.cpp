@@ -1,5 +1,5 @@
 // Drafting and verification on a GPU, as two extensions of passes: see spec/verify/device_verifier.h.
-#include "spec/gpu/device_verifier.h"
+#include "spec/verify/device_verifier.h"
 
 #include "model/decoder.h"
 #include "model/gpu/summed_array.h"

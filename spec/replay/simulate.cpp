@@ -101,8 +101,7 @@ void Replay::index_chains(const DraftRecord& draft, const TextRecord& text) {
 // As ChainPhase drafts: along the text while the draft agrees with it, then along what it goes on with.
 void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::size_t place) {
     const DraftRecord& record = text.drafts[setting_.draft];
-    rule_->begin_round();
-    const int most = max_drafted(task, context_);
+    const int most = begin_draft(task, context_);
     std::size_t rejected = 0; // place of the rejected token
     bool astray = false;
     for (std::size_t at = place; draft_.end == DraftEnd::none; ++at) {
@@ -137,14 +136,7 @@ bool Replay::take(const DraftTask& task, int most, TokenId token, const DraftedT
         return false;
     }
     const bool looks = rule_->needs_distribution() || setting_.ahead > 0;
-    const DraftedToken known = looks ? seen : DraftedToken{};
-    if (rule_->decide(known) == StopDecision::drop) {
-        draft_.end = rule_->end();
-        return false;
-    }
-    draft_.add(token, known);
-    draft_.end = limits_.why_end(task, most, rule_->end());
-    return true;
+    return limits_.take(task, most, token, looks ? seen : DraftedToken{});
 }
 
 // What is drafted for while the target scores, and whether the round then ends in one of it.
@@ -191,7 +183,7 @@ Place Replay::place_of(const DraftedToken& first, std::int32_t index, TokenId em
 
 void Replay::draft_by_oracle(const TextRecord& text, const DraftTask& task, std::size_t place) {
     const DraftRecord& record = text.drafts[setting_.draft];
-    const int most = max_drafted(task, context_);
+    const int most = begin_draft(task, context_);
     for (std::size_t at = place; draft_.end == DraftEnd::none && at < record.places(); ++at) {
         if (record.token[at] != text.token[at]) return;
         ++draft_.passes;

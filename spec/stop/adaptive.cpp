@@ -3,8 +3,7 @@
 // Source: heuristic with a smaller step and a shorter first draft.
 // Formula: t >= k; k += 1 after full acceptance, else max(1, k - 1); k stays in 1..cap.
 // On a device: a chain of k rows.
-#include "spec/stop/draft_length.h"
-#include "spec/stop/shared_parameters.h"
+#include "spec/stop/shared.h"
 
 namespace entrodraft::spec {
 
@@ -15,7 +14,7 @@ class Adaptive final : public DraftLength {
     using DraftLength::DraftLength;
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Adaptive>(*this); }
-    void settle(const Drafting&, const RoundFeedback& round) override { move_k(round, 1, cap()); }
+    void settle(const Drafting&, const RoundFeedback& round) override { move_k(round, 1, cap_); }
 };
 
 } // namespace

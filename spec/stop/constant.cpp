@@ -3,8 +3,7 @@
 // Paper: Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding" (their gamma).
 // Formula: t >= k.
 // On a device: a chain of k rows.
-#include "spec/stop/draft_length.h"
-#include "spec/stop/shared_parameters.h"
+#include "spec/stop/shared.h"
 
 namespace entrodraft::spec {
 

@@ -3,8 +3,7 @@
 // Paper: the thesis "Entropy Drafting" (2024).
 // Formula: sum(x_{t-i}^2, i = 0..min(n, t-1)) >= tau.
 // On a device: the same sum.
-#include "spec/stop/entropy_window.h"
-#include "spec/stop/shared_parameters.h"
+#include "spec/stop/shared.h"
 
 namespace entrodraft::spec {
 
@@ -13,12 +12,12 @@ namespace {
 class Cumulative final : public StopCondition {
   public:
     explicit Cumulative(const StopRuleOptions& options)
-        : tau_(options.get("entropy-threshold")), n_(static_cast<int>(options.get("entropy-window"))), window_(n_) {}
+        : tau_(options.get("entropy-threshold")), n_(static_cast<int>(options.get("entropy-window"))) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Cumulative>(*this); }
-    void begin_round() override { window_.clear(); }
     bool fires(const Drafting& drafting) override {
-        return window_.push(drafting.entropy()) && window_.earlier() + window_.latest() >= tau_;
+        const EntropyWindow window(drafting, n_);
+        return window.earlier + window.latest >= tau_;
     }
     void forecast(const Drafting&, DeviceStopRule& rule) const override {
         rule.kind = DeviceStopRule::Kind::squares;
@@ -29,7 +28,6 @@ class Cumulative final : public StopCondition {
   private:
     double tau_; // nats^2
     int n_;
-    EntropyWindow window_;
 };
 
 } // namespace

@@ -4,8 +4,7 @@
 // baseline of the thesis "Entropy Drafting" (2024).
 // Formula: t >= k; k += 2 after full acceptance, else max(1, k - 1); k stays in 1..cap. Persistent: k goes on from text
 // to text and up to 127, and rounds cut short count as not fully accepted. On a device: a chain of k rows.
-#include "spec/stop/draft_length.h"
-#include "spec/stop/shared_parameters.h"
+#include "spec/stop/shared.h"
 
 namespace entrodraft::spec {
 
@@ -19,15 +18,15 @@ class Heuristic final : public DraftLength {
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Heuristic>(*this); }
     void begin_sequence() override {
         DraftLength::begin_sequence();
-        if (kept_ != nullptr) set_k(kept_->kept_draft_tokens().value_or(k()));
+        if (kept_ != nullptr) k_ = kept_->kept_draft_tokens().value_or(k_);
     }
     void settle(const Drafting&, const RoundFeedback& round) override {
-        if (kept_ != nullptr && round.cut_short) set_k(std::max(1, k() - 1)); // fewer than k were accepted
-        move_k(round, 2, kept_ != nullptr ? Packet::kMaxDraftTokens : cap());
+        if (kept_ != nullptr && round.cut_short) k_ = std::max(1, k_ - 1); // fewer than k were accepted
+        move_k(round, 2, kept_ != nullptr ? Packet::kMaxDraftTokens : cap_);
     }
     void end_round(const Drafting& drafting, const RoundFeedback& round) override {
         settle(drafting, round);
-        if (kept_ != nullptr) kept_->keep_draft_tokens(k());
+        if (kept_ != nullptr) kept_->keep_draft_tokens(k_);
     }
 
   private:

@@ -3,8 +3,7 @@
 // Paper: the thesis "Entropy Drafting" (2024).
 // Formula: x_t^2 >= lambda * mean(x_{t-i}^2, i = 1..min(n, t-1)), from t = 2.
 // On a device: the same comparison.
-#include "spec/stop/entropy_window.h"
-#include "spec/stop/shared_parameters.h"
+#include "spec/stop/shared.h"
 
 namespace entrodraft::spec {
 
@@ -13,13 +12,12 @@ namespace {
 class MovingAverage final : public StopCondition {
   public:
     explicit MovingAverage(const StopRuleOptions& options)
-        : lambda_(options.get("entropy-factor")), n_(static_cast<int>(options.get("entropy-window"))), window_(n_) {}
+        : lambda_(options.get("entropy-factor")), n_(static_cast<int>(options.get("entropy-window"))) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<MovingAverage>(*this); }
-    void begin_round() override { window_.clear(); }
     bool fires(const Drafting& drafting) override {
-        if (!window_.push(drafting.entropy()) || window_.before() == 0) return false;
-        return window_.latest() >= lambda_ * window_.earlier() / static_cast<double>(window_.before());
+        const EntropyWindow window(drafting, n_);
+        return window.before > 0 && window.latest >= lambda_ * window.earlier / window.before;
     }
     void forecast(const Drafting&, DeviceStopRule& rule) const override {
         rule.kind = DeviceStopRule::Kind::moving_average;
@@ -30,7 +28,6 @@ class MovingAverage final : public StopCondition {
   private:
     double lambda_;
     int n_;
-    EntropyWindow window_;
 };
 
 } // namespace

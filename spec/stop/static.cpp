@@ -3,7 +3,7 @@
 // Paper: the thesis "Entropy Drafting" (2024).
 // Formula: x_t >= tau.
 // On a device: the same threshold.
-#include "spec/stop/shared_parameters.h"
+#include "spec/stop/shared.h"
 
 #include <cmath>
 

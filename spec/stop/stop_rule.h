@@ -8,8 +8,8 @@
 #pragma once
 
 #include "spec/packet.h"
-#include "spec/stop/device_stop_rule.h"
 #include "spec/stop/gain_model.h"
+#include "spec/verify/device_verifier.h"
 
 #include <array>
 #include <initializer_list>

@@ -6,13 +6,36 @@
 #pragma once
 
 #include "model/logit_needs.h"
-#include "spec/stop/device_stop_rule.h"
 #include "spec/token_id.h"
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace entrodraft::spec {
+
+// A stop rule as numbers: plain data, which StopCondition::forecast fills and spec/gpu/draft_loop.cu reads.
+// When no further token will be wanted, by what is known of those drafted in the loop; x is a token's entropy in nats.
+struct DeviceStopRule {
+    enum class Kind {
+        never,
+        entropy,        // x >= threshold
+        moving_average, // x^2 >= factor * mean of the window before it
+        squares,        // sum of x^2 over the last window + 1 >= threshold
+        probability,    // the token's own < threshold
+        gain,           // the product of acceptances < least[t - 1] after t tokens
+    };
+    int max_rows = 1; // the pass's own row of logits included
+    Kind kind = Kind::never;
+    int first = 1; // token at which it is first looked at
+    int window = 0;
+    double threshold = 0;
+    double factor = 0;
+    // Of gain: acceptance = 1 / (1 + exp(-(weights . (1, sqrt(x) - 1.5, log(p) + 2)))).
+    double weights[3] = {}; // plain arrays: devices read them
+    static constexpr int kMaxLeast = 128;
+    float least[kMaxLeast] = {};
+};
 
 // A row of the target's, verified on the GPU by the draft's row that the token behind it was drawn from. p and q are
 // the softmaxes of both at the temperature, over the tokens that count.
@@ -53,5 +76,11 @@ class DeviceVerifier {
     // What that pass made of them; those of tp rank 0 count. Until the next pass.
     virtual std::span<const VerifiedRow> verified() const = 0;
 };
+
+namespace gpu {
+// For models on the current device; outlives their decoders. Called where models are loaded onto a GPU. Throws
+// dist::Error. Local.
+std::unique_ptr<DeviceVerifier> make_device_verifier();
+} // namespace gpu
 
 } // namespace entrodraft::spec

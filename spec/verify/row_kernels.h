@@ -59,7 +59,7 @@ struct SamplingKernels {
     // Sum of -p log p in nats.
     double (*entropy)(const float* p, std::size_t n);
     // Looks at whole groups of kGumbelGroup values for one that may beat scan.least once noise is on it, and stops at
-    // the first group with such a value: fills `words` with the group's noise (numbered as in gumbel.h), `bounds` with
+    // the first group with such a value: fills `words` with the group's noise (numbered as in random.h), `bounds` with
     // what its values can reach, and returns its start; n (a multiple of the group) where there is none.
     std::size_t (*gumbel_candidates)(const float* values, std::size_t n, const GumbelScan& scan, std::uint32_t* words,
                                      float* bounds);

@@ -253,7 +253,7 @@ double entropy(const float* p, std::size_t n) {
     return sums.total();
 }
 
-// Philox4x32-10 (see philox.cpp) on kWidth / 2 blocks side by side, each word in the low half of 64 bits. Upper halves
+// Philox4x32-10 (see random.cpp) on kWidth / 2 blocks side by side, each word in the low half of 64 bits. Upper halves
 // hold what multiplications leave there; nothing reads them.
 struct Philox {
     Longs words[4];
@@ -295,7 +295,7 @@ inline void gumbel_words(const GumbelScan& scan, std::uint32_t first_block, std:
 }
 
 // Noise from word w is -log(-log(1 - v)) <= -log(v), v >= (w >> 1) / 2^31, and the bits of a float are its binary
-// logarithm, never more: from above by at most 0.06. Rounding is far below the margin that gumbel.cpp leaves.
+// logarithm, never more: from above by at most 0.06. Rounding is far below the margin that random.cpp leaves.
 std::size_t gumbel_candidates(const float* values, std::size_t n, const GumbelScan& scan, std::uint32_t* words,
                               float* bounds) {
     constexpr float kLn2 = 0x1.62e43p-1F;

@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace entrodraft::spec {
 
@@ -35,19 +34,6 @@ std::span<const float> row_of(std::span<const float> rows, std::size_t i, std::s
     return rows.subspan(i * vocab, vocab);
 }
 
-// Checks the sizes of what rejection and block compare; returns the vocabulary's.
-std::size_t check_sizes(const RejectionInput& input, std::span<const double> acceptance,
-                        std::span<const double> resample) {
-    const std::size_t n_drafted = input.drafted.size();
-    const std::size_t vocab = row_length(input.p.size(), n_drafted + 1, "target distributions");
-    if (input.q.size() != n_drafted * vocab)
-        throw std::invalid_argument(
-            fmt::format("draft distributions: {} numbers are not {} rows of {}", input.q.size(), n_drafted, vocab));
-    if (acceptance.size() != n_drafted || resample.size() != n_drafted + 1)
-        throw std::invalid_argument("verifying needs a number for each token that may be emitted");
-    return vocab;
-}
-
 // What target and draft think of a drafted token.
 struct TokenOdds {
     double p = 0, q = 0;
@@ -62,54 +48,111 @@ TokenOdds check_odds(const TokenOdds& odds, const char* what, std::size_t number
     return odds;
 }
 
-TokenOdds odds_of(TokenId token, std::span<const float> p, std::span<const float> q) {
-    const std::size_t x = index_of(token, p.size());
-    return check_odds({static_cast<double>(p[x]), static_cast<double>(q[x])}, "drafted token ", x);
-}
+// The numbers that decide about the tokens of a round: given, or of a stream at the tokens' positions in the sequence.
+struct Numbers {
+    std::span<const double> given = {};
+    const RandomStream* stream = nullptr;
+    std::uint64_t first_position = 0;
+    std::uint32_t round_start = 0;
 
-// Of block, the paper's h_i: the chance that a prefix is accepted, of which the target can use the share `kept`.
-// `excess` is that behind it, the sum of max(0, kept p - q); below 0: nothing was drafted there.
-double pass_of_block(double kept, double excess) {
-    if (excess < 0 || kept >= 1) return kept;
-    if (!std::isfinite(excess)) throw std::runtime_error("a probability is not a number");
-    return excess / (excess + 1 - kept);
-}
-
-TokenOdds check_device_odds(const DeviceInput& input, std::size_t i) {
-    const VerifiedRow& row = input.rows[i];
-    return check_odds({row.p, row.q}, "the drafted token at position ",
-                      static_cast<std::size_t>(input.first_position) + i);
-}
-
-std::size_t check_rows(std::span<const VerifiedRow> rows) {
-    if (rows.empty()) throw std::invalid_argument("verifying needs a row behind the drafted tokens");
-    return rows.size() - 1;
-}
-
-Verification said_after(std::span<const VerifiedRow> rows, std::size_t accepted) {
-    if (rows[accepted].next < 0 || !std::isfinite(rows[accepted].excess))
-        throw std::runtime_error("a target probability is not a number");
-    return {static_cast<int>(accepted), rows[accepted].next};
-}
-
-// A token from norm(max(0, factor * p - q)). Where that is 0 everywhere, p and q are equal but for rounding, and the
-// residual is p itself.
-TokenId sample_residual(std::span<const float> p, std::span<const float> q, double u, double factor = 1) {
-    const TokenId token = sample_excess(p, q, u, factor);
-    return token >= 0 ? token : sample(p, u);
-}
-
-using VerifyByNumbers = Verification(const RejectionInput&, std::span<const double>, std::span<const double>);
-
-Verification verify_by_streams(VerifyByNumbers& verify, const RejectionInput& input, const RandomStream& acceptance,
-                               const RandomStream& resample, std::uint32_t round_start) {
-    std::vector<double> acceptance_numbers, resample_numbers;
-    for (std::size_t i = 0; i <= input.drafted.size(); ++i) {
-        const std::uint64_t position = input.first_position + i;
-        if (i < input.drafted.size()) acceptance_numbers.push_back(acceptance.uniform(position, 0, round_start));
-        resample_numbers.push_back(resample.uniform(position, 0, round_start));
+    double operator()(std::size_t i) const {
+        return stream != nullptr ? stream->uniform(first_position + i, 0, round_start) : given[i];
     }
-    return verify(input, acceptance_numbers, resample_numbers);
+};
+
+// Under `block` a number that had a say in one round has none in the next.
+Numbers numbers_of(const RandomStream& stream, std::uint64_t first_position, bool is_block) {
+    return {{}, &stream, first_position, is_block ? static_cast<std::uint32_t>(first_position) : 0};
+}
+
+// What rejection and block need to know of a round's rows: from distributions ...
+class WholeRows {
+  public:
+    WholeRows(const RejectionInput& input, const Numbers& resample) : input_(input), resample_(resample) {
+        vocab_ = row_length(input.p.size(), n_drafted() + 1, "target distributions");
+        if (input.q.size() != n_drafted() * vocab_)
+            throw std::invalid_argument(fmt::format("draft distributions: {} numbers are not {} rows of {}",
+                                                    input.q.size(), n_drafted(), vocab_));
+    }
+    std::size_t n_drafted() const { return input_.drafted.size(); }
+    TokenOdds odds(std::size_t i) const {
+        const std::size_t x = index_of(input_.drafted[i], vocab_);
+        return check_odds({static_cast<double>(p(i)[x]), static_cast<double>(q(i)[x])}, "drafted token ", x);
+    }
+    double excess(std::size_t i, double scale) const { return sum_of_excess(p(i), q(i), scale); }
+    // A token from norm(max(0, scale * p - q)). Where that is 0 everywhere, p and q are equal but for rounding, and the
+    // residual is p itself.
+    TokenId next(std::size_t i, double scale) const {
+        const TokenId token = i < n_drafted() ? sample_excess(p(i), q(i), resample_(i), scale) : -1;
+        return token >= 0 ? token : sample(p(i), resample_(i));
+    }
+
+  private:
+    std::span<const float> p(std::size_t i) const { return row_of(input_.p, i, vocab_); }
+    std::span<const float> q(std::size_t i) const { return row_of(input_.q, i, vocab_); }
+
+    const RejectionInput& input_;
+    Numbers resample_;
+    std::size_t vocab_ = 0;
+};
+
+// ... or as a GPU has worked it out already.
+class DeviceRows {
+  public:
+    explicit DeviceRows(const DeviceInput& input) : input_(input) {
+        if (input.rows.empty()) throw std::invalid_argument("verifying needs a row behind the drafted tokens");
+    }
+    std::size_t n_drafted() const { return input_.rows.size() - 1; }
+    TokenOdds odds(std::size_t i) const {
+        return check_odds({input_.rows[i].p, input_.rows[i].q}, "the drafted token at position ",
+                          static_cast<std::size_t>(input_.first_position) + i);
+    }
+    double excess(std::size_t i, double) const { return input_.rows[i].excess; }
+    TokenId next(std::size_t i, double) const {
+        if (input_.rows[i].next < 0 || !std::isfinite(input_.rows[i].excess))
+            throw std::runtime_error("a target probability is not a number");
+        return input_.rows[i].next;
+    }
+
+  private:
+    const DeviceInput& input_;
+};
+
+template <typename Rows> Verification rejection(const Rows& rows, const Numbers& acceptance, double lenience) {
+    check_lenience(lenience);
+    std::size_t i = 0;
+    for (; i < rows.n_drafted(); ++i)
+        if (const TokenOdds odds = rows.odds(i); acceptance(i) * lenience * odds.q >= odds.p) break;
+    return {static_cast<int>(i), rows.next(i, 1)};
+}
+
+// kept (the paper's p_i) is the share of the drafted prefix's probability that the target can use; that of the prefix
+// which is accepted scales p in the residual. The longest prefix that passes its own test is accepted, whatever shorter
+// ones did: with the paper's h_i, for which the excess behind the prefix, the sum of max(0, kept p - q), is needed
+// unless the prefix is all of the draft.
+template <typename Rows> Verification block(const Rows& rows, const Numbers& acceptance, double lenience) {
+    if (lenience != 1) throw std::invalid_argument("--lenience below 1 does not go with --acceptance block");
+    std::size_t accepted = 0;
+    double kept = 1, kept_of_accepted = 1;
+    for (std::size_t i = 1; i <= rows.n_drafted(); ++i) {
+        const TokenOdds odds = rows.odds(i - 1);
+        kept = std::min(1.0, kept * (odds.p / odds.q));
+        double passes = kept;
+        if (i < rows.n_drafted() && kept < 1) {
+            const double excess = rows.excess(i, kept);
+            if (!std::isfinite(excess)) throw std::runtime_error("a probability is not a number");
+            passes = excess / (excess + 1 - kept);
+        }
+        if (acceptance(i - 1) >= passes) continue;
+        accepted = i;
+        kept_of_accepted = kept;
+    }
+    return {static_cast<int>(accepted), rows.next(accepted, kept_of_accepted)};
+}
+
+void check_numbers(const RejectionInput& input, std::span<const double> acceptance, std::span<const double> resample) {
+    if (acceptance.size() != input.drafted.size() || resample.size() != input.drafted.size() + 1)
+        throw std::invalid_argument("verifying needs a number for each token that may be emitted");
 }
 
 bool is_typical(std::span<const float> p, TokenId token, const TypicalOptions& options) {
@@ -177,20 +220,35 @@ Verification verify_greedy_lenient(std::span<const TokenId> drafted, std::span<c
 
 Verification verify_rejection(const RejectionInput& input, std::span<const double> acceptance,
                               std::span<const double> resample) {
-    check_lenience(input.lenience);
-    const std::size_t n_drafted = input.drafted.size(), vocab = check_sizes(input, acceptance, resample);
-    for (std::size_t i = 0; i < n_drafted; ++i) {
-        const auto p = row_of(input.p, i, vocab), q = row_of(input.q, i, vocab);
-        const TokenOdds odds = odds_of(input.drafted[i], p, q);
-        if (acceptance[i] * input.lenience * odds.q < odds.p) continue;
-        return {static_cast<int>(i), sample_residual(p, q, resample[i])};
-    }
-    return {static_cast<int>(n_drafted), sample(row_of(input.p, n_drafted, vocab), resample[n_drafted])};
+    check_numbers(input, acceptance, resample);
+    return rejection(WholeRows(input, {resample}), {acceptance}, input.lenience);
 }
 
 Verification verify_rejection(const RejectionInput& input, const RandomStream& acceptance,
                               const RandomStream& resample) {
-    return verify_by_streams(verify_rejection, input, acceptance, resample, 0);
+    const std::uint64_t first = input.first_position;
+    return rejection(WholeRows(input, numbers_of(resample, first, false)), numbers_of(acceptance, first, false),
+                     input.lenience);
+}
+
+Verification verify_rejection(const DeviceInput& input, const RandomStream& acceptance) {
+    return rejection(DeviceRows(input), numbers_of(acceptance, input.first_position, false), input.lenience);
+}
+
+Verification verify_block(const RejectionInput& input, std::span<const double> acceptance,
+                          std::span<const double> resample) {
+    check_numbers(input, acceptance, resample);
+    return block(WholeRows(input, {resample}), {acceptance}, input.lenience);
+}
+
+Verification verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample) {
+    const std::uint64_t first = input.first_position;
+    return block(WholeRows(input, numbers_of(resample, first, true)), numbers_of(acceptance, first, true),
+                 input.lenience);
+}
+
+Verification verify_block(const DeviceInput& input, const RandomStream& acceptance) {
+    return block(DeviceRows(input), numbers_of(acceptance, input.first_position, true), input.lenience);
 }
 
 // = 1 - sum max(0, l q - p) / l
@@ -199,66 +257,10 @@ double acceptance_chance(std::span<const float> p, std::span<const float> q, dou
     return 1 - sum_of_excess(q, p, lenience) / lenience;
 }
 
-// kept (the paper's p_i) is the share of the drafted prefix's probability that the target can use; that of the prefix
-// which is accepted scales p in the residual. The longest prefix that passes its own test is accepted, whatever shorter
-// ones did.
-Verification verify_block(const RejectionInput& input, std::span<const double> acceptance,
-                          std::span<const double> resample) {
-    if (input.lenience != 1) throw std::invalid_argument("--lenience below 1 does not go with --acceptance block");
-    const std::size_t n_drafted = input.drafted.size(), vocab = check_sizes(input, acceptance, resample);
-    std::size_t accepted = 0;
-    double kept = 1, kept_of_accepted = 1;
-    for (std::size_t i = 1; i <= n_drafted; ++i) {
-        const TokenOdds odds =
-            odds_of(input.drafted[i - 1], row_of(input.p, i - 1, vocab), row_of(input.q, i - 1, vocab));
-        kept = std::min(1.0, kept * (odds.p / odds.q));
-        double excess = -1;
-        if (i < n_drafted && kept < 1)
-            excess = sum_of_excess(row_of(input.p, i, vocab), row_of(input.q, i, vocab), kept);
-        if (acceptance[i - 1] >= pass_of_block(kept, excess)) continue;
-        accepted = i;
-        kept_of_accepted = kept;
-    }
-    const double u = resample[accepted];
-    const auto p = row_of(input.p, accepted, vocab);
-    if (accepted == n_drafted) return {static_cast<int>(accepted), sample(p, u)};
-    return {static_cast<int>(accepted), sample_residual(p, row_of(input.q, accepted, vocab), u, kept_of_accepted)};
-}
-
-Verification verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample) {
-    return verify_by_streams(verify_block, input, acceptance, resample,
-                             static_cast<std::uint32_t>(input.first_position));
-}
-
 bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling) {
     const bool is_filtered = sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0;
     return (acceptance == Acceptance::rejection || acceptance == Acceptance::block) && !sampling.greedy() &&
            !is_filtered;
-}
-
-Verification verify_rejection(const DeviceInput& input, const RandomStream& acceptance) {
-    check_lenience(input.lenience);
-    const std::size_t n_drafted = check_rows(input.rows);
-    std::size_t i = 0;
-    for (; i < n_drafted; ++i) {
-        const TokenOdds odds = check_device_odds(input, i);
-        if (acceptance.uniform(input.first_position + i) * input.lenience * odds.q >= odds.p) break;
-    }
-    return said_after(input.rows, i);
-}
-
-Verification verify_block(const DeviceInput& input, const RandomStream& acceptance) {
-    if (input.lenience != 1) throw std::invalid_argument("--lenience below 1 does not go with --acceptance block");
-    const std::size_t n_drafted = check_rows(input.rows);
-    const auto round_start = static_cast<std::uint32_t>(input.first_position);
-    std::size_t accepted = 0;
-    for (std::size_t i = 1; i <= n_drafted; ++i) {
-        check_device_odds(input, i - 1);
-        const double kept = input.rows[i].scale;
-        const double passes = pass_of_block(kept, i < n_drafted ? input.rows[i].excess : -1);
-        if (acceptance.uniform(input.first_position + i - 1, 0, round_start) < passes) accepted = i;
-    }
-    return said_after(input.rows, accepted);
 }
 
 const char* why_invalid(const TypicalOptions& options) {

@@ -3,7 +3,7 @@
 // p is the target's adjusted distribution, q the draft's, x the drafted token. Row i of p is the distribution
 // after the next token and i drafted ones, so p has one row more than q.
 //   greedy     a drafted token is accepted while it equals the target's arg max. With the target's Gumbel-max samples
-//              (gumbel.h) in place of arg maxima, the same is `gumbel` acceptance.
+//              (random.h) in place of arg maxima, the same is `gumbel` acceptance.
 //   rejection  Leviathan et al. 2023, Algorithm 1 (also Chen et al. 2023): x is accepted with probability
 //              min(1, p(x) / q(x)), else a token from norm(max(0, p - q)); after full acceptance a bonus token from p.
 //              Lenience l in (0, 1]: min(1, p(x) / (l q(x))), greedy p(x) >= l max p; lossy below 1.
@@ -16,7 +16,7 @@
 #pragma once
 
 #include "spec/verify/device_verifier.h"
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 #include "spec/verify/sampling.h"
 
 #include <cstdint>

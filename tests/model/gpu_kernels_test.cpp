@@ -4,7 +4,7 @@
 #include "model/cpu/kernels.h"
 #include "model/gpu/kernels.h"
 #include "model/positions.h"
-#include "spec/verify/gumbel.h"
+#include "spec/verify/random.h"
 #include "tests/model/gpu_arrays.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // A cascade's middle model over toys: what it drafts is what it would say alone, within every bound, and it counts what
 // its levels did. Its exactness is in exactness_test.cpp and verify_lengths_test.cpp.
-#include "spec/draft/drafter.h"
+#include "spec/draft/chain.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The model drafter: what it drafts is its model's own text, whatever was rejected before, and it ends when it should.
 #include "tests/spec/engine_support.h"
 
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <cmath>
 

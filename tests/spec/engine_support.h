@@ -3,6 +3,7 @@
 #pragma once
 
 #include "model/tokenizer/tokenizer.h"
+#include "spec/draft/chain.h"
 #include "spec/draft/sharded_draft_model.h"
 #include "spec/engine.h"
 #include "spec/verify/device_verifier.h"

@@ -4,8 +4,9 @@
 
 #include "tests/spec/engine_support.h"
 
-#include "spec/draft/drafter_type.h"
-#include "spec/draft/model_texts.h"
+#include "spec/draft/model_drafter.h"
+#include "spec/draft/suffix_automaton.h"
+#include "spec/draft/token_table.h"
 
 #include <memory>
 #include <optional>

@@ -1,5 +1,5 @@
 // A device that drafts on by itself comes to what passes of one row come to, and stops where its rule says.
-#include "spec/gpu/device_verifier.h"
+#include "spec/verify/device_verifier.h"
 #include "tests/model/gpu_models.h"
 
 #include <functional>

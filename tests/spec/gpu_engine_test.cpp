@@ -1,5 +1,5 @@
 // The whole engine over models on a GPU: speculative text is plain text, bit for bit, and in float32 the CPU's.
-#include "spec/gpu/device_verifier.h"
+#include "spec/verify/device_verifier.h"
 #include "tests/model/gpu_models.h"
 #include "tests/spec/exactness_support.h"
 

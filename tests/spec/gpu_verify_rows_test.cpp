@@ -1,8 +1,8 @@
 // Rows that are verified on the device: the kernels against sums in float64, and a draft's rows behind a target's pass
 // against those of the host.
-#include "spec/gpu/device_verifier.h"
 #include "spec/gpu/kernels.h"
-#include "spec/verify/gumbel.h"
+#include "spec/verify/device_verifier.h"
+#include "spec/verify/random.h"
 #include "tests/model/family_golden.h"
 #include "tests/model/gpu_arrays.h"
 #include "tests/model/gpu_models.h"

@@ -1,6 +1,6 @@
 // Gumbel noise: its distribution, the samples it makes, and that neither slicing nor processor nor what was drafted
 // changes which token is best.
-#include "spec/verify/gumbel.h"
+#include "spec/verify/random.h"
 
 #include "spec/verify/row_kernels.h"
 #include "spec/verify/verify.h"

@@ -1,7 +1,7 @@
 // Logit processing against transformers (golden file), against its definition over random histories, and at its edges.
 #include "spec/verify/logit_processing.h"
 
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,7 @@
 // Sources of logits: rows that hang on what they should, many at once as one by one.
-#include "spec/draft/drafter_type.h"
-#include "spec/verify/philox.h"
+#include "spec/draft/chain.h"
+#include "spec/draft/token_table.h"
+#include "spec/verify/random.h"
 #include "spec/verify/sampling.h"
 #include "tests/model/golden_models.h"
 

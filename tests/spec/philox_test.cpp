@@ -1,5 +1,5 @@
 // Random numbers: the published vectors of Philox4x32-10, and what the streams promise.
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <gtest/gtest.h>
 

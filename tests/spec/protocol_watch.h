@@ -5,7 +5,7 @@
 
 #include "dist/comm/host_comm.h"
 #include "spec/packet.h"
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -5,8 +5,8 @@
 #include "tests/model/temporary_directory.h"
 #include "tests/spec/recording_support.h"
 
-#include "spec/replay/ranking.h"
-#include "spec/verify/gumbel.h"
+#include "spec/replay/recorder.h"
+#include "spec/verify/random.h"
 
 #include <gtest/gtest.h>
 

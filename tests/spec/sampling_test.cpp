@@ -1,7 +1,7 @@
 // Sampling against transformers (golden file), against a plain version in double, and at its edges.
 #include "spec/verify/sampling.h"
 
-#include "spec/verify/philox.h"
+#include "spec/verify/random.h"
 #include "spec/verify/row_kernels.h"
 
 #include "tests/spec/verify_support.h"

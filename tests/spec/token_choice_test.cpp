@@ -1,7 +1,7 @@
 // How a draft says its next token: what is done to its logits, what its entropy is taken of, and with which number.
-#include "spec/verify/token_choice.h"
+#include "spec/draft/chain.h"
 
-#include "spec/verify/gumbel.h"
+#include "spec/verify/random.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 // for millions of texts. For tests of exactness only.
 #pragma once
 
-#include "spec/draft/drafter.h"
-#include "spec/verify/philox.h"
+#include "spec/draft/chain.h"
+#include "spec/verify/random.h"
 #include "spec/verify/verify.h"
 #include "tests/spec/verify_support.h"
 

@@ -1,6 +1,6 @@
 // Verification of rows that stay on a GPU: what the host makes of what the device says of them. The device is played by
 // sums over whole rows here; tests/model/gpu_kernels_test.cpp holds its kernels to the same.
-#include "spec/verify/gumbel.h"
+#include "spec/verify/random.h"
 #include "spec/verify/verify.h"
 
 #include "tests/spec/verify_support.h"

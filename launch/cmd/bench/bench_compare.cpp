@@ -15,6 +15,7 @@
 #include "launch/replaced_file.h"
 #include "model/buffer.h"
 #include "model/cpu/kernels.h"
+#include "spec/draft/chain.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -1,7 +1,13 @@
-// Sampling by noise that does not depend on who samples: every model, draft or target, and every rank takes the arg
-// max of logit / temperature + g(token) with one g per (seed, sequence, position, token), Gumbel-distributed. Then the
-// token is a sample of softmax(logits / temperature), and the text is that of plain sampling with the seed whatever
-// was drafted: `gumbel` acceptance is verify_greedy over these tokens.
+// Random numbers, and sampling by noise that does not depend on who samples.
+//
+// A number is a pure function of key and counter (Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1,
+// 2, 3", SC 2011), so no rank keeps generator state. Key: hash of (seed, sequence key, purpose, cascade level).
+// Counter: (position, token or 0, round start). Two purposes never share a number.
+//
+// Every model, draft or target, and every rank takes the arg max of logit / temperature + g(token) with one g per
+// (seed, sequence, position, token), Gumbel-distributed. Then the token is a sample of softmax(logits / temperature),
+// and the text is that of plain sampling with the seed whatever was drafted: `gumbel` acceptance is verify_greedy over
+// these tokens.
 //
 // g = -log(-log(1 - v)), v uniform in (0, 1). v is 32 bits, refined by 32 more below 2^-12: word (t / 16) % 4 of the
 // Philox block numbered t / 64 * 16 + t % 16 at the position, so that 64 neighbouring tokens share 16 blocks.
@@ -9,14 +15,45 @@
 // Called by the drafter, the ranks (on their slice) and the coordinator (on what they gathered).
 #pragma once
 
-#include "spec/verify/philox.h"
 #include "spec/verify/sampling.h"
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 
 namespace entrodraft::spec {
+
+// What a number is drawn for. No number serves two purposes: one for draft sample and resample visibly bends the output
+// distribution.
+enum class Purpose : std::uint32_t { gumbel_noise = 1, draft_sample = 2, acceptance = 3, resample = 4 };
+
+// The raw generator: 128 bits out of a 64-bit key and a 128-bit counter. Local.
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+
+// Of noise for tokens at a position that a round decides which began at `round_start`, 0 where any round does: one
+// number for both, since a position fits into 32 bits.
+inline std::uint64_t noise_position(std::uint64_t position, std::uint64_t round_start) {
+    return position | round_start << 32;
+}
+
+class RandomStream {
+  public:
+    RandomStream(std::uint64_t seed, std::uint64_t sequence_key, Purpose purpose, std::uint32_t cascade_level = 0);
+    // Uniform in [0, 1) with 53 bits. Local.
+    double uniform(std::uint64_t position, std::uint32_t token = 0, std::uint32_t round_start = 0) const;
+
+    std::array<std::uint32_t, 2> key() const { return key_; }
+
+  private:
+    std::array<std::uint32_t, 2> key_;
+};
+
+// 64-bit mixing hash of a byte string, for sequence keys and checksums: the same on every machine. Local.
+std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed = 0);
+
+// ---- noise of tokens, and the best of them ----
 
 class GumbelNoise {
   public:

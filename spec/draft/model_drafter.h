@@ -4,8 +4,7 @@
 // Called by the drafters that have a model, and by the recorder.
 #pragma once
 
-#include "model/decoder.h"
-#include "spec/draft/logit_source.h"
+#include "spec/draft/chain.h"
 
 #include <span>
 #include <vector>

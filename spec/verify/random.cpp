@@ -1,6 +1,7 @@
-// Noise of tokens and the search for the best of them. The vector loop is in row_kernels.inl; it only decides what
-// is not worth a look, so that every value that counts is computed here.
-#include "spec/verify/gumbel.h"
+// Philox4x32-10 and the keys drawn from it, noise of tokens and the search for the best of them: see random.h. The
+// vector loop of the search is in row_kernels.inl; it only decides what is not worth a look, so that every value that
+// counts is computed here.
+#include "spec/verify/random.h"
 
 #include "spec/verify/row_kernels.h"
 
@@ -12,6 +13,67 @@
 #include <vector>
 
 namespace entrodraft::spec {
+
+namespace {
+
+constexpr std::uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
+constexpr std::uint32_t kKeyStep0 = 0x9E3779B9, kKeyStep1 = 0xBB67AE85;
+constexpr int kRounds = 10;
+constexpr std::uint64_t kHashStep = 0x9E3779B97F4A7C15;
+
+// A bijection of 64 bits in which every input bit moves every output bit (the finalizer of SplitMix64).
+std::uint64_t mix(std::uint64_t value) {
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
+    return value ^ (value >> 31);
+}
+
+std::uint64_t absorb(std::uint64_t state, std::uint64_t word) {
+    return mix(state + kHashStep + mix(word + kHashStep));
+}
+
+} // namespace
+
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
+    for (int round = 0; round < kRounds; ++round) {
+        const std::uint64_t product0 = std::uint64_t{kMultiplier0} * counter[0];
+        const std::uint64_t product1 = std::uint64_t{kMultiplier1} * counter[2];
+        counter = {
+            static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(product1),
+            static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(product0)};
+        key[0] += kKeyStep0;
+        key[1] += kKeyStep1;
+    }
+    return counter;
+}
+
+RandomStream::RandomStream(std::uint64_t seed, std::uint64_t sequence_key, Purpose purpose,
+                           std::uint32_t cascade_level) {
+    std::uint64_t state = absorb(absorb(0, seed), sequence_key);
+    state = absorb(state, std::uint64_t{static_cast<std::uint32_t>(purpose)} << 32 | cascade_level);
+    key_ = {static_cast<std::uint32_t>(state), static_cast<std::uint32_t>(state >> 32)};
+}
+
+double RandomStream::uniform(std::uint64_t position, std::uint32_t token, std::uint32_t round_start) const {
+    const auto bits = philox4x32(
+        {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), token, round_start}, key_);
+    const std::uint64_t word = std::uint64_t{bits[1]} << 32 | bits[0];
+    return static_cast<double>(word >> 11) * 0x1p-53;
+}
+
+std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed) {
+    const auto* byte = static_cast<const unsigned char*>(data);
+    std::uint64_t state = absorb(absorb(0, seed), bytes);
+    for (std::size_t start = 0; start < bytes; start += 8) {
+        std::uint64_t word = 0; // little-endian on every machine
+        for (std::size_t i = 0; i < 8 && start + i < bytes; ++i)
+            word |= std::uint64_t{byte[start + i]} << (8 * i);
+        state = absorb(state, word);
+    }
+    return state;
+}
+
+// ---- noise ----
 
 namespace {
 
@@ -133,8 +195,8 @@ struct ShortlistHeader {
     std::uint32_t n_records = 0;
 };
 
-// A token that is better than all before it.
-struct Record {
+// A token that is better than all before it. Packed: shortlists travel.
+struct [[gnu::packed]] Record {
     double value = 0;
     float logit = 0;
     std::uint32_t place = 0; // number of tokens before it
@@ -142,36 +204,9 @@ struct Record {
 };
 
 constexpr std::size_t kMaxRecords = 64; // n tokens have some log n records: 64 of 2^17 have a chance of 10^-24
-constexpr std::size_t kRecordBytes = sizeof(double) + 3 * sizeof(std::uint32_t);
 
 std::size_t listed_logits(const SamplingOptions& options) {
     return options.top_k > 0 ? static_cast<std::size_t>(options.top_k) : 1;
-}
-
-template <typename T> void put(std::byte*& to, const T& value) {
-    std::memcpy(to, &value, sizeof value);
-    to += sizeof value;
-}
-
-template <typename T> void take(const std::byte*& from, T& value) {
-    std::memcpy(&value, from, sizeof value);
-    from += sizeof value;
-}
-
-void write(std::span<const float> logits, const ShortlistHeader& header, std::span<const Record> records,
-           std::span<std::byte> shortlist) {
-    std::ranges::fill(shortlist, std::byte{});
-    std::byte* to = shortlist.data();
-    put(to, header);
-    for (const float logit : logits)
-        put(to, logit);
-    to = shortlist.data() + shortlist.size() - kMaxRecords * kRecordBytes;
-    for (const Record& record : records) {
-        put(to, record.value);
-        put(to, record.logit);
-        put(to, record.place);
-        put(to, record.token);
-    }
 }
 
 struct Shortlist {
@@ -179,24 +214,27 @@ struct Shortlist {
     std::vector<Record> records;
 };
 
+void write(const Shortlist& list, std::size_t n_tokens, std::span<std::byte> to) {
+    const ShortlistHeader header = {static_cast<std::uint32_t>(n_tokens),
+                                    static_cast<std::uint32_t>(list.records.size())};
+    std::ranges::fill(to, std::byte{});
+    std::memcpy(to.data(), &header, sizeof header);
+    std::ranges::copy(std::as_bytes(std::span(list.logits)), to.begin() + sizeof header);
+    std::ranges::copy(std::as_bytes(std::span(list.records)), to.last(kMaxRecords * sizeof(Record)).begin());
+}
+
 Shortlist read(std::span<const std::byte> bytes, const SamplingOptions& options) {
-    const std::byte* from = bytes.data();
     ShortlistHeader header;
-    take(from, header);
+    std::memcpy(&header, bytes.data(), sizeof header);
     if (header.n_records > kMaxRecords) throw std::runtime_error("a gathered shortlist is damaged");
     Shortlist list;
     list.logits.resize(std::min<std::size_t>(header.n_tokens, listed_logits(options)));
-    for (float& logit : list.logits)
-        take(from, logit);
+    list.records.resize(header.n_records);
+    const auto logits = std::as_writable_bytes(std::span(list.logits));
+    const auto records = std::as_writable_bytes(std::span(list.records));
+    std::ranges::copy(bytes.subspan(sizeof header, logits.size()), logits.begin());
+    std::ranges::copy(bytes.last(kMaxRecords * sizeof(Record)).first(records.size()), records.begin());
     if (!list.logits.empty()) list.logits.resize(header.n_tokens, list.logits.back());
-    from = bytes.data() + bytes.size() - kMaxRecords * kRecordBytes;
-    for (std::uint32_t i = 0; i < header.n_records; ++i) {
-        Record& record = list.records.emplace_back();
-        take(from, record.value);
-        take(from, record.logit);
-        take(from, record.place);
-        take(from, record.token);
-    }
     return list;
 }
 
@@ -296,7 +334,7 @@ GumbelGather gumbel_gather(const SamplingOptions& options) {
 }
 
 std::size_t shortlist_bytes(const SamplingOptions& options) {
-    return sizeof(ShortlistHeader) + listed_logits(options) * sizeof(float) + kMaxRecords * kRecordBytes;
+    return sizeof(ShortlistHeader) + listed_logits(options) * sizeof(float) + kMaxRecords * sizeof(Record);
 }
 
 void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, const GumbelNoise& noise,
@@ -305,21 +343,19 @@ void make_shortlist(const LogitSlice& slice, const SamplingOptions& options, con
     check_shortlisting(options);
     if (shortlist.size() != shortlist_bytes(options)) throw std::invalid_argument("a shortlist has another size");
     const std::vector<std::size_t> ids = shortlisted(slice, largest(slice), options);
-    std::vector<float> logits;
-    std::vector<Record> records;
+    Shortlist list;
     for (std::size_t place = 0; place < ids.size(); ++place) {
         const float logit = slice.logits[ids[place]];
         const auto token = static_cast<TokenId>(static_cast<std::size_t>(slice.first_token) + ids[place]);
-        if (place < listed_logits(options)) logits.push_back(logit);
+        if (place < listed_logits(options)) list.logits.push_back(logit);
         const double value = static_cast<double>(logit) / options.temperature + noise.at(slice.position, token);
-        if (!records.empty() && !beats(value, token, records.back().value, records.back().token)) continue;
-        records.push_back({value, logit, static_cast<std::uint32_t>(place), token});
+        if (!list.records.empty() && !beats(value, token, list.records.back().value, list.records.back().token))
+            continue;
+        list.records.push_back({value, logit, static_cast<std::uint32_t>(place), token});
     }
-    if (records.size() > kMaxRecords)
+    if (list.records.size() > kMaxRecords)
         throw std::runtime_error(fmt::format("more than {} tokens beat all before them", kMaxRecords));
-    const std::size_t n_tokens = options.top_k > 0 ? ids.size() : logits.size();
-    write(logits, {static_cast<std::uint32_t>(n_tokens), static_cast<std::uint32_t>(records.size())}, records,
-          shortlist);
+    write(list, options.top_k > 0 ? ids.size() : list.logits.size(), shortlist);
 }
 
 BestToken best_of_shortlists(std::span<const std::byte> shortlists, const SamplingOptions& options) {

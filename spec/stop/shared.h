@@ -1,0 +1,97 @@
+// What several rules share: parameters under one option, a number of tokens as the rule, and sums over the entropies of
+// the last tokens. Private to the rules' files.
+#pragma once
+
+#include "spec/stop/stop_rule.h"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace entrodraft::spec {
+
+inline StopRuleParameter entropy_threshold(StopRuleParameter::Kind kind, double default_value,
+                                           std::vector<double> grid) {
+    return {.option = "entropy-threshold",
+            .symbol = "TAU",
+            .label = "threshold",
+            .kind = kind,
+            .default_value = default_value,
+            .grid = std::move(grid)};
+}
+
+inline StopRuleParameter entropy_window(std::vector<double> grid = {}) {
+    return {.option = "entropy-window",
+            .symbol = "N",
+            .label = "window",
+            .help = "tokens that {} look back",
+            .kind = StopRuleParameter::Kind::whole_number,
+            .default_value = 7,
+            .min = 1,
+            .max = INT_MAX,
+            .grid = std::move(grid)};
+}
+
+inline StopRuleParameter num_draft_tokens(double default_value, const char* label, const char* help,
+                                          std::vector<double> grid = {}) {
+    return {.option = "num-draft-tokens",
+            .symbol = "K",
+            .label = label,
+            .help = help,
+            .kind = StopRuleParameter::Kind::draft_length,
+            .default_value = default_value,
+            .min = 1,
+            .max = Packet::kMaxDraftTokens,
+            .grid = std::move(grid),
+            .aliases = "num-speculative-tokens"};
+}
+
+// t >= k: drafts k tokens, whatever these are; k stays, or moves with how rounds end.
+class DraftLength : public StopCondition {
+  public:
+    explicit DraftLength(const StopRuleOptions& options)
+        : first_k_(std::min(static_cast<int>(options.get("num-draft-tokens")), options.max_tokens)),
+          cap_(options.max_tokens) {}
+
+    std::unique_ptr<StopCondition> clone() const override { return std::make_unique<DraftLength>(*this); }
+    void begin_sequence() override { k_ = first_k_; }
+    bool fires(const Drafting& drafting) override { return drafting.drafted() >= k_; }
+    void forecast(const Drafting& drafting, DeviceStopRule& rule) const override {
+        rule.max_rows = std::clamp(std::max(k_ - drafting.drafted(), rule.first), 1, rule.max_rows);
+    }
+
+  protected:
+    // k += `growth` after a round in which all drafted tokens were accepted, else k - 1, in 1..max. Rounds that were
+    // cut short or drafted nothing leave it.
+    void move_k(const RoundFeedback& round, int growth, int max) {
+        if (round.cut_short || round.drafted == 0) return;
+        k_ = std::clamp(round.accepted == round.drafted ? k_ + growth : k_ - 1, 1, max);
+    }
+
+    int first_k_;
+    int cap_;
+    int k_ = 0;
+};
+
+// The squared entropies of the last tokens, as rules with --entropy-window compare them. An unknown one is NaN as the
+// latest, so that no comparison holds, and adds nothing to the earlier ones.
+struct EntropyWindow {
+    double latest = 0;  // x_t^2
+    double earlier = 0; // sum(x_{t-i}^2, i = 1..before)
+    int before = 0;     // min(n, t - 1)
+
+    EntropyWindow(const Drafting& drafting, int n) : before(std::min(n, drafting.drafted() - 1)) {
+        const auto square = [&](int t) {
+            const auto x = static_cast<double>(drafting.tokens[static_cast<std::size_t>(t)].entropy_nats);
+            return x * x;
+        };
+        latest = square(drafting.drafted() - 1);
+        for (int t = drafting.drafted() - 1 - before; t < drafting.drafted() - 1; ++t)
+            if (const double each = square(t); !std::isnan(each)) earlier += each;
+    }
+};
+
+} // namespace entrodraft::spec
