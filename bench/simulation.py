@@ -14,17 +14,7 @@ import tempfile
 from runs import DEMO, ROOT, run
 
 COUNTS = ("new_tokens", "rounds", "drafted", "accepted", "target_passes", "draft_passes", "passes_of_rows")
-SETTINGS = ("static:1.5", "static:2.25", "static:4",
-            "moving-average:0.4:3", "moving-average:0.5:7", "moving-average:1:5",
-            "cumulative:5:3", "cumulative:10:7", "cumulative:30:7",
-            "constant:2", "constant:5", "constant:9",
-            "heuristic:2", "heuristic:5", "heuristic:10",
-            "adaptive:1", "adaptive:3", "adaptive:6",
-            "confidence:0.1", "confidence:0.3", "confidence:0.4",
-            "svip:0.3", "svip:0.5", "svip:0.8",
-            "adaedl:0.02", "adaedl:0.1", "adaedl:0.2")
-GAIN_CAPS = (2, 4, 15)  # expected-gain has nothing to set but the cap
-BATCHES = [(",".join(SETTINGS), 15)] + [("expected-gain", cap) for cap in GAIN_CAPS]
+CAPS = (2, 4, 15)  # of rules that have nothing to set but the cap
 SLICE = 16  # prompts that run between two measurements of costs
 
 
@@ -81,10 +71,34 @@ def measured(options, work, costs, temperature, prompts, rules, cap):
             for setting in result["settings"] if not setting["kind"]}
 
 
+def rule_text(setting):
+    """A setting as --rules takes it."""
+    values = (setting.get("parameters") or {}).items()
+    return ":".join([setting["rule"], *(name.split("_")[-1] if value is True else f"{value:g}" for name, value in values)])
+
+
+def spread(settings, n):
+    """Of each rule's settings up to n, from the first to the last, as --rules takes them."""
+    by_rule = {}
+    for setting in settings:
+        by_rule.setdefault(setting["rule"], []).append(rule_text(setting))
+    return {rule: [texts[i] for i in sorted({round(k * (len(texts) - 1) / max(n - 1, 1)) for k in range(n)})]
+            for rule, texts in by_rule.items() if rule not in ("plain", "oracle")}
+
+
+def batches(options, recording):
+    """[(rules, cap)]: three settings of each rule that the program has a grid for, the others under several caps."""
+    grid = json.loads(ours(options, "simulate", "--recording", recording, "--rules", "grid", "--json"))["settings"]
+    rules = spread(grid, 3)
+    with_grid = [text for texts in rules.values() for text in texts if ":" in text]
+    return [(",".join(with_grid), max(CAPS))] + [(text, cap) for texts in rules.values() for text in texts
+                                                 if ":" not in text for cap in CAPS]
+
+
 def check_counts(options, work, recording, costs, temperature):
     """Every setting replayed and run on all prompts: {(name, cap): its counts}, and those that differ."""
     counted, different = {}, set()
-    for rules, cap in BATCHES:
+    for rules, cap in batches(options, recording):
         replayed = simulated(options, recording, costs, rules, cap)
         for name, setting in measured(options, work, costs, temperature, options.prompts, rules, cap).items():
             counted.setdefault((name, cap), setting)
@@ -93,17 +107,17 @@ def check_counts(options, work, recording, costs, temperature):
     return counted, different
 
 
-def check_times(options, work, costs, temperature):
+def check_times(options, work, recording, costs, temperature):
     """{(name, cap): [(counts times costs, measured)]}, ms a token, slice by slice of the prompts: costs are measured
     before and after each slice's runs, on its first two prompts."""
     lines = pathlib.Path(options.prompts).read_text().splitlines(keepends=True)
-    times, prompts = {}, work / "slice.jsonl"
+    times, prompts, all_rules = {}, work / "slice.jsonl", batches(options, recording)
     for _ in range(options.repetitions):
         for at in range(0, len(lines), SLICE):
             prompts.write_text("".join(lines[at:at + SLICE]))
             before = costs_now(options, work, temperature, prompts)
             runs = {}
-            for rules, cap in BATCHES:
+            for rules, cap in all_rules:
                 for name, setting in measured(options, work, costs, temperature, prompts, rules, cap).items():
                     runs.setdefault((name, cap), setting)
             after = costs_now(options, work, temperature, prompts)
@@ -117,7 +131,7 @@ def compare(options, work, temperature):
     recording, costs = recorded(options, work, temperature, options.prompts)
     print(f"\ntemperature {temperature}: costs {costs.read_text()}")
     counted, different = check_counts(options, work, recording, costs, temperature)
-    times = check_times(options, work, costs, temperature)
+    times = check_times(options, work, recording, costs, temperature)
     ratios = []
     print(f"{'setting':46} cap  passes of the target  of the draft  equal  simulated ms  measured ms  measured/simulated")
     for (name, cap), setting in counted.items():

@@ -1,27 +1,17 @@
-"""Does `tune` find the best? Settings chosen by `entrodraft tune` on one half of the prompts, against a sweep of forty settings
-and expected-gain that are all run for real on the other half: counts of these runs times one costs file. What tune's own
-runs counted of a rule must be what the sweep counts of it, or the exit code is 1; of expected-gain, which measures its
-costs in tune and is given them in the sweep, both are printed.
+"""Does `tune` find the best? Settings chosen by `entrodraft tune` on one half of the prompts, against a sweep of five
+settings of each rule, from one end of what tune tried to the other, that are all run for real on the other half: counts
+of these runs times one costs file. What tune's own runs counted of a rule must be what the sweep counts of it, or the
+exit code is 1; of expected-gain, which measures its costs in tune and is given them in the sweep, both are printed.
 """
 import json
 import pathlib
 import tempfile
 
-from simulation import models, ms_per_token, ours, parser_of
+from simulation import models, ms_per_token, ours, parser_of, rule_text, spread
 
-SWEEP = [*(f"static:{tau}" for tau in (1, 2, 2.25, 3, 4, 5)),
-         *(f"moving-average:{factor}:{window}" for factor in (0.4, 0.8, 1.2) for window in (1, 3, 7)),
-         *(f"cumulative:{tau}:{window}" for tau in (10, 30, 50) for window in (1, 7)),
-         *(f"constant:{k}" for k in (1, 2, 3, 4, 5, 7)),
-         "heuristic:2", "heuristic:5", "adaptive:2", "adaptive:3",
-         "confidence:0.05", "confidence:0.1", "confidence:0.2", "confidence:0.4",
-         "svip:0.5", "svip:0.8", "svip:1", "adaedl:0.02", "adaedl:0.05", "expected-gain"]
+SWEPT = 5  # settings of a rule
 COUNTS = ("new_tokens", "rounds", "drafted", "accepted", "target_passes", "draft_passes")
 ROUNDING = 1e-9  # of two sums of the same products
-
-
-def rule_text(tuned):
-    return ":".join([tuned["rule"], *(str(value) for value in tuned["parameters"].values())])
 
 
 def swept(options, work, temperature, costs, rules):
@@ -61,8 +51,10 @@ def one(options, work, temperature):
                "--report", report, "--repetitions", options.repetitions, "--quiet"))
     tuned = json.loads(report.read_text())
     costs.write_text(json.dumps(tuned["costs"]))
-    settings = swept(options, work, temperature, costs, [*SWEEP, *map(rule_text, tuned["confirmed"])])
-    sweep, confirmed = settings[:len(SWEEP)], settings[len(SWEEP):]
+    tried = sorted(tuned["simulated"], key=lambda setting: list((setting.get("parameters") or {}).values()))
+    of_sweep = [text for texts in spread(tried, SWEPT).values() for text in texts]
+    settings = swept(options, work, temperature, costs, [*of_sweep, *map(rule_text, tuned["confirmed"])])
+    sweep, confirmed = settings[:len(of_sweep)], settings[len(of_sweep):]
     names = [rule["setting"] for rule in tuned["confirmed"]]
     winner = confirmed[names.index(tuned["winner"]["setting"])]
     cost = [(ms_per_token(setting, tuned["costs"]), setting["setting"]) for setting in sweep]

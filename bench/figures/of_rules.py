@@ -9,9 +9,6 @@ from . import inputs as given
 from .drawing import (BLACK, BLUE, GREY, SKY, VERMILLION, Drawing, Plot, colour, integers, legend_below, line, mark,
                       panels, shortened)
 
-# Rules in the order of their colours and marks; others are drawn in grey.
-RULES = ["static", "moving-average", "cumulative", "constant", "heuristic", "adaptive", "confidence", "svip",
-         "adaedl", "expected-gain"]
 # Parameters beside the one that is swept, and how axes call that one; others are called as their options.
 BESIDE = ("entropy_window", "heuristic_persistent")
 LABELS = {"entropy_threshold": "threshold τ", "entropy_factor": "factor λ", "num_draft_tokens": "draft length k"}
@@ -41,11 +38,23 @@ def rule_of(name):
     return drafter, rule, parameters, acceptance
 
 
-def style_of(rule):
-    """Colour and mark of a rule, the same in every figure."""
-    if rule not in RULES:
+def rules_in(inputs):
+    """Rules of all inputs in the order of their colours and marks, which are the same in every figure of a page."""
+    settings = [setting for kind, parts in (("simulation", ["settings"]), ("tuning", ["simulated", "confirmed"]))
+                for source in inputs.of(kind) for part in parts for setting in source.data[part]]
+    names = {setting["rule"] for setting in settings}
+    names |= {name_of_rule(setting) for source in inputs.of("comparison") for result in source.data["temperatures"]
+              for setting in result["settings"]}
+    names |= {str(row["rule"]).split(":")[0] for source in inputs.of("preset")
+              for case in source.data.get("cases", []) for row in case["rows"] if row.get("rule")}
+    return sorted(names - {"plain", "none", "oracle", "other"})
+
+
+def style_of(rule, rules):
+    """Colour and mark of one of the rules; others are drawn in grey."""
+    if rule not in rules:
         return {"color": GREY, "marker": "h"}
-    return {"color": colour(RULES.index(rule)), "marker": mark(RULES.index(rule))}
+    return {"color": colour(rules.index(rule)), "marker": mark(rules.index(rule))}
 
 
 # ---- cost over threshold ----
@@ -124,8 +133,7 @@ def plain_of(result, acceptance):
 def cost_over_threshold(inputs, choice):
     drawings = []
     for name, note, points in sweeps(inputs, choice):
-        present = dict.fromkeys(p["rule"] for p in points)
-        rules = [rule for rule in (*RULES, *(r for r in present if r not in RULES)) if len(swept_values(points, rule)) > 1]
+        rules = [rule for rule in dict.fromkeys(p["rule"] for p in points) if len(swept_values(points, rule)) > 1]
         if rules:
             drawings.append(Drawing(name, draw_sweep(points, rules), note))
     return drawings
@@ -215,20 +223,20 @@ def error_of(points, values):
 
 def simulated_and_measured(inputs, choice):
     del choice
-    drawings = []
+    drawings, rules = [], rules_in(inputs)
     for source in inputs.of("tuning"):
         pairs = [(setting["rule"], setting["simulated_ms_per_token"], setting["measured_ms_per_token"],
                   setting.get("interval_ms_per_token")) for setting in source.data["confirmed"]]
         if pairs:
             drawings.append(Drawing(source.label, draw_pairs(pairs, "simulated time per token, ms",
-                                                             "measured time per token, ms"), source.label))
+                                                             "measured time per token, ms", rules), source.label))
     for source in inputs.of("comparison"):
         for result in source.data["temperatures"]:
             pairs = [(name_of_rule(setting), setting["predicted_speedup"], setting["speedup"], None)
                      for setting in result["settings"]
                      if not setting.get("kind") and not setting["setting"].startswith("plain")]
             if pairs:
-                figure = draw_pairs(pairs, "predicted speed-up (counts times costs)", "measured speed-up")
+                figure = draw_pairs(pairs, "predicted speed-up (counts times costs)", "measured speed-up", rules)
                 drawings.append(Drawing(f"{source.label}-T-{result['temperature']:g}", figure,
                                         f"{source.label}, temperature {result['temperature']:g}"))
     return drawings
@@ -239,19 +247,19 @@ def name_of_rule(setting):
     return known[1] if known else "other"
 
 
-def draw_pairs(pairs, x_label, y_label):
+def draw_pairs(pairs, x_label, y_label, rules):
     figure, axes = panels(height=4.6)
     axis = axes[0, 0]
     ends = [value for _, x, y, interval in pairs for value in (x, y, *(interval or ()))]
     room = 0.06 * (max(ends) - min(ends)) or 0.1 * max(ends)
     limits = (max(min(ends) - room, 0), max(ends) + room)
     axis.plot(limits, limits, color=GREY, linewidth=1, linestyle="--", label="equal")
-    for rule in [*RULES, "other", *sorted({rule for rule, *_ in pairs} - {*RULES, "other"})]:
+    for rule in [*rules, "other"]:
         part = [pair for pair in pairs if pair[0] == rule]
         if part:
             y = np.array([pair[2] for pair in part])
             error = error_of([{"interval": pair[3]} for pair in part], y)
-            style = style_of(rule)
+            style = style_of(rule, rules)
             axis.errorbar([pair[1] for pair in part], y, error, color=style["color"], fmt=style["marker"],
                           markersize=6, capsize=2, linewidth=1, label=rule)
     axis.set_xlim(limits)

@@ -4,7 +4,7 @@ and of the results of generate."""
 import numpy as np
 
 from .drawing import (BLACK, BLUE, CYCLE, GREY, SKY, VERMILLION, Drawing, Plot, colour, legend_below, line, panels, shortened)
-from .of_rules import RULES, best_of_each, name_of_rule, style_of
+from .of_rules import best_of_each, name_of_rule, rules_in, style_of
 
 MOST_BARS = 24  # of a figure: beyond it the best of each rule alone
 
@@ -93,7 +93,7 @@ def cost_by_experiment(inputs, choice):
             if rows:
                 experiments.append((f"{source.data['preset']}, {case['case']}", best_rows(rows, "ms_per_token"),
                                     best_rows(rows, "published_ms_per_token")))
-    return [Drawing("all", draw_experiments(experiments), "")] if len(experiments) > 1 else []
+    return [Drawing("all", draw_experiments(experiments, rules_in(inputs)), "")] if len(experiments) > 1 else []
 
 
 def by_rule(settings):
@@ -112,20 +112,20 @@ def best_rows(rows, name):
     return times
 
 
-def hatch_of(rule):
+def hatch_of(rule, rules):
     """Rules beyond the palette's colours are told apart by it."""
-    return "//" if rule == "plain" else "xx" if rule in RULES[len(CYCLE):] else ""
+    return "//" if rule == "plain" else "xx" if rule in rules[len(CYCLE):] else ""
 
 
-def draw_experiments(experiments):
-    rules = [rule for rule in ("plain", *RULES, "other") if any(rule in ours for _, ours, _ in experiments)]
+def draw_experiments(experiments, known):
+    rules = [rule for rule in ("plain", *known, "other") if any(rule in ours for _, ours, _ in experiments)]
     figure, axes = panels(len(experiments), height=2.3)
     for axis, (name, ours, published) in zip(axes[:, 0], experiments):
         for at, rule in enumerate(rules):
             if ours.get(rule) is None:
                 continue
-            tint = {"plain": GREY}.get(rule, style_of(rule)["color"])
-            axis.bar(at, ours[rule], 0.75, color=tint, hatch=hatch_of(rule), edgecolor="white")
+            tint = {"plain": GREY}.get(rule, style_of(rule, known)["color"])
+            axis.bar(at, ours[rule], 0.75, color=tint, hatch=hatch_of(rule, known), edgecolor="white")
             axis.annotate(f"{ours[rule]:.3g}", (at, max(ours[rule], published.get(rule, 0))), (0, 3), ha="center",
                           textcoords="offset points", fontsize=8)
             if rule in published:

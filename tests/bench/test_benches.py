@@ -55,8 +55,14 @@ class Tuning(unittest.TestCase):
         own["counts_times_costs_ms_per_token"] *= 1.001
         self.assertEqual(tuning.differing([own], [counted(4)], COSTS)[1], 1)
 
-    def test_the_sweep_has_forty_settings_beside_expected_gain(self):
-        self.assertEqual(len(set(tuning.SWEEP)), 41)
+    def test_a_sweep_goes_from_the_first_to_the_last_setting_of_each_rule(self):
+        tried = [{"rule": "static", "parameters": {"entropy_threshold": value}} for value in (0.5, 1, 2, 2.25, 3)]
+        tried += [{"rule": "plain"}, {"rule": "heuristic", "parameters": {"num_draft_tokens": 5,
+                                                                          "heuristic_persistent": True}}]
+        self.assertEqual(tuning.spread(tried, 3), {"static": ["static:0.5", "static:2", "static:3"],
+                                                   "heuristic": ["heuristic:5:persistent"]})
+        self.assertEqual(tuning.spread([{"rule": "expected-gain", "parameters": {}}], 3),
+                         {"expected-gain": ["expected-gain"]})
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ TEST(CommandPages, HelpNamesEveryChoice) {
         EXPECT_EQ(help.find("{}"), std::string::npos) << page.name;
         EXPECT_NE(overview_text().find(page.summary), std::string::npos);
     }
-    for (const char* name : {"adaedl", "expected-gain", "float8", "dedicated", "typical"})
+    for (const char* name : {"static", "expected-gain", "float8", "dedicated", "typical"})
         EXPECT_NE(help_text(page_of("generate")).find(name), std::string::npos) << name;
     EXPECT_THROW(page_of("nonsense"), std::invalid_argument);
 }
