@@ -245,7 +245,7 @@ def verified_of(rounds):
     """(entropy, accepted) of the tokens of a trace that were verified: up to the first refused one of each round."""
     verified = [(x, i < row["accepted"]) for row in rounds
               for i, x in enumerate((row.get("entropies_nats") or [])[:row["accepted"] + 1]) if x is not None]
-    return np.array([x for x, _ in verified]), np.array([n_accepted for _, was in verified], dtype=bool)
+    return np.array([x for x, _ in verified]), np.array([was for _, was in verified], dtype=bool)
 
 
 def calibration(inputs, choice):
