@@ -4,6 +4,7 @@
 #include "spec/verify/device_verifier.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace entrodraft::spec {
 
@@ -92,7 +93,8 @@ Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const Rep
         packet.slot(i) = {SlotState::decoding, draft.end, static_cast<std::uint8_t>(draft.tokens.size()),
                           static_cast<std::uint8_t>(sequence(i)->verification.accepted), sequence(i)->tokens().back()};
         std::copy(draft.tokens.begin(), draft.tokens.end(), packet.tokens(i).begin());
-        std::copy(draft.parents.begin(), draft.parents.end(), packet.parents(i).begin());
+        const std::span<std::int8_t> parents = packet.parents(i).first(draft.tokens.size());
+        std::iota(parents.begin(), parents.end(), std::int8_t{-1}); // a chain
     }
     packet.seal();
     return packet;

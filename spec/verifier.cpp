@@ -56,7 +56,7 @@ VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, 
     VerifiedRound verified;
     if (options_.acceptance.kind == Acceptance::typical) {
         const TypicalInput input = {drafted, p_, position, options_.acceptance.typical};
-        verified.verification = sampling.greedy() ? verify_typical(input) : verify_typical(input, resample);
+        verified.verification = verify_typical(input, sampling.greedy() ? nullptr : &resample);
     } else if (sampling.greedy()) {
         verified.verification = verify_greedy_lenient(drafted, p_, options_.acceptance.lenience);
         verified.overlap = verified.verification.accepted;

@@ -11,7 +11,6 @@ std::vector<DrafterType> drafters_of_files(); // made by CMakeLists.txt out of t
 
 void Draft::clear() {
     tokens.clear();
-    parents.clear();
     entropies_nats.clear();
     probabilities.clear();
     q = {};
@@ -24,7 +23,6 @@ void Draft::clear() {
 }
 
 void Draft::add(TokenId token, const DraftedToken& seen) {
-    parents.push_back(static_cast<int>(tokens.size()) - 1);
     tokens.push_back(token);
     entropies_nats.push_back(seen.entropy_nats);
     probabilities.push_back(seen.probability);
@@ -48,7 +46,7 @@ bool DraftLimits::take(const DraftTask& task, int most, TokenId token, const Dra
 DraftEnd DraftLimits::why_end(const DraftTask& task, int most, DraftEnd rule_end) const {
     if (rule_end != DraftEnd::none) return rule_end;
     const std::vector<TokenId>& tokens = task.draft->tokens;
-    const bool ends = std::find(eos_tokens.begin(), eos_tokens.end(), tokens.back()) != eos_tokens.end();
+    const bool ends = std::ranges::find(eos_tokens, tokens.back()) != eos_tokens.end();
     if (ends && !task.request->ignore_eos) return DraftEnd::end_of_text;
     const int drafted = static_cast<int>(tokens.size());
     if (drafted < most) return DraftEnd::none;
@@ -131,15 +129,13 @@ std::unique_ptr<Drafter> make_fallback_drafter(std::vector<std::unique_ptr<Draft
 // ---- by name ----
 
 bool DrafterType::takes(std::string_view option) const {
-    return std::find(options.begin(), options.end(), option) != options.end();
+    return std::ranges::find(options, option) != options.end();
 }
 
 const std::vector<DrafterType>& all_drafters() {
     static const std::vector<DrafterType> types = [] {
         std::vector<DrafterType> all = drafters_of_files();
-        std::sort(all.begin(), all.end(), [](const DrafterType& a, const DrafterType& b) {
-            return std::tie(a.position, a.name) < std::tie(b.position, b.name);
-        });
+        std::ranges::sort(all, {}, [](const DrafterType& type) { return std::tie(type.position, type.name); });
         return all;
     }();
     return types;

@@ -1,8 +1,8 @@
 // What proposes tokens: the interface, what every drafter needs for it, drafters that are made of others, and drafters
 // by name.
 //
-// A drafter works for all sequences of a replica, each in its slot. It returns tokens with parents and, where it has
-// one, the distribution each was drawn from. Called by the round, on the draft owner only. Those that draw from a
+// A drafter works for all sequences of a replica, each in its slot. It returns tokens and, where it has one, the
+// distribution each was drawn from. Called by the round, on the draft owner only. Those that draw from a
 // model's logits are in chain.h.
 #pragma once
 
@@ -28,10 +28,9 @@ class DeviceVerifier;
 class SuffixAutomaton;
 class TokenTable;
 
-// One drafting phase's result. Chains only, for now: parents[i] == i - 1.
+// One drafting phase's result: a chain, each token after the one before.
 struct Draft {
     std::vector<TokenId> tokens;
-    std::vector<int> parents;
     std::vector<float> entropies_nats; // of each token's raw distribution; NaN where not computed
     std::vector<float> probabilities;  // of each token in the raw distribution; NaN where not computed
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from

@@ -8,7 +8,7 @@ namespace entrodraft::spec {
 namespace {
 
 constexpr double kDecay = 0.998;  // of a round
-constexpr double kPriorSeen = 20; // falls that the prior is worth
+constexpr double kPriorSeen = 20; // rejections that the prior is worth
 constexpr double kPriorFirst =
     0.4; // of them emitted the first candidate, and each further one this share of the one before
 constexpr double kPriorRatio = 0.55;
@@ -54,9 +54,9 @@ void OutcomeModel::learn(std::span<const Place> places, const Outcome& outcome) 
     std::vector<DraftedToken> tokens;
     for (const Place& place : places)
         tokens.push_back(place.first);
-    const bool first_said = is_last && rank == 0;
-    chances_.learn({tokens, 0, outcome.accepted + (first_said ? 1 : 0), 0, 0, 1});
-    if (first_said) return;
+    const bool emits_first = is_last && rank == 0;
+    chances_.learn({tokens, 0, outcome.accepted + (emits_first ? 1 : 0), 0, 0, 1});
+    if (emits_first) return;
     for (double& seen : seen_at_)
         seen *= kDecay;
     seen_ = kDecay * seen_ + 1;

@@ -1,7 +1,7 @@
 // How a round may end, and how likely each end is: how many drafted tokens are accepted and the token emitted after
-// them, given what the draft says of its own tokens.
+// them, given what is known of the drafted ones.
 //
-// A token's chance is learnt as expected-gain learns it (gain_model.h). Where one falls, the target's token is the m-th
+// A token's chance is learnt as expected-gain learns it (gain_model.h). Where one is rejected, the target's token is the m-th
 // of the draft's other candidates with a chance that is learnt too. Called by draft_ahead.
 #pragma once
 

@@ -26,7 +26,11 @@ static_assert(std::endian::native == std::endian::little, "tables are written an
 
 constexpr std::array<char, 8> kTableMagic = {'E', 'D', 'T', 'A', 'B', 'L', 'E', '\n'};
 constexpr std::uint32_t kTableVersion = 1;
-const char* const kRemedy = "; make it again: entrodraft build-table --model DIR --input TEXT --output ";
+
+[[noreturn]] void refuse(const std::string& name, const std::string& why, const std::string& again = "") {
+    throw BadFile(fmt::format("{}: {}; make it again: entrodraft build-table --model DIR --input TEXT --output {}",
+                              name, why, again.empty() ? name : again));
+}
 
 struct Header {
     std::array<char, 8> magic = kTableMagic;
@@ -57,18 +61,17 @@ template <typename T> std::vector<T> copy_of(std::span<const std::byte> bytes) {
 Header header_of(std::span<const std::byte> bytes, const std::string& name) {
     Header header;
     if (bytes.size() < sizeof(Header) || std::memcmp(bytes.data(), kTableMagic.data(), kTableMagic.size()) != 0)
-        throw BadFile(name + ": is no token table" + kRemedy + "FILE");
+        refuse(name, "is not a token table", "FILE");
     std::memcpy(&header, bytes.data(), sizeof header);
     if (header.version != kTableVersion)
-        throw BadFile(fmt::format("{0}: a token table of version {1}, and this program reads version {2}{3}{0}", name,
-                                  header.version, kTableVersion, kRemedy));
+        refuse(name, fmt::format("a token table of version {}, and this program reads version {}", header.version,
+                                 kTableVersion));
     const std::uint64_t n_vocab = header.vocab_size, body = bytes.size() - sizeof(Header);
     const bool fits = header.pairs <= body / sizeof(Follower) && n_vocab * 8 + header.pairs * sizeof(Follower) == body;
     if (!fits)
-        throw BadFile(
-            fmt::format("{0}: {1} bytes do not hold a token table of {2} tokens and {3} pairs; it was cut short "
-                        "or damaged{4}{0}",
-                        name, bytes.size(), n_vocab, header.pairs, kRemedy));
+        refuse(name, fmt::format("{} bytes do not hold a token table of {} tokens and {} pairs; it was cut short or "
+                                 "damaged",
+                                 bytes.size(), n_vocab, header.pairs));
     return header;
 }
 
@@ -189,11 +192,11 @@ TokenCounts parse_token_counts(std::span<const std::byte> bytes, const std::stri
     const auto unigrams = bytes.subspan(sizeof header, n_vocab * 4);
     const auto sizes = bytes.subspan(sizeof header + n_vocab * 4, n_vocab * 4);
     const auto followers = bytes.subspan(sizeof header + n_vocab * 8);
-    const std::string damaged = name + ": a damaged token table: ";
+    const std::string damaged = "a damaged token table: ";
     if (checksum_of(header, unigrams, sizes, followers) != header.checksum)
-        throw BadFile(damaged + "its checksum disagrees" + kRemedy + name);
+        refuse(name, damaged + "its checksum disagrees");
     if (n_vocab < 1 || n_vocab > static_cast<std::size_t>(std::numeric_limits<TokenId>::max()))
-        throw BadFile(fmt::format("{}a vocabulary of {} tokens{}{}", damaged, n_vocab, kRemedy, name));
+        refuse(name, fmt::format("{}a vocabulary of {} tokens", damaged, n_vocab));
     TokenCounts counts;
     counts.vocab_size = static_cast<int>(header.vocab_size);
     counts.fingerprint = header.fingerprint;
@@ -202,10 +205,9 @@ TokenCounts parse_token_counts(std::span<const std::byte> bytes, const std::stri
     counts.row_starts.push_back(0);
     for (const std::uint32_t size : copy_of<std::uint32_t>(sizes))
         counts.row_starts.push_back(counts.row_starts.back() + size);
-    if (counts.row_starts.back() != header.pairs)
-        throw BadFile(damaged + "its rows do not add up to its pairs" + kRemedy + name);
+    if (counts.row_starts.back() != header.pairs) refuse(name, damaged + "its rows do not add up to its pairs");
     counts.followers = copy_of<Follower>(followers);
-    if (const std::string why = why_invalid(counts); !why.empty()) throw BadFile(damaged + why + kRemedy + name);
+    if (const std::string why = why_invalid(counts); !why.empty()) refuse(name, damaged + why);
     return counts;
 }
 
@@ -236,10 +238,9 @@ TokenTable TokenTable::open(const std::filesystem::path& file, int vocab_size, s
     const model::MappedFile mapped(file, 1, "token table");
     const TokenCounts counts = parse_token_counts(mapped.bytes(), mapped.name());
     if (counts.vocab_size != vocab_size)
-        throw BadFile(fmt::format("{0}: made for a vocabulary of {1} tokens, and the model's tokenizer has {2}{3}{0}",
-                                  mapped.name(), counts.vocab_size, vocab_size, kRemedy));
-    if (counts.fingerprint != fingerprint)
-        throw BadFile(mapped.name() + ": made with another tokenizer than the model's" + kRemedy + mapped.name());
+        refuse(mapped.name(), fmt::format("made for a vocabulary of {} tokens, and the model's tokenizer has {}",
+                                          counts.vocab_size, vocab_size));
+    if (counts.fingerprint != fingerprint) refuse(mapped.name(), "made with another tokenizer than the model's");
     return TokenTable(counts);
 }
 

@@ -1,4 +1,4 @@
-// What follows each row of a draft on the device: it stays, if it is to, and the stop rule says whether another comes.
+// What follows each row of a draft on the device: it is kept, if asked for, and the stop rule decides on another.
 #include "spec/gpu/kernels.h"
 
 #include "model/gpu/device_loop.cuh"
@@ -7,7 +7,7 @@ namespace entrodraft::spec::gpu {
 
 namespace {
 
-// As LogitStats says them, and as rules see them: rounded to float32.
+// As LogitStats has them, and as rules see them: rounded to float32.
 __device__ double entropy_of(const DeviceLogitStats& stats) {
     const double entropy = log(stats.sum_exp) - stats.sum_shifted_exp / stats.sum_exp;
     return static_cast<double>(static_cast<float>(entropy > 0 ? entropy : 0));

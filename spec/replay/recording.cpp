@@ -178,7 +178,7 @@ RecordedLine line_of(const BlockReader& block, const RecordingHead& head) {
     record.seed = seed_of(object);
     record.temperature = number(object, "temperature", 0, kMaxTemperature);
     for (const Json& piece : object.list("pieces")) {
-        require(piece.is_string(), "a piece of the text is no string");
+        require(piece.is_string(), "a piece of the text is not a string");
         record.pieces.push_back(piece.get<std::string>());
     }
     record.drafts.resize(head.drafts.size());
@@ -273,7 +273,7 @@ Recording read_recording(const std::string& file, bool may_be_torn) {
     const auto status = std::filesystem::status(file, ignored);
     if (is_directory(status)) throw std::runtime_error(file + ": is a directory; name a file");
     if (is_other(status) && status.type() != std::filesystem::file_type::unknown)
-        throw std::runtime_error(file + ": is no regular file; name a recording");
+        throw std::runtime_error(file + ": is not a regular file; name a recording");
     std::ifstream in(file, std::ios::binary);
     if (!in) throw std::runtime_error(file + ": cannot be opened: " + std::strerror(errno));
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
@@ -298,7 +298,7 @@ Recording read_recording(const std::string& file, bool may_be_torn) {
                                                  number == 0 ? "; entrodraft record makes recordings" : ""));
         }
     }
-    if (recording.whole_bytes == 0 && !may_be_torn) throw std::runtime_error(file + ": is empty, and no recording");
+    if (recording.whole_bytes == 0 && !may_be_torn) throw std::runtime_error(file + ": is empty, not a recording");
     return recording;
 }
 

@@ -129,7 +129,7 @@ BlockReader::BlockReader(std::string_view bytes, std::size_t& length) {
     const std::size_t text = unpacked_.size() < 4 ? unpacked_.size() : number_at(unpacked_, 0);
     if (unpacked_.size() < 4 || text > unpacked_.size() - 4) throw std::runtime_error("its JSON is cut off");
     json = parse(std::string_view(unpacked_).substr(4, text));
-    if (!json.is_object()) throw std::runtime_error("its JSON is no object");
+    if (!json.is_object()) throw std::runtime_error("its JSON is not an object");
     columns_at_ = 4 + text;
     check_columns(unpacked_.size() - columns_at_);
     length = kHeadBytes + size;
@@ -138,7 +138,7 @@ BlockReader::BlockReader(std::string_view bytes, std::size_t& length) {
 void BlockReader::check_columns(std::size_t bytes) {
     std::size_t sum = 0;
     if (json.contains("columns")) {
-        if (!json["columns"].is_array()) throw std::runtime_error("its columns are no list");
+        if (!json["columns"].is_array()) throw std::runtime_error("its columns are not a list");
         for (const Json& column : json["columns"]) {
             if (!column.is_object() || !column.contains("name") || !column["name"].is_string() ||
                 !column.contains("type") || (column["type"] != "i32" && column["type"] != "f32"))

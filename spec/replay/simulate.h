@@ -19,7 +19,7 @@ namespace entrodraft::spec {
 
 enum class ReplayKind {
     rule,
-    oracle, // stops before the first token that would fall: the bound on all rules
+    oracle, // stops before the first token that would be rejected: the bound on all rules
     plain,  // drafts nothing
 };
 

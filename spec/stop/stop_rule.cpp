@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <sstream>
 #include <stdexcept>
 #include <tuple>
 
@@ -16,31 +15,23 @@ namespace {
 
 std::vector<StopRuleType> sorted_stop_rules() {
     std::vector<StopRuleType> rules = stop_rules_of_files();
-    std::sort(rules.begin(), rules.end(), [](const StopRuleType& a, const StopRuleType& b) {
-        return std::tie(a.position, a.name) < std::tie(b.position, b.name);
-    });
+    std::ranges::sort(rules, {}, [](const StopRuleType& rule) { return std::tie(rule.position, rule.name); });
     for (const StopRuleType& rule : rules)
         if (rule.parameters.size() > StopRuleOptions::kMaxParameters)
             throw std::logic_error("the stop rule " + rule.name + " has too many parameters; raise kMaxParameters");
     return rules;
 }
 
-std::string formatted_limit(double value) {
-    std::ostringstream text;
-    text << value;
-    return text.str();
-}
-
 std::string why_value_is_invalid(const StopRuleParameter& parameter, double value) {
     const bool is_high_enough = parameter.above_min ? value > parameter.min : value >= parameter.min;
     if (std::isfinite(value) && is_high_enough && value <= parameter.max) return {};
-    const std::string option = std::string("--") + parameter.option, least = formatted_limit(parameter.min);
+    const std::string must = fmt::format("--{} must be ", parameter.option);
     if (parameter.max < StopRuleParameter::kUnlimited)
-        return option + " must be from " + least + " to " + formatted_limit(parameter.max);
-    if (parameter.is_whole()) return option + " must be at least " + least + ", not " + formatted_limit(value);
-    if (parameter.above_min) return option + " must be a number above " + least;
-    if (parameter.min == 0) return option + " must be a number that is not negative";
-    return option + " must be a number of at least " + least;
+        return fmt::format("{}from {:g} to {:g}", must, parameter.min, parameter.max);
+    if (parameter.is_whole()) return fmt::format("{}at least {:g}, not {:g}", must, parameter.min, value);
+    if (parameter.above_min) return fmt::format("{}a number above {:g}", must, parameter.min);
+    if (parameter.min == 0) return must + "a number that is not negative";
+    return fmt::format("{}a number of at least {:g}", must, parameter.min);
 }
 
 } // namespace

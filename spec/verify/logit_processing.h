@@ -4,12 +4,12 @@
 //
 // Same results as transformers' processors, in their order:
 //   logit_bias            SequenceBiasLogitsProcessor for single tokens: logit + bias
-//   repetition_penalty r  RepetitionPenaltyLogitsProcessor: logit > 0 ? logit / r : logit * r, tokens of prompt and
-//   text frequency_penalty f   as vLLM has it: logit - f * (how often the token is in the text) presence_penalty a
-//   as vLLM has it: logit - a * (whether it is in the text) no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: no
-//   token that completes n tokens which are there already banned_tokens         SuppressTokensLogitsProcessor;
-//   NoBadWordsLogitsProcessor for words of one token, but that
-//                         an end of text can be banned as well
+//   repetition_penalty r  RepetitionPenaltyLogitsProcessor, prompt and text: logit > 0 ? logit / r : logit * r
+//   frequency_penalty f   as vLLM has it: logit - f * (how often the token is in the text)
+//   presence_penalty a    as vLLM has it: logit - a * (whether it is in the text)
+//   no_repeat_ngram_size  NoRepeatNGramLogitsProcessor: no token that completes n tokens which are there already
+//   banned_tokens         SuppressTokensLogitsProcessor; NoBadWordsLogitsProcessor for words of one token, but that an
+//                         end of text can be banned as well
 //   min_new_tokens        MinNewTokensLengthLogitsProcessor: no end of text before the text has that many tokens
 // Then come temperature, top-k, top-p and min-p (sampling.h). Bans may come first: -inf stays what it is.
 //
@@ -47,7 +47,7 @@ struct LogitProcessing {
 std::string why_invalid(const LogitProcessing& options, int vocab_size);
 
 // The prefix of a sequence, and what it does to the logits of the token after it. Drafted tokens are pushed one by one
-// and popped when they fall. push and pop take constant time a token.
+// and popped when they are rejected. push and pop take constant time a token.
 class LogitProcessor {
   public:
     // Throws std::invalid_argument where penalties, sizes or biases make no sense for any vocabulary.

@@ -115,7 +115,7 @@ void check(const LogitSlice& slice, double temperature) {
     if (slice.first_token < 0) throw std::invalid_argument("a slice of the vocabulary begins below 0");
 }
 
-// The largest logit; throws where it, or any, is no number.
+// The largest logit; throws where it is infinite or any is NaN.
 float largest(const LogitSlice& slice) {
     const LogitScan scan = row_kernels().scan(slice.logits.data(), slice.logits.size());
     if (scan.has_nan || scan.max > std::numeric_limits<float>::max())

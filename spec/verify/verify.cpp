@@ -162,18 +162,6 @@ bool is_typical(std::span<const float> p, TokenId token, const TypicalOptions& o
     return p_x > std::min(options.epsilon, options.delta * std::exp(-entropy_nats(p)));
 }
 
-int typical_tokens(const TypicalInput& input, std::size_t vocab) {
-    std::size_t i = 0;
-    while (i < input.drafted.size() && is_typical(row_of(input.p, i, vocab), input.drafted[i], input.options))
-        ++i;
-    return static_cast<int>(i);
-}
-
-std::size_t check_typical(const TypicalInput& input) {
-    if (*why_invalid(input.options) != '\0') throw std::invalid_argument(why_invalid(input.options));
-    return row_length(input.p.size(), input.drafted.size() + 1, "target distributions");
-}
-
 constexpr std::pair<Acceptance, std::string_view> kAcceptances[] = {{Acceptance::rejection, "rejection"},
                                                                     {Acceptance::block, "block"},
                                                                     {Acceptance::gumbel, "gumbel"},
@@ -269,17 +257,14 @@ const char* why_invalid(const TypicalOptions& options) {
     return "";
 }
 
-Verification verify_typical(const TypicalInput& input) {
-    const std::size_t vocab = check_typical(input);
-    const int accepted = typical_tokens(input, vocab);
-    return {accepted, arg_max(row_of(input.p, static_cast<std::size_t>(accepted), vocab))};
-}
-
-Verification verify_typical(const TypicalInput& input, const RandomStream& resample) {
-    const std::size_t vocab = check_typical(input);
-    const auto accepted = static_cast<std::size_t>(typical_tokens(input, vocab));
-    const double u = resample.uniform(input.first_position + accepted);
-    return {static_cast<int>(accepted), sample(row_of(input.p, accepted, vocab), u)};
+Verification verify_typical(const TypicalInput& input, const RandomStream* resample) {
+    if (*why_invalid(input.options) != '\0') throw std::invalid_argument(why_invalid(input.options));
+    const std::size_t vocab = row_length(input.p.size(), input.drafted.size() + 1, "target distributions");
+    std::size_t i = 0;
+    while (i < input.drafted.size() && is_typical(row_of(input.p, i, vocab), input.drafted[i], input.options))
+        ++i;
+    const std::span<const float> p = row_of(input.p, i, vocab);
+    return {static_cast<int>(i), resample ? sample(p, resample->uniform(input.first_position + i)) : arg_max(p)};
 }
 
 } // namespace entrodraft::spec

@@ -7,12 +7,11 @@
 //   rejection  Leviathan et al. 2023, Algorithm 1 (also Chen et al. 2023): x is accepted with probability
 //              min(1, p(x) / q(x)), else a token from norm(max(0, p - q)); after full acceptance a bonus token from p.
 //              Lenience l in (0, 1]: min(1, p(x) / (l q(x))), greedy p(x) >= l max p; lossy below 1.
-//   block      Sun et al. 2024, Algorithm 2: verifies the drafted tokens together. Exact like rejection, and no way
-//   that
-//              is exact accepts more of them in expectation. Knows no lenience.
+//   block      Sun et al. 2024, Algorithm 2: verifies the drafted tokens together. Exact like rejection, and no exact
+//              method accepts more of them in expectation. Has no lenience.
 //   typical    Medusa (Cai et al. 2024): x is accepted while p(x) > min(epsilon, delta exp(-H(p))), whatever q was,
-//   then a
-//              token from p. LOSSY: the text does not follow the target's distribution.
+//   then
+//              a token from p. LOSSY: the text does not follow the target's distribution.
 #pragma once
 
 #include "spec/verify/device_verifier.h"
@@ -117,11 +116,9 @@ struct TypicalInput {
     TypicalOptions options;
 };
 
-// After the accepted tokens, the arg max of p. The arg max itself is always accepted where delta is below 1. Throws as
-// verify_rejection does. Local.
-Verification verify_typical(const TypicalInput& input);
-
-// After them a sample of p, with the number at the position in the sequence of the token emitted. Local.
-Verification verify_typical(const TypicalInput& input, const RandomStream& resample);
+// After the accepted tokens a sample of p, with the number at the position in the sequence of the token emitted;
+// without `resample` the arg max of p, which is always accepted where delta is below 1. Throws as verify_rejection
+// does. Local.
+Verification verify_typical(const TypicalInput& input, const RandomStream* resample = nullptr);
 
 } // namespace entrodraft::spec

@@ -215,7 +215,6 @@ class ScriptedDrafter final : public spec::Drafter {
             draft->clear();
             for (int i = 0; i < std::min(length_, task.max_tokens); ++i) {
                 draft->tokens.push_back(token_at_(task.tokens.size() + static_cast<std::size_t>(i)));
-                draft->parents.push_back(i - 1);
             }
             draft->end = spec::DraftEnd::cap;
         }

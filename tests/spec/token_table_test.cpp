@@ -166,7 +166,7 @@ TEST(TokenTableFile, IsRefusedAtEveryLengthButItsOwnAndWithAnyByteChanged) {
             bad[at] = static_cast<char>(bad[at] ^ change);
             ASSERT_NE(refusal([&] { parse(bad); }), "accepted") << at << " ^ " << change;
         }
-    expect_refused("hello", "is no token table");
+    expect_refused("hello", "is not a token table");
     std::string later = good;
     later[8] = 2;
     expect_refused(later, "version 2");
@@ -316,7 +316,7 @@ TEST(TokenTable, OpensOnlyAFileOfTheSameVocabularyAndTokenizer) {
     expect(directory.path().string(), 4, kFingerprint, "not a regular file");
     expect(directory.write("empty", "").string(), 4, kFingerprint, "too few");
     expect(directory.write("text", "It was a dark and stormy night; the rain fell in torrents.").string(), 4,
-           kFingerprint, "is no token table");
+           kFingerprint, "is not a token table");
 }
 
 } // namespace token_table_test

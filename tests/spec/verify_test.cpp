@@ -283,10 +283,10 @@ TEST(VerifyTypical, SaysTheTargetsTokenAfterWhatStands) {
     EXPECT_EQ(typical({1, 1}, p).next_token, 0);
     const RandomStream resample(3, 4, Purpose::resample);
     for (std::uint64_t position = 0; position < 50; ++position) {
-        const Verification verification = verify_typical({Tokens{0, 1}, p, position, {}}, resample);
+        const Verification verification = verify_typical({Tokens{0, 1}, p, position, {}}, &resample);
         EXPECT_EQ(verification.accepted, 2);
         EXPECT_EQ(verification.next_token, sample(std::span(p).subspan(6), resample.uniform(position + 2)));
-        const Verification refused = verify_typical({Tokens{1, 1}, p, position, {}}, resample);
+        const Verification refused = verify_typical({Tokens{1, 1}, p, position, {}}, &resample);
         EXPECT_EQ(refused.accepted, 0);
         EXPECT_EQ(refused.next_token, sample(std::span(p).first(3), resample.uniform(position)));
     }
