@@ -142,13 +142,14 @@ TokenId TokenChooser::sample_of(std::span<const float> q, std::uint64_t position
 
 // ---- a phase of one text ----
 
-void ChainPhase::begin(const DraftTask& task, std::size_t context, const DraftLimits& limits, TokenChooser& chooser) {
+void ChainPhase::begin(const DraftTask& task, std::size_t context, const DraftLimits& limits, TokenChooser& chooser,
+                       bool looks_at_all) {
     task_ = task;
     limits_ = &limits;
     chooser_ = &chooser;
     max_ = begin_draft(task, context);
     adjusted_ = task.rule->needs_adjusted();
-    whole_ = looks_at_all_ || task.rule->needs_distribution();
+    whole_ = looks_at_all || task.rule->needs_distribution();
     draws_ = chooser.draws(task.choice.acceptance) && !task.verified_on_device;
     text_.assign(task.tokens.begin(), task.tokens.end());
 }

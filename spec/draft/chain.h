@@ -138,10 +138,9 @@ class TokenChooser {
 class ChainPhase {
   public:
     // Begins a round of the task's rule and clears its draft. `context` is the most tokens that the model reads. What
-    // is handed over outlives the phase. Local.
-    void begin(const DraftTask& task, std::size_t context, const DraftLimits& limits, TokenChooser& chooser);
-    // Whether every row's distribution is looked at, as a rule would; before begin().
-    void look_at_all(bool looks) { looks_at_all_ = looks; }
+    // is handed over outlives the phase. `looks_at_all`: at every row's distribution, even if the rule does not. Local.
+    void begin(const DraftTask& task, std::size_t context, const DraftLimits& limits, TokenChooser& chooser,
+               bool looks_at_all = false);
     // Whether it goes on; to be asked before each row. Where not, draft.end says why. Local.
     bool wants_row(const PassCost& cost = {});
     // The text with what is drafted so far: what the next row follows.
@@ -165,7 +164,6 @@ class ChainPhase {
     const DraftLimits* limits_ = nullptr;
     TokenChooser* chooser_ = nullptr;
     int max_ = 0;
-    bool looks_at_all_ = false;
     bool whole_ = false;    // whether distributions are looked at
     bool adjusted_ = false; // whether the rule looks at adjusted ones
     bool draws_ = false;

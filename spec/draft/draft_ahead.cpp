@@ -42,7 +42,7 @@ struct Branch {
         task.rule = &*rule;
         task.draft = &draft;
         rows.clear();
-        phase.begin(task, context, limits, chooser);
+        phase.begin(task, context, limits, chooser, true);
     }
 };
 
@@ -60,8 +60,6 @@ class AheadDrafter final : public Drafter {
         if (options.outcomes < 0 || options.outcomes > AheadOptions::kMaxOutcomes)
             throw std::invalid_argument(
                 fmt::format("drafts ahead for 1 to {} outcomes, not {}", AheadOptions::kMaxOutcomes, options.outcomes));
-        for (Branch& branch : branches_)
-            branch.phase.look_at_all(true);
     }
 
     std::string name() const override { return (backup_ ? backup_->name() + "," : "") + "model"; }

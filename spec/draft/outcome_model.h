@@ -1,8 +1,8 @@
 // How a round may end, and how likely each end is: how many drafted tokens are accepted and the token emitted after
 // them, given what is known of the drafted ones.
 //
-// A token's chance is learnt as expected-gain learns it (gain_model.h). Where one is rejected, the target's token is the m-th
-// of the draft's other candidates with a chance that is learnt too. Called by draft_ahead.
+// A token's chance is learnt as expected-gain learns it (gain_model.h). Where one is rejected, the target's token is
+// the m-th of the draft's other candidates with a chance that is learnt too. Called by draft_ahead.
 #pragma once
 
 #include "spec/packet.h"

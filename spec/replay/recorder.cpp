@@ -25,13 +25,6 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr double kExcluded = -std::numeric_limits<double>::infinity();
 constexpr float kExcludedLog = -std::numeric_limits<float>::infinity();
 
-VerifyOptions whole_rows(int vocab_size) {
-    VerifyOptions options;
-    options.vocab_size = vocab_size;
-    options.whole_rows = true;
-    return options;
-}
-
 // Log probabilities of the raw distribution: `seen` is what became of `logits`, -inf where a token is banned.
 void log_softmax(std::span<const float> logits, const SeenLogits& seen, std::vector<float>& to) {
     const double log_sum = seen.stats.log_sum_exp();
@@ -73,8 +66,9 @@ struct Recorder::Chain {
 
 Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<model::Decoder* const> drafts)
     : options_(options), parts_(parts),
-      gather_(gather_setting(whole_rows(options.limits.vocab_size), parts), *parts.replica, 1), p_(kChunk),
-      adjusted_(kChunk) {
+      gather_(gather_setting({.acceptance = {}, .vocab_size = options.limits.vocab_size, .whole_rows = true}, parts),
+              *parts.replica, 1),
+      p_(kChunk), adjusted_(kChunk) {
     if (options.draft_slots < 2) throw std::invalid_argument("a draft that is recorded needs two slots of its cache");
     for (model::Decoder* draft : drafts)
         readers_.push_back(std::make_unique<Reader>(*draft, options.draft_slots, options.limits.vocab_size));

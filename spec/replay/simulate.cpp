@@ -17,10 +17,6 @@ namespace entrodraft::spec {
 
 namespace {
 
-DraftLimits limits_of(const RecordingHead& head) {
-    return {head.vocab_size, head.eos_tokens};
-}
-
 int max_rows(const ReplaySetting& setting) {
     return std::min(setting.rule.max_tokens + 1, model::Decoder::kMaxRows);
 }
@@ -28,8 +24,8 @@ int max_rows(const ReplaySetting& setting) {
 } // namespace
 
 Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
-    : head_(head), setting_(setting), limits_(limits_of(head)), gain_({max_rows(setting), 0, setting.costs}),
-      outcomes_(AheadOptions::kMaxOutcomes + 1) {
+    : head_(head), setting_(setting), limits_{head.vocab_size, head.eos_tokens},
+      gain_({max_rows(setting), 0, setting.costs}), outcomes_(AheadOptions::kMaxOutcomes + 1) {
     if (setting.draft >= head.drafts.size())
         throw std::invalid_argument(
             fmt::format("the recording has {} drafts, none of number {}", head.drafts.size(), setting.draft + 1));
@@ -192,33 +188,25 @@ void Replay::draft_by_oracle(const TextRecord& text, const DraftTask& task, std:
     }
 }
 
-namespace {
-
-Simulated run(const RecordingHead& head, std::span<const TextRecord* const> texts, const ReplaySetting& setting) {
-    Simulated simulated;
-    simulated.setting = setting;
-    simulated.texts.reserve(texts.size());
-    Replay replay(head, setting);
-    for (const TextRecord* text : texts) {
-        const Stats stats = replay.replay(*text);
-        simulated.texts.push_back({stats.new_tokens, predicted_seconds(stats, setting.costs)});
-        simulated.stats += stats;
-    }
-    return simulated;
-}
-
-} // namespace
-
 std::vector<Simulated> simulate(const RecordingHead& head, std::span<const TextRecord* const> texts,
                                 std::span<const ReplaySetting> settings, int threads) {
     std::vector<Simulated> results(settings.size());
+    const auto run = [&](const ReplaySetting& setting, Simulated& simulated) {
+        simulated.setting = setting;
+        Replay replay(head, setting);
+        for (const TextRecord* text : texts) {
+            const Stats stats = replay.replay(*text);
+            simulated.texts.push_back({stats.new_tokens, predicted_seconds(stats, setting.costs)});
+            simulated.stats += stats;
+        }
+    };
     std::atomic<std::size_t> next = 0;
     std::exception_ptr failure;
     std::mutex failing;
     const auto work = [&] {
         for (std::size_t i = next++; i < settings.size(); i = next++) {
             try {
-                results[i] = run(head, texts, settings[i]);
+                run(settings[i], results[i]);
             } catch (...) {
                 const std::lock_guard lock(failing);
                 if (!failure) failure = std::current_exception();

@@ -80,9 +80,8 @@ class GainModel {
     // A round had a draft, because that paid or as a probe. Local.
     void drafted(bool as_probe);
 
-    // k of a persistent `heuristic` as the replica's last round left it; none before the first. Local.
-    std::optional<int> kept_draft_tokens() const { return kept_draft_tokens_; }
-    void keep_draft_tokens(int k) { kept_draft_tokens_ = k; }
+    // k of a persistent `heuristic` as the replica's last round left it; none before the first.
+    std::optional<int> kept_draft_tokens;
 
     static constexpr int kFirstRounds = 20;
 
@@ -135,7 +134,6 @@ class GainModel {
     int rounds_ = 0;
     bool draft_was_timed_ = false;
     int probe_gap_ = kFirstGap;
-    std::optional<int> kept_draft_tokens_;
 };
 
 } // namespace entrodraft::spec

@@ -18,7 +18,7 @@ class Heuristic final : public DraftLength {
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Heuristic>(*this); }
     void begin_sequence() override {
         DraftLength::begin_sequence();
-        if (kept_ != nullptr) k_ = kept_->kept_draft_tokens().value_or(k_);
+        if (kept_ != nullptr) k_ = kept_->kept_draft_tokens.value_or(k_);
     }
     void settle(const Drafting&, const RoundFeedback& round) override {
         if (kept_ != nullptr && round.cut_short) k_ = std::max(1, k_ - 1); // fewer than k were accepted
@@ -26,7 +26,7 @@ class Heuristic final : public DraftLength {
     }
     void end_round(const Drafting& drafting, const RoundFeedback& round) override {
         settle(drafting, round);
-        if (kept_ != nullptr) kept_->keep_draft_tokens(k_);
+        if (kept_ != nullptr) kept_->kept_draft_tokens = k_;
     }
 
   private:

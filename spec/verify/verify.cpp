@@ -16,6 +16,10 @@ void check_lenience(double lenience) {
     if (!(lenience > 0 && lenience <= 1)) throw std::invalid_argument("--lenience must be above 0 and at most 1");
 }
 
+void check_numbers(const VerifyNumbers& numbers, std::size_t n) {
+    if (!numbers.are(n)) throw std::invalid_argument("verifying needs a number for each token that may be emitted");
+}
+
 // Length of each of `rows` rows in `values` numbers.
 std::size_t row_length(std::size_t values, std::size_t rows, const char* what) {
     if (rows == 0 || values == 0 || values % rows != 0)
@@ -48,81 +52,66 @@ TokenOdds check_odds(const TokenOdds& odds, const char* what, std::size_t number
     return odds;
 }
 
-// The numbers that decide about the tokens of a round: given, or of a stream at the tokens' positions in the sequence.
-struct Numbers {
-    std::span<const double> given = {};
-    const RandomStream* stream = nullptr;
-    std::uint64_t first_position = 0;
-    std::uint32_t round_start = 0;
-
-    double operator()(std::size_t i) const {
-        return stream != nullptr ? stream->uniform(first_position + i, 0, round_start) : given[i];
-    }
-};
-
-// Under `block` a number that had a say in one round has none in the next.
-Numbers numbers_of(const RandomStream& stream, std::uint64_t first_position, bool is_block) {
-    return {{}, &stream, first_position, is_block ? static_cast<std::uint32_t>(first_position) : 0};
-}
-
 // What rejection and block need to know of a round's rows: from distributions ...
-class WholeRows {
-  public:
-    WholeRows(const RejectionInput& input, const Numbers& resample) : input_(input), resample_(resample) {
-        vocab_ = row_length(input.p.size(), n_drafted() + 1, "target distributions");
-        if (input.q.size() != n_drafted() * vocab_)
+struct WholeRows {
+    const RejectionInput& input;
+    const VerifyNumbers& resample;
+    std::uint64_t round_start;
+    std::size_t vocab = check();
+
+    std::size_t check() const {
+        const std::size_t length = row_length(input.p.size(), n_drafted() + 1, "target distributions");
+        if (input.q.size() != n_drafted() * length)
             throw std::invalid_argument(fmt::format("draft distributions: {} numbers are not {} rows of {}",
-                                                    input.q.size(), n_drafted(), vocab_));
+                                                    input.q.size(), n_drafted(), length));
+        check_numbers(resample, n_drafted() + 1);
+        return length;
     }
-    std::size_t n_drafted() const { return input_.drafted.size(); }
+    std::size_t n_drafted() const { return input.drafted.size(); }
+    std::span<const float> p(std::size_t i) const { return row_of(input.p, i, vocab); }
+    std::span<const float> q(std::size_t i) const { return row_of(input.q, i, vocab); }
     TokenOdds odds(std::size_t i) const {
-        const std::size_t x = index_of(input_.drafted[i], vocab_);
+        const std::size_t x = index_of(input.drafted[i], vocab);
         return check_odds({static_cast<double>(p(i)[x]), static_cast<double>(q(i)[x])}, "drafted token ", x);
     }
     double excess(std::size_t i, double scale) const { return sum_of_excess(p(i), q(i), scale); }
     // A token from norm(max(0, scale * p - q)). Where that is 0 everywhere, p and q are equal but for rounding, and the
     // residual is p itself.
     TokenId next(std::size_t i, double scale) const {
-        const TokenId token = i < n_drafted() ? sample_excess(p(i), q(i), resample_(i), scale) : -1;
-        return token >= 0 ? token : sample(p(i), resample_(i));
+        const double u = resample.at(i, input.first_position, round_start);
+        const TokenId token = i < n_drafted() ? sample_excess(p(i), q(i), u, scale) : -1;
+        return token >= 0 ? token : sample(p(i), u);
     }
-
-  private:
-    std::span<const float> p(std::size_t i) const { return row_of(input_.p, i, vocab_); }
-    std::span<const float> q(std::size_t i) const { return row_of(input_.q, i, vocab_); }
-
-    const RejectionInput& input_;
-    Numbers resample_;
-    std::size_t vocab_ = 0;
 };
 
 // ... or as a GPU has worked it out already.
-class DeviceRows {
-  public:
-    explicit DeviceRows(const DeviceInput& input) : input_(input) {
-        if (input.rows.empty()) throw std::invalid_argument("verifying needs a row behind the drafted tokens");
-    }
-    std::size_t n_drafted() const { return input_.rows.size() - 1; }
-    TokenOdds odds(std::size_t i) const {
-        return check_odds({input_.rows[i].p, input_.rows[i].q}, "the drafted token at position ",
-                          static_cast<std::size_t>(input_.first_position) + i);
-    }
-    double excess(std::size_t i, double) const { return input_.rows[i].excess; }
-    TokenId next(std::size_t i, double) const {
-        if (input_.rows[i].next < 0 || !std::isfinite(input_.rows[i].excess))
-            throw std::runtime_error("a target probability is not a number");
-        return input_.rows[i].next;
-    }
+struct DeviceRows {
+    const DeviceInput& input;
 
-  private:
-    const DeviceInput& input_;
+    std::size_t n_drafted() const {
+        if (input.rows.empty()) throw std::invalid_argument("verifying needs a row behind the drafted tokens");
+        return input.rows.size() - 1;
+    }
+    TokenOdds odds(std::size_t i) const {
+        return check_odds({input.rows[i].p, input.rows[i].q}, "the drafted token at position ",
+                          static_cast<std::size_t>(input.first_position) + i);
+    }
+    double excess(std::size_t i, double) const { return input.rows[i].excess; }
+    TokenId next(std::size_t i, double) const {
+        if (input.rows[i].next < 0 || !std::isfinite(input.rows[i].excess))
+            throw std::runtime_error("a target probability is not a number");
+        return input.rows[i].next;
+    }
 };
 
-template <typename Rows> Verification rejection(const Rows& rows, const Numbers& acceptance, double lenience) {
-    check_lenience(lenience);
+template <typename Rows> Verification rejection(const Rows& rows, const VerifyNumbers& acceptance) {
+    check_lenience(rows.input.lenience);
+    check_numbers(acceptance, rows.n_drafted());
     std::size_t i = 0;
-    for (; i < rows.n_drafted(); ++i)
-        if (const TokenOdds odds = rows.odds(i); acceptance(i) * lenience * odds.q >= odds.p) break;
+    for (; i < rows.n_drafted(); ++i) {
+        const TokenOdds odds = rows.odds(i);
+        if (acceptance.at(i, rows.input.first_position, 0) * rows.input.lenience * odds.q >= odds.p) break;
+    }
     return {static_cast<int>(i), rows.next(i, 1)};
 }
 
@@ -130,8 +119,10 @@ template <typename Rows> Verification rejection(const Rows& rows, const Numbers&
 // which is accepted scales p in the residual. The longest prefix that passes its own test is accepted, whatever shorter
 // ones did: with the paper's h_i, for which the excess behind the prefix, the sum of max(0, kept p - q), is needed
 // unless the prefix is all of the draft.
-template <typename Rows> Verification block(const Rows& rows, const Numbers& acceptance, double lenience) {
-    if (lenience != 1) throw std::invalid_argument("--lenience below 1 does not go with --acceptance block");
+template <typename Rows> Verification block(const Rows& rows, const VerifyNumbers& acceptance) {
+    if (rows.input.lenience != 1) throw std::invalid_argument("--lenience below 1 does not go with --acceptance block");
+    check_numbers(acceptance, rows.n_drafted());
+    const std::uint64_t first = rows.input.first_position;
     std::size_t accepted = 0;
     double kept = 1, kept_of_accepted = 1;
     for (std::size_t i = 1; i <= rows.n_drafted(); ++i) {
@@ -143,16 +134,11 @@ template <typename Rows> Verification block(const Rows& rows, const Numbers& acc
             if (!std::isfinite(excess)) throw std::runtime_error("a probability is not a number");
             passes = excess / (excess + 1 - kept);
         }
-        if (acceptance(i - 1) >= passes) continue;
+        if (acceptance.at(i - 1, first, first) >= passes) continue;
         accepted = i;
         kept_of_accepted = kept;
     }
     return {static_cast<int>(accepted), rows.next(accepted, kept_of_accepted)};
-}
-
-void check_numbers(const RejectionInput& input, std::span<const double> acceptance, std::span<const double> resample) {
-    if (acceptance.size() != input.drafted.size() || resample.size() != input.drafted.size() + 1)
-        throw std::invalid_argument("verifying needs a number for each token that may be emitted");
 }
 
 bool is_typical(std::span<const float> p, TokenId token, const TypicalOptions& options) {
@@ -206,43 +192,27 @@ Verification verify_greedy_lenient(std::span<const TokenId> drafted, std::span<c
     }
 }
 
-Verification verify_rejection(const RejectionInput& input, std::span<const double> acceptance,
-                              std::span<const double> resample) {
-    check_numbers(input, acceptance, resample);
-    return rejection(WholeRows(input, {resample}), {acceptance}, input.lenience);
-}
-
-Verification verify_rejection(const RejectionInput& input, const RandomStream& acceptance,
-                              const RandomStream& resample) {
-    const std::uint64_t first = input.first_position;
-    return rejection(WholeRows(input, numbers_of(resample, first, false)), numbers_of(acceptance, first, false),
-                     input.lenience);
-}
-
-Verification verify_rejection(const DeviceInput& input, const RandomStream& acceptance) {
-    return rejection(DeviceRows(input), numbers_of(acceptance, input.first_position, false), input.lenience);
-}
-
-Verification verify_block(const RejectionInput& input, std::span<const double> acceptance,
-                          std::span<const double> resample) {
-    check_numbers(input, acceptance, resample);
-    return block(WholeRows(input, {resample}), {acceptance}, input.lenience);
-}
-
-Verification verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample) {
-    const std::uint64_t first = input.first_position;
-    return block(WholeRows(input, numbers_of(resample, first, true)), numbers_of(acceptance, first, true),
-                 input.lenience);
-}
-
-Verification verify_block(const DeviceInput& input, const RandomStream& acceptance) {
-    return block(DeviceRows(input), numbers_of(acceptance, input.first_position, true), input.lenience);
-}
-
 // = 1 - sum max(0, l q - p) / l
 double acceptance_chance(std::span<const float> p, std::span<const float> q, double lenience) {
     check_lenience(lenience);
     return 1 - sum_of_excess(q, p, lenience) / lenience;
+}
+
+Verification verify_rejection(const RejectionInput& input, const VerifyNumbers& acceptance,
+                              const VerifyNumbers& resample) {
+    return rejection(WholeRows{input, resample, 0}, acceptance);
+}
+
+Verification verify_rejection(const DeviceInput& input, const RandomStream& acceptance) {
+    return rejection(DeviceRows{input}, acceptance);
+}
+
+Verification verify_block(const RejectionInput& input, const VerifyNumbers& acceptance, const VerifyNumbers& resample) {
+    return block(WholeRows{input, resample, input.first_position}, acceptance);
+}
+
+Verification verify_block(const DeviceInput& input, const RandomStream& acceptance) {
+    return block(DeviceRows{input}, acceptance);
 }
 
 bool can_verify_on_device(Acceptance acceptance, const SamplingOptions& sampling) {

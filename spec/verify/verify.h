@@ -23,6 +23,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace entrodraft::spec {
 
@@ -51,27 +52,40 @@ struct RejectionInput { // of `block` as well
     double lenience = 1;
 };
 
-// With `acceptance[i]` in [0, 1) deciding about drafted[i], and resample[i] choosing the token emitted after i accepted
-// ones: what the exact tests call. Throws std::invalid_argument on sizes and lenience, std::out_of_range on token ids,
-// std::runtime_error where q(x) is 0 (x cannot have been drawn from it) or a number that is read is NaN. A residual
-// that is 0 everywhere by rounding is replaced by p. Local.
-Verification verify_rejection(const RejectionInput& input, std::span<const double> acceptance,
-                              std::span<const double> resample);
+// Numbers in [0, 1) for the tokens of a round: those of a stream, each at the position in the sequence of the token
+// that it decides about, or given ones, which the exact tests use.
+class VerifyNumbers {
+  public:
+    VerifyNumbers(const RandomStream& stream) : stream_(&stream) {}         // NOLINT: a stream is its numbers
+    VerifyNumbers(const std::vector<double>& given = {}) : given_(given) {} // NOLINT: and so are these
 
-// The same with each number taken at the position in the sequence of the token that it decides about. Local.
-Verification verify_rejection(const RejectionInput& input, const RandomStream& acceptance,
-                              const RandomStream& resample);
+    // The i-th of a round whose first token is at `position`.
+    double at(std::size_t i, std::uint64_t position, std::uint64_t round_start) const {
+        if (stream_ == nullptr) return given_[i];
+        return stream_->uniform(position + i, 0, static_cast<std::uint32_t>(round_start));
+    }
+    bool are(std::size_t n) const { return stream_ != nullptr || given_.size() == n; }
+
+  private:
+    const RandomStream* stream_ = nullptr;
+    std::span<const double> given_;
+};
+
+// The i-th number of `acceptance` decides about drafted[i], the i-th of `resample` chooses the token emitted after i
+// accepted ones. Throws std::invalid_argument on sizes and lenience, std::out_of_range on token ids, std::runtime_error
+// where q(x) is 0 (x cannot have been drawn from it) or a number that is read is NaN. A residual that is 0 everywhere
+// by rounding is replaced by p. Local.
+Verification verify_rejection(const RejectionInput& input, const VerifyNumbers& acceptance,
+                              const VerifyNumbers& resample);
 
 // The chance that `rejection` accepts a token drawn from q: sum over the vocabulary of min(p / lenience, q),
 // Leviathan's beta. Of rows of one length. Local.
 double acceptance_chance(std::span<const float> p, std::span<const float> q, double lenience);
 
-// Both again for `block`: same arguments and errors; a lenience other than 1 is refused. Numbers are taken at
-// (position, round start = first_position), since a number that had a say in one round must have none in the next:
-// tokens of a refused end were looked at. Hence the draft's samples must carry the round start too. Local.
-Verification verify_block(const RejectionInput& input, std::span<const double> acceptance,
-                          std::span<const double> resample);
-Verification verify_block(const RejectionInput& input, const RandomStream& acceptance, const RandomStream& resample);
+// The same for `block`; a lenience other than 1 is refused. Numbers of streams are taken at (position, round start =
+// first_position), since a number that had a say in one round must have none in the next: tokens of a refused end were
+// looked at. Hence the draft's samples must carry the round start too. Local.
+Verification verify_block(const RejectionInput& input, const VerifyNumbers& acceptance, const VerifyNumbers& resample);
 
 // Whether rejection or block over rows that stay on a GPU (DraftedRow) serves this: where nothing is filtered.
 // Then tokens are drawn as the best of logit / temperature + Gumbel noise of the purposes draft_sample and resample, at

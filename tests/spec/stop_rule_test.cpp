@@ -313,7 +313,7 @@ TEST(StopRule, PersistentHeuristicGoesBeyondTheCapButNotBeyondAPacket) {
     foreseen.settle({126, 1});
     EXPECT_EQ(length_of(foreseen), Packet::kMaxDraftTokens - 2);
     EXPECT_EQ(length_of(next), Packet::kMaxDraftTokens - 1);
-    EXPECT_EQ(gain.kept_draft_tokens(), Packet::kMaxDraftTokens - 1);
+    EXPECT_EQ(gain.kept_draft_tokens, Packet::kMaxDraftTokens - 1);
     EXPECT_THROW(StopRule{options}, std::invalid_argument) << "it has nothing to keep k in";
     try {
         options_of("adaptive").set("heuristic-persistent", 1);

@@ -117,7 +117,7 @@ struct RoundOutcome {
 
 // A way of verifying, and the chance of each number of accepted tokens under it.
 struct Method {
-    Verification (*verify)(const RejectionInput&, std::span<const double>, std::span<const double>);
+    Verification (*verify)(const RejectionInput&, const VerifyNumbers&, const VerifyNumbers&);
     std::vector<RoundOutcome> (*outcomes)(const RejectionInput&);
 };
 
