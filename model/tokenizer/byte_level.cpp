@@ -2,6 +2,8 @@
 #include "model/tokenizer/byte_level.h"
 
 #include <array>
+#include <charconv>
+#include <fmt/format.h>
 
 #include "model/utf8.h"
 
@@ -65,19 +67,15 @@ std::optional<std::string> from_byte_level(std::string_view text) {
 }
 
 std::string byte_token(unsigned char byte) {
-    constexpr std::string_view kDigits = "0123456789ABCDEF";
-    return {'<', '0', 'x', kDigits[byte >> 4], kDigits[byte & 15U], '>'};
+    return fmt::format("<0x{:02X}>", byte);
 }
 
 std::optional<unsigned char> byte_of_token(std::string_view token) {
     if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-    unsigned value = 0;
-    for (const char c : token.substr(3, 2)) {
-        const bool is_digit = c >= '0' && c <= '9', is_capital = c >= 'A' && c <= 'F', is_small = c >= 'a' && c <= 'f';
-        if (!is_digit && !is_capital && !is_small) return std::nullopt;
-        value = 16 * value + static_cast<unsigned>(is_digit ? c - '0' : is_capital ? c - 'A' + 10 : c - 'a' + 10);
-    }
-    return static_cast<unsigned char>(value);
+    unsigned char value = 0;
+    const char* const end = token.data() + 5;
+    const auto read = std::from_chars(token.data() + 3, end, value, 16); // takes no sign
+    return read.ec == std::errc() && read.ptr == end ? std::optional(value) : std::nullopt;
 }
 
 } // namespace entrodraft::model

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "model/tokenizer/byte_level.h"
+#include "model/tokenizer/normal_form.h"
+#include "model/tokenizer/precompiled_map.h"
 #include "model/tokenizer/tokenizer_json.h"
 #include "model/utf8.h"
 
@@ -35,6 +37,72 @@ char32_t nmt_character(char32_t c) {
     return dropped ? kDropped : blank ? U' ' : c;
 }
 
+// Removes white space at the ends.
+void strip_space(NormalizedText& text, bool left, bool right, const CharClasses& classes) {
+    const auto is_space = [&](std::size_t at) {
+        return classes.is(code_point_at(text.text, at).value, CharClasses::space);
+    };
+    std::size_t begin = 0, end = text.text.size();
+    while (left && begin < end && is_space(begin))
+        begin += code_point_at(text.text, begin).n_bytes;
+    while (right && end > begin && is_space(previous_code_point(text.text, end)))
+        end = previous_code_point(text.text, end);
+    if (begin > 0) text.keeps_begin = false;
+    text.text = text.text.substr(begin, end - begin);
+}
+
+void replace_matches(NormalizedText& text, const Pattern& pattern, const std::string& content) {
+    if (text.text.empty()) return;
+    const std::vector<Span> matches = find_all(pattern, text.text);
+    if (matches.empty()) return;
+    // What replaces several characters counts as coming from the last of them.
+    const Span& first = matches.front();
+    const bool one_character = first.end <= code_point_at(text.text, 0).n_bytes;
+    if (first.begin == 0 && first.end > 0 && !(one_character && !content.empty())) text.keeps_begin = false;
+    text.text = replaced(text.text, matches, content);
+}
+
+// Of a change of the text after which its first character counts as what it was.
+template <typename Change> NormalizerStep on_text(Change change) {
+    return [change](NormalizedText& text) { text.text = change(text.text); };
+}
+
+NormalizerStep normalizer_step(const ComponentStep& step, const std::shared_ptr<const CharClasses>& classes) {
+    const auto& [fields, type, what] = step;
+    const auto to_form = [](NormalForm form) {
+        return on_text([form](const std::string& text) { return normal_form(text, form); });
+    };
+    if (type == "NFC") return to_form(NormalForm::nfc);
+    if (type == "NFD") return to_form(NormalForm::nfd);
+    if (type == "NFKC") return to_form(NormalForm::nfkc);
+    if (type == "NFKD") return to_form(NormalForm::nfkd);
+    if (type == "Lowercase") return on_text(lower_case);
+    if (type == "ByteLevel") return on_text(to_byte_level);
+    if (type == "Nmt") return [](NormalizedText& text) { change_each(text, nmt_character); };
+    if (type == "Strip") {
+        const bool left = bool_field(fields, "strip_left", true, what);
+        const bool right = bool_field(fields, "strip_right", true, what);
+        return [=](NormalizedText& text) { strip_space(text, left, right, *classes); };
+    }
+    if (type == "StripAccents")
+        return [classes](NormalizedText& text) {
+            change_each(text, [&](char32_t c) { return classes->is(c, CharClasses::mark) ? kDropped : c; });
+        };
+    if (type == "Prepend") // before any text that is not empty
+        return on_text([prefix = inserted_field(fields, "prepend", what)](const std::string& text) {
+            return text.empty() ? text : prefix + text;
+        });
+    if (type == "Replace")
+        return [pattern = pattern_from_json(object_field(fields, "pattern", what), what + ": the pattern"),
+                content = inserted_field(fields, "content", what)](NormalizedText& text) {
+            replace_matches(text, pattern, content);
+        };
+    if (type == "Precompiled")
+        return on_text([map = PrecompiledMap(string_field(fields, "precompiled_charsmap", what))](
+                           const std::string& text) { return map.apply(text); });
+    throw_unsupported("normalizer", type);
+}
+
 } // namespace
 
 Pattern pattern_from_json(const nlohmann::json& pattern, const std::string& what) {
@@ -61,113 +129,28 @@ std::vector<Span> find_all(const Pattern& pattern, std::string_view text) {
     return matches;
 }
 
-Normalizer Normalizer::from_json(const nlohmann::json& normalizer, std::shared_ptr<const CharClasses> classes) {
-    Normalizer result;
-    result.classes_ = std::move(classes);
-    if (!normalizer.is_null()) result.add(normalizer, 0);
-    return result;
+std::string replaced(std::string_view text, const std::vector<Span>& matches, std::string_view content) {
+    std::string out;
+    std::size_t end = 0;
+    for (const Span& match : matches) {
+        out.append(text.substr(end, match.begin - end)).append(content);
+        end = match.end;
+    }
+    return out.append(text.substr(end));
 }
 
-void Normalizer::add(const nlohmann::json& step, int depth) {
-    const std::string& type = component_type(step, "normalizer", depth);
-    const std::string what = "normalizer " + type;
-    check_steps(steps_.size(), "normalizer");
-    if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
-        steps_.emplace_back(NormalFormStep{type == "NFC"    ? NormalForm::nfc
-                                           : type == "NFD"  ? NormalForm::nfd
-                                           : type == "NFKC" ? NormalForm::nfkc
-                                                            : NormalForm::nfkd});
-    } else if (type == "Lowercase") {
-        steps_.emplace_back(LowercaseStep{});
-    } else if (type == "Strip") {
-        steps_.emplace_back(
-            StripStep{bool_field(step, "strip_left", true, what), bool_field(step, "strip_right", true, what)});
-    } else if (type == "StripAccents") {
-        steps_.emplace_back(StripAccentsStep{});
-    } else if (type == "Prepend") {
-        steps_.emplace_back(PrependStep{inserted_field(step, "prepend", what)});
-    } else if (type == "Replace") {
-        steps_.emplace_back(ReplaceStep{pattern_from_json(object_field(step, "pattern", what), what + ": the pattern"),
-                                        inserted_field(step, "content", what)});
-    } else if (type == "Precompiled") {
-        steps_.emplace_back(
-            PrecompiledStep{std::make_shared<const PrecompiledMap>(string_field(step, "precompiled_charsmap", what))});
-    } else if (type == "Nmt") {
-        steps_.emplace_back(NmtStep{});
-    } else if (type == "ByteLevel") {
-        steps_.emplace_back(ByteLevelNormalizerStep{});
-    } else if (type == "Sequence") {
-        for (const auto& part : array_field(step, "normalizers", what))
-            add(part, depth + 1);
-    } else {
-        throw_unsupported("normalizer", type);
-    }
+Normalizer Normalizer::from_json(const nlohmann::json& normalizer, std::shared_ptr<const CharClasses> classes) {
+    Normalizer result;
+    for (const ComponentStep& step : steps_of(normalizer, "normalizer", "normalizers"))
+        result.steps_.push_back(normalizer_step(step, classes));
+    return result;
 }
 
 NormalizedText Normalizer::normalize(std::string_view text) const {
     NormalizedText result{std::string(text), true};
     for (const NormalizerStep& step : steps_)
-        std::visit([&](const auto& s) { apply(s, result); }, step);
+        step(result);
     return result;
-}
-
-void Normalizer::apply(const NormalFormStep& step, NormalizedText& text) const {
-    text.text = normal_form(text.text, step.form);
-}
-
-void Normalizer::apply(const LowercaseStep& /*step*/, NormalizedText& text) const {
-    text.text = lower_case(text.text);
-}
-
-void Normalizer::apply(const StripStep& step, NormalizedText& text) const {
-    const auto is_space = [&](std::size_t at) {
-        return classes_->is(code_point_at(text.text, at).value, CharClasses::space);
-    };
-    std::size_t begin = 0, end = text.text.size();
-    while (step.left && begin < end && is_space(begin))
-        begin += code_point_at(text.text, begin).n_bytes;
-    while (step.right && end > begin && is_space(previous_code_point(text.text, end)))
-        end = previous_code_point(text.text, end);
-    if (begin > 0) text.keeps_begin = false;
-    text.text = text.text.substr(begin, end - begin);
-}
-
-void Normalizer::apply(const StripAccentsStep& /*step*/, NormalizedText& text) const {
-    change_each(text, [&](char32_t c) { return classes_->is(c, CharClasses::mark) ? kDropped : c; });
-}
-
-void Normalizer::apply(const PrependStep& step, NormalizedText& text) const {
-    if (!text.text.empty()) text.text.insert(0, step.text);
-}
-
-void Normalizer::apply(const ReplaceStep& step, NormalizedText& text) const {
-    if (text.text.empty()) return;
-    const std::vector<Span> matches = find_all(step.pattern, text.text);
-    if (matches.empty()) return;
-    std::string out;
-    std::size_t end = 0;
-    for (const Span& match : matches) {
-        out.append(text.text, end, match.begin - end).append(step.content);
-        end = match.end;
-    }
-    out.append(text.text, end);
-    // What replaces several characters counts as coming from the last of them.
-    const Span& first = matches.front();
-    const bool one_character = first.end <= code_point_at(text.text, 0).n_bytes;
-    if (first.begin == 0 && first.end > 0 && !(one_character && !step.content.empty())) text.keeps_begin = false;
-    text.text = std::move(out);
-}
-
-void Normalizer::apply(const PrecompiledStep& step, NormalizedText& text) const {
-    text.text = step.map->apply(text.text);
-}
-
-void Normalizer::apply(const NmtStep& /*step*/, NormalizedText& text) const {
-    change_each(text, nmt_character);
-}
-
-void Normalizer::apply(const ByteLevelNormalizerStep& /*step*/, NormalizedText& text) const {
-    text.text = to_byte_level(text.text);
 }
 
 } // namespace entrodraft::model

@@ -1,17 +1,16 @@
-// The normalizer of a tokenizer.json: what is done to text before it is cut into words. A component that is not among
-// the steps below is refused by name. Called by tokenizer.
+// The normalizer of a tokenizer.json: what is done to text before it is cut into words. A step that is not known is
+// refused by name. Called by tokenizer.
 #pragma once
 
 #include <nlohmann/json.hpp>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
-#include "model/tokenizer/normal_form.h"
-#include "model/tokenizer/precompiled_map.h"
 #include "model/tokenizer/regex.h"
 
 namespace entrodraft::model {
@@ -23,35 +22,15 @@ using Pattern = std::variant<std::string, Regex>;
 Pattern pattern_from_json(const nlohmann::json& pattern, const std::string& what);
 // All its matches, left to right, not overlapping. Local.
 std::vector<Span> find_all(const Pattern& pattern, std::string_view text);
-
-struct NormalFormStep {
-    NormalForm form = NormalForm::nfc;
-};
-struct LowercaseStep {};
-struct StripStep { // white space at the ends
-    bool left = true;
-    bool right = true;
-};
-struct StripAccentsStep {}; // drops all marks
-struct PrependStep {        // before any text that is not empty
-    std::string text;
-};
-struct ReplaceStep {
-    Pattern pattern;
-    std::string content;
-};
-struct PrecompiledStep {
-    std::shared_ptr<const PrecompiledMap> map;
-};
-struct NmtStep {};                 // drops control characters, makes odd spaces plain ones
-struct ByteLevelNormalizerStep {}; // writes all bytes in the byte-level alphabet
-using NormalizerStep = std::variant<NormalFormStep, LowercaseStep, StripStep, StripAccentsStep, PrependStep,
-                                    ReplaceStep, PrecompiledStep, NmtStep, ByteLevelNormalizerStep>;
+// The text with `content` in place of each match. Local.
+std::string replaced(std::string_view text, const std::vector<Span>& matches, std::string_view content);
 
 struct NormalizedText {
     std::string text;
     bool keeps_begin = true; // its first character comes from the first one of the text that was given
 };
+
+using NormalizerStep = std::function<void(NormalizedText&)>;
 
 class Normalizer {
   public:
@@ -63,19 +42,7 @@ class Normalizer {
     NormalizedText normalize(std::string_view text) const;
 
   private:
-    void add(const nlohmann::json& step, int depth);
-    void apply(const NormalFormStep& step, NormalizedText& text) const;
-    void apply(const LowercaseStep& step, NormalizedText& text) const;
-    void apply(const StripStep& step, NormalizedText& text) const;
-    void apply(const StripAccentsStep& step, NormalizedText& text) const;
-    void apply(const PrependStep& step, NormalizedText& text) const;
-    void apply(const ReplaceStep& step, NormalizedText& text) const;
-    void apply(const PrecompiledStep& step, NormalizedText& text) const;
-    void apply(const NmtStep& step, NormalizedText& text) const;
-    void apply(const ByteLevelNormalizerStep& step, NormalizedText& text) const;
-
     std::vector<NormalizerStep> steps_;
-    std::shared_ptr<const CharClasses> classes_;
 };
 
 } // namespace entrodraft::model

@@ -5,19 +5,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include <variant>
+#include <optional>
 #include <vector>
 
 #include "model/tokenizer/tokenizer.h"
 
 namespace entrodraft::model {
 
-struct TextPiece {};
-using TemplatePiece = std::variant<TextPiece, std::vector<TokenId>>; // the text, or the ids of a special token
-
-struct TemplateStep {
-    std::vector<TemplatePiece> pieces; // the file's template for a single text
-};
+// The file's template for a single text: the ids of a special token, or nothing for the text.
+using TextTemplate = std::vector<std::optional<std::vector<TokenId>>>;
 
 class PostProcessor {
   public:
@@ -30,8 +26,7 @@ class PostProcessor {
     std::vector<TokenId> special_ids() const;
 
   private:
-    void add(const nlohmann::json& step, int depth);
-    std::vector<TemplateStep> steps_;
+    std::vector<TextTemplate> steps_;
 };
 
 } // namespace entrodraft::model

@@ -1,16 +1,20 @@
 // See pre_tokenizer.h. A Split is: find matches, mark what lies between them, then join or drop as its behavior
-// says. The known word patterns go to WordSplitter, which never leaves a gap.
+// says. The known word patterns go to split_words(), which never leaves a gap.
 #include "model/tokenizer/pre_tokenizer.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "model/tokenizer/byte_level.h"
+#include "model/tokenizer/normalizer.h"
 #include "model/tokenizer/tokenizer_json.h"
+#include "model/tokenizer/word_splitter.h"
 #include "model/utf8.h"
 
 namespace entrodraft::model {
 namespace {
+
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 struct Part {
     Span span;
@@ -73,8 +77,7 @@ template <typename CutPiece> void cut_each(Pieces& pieces, CutPiece cut_piece) {
     std::vector<Span> spans;
     spans.reserve(pieces.spans.size());
     for (const Span& piece : pieces.spans) {
-        const std::string_view text(pieces.text.data() + piece.begin, piece.end - piece.begin);
-        for (const Span& part : cut_piece(text)) {
+        for (const Span& part : cut_piece(piece.of(pieces.text))) {
             if (part.begin < part.end) spans.push_back({piece.begin + part.begin, piece.begin + part.end});
         }
     }
@@ -89,7 +92,7 @@ template <typename Append> void rewrite_each(Pieces& pieces, Append append) {
     bool is_first = true;
     for (Span& piece : pieces.spans) {
         const std::size_t begin = text.size();
-        append(std::string_view(pieces.text.data() + piece.begin, piece.end - piece.begin), is_first, text);
+        append(piece.of(pieces.text), is_first, text);
         piece = {begin, text.size()};
         is_first = false;
     }
@@ -105,24 +108,129 @@ SplitBehavior behavior_of(const std::string& name, const std::string& what) {
     throw BadFile(what + ": unknown behavior " + in_quotes(name));
 }
 
-SplitStep split_from_json(const nlohmann::json& object, const std::string& what) {
-    SplitStep step;
-    step.behavior = behavior_of(string_field(object, "behavior", what), what);
-    step.invert = bool_field(object, "invert", false, what);
-    const nlohmann::json& pattern = object_field(object, "pattern", what);
-    const nlohmann::json& expression = field(pattern, "Regex");
-    const auto known = expression.is_string() ? known_pattern(expression.get_ref<const std::string&>()) : std::nullopt;
-    if (known && step.behavior == SplitBehavior::isolated) {
-        step.pattern = *known; // covers the text without a gap, so that isolated and inverted are the same
-    } else {
-        step.pattern = pattern_from_json(pattern, what + ": the pattern");
-    }
-    return step;
+using Classes = std::shared_ptr<const CharClasses>;
+using Matcher = std::function<std::vector<Span>(std::string_view)>;
+
+// Characters of these CharClasses, each a match.
+Matcher characters_of(unsigned wanted, const Classes& classes) {
+    return [=](std::string_view text) {
+        std::vector<Span> matches;
+        for (std::size_t position = 0; position < text.size();) {
+            const CodePoint point = code_point_at(text, position);
+            if (classes->is(point.value, wanted)) matches.push_back({position, position + point.n_bytes});
+            position += point.n_bytes;
+        }
+        return matches;
+    };
 }
 
-MetaspaceStep metaspace_from_json(const nlohmann::json& object, const std::string& what) {
-    return {character_field(object, "replacement", what), prepend_scheme_from_json(object, what),
-            bool_field(object, "split", true, what)};
+// \w+|[^\w\s]+
+Matcher word_runs(const Classes& classes) {
+    return [=](std::string_view text) {
+        std::vector<Span> matches;
+        unsigned class_before = CharClasses::space;
+        for (std::size_t position = 0; position < text.size();) {
+            const CodePoint point = code_point_at(text, position);
+            const unsigned of = classes->of(point.value) & (CharClasses::word | CharClasses::space);
+            if (of != CharClasses::space && of != class_before) matches.push_back({position, position});
+            position += point.n_bytes;
+            if (of != CharClasses::space) matches.back().end = position;
+            class_before = of;
+        }
+        return matches;
+    };
+}
+
+Matcher matches_of(Pattern pattern) {
+    return [pattern = std::move(pattern)](std::string_view text) { return find_all(pattern, text); };
+}
+
+// `invert`: what the pattern does not match is the match.
+PreTokenizerStep split_at(Matcher matches, SplitBehavior behavior, bool invert = false) {
+    return [=, matches = std::move(matches)](Pieces& pieces) {
+        cut_each(pieces,
+                 [&](std::string_view text) { return cut(parts_of(matches(text), text.size(), invert), behavior); });
+    };
+}
+
+PreTokenizerStep split_into_words(WordPattern pattern, const Classes& classes) {
+    return [=](Pieces& pieces) {
+        std::vector<Span> words;
+        words.reserve(pieces.text.size() / 4);
+        for (const Span& piece : pieces.spans)
+            split_words(pattern, *classes, pieces.text, piece, words);
+        pieces.spans = std::move(words);
+    };
+}
+
+PreTokenizerStep split_step(const ComponentStep& step, const Classes& classes) {
+    const auto& [fields, type, what] = step;
+    const SplitBehavior behavior = behavior_of(string_field(fields, "behavior", what), what);
+    const bool invert = bool_field(fields, "invert", false, what);
+    const nlohmann::json& pattern = object_field(fields, "pattern", what);
+    const nlohmann::json& expression = field(pattern, "Regex");
+    const auto known = expression.is_string() ? known_pattern(expression.get_ref<const std::string&>()) : std::nullopt;
+    // Covers the text without a gap, so that isolated and inverted are the same.
+    if (known && behavior == SplitBehavior::isolated) return split_into_words(*known, classes);
+    return split_at(matches_of(pattern_from_json(pattern, what + ": the pattern")), behavior, invert);
+}
+
+// Cut by GPT-2's pattern where the file says so. The text stays bytes.
+PreTokenizerStep byte_level_step(const ComponentStep& step, const Classes& classes) {
+    const bool adds_space = bool_field(step.fields, "add_prefix_space", true, step.what);
+    const bool splits = bool_field(step.fields, "use_regex", true, step.what);
+    return [=, split = split_into_words(WordPattern::gpt2, classes)](Pieces& pieces) {
+        if (adds_space)
+            rewrite_each(pieces, [](std::string_view piece, bool, std::string& out) {
+                if (piece.front() != ' ') out.push_back(' ');
+                out += piece;
+            });
+        if (splits) split(pieces);
+    };
+}
+
+// Spaces become `replacement`, one character, which is put in front too and, where the file says so, begins a piece.
+PreTokenizerStep metaspace_step(const ComponentStep& step) {
+    const std::string& replacement = character_field(step.fields, "replacement", step.what);
+    const PrependScheme scheme = prepend_scheme_from_json(step.fields, step.what);
+    const bool splits = bool_field(step.fields, "split", true, step.what);
+    return [=, split = split_at(matches_of(replacement), SplitBehavior::merged_with_next)](Pieces& pieces) {
+        rewrite_each(pieces, [&](std::string_view piece, bool is_first, std::string& out) {
+            const bool wanted =
+                scheme == PrependScheme::always || (scheme == PrependScheme::first && is_first && pieces.at_begin);
+            if (wanted && piece.front() != ' ' && !piece.starts_with(replacement)) out += replacement;
+            for (const char byte : piece) {
+                if (byte == ' ')
+                    out += replacement;
+                else
+                    out.push_back(byte);
+            }
+        });
+        if (splits) split(pieces);
+    };
+}
+
+PreTokenizerStep pre_tokenizer_step(const ComponentStep& step, const Classes& classes) {
+    const auto& [fields, type, what] = step;
+    if (type == "ByteLevel") return byte_level_step(step, classes);
+    if (type == "Split") return split_step(step, classes);
+    if (type == "Metaspace") return metaspace_step(step);
+    if (type == "Digits") {
+        const bool individual = bool_field(fields, "individual_digits", false, what);
+        return split_at(characters_of(CharClasses::numeric, classes),
+                        individual ? SplitBehavior::isolated : SplitBehavior::contiguous);
+    }
+    if (type == "Punctuation") {
+        const bool has_behavior = !field(fields, "behavior").is_null();
+        return split_at(characters_of(CharClasses::punctuation, classes),
+                        has_behavior ? behavior_of(string_field(fields, "behavior", what), what)
+                                     : SplitBehavior::isolated);
+    }
+    if (type == "WhitespaceSplit") return split_at(characters_of(CharClasses::space, classes), SplitBehavior::removed);
+    if (type == "Whitespace") return split_at(word_runs(classes), SplitBehavior::removed, true);
+    if (type == "CharDelimiterSplit")
+        return split_at(matches_of(character_field(fields, "delimiter", what)), SplitBehavior::removed);
+    throw_unsupported("pre_tokenizer", type);
 }
 
 } // namespace
@@ -148,129 +256,25 @@ PrependScheme prepend_scheme_from_json(const nlohmann::json& object, const std::
 
 PreTokenizer PreTokenizer::from_json(const nlohmann::json& pre_tokenizer, std::shared_ptr<const CharClasses> classes) {
     PreTokenizer result;
-    result.classes_ = std::move(classes);
-    if (!pre_tokenizer.is_null()) result.add(pre_tokenizer, 0);
-    return result;
-}
-
-void PreTokenizer::add(const nlohmann::json& step, int depth) {
-    const std::string& type = component_type(step, "pre_tokenizer", depth);
-    const std::string what = "pre_tokenizer " + type;
-    check_steps(steps_.size(), "pre_tokenizer");
-    const auto add_classes = [&](unsigned classes, SplitBehavior behavior) {
-        steps_.emplace_back(SplitStep{ClassPattern{classes}, behavior, false});
-    };
-    if (type == "ByteLevel") {
-        steps_.emplace_back(
-            ByteLevelStep{bool_field(step, "add_prefix_space", true, what), bool_field(step, "use_regex", true, what)});
-    } else if (type == "Split") {
-        steps_.emplace_back(split_from_json(step, what));
-    } else if (type == "Digits") {
-        const bool individual = bool_field(step, "individual_digits", false, what);
-        add_classes(CharClasses::numeric, individual ? SplitBehavior::isolated : SplitBehavior::contiguous);
-    } else if (type == "Punctuation") {
-        const bool is_said = !field(step, "behavior").is_null();
-        add_classes(CharClasses::punctuation,
-                    is_said ? behavior_of(string_field(step, "behavior", what), what) : SplitBehavior::isolated);
-    } else if (type == "WhitespaceSplit") {
-        add_classes(CharClasses::space, SplitBehavior::removed);
-    } else if (type == "Whitespace") {
-        steps_.emplace_back(SplitStep{WordRunPattern{}, SplitBehavior::removed, true});
-    } else if (type == "CharDelimiterSplit") {
-        steps_.emplace_back(
-            SplitStep{Pattern(character_field(step, "delimiter", what)), SplitBehavior::removed, false});
-    } else if (type == "Metaspace") {
-        steps_.emplace_back(metaspace_from_json(step, what));
-    } else if (type == "Sequence") {
-        for (const auto& part : array_field(step, "pretokenizers", what))
-            add(part, depth + 1);
-    } else {
-        throw_unsupported("pre_tokenizer", type);
+    for (const ComponentStep& step : steps_of(pre_tokenizer, "pre_tokenizer", "pretokenizers")) {
+        // Steps after ByteLevel see its alphabet, where a letter of two bytes is two characters.
+        if (result.gives_bytes_)
+            result.steps_.emplace_back([](Pieces& pieces) {
+                rewrite_each(pieces,
+                             [](std::string_view piece, bool, std::string& out) { out += to_byte_level(piece); });
+            });
+        result.steps_.push_back(pre_tokenizer_step(step, classes));
+        result.gives_bytes_ = step.type == "ByteLevel";
     }
-}
-
-bool PreTokenizer::gives_bytes() const {
-    return !steps_.empty() && std::holds_alternative<ByteLevelStep>(steps_.back());
+    return result;
 }
 
 Pieces PreTokenizer::split(std::string_view text, bool at_begin) const {
     Pieces pieces{std::string(text), {}, at_begin};
     if (!text.empty()) pieces.spans.push_back({0, text.size()});
-    for (const PreTokenizerStep& step : steps_) {
-        std::visit([&](const auto& s) { apply(s, pieces); }, step);
-        // Steps after ByteLevel see its alphabet, where a letter of two bytes is two characters.
-        if (std::holds_alternative<ByteLevelStep>(step) && &step != &steps_.back()) {
-            rewrite_each(pieces, [](std::string_view piece, bool, std::string& out) { out += to_byte_level(piece); });
-        }
-    }
+    for (const PreTokenizerStep& step : steps_)
+        step(pieces);
     return pieces;
-}
-
-void PreTokenizer::apply(const ByteLevelStep& step, Pieces& pieces) const {
-    const auto lacks_space = [&](const Span& piece) { return pieces.text[piece.begin] != ' '; };
-    if (step.add_prefix_space && std::any_of(pieces.spans.begin(), pieces.spans.end(), lacks_space)) {
-        rewrite_each(pieces, [](std::string_view piece, bool, std::string& out) {
-            if (piece.front() != ' ') out.push_back(' ');
-            out += piece;
-        });
-    }
-    if (step.use_regex) apply(SplitStep{WordPattern::gpt2, SplitBehavior::isolated, false}, pieces);
-}
-
-std::vector<Span> PreTokenizer::matches_of(const SplitStep& step, std::string_view text) const {
-    if (const auto* pattern = std::get_if<Pattern>(&step.pattern)) return find_all(*pattern, text);
-    const auto* single = std::get_if<ClassPattern>(&step.pattern);
-    std::vector<Span> matches;
-    unsigned class_before = 0; // of the run that the last match is
-    for (std::size_t position = 0; position < text.size();) {
-        const CodePoint point = code_point_at(text, position);
-        const Span here{position, position + point.n_bytes};
-        position = here.end;
-        if (single != nullptr) {
-            if (classes_->is(point.value, single->classes)) matches.push_back(here);
-            continue;
-        }
-        const unsigned of = classes_->of(point.value) & (CharClasses::word | CharClasses::space);
-        if (of == CharClasses::space) continue;
-        if (!matches.empty() && matches.back().end == here.begin && class_before == of) {
-            matches.back().end = here.end;
-        } else {
-            matches.push_back(here);
-        }
-        class_before = of;
-    }
-    return matches;
-}
-
-void PreTokenizer::apply(const SplitStep& step, Pieces& pieces) const {
-    if (const auto* known = std::get_if<WordPattern>(&step.pattern)) {
-        const WordSplitter splitter(*known, classes_);
-        std::vector<Span> words;
-        words.reserve(pieces.text.size() / 4);
-        for (const Span& piece : pieces.spans)
-            splitter.split(pieces.text, piece, words);
-        pieces.spans = std::move(words);
-        return;
-    }
-    cut_each(pieces, [&](std::string_view text) {
-        return cut(parts_of(matches_of(step, text), text.size(), step.invert), step.behavior);
-    });
-}
-
-void PreTokenizer::apply(const MetaspaceStep& step, Pieces& pieces) const {
-    rewrite_each(pieces, [&](std::string_view piece, bool is_first, std::string& out) {
-        const bool wanted = step.prepend == PrependScheme::always ||
-                            (step.prepend == PrependScheme::first && is_first && pieces.at_begin);
-        if (wanted && piece.front() != ' ' && !piece.starts_with(step.replacement)) out += step.replacement;
-        for (const char byte : piece) {
-            if (byte == ' ') {
-                out += step.replacement;
-            } else {
-                out.push_back(byte);
-            }
-        }
-    });
-    if (step.split) apply(SplitStep{Pattern(step.replacement), SplitBehavior::merged_with_next, false}, pieces);
 }
 
 } // namespace entrodraft::model

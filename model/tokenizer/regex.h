@@ -15,6 +15,7 @@ namespace entrodraft::model {
 struct Span {
     std::size_t begin = 0;
     std::size_t end = 0;
+    std::string_view of(std::string_view text) const { return text.substr(begin, end - begin); }
     bool operator==(const Span&) const = default;
 };
 

@@ -22,16 +22,8 @@ std::size_t count_field(const nlohmann::json& object, const char* name, const st
     return value.get<std::size_t>();
 }
 
-std::string replaced(const ReplaceInTokens& step, std::string_view token) {
-    std::string out;
-    std::size_t end = 0;
-    if (!token.empty()) {
-        for (const Span& match : find_all(step.pattern, token)) {
-            out.append(token.substr(end, match.begin - end)).append(step.content);
-            end = match.end;
-        }
-    }
-    return out.append(token.substr(end));
+std::string replaced_in(std::string_view token, const Pattern& pattern, std::string_view content) {
+    return token.empty() ? std::string() : replaced(token, find_all(pattern, token), content);
 }
 
 bool needs_whole_tokens(const DecoderStep& step) {
@@ -39,16 +31,34 @@ bool needs_whole_tokens(const DecoderStep& step) {
            std::holds_alternative<ByteLevelTokens>(step);
 }
 
+DecoderStep decoder_step(const ComponentStep& step) {
+    const auto& [fields, type, what] = step;
+    if (type == "ByteLevel") return ByteLevelTokens{};
+    if (type == "ByteFallback") return ByteFallbackTokens{};
+    if (type == "Fuse") return FuseTokens{};
+    if (type == "Replace")
+        return ReplaceInTokens{pattern_from_json(object_field(fields, "pattern", what), what + ": the pattern"),
+                               inserted_field(fields, "content", what)};
+    if (type == "Strip")
+        return StripTokens{character_field(fields, "content", what), count_field(fields, "start", what),
+                           count_field(fields, "stop", what)};
+    if (type == "Metaspace")
+        return MetaspaceTokens{character_field(fields, "replacement", what),
+                               prepend_scheme_from_json(fields, what) != PrependScheme::never};
+    throw_unsupported("decoder", type);
+}
+
+template <typename... Functions> struct Overloaded : Functions... { using Functions::operator()...; };
+template <typename... Functions> Overloaded(Functions...) -> Overloaded<Functions...>;
+
 } // namespace
 
 TokenDecoder TokenDecoder::from_json(const nlohmann::json& decoder) {
     TokenDecoder result;
-    if (decoder.is_null()) {
-        result.steps_.emplace_back(JoinTokens{});
-        return result;
-    }
-    result.add(decoder, 0);
-    const auto& steps = result.steps_;
+    auto& steps = result.steps_;
+    for (const ComponentStep& step : steps_of(decoder, "decoder", "decoders"))
+        steps.push_back(decoder_step(step));
+    if (decoder.is_null()) steps.emplace_back(JoinTokens{});
     while (result.n_prepared_ < steps.size() && std::holds_alternative<ReplaceInTokens>(steps[result.n_prepared_]))
         ++result.n_prepared_;
     result.prepares_bytes_ =
@@ -56,38 +66,12 @@ TokenDecoder TokenDecoder::from_json(const nlohmann::json& decoder) {
     return result;
 }
 
-void TokenDecoder::add(const nlohmann::json& step, int depth) {
-    const std::string& type = component_type(step, "decoder", depth);
-    const std::string what = "decoder " + type;
-    check_steps(steps_.size(), "decoder");
-    if (type == "ByteLevel") {
-        steps_.emplace_back(ByteLevelTokens{});
-    } else if (type == "Replace") {
-        steps_.emplace_back(
-            ReplaceInTokens{pattern_from_json(object_field(step, "pattern", what), what + ": the pattern"),
-                            inserted_field(step, "content", what)});
-    } else if (type == "ByteFallback") {
-        steps_.emplace_back(ByteFallbackTokens{});
-    } else if (type == "Fuse") {
-        steps_.emplace_back(FuseTokens{});
-    } else if (type == "Strip") {
-        steps_.emplace_back(StripTokens{character_field(step, "content", what), count_field(step, "start", what),
-                                        count_field(step, "stop", what)});
-    } else if (type == "Metaspace") {
-        steps_.emplace_back(MetaspaceTokens{character_field(step, "replacement", what),
-                                            prepend_scheme_from_json(step, what) != PrependScheme::never});
-    } else if (type == "Sequence") {
-        for (const auto& part : array_field(step, "decoders", what))
-            add(part, depth + 1);
-    } else {
-        throw_unsupported("decoder", type);
-    }
-}
-
 std::string TokenDecoder::prepare(std::string_view token) const {
     std::string prepared(token);
-    for (std::size_t i = 0; i < n_prepared_; ++i)
-        prepared = replaced(std::get<ReplaceInTokens>(steps_[i]), prepared);
+    for (std::size_t i = 0; i < n_prepared_; ++i) {
+        const auto& step = std::get<ReplaceInTokens>(steps_[i]);
+        prepared = replaced_in(prepared, step.pattern, step.content);
+    }
     // As the reference: in the byte-level alphabet where every character is of it, else as it is.
     return prepares_bytes_ ? from_byte_level(prepared).value_or(prepared) : prepared;
 }
@@ -97,7 +81,7 @@ std::string TokenDecoder::bytes_of(std::string_view prepared) const {
         if (std::holds_alternative<ByteFallbackTokens>(steps_[i])) {
             if (const auto byte = byte_of_token(prepared)) return {static_cast<char>(*byte)};
         } else if (const auto* metaspace = std::get_if<MetaspaceTokens>(&steps_[i])) {
-            return replaced({metaspace->replacement, " "}, prepared);
+            return replaced_in(prepared, metaspace->replacement, " ");
         }
     }
     return std::string(prepared);
@@ -139,23 +123,38 @@ void TokenStream::feed(std::size_t i, std::string_view piece, bool ends, std::st
         whole.swap(state.token);
         if (!whole.empty()) piece = whole;
     }
-    std::visit([&](const auto& s) { take(s, i, piece, ends, text); }, step);
+    const auto pass_on = [&](std::string_view out, bool out_ends) { feed(i + 1, out, out_ends, text); };
+    const Overloaded take = {
+        [&](const JoinTokens&) {
+            if (state.after_first) pass_on(" ", true);
+            pass_on(piece, ends);
+        },
+        [&](const ReplaceInTokens& in) { pass_on(replaced_in(piece, in.pattern, in.content), ends); },
+        [&](const StripTokens& characters) { pass_on(stripped(characters, piece, ends, state), ends); },
+        [&](const MetaspaceTokens& metaspace) {
+            const bool drops = metaspace.drops_first && !state.after_first;
+            pass_on(replaced_in(piece, metaspace.replacement, drops ? "" : " "), ends);
+        },
+        [&](const ByteFallbackTokens&) {
+            if (const auto byte = byte_of_token(piece)) return state.held.push_back(static_cast<char>(*byte));
+            release_bytes(i, text);
+            pass_on(piece, ends);
+        },
+        [&](const FuseTokens&) { pass_on(piece, false); },
+        [&](const ByteLevelTokens&) {
+            const bool has_bytes = decoder_->prepares_bytes_ && i == decoder_->n_prepared_;
+            state.held += has_bytes ? std::string(piece) : from_byte_level(piece).value_or(std::string(piece));
+            std::string certain;
+            state.held.erase(0, append_lossy(state.held, false, certain));
+            pass_on(certain, false);
+        },
+    };
+    std::visit(take, step);
     if (ends) state.after_first = true;
 }
 
-void TokenStream::take(const JoinTokens& /*step*/, std::size_t i, std::string_view piece, bool ends,
-                       std::string& text) {
-    if (states_[i].after_first) feed(i + 1, " ", true, text);
-    feed(i + 1, piece, ends, text);
-}
-
-void TokenStream::take(const ReplaceInTokens& step, std::size_t i, std::string_view token, bool ends,
-                       std::string& text) {
-    feed(i + 1, replaced(step, token), ends, text);
-}
-
-void TokenStream::take(const StripTokens& step, std::size_t i, std::string_view piece, bool ends, std::string& text) {
-    State& state = states_[i];
+// What stays of a piece, and of what was held of the token before it.
+std::string TokenStream::stripped(const StripTokens& step, std::string_view piece, bool ends, State& state) {
     std::string kept;
     for (std::size_t at = 0; at < piece.size();) {
         const std::string_view character = piece.substr(at, code_point_at(piece, at).n_bytes);
@@ -181,47 +180,16 @@ void TokenStream::take(const StripTokens& step, std::size_t i, std::string_view 
         state.n_cut = 0;
         state.past_begin = false;
     }
-    feed(i + 1, kept, ends, text);
+    return kept;
 }
 
-void TokenStream::take(const MetaspaceTokens& step, std::size_t i, std::string_view piece, bool ends,
-                       std::string& text) {
-    const bool drops = step.drops_first && !states_[i].after_first;
-    feed(i + 1, replaced({step.replacement, drops ? "" : " "}, piece), ends, text);
-}
-
-void TokenStream::take(const ByteFallbackTokens& /*step*/, std::size_t i, std::string_view token, bool ends,
-                       std::string& text) {
-    if (const auto byte = byte_of_token(token)) {
-        states_[i].held.push_back(static_cast<char>(*byte));
-        return;
-    }
-    release_bytes(i, text);
-    feed(i + 1, token, ends, text);
-}
-
-// The run of bytes as one token, or where it is no UTF-8, as a token U+FFFD for each byte.
+// The run of bytes as one token, or where it is not UTF-8, as a token U+FFFD for each byte.
 void TokenStream::release_bytes(std::size_t i, std::string& text) {
     const std::string bytes = std::exchange(states_[i].held, {});
     if (bytes.empty()) return;
     if (first_invalid_utf8(bytes) == std::string_view::npos) return feed(i + 1, bytes, true, text);
     for (std::size_t n = 0; n < bytes.size(); ++n)
         feed(i + 1, kReplacementCharacter, true, text);
-}
-
-void TokenStream::take(const FuseTokens& /*step*/, std::size_t i, std::string_view piece, bool /*ends*/,
-                       std::string& text) {
-    feed(i + 1, piece, false, text);
-}
-
-void TokenStream::take(const ByteLevelTokens& /*step*/, std::size_t i, std::string_view token, bool /*ends*/,
-                       std::string& text) {
-    State& state = states_[i];
-    const bool has_bytes = decoder_->prepares_bytes_ && i == decoder_->n_prepared_;
-    state.held += has_bytes ? std::string(token) : from_byte_level(token).value_or(std::string(token));
-    std::string whole;
-    state.held.erase(0, append_lossy(state.held, false, whole));
-    feed(i + 1, whole, false, text);
 }
 
 } // namespace entrodraft::model

@@ -31,7 +31,7 @@ struct MetaspaceTokens { // a replacement is a space, or nothing in the first to
 };
 struct ByteFallbackTokens {}; // a run of <0xNN> is a character, or one U+FFFD for each
 struct FuseTokens {};         // all tokens become one
-struct ByteLevelTokens {};    // the same, out of the byte-level alphabet; what is no UTF-8 becomes U+FFFD
+struct ByteLevelTokens {};    // the same, out of the byte-level alphabet; invalid UTF-8 becomes U+FFFD
 using DecoderStep = std::variant<JoinTokens, ReplaceInTokens, StripTokens, MetaspaceTokens, ByteFallbackTokens,
                                  FuseTokens, ByteLevelTokens>;
 
@@ -48,8 +48,6 @@ class TokenDecoder {
 
   private:
     friend class TokenStream;
-
-    void add(const nlohmann::json& step, int depth);
 
     std::vector<DecoderStep> steps_;
     std::size_t n_prepared_ = 0;  // steps that prepare() has done
@@ -77,13 +75,7 @@ class TokenStream {
 
     // A piece of a token comes to step `i`; `ends`: the token is complete with it.
     void feed(std::size_t i, std::string_view piece, bool ends, std::string& text);
-    void take(const JoinTokens& step, std::size_t i, std::string_view piece, bool ends, std::string& text);
-    void take(const ReplaceInTokens& step, std::size_t i, std::string_view token, bool ends, std::string& text);
-    void take(const StripTokens& step, std::size_t i, std::string_view piece, bool ends, std::string& text);
-    void take(const MetaspaceTokens& step, std::size_t i, std::string_view piece, bool ends, std::string& text);
-    void take(const ByteFallbackTokens& step, std::size_t i, std::string_view token, bool ends, std::string& text);
-    void take(const FuseTokens& step, std::size_t i, std::string_view piece, bool ends, std::string& text);
-    void take(const ByteLevelTokens& step, std::size_t i, std::string_view token, bool ends, std::string& text);
+    static std::string stripped(const StripTokens& step, std::string_view piece, bool ends, State& state);
     void release_bytes(std::size_t i, std::string& text);
 
     const TokenDecoder* decoder_;

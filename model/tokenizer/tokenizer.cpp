@@ -24,7 +24,6 @@
 #include "model/tokenizer/token_decoder.h"
 #include "model/tokenizer/tokenizer_json.h"
 #include "model/tokenizer/unigram.h"
-#include "model/tokenizer/vocabulary_files.h"
 #include "model/utf8.h"
 
 namespace entrodraft::model {
@@ -156,13 +155,13 @@ struct Tokenizer::Impl {
     TokenDecoder decoder;
     std::uint64_t fingerprint = 0;
 
-    static std::unique_ptr<Impl> from_json(const nlohmann::json& file);
+    static std::shared_ptr<const Impl> from_json(const nlohmann::json& file);
     Encoder encoder() const;
     void encode_part(std::string_view text, bool at_begin, Encoder& words, std::vector<TokenId>& ids) const;
     const Entry& entry(TokenId id) const;
 };
 
-std::unique_ptr<Tokenizer::Impl> Tokenizer::Impl::from_json(const nlohmann::json& file) {
+std::shared_ptr<const Tokenizer::Impl> Tokenizer::Impl::from_json(const nlohmann::json& file) {
     if (!file.is_object()) throw BadFile("not an object");
     const nlohmann::json& version = field(file, "version");
     if (!version.is_null() && version != "1.0") throw BadFile("'version' is not \"1.0\"");
@@ -190,9 +189,9 @@ std::unique_ptr<Tokenizer::Impl> Tokenizer::Impl::from_json(const nlohmann::json
         return Unigram(std::get<UnigramModel>(model));
     };
     Model ready = made();
-    return std::make_unique<Impl>(Impl{std::move(entries), std::move(normalizer), std::move(raw_added),
-                                       std::move(normalized_added), std::move(pre_tokenizer), std::move(ready),
-                                       std::move(post_processor), std::move(decoder), fingerprint});
+    return std::make_shared<const Impl>(Impl{std::move(entries), std::move(normalizer), std::move(raw_added),
+                                             std::move(normalized_added), std::move(pre_tokenizer), std::move(ready),
+                                             std::move(post_processor), std::move(decoder), fingerprint});
 }
 
 Tokenizer::Impl::Encoder Tokenizer::Impl::encoder() const {
@@ -214,15 +213,9 @@ void Tokenizer::Impl::encode_part(std::string_view text, bool at_begin, Encoder&
             continue;
         }
         const Pieces pieces =
-            pre_tokenizer.split(text.substr(segment.span.begin, segment.span.end - segment.span.begin),
-                                at_begin && normalized.keeps_begin && segment.span.begin == 0);
-        const std::string_view bytes = pieces.text;
-        std::visit(
-            [&](auto& encoder) {
-                for (const Span& span : pieces.spans)
-                    encoder.encode(bytes.substr(span.begin, span.end - span.begin), ids);
-            },
-            words);
+            pre_tokenizer.split(segment.span.of(text), at_begin && normalized.keeps_begin && segment.span.begin == 0);
+        for (const Span& span : pieces.spans)
+            std::visit([&](auto& encoder) { encoder.encode(span.of(pieces.text), ids); }, words);
     }
 }
 
@@ -247,11 +240,6 @@ Tokenizer Tokenizer::open(const std::filesystem::path& directory) {
     }
 }
 
-Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
-Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
-Tokenizer::~Tokenizer() = default;
-
 std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
     if (const std::size_t offset = first_invalid_utf8(text); offset != std::string_view::npos) {
         throw std::invalid_argument(fmt::format("the text is not UTF-8 at byte {}", offset));
@@ -260,12 +248,10 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special_t
     ids.reserve(text.size() / 3);
     Impl::Encoder words = impl_->encoder();
     for (const TextPart& segment : impl_->raw_added.split(text)) {
-        if (segment.id >= 0) {
+        if (segment.id >= 0)
             ids.push_back(segment.id);
-        } else {
-            const std::string_view part = text.substr(segment.span.begin, segment.span.end - segment.span.begin);
-            impl_->encode_part(part, segment.span.begin == 0, words, ids);
-        }
+        else
+            impl_->encode_part(segment.span.of(text), segment.span.begin == 0, words, ids);
     }
     return impl_->post_processor.process(std::move(ids), add_special_tokens);
 }

@@ -13,23 +13,21 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace entrodraft::model {
 
 class Tokenizer {
   public:
-    // Reads directory/tokenizer.json, else the files that vocabulary_files.h names. Throws BadFile. Local.
+    // Reads directory/tokenizer.json, else the files that vocabulary_files.cpp names. Throws BadFile. Local.
     static Tokenizer open(const std::filesystem::path& directory);
-    Tokenizer(Tokenizer&&) noexcept;
-    Tokenizer& operator=(Tokenizer&&) noexcept;
-    ~Tokenizer();
 
     // Ids of UTF-8 text; invalid UTF-8 throws std::invalid_argument with the byte offset. With
     // `add_special_tokens` the post-processor's template is applied. Time n log n in the length of the text, whose
     // characters without any token throw std::runtime_error where the file has none for them. Local.
     std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const;
-    // Text of ids; bytes that are no UTF-8 become U+FFFD. Throws std::out_of_range on an id outside the vocabulary.
+    // Text of ids; bytes that are not UTF-8 become U+FFFD. Throws std::out_of_range on an id outside the vocabulary.
     // Ids of a continuation give the text that they give alone: what a decoder does to a text's first token it does to
     // the first of these (SentencePiece's drop its leading space). To join prompt and continuation, decode both
     // together. Local.
@@ -51,8 +49,8 @@ class Tokenizer {
   private:
     friend class StreamDecoder;
     struct Impl;
-    explicit Tokenizer(std::unique_ptr<Impl> impl);
-    std::unique_ptr<Impl> impl_;
+    explicit Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+    std::shared_ptr<const Impl> impl_;
 };
 
 class TokenStream;

@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "model/checkpoint/bad_file.h"
 #include "model/utf8.h"
@@ -91,16 +93,38 @@ inline const std::string& inserted_field(const nlohmann::json& object, const cha
     return text;
 }
 
-// Refuses a component of more than kMaxSteps steps.
-inline void check_steps(std::size_t n_steps, const std::string& what) {
-    if (n_steps >= kMaxSteps) throw BadFile(what + " has more than " + std::to_string(kMaxSteps) + " steps");
+// A step of a component, which is an object.
+struct ComponentStep {
+    const nlohmann::json& fields;
+    const std::string& type;
+    std::string what; // for messages: "normalizer NFC"
+};
+
+// Appends the steps of the component called `name`, none where it is null; what its Sequences hold under `parts` takes
+// their place. Refuses Sequences nested beyond kMaxSequenceDepth and more than kMaxSteps steps.
+inline void append_steps(const nlohmann::json& component, const std::string& name, const char* parts,
+                         std::vector<ComponentStep>& steps, int depth = 0) {
+    if (component.is_null() && depth == 0) return;
+    if (depth > kMaxSequenceDepth) throw BadFile(name + ": Sequences are nested too deeply");
+    if (!component.is_object()) throw BadFile(name + " is not an object");
+    const std::string& type = string_field(component, "type", name);
+    if (steps.size() >= kMaxSteps) throw BadFile(name + " has more than " + std::to_string(kMaxSteps) + " steps");
+    if (type != "Sequence") return steps.push_back({component, type, name + " " + type});
+    for (const auto& part : array_field(component, parts, name + " Sequence"))
+        append_steps(part, name, parts, steps, depth + 1);
 }
 
-// The "type" of a component, which must be an object. Refuses Sequences nested beyond kMaxSequenceDepth.
-inline const std::string& component_type(const nlohmann::json& component, const std::string& what, int depth) {
-    if (depth > kMaxSequenceDepth) throw BadFile(what + ": Sequences are nested too deeply");
-    if (!component.is_object()) throw BadFile(what + " is not an object");
-    return string_field(component, "type", what);
+inline std::vector<ComponentStep> steps_of(const nlohmann::json& component, const std::string& name,
+                                           const char* parts) {
+    std::vector<ComponentStep> steps;
+    append_steps(component, name, parts, steps);
+    return steps;
 }
+
+// What the tokenizer.json of a directory without one would hold, put together of GPT-2's and OPT's vocab.json and
+// merges.txt, with the special tokens that tokenizer_config.json, special_tokens_map.json and added_tokens.json name,
+// as transformers' GPT2Tokenizer does. Throws BadFile: also where the directory has another kind of tokenizer, with the
+// way to make a tokenizer.json of it. In vocabulary_files.cpp. Local.
+nlohmann::json tokenizer_from_vocabulary(const std::filesystem::path& directory);
 
 } // namespace entrodraft::model

@@ -1,6 +1,4 @@
-// See vocabulary_files.h.
-#include "model/tokenizer/vocabulary_files.h"
-
+// A tokenizer.json out of vocab.json and merges.txt: tokenizer_from_vocabulary() of tokenizer_json.h.
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -97,7 +95,7 @@ SpecialTokens read_special_tokens(const path& directory) {
             const std::string what = config_path.string() + ": added_tokens_decoder " + in_quotes(id);
             const bool is_number =
                 !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos;
-            if (!is_number) throw BadFile(what + " is no id");
+            if (!is_number) throw BadFile(what + " is not an id");
             tokens.ids.emplace_back(std::stoll(id), added_token(token, false, what));
         }
     } else {

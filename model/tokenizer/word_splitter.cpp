@@ -2,8 +2,6 @@
 // the end of the word; every position begins a word, because the last alternatives take what is left.
 #include "model/tokenizer/word_splitter.h"
 
-#include <utility>
-
 #include "model/utf8.h"
 
 namespace entrodraft::model {
@@ -127,33 +125,22 @@ std::size_t llama3_word(const Text& t, std::size_t position, int max_digits) {
 } // namespace
 
 std::string_view expression_of(WordPattern pattern) {
-    switch (pattern) {
-    case WordPattern::gpt2:
-        return kGpt2;
-    case WordPattern::llama3:
-        return kLlama3;
-    case WordPattern::qwen2:
-        return kQwen2;
-    }
-    return {};
+    return pattern == WordPattern::gpt2 ? kGpt2 : pattern == WordPattern::llama3 ? kLlama3 : kQwen2;
 }
 
 std::optional<WordPattern> known_pattern(std::string_view expression) {
-    for (const WordPattern pattern : {WordPattern::gpt2, WordPattern::llama3, WordPattern::qwen2}) {
+    for (const WordPattern pattern : {WordPattern::gpt2, WordPattern::llama3, WordPattern::qwen2})
         if (expression == expression_of(pattern)) return pattern;
-    }
     return std::nullopt;
 }
 
-WordSplitter::WordSplitter(WordPattern pattern, std::shared_ptr<const CharClasses> classes)
-    : pattern_(pattern), classes_(std::move(classes)) {}
-
-void WordSplitter::split(std::string_view text, Span span, std::vector<Span>& words) const {
-    const Text t{text.substr(span.begin, span.end - span.begin), *classes_};
+void split_words(WordPattern pattern, const CharClasses& classes, std::string_view text, Span span,
+                 std::vector<Span>& words) {
+    const Text t{span.of(text), classes};
     for (std::size_t position = 0; position < t.text.size();) {
-        const std::size_t end = pattern_ == WordPattern::gpt2
+        const std::size_t end = pattern == WordPattern::gpt2
                                     ? gpt2_word(t, position)
-                                    : llama3_word(t, position, pattern_ == WordPattern::llama3 ? 3 : 1);
+                                    : llama3_word(t, position, pattern == WordPattern::llama3 ? 3 : 1);
         words.push_back({span.begin + position, span.begin + end});
         position = end;
     }

@@ -282,11 +282,10 @@ TEST(WordSplitter, FindsTheWordsOfTheGeneralEngine) {
     std::mt19937 random(11);
     const auto classes = std::make_shared<const CharClasses>();
     for (const WordPattern pattern : {WordPattern::gpt2, WordPattern::llama3, WordPattern::qwen2}) {
-        const WordSplitter splitter(pattern, classes);
         const Regex regex{std::string(expression_of(pattern))};
         const auto expect_equal = [&](const std::string& text) {
             std::vector<Span> words;
-            splitter.split(text, {0, text.size()}, words);
+            split_words(pattern, *classes, text, {0, text.size()}, words);
             EXPECT_EQ(words == regex.find_all(text), true) << testing::PrintToString(text);
         };
         for (std::size_t round = 0; round < 4000; ++round)
