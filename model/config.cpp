@@ -173,7 +173,7 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     const FamilyDescription& family = family_of(fields);
 
     ModelConfig config;
-    config.family = family.family;
+    config.family = family.model_type;
     family.read(fields, config);
     if (config.embedding_size == 0) config.embedding_size = config.hidden_size;
     if (config.attention_scale == 0) config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
@@ -189,28 +189,6 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     const Fields more(generation, generation_path.string());
     if (more.find("eos_token_id") != nullptr) config.eos_token_ids = more.token_ids("eos_token_id");
     return config;
-}
-
-std::int64_t parameter_count(const ModelConfig& config) {
-    const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size, dim = config.head_dim;
-    const std::int64_t query = config.n_heads * dim, key = config.n_kv_heads * dim;
-    const std::int64_t norm = config.norm == Norm::layer ? 2 * hidden : hidden;
-    const int n_norms = config.block == Block::sandwich ? 4 : config.shared_norm ? 1 : 2;
-    std::int64_t layer = n_norms * norm;
-    layer += (2 * query + 2 * key) * hidden;
-    layer += (config.gated_mlp ? 3 : 2) * hidden * inner;
-    if (config.qkv_bias) layer += query + 2 * key;
-    if (config.output_bias) layer += hidden;
-    if (config.mlp_bias) layer += (config.gated_mlp ? 2 : 1) * inner + hidden;
-    if (config.query_key_norm) layer += 2 * dim;
-
-    const std::int64_t embedding = std::int64_t{config.embedding_size} * config.vocab_size;
-    std::int64_t rest = (config.tied_embeddings ? 1 : 2) * embedding + (config.final_norm ? norm : 0);
-    if (config.head_bias) rest += config.vocab_size;
-    if (config.positions == Positions::learned)
-        rest += (std::int64_t{config.max_positions} + config.position_offset) * hidden;
-    if (config.embedding_size != config.hidden_size) rest += 2 * hidden * config.embedding_size;
-    return config.n_layers * layer + rest;
 }
 
 } // namespace entrodraft::model

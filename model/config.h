@@ -13,7 +13,6 @@
 
 namespace entrodraft::model {
 
-enum class Family { gpt2, opt, gpt_neox, llama, mistral, qwen2, qwen3, falcon, gemma, gemma2, phi, phi3 };
 enum class Activation { silu, gelu, gelu_tanh, relu };
 enum class Norm { rms, layer };
 enum class Positions { rotary, learned, alibi };
@@ -27,7 +26,6 @@ enum class Block {
     parallel,  // x += attention(norm x) + mlp(norm x), with one all-reduce; two norms or one
 };
 
-std::string to_string(Family family);   // as config.json's "model_type"
 std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8", "float8"
 std::size_t bytes_of(WeightType type);  // of a weight in memory; int8's scales not counted
 
@@ -49,8 +47,8 @@ struct Rope {
 };
 
 struct ModelConfig {
-    Family family = Family::llama;
-    int vocab_size = 0; // rows of the embedding and of the head
+    std::string family = "llama"; // config.json's "model_type"
+    int vocab_size = 0;           // rows of the embedding and of the head
     int hidden_size = 0;
     int embedding_size = 0; // width of embedding and head: hidden_size, or less with projections between
     int intermediate_size = 0;
@@ -92,8 +90,5 @@ struct ModelConfig {
 // Reads directory/config.json (and generation_config.json for the end-of-text ids, where present).
 // Throws BadFile naming the file, the field and the remedy. Local.
 ModelConfig read_config(const std::filesystem::path& directory);
-
-// Parameters of a model of these shapes, tied embeddings counted once. Local.
-std::int64_t parameter_count(const ModelConfig& config);
 
 } // namespace entrodraft::model

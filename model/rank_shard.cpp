@@ -38,4 +38,12 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     return shapes;
 }
 
+std::int64_t parameter_count(const ModelConfig& config) {
+    const ShardShapes shapes = shapes_of(config, shard_of(config, 0, 1));
+    const auto count = [](auto... matrices) { return ((std::int64_t{matrices.outputs} * matrices.inputs) + ...); };
+    const LayerShapes& layer = shapes.layer;
+    return config.n_layers * count(layer.qkv, layer.output, layer.gate, layer.up, layer.down) +
+           count(shapes.embedding, shapes.head, shapes.project_in, shapes.project_out) + shapes.floats;
+}
+
 } // namespace entrodraft::model

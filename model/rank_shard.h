@@ -6,6 +6,8 @@
 #include "dist/shard.h"
 #include "model/config.h"
 
+#include <cstdint>
+
 namespace entrodraft::model {
 
 struct RankShard {
@@ -42,5 +44,8 @@ struct ShardShapes {
 };
 // Local.
 ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard);
+
+// Parameters of a model of these shapes, tied embeddings counted once. Local.
+std::int64_t parameter_count(const ModelConfig& config);
 
 } // namespace entrodraft::model

@@ -2,7 +2,49 @@
 
 #include "model/cpu/packing.h"
 
+#include <algorithm>
+
 namespace entrodraft::model {
+namespace {
+
+// A rank's query heads, then its key heads, then its value heads, as they lie in the file.
+std::vector<StoredSlice> qkv_rows(const ModelConfig& config, QkvForm form, const LayerNames& layer,
+                                  const dist::HeadShard& heads) {
+    const std::int64_t dim = config.head_dim, group = config.n_heads / config.n_kv_heads;
+    const auto rows = [dim](dist::Slice of_heads, std::int64_t behind) {
+        return dist::Slice{(behind + of_heads.begin) * dim, (behind + of_heads.end) * dim};
+    };
+    if (form == QkvForm::separate)
+        return {{&layer.query, rows(heads.query_heads, 0)},
+                {&layer.key, rows(heads.kv_heads, 0)},
+                {&layer.value, rows(heads.kv_heads, 0)}};
+    if (form == QkvForm::stacked)
+        return {{&layer.qkv, rows(heads.query_heads, 0)},
+                {&layer.qkv, rows(heads.kv_heads, config.n_heads)},
+                {&layer.qkv, rows(heads.kv_heads, config.n_heads + config.n_kv_heads)}};
+    std::vector<StoredSlice> parts;
+    for (std::int64_t q = heads.query_heads.begin; q < heads.query_heads.end;) {
+        const std::int64_t of_group = q / group, end = std::min((of_group + 1) * group, heads.query_heads.end);
+        parts.push_back({&layer.qkv, rows({q, end}, 2 * of_group)});
+        q = end;
+    }
+    for (const std::int64_t which : {0, 1}) // key, value
+        for (std::int64_t h = heads.kv_heads.begin; h < heads.kv_heads.end; ++h)
+            parts.push_back({&layer.qkv, rows({0, 1}, h * (group + 2) + group + which)});
+    return parts;
+}
+
+// Gate and up of a slice of the MLP's width.
+StoredSlice gate_rows(const LayerNames& layer, dist::Slice width) {
+    return layer.gate_up.weight.empty() ? StoredSlice{&layer.gate, width} : StoredSlice{&layer.gate_up, width};
+}
+
+StoredSlice up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width) {
+    if (layer.gate_up.weight.empty()) return {&layer.up, width};
+    return {&layer.gate_up, {config.intermediate_size + width.begin, config.intermediate_size + width.end}};
+}
+
+} // namespace
 
 LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer,
                            const RankShard& shard) {

@@ -1,6 +1,7 @@
 // Which stored rows and columns make up each matrix that a rank holds. Both devices load by it.
 #pragma once
 
+#include "dist/shard.h"
 #include "model/families/names.h"
 #include "model/rank_shard.h"
 
@@ -8,6 +9,12 @@
 #include <vector>
 
 namespace entrodraft::model {
+
+// Rows of a stored matrix (and of its bias).
+struct StoredSlice {
+    const TensorNames* tensor = nullptr;
+    dist::Slice rows;
+};
 
 struct MatrixSource {
     std::vector<StoredSlice> rows; // one behind the other

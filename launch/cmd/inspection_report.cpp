@@ -140,7 +140,7 @@ std::string files_line(const ModelFacts& facts) {
 
 std::string model_text(const ModelFacts& facts) {
     const ModelConfig& config = facts.config;
-    std::string text = fmt::format("{}: {}{}\n", facts.name, to_string(config.family),
+    std::string text = fmt::format("{}: {}{}\n", facts.name, config.family,
                                    facts.directory == facts.name ? "" : " in " + facts.directory);
     const auto line = [&](const char* name, const std::string& value) {
         text += fmt::format("  {:<12} {}\n", name, value);
@@ -284,7 +284,7 @@ Json config_json(const ModelConfig& config) {
 Json model_json(const ModelFacts& facts) {
     Json json = {{"name", facts.name},
                  {"directory", facts.directory},
-                 {"family", to_string(facts.config.family)},
+                 {"family", facts.config.family},
                  {"parameters", facts.n_parameters},
                  {"shape", config_json(facts.config)}};
     json["weights"] = {{"error", facts.no_weights}};

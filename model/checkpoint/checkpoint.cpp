@@ -4,8 +4,6 @@
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/json_file.h"
 #include "model/checkpoint/mapped_file.h"
-#include "model/checkpoint/safetensors.h"
-#include "model/checkpoint/torch_file.h"
 
 #include <algorithm>
 #include <array>
@@ -28,7 +26,8 @@ std::map<std::string, std::string> read_weight_map(const std::filesystem::path& 
     }
     std::map<std::string, std::string> shard_of;
     for (const auto& [tensor, value] : weight_map->items()) {
-        if (!value.is_string()) throw BadFile(index.string() + ": the file of " + in_quotes(tensor) + " is no string");
+        if (!value.is_string())
+            throw BadFile(index.string() + ": the file of " + in_quotes(tensor) + " is not a string");
         const auto& shard = value.get_ref<const std::string&>();
         const bool is_plain = !shard.empty() && shard != "." && shard != ".." && shard.find('/') == std::string::npos &&
                               shard.find('\0') == std::string::npos;

@@ -15,7 +15,7 @@ constexpr std::size_t kMaxNameBytes = 1000; // of a tensor or a storage
 
 enum class Kind : std::uint8_t { none, boolean, integer, real, text, tuple, list, dict, global, storage, tensor };
 
-const char* name_of(Kind kind) {
+std::string name_of(Kind kind) {
     constexpr const char* kNames[] = {"None",   "a boolean", "a whole number", "a number",  "a text",  "a tuple",
                                       "a list", "a dict",    "a name",         "a storage", "a tensor"};
     return kNames[static_cast<std::size_t>(kind)];
@@ -56,26 +56,12 @@ constexpr KnownGlobal kGlobals[] = {
 };
 
 std::string opcode_name(unsigned opcode) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    std::string hex = {'0', 'x', kDigits[opcode >> 4 & 15], kDigits[opcode & 15]};
-    switch (opcode) {
-    case 'i':
-        return hex + " (INST)";
-    case 'o':
-        return hex + " (OBJ)";
-    case 0x81:
-        return hex + " (NEWOBJ)";
-    case 0x82:
-    case 0x83:
-    case 0x84:
-        return hex + " (EXT)";
-    case 0x92:
-        return hex + " (NEWOBJ_EX)";
-    case 0x93:
-        return hex + " (STACK_GLOBAL)";
-    default:
-        return hex;
-    }
+    constexpr std::pair<unsigned, const char*> kNames[] = {{'i', "INST"},       {'o', "OBJ"},          {0x81, "NEWOBJ"},
+                                                           {0x82, "EXT"},       {0x83, "EXT"},         {0x84, "EXT"},
+                                                           {0x92, "NEWOBJ_EX"}, {0x93, "STACK_GLOBAL"}};
+    for (const auto& [code, name] : kNames)
+        if (code == opcode) return fmt::format("0x{:02x} ({})", opcode, name);
+    return fmt::format("0x{:02x}", opcode);
 }
 
 class Machine {
@@ -134,7 +120,7 @@ class Machine {
             return true;
         case 'b': // BUILD: attributes of the dict, such as _metadata, which say nothing of the tensors
             if (const Value state = pop(); state.kind != Kind::dict || top().kind != Kind::dict || top().number == 0) {
-                refuse("attributes are set on " + std::string(name_of(top().kind)));
+                refuse("attributes are set on " + name_of(top().kind));
             }
             return true;
         default:
@@ -292,7 +278,7 @@ class Machine {
         return memo_[place].first;
     }
     void add_to(Kind kind, const std::vector<Value>& items) {
-        if (top().kind != kind) refuse("items are put into " + std::string(name_of(top().kind)));
+        if (top().kind != kind) refuse("items are put into " + name_of(top().kind));
         if (kind == Kind::dict && items.size() % 2 != 0) refuse("a key of a dict has no value");
         auto& container = containers_[top().place];
         container.insert(container.end(), items.begin(), items.end());
@@ -311,7 +297,7 @@ class Machine {
     void call() {
         const Value arguments = pop(), function = pop();
         if (arguments.kind != Kind::tuple || function.kind != Kind::global) {
-            refuse(std::string(name_of(function.kind)) + " is called with " + name_of(arguments.kind));
+            refuse(name_of(function.kind) + " is called with " + name_of(arguments.kind));
         }
         const std::vector<Value>& values = containers_[arguments.place];
         const KnownGlobal& global = kGlobals[function.place];
@@ -364,7 +350,7 @@ class Machine {
     }
 
     std::vector<std::int64_t> whole_numbers(const Value& tuple) const {
-        if (tuple.kind != Kind::tuple) refuse("a tensor whose shape is " + std::string(name_of(tuple.kind)));
+        if (tuple.kind != Kind::tuple) refuse("a tensor whose shape is " + name_of(tuple.kind));
         const std::vector<Value>& values = containers_[tuple.place];
         if (values.size() > kMaxTensorDims) {
             refuse(fmt::format("a tensor of {} dimensions; at most {} are read", values.size(), kMaxTensorDims));
@@ -385,7 +371,7 @@ class Machine {
 
     std::vector<PickledTensor> take_tensors(const Value& root) const {
         if (root.kind != Kind::dict) {
-            refuse_content("holds " + std::string(name_of(root.kind)) + " where a dict of tensors must be");
+            refuse_content("holds " + name_of(root.kind) + " where a dict of tensors must be");
         }
         const std::vector<Value>& items = containers_[root.place];
         require_all_tensors(items);
@@ -409,7 +395,7 @@ class Machine {
             if (name.size() > kMaxNameBytes) {
                 refuse_name(fmt::format("a name of {} bytes is longer than {}", name.size(), kMaxNameBytes));
             }
-            if (first_invalid_utf8(name) != std::string_view::npos) refuse_name("the name is no valid UTF-8");
+            if (first_invalid_utf8(name) != std::string_view::npos) refuse_name("the name is not valid UTF-8");
             if (name.find('\0') != std::string_view::npos) refuse_name("a NUL character in the name");
             names.push_back(name);
         }
@@ -423,7 +409,7 @@ class Machine {
         const Value* wrong = nullptr;
         for (std::size_t i = 0; i < items.size(); i += 2) {
             if (items[i].kind != Kind::text) {
-                refuse_content("a key is " + std::string(name_of(items[i].kind)) + ", not a tensor's name");
+                refuse_content("a key is " + name_of(items[i].kind) + ", not a tensor's name");
             }
             const Kind kind = items[i + 1].kind;
             if (kind != Kind::tensor && (wrong == nullptr || (kind == Kind::dict && wrong[1].kind != Kind::dict))) {

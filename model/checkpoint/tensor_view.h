@@ -1,9 +1,10 @@
 // A tensor as it lies in a file: name, type, shape and its bytes within the mapping. What every reader of weights
-// gives; no arithmetic. Called by safetensors, torch_file, checkpoint and all that take weights.
+// gives, and the readers of one file; no arithmetic. Called by checkpoint and all that take weights.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,5 +36,12 @@ struct TensorFile {
     std::vector<TensorView> tensors;
     std::uint64_t data_bytes = 0; // of all tensors; bytes that several of them share count once
 };
+
+// Of torch.save. Runs nothing that the pickle asks for and copies no tensor; views of one storage (tied weights) share
+// its bytes, and every tensor lies row-major within its storage. Older files, without the zip, are refused. Throws
+// BadFile. In torch_file.cpp. Local.
+TensorFile open_torch_file(const std::filesystem::path& path);
+// Reads the header alone. Throws BadFile. In safetensors.cpp. Local.
+TensorFile open_safetensors(const std::filesystem::path& path);
 
 } // namespace entrodraft::model

@@ -1,10 +1,10 @@
-// See torch_file.h. The archive holds ROOT/data.pkl, ROOT/data/KEY for every storage, perhaps ROOT/byteorder, and
-// others that say nothing of the tensors.
-#include "model/checkpoint/torch_file.h"
-
+// Reads one file of torch.save (pytorch_model.bin): a zip archive with a pickled dict of tensors, memory-mapped. It
+// holds ROOT/data.pkl, ROOT/data/KEY for every storage, perhaps ROOT/byteorder, and others that say nothing of the
+// tensors.
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/mapped_file.h"
 #include "model/checkpoint/pickle.h"
+#include "model/checkpoint/tensor_view.h"
 #include "model/checkpoint/zip_archive.h"
 
 #include <fmt/format.h>

@@ -54,35 +54,30 @@ void read_falcon(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 11, 11, config);
 }
 
-ModelNames falcon_names(const ModelConfig& config, const std::string& prefix) {
-    ModelNames names;
-    names.embedding = weight_only(prefix + "word_embeddings");
-    names.final_norm = with_bias(prefix + "ln_f");
-    names.head = weight_only("lm_head");
-    // A single key head's group is all query heads, then the key, then the value.
-    names.qkv = QkvForm::grouped;
-    names.layer = [config, prefix](int index) {
-        const std::string layer = fmt::format("{}h.{}.", prefix, index);
-        const bool two_norms = config.block == Block::parallel && !config.shared_norm;
-        LayerNames of_layer;
-        of_layer.attention_norm = with_bias(layer + (two_norms ? "ln_attn" : "input_layernorm"));
-        if (two_norms) of_layer.mlp_norm = with_bias(layer + "ln_mlp");
-        if (config.block == Block::pre_norm) of_layer.mlp_norm = with_bias(layer + "post_attention_layernorm");
-        of_layer.qkv = with_bias(layer + "self_attention.query_key_value", config.qkv_bias);
-        of_layer.output = with_bias(layer + "self_attention.dense", config.output_bias);
-        of_layer.up = with_bias(layer + "mlp.dense_h_to_4h", config.mlp_bias);
-        of_layer.down = with_bias(layer + "mlp.dense_4h_to_h", config.mlp_bias);
-        return of_layer;
-    };
-    names.ignores = [](std::string_view name) { return name.ends_with("inv_freq"); };
-    return names;
+TensorStems falcon_stems(const ModelConfig& config) {
+    TensorStems stems = {.embedding = "word_embeddings",
+                         .final_norm = "ln_f",
+                         .layers = "h",
+                         .layer = {.attention_norm = "input_layernorm",
+                                   .qkv = "self_attention.query_key_value",
+                                   .output = "self_attention.dense",
+                                   .up = "mlp.dense_h_to_4h",
+                                   .down = "mlp.dense_4h_to_h"},
+                         // A single key head's group is all query heads, then the key, then the value.
+                         .qkv = QkvForm::grouped,
+                         .ignored = {"inv_freq"}};
+    if (config.block == Block::pre_norm) stems.layer.mlp_norm = "post_attention_layernorm";
+    if (config.block == Block::parallel && !config.shared_norm) {
+        stems.layer.attention_norm = "ln_attn";
+        stems.layer.mlp_norm = "ln_mlp";
+    }
+    return stems;
 }
 
 } // namespace
 
 FamilyDescription falcon_family() {
-    return {Family::falcon,       "falcon",    {"FalconForCausalLM", "RWForCausalLM"}, read_falcon,
-            {"transformer.", ""}, falcon_names};
+    return {"falcon", {"FalconForCausalLM", "RWForCausalLM"}, read_falcon, {"transformer.", ""}, falcon_stems};
 }
 
 } // namespace entrodraft::model

@@ -1,53 +1,54 @@
-// What a model family is made of: how its config reads and how its tensors are called. One file a family, no
-// arithmetic. To add one: its file, its line here and its line in families.cpp.
+// What a model family is made of: how its config reads and what its tensors are called. No arithmetic. A family is one
+// file, which CMake finds: families/NAME.cpp, without a header, defines NAME_family().
 #pragma once
 
 #include "model/families/fields.h"
 #include "model/families/names.h"
 
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace entrodraft::model {
 
+using LayerStems = LayerParts<std::string_view>;
+
+// What a family calls its tensors, without prefix and without ".weight" and ".bias"; which of them have a bias follows
+// from the config. Empty: there is no such tensor.
+struct TensorStems {
+    std::string_view embedding, positions = {}, project_in = {}, project_out = {}, final_norm = {}; // behind the prefix
+    std::string_view head = "lm_head";
+    std::string_view layers = "layers"; // behind the prefix; then the layer's number
+    LayerStems layer = {};
+    QkvForm qkv = QkvForm::separate;
+    bool transposed = false;                    // matrices of the layers
+    std::vector<std::string_view> ignored = {}; // endings of the names of tensors that nothing reads
+};
+
 struct FamilyDescription {
-    Family family{};
     std::string model_type;                 // of config.json
     std::vector<std::string> architectures; // that decode text, old spellings too
     // Fills the config from its fields. Throws BadFile.
     void (*read)(const Fields& fields, ModelConfig& config) = nullptr;
     // Prefixes that the body's tensors may have, in the order in which they are looked for.
     std::vector<std::string> prefixes;
-    ModelNames (*names)(const ModelConfig& config, const std::string& prefix) = nullptr;
+    TensorStems (*stems)(const ModelConfig& config) = nullptr;
 };
 
-FamilyDescription gpt2_family();
-FamilyDescription opt_family();
-FamilyDescription gpt_neox_family();
-FamilyDescription llama_family();
-FamilyDescription mistral_family();
-FamilyDescription qwen2_family();
-FamilyDescription qwen3_family();
-FamilyDescription falcon_family();
-FamilyDescription gemma_family();
-FamilyDescription gemma2_family();
-FamilyDescription phi_family();
-FamilyDescription phi3_family();
-
-// All of them. Local.
-std::span<const FamilyDescription> families();
-const FamilyDescription& describe(Family family);
+// In the order of the files' names.
+std::vector<FamilyDescription> families_of_files();
+const std::vector<FamilyDescription>& families();
+// Throws std::invalid_argument where there is no such family.
+const FamilyDescription& describe(const std::string& model_type);
 
 // ---- what several families share ----
 
-TensorNames weight_only(const std::string& stem);
-TensorNames with_bias(const std::string& stem, bool has_bias = true);
 // Llama's names, which Mistral, Qwen and Gemma have taken over.
-ModelNames llama_names(const ModelConfig& config, const std::string& prefix);
-LayerNames llama_layer(const ModelConfig& config, const std::string& prefix, int index);
+TensorStems llama_stems(const ModelConfig& config);
 // Llama's arithmetic: RMSNorm, SwiGLU, rotary positions; without biases.
 void read_llama_like(const Fields& fields, ModelConfig& config);
+// What Gemma's generations have in common.
+void read_gemma_like(const Fields& fields, ModelConfig& config);
 // Qwen's sliding windows: from a layer on, if they are in use.
 void read_late_windows(const Fields& fields, ModelConfig& config);
 

@@ -1,8 +1,6 @@
 // GPT-2, 124M to xl: LayerNorm, learned positions, matrices stored [in, out], tied embeddings.
 #include "model/families/families.h"
 
-#include <fmt/format.h>
-
 namespace entrodraft::model {
 namespace {
 
@@ -26,36 +24,26 @@ void read_gpt2(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 50256, 50256, config);
 }
 
-ModelNames gpt2_names(const ModelConfig&, const std::string& prefix) {
-    ModelNames names;
-    names.embedding = weight_only(prefix + "wte");
-    names.positions = weight_only(prefix + "wpe");
-    names.final_norm = with_bias(prefix + "ln_f");
-    names.head = weight_only("lm_head");
-    names.qkv = QkvForm::stacked;
-    names.transposed = true;
-    names.layer = [prefix](int index) {
-        const std::string layer = fmt::format("{}h.{}.", prefix, index);
-        LayerNames of_layer;
-        of_layer.attention_norm = with_bias(layer + "ln_1");
-        of_layer.mlp_norm = with_bias(layer + "ln_2");
-        of_layer.qkv = with_bias(layer + "attn.c_attn");
-        of_layer.output = with_bias(layer + "attn.c_proj");
-        of_layer.up = with_bias(layer + "mlp.c_fc");
-        of_layer.down = with_bias(layer + "mlp.c_proj");
-        return of_layer;
-    };
-    // Causal masks, which old files carry.
-    names.ignores = [](std::string_view name) {
-        return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
-    };
-    return names;
+TensorStems gpt2_stems(const ModelConfig&) {
+    return {.embedding = "wte",
+            .positions = "wpe",
+            .final_norm = "ln_f",
+            .layers = "h",
+            .layer = {.attention_norm = "ln_1",
+                      .mlp_norm = "ln_2",
+                      .qkv = "attn.c_attn",
+                      .output = "attn.c_proj",
+                      .up = "mlp.c_fc",
+                      .down = "mlp.c_proj"},
+            .qkv = QkvForm::stacked,
+            .transposed = true,
+            .ignored = {".attn.bias", ".attn.masked_bias"}}; // causal masks, which old files carry
 }
 
 } // namespace
 
 FamilyDescription gpt2_family() {
-    return {Family::gpt2, "gpt2", {"GPT2LMHeadModel"}, read_gpt2, {"transformer.", ""}, gpt2_names};
+    return {"gpt2", {"GPT2LMHeadModel"}, read_gpt2, {"transformer.", ""}, gpt2_stems};
 }
 
 } // namespace entrodraft::model

@@ -2,8 +2,6 @@
 // query, key and value of a head next to each other in one matrix.
 #include "model/families/families.h"
 
-#include <fmt/format.h>
-
 namespace entrodraft::model {
 namespace {
 
@@ -27,35 +25,25 @@ void read_gpt_neox(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 0, 2, config);
 }
 
-ModelNames gpt_neox_names(const ModelConfig& config, const std::string& prefix) {
-    ModelNames names;
-    names.embedding = weight_only(prefix + "embed_in");
-    names.final_norm = with_bias(prefix + "final_layer_norm");
-    names.head = weight_only("embed_out");
-    names.qkv = QkvForm::grouped;
-    names.layer = [config, prefix](int index) {
-        const std::string layer = fmt::format("{}layers.{}.", prefix, index);
-        LayerNames of_layer;
-        of_layer.attention_norm = with_bias(layer + "input_layernorm");
-        of_layer.mlp_norm = with_bias(layer + "post_attention_layernorm");
-        of_layer.qkv = with_bias(layer + "attention.query_key_value", config.qkv_bias);
-        of_layer.output = with_bias(layer + "attention.dense", config.output_bias);
-        of_layer.up = with_bias(layer + "mlp.dense_h_to_4h");
-        of_layer.down = with_bias(layer + "mlp.dense_4h_to_h");
-        return of_layer;
-    };
-    // Causal masks and angles, which old files carry.
-    names.ignores = [](std::string_view name) {
-        return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
-               name.ends_with("rotary_emb.inv_freq");
-    };
-    return names;
+TensorStems gpt_neox_stems(const ModelConfig&) {
+    return {.embedding = "embed_in",
+            .final_norm = "final_layer_norm",
+            .head = "embed_out",
+            .layer = {.attention_norm = "input_layernorm",
+                      .mlp_norm = "post_attention_layernorm",
+                      .qkv = "attention.query_key_value",
+                      .output = "attention.dense",
+                      .up = "mlp.dense_h_to_4h",
+                      .down = "mlp.dense_4h_to_h"},
+            .qkv = QkvForm::grouped,
+            // Causal masks and angles, which old files carry.
+            .ignored = {".attention.bias", ".attention.masked_bias", "rotary_emb.inv_freq"}};
 }
 
 } // namespace
 
 FamilyDescription gpt_neox_family() {
-    return {Family::gpt_neox, "gpt_neox", {"GPTNeoXForCausalLM"}, read_gpt_neox, {"gpt_neox.", ""}, gpt_neox_names};
+    return {"gpt_neox", {"GPTNeoXForCausalLM"}, read_gpt_neox, {"gpt_neox.", ""}, gpt_neox_stems};
 }
 
 } // namespace entrodraft::model

@@ -1,33 +1,21 @@
 // Llama 1 to 3, and what its descendants share with it.
 #include "model/families/families.h"
 
-#include <fmt/format.h>
-
 namespace entrodraft::model {
 
-LayerNames llama_layer(const ModelConfig& config, const std::string& prefix, int index) {
-    const std::string layer = fmt::format("{}layers.{}.", prefix, index);
-    LayerNames names;
-    names.attention_norm = weight_only(layer + "input_layernorm");
-    names.mlp_norm = weight_only(layer + "post_attention_layernorm");
-    names.query = with_bias(layer + "self_attn.q_proj", config.qkv_bias);
-    names.key = with_bias(layer + "self_attn.k_proj", config.qkv_bias);
-    names.value = with_bias(layer + "self_attn.v_proj", config.qkv_bias);
-    names.output = with_bias(layer + "self_attn.o_proj", config.output_bias);
-    names.gate = with_bias(layer + "mlp.gate_proj", config.mlp_bias);
-    names.up = with_bias(layer + "mlp.up_proj", config.mlp_bias);
-    names.down = with_bias(layer + "mlp.down_proj", config.mlp_bias);
-    return names;
-}
-
-ModelNames llama_names(const ModelConfig& config, const std::string& prefix) {
-    ModelNames names;
-    names.embedding = weight_only(prefix + "embed_tokens");
-    names.final_norm = weight_only(prefix + "norm");
-    names.head = weight_only("lm_head");
-    names.layer = [config, prefix](int index) { return llama_layer(config, prefix, index); };
-    names.ignores = [](std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); };
-    return names;
+TensorStems llama_stems(const ModelConfig&) {
+    return {.embedding = "embed_tokens",
+            .final_norm = "norm",
+            .layer = {.attention_norm = "input_layernorm",
+                      .mlp_norm = "post_attention_layernorm",
+                      .query = "self_attn.q_proj",
+                      .key = "self_attn.k_proj",
+                      .value = "self_attn.v_proj",
+                      .output = "self_attn.o_proj",
+                      .gate = "mlp.gate_proj",
+                      .up = "mlp.up_proj",
+                      .down = "mlp.down_proj"},
+            .ignored = {"rotary_emb.inv_freq"}};
 }
 
 void read_llama_like(const Fields& fields, ModelConfig& config) {
@@ -53,7 +41,7 @@ void read_llama(const Fields& fields, ModelConfig& config) {
 } // namespace
 
 FamilyDescription llama_family() {
-    return {Family::llama, "llama", {"LlamaForCausalLM", "LLaMAForCausalLM"}, read_llama, {"model.", ""}, llama_names};
+    return {"llama", {"LlamaForCausalLM", "LLaMAForCausalLM"}, read_llama, {"model.", ""}, llama_stems};
 }
 
 } // namespace entrodraft::model

@@ -15,7 +15,7 @@ void read_mistral(const Fields& fields, ModelConfig& config) {
 } // namespace
 
 FamilyDescription mistral_family() {
-    return {Family::mistral, "mistral", {"MistralForCausalLM"}, read_mistral, {"model.", ""}, llama_names};
+    return {"mistral", {"MistralForCausalLM"}, read_mistral, {"model.", ""}, llama_stems};
 }
 
 } // namespace entrodraft::model

@@ -101,6 +101,52 @@ bool are_equal_tensors(const TensorView& a, const TensorView& b) {
     return true;
 }
 
+TensorNames named(const std::string& prefix, std::string_view stem, bool has_bias) {
+    if (stem.empty()) return {};
+    const std::string name = prefix + std::string(stem);
+    return {name + ".weight", has_bias ? name + ".bias" : ""};
+}
+
+LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const std::string& prefix) {
+    const auto norm = [&](std::string_view stem) { return named(prefix, stem, config.norm == Norm::layer); };
+    const auto qkv = [&](std::string_view stem) { return named(prefix, stem, config.qkv_bias); };
+    const auto mlp = [&](std::string_view stem) { return named(prefix, stem, config.mlp_bias); };
+    return {.attention_norm = norm(stems.attention_norm),
+            .mlp_norm = norm(stems.mlp_norm),
+            .after_attention_norm = norm(stems.after_attention_norm),
+            .after_mlp_norm = norm(stems.after_mlp_norm),
+            .query = qkv(stems.query),
+            .key = qkv(stems.key),
+            .value = qkv(stems.value),
+            .qkv = qkv(stems.qkv),
+            .query_norm = named(prefix, stems.query_norm, false),
+            .key_norm = named(prefix, stems.key_norm, false),
+            .output = named(prefix, stems.output, config.output_bias),
+            .gate = mlp(stems.gate),
+            .up = mlp(stems.up),
+            .gate_up = mlp(stems.gate_up),
+            .down = mlp(stems.down)};
+}
+
+ModelNames names_with_prefix(const ModelConfig& config, const TensorStems& stems, const std::string& prefix) {
+    ModelNames names;
+    names.embedding = named(prefix, stems.embedding, false);
+    names.positions = named(prefix, stems.positions, false);
+    names.project_in = named(prefix, stems.project_in, false);
+    names.project_out = named(prefix, stems.project_out, false);
+    names.final_norm = named(prefix, stems.final_norm, config.norm == Norm::layer);
+    names.head = named("", stems.head, config.head_bias);
+    names.qkv = stems.qkv;
+    names.transposed = stems.transposed;
+    names.layer = [config, prefix, stems](int index) {
+        return layer_names(config, stems.layer, fmt::format("{}{}.{}.", prefix, stems.layers, index));
+    };
+    names.ignores = [endings = stems.ignored](std::string_view name) {
+        return std::ranges::any_of(endings, [&](std::string_view ending) { return name.ends_with(ending); });
+    };
+    return names;
+}
+
 } // namespace
 
 bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint) {
@@ -117,9 +163,10 @@ bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint) {
 
 ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
     const FamilyDescription& family = describe(config.family);
-    ModelNames names = family.names(config, family.prefixes.front());
+    const TensorStems stems = family.stems(config);
+    ModelNames names = names_with_prefix(config, stems, family.prefixes.front());
     for (const std::string& prefix : family.prefixes) {
-        ModelNames with_prefix = family.names(config, prefix);
+        ModelNames with_prefix = names_with_prefix(config, stems, prefix);
         if (!checkpoint.has(with_prefix.embedding.weight) && !checkpoint.has(with_prefix.layer(0).output.weight))
             continue;
         names = std::move(with_prefix);
@@ -132,41 +179,6 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
     names.head = {names.embedding.weight, names.head.bias};
     names.ignores = [head, others = names.ignores](std::string_view name) { return name == head || others(name); };
     return names;
-}
-
-std::vector<StoredSlice> qkv_rows(const ModelConfig& config, QkvForm form, const LayerNames& layer,
-                                  const dist::HeadShard& heads) {
-    const std::int64_t dim = config.head_dim, group = config.n_heads / config.n_kv_heads;
-    const auto rows = [dim](dist::Slice of_heads, std::int64_t behind) {
-        return dist::Slice{(behind + of_heads.begin) * dim, (behind + of_heads.end) * dim};
-    };
-    if (form == QkvForm::separate)
-        return {{&layer.query, rows(heads.query_heads, 0)},
-                {&layer.key, rows(heads.kv_heads, 0)},
-                {&layer.value, rows(heads.kv_heads, 0)}};
-    if (form == QkvForm::stacked)
-        return {{&layer.qkv, rows(heads.query_heads, 0)},
-                {&layer.qkv, rows(heads.kv_heads, config.n_heads)},
-                {&layer.qkv, rows(heads.kv_heads, config.n_heads + config.n_kv_heads)}};
-    std::vector<StoredSlice> parts;
-    for (std::int64_t q = heads.query_heads.begin; q < heads.query_heads.end;) {
-        const std::int64_t of_group = q / group, end = std::min((of_group + 1) * group, heads.query_heads.end);
-        parts.push_back({&layer.qkv, rows({q, end}, 2 * of_group)});
-        q = end;
-    }
-    for (const std::int64_t which : {0, 1}) // key, value
-        for (std::int64_t h = heads.kv_heads.begin; h < heads.kv_heads.end; ++h)
-            parts.push_back({&layer.qkv, rows({0, 1}, h * (group + 2) + group + which)});
-    return parts;
-}
-
-StoredSlice gate_rows(const LayerNames& layer, dist::Slice width) {
-    return layer.gate_up.weight.empty() ? StoredSlice{&layer.gate, width} : StoredSlice{&layer.gate_up, width};
-}
-
-StoredSlice up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width) {
-    if (layer.gate_up.weight.empty()) return {&layer.up, width};
-    return {&layer.gate_up, {config.intermediate_size + width.begin, config.intermediate_size + width.end}};
 }
 
 void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
@@ -190,7 +202,7 @@ void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
     for (const auto& [name, tensor] : checkpoint.tensors()) {
         if (check.knows(name) || names.ignores(name)) continue;
         throw BadFile(fmt::format("{}: tensor {} has no place in the {} model of {} layers that config.json describes",
-                                  *tensor.file, in_quotes(name), to_string(config.family), config.n_layers));
+                                  *tensor.file, in_quotes(name), config.family, config.n_layers));
     }
 }
 

@@ -1,9 +1,8 @@
-// The names a checkpoint's tensors go by, whatever the family, where in them a rank's heads lie, and the check that
-// they are all there in the shapes that the config calls for. Reads headers only, but for untie_stored_head().
+// The names a checkpoint's tensors go by, whatever the family, and the check that they are all there in the shapes that
+// the config calls for. Reads headers only, but for untie_stored_head().
 // Called by the decoder, and by launch before it loads.
 #pragma once
 
-#include "dist/shard.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/config.h"
 
@@ -27,21 +26,23 @@ enum class QkvForm {
     grouped,  // by key head: its query heads, its key, its value
 };
 
-// Matrices are stored [out, in], or [in, out] where ModelNames::transposed; norms are [hidden_size].
-struct LayerNames {
-    TensorNames attention_norm;                       // before the attention, or after it (post_norm)
-    TensorNames mlp_norm;                             // before the MLP, or after it (post_norm); empty where shared
-    TensorNames after_attention_norm, after_mlp_norm; // sandwich
-    TensorNames query;                                // [n_heads * head_dim, hidden_size]
-    TensorNames key, value;                           // [n_kv_heads * head_dim, hidden_size]
-    TensorNames qkv;                  // [(n_heads + 2 n_kv_heads) * head_dim, hidden_size], instead of the three
-    TensorNames query_norm, key_norm; // [head_dim]
-    TensorNames output;               // [hidden_size, n_heads * head_dim]
-    TensorNames gate;                 // [intermediate_size, hidden_size]
-    TensorNames up;                   // [intermediate_size, hidden_size]
-    TensorNames gate_up;              // [2 * intermediate_size, hidden_size], gate first, instead of the two
-    TensorNames down;                 // [hidden_size, intermediate_size]
+// What a layer consists of. Matrices are stored [out, in], or [in, out] where ModelNames::transposed; norms are
+// [hidden_size].
+template <typename T> struct LayerParts {
+    T attention_norm = {};                            // before the attention, or after it (post_norm)
+    T mlp_norm = {};                                  // before the MLP, or after it (post_norm); empty where shared
+    T after_attention_norm = {}, after_mlp_norm = {}; // sandwich
+    T query = {};                                     // [n_heads * head_dim, hidden_size]
+    T key = {}, value = {};                           // [n_kv_heads * head_dim, hidden_size]
+    T qkv = {};                       // [(n_heads + 2 n_kv_heads) * head_dim, hidden_size], instead of the three
+    T query_norm = {}, key_norm = {}; // [head_dim]
+    T output = {};                    // [hidden_size, n_heads * head_dim]
+    T gate = {};                      // [intermediate_size, hidden_size]
+    T up = {};                        // [intermediate_size, hidden_size]
+    T gate_up = {};                   // [2 * intermediate_size, hidden_size], gate first, instead of the two
+    T down = {};                      // [hidden_size, intermediate_size]
 };
+using LayerNames = LayerParts<TensorNames>;
 
 struct ModelNames {
     TensorNames embedding;   // [vocab_size, embedding_size]
@@ -63,19 +64,6 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint);
 // transformers does from release 5, and returns true. Reads both tensors. Loading a decoder does this; who reckons with
 // a config before that calls it first. Local.
 bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint);
-
-// Rows of a stored matrix (and of its bias).
-struct StoredSlice {
-    const TensorNames* tensor = nullptr;
-    dist::Slice rows;
-};
-// A rank's query heads, then its key heads, then its value heads, as they lie in the file. `layer` must outlive the
-// result. Local.
-std::vector<StoredSlice> qkv_rows(const ModelConfig& config, QkvForm form, const LayerNames& layer,
-                                  const dist::HeadShard& heads);
-// Gate and up of a slice of the MLP's width, each one piece. Local.
-StoredSlice gate_rows(const LayerNames& layer, dist::Slice width);
-StoredSlice up_rows(const ModelConfig& config, const LayerNames& layer, dist::Slice width);
 
 // Throws BadFile that names the tensor where one is missing, has a shape other than the config calls for or a type
 // that is not F32, F16 or BF16, or where the file holds a tensor that this model would leave out. Local.

@@ -2,8 +2,6 @@
 // around the layers.
 #include "model/families/families.h"
 
-#include <fmt/format.h>
-
 namespace entrodraft::model {
 namespace {
 
@@ -32,37 +30,29 @@ void read_opt(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 2, 2, config);
 }
 
-ModelNames opt_names(const ModelConfig& config, const std::string& prefix) {
-    ModelNames names;
-    names.embedding = weight_only(prefix + "embed_tokens");
-    names.positions = weight_only(prefix + "embed_positions");
+TensorStems opt_stems(const ModelConfig& config) {
+    TensorStems stems = {.embedding = "embed_tokens",
+                         .positions = "embed_positions",
+                         .layer = {.attention_norm = "self_attn_layer_norm",
+                                   .mlp_norm = "final_layer_norm",
+                                   .query = "self_attn.q_proj",
+                                   .key = "self_attn.k_proj",
+                                   .value = "self_attn.v_proj",
+                                   .output = "self_attn.out_proj",
+                                   .up = "fc1",
+                                   .down = "fc2"}};
+    if (config.final_norm) stems.final_norm = "final_layer_norm";
     if (config.embedding_size != config.hidden_size) {
-        names.project_in = weight_only(prefix + "project_in");
-        names.project_out = weight_only(prefix + "project_out");
+        stems.project_in = "project_in";
+        stems.project_out = "project_out";
     }
-    if (config.final_norm) names.final_norm = with_bias(prefix + "final_layer_norm");
-    names.head = weight_only("lm_head");
-    names.layer = [config, prefix](int index) {
-        const std::string layer = fmt::format("{}layers.{}.", prefix, index);
-        LayerNames of_layer;
-        of_layer.attention_norm = with_bias(layer + "self_attn_layer_norm");
-        of_layer.mlp_norm = with_bias(layer + "final_layer_norm");
-        of_layer.query = with_bias(layer + "self_attn.q_proj", config.qkv_bias);
-        of_layer.key = with_bias(layer + "self_attn.k_proj", config.qkv_bias);
-        of_layer.value = with_bias(layer + "self_attn.v_proj", config.qkv_bias);
-        of_layer.output = with_bias(layer + "self_attn.out_proj", config.output_bias);
-        of_layer.up = with_bias(layer + "fc1", config.mlp_bias);
-        of_layer.down = with_bias(layer + "fc2", config.mlp_bias);
-        return of_layer;
-    };
-    names.ignores = [](std::string_view) { return false; };
-    return names;
+    return stems;
 }
 
 } // namespace
 
 FamilyDescription opt_family() {
-    return {Family::opt, "opt", {"OPTForCausalLM"}, read_opt, {"model.decoder.", "decoder.", ""}, opt_names};
+    return {"opt", {"OPTForCausalLM"}, read_opt, {"model.decoder.", "decoder.", ""}, opt_stems};
 }
 
 } // namespace entrodraft::model

@@ -1,8 +1,6 @@
 // Phi 1, 1.5 and 2: attention and MLP side by side behind one LayerNorm, part of each head turned, biases everywhere.
 #include "model/families/families.h"
 
-#include <fmt/format.h>
-
 namespace entrodraft::model {
 namespace {
 
@@ -20,31 +18,23 @@ void read_phi(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 1, 2, config);
 }
 
-ModelNames phi_names(const ModelConfig&, const std::string& prefix) {
-    ModelNames names;
-    names.embedding = weight_only(prefix + "embed_tokens");
-    names.final_norm = with_bias(prefix + "final_layernorm");
-    names.head = with_bias("lm_head");
-    names.layer = [prefix](int index) {
-        const std::string layer = fmt::format("{}layers.{}.", prefix, index);
-        LayerNames of_layer;
-        of_layer.attention_norm = with_bias(layer + "input_layernorm");
-        of_layer.query = with_bias(layer + "self_attn.q_proj");
-        of_layer.key = with_bias(layer + "self_attn.k_proj");
-        of_layer.value = with_bias(layer + "self_attn.v_proj");
-        of_layer.output = with_bias(layer + "self_attn.dense");
-        of_layer.up = with_bias(layer + "mlp.fc1");
-        of_layer.down = with_bias(layer + "mlp.fc2");
-        return of_layer;
-    };
-    names.ignores = [](std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); };
-    return names;
+TensorStems phi_stems(const ModelConfig&) {
+    return {.embedding = "embed_tokens",
+            .final_norm = "final_layernorm",
+            .layer = {.attention_norm = "input_layernorm",
+                      .query = "self_attn.q_proj",
+                      .key = "self_attn.k_proj",
+                      .value = "self_attn.v_proj",
+                      .output = "self_attn.dense",
+                      .up = "mlp.fc1",
+                      .down = "mlp.fc2"},
+            .ignored = {"rotary_emb.inv_freq"}};
 }
 
 } // namespace
 
 FamilyDescription phi_family() {
-    return {Family::phi, "phi", {"PhiForCausalLM"}, read_phi, {"model.", ""}, phi_names};
+    return {"phi", {"PhiForCausalLM"}, read_phi, {"model.", ""}, phi_stems};
 }
 
 } // namespace entrodraft::model

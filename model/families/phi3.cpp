@@ -1,8 +1,6 @@
 // Phi-3 with plain rotary positions: Llama with queries, keys and values in one matrix, gate and up in another.
 #include "model/families/families.h"
 
-#include <fmt/format.h>
-
 namespace entrodraft::model {
 namespace {
 
@@ -16,24 +14,20 @@ void read_phi3(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, 1, 32000, config);
 }
 
-ModelNames phi3_names(const ModelConfig& config, const std::string& prefix) {
-    ModelNames names = llama_names(config, prefix);
-    names.qkv = QkvForm::stacked;
-    names.layer = [config, prefix](int index) {
-        LayerNames layer = llama_layer(config, prefix, index);
-        const std::string stem = fmt::format("{}layers.{}.", prefix, index);
-        layer.query = layer.key = layer.value = layer.gate = layer.up = {};
-        layer.qkv = weight_only(stem + "self_attn.qkv_proj");
-        layer.gate_up = weight_only(stem + "mlp.gate_up_proj");
-        return layer;
-    };
-    return names;
+TensorStems phi3_stems(const ModelConfig& config) {
+    TensorStems stems = llama_stems(config);
+    LayerStems& layer = stems.layer;
+    layer.query = layer.key = layer.value = layer.gate = layer.up = {};
+    layer.qkv = "self_attn.qkv_proj";
+    layer.gate_up = "mlp.gate_up_proj";
+    stems.qkv = QkvForm::stacked;
+    return stems;
 }
 
 } // namespace
 
 FamilyDescription phi3_family() {
-    return {Family::phi3, "phi3", {"Phi3ForCausalLM"}, read_phi3, {"model.", ""}, phi3_names};
+    return {"phi3", {"Phi3ForCausalLM"}, read_phi3, {"model.", ""}, phi3_stems};
 }
 
 } // namespace entrodraft::model

@@ -23,7 +23,7 @@ void read_qwen2(const Fields& fields, ModelConfig& config) {
 } // namespace
 
 FamilyDescription qwen2_family() {
-    return {Family::qwen2, "qwen2", {"Qwen2ForCausalLM"}, read_qwen2, {"model.", ""}, llama_names};
+    return {"qwen2", {"Qwen2ForCausalLM"}, read_qwen2, {"model.", ""}, llama_stems};
 }
 
 } // namespace entrodraft::model

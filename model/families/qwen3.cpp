@@ -1,8 +1,6 @@
 // Qwen3: Llama with queries and keys normed head by head, and heads of a size of their own.
 #include "model/families/families.h"
 
-#include <fmt/format.h>
-
 namespace entrodraft::model {
 namespace {
 
@@ -19,22 +17,17 @@ void read_qwen3(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, -1, -1, config);
 }
 
-ModelNames names_of_qwen3(const ModelConfig& config, const std::string& prefix) {
-    ModelNames names = llama_names(config, prefix);
-    names.layer = [config, prefix](int index) {
-        LayerNames layer = llama_layer(config, prefix, index);
-        const std::string attention = fmt::format("{}layers.{}.self_attn.", prefix, index);
-        layer.query_norm = weight_only(attention + "q_norm");
-        layer.key_norm = weight_only(attention + "k_norm");
-        return layer;
-    };
-    return names;
+TensorStems qwen3_stems(const ModelConfig& config) {
+    TensorStems stems = llama_stems(config);
+    stems.layer.query_norm = "self_attn.q_norm";
+    stems.layer.key_norm = "self_attn.k_norm";
+    return stems;
 }
 
 } // namespace
 
 FamilyDescription qwen3_family() {
-    return {Family::qwen3, "qwen3", {"Qwen3ForCausalLM"}, read_qwen3, {"model.", ""}, names_of_qwen3};
+    return {"qwen3", {"Qwen3ForCausalLM"}, read_qwen3, {"model.", ""}, qwen3_stems};
 }
 
 } // namespace entrodraft::model

@@ -103,7 +103,7 @@ TEST_P(ShardedCheckpoint, RefusesAnIndexThatIsNone) {
     expect_refused("{}", "'weight_map' is missing");
     expect_refused(R"({"weight_map":["a"]})", "'weight_map' is missing or not an object");
     expect_refused(R"({"weight_map":{}})", "is empty");
-    expect_refused(R"({"weight_map":{"a":1}})", "the file of 'a' is no string");
+    expect_refused(R"({"weight_map":{"a":1}})", "the file of 'a' is not a string");
     expect_refused(R"({"weight_map":{"a":"a.@","a":"b.@"}})", "appears twice");
     expect_refused(R"({"weight_map":{"a":"a.@")", "line 1");
     expect_refused(R"({"metadata":{"total_size":99999999999999999999999},"weight_map":{"a":"a.@"}})", "64 bits");

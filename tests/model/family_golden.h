@@ -15,36 +15,6 @@ namespace entrodraft {
 // largest in its row.
 inline constexpr double kInt8Bound = 0.08;
 
-struct FamilyPair {
-    const char* name; // of its directory
-    model::Family family;
-};
-
-inline constexpr FamilyPair kFamilies[] = {
-    {"gpt2", model::Family::gpt2},
-    {"opt", model::Family::opt},
-    {"opt-post-norm", model::Family::opt},
-    {"neox", model::Family::gpt_neox},
-    {"neox-sequential", model::Family::gpt_neox},
-    {"llama", model::Family::llama},
-    {"llama-bias", model::Family::llama},
-    {"llama-linear", model::Family::llama},
-    {"llama-dynamic", model::Family::llama},
-    {"llama-llama3", model::Family::llama},
-    {"llama-yarn", model::Family::llama},
-    {"mistral", model::Family::mistral},
-    {"qwen2", model::Family::qwen2},
-    {"qwen3", model::Family::qwen3},
-    {"falcon-7b", model::Family::falcon},
-    {"falcon-40b", model::Family::falcon},
-    {"falcon-rw", model::Family::falcon},
-    {"falcon-sequential", model::Family::falcon},
-    {"gemma", model::Family::gemma},
-    {"gemma2", model::Family::gemma2},
-    {"phi", model::Family::phi},
-    {"phi3", model::Family::phi3},
-};
-
 // families/ and, where somebody has made more seeds, families-seed-K/ beside it.
 inline std::vector<std::filesystem::path> family_roots() {
     std::vector<std::filesystem::path> roots = {source_directory() / "tests/model/families"};
@@ -53,6 +23,16 @@ inline std::vector<std::filesystem::path> family_roots() {
         if (!std::filesystem::exists(root)) return roots;
         roots.push_back(root);
     }
+}
+
+// The directories in them, each of a target and a draft, by name.
+inline std::vector<std::filesystem::path> family_pairs() {
+    std::vector<std::filesystem::path> pairs;
+    for (const auto& root : family_roots())
+        for (const auto& entry : std::filesystem::directory_iterator(root))
+            if (entry.is_directory()) pairs.push_back(entry.path());
+    std::sort(pairs.begin(), pairs.end());
+    return pairs;
 }
 
 // A text, and what the model makes of it.
@@ -66,7 +46,6 @@ struct FamilyText {
 // A target or a draft.
 struct FamilyGolden {
     std::filesystem::path directory;
-    model::Family family = model::Family::llama;
     int known = 0; // entries of the pair's tokenizer: columns beyond are padding
     std::int64_t parameters = 0;
     std::vector<FamilyText> texts;
@@ -83,10 +62,9 @@ inline void PrintTo(const FamilyGolden& golden, std::ostream* out) {
     *out << golden.name();
 }
 
-inline FamilyGolden read_family_golden(const std::filesystem::path& pair, model::Family family,
-                                       const std::string& which) {
+inline FamilyGolden read_family_golden(const std::filesystem::path& pair, const std::string& which) {
     const auto expected = nlohmann::json::parse(std::ifstream(pair / "expected.json"));
-    FamilyGolden golden{pair / which, family, expected.at("tokenizer_size"), expected.at(which).at("parameters"), {}};
+    FamilyGolden golden{pair / which, expected.at("tokenizer_size"), expected.at(which).at("parameters"), {}};
     std::size_t n_rows = 0;
     for (const auto& text : expected.at(which).at("texts")) {
         golden.texts.push_back({text.at("tokens"), text.at("greedy"), text.at("positions"), {}});
@@ -109,10 +87,9 @@ inline FamilyGolden read_family_golden(const std::filesystem::path& pair, model:
 // Targets and drafts of all families and seeds.
 inline std::vector<FamilyGolden> family_goldens() {
     std::vector<FamilyGolden> goldens;
-    for (const auto& root : family_roots())
-        for (const FamilyPair& pair : kFamilies)
-            for (const char* which : {"target", "draft"})
-                goldens.push_back(read_family_golden(root / pair.name, pair.family, which));
+    for (const auto& pair : family_pairs())
+        for (const char* which : {"target", "draft"})
+            goldens.push_back(read_family_golden(pair, which));
     return goldens;
 }
 

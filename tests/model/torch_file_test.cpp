@@ -1,6 +1,6 @@
 // Reading what torch.save writes: golden files made by torch (make_torch_files.py) against the same tensors as
 // safetensors, and archives and pickles made here that must be refused, each with its message.
-#include "model/checkpoint/torch_file.h"
+#include "model/checkpoint/tensor_view.h"
 
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/pickle.h"
@@ -315,7 +315,7 @@ std::vector<Case> bad_contents() {
         {"dicts are named first", whole(dict(text("epoch") + number(3) + text("model") + dict(text("a") + kTensor))),
          "the entry 'model' is a dict, not a tensor; save the model's state_dict() by itself"},
         {"a key that is a number", whole(dict(number(1) + kTensor)), "a key is a whole number, not a tensor's name"},
-        {"a name that is no UTF-8", whole(dict(text("\xff") + kTensor)), "the name is no valid UTF-8"},
+        {"a name that is no UTF-8", whole(dict(text("\xff") + kTensor)), "the name is not valid UTF-8"},
         {"a name with NUL", whole(dict(text(std::string("a\0b", 3)) + kTensor)), "a NUL character in the name"},
         {"a long name", whole(dict(text(std::string(1001, 'a')) + kTensor)), "a name of 1001 bytes is longer than"},
         {"a name twice", whole(dict(text("a") + kTensor + text("a") + kTensor)), "tensor 'a': the name appears twice"},

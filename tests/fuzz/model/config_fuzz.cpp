@@ -2,7 +2,7 @@
 #include "tests/fuzz/fuzz_input.h"
 
 #include "model/checkpoint/bad_file.h"
-#include "model/config.h"
+#include "model/rank_shard.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 #include "tests/fuzz/fuzz_input.h"
 
 #include "model/checkpoint/bad_file.h"
-#include "model/checkpoint/torch_file.h"
+#include "model/checkpoint/tensor_view.h"
 
 using namespace entrodraft;
 
