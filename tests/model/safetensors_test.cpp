@@ -263,7 +263,7 @@ TEST(Safetensors, SurvivesHeadersPutTogetherAtRandom) {
             header.replace(at, random() % 3 * (random() % 8), pieces[random() % pieces.size()]);
         }
         message_of([&] { // must not crash; BadFile, or every tensor within the data
-            for (const HeaderEntry& entry : parse_safetensors.header, 8, "here"))
+            for (const HeaderEntry& entry : parse_safetensors_header(header, 8, "here"))
                 EXPECT_LE(entry.end, 8u) << header;
         });
     }

@@ -15,8 +15,10 @@
 #include <vector>
 
 #include "model/tokenizer/byte_level.h"
+#include "model/tokenizer/normal_form.h"
 #include "model/tokenizer/normalizer.h"
 #include "model/tokenizer/pre_tokenizer.h"
+#include "model/tokenizer/regex.h"
 #include "model/tokenizer/word_splitter.h"
 #include "model/utf8.h"
 #include "tests/model/tokenizer_support.h"
