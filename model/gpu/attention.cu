@@ -244,16 +244,10 @@ template <typename T> void attend_rows(void* stream, const RowTable& table, cons
 template <typename T> void attend_in(void* stream, const RowTable& table, const AttendCall& call) {
     for (int begin = 0; begin < table.rows; begin += kAttendRows) {
         AttendCall part = call;
-        part.qkv = static_cast<const T*>(call.qkv) + static_cast<std::ptrdiff_t>(begin) * call.stride;
+        part.qkv = static_cast<T*>(call.qkv) + static_cast<std::ptrdiff_t>(begin) * call.stride;
         part.attended = static_cast<T*>(call.attended) + static_cast<std::ptrdiff_t>(begin) * call.out_stride;
         attend_rows<T>(stream, rows_from(table, begin, std::min(kAttendRows, table.rows - begin)), part);
     }
-}
-
-template <typename T> void place_in(void* stream, const RowTable& table, const PlaceCall& call) {
-    const auto heads = static_cast<std::size_t>(call.n_query_heads + 2 * call.cache.n_kv_heads);
-    const dim3 blocks(blocks_for(heads, kWarps), static_cast<unsigned>(table.rows));
-    launch(stream, {blocks, kWarps * kWarp}, place_heads<T>, table, call);
 }
 
 void check_head_dim(int dim) {
@@ -271,26 +265,16 @@ std::size_t attend_workspace_floats(int rows, int n_query_heads, int head_dim, i
 
 void place_keys(void* stream, const RowTable& table, const PlaceCall& call) {
     check_head_dim(call.cache.head_dim);
-    switch (call.cache.type) {
-    case NumberType::float32:
-        return place_in<float>(stream, table, call);
-    case NumberType::bfloat16:
-        return place_in<__nv_bfloat16>(stream, table, call);
-    case NumberType::float16:
-        return place_in<__half>(stream, table, call);
-    }
+    const auto heads = static_cast<std::size_t>(call.n_query_heads + 2 * call.cache.n_kv_heads);
+    const dim3 blocks(blocks_for(heads, kWarps), static_cast<unsigned>(table.rows));
+    with_type(call.cache.type, [&]<typename T>(T*) {
+        launch(stream, {blocks, kWarps * kWarp}, place_heads<T>, table, call);
+    });
 }
 
 void attend(void* stream, const RowTable& table, const AttendCall& call) {
     check_head_dim(call.cache.head_dim);
-    switch (call.cache.type) {
-    case NumberType::float32:
-        return attend_in<float>(stream, table, call);
-    case NumberType::bfloat16:
-        return attend_in<__nv_bfloat16>(stream, table, call);
-    case NumberType::float16:
-        return attend_in<__half>(stream, table, call);
-    }
+    with_type(call.cache.type, [&]<typename T>(T*) { attend_in<T>(stream, table, call); });
 }
 
 } // namespace entrodraft::model::gpu

@@ -121,13 +121,17 @@ struct CacheView {
 inline constexpr int kHeadAlign = 8;
 inline constexpr int kMaxHeadDim = 256;
 
-// Queries and keys are normed and turned in place, keys and values go into the cache at the rows' places.
-struct PlaceCall {
+// The heads of a pass's rows in a layer.
+struct HeadRows {
     CacheView cache;
     int layer = 0;
     void* qkv = nullptr; // [rows][stride] of the cache's type: query heads, key heads, value heads
     int stride = 0;
     int n_query_heads = 0;
+};
+
+// Queries and keys are normed and turned in place, keys and values go into the cache at the rows' places.
+struct PlaceCall : HeadRows {
     const float* query_norm = nullptr; // [head_dim], RMSNorm of every head; or none
     const float* key_norm = nullptr;
     float norm_epsilon = 0;
@@ -138,13 +142,8 @@ struct PlaceCall {
 void place_keys(void* stream, const RowTable& table, const PlaceCall& call);
 
 // attended[r][query head] = softmax(scale q . keys) values over the keys that the row sees, in blocks of kKeyBlock keys
-// at fixed places, merged in order.
-struct AttendCall {
-    CacheView cache;
-    int layer = 0;
-    const void* qkv = nullptr; // as place_keys has left it
-    int stride = 0;
-    int n_query_heads = 0;
+// at fixed places, merged in order. qkv is as place_keys has left it.
+struct AttendCall : HeadRows {
     const std::int32_t* kv_head_of = nullptr; // [n_query_heads], own key head of each
     float scale = 1;
     float soft_cap = 0;

@@ -202,32 +202,24 @@ GpuOps::Operand GpuOps::column_linear(const DeviceMatrix& matrix, Operand from, 
     return {to.data, from.n_rows};
 }
 
+HeadRows GpuOps::heads(int layer, Operand qkv) const {
+    return {w_.cache, layer, qkv.data, aligned(w_.weights.layers[index(layer)].qkv.n), w_.shard.n_query_heads()};
+}
+
 void GpuOps::rotate_and_append(int layer, Operand qkv) {
-    const ModelConfig& config = w_.config;
     const DeviceLayer& weights = w_.weights.layers[index(layer)];
-    PlaceCall call;
-    call.cache = w_.cache;
-    call.layer = layer;
-    call.qkv = qkv.data;
-    call.stride = aligned(weights.qkv.n);
-    call.n_query_heads = w_.shard.n_query_heads();
+    PlaceCall call{heads(layer, qkv)};
     call.query_norm = weights.query_norm.weight.data();
     call.key_norm = weights.key_norm.weight.data();
-    call.norm_epsilon = config.norm_epsilon;
+    call.norm_epsilon = w_.config.norm_epsilon;
     call.cosines = w_.cosines.data();
     call.sines = w_.sines.data();
-    call.rotary_dims = config.rope.dims;
+    call.rotary_dims = w_.config.rope.dims;
     place_keys(handle(), rows_, call);
 }
 
 GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
-    const DeviceLayer& weights = w_.weights.layers[index(layer)];
-    AttendCall call;
-    call.cache = w_.cache;
-    call.layer = layer;
-    call.qkv = qkv.data;
-    call.stride = aligned(weights.qkv.n);
-    call.n_query_heads = w_.shard.n_query_heads();
+    AttendCall call{heads(layer, qkv)};
     call.kv_head_of = w_.kv_heads.data();
     call.scale = w_.config.attention_scale;
     call.soft_cap = w_.config.attention_soft_cap;
@@ -236,7 +228,7 @@ GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
     call.max_keys = extent_.max_keys;
     call.partial = w_.partial.data();
     call.attended = w_.attended.data();
-    call.out_stride = aligned(weights.output.k);
+    call.out_stride = aligned(w_.weights.layers[index(layer)].output.k);
     gpu::attend(handle(), rows_, call);
     return {w_.attended.data(), rows_.rows};
 }

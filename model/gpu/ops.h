@@ -101,6 +101,7 @@ class GpuOps {
 
   private:
     Linear linear_call(const DeviceMatrix& matrix, Operand from) const;
+    HeadRows heads(int layer, Operand qkv) const;
     void multiply_into_delta(const Product& product, bool add);
     NormCall norm_call(float* x, const DeviceNorm& norm);
     Operand rounded(NormCall call, const DeviceBytes& to);

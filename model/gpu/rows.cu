@@ -12,18 +12,6 @@ __device__ std::size_t place(int row, int stride, int column) {
     return static_cast<std::size_t>(row) * static_cast<std::size_t>(stride) + static_cast<std::size_t>(column);
 }
 
-// Calls f with a null pointer of the number type.
-template <typename Function> void with_type(NumberType type, const Function& f) {
-    switch (type) {
-    case NumberType::float32:
-        return f(static_cast<float*>(nullptr));
-    case NumberType::bfloat16:
-        return f(static_cast<__nv_bfloat16*>(nullptr));
-    case NumberType::float16:
-        return f(static_cast<__half*>(nullptr));
-    }
-}
-
 // A block a row.
 template <typename T> __global__ void embed_rows(RowTable table, Embed call) {
     const int row = static_cast<int>(blockIdx.x);
@@ -112,25 +100,21 @@ __global__ void cap_numbers(float* x, std::size_t count, float cap) {
 } // namespace
 
 void embed(void* stream, const RowTable& table, const Embed& call) {
-    with_type(call.type, [&](auto* type) {
-        using T = std::remove_pointer_t<decltype(type)>;
+    with_type(call.type, [&]<typename T>(T*) {
         launch(stream, {static_cast<unsigned>(table.rows), kThreads}, embed_rows<T>, table, call);
     });
 }
 
 void add_and_norm(void* stream, const NormCall& call) {
-    with_type(call.delta_type, [&](auto* delta) {
-        with_type(call.out_type, [&](auto* out) {
-            using Delta = std::remove_pointer_t<decltype(delta)>;
-            using Out = std::remove_pointer_t<decltype(out)>;
+    with_type(call.delta_type, [&]<typename Delta>(Delta*) {
+        with_type(call.out_type, [&]<typename Out>(Out*) {
             launch(stream, {static_cast<unsigned>(call.rows), kThreads}, add_and_norm_rows<Delta, Out>, call);
         });
     });
 }
 
 void activate(void* stream, const ActivateCall& call) {
-    with_type(call.type, [&](auto* type) {
-        using T = std::remove_pointer_t<decltype(type)>;
+    with_type(call.type, [&]<typename T>(T*) {
         const dim3 blocks(blocks_for(static_cast<std::size_t>(call.width), kThreads), static_cast<unsigned>(call.rows));
         launch(stream, {blocks, kThreads}, activate_rows<T>, call);
     });

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "dist/error.h"
+#include "model/gpu/kernels.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -83,6 +84,18 @@ template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
 }
 template <> __device__ inline __half from_float<__half>(float x) {
     return __float2half_rn(x);
+}
+
+// Calls f with a null pointer of the number type.
+template <typename Function> void with_type(NumberType type, const Function& f) {
+    switch (type) {
+    case NumberType::float32:
+        return f(static_cast<float*>(nullptr));
+    case NumberType::bfloat16:
+        return f(static_cast<__nv_bfloat16*>(nullptr));
+    case NumberType::float16:
+        return f(static_cast<__half*>(nullptr));
+    }
 }
 
 // 16 bytes, read once and not kept in the first-level cache where the device can be told so.
