@@ -43,12 +43,12 @@ struct ChatTurn {
 
 struct ChatForm {
     std::string_view name;
-    std::string_view start; // of the whole text
-    SystemPlace system_place;
-    ChatTurn system; // inside a user turn: what is around it there
+    std::string_view start = ""; // of the whole text
+    SystemPlace system_place = SystemPlace::anywhere;
+    ChatTurn system = {}; // inside a user turn: what is around it there
     ChatTurn user;
     ChatTurn assistant;
-    std::string_view generation; // after the last message, for the assistant to answer
+    std::string_view generation = ""; // after the last message, for the assistant to answer
     std::optional<std::string_view> default_system = std::nullopt; // where the conversation begins with none
     Trim trim_user = Trim::none;
     Trim trim_assistant = Trim::none;

@@ -206,7 +206,7 @@ def run(args, driver):
 
 TABLE = """// The chat templates that are known, each by the hash of its text, and the named form that renders as it does. Holds no
 // template. Made by tests/model/chat_template_differential.py, which compared form and template on many conversations;
-// above each row, models or collections that carry it. Included by chat_template.cpp only.
+// with each row, models or collections that carry it. Included by chat_template.cpp only.
 #pragma once
 
 #include <cstddef>
@@ -232,7 +232,10 @@ def write_table(file, rows):
     lines = []
     for _, form, text, names in sorted(rows):
         data = text.encode()
-        lines.append(f'    // {", ".join(sorted(names, key=lambda name: not name.startswith(MAKERS))[:3])}\n    {{0x{fnv1a(data):016x}, {len(data)}, "{form}"}},\n')
+        carriers = ", ".join(sorted(names, key=lambda name: not name.startswith(MAKERS))[:3])
+        row = f'    {{0x{fnv1a(data):016x}, {len(data)}, "{form}"}},'
+        line = f"{row} // {carriers}\n"
+        lines.append(line if len(line) <= 113 else f"    // {carriers}\n{row}\n")  # clang-format aligns them
     file.write_text(TABLE % "".join(lines))
 
 
