@@ -4,6 +4,7 @@
 #include "model/checkpoint/bad_file.h"
 #include "model/families/families.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <stdexcept>
@@ -144,6 +145,17 @@ void refuse_absurd_size(const Fields& fields, const ModelConfig& config) {
 }
 
 } // namespace
+
+const std::vector<FamilyDescription>& families() {
+    static const std::vector<FamilyDescription> all = families_of_files();
+    return all;
+}
+
+const FamilyDescription& describe(const std::string& model_type) {
+    const auto found = std::ranges::find(families(), model_type, &FamilyDescription::model_type);
+    if (found == families().end()) throw std::invalid_argument("there is no model family " + model_type);
+    return *found;
+}
 
 std::string to_string(WeightType type) {
     switch (type) {

@@ -1,5 +1,5 @@
 // 64-bit digests of tensors as they are stored, to compare copies of a checkpoint. They find copies that differ by
-// accident; they are no defence against whoever wants to deceive.
+// accident; they do not protect against deliberate forgery.
 //
 // A tensor is hashed in blocks and its digest is the sum of their hashes modulo 2^64, so that threads, and ranks that
 // read the same files, each hash a share of the blocks. Called by launch/load/same_models.

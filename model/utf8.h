@@ -1,5 +1,5 @@
 // UTF-8 as this module needs it: reading valid text by code point, finding the first invalid byte, and turning
-// bytes into text where what is no UTF-8 becomes U+FFFD. Knows no Unicode properties. Called by the tokenizer.
+// bytes into text where what is not UTF-8 becomes U+FFFD. Knows no Unicode properties. Called by the tokenizer.
 #pragma once
 
 #include <cstddef>

@@ -17,14 +17,14 @@ inline std::uint16_t to_bfloat16(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const bool is_number = static_cast<std::int32_t>(bits & 0x7fffffffu) <= 0x7f800000;
     const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    const std::uint32_t quiet = (bits >> 16) | 0x40u; // what is no number stays none
+    const std::uint32_t quiet = (bits >> 16) | 0x40u; // NaN stays NaN
     return static_cast<std::uint16_t>(is_number ? rounded : quiet);
 }
 
 inline float from_float16(std::uint16_t half) {
     const std::uint32_t magnitude = static_cast<std::uint32_t>(half & 0x7fffu) << 13;
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
-    // Infinities and what is no number keep their fraction and get the exponent of all ones.
+    // Infinities and NaNs keep their fraction and get the exponent of all ones.
     const std::uint32_t special = static_cast<std::int32_t>(magnitude) >= (0x7c00 << 13) ? 0x7f800000u : 0u;
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f) | special |
                                 sign);
@@ -38,7 +38,7 @@ inline std::uint16_t to_float16(float value) {
     const std::uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
     // A subnormal half: an addition rounds at the right place.
     const std::uint32_t small = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
-    const std::uint32_t large = size > 0x7f800000 ? 0x7e00u : 0x7c00u; // no number, or past the largest half
+    const std::uint32_t large = size > 0x7f800000 ? 0x7e00u : 0x7c00u; // NaN, or past the largest half
     const std::uint32_t finite = size < 0x38800000 ? small : normal;
     return static_cast<std::uint16_t>(sign | (size >= 0x477ff000 ? large : finite));
 }

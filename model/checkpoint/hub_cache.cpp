@@ -76,7 +76,7 @@ std::optional<fs::path> find_in_hub_cache(const fs::path& cache, const std::stri
     std::string hash = read_text_file(ref, kMaxRefBytes);
     hash.erase(hash.find_last_not_of(" \t\r\n") + 1);
     if (hash.empty() || hash.find_first_not_of(kHexDigits) != std::string::npos) {
-        throw BadFile(ref.string() + ": " + in_quotes(hash) + " is no commit's hash; repair it with hf download " +
+        throw BadFile(ref.string() + ": " + in_quotes(hash) + " is not a commit's hash; repair it with hf download " +
                       name);
     }
     const fs::path snapshot = model / "snapshots" / hash;

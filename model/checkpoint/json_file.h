@@ -16,7 +16,7 @@ namespace entrodraft::model {
 constexpr std::size_t kMaxJsonDepth = 128;                     // objects and arrays in one another
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20; // tokenizer_config.json lists every added token
 
-// The file's text. Throws BadFile where it is missing, no regular file, or longer than max_bytes. Local.
+// The file's text. Throws BadFile where it is missing, not a regular file, or longer than max_bytes. Local.
 std::string read_text_file(const std::filesystem::path& file, std::size_t max_bytes);
 
 struct JsonRules {

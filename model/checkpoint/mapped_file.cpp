@@ -38,7 +38,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes,
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
         const std::string reason = system_reason();
-        std::error_code unused; // then it is no link
+        std::error_code unused; // then it is not a link
         const auto target = std::filesystem::read_symlink(path, unused);
         throw BadFile(name_ + (target.empty() ? "" : ", a link to " + target.string()) +
                       ": cannot be opened: " + reason);

@@ -21,7 +21,7 @@ struct FileIdentity {
 
 class MappedFile {
   public:
-    // Throws BadFile where it cannot be opened, is no regular file, is shorter than min_bytes (`format` says of what
+    // Throws BadFile where it cannot be opened, is not a regular file, is shorter than min_bytes (`format` says of what
     // kind it should be), or is the pointer that Git LFS leaves in place of a file. Local.
     MappedFile(const std::filesystem::path& path, std::size_t min_bytes, std::string_view format);
     MappedFile(const MappedFile&) = delete;

@@ -49,7 +49,7 @@ std::string_view find_root(const std::vector<ZipEntry>& entries, const std::stri
 
 void require_little_endian(const std::vector<ZipEntry>& entries, const std::string& root, const std::string& file) {
     const ZipEntry* const order = find_entry(entries, root + "/byteorder");
-    if (order == nullptr || text_of(order->bytes) == "little") return; // before torch 2.1 nothing was said
+    if (order == nullptr || text_of(order->bytes) == "little") return; // torch before 2.1 did not write it
     throw BadFile(file + ": its numbers are stored as " + in_quotes(text_of(order->bytes)) +
                   " endian; only 'little' is read: save the model again on such a machine");
 }

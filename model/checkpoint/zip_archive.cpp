@@ -60,9 +60,8 @@ class ZipReader {
         found.reserve(entries.size());
         for (const DirectoryEntry& entry : entries)
             found.push_back({entry.name, entry.data});
-        std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-        const auto twice = std::adjacent_find(found.begin(), found.end(),
-                                              [](const auto& a, const auto& b) { return a.name == b.name; });
+        std::ranges::sort(found, {}, &ZipEntry::name);
+        const auto twice = std::ranges::adjacent_find(found, {}, &ZipEntry::name);
         if (twice != found.end()) refuse("the entry " + in_quotes(twice->name) + " appears twice");
         return found;
     }
@@ -202,8 +201,7 @@ class ZipReader {
     }
 
     void check_conflicts(std::vector<DirectoryEntry>& entries) const {
-        std::sort(entries.begin(), entries.end(),
-                  [](const auto& a, const auto& b) { return a.local_offset < b.local_offset; });
+        std::ranges::sort(entries, {}, &DirectoryEntry::local_offset);
         for (std::size_t i = 1; i < entries.size(); ++i) {
             if (entries[i].local_offset < entries[i - 1].end) {
                 refuse(entries[i], "lies within the entry " + in_quotes(entries[i - 1].name));
@@ -223,8 +221,7 @@ std::vector<ZipEntry> read_zip(const MappedFile& file) {
 }
 
 const ZipEntry* find_entry(const std::vector<ZipEntry>& entries, std::string_view name) {
-    const auto at = std::lower_bound(entries.begin(), entries.end(), name,
-                                     [](const ZipEntry& entry, std::string_view key) { return entry.name < key; });
+    const auto at = std::ranges::lower_bound(entries, name, {}, &ZipEntry::name);
     return at != entries.end() && at->name == name ? &*at : nullptr;
 }
 

@@ -27,7 +27,7 @@ std::string named(const char* name) {
 std::int64_t to_token_id(const Fields& fields, const char* name, const Json& value) {
     constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<int>::max());
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMax)
-        fields.refuse(named(name) + " holds " + shown(value) + ", which is no token id");
+        fields.refuse(named(name) + " holds " + shown(value) + ", which is not a token id");
     return value.get<std::int64_t>();
 }
 

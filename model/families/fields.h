@@ -53,11 +53,11 @@ std::string shown(const nlohmann::json& value);
 
 // ---- what several families read alike; all throw BadFile ----
 
-// Names that transformers gives these functions. `otherwise` where the field is missing.
+// Names that transformers gives these functions. `default_value` where the field is missing.
 Activation read_activation(const Fields& fields, const char* name, const std::string& default_value);
 float read_epsilon(const Fields& fields, const char* name, double default_value);
 // rope_parameters (new), or rope_theta and rope_scaling (old), and the share of a head that is turned.
-// config.head_dim and config.max_positions are known; the latter grows where the stretching says so.
+// config.head_dim and config.max_positions are known; the latter grows where stretching allows longer texts.
 struct RopeNames {
     const char* theta = "rope_theta";
     const char* share = "partial_rotary_factor";

@@ -73,7 +73,7 @@ __device__ float activated(Activation activation, float x) {
     case Activation::gelu_tanh:
         return x / (1.0f + expf(-1.5957691216057308f * (x + 0.044715f * (x * x * x))));
     case Activation::relu:
-        return x < 0.0f ? 0.0f : x; // what is no number stays none
+        return x < 0.0f ? 0.0f : x; // NaN stays NaN
     }
     return 0;
 }

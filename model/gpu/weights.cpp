@@ -40,7 +40,7 @@ bool is_stored_as(const TensorView& tensor, WeightType held) {
 }
 
 // The row's largest magnitude over the largest number there is: of int8 127, as on the CPU (packing.cpp), which takes
-// rows with infinities or no numbers alike: their outputs will be no numbers.
+// rows with infinities or NaNs alike: their outputs will be NaN.
 float scale_of(std::span<const float> row, WeightType held) {
     using Limits = std::numeric_limits<float>;
     float most = 0;

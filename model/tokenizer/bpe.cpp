@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -109,7 +108,7 @@ Bpe::Bpe(BpeModel model, bool takes_bytes)
       suffix_(std::move(model.end_of_word_suffix)), unk_token_(std::move(model.unk_token)),
       rules_(std::bit_ceil(2 * model.merges.size() + 2)), joints_(rules_.size()),
       direct_(takes_bytes ? 256 : kDirectCharacters, -1) {
-    // A token of "" can be no part of a merge's joint; it makes nothing but itself.
+    // A token of "" cannot be part of a merge's joint; it makes nothing but itself.
     for (std::size_t rank = 0; rank < model.merges.size(); ++rank) {
         const Merge& merge = model.merges[rank];
         add_rule(rules_, {pair_key(static_cast<std::uint32_t>(merge.left), static_cast<std::uint32_t>(merge.right)),
@@ -220,9 +219,6 @@ void BpeEncoder::encode_part(std::string_view part, std::vector<TokenId>& ids) {
 // Makes the symbols of the word's characters. As in the reference, byte tokens do not end a run of unknown
 // characters, whose token then comes after them.
 void BpeEncoder::begin(std::string_view word) {
-    if (word.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max() / 8)) {
-        throw std::runtime_error(fmt::format("a word of {} bytes is too long to be encoded", word.size()));
-    }
     symbols_.clear();
     symbols_.reserve(word.size());
     bool unknown = false; // a run of unknown characters has no token yet

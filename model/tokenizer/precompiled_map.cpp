@@ -40,7 +40,7 @@ std::string from_base64(std::string_view text) {
         if (c >= '0' && c <= '9') return c - '0' + 52;
         return c == '+' ? 62 : c == '/' ? 63 : -1;
     };
-    if (text.size() % 4 != 0) throw_bad("is no base64: its length is not a multiple of 4");
+    if (text.size() % 4 != 0) throw_bad("is not base64: its length is not a multiple of 4");
     while (!text.empty() && text.back() == '=')
         text.remove_suffix(1);
     std::string bytes;
@@ -49,7 +49,7 @@ std::string from_base64(std::string_view text) {
     int n_bits = 0;
     for (const char c : text) {
         const int digit = value_of_digit(c);
-        if (digit < 0) throw_bad("is no base64");
+        if (digit < 0) throw_bad("is not base64");
         bits = (bits << 6) | static_cast<std::uint32_t>(digit);
         n_bits += 6;
         if (n_bits < 8) continue;
@@ -121,7 +121,7 @@ void PrecompiledMap::check() const {
                 const bool begins = at < texts_.size() && (static_cast<unsigned char>(texts_[at]) & 0xC0U) != 0x80U;
                 if (!begins) throw_bad(fmt::format("is cut off or broken: no text at its offset {}", at));
                 const std::string_view text = std::string_view(texts_).substr(at, kMaxInsertedBytes + 1);
-                if (text.find('\0') == std::string_view::npos) throw_bad("holds a text of unlikely length");
+                if (text.find('\0') == std::string_view::npos) throw_bad("holds a text that is too long");
             }
             open.push_back(children);
         }

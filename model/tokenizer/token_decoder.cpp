@@ -17,7 +17,7 @@ constexpr std::uint64_t kMaxStripped = 1'000'000;
 std::size_t count_field(const nlohmann::json& object, const char* name, const std::string& what) {
     const nlohmann::json& value = field(object, name);
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMaxStripped) {
-        throw BadFile(what + ": '" + name + "' is missing or no count");
+        throw BadFile(what + ": '" + name + "' is missing or not a count");
     }
     return value.get<std::size_t>();
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
-#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -30,6 +29,7 @@ namespace entrodraft::model {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = std::size_t{256} << 20;
+constexpr std::size_t kMaxWordBytes = std::size_t{256} << 20; // encoders count its bytes as 32-bit numbers
 
 // One entry of the whole vocabulary, the model's and the added tokens'.
 struct Entry {
@@ -77,10 +77,10 @@ Entries entries_of(const Tokens& tokens, const std::vector<AddedToken>& added, c
 AddedTokenFinder finder_of(const std::vector<AddedToken>& added, bool normalized, const Normalizer& normalizer,
                            const std::shared_ptr<const CharClasses>& classes) {
     std::vector<AddedToken> tokens;
-    const auto wanted = [&](const AddedToken& token) { return token.normalized == normalized; };
-    std::copy_if(added.begin(), added.end(), std::back_inserter(tokens), wanted);
     std::vector<std::string> needles;
-    for (const AddedToken& token : tokens) {
+    for (const AddedToken& token : added) {
+        if (token.normalized != normalized) continue;
+        tokens.push_back(token);
         needles.push_back(normalized ? normalizer.normalize(token.content).text : token.content);
     }
     return {std::move(tokens), needles, classes};
@@ -214,8 +214,12 @@ void Tokenizer::Impl::encode_part(std::string_view text, bool at_begin, Encoder&
         }
         const Pieces pieces =
             pre_tokenizer.split(segment.span.of(text), at_begin && normalized.keeps_begin && segment.span.begin == 0);
-        for (const Span& span : pieces.spans)
-            std::visit([&](auto& encoder) { encoder.encode(span.of(pieces.text), ids); }, words);
+        for (const Span& span : pieces.spans) {
+            const std::string_view word = span.of(pieces.text);
+            if (word.size() > kMaxWordBytes)
+                throw std::runtime_error(fmt::format("a word of {} bytes is too long to be encoded", word.size()));
+            std::visit([&](auto& encoder) { encoder.encode(word, ids); }, words);
+        }
     }
 }
 

@@ -69,7 +69,7 @@ UnigramModel unigram_model_from_json(const nlohmann::json& model) {
         const auto& piece = entry[0].get_ref<const std::string&>();
         check_token_length(piece, place());
         const auto score = entry[1].get<double>();
-        if (!std::isfinite(score)) throw BadFile(place() + ": the score is no finite number");
+        if (!std::isfinite(score)) throw BadFile(place() + ": the score is not finite");
         result.tokens.emplace_back(piece);
         result.scores.push_back(score_of(score));
     }
@@ -121,9 +121,6 @@ void UnigramEncoder::encode(std::string_view word, std::vector<TokenId>& ids) {
 
 // Fills best_ from left to right.
 void UnigramEncoder::find_best(std::string_view word) {
-    if (word.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max() / 8)) {
-        throw std::runtime_error(fmt::format("a word of {} bytes is too long to be encoded", word.size()));
-    }
     best_.assign(word.size() + 1, Node{});
     for (std::size_t begin = 0; begin < word.size();) {
         const double score = best_[begin].score;

@@ -25,19 +25,14 @@ constexpr const char* kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "
 
 // An added token as tokenizer.json has it, from a string or an object with flags. `special_if_bare`: a string is.
 json added_token(const json& value, bool special_if_bare, const std::string& what) {
-    json token = {{"single_word", false}, {"lstrip", false}, {"rstrip", false}};
-    if (value.is_string()) {
-        token["content"] = value;
-        token["special"] = special_if_bare;
-        token["normalized"] = !special_if_bare;
-        return token;
-    }
-    if (!value.is_object()) throw BadFile(what + " is neither a string nor an object");
-    token["content"] = string_field(value, "content", what);
+    if (!value.is_string() && !value.is_object()) throw BadFile(what + " is neither a string nor an object");
+    json token = value.is_string() ? json::object({{"content", value}}) : value;
+    string_field(token, "content", what);
     for (const char* flag : {"single_word", "lstrip", "rstrip"})
-        token[flag] = bool_field(value, flag, false, what);
-    token["special"] = bool_field(value, "special", special_if_bare, what);
-    token["normalized"] = bool_field(value, "normalized", !token["special"].get<bool>(), what);
+        bool_field(token, flag, false, what);
+    const bool is_special = bool_field(token, "special", special_if_bare, what);
+    token["normalized"] = bool_field(token, "normalized", !is_special, what);
+    token["special"] = is_special;
     return token;
 }
 
@@ -53,8 +48,7 @@ struct SpecialTokens {
 void take_named(const json& file, const path& where, SpecialTokens& tokens) {
     for (const auto& [key, value] : file.items()) {
         const std::string what = where.string() + ": '" + key + "'";
-        const bool is_standard =
-            std::find(std::begin(kNamedTokens), std::end(kNamedTokens), key) != std::end(kNamedTokens);
+        const bool is_standard = std::ranges::find(kNamedTokens, key) != std::end(kNamedTokens);
         if (key == "additional_special_tokens" || key == "extra_special_tokens") {
             if (value.is_null()) continue;
             if (!value.is_array() && !value.is_object()) throw BadFile(what + " is not a list");

@@ -102,7 +102,7 @@ TEST_F(Cache, RefusesAMainThatIsNoHash) {
         write_ref(text);
         const std::string message = message_of([&] { found(); });
         EXPECT_TRUE(message.starts_with((model_ / "refs" / "main").string() + ": '")) << message;
-        EXPECT_NE(message.find("is no commit's hash; repair it with hf download org/name"), std::string::npos)
+        EXPECT_NE(message.find("is not a commit's hash; repair it with hf download org/name"), std::string::npos)
             << message;
     }
     write_ref(std::string(5000, 'a'));
