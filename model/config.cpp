@@ -21,49 +21,23 @@ constexpr double kMaxParameters = 1e14;
 // any other is refused by name.
 enum class Neutral { null_only, no, yes, zero, one };
 struct Unsupported {
-    const char* field;
     Neutral neutral;
+    std::vector<std::string> fields;
 };
-constexpr Unsupported kUnsupported[] = {
-    {"attention_bias", Neutral::no},
-    {"mlp_bias", Neutral::no},
-    {"qkv_bias", Neutral::no},
-    {"use_bias", Neutral::no},
-    {"use_qk_norm", Neutral::no},
-    {"qk_layernorm", Neutral::no},
-    {"sliding_window", Neutral::null_only},
-    {"use_sliding_window", Neutral::no},
-    {"layer_types", Neutral::null_only},
-    {"attention_chunk_size", Neutral::null_only},
-    {"apply_residual_connection_post_layernorm", Neutral::no},
-    {"use_bidirectional_attention", Neutral::no},
-    {"add_cross_attention", Neutral::no},
-    {"is_encoder_decoder", Neutral::no},
-    {"alibi", Neutral::no},
-    {"rotary", Neutral::yes},
-    {"partial_rotary_factor", Neutral::one},
-    {"rotary_pct", Neutral::one},
-    {"rotary_dim", Neutral::null_only},
-    {"rope_interleaved", Neutral::no},
-    {"rope_scaling", Neutral::null_only},
-    {"quantization_config", Neutral::null_only},
-    {"compression_config", Neutral::null_only},
-    {"logit_scale", Neutral::one},
-    {"logits_scaling", Neutral::one},
-    {"final_logit_softcapping", Neutral::null_only},
-    {"attn_logit_softcapping", Neutral::null_only},
-    {"query_pre_attn_scalar", Neutral::null_only},
-    {"attention_multiplier", Neutral::null_only},
-    {"embedding_multiplier", Neutral::one},
-    {"residual_multiplier", Neutral::one},
-    {"scale_attn_by_inverse_layer_idx", Neutral::no},
-    {"scale_emb", Neutral::one},
-    {"scale_depth", Neutral::null_only},
-    {"dim_model_base", Neutral::null_only},
-    {"num_local_experts", Neutral::zero},
-    {"num_experts", Neutral::zero},
-    {"n_routed_experts", Neutral::zero},
-    {"no_rope_layers", Neutral::null_only},
+const Unsupported kUnsupported[] = {
+    {Neutral::no,
+     {"attention_bias", "mlp_bias", "qkv_bias", "use_bias", "use_qk_norm", "qk_layernorm", "use_sliding_window",
+      "apply_residual_connection_post_layernorm", "use_bidirectional_attention", "add_cross_attention",
+      "is_encoder_decoder", "alibi", "rope_interleaved", "scale_attn_by_inverse_layer_idx"}},
+    {Neutral::yes, {"rotary"}},
+    {Neutral::zero, {"num_local_experts", "num_experts", "n_routed_experts"}},
+    {Neutral::one,
+     {"partial_rotary_factor", "rotary_pct", "logit_scale", "logits_scaling", "embedding_multiplier",
+      "residual_multiplier", "scale_emb"}},
+    {Neutral::null_only,
+     {"sliding_window", "layer_types", "attention_chunk_size", "rotary_dim", "rope_scaling", "quantization_config",
+      "compression_config", "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar",
+      "attention_multiplier", "scale_depth", "dim_model_base", "no_rope_layers"}},
 };
 
 bool is_neutral(const Json& value, Neutral neutral) {
@@ -91,12 +65,14 @@ bool all_full_attention(const Json& types) {
 }
 
 void refuse_unsupported(const Fields& fields) {
-    for (const Unsupported& each : kUnsupported) {
-        if (fields.was_read(each.field)) continue;
-        const Json* value = fields.find(each.field);
-        if (value == nullptr || is_neutral(*value, each.neutral)) continue;
-        if (each.field == std::string("layer_types") && all_full_attention(*value)) continue;
-        fields.refuse("field '" + std::string(each.field) + "' is " + shown(*value) + ", which is not supported");
+    for (const auto& [neutral, names] : kUnsupported) {
+        for (const std::string& name : names) {
+            if (fields.was_read(name)) continue;
+            const Json* value = fields.find(name.c_str());
+            if (value == nullptr || is_neutral(*value, neutral)) continue;
+            if (name == "layer_types" && all_full_attention(*value)) continue;
+            fields.refuse("field '" + name + "' is " + shown(*value) + ", which is not supported");
+        }
     }
 }
 

@@ -25,7 +25,6 @@ class Fields {
     // Throws BadFile.
     [[noreturn]] void refuse(const std::string& reason) const;
     const std::string& file() const { return file_; }
-    const nlohmann::json& object() const { return object_; }
 
     bool has(const char* name) const { return object_.contains(name); } // a null too
     const nlohmann::json* find(const char* name) const;

@@ -236,7 +236,7 @@ Graph GpuDecoder::loop_graph(const Form& form) {
         copy(*stream_, loop_.data(), host_loop_.data(), LoopState::bytes_of_rows(0));
         form.extension->decide(*stream_, loop);
     };
-    parts.again = [&](unsigned long long) {
+    parts.again = [&] {
         compute(form);
         form.extension->decide(*stream_, loop);
     };

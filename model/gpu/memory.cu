@@ -95,7 +95,7 @@ Graph::Graph(const Stream& stream, const Repeated& parts) {
     loop.conditional.size = 1;
     cudaGraphNode_t repeated = nullptr;
     check(cudaGraphAddNode(&repeated, graph, &end_of_first, nullptr, 1, &loop), "cudaGraphAddNode");
-    record_into(stream, loop.conditional.phGraph_out[0], nullptr, [&] { parts.again(condition); });
+    record_into(stream, loop.conditional.phGraph_out[0], nullptr, parts.again);
     record_into(stream, graph, &repeated, parts.last);
     instantiate(graph);
 }

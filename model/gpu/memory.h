@@ -44,8 +44,8 @@ class Graph {
     // `first`, then `again` as long as the condition is set that a kernel of either was handed, then `last`: all on the
     // device. No host work and no collectives in `again`.
     struct Repeated {
-        std::function<void(unsigned long long condition)> first, again;
-        std::function<void()> last;
+        std::function<void(unsigned long long condition)> first;
+        std::function<void()> again, last;
     };
     Graph(const Stream& stream, const Repeated& parts);
     explicit operator bool() const { return executable_ != nullptr; }

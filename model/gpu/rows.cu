@@ -88,12 +88,8 @@ template <typename T> __global__ void activate_rows(ActivateCall call) {
     static_cast<T*>(call.out)[place(row, call.out_stride, i)] = from_float<T>(y);
 }
 
-__device__ std::size_t thread_of_grid() {
-    return static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
 __global__ void cap_numbers(float* x, std::size_t count, float cap) {
-    const std::size_t i = thread_of_grid();
+    const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i < count) x[i] = cap * tanhf(x[i] / cap);
 }
 
