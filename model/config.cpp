@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <stdexcept>
+#include <utility>
 
 namespace entrodraft::model {
 namespace {
@@ -15,46 +16,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kMaxParameters = 1e14;
-
-// Fields of one family or another that change the arithmetic in a way that is not built. Each may be at its
-// neutral value (null and a missing field are neutral everywhere), and a family that reads one knows what it means;
-// any other is refused by name.
-enum class Neutral { null_only, no, yes, zero, one };
-struct Unsupported {
-    Neutral neutral;
-    std::vector<std::string> fields;
-};
-const Unsupported kUnsupported[] = {
-    {Neutral::no,
-     {"attention_bias", "mlp_bias", "qkv_bias", "use_bias", "use_qk_norm", "qk_layernorm", "use_sliding_window",
-      "apply_residual_connection_post_layernorm", "use_bidirectional_attention", "add_cross_attention",
-      "is_encoder_decoder", "alibi", "rope_interleaved", "scale_attn_by_inverse_layer_idx"}},
-    {Neutral::yes, {"rotary"}},
-    {Neutral::zero, {"num_local_experts", "num_experts", "n_routed_experts"}},
-    {Neutral::one,
-     {"partial_rotary_factor", "rotary_pct", "logit_scale", "logits_scaling", "embedding_multiplier",
-      "residual_multiplier", "scale_emb"}},
-    {Neutral::null_only,
-     {"sliding_window", "layer_types", "attention_chunk_size", "rotary_dim", "rope_scaling", "quantization_config",
-      "compression_config", "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar",
-      "attention_multiplier", "scale_depth", "dim_model_base", "no_rope_layers"}},
-};
-
-bool is_neutral(const Json& value, Neutral neutral) {
-    switch (neutral) {
-    case Neutral::null_only:
-        return false;
-    case Neutral::no:
-        return value.is_boolean() && !value.get<bool>();
-    case Neutral::yes:
-        return value.is_boolean() && value.get<bool>();
-    case Neutral::zero:
-        return value.is_number() && value.get<double>() == 0;
-    case Neutral::one:
-        return value.is_number() && value.get<double>() == 1;
-    }
-    return false;
-}
 
 // layer_types that say what a layer does anyway.
 bool all_full_attention(const Json& types) {
@@ -64,12 +25,30 @@ bool all_full_attention(const Json& types) {
     return true;
 }
 
+// Fields of one family or another that change the arithmetic in a way that is not built, by the value at which they do
+// not (null and a missing field change it nowhere). A family that reads one knows what it means; any other is refused
+// by name.
 void refuse_unsupported(const Fields& fields) {
-    for (const auto& [neutral, names] : kUnsupported) {
+    static const std::pair<Json, std::vector<std::string>> kByNeutralValue[] = {
+        {false,
+         {"attention_bias", "mlp_bias", "qkv_bias", "use_bias", "use_qk_norm", "qk_layernorm", "use_sliding_window",
+          "apply_residual_connection_post_layernorm", "use_bidirectional_attention", "add_cross_attention",
+          "is_encoder_decoder", "alibi", "rope_interleaved", "scale_attn_by_inverse_layer_idx"}},
+        {true, {"rotary"}},
+        {0, {"num_local_experts", "num_experts", "n_routed_experts"}},
+        {1,
+         {"partial_rotary_factor", "rotary_pct", "logit_scale", "logits_scaling", "embedding_multiplier",
+          "residual_multiplier", "scale_emb"}},
+        {nullptr,
+         {"sliding_window", "layer_types", "attention_chunk_size", "rotary_dim", "rope_scaling", "quantization_config",
+          "compression_config", "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar",
+          "attention_multiplier", "scale_depth", "dim_model_base", "no_rope_layers"}},
+    };
+    for (const auto& [neutral, names] : kByNeutralValue) {
         for (const std::string& name : names) {
             if (fields.was_read(name)) continue;
             const Json* value = fields.find(name.c_str());
-            if (value == nullptr || is_neutral(*value, neutral)) continue;
+            if (value == nullptr || *value == neutral) continue;
             if (name == "layer_types" && all_full_attention(*value)) continue;
             fields.refuse("field '" + name + "' is " + shown(*value) + ", which is not supported");
         }

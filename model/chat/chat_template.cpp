@@ -47,10 +47,7 @@ std::string significant_part(std::string_view text) {
 }
 
 std::string all_names() {
-    std::string names;
-    for (const std::string_view name : chat_form_names())
-        names.append(names.empty() ? "" : ", ").append(name);
-    return names;
+    return fmt::format("{}", fmt::join(chat_form_names(), ", "));
 }
 
 // A token given as text or as {"content": text}; nothing where it is null or missing.

@@ -17,7 +17,8 @@ class MappedFile;
 
 enum class DiskType { float32, float16, bfloat16, other };
 
-DiskType disk_type(std::string_view dtype);       // by the names that safetensors uses
+// By the names that safetensors uses; in safetensors.cpp.
+DiskType disk_type(std::string_view dtype);
 std::size_t element_bits(std::string_view dtype); // throws BadFile on a name that safetensors does not know
 
 // `bytes` points into the mapping and lives as long as the Checkpoint.

@@ -16,13 +16,6 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-std::string to_text(const Shape& shape) {
-    std::string text = "[";
-    for (const auto dim : shape)
-        text += fmt::format("{}{}", text.size() > 1 ? ", " : "", dim);
-    return text + "]";
-}
-
 // Checks tensors one by one and remembers which were asked for.
 class ShapeCheck {
   public:
@@ -33,8 +26,8 @@ class ShapeCheck {
         const TensorView& tensor = checkpoint_.tensor(name);
         const std::string where = *tensor.file + ": tensor " + in_quotes(name);
         if (tensor.shape != shape) {
-            throw BadFile(where + " has shape " + to_text(tensor.shape) + ", but config.json calls for " +
-                          to_text(shape));
+            throw BadFile(fmt::format("{} has shape [{}], but config.json calls for [{}]", where,
+                                      fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
         }
         if (tensor.type == DiskType::other) {
             throw BadFile(where + " is of type " + tensor.dtype + "; supported: F32, F16, BF16");
