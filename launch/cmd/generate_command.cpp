@@ -3,6 +3,7 @@
 // Opens files and models, and runs the engine of each replica: its request tracker gets requests from the dispatcher of
 // the run and reports results to it (request_tracker.h, dispatcher.h).
 #include "launch/cli/command_options.h"
+#include "launch/cmd/repeatability.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
 #include "launch/failure.h"
@@ -14,12 +15,11 @@
 #include "launch/phase.h"
 #include "launch/replaced_file.h"
 #include "launch/serve/dispatcher.h"
-#include "launch/serve/repeatability.h"
 #include "launch/serve/request_tracker.h"
-#include "launch/serve/slowest_rank.h"
 #include "launch/signals.h"
 #include "spec/engine.h"
 
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -56,6 +56,14 @@ void print_summary(Dispatcher& dispatcher, const RunSummary& summary, bool verbo
     std::string text = format_summary(summary, verbose);
     text.pop_back(); // print() ends the last line
     dispatcher.print(text);
+}
+
+// How long each rank waited for the others in passes of the target. Collective over the world.
+std::vector<RankWait> gather_waits(dist::Session& session, const ModelPair& models, double run_seconds) {
+    RankWait mine;
+    if (models.tp) mine = {{}, models.layout.replica, models.tp->traffic().waited_seconds, run_seconds};
+    std::strncpy(mine.host, session.host_name().c_str(), sizeof mine.host - 1);
+    return from_all(session, mine);
 }
 
 // Requests are served until there are none; whether a signal ended that first. Collective over the replica.
@@ -111,7 +119,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
 
     const std::unique_ptr<dist::Channel> channel =
         session.channel(models->layout, models->clock, session.timeout_seconds());
-    if (dispatcher) dispatcher->start(channel.get(), options->replicas, models->batch_size);
+    if (dispatcher) dispatcher->start(channel.get());
     std::optional<RequestTracker> tracker;
     if (models->layout.is_coordinator())
         tracker.emplace(dispatcher ? &*dispatcher : nullptr, channel.get(), *options, models->clock);
@@ -128,7 +136,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         const std::string events = timeline->gather(models->layout);
         if (dispatcher) dispatcher->write_timeline(events);
     }
-    const auto waits = gather_waits(session, models->layout, models->tp.get(), seconds, session.timeout_seconds());
+    const std::vector<RankWait> waits = gather_waits(session, *models, seconds);
     const MachineLoad load = machine.stop();
     int exit_code = kAllServed; // of the writer
     in_agreement(session, [&] {

@@ -61,11 +61,13 @@ std::vector<std::string> stop_field(const Json& value, const std::vector<std::st
 struct LineField {
     const char* name;
     void (*set)(const Json& value, const std::string& name, spec::Request& request);
+    const char* elsewhere = ""; // what other programs call it, separated by blanks
 };
 
 // What a line may set.
 constexpr LineField kLineFields[] = {
-    {"max_new_tokens", [](auto& v, auto& n, auto& r) { r.max_new_tokens = count_field(v, n, 1); }},
+    {"max_new_tokens", [](auto& v, auto& n, auto& r) { r.max_new_tokens = count_field(v, n, 1); },
+     "max_tokens max_length n_predict max_completion_tokens max_output_tokens num_predict"},
     {"temperature", [](auto& v, auto& n, auto& r) { r.sampling.temperature = model::number_of(v, n); }},
     {"top_k", [](auto& v, auto& n, auto& r) { r.sampling.top_k = count_field(v, n); }},
     {"top_p", [](auto& v, auto& n, auto& r) { r.sampling.top_p = model::number_of(v, n); }},
@@ -75,14 +77,17 @@ constexpr LineField kLineFields[] = {
          if (!v.is_number_unsigned()) model::refuse_value(n, "must be a whole number from 0 to 2^64 - 1");
          r.sampling.seed = v.template get<std::uint64_t>();
      }},
-    {"repetition_penalty", [](auto& v, auto& n, auto& r) { r.processing.repetition_penalty = model::number_of(v, n); }},
+    {"repetition_penalty", [](auto& v, auto& n, auto& r) { r.processing.repetition_penalty = model::number_of(v, n); },
+     "repeat_penalty"},
     {"presence_penalty", [](auto& v, auto& n, auto& r) { r.processing.presence_penalty = model::number_of(v, n); }},
     {"frequency_penalty", [](auto& v, auto& n, auto& r) { r.processing.frequency_penalty = model::number_of(v, n); }},
     {"no_repeat_ngram_size", [](auto& v, auto& n, auto& r) { r.processing.no_repeat_ngram_size = count_field(v, n); }},
-    {"min_new_tokens", [](auto& v, auto& n, auto& r) { r.processing.min_new_tokens = count_field(v, n); }},
+    {"min_new_tokens", [](auto& v, auto& n, auto& r) { r.processing.min_new_tokens = count_field(v, n); },
+     "min_tokens min_length"},
     {"logit_bias", [](auto& v, auto&, auto& r) { r.processing.logit_bias = bias_field(v); }},
     {"banned_tokens", [](auto& v, auto& n, auto& r) { r.processing.banned_tokens = tokens_field(v, n); }},
-    {"stop", [](auto& v, auto&, auto& r) { r.stop_strings = stop_field(v, r.stop_strings); }},
+    {"stop", [](auto& v, auto&, auto& r) { r.stop_strings = stop_field(v, r.stop_strings); },
+     "stop_strings stop_sequences"},
 };
 
 // Request fields of OpenAI's API, vLLM, llama.cpp's server, TGI and transformers that are not served here.
@@ -90,6 +95,7 @@ struct ForeignField {
     const char* names;    // separated by blanks
     const char* harmless; // JSON list of values that ask for nothing else than what is served; null always is one
     const char* remedy;   // what there is instead
+    bool of_conversations = false; // it changes the prompt's text where a template writes it, and nothing elsewhere
 };
 
 constexpr ForeignField kForeignFields[] = {
@@ -129,13 +135,9 @@ constexpr ForeignField kForeignFields[] = {
     {"max_time t_max_predict_ms", "[]", "a text has no time limit; leave it out, or give max_new_tokens"},
     {"lora_request lora", "[[]]", "adapters are not supported; merge them into the checkpoint"},
     {"prompt_embeds image_data multi_modal_data", "[[]]", "prompts are text or token ids; leave it out"},
-};
-
-// Fields that change the prompt's text where a template writes it.
-constexpr ForeignField kForeignFieldsOfConversations[] = {
     {"documents chat_template chat_template_kwargs enable_thinking reasoning_effort add_generation_prompt "
      "continue_final_message",
-     R"([[], {}])", "not supported in conversations; leave it out, or give prompt"},
+     R"([[], {}])", "not supported in conversations; leave it out, or give prompt", true},
 };
 
 // Names that differ only in case, dashes and underscores are one: "topK", "top-k". Very short ones are what they are.
@@ -149,99 +151,70 @@ std::string folded_field(std::string_view name) {
     return letters;
 }
 
-using FieldNames = std::map<std::string, std::string>; // by what they are folded
-
-FieldNames fields_by_folded(const std::string& list) {
-    FieldNames all;
-    for (const std::string& name : split_list(list, ' '))
-        all.emplace(folded_field(name), name);
-    return all;
+// Entries by their names, folded.
+template <typename Entry> using ByName = std::map<std::string, Entry>;
+template <typename Entry> void add_names(ByName<Entry>& all, const std::string& names, const Entry& entry) {
+    for (const std::string& name : split_list(names, ' '))
+        all.emplace(folded_field(name), entry);
 }
 
-const std::vector<std::string> kFieldsOfEveryLine = {"id", "prompt", "messages", "prompt_token_ids", "metadata"};
+bool is_our_field(const std::string& name) {
+    for (const char* of_every_line : {"id", "prompt", "messages", "prompt_token_ids", "metadata", "do_sample"})
+        if (name == of_every_line) return true;
+    return std::ranges::any_of(kLineFields, [&](const LineField& field) { return name == field.name; });
+}
 
-const FieldNames& fields_of_lines() {
-    static const FieldNames names = [] {
-        FieldNames all;
-        for (const LineField& field : kLineFields)
-            all.emplace(folded_field(field.name), field.name);
+// The option that sets for the whole run what the name asks for.
+std::optional<std::string> option_of_the_run(const std::string& name) {
+    static const ByName<std::string> options = [] {
+        ByName<std::string> all;
+        Names names = stop_rule_parameter_names();
+        for (const char* option : {"ignore-eos", "stop-rule", "entropy-unit", "max-draft-tokens", "min-draft-tokens",
+                                   "drop-stop-token", "entropy-of", "ngram-full", "costs", "acceptance", "lenience",
+                                   "typical-epsilon", "typical-delta", "drafter", "chat", "system"})
+            names.emplace_back(option);
+        for (const std::string& option : names)
+            add_names(all, option, option);
         return all;
     }();
-    return names;
-}
-
-const FieldNames& options_of_the_run() {
-    static const FieldNames names = [] {
-        FieldNames all = fields_by_folded(
-            "ignore-eos stop-rule entropy-unit max-draft-tokens min-draft-tokens drop-stop-token entropy-of ngram-full "
-            "costs acceptance lenience typical-epsilon typical-delta drafter chat system");
-        for (const std::string& option : stop_rule_parameter_names())
-            all.emplace(folded_field(option), option);
-        return all;
-    }();
-    return names;
-}
-
-// What other programs call our fields.
-const FieldNames& other_names() {
-    static const FieldNames names = {{"maxtokens", "max_new_tokens"},
-                                     {"maxlength", "max_new_tokens"},
-                                     {"npredict", "max_new_tokens"},
-                                     {"maxcompletiontokens", "max_new_tokens"},
-                                     {"maxoutputtokens", "max_new_tokens"},
-                                     {"numpredict", "max_new_tokens"},
-                                     {"mintokens", "min_new_tokens"},
-                                     {"minlength", "min_new_tokens"},
-                                     {"repeatpenalty", "repetition_penalty"},
-                                     {"stopstrings", "stop"},
-                                     {"stopsequences", "stop"}};
-    return names;
+    const auto found = options.find(folded_field(name));
+    return found == options.end() ? std::nullopt : std::optional(found->second);
 }
 
 // The field of a line that a name like this one stands for, as far as can be seen.
 std::optional<std::string> meant_field(const std::string& name) {
-    constexpr std::size_t kMaxSlips = 2, kShortest = 9; // shorter words are near each other by chance
+    static const ByName<const LineField*> fields = [] {
+        ByName<const LineField*> all;
+        for (const LineField& field : kLineFields)
+            add_names(all, fmt::format("{} {}", field.name, field.elsewhere), &field);
+        return all;
+    }();
     const std::string letters = folded_field(name);
-    if (const auto other = other_names().find(letters); other != other_names().end()) return other->second;
-    if (const auto same = fields_of_lines().find(letters); same != fields_of_lines().end()) return same->second;
-    for (const auto& [known, field] : fields_of_lines())
-        if (known.size() >= kShortest && letters.size() <= known.size() + kMaxSlips &&
-            edit_distance(letters, known) <= kMaxSlips)
-            return field;
+    if (const auto same = fields.find(letters); same != fields.end()) return same->second->name;
+    constexpr std::size_t kMaxSlips = 2, kShortest = 9; // shorter words are near each other by chance
+    for (const LineField& field : kLineFields)
+        if (const std::string known = folded_field(field.name); known.size() >= kShortest &&
+                                                                letters.size() <= known.size() + kMaxSlips &&
+                                                                edit_distance(letters, known) <= kMaxSlips)
+            return field.name;
     return std::nullopt;
 }
 
-bool is_our_field(const std::string& name) {
-    const auto& settings = fields_of_lines();
-    return std::find(kFieldsOfEveryLine.begin(), kFieldsOfEveryLine.end(), name) != kFieldsOfEveryLine.end() ||
-           std::any_of(settings.begin(), settings.end(), [&](const auto& entry) { return entry.second == name; });
-}
-
-template <std::size_t n> std::map<std::string, const ForeignField*> by_folded_name(const ForeignField (&fields)[n]) {
-    std::map<std::string, const ForeignField*> all;
-    for (const ForeignField& foreign : fields)
-        for (const std::string& name : split_list(foreign.names, ' '))
-            all.emplace(folded_field(name), &foreign);
-    return all;
-}
-
-// The request of another program that the field is, where it is one.
-const ForeignField* find_foreign_field(const std::string& name, bool is_conversation) {
-    static const auto fields = by_folded_name(kForeignFields),
-                      of_conversations = by_folded_name(kForeignFieldsOfConversations);
-    const std::string letters = folded_field(name);
-    if (const auto found = fields.find(letters); found != fields.end()) return found->second;
-    const auto found = of_conversations.find(letters);
-    return is_conversation && found != of_conversations.end() ? found->second : nullptr;
-}
-
-// Whether it is one. Throws where its value asks for something.
+// Whether it is a request of another program. Throws where its value asks for something.
 bool is_foreign_field(const std::string& name, const Json& value, bool is_conversation) {
-    const ForeignField* foreign = find_foreign_field(name, is_conversation);
-    if (foreign == nullptr) return false;
-    const Json harmless = Json::parse(foreign->harmless);
-    if (value.is_null() || std::find(harmless.begin(), harmless.end(), value) != harmless.end()) return true;
-    throw std::runtime_error(shown_field(name) + ": " + foreign->remedy);
+    static const ByName<const ForeignField*> fields = [] {
+        ByName<const ForeignField*> all;
+        for (const ForeignField& field : kForeignFields)
+            add_names(all, field.names, &field);
+        return all;
+    }();
+    const auto found = fields.find(folded_field(name));
+    if (found == fields.end()) return false;
+    const ForeignField& foreign = *found->second;
+    if (foreign.of_conversations && !is_conversation) return false;
+    const Json harmless = Json::parse(foreign.harmless);
+    if (value.is_null() || std::ranges::find(harmless, value) != harmless.end()) return true;
+    throw std::runtime_error(shown_field(name) + ": " + foreign.remedy);
 }
 
 } // namespace
@@ -260,10 +233,9 @@ void set_fields(const Json& object, spec::Request& request) {
 std::vector<std::string> own_fields(const Json& object, bool is_conversation) {
     std::vector<std::string> own;
     for (const auto& [name, value] : object.items()) {
-        if (is_our_field(name) || name == "do_sample" || is_foreign_field(name, value, is_conversation)) continue;
-        if (const auto option = options_of_the_run().find(folded_field(name)); option != options_of_the_run().end())
-            throw std::runtime_error(
-                fmt::format("{} cannot be set by line; use --{}", shown_field(name), option->second));
+        if (is_our_field(name) || is_foreign_field(name, value, is_conversation)) continue;
+        if (const auto option = option_of_the_run(name))
+            throw std::runtime_error(fmt::format("{} cannot be set by line; use --{}", shown_field(name), *option));
         if (const auto field = meant_field(name); field && !object.contains(*field))
             throw std::runtime_error(fmt::format("{} is unknown; did you mean {}?", shown_field(name), *field));
         own.push_back(name);

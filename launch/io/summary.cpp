@@ -7,7 +7,9 @@
 #include "launch/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
+#include <map>
 
 namespace entrodraft::launch {
 
@@ -257,33 +259,45 @@ void LatencySamples::add(const spec::Stats& text) {
     latency_ms.push_back(text.seconds.total * 1e3);
 }
 
-LatencySamples& LatencySamples::operator+=(const LatencySamples& other) {
-    ttft_ms.insert(ttft_ms.end(), other.ttft_ms.begin(), other.ttft_ms.end());
-    tpot_ms.insert(tpot_ms.end(), other.tpot_ms.begin(), other.tpot_ms.end());
-    latency_ms.insert(latency_ms.end(), other.latency_ms.begin(), other.latency_ms.end());
-    return *this;
-}
-
-Tally& Tally::operator+=(const Tally& other) {
-    stats += other.stats;
-    served += other.served;
-    with_error += other.with_error;
-    checked += other.checked;
-    check_differs += other.check_differs;
-    busy_seconds += other.busy_seconds;
-    latencies += other.latencies;
-    return *this;
-}
-
 double RunSummary::tokens_per_second() const {
     return wall_seconds > 0 ? static_cast<double>(stats.new_tokens) / wall_seconds : 0;
+}
+
+std::string describe_slowest(const std::vector<RankWait>& ranks) {
+    constexpr double kMinShare = 0.1; // below it, ranks are as even as ranks are
+    struct Group {
+        std::size_t slowest = 0; // who waited least
+        std::size_t size = 0;
+        double waited = 0; // all of them together
+    };
+    std::map<int, Group> groups;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        if (ranks[rank].replica < 0) continue;
+        Group& group = groups[ranks[rank].replica];
+        if (group.size++ == 0 || ranks[rank].waited_seconds < ranks[group.slowest].waited_seconds) group.slowest = rank;
+        group.waited += ranks[rank].waited_seconds;
+    }
+    double worst = kMinShare;
+    std::string text;
+    for (const auto& [replica, group] : groups) {
+        const RankWait& slowest = ranks[group.slowest];
+        if (group.size < 2 || slowest.run_seconds <= 0) continue;
+        const double others = (group.waited - slowest.waited_seconds) / static_cast<double>(group.size - 1);
+        const double share = (others - slowest.waited_seconds) / slowest.run_seconds;
+        if (share < worst) continue;
+        worst = share;
+        text = fmt::format("rank {} (host {}): the others waited {} % of the time for it", group.slowest, slowest.host,
+                           std::lround(100 * share));
+    }
+    return text;
 }
 
 // Sequences of a batch share its steps out among them, while the time of each is that of all.
 std::optional<PhaseShares> phase_shares(const RunSummary& summary) {
     const spec::StepSeconds& seconds = summary.stats.seconds;
     if (summary.batch_size > 1 && summary.checked > 0) return std::nullopt; // busy with texts decoded again as well
-    const double decoding = (summary.batch_size > 1 ? summary.busy_seconds : seconds.total) - seconds.prefill;
+    const double decoding =
+        (summary.batch_size > 1 ? total_of(summary.replicas_busy_seconds) : seconds.total) - seconds.prefill;
     if (decoding <= 0) return std::nullopt;
     PhaseShares shares = phase_seconds(seconds, decoding);
     for (auto& [name, share] : shares)

@@ -24,25 +24,17 @@ struct LatencySamples {
     std::vector<double> latency_ms; // to the end of the text
 
     void add(const spec::Stats& text);
-    LatencySamples& operator+=(const LatencySamples& other);
 };
 
-// What a replica has done.
-struct Tally {
+struct RunSummary { // of all replicas
     spec::Stats stats;
     std::int64_t served = 0;
     std::int64_t with_error = 0;
     std::int64_t checked = 0;
     std::int64_t check_differs = 0;
-    double busy_seconds = 0; // in which it had a text under way
     LatencySamples latencies;
-
-    Tally& operator+=(const Tally& other);
-};
-
-struct RunSummary : Tally {                    // of all replicas
     std::int64_t resumed = 0;                  // lines that an earlier run had served
-    std::vector<double> replicas_busy_seconds; // of each; empty: there is one
+    std::vector<double> replicas_busy_seconds; // of each, in which it had a text under way
     double wall_seconds = 0;
     double load_seconds = 0; // of reading the weights, of the slowest rank, before the wall time
     double load_bytes = 0;   // of weights in the files, that all ranks read together
@@ -59,6 +51,20 @@ struct RunSummary : Tally {                    // of all replicas
     double tokens_per_second() const; // over the wall time; 0 where there was none
     double load_bytes_per_second() const { return load_seconds > 0 ? load_bytes / load_seconds : 0; }
 };
+
+// Of one rank; goes through a collective as it is.
+struct RankWait {
+    char host[64] = {};        // zero-terminated
+    int replica = -1;          // -1: it holds no part of the target
+    double waited_seconds = 0; // for the others of its target, in sums
+    double run_seconds = 0;
+};
+
+// Which rank holds the others up, by the waits of all: where ranks meet in every layer, the one that waits least is the
+// slowest. "rank 2 (host n1): the others waited 31 % of the time for it", of the replica where it is worst; empty where
+// nobody waits a tenth of the time more than another. A coordinator that drafts is not slow: the others await it in
+// the broadcast, not in sums. Local.
+std::string describe_slowest(const std::vector<RankWait>& ranks);
 
 // Shares of decoding time, prefill left out, by their names, the draft's and the entropies' first; together 1. None
 // where nothing was decoded, or --check used a batch's time for other texts as well. Local.

@@ -152,7 +152,7 @@ void require_memory(dist::Session& session, std::span<const HeldModel> held, int
     RankMemory mine;
     in_agreement(session, [&] {
         mine = memory_of(held, threads, cache);
-        mine.available_bytes = device.is_gpu ? free_bytes(device) : available_memory_bytes();
+        mine.available_bytes = device.is_gpu ? free_gpu_bytes() : available_memory_bytes();
     });
     mine.is_gpu = device.is_gpu;
     mine.host =

@@ -27,17 +27,6 @@
 
 namespace entrodraft::launch {
 
-namespace {
-
-std::function<void()> sum_on_host(dist::Communicator& tp, std::size_t floats, double timeout_seconds) {
-    const auto numbers = std::make_shared<std::vector<float>>(floats);
-    return [numbers, &tp, timeout_seconds] {
-        tp.all_reduce_sum(numbers->data(), numbers->size(), dist::Deadline::after_seconds(timeout_seconds));
-    };
-}
-
-} // namespace
-
 bool has_gpu_file(const std::filesystem::path& devices) {
     constexpr std::string_view kName = "nvidia"; // beside nvidiactl, nvidia-uvm, ...
     std::error_code ignored;                     // a folder that cannot be read shows none
@@ -58,31 +47,41 @@ std::string idle_gpu_note(DeviceChoice device, bool has_gpu_file, int gpus) {
     return "note: there is a GPU, but --device auto computes on the CPU: --device cuda uses the GPU";
 }
 
-#ifdef ENTRODRAFT_CUDA
-
 int n_gpus() {
+#ifdef ENTRODRAFT_CUDA
     return dist::device_count();
+#else
+    return -1;
+#endif
 }
 
-std::uint64_t free_bytes(const RankDevice&) {
+std::uint64_t free_gpu_bytes() {
+#ifdef ENTRODRAFT_CUDA
     return model::gpu::device_memory().free_bytes;
+#else
+    return 0;
+#endif
 }
 
 RankDevice choose_device(dist::Session& session, DeviceChoice wanted) {
-    if (wanted != DeviceChoice::cuda) return {};
     RankDevice device;
+    if (wanted != DeviceChoice::cuda) return device;
     in_agreement(session, [&] {
         const int count = n_gpus();
+        if (count < 0)
+            throw BadOption("--device cuda: this program was built without CUDA; build it with -DENTRODRAFT_CUDA=ON");
         if (count == 0)
             throw BadOption(fmt::format("--device cuda: host {} shows this process no GPU (no device, no driver, or "
                                         "CUDA_VISIBLE_DEVICES is empty)",
                                         session.host_name()));
+#ifdef ENTRODRAFT_CUDA
         device.is_gpu = true;
         device.number = session.node_local_rank() % count;
         const dist::DeviceFacts facts = dist::device_facts(device.number);
         device.name = facts.name;
         device.identity = spec::hash_bytes(facts.uuid.data(), facts.uuid.size());
         dist::use_device(device.number);
+#endif
     });
     const std::vector<std::uint64_t> all = from_all(session, device.identity);
     for (const std::uint64_t each : all)
@@ -94,6 +93,7 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
     std::unique_ptr<dist::Communicator> host = session.split(color);
     if (!device.is_gpu) return host;
     std::unique_ptr<dist::Communicator> group;
+#ifdef ENTRODRAFT_CUDA
     in_agreement(session, [&] {
         if (!host || host->size() == 1) {
             group = std::move(host);
@@ -108,78 +108,52 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
                             counted(device.sharers, "rank")));
         }
     });
+#endif
     return group;
 }
 
-std::function<void()> sum_for_passes(const RankDevice& device, dist::Communicator& tp, std::size_t floats,
-                                     double timeout_seconds) {
-    if (!device.is_gpu) return sum_on_host(tp, floats, timeout_seconds);
-    if (tp.size() == 1) return [] {};
-    const auto stream = std::make_shared<model::gpu::Stream>();
-    const auto numbers =
-        std::make_shared<model::gpu::SummedArray>(tp, floats, dist::Deadline::after_seconds(timeout_seconds));
-    return [stream, numbers, &tp, timeout_seconds] {
-        tp.enqueue_all_reduce_sum(numbers->data(), numbers->size(), dist::ElementType::float32, stream->handle());
-        tp.await_stream(stream->handle(), dist::Deadline::after_seconds(timeout_seconds));
+std::function<void()> sum_for_passes([[maybe_unused]] const RankDevice& device, dist::Communicator& tp,
+                                     std::size_t floats, double timeout_seconds) {
+#ifdef ENTRODRAFT_CUDA
+    if (device.is_gpu) {
+        if (tp.size() == 1) return [] {};
+        const auto stream = std::make_shared<model::gpu::Stream>();
+        const auto numbers =
+            std::make_shared<model::gpu::SummedArray>(tp, floats, dist::Deadline::after_seconds(timeout_seconds));
+        return [stream, numbers, &tp, timeout_seconds] {
+            tp.enqueue_all_reduce_sum(numbers->data(), numbers->size(), dist::ElementType::float32, stream->handle());
+            tp.await_stream(stream->handle(), dist::Deadline::after_seconds(timeout_seconds));
+        };
+    }
+#endif
+    const auto numbers = std::make_shared<std::vector<float>>(floats);
+    return [numbers, &tp, timeout_seconds] {
+        tp.all_reduce_sum(numbers->data(), numbers->size(), dist::Deadline::after_seconds(timeout_seconds));
     };
 }
 
-double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes) {
-    return device.is_gpu ? model::gpu::read_rate(bytes) : model::read_rate(team, bytes);
-}
-
-std::unique_ptr<spec::DeviceVerifier> make_device_verifier(const RankDevice& device) {
-    return device.is_gpu ? spec::gpu::make_device_verifier() : nullptr;
-}
-
-std::unique_ptr<model::Decoder> load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
-                                             const model::ModelConfig& config, const model::DecoderOptions& options,
-                                             dist::Communicator& tp, model::ThreadTeam& team) {
-    if (device.is_gpu) return model::gpu::load_decoder(checkpoint, config, options, tp);
-    return model::load_cpu_decoder(checkpoint, config, options, tp, team);
-}
-
-#else
-
-int n_gpus() {
-    return -1;
-}
-
-std::uint64_t free_bytes(const RankDevice&) {
-    return 0;
-}
-
-RankDevice choose_device(dist::Session& session, DeviceChoice wanted) {
-    in_agreement(session, [&] {
-        if (wanted == DeviceChoice::cuda)
-            throw BadOption("--device cuda: this program was built without CUDA; build it with -DENTRODRAFT_CUDA=ON");
-    });
-    return {};
-}
-
-std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice&, int color) {
-    return session.split(color);
-}
-
-std::function<void()> sum_for_passes(const RankDevice&, dist::Communicator& tp, std::size_t floats,
-                                     double timeout_seconds) {
-    return sum_on_host(tp, floats, timeout_seconds);
-}
-
-double read_rate(const RankDevice&, model::ThreadTeam& team, std::size_t bytes) {
+double read_rate([[maybe_unused]] const RankDevice& device, model::ThreadTeam& team, std::size_t bytes) {
+#ifdef ENTRODRAFT_CUDA
+    if (device.is_gpu) return model::gpu::read_rate(bytes);
+#endif
     return model::read_rate(team, bytes);
 }
 
-std::unique_ptr<spec::DeviceVerifier> make_device_verifier(const RankDevice&) {
+std::unique_ptr<spec::DeviceVerifier> make_device_verifier([[maybe_unused]] const RankDevice& device) {
+#ifdef ENTRODRAFT_CUDA
+    if (device.is_gpu) return spec::gpu::make_device_verifier();
+#endif
     return nullptr;
 }
 
-std::unique_ptr<model::Decoder> load_decoder(const RankDevice&, const model::Checkpoint& checkpoint,
-                                             const model::ModelConfig& config, const model::DecoderOptions& options,
-                                             dist::Communicator& tp, model::ThreadTeam& team) {
+std::unique_ptr<model::Decoder> load_decoder([[maybe_unused]] const RankDevice& device,
+                                             const model::Checkpoint& checkpoint, const model::ModelConfig& config,
+                                             const model::DecoderOptions& options, dist::Communicator& tp,
+                                             model::ThreadTeam& team) {
+#ifdef ENTRODRAFT_CUDA
+    if (device.is_gpu) return model::gpu::load_decoder(checkpoint, config, options, tp);
+#endif
     return model::load_cpu_decoder(checkpoint, config, options, tp, team);
 }
-
-#endif
 
 } // namespace entrodraft::launch

@@ -27,11 +27,9 @@ struct RankDevice {
     std::string name = "cpu";   // or as its maker calls it: "NVIDIA H200"
 };
 
-// Of the GPU's memory, what nobody has taken. Local.
-std::uint64_t free_bytes(const RankDevice& device);
-
 // GPUs that this process sees; -1 in builds that know none. Local.
 int n_gpus();
+std::uint64_t free_gpu_bytes(); // of this rank's GPU, what nobody has taken
 // Whether NVIDIA's driver has made a file for a GPU (nvidia0, nvidia1, ...), in builds with and without CUDA. Local.
 bool has_gpu_file(const std::filesystem::path& devices = "/dev");
 

@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fmt/format.h>
-#include <stdexcept>
+#include <functional>
 #include <utility>
 
 namespace entrodraft::launch {
@@ -20,7 +19,8 @@ constexpr double kReadSeconds = 0.002; // at the input, before other replicas ha
 
 Dispatcher::Dispatcher(const GenerateOptions& options)
     : options_(&options), writer_(options.output, options.resume ? Existing::resume : Existing::refuse),
-      progress_(options.quiet || options.prompt.has_value()) {
+      progress_(options.quiet || options.prompt.has_value()), replicas_(static_cast<std::size_t>(options.replicas)) {
+    summary_.replicas_busy_seconds.resize(replicas_.size());
     if (!streams()) lines_ = std::make_unique<LineReader>(options.input);
     if (!options.trace.empty()) trace_.emplace(options.trace, Existing::refuse, "--trace");
     if (!options.timeline.empty()) timeline_.emplace(options.timeline, Existing::refuse, "--timeline");
@@ -42,12 +42,10 @@ void Dispatcher::read_first(const PromptLimits& limits) {
     next_order_ = std::ssize(writer_.served());
 }
 
-void Dispatcher::start(dist::Channel* channel, int replicas, int slots) {
+void Dispatcher::start(dist::Channel* channel) {
     writer_.keep();
     if (trace_) trace_->keep();
     channel_ = channel;
-    replicas_.resize(static_cast<std::size_t>(replicas));
-    slots_ = slots;
 }
 
 std::optional<Assignment> Dispatcher::receive(double wait_seconds) {
@@ -89,7 +87,7 @@ void Dispatcher::read(double wait_seconds) {
             return;
         }
         if (const auto* bad = std::get_if<BadLine>(&*item)) {
-            ++bad_lines_;
+            ++summary_.with_error;
             progress_.clear();
             writer_.put(next_order_++, error_line(*bad));
             continue;
@@ -101,29 +99,24 @@ void Dispatcher::read(double wait_seconds) {
 // To the replica with the fewest texts under way: for a free slot, or in advance while there is one ready for each
 // slot.
 void Dispatcher::hand_out() {
-    while (!interrupted_) {
+    while (!summary_.interrupted) {
         read(0);
         const bool plenty = std::ssize(ready_) > n_slots();
-        const auto freest = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
-            return a.under_way() < b.under_way();
-        });
-        if (ready_.empty() || freest->under_way() >= (plenty ? 2 : 1) * slots_) return;
-        const int replica = static_cast<int>(freest - replicas_.begin());
-        ++freest->unanswered;
-        assigned_.emplace(ready_.front().order, replica);
-        send(replica, std::move(ready_.front()));
+        const auto freest = std::ranges::min_element(replicas_, {}, &Replica::under_way);
+        if (ready_.empty() || freest->under_way >= (plenty ? 2 : 1) * options_->batch_size) return;
+        ++freest->under_way;
+        send(static_cast<int>(freest - replicas_.begin()), std::move(ready_.front()));
         ready_.pop_front();
     }
 }
 
 // That of the replicas follows from what they have reported.
 void Dispatcher::update_state() {
-    const auto is_all = [&](auto holds) { return std::all_of(replicas_.begin(), replicas_.end(), holds); };
     RunState state = RunState::serving;
-    if (input_ended_ && ready_.empty() && is_all([](const Replica& replica) { return replica.under_way() == 0; }))
+    if (input_ended_ && ready_.empty() && std::ranges::all_of(replicas_, std::logical_not{}, &Replica::under_way))
         state = RunState::finished;
-    if (interrupted_) state = RunState::interrupted;
-    if (is_all([](const Replica& replica) { return replica.tally.has_value(); })) state = RunState::closed;
+    if (summary_.interrupted) state = RunState::interrupted;
+    if (std::ranges::all_of(replicas_, &Replica::has_ended)) state = RunState::closed;
     if (state == std::exchange(state_, state)) return;
     for (int replica = 0; replica < std::ssize(replicas_); ++replica)
         send(replica, {state});
@@ -135,45 +128,44 @@ void Dispatcher::send(int replica, Assignment assignment) {
 }
 
 void Dispatcher::handle(int replica, const Report& report) {
-    Replica& from = replicas_.at(static_cast<std::size_t>(replica));
-    from.replays = report.replays;
+    const auto index = static_cast<std::size_t>(replica);
+    Replica& from = replicas_.at(index);
     if (!report.text.empty()) writer_.write_text(report.text);
     if (!report.trace.empty()) trace_->write_text(report.trace + "\n");
-    if (!report.result.empty()) write(replica, report);
+    if (!report.result.empty()) write(report);
     if (!report.note.empty()) print(report.note);
-    if (report.tally) from.tally = report.tally;
-    interrupted_ = interrupted_ || report.interrupted;
+    if (report.checked) ++summary_.checked;
+    if (report.checked && !report.note.empty()) ++summary_.check_differs;
+    if (report.ends_request) --from.under_way;
+    if (report.busy_seconds) {
+        from.has_ended = true;
+        summary_.replicas_busy_seconds[index] = *report.busy_seconds;
+    }
+    summary_.interrupted |= report.interrupted;
 }
 
-void Dispatcher::write(int replica, const Report& report) {
-    const auto assigned = assigned_.find(report.order);
-    if (assigned == assigned_.end() || assigned->second != replica)
-        throw std::runtime_error(
-            fmt::format("replica {} has a result of prompt {}, which it was not given", replica, report.order));
-    assigned_.erase(assigned);
-    --replicas_[static_cast<std::size_t>(replica)].unanswered;
+void Dispatcher::write(const Report& report) {
+    if (report.stats) {
+        ++summary_.served;
+        summary_.stats += *report.stats;
+        summary_.latencies.add(*report.stats);
+    } else {
+        ++summary_.with_error;
+    }
     if (streams()) return writer_.write_text("\n");
     progress_.clear();
     writer_.put(report.order, report.result);
-    new_tokens_ += report.new_tokens;
-    progress_.update(reader_->fraction(), next_order_, new_tokens_);
+    progress_.update(reader_->fraction(), next_order_, summary_.stats.new_tokens);
 }
 
 RunSummary Dispatcher::finish() {
     progress_.clear();
-    if (streams() && interrupted_) writer_.write_text("\n");
+    if (streams() && summary_.interrupted) writer_.write_text("\n");
     writer_.require_intact();
     if (trace_) trace_->require_intact();
-    RunSummary summary;
-    for (const Replica& replica : replicas_) {
-        static_cast<Tally&>(summary) += *replica.tally;
-        summary.replicas_busy_seconds.push_back(replica.tally->busy_seconds);
-    }
-    summary.with_error += bad_lines_;
-    summary.resumed = std::ssize(writer_.served());
-    summary.interrupted = interrupted_;
-    summary.resumable = !streams() && writer_.is_plain_file();
-    return summary;
+    summary_.resumed = std::ssize(writer_.served());
+    summary_.resumable = !streams() && writer_.is_plain_file();
+    return summary_;
 }
 
 void Dispatcher::write_timeline(std::string_view text) {

@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -33,9 +32,8 @@ class Dispatcher {
     explicit Dispatcher(const GenerateOptions& options);
     // Reads the prompt, or passes over what an earlier run served. Throws as above. Local.
     void read_first(const PromptLimits& limits);
-    // `channel` leads to the other replicas, null where there are none, and outlives this; a replica has `slots` texts
-    // under way at most. Local.
-    void start(dist::Channel* channel, int replicas, int slots);
+    // `channel` leads to the other replicas, null where there are none, and outlives this. Local.
+    void start(dist::Channel* channel);
 
     // Takes a replica's report. Throws std::runtime_error where a file cannot be written. Local.
     void handle(int replica, const Report& report);
@@ -52,20 +50,18 @@ class Dispatcher {
 
   private:
     struct Replica {
-        std::int64_t unanswered = 0; // requests assigned to it, without a result
-        std::int64_t replays = 0;
-        std::optional<Tally> tally; // after its last report
-        std::int64_t under_way() const { return unanswered + replays; }
+        std::int64_t under_way = 0; // requests assigned to it that it has not done with
+        bool has_ended = false;     // its last report has come
     };
 
     bool streams() const { return options_->prompt.has_value(); }
-    std::int64_t n_slots() const { return slots_ * std::ssize(replicas_); }
+    std::int64_t n_slots() const { return options_->batch_size * std::ssize(replicas_); }
     bool can_read() const;
     void read(double wait_seconds);
     void hand_out();
     void update_state();
     void send(int replica, Assignment assignment);
-    void write(int replica, const Report& report);
+    void write(const Report& report);
 
     const GenerateOptions* options_;
     ResultWriter writer_;
@@ -74,14 +70,13 @@ class Dispatcher {
     std::optional<RequestReader> reader_;
     Progress progress_;
     dist::Channel* channel_ = nullptr;
-    std::vector<Replica> replicas_{1};
-    std::int64_t slots_ = 1; // of each replica
+    std::vector<Replica> replicas_;
     RunState state_ = RunState::serving;
-    bool input_ended_ = false, interrupted_ = false;
-    std::int64_t next_order_ = 0, bad_lines_ = 0, new_tokens_ = 0;
-    std::deque<Assignment> ready_;         // read, not handed out
-    std::deque<Assignment> to_own_;        // for replica 0
-    std::map<std::int64_t, int> assigned_; // replica by order: requests without a result
+    bool input_ended_ = false;
+    std::int64_t next_order_ = 0;
+    std::deque<Assignment> ready_;  // read, not handed out
+    std::deque<Assignment> to_own_; // for replica 0
+    RunSummary summary_;
 };
 
 } // namespace entrodraft::launch

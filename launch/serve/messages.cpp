@@ -20,14 +20,12 @@ namespace {
 MEMBERS(spec::Stats, sequences, prompt_tokens, new_tokens, rounds, drafted, accepted, target_passes, draft_passes,
         drafting_rounds, passes_of_rows, rounds_of_accepted, by_position, by_entropy, overlap, overlaps, ahead, seconds,
         levels)
-MEMBERS(LatencySamples, ttft_ms, tpot_ms, latency_ms)
-MEMBERS(Tally, stats, served, with_error, checked, check_differs, busy_seconds, latencies)
 using Bias = decltype(spec::LogitProcessing::logit_bias)::value_type;
 MEMBERS(Bias, token, bias)
 MEMBERS(spec::LogitProcessing, repetition, presence, frequency, ngram_size, min_new_tokens, logit_bias, banned_tokens)
 MEMBERS(spec::Request, id, sequence_key, prompt, max_new_tokens, sampling, processing, ignore_eos, stop_strings,
         metadata, plain)
-MEMBERS(Report, result, order, new_tokens, replays, text, trace, note, tally, interrupted)
+MEMBERS(Report, result, order, stats, checked, ends_request, text, trace, note, busy_seconds, interrupted)
 MEMBERS(Assignment, state, order, request)
 #undef MEMBERS
 
@@ -50,13 +48,13 @@ struct Archive {
 };
 
 template <typename T> void transfer(Archive& archive, T& value) {
-    if constexpr (std::is_trivially_copyable_v<T>) {
-        archive.copy(&value, sizeof value);
-    } else if constexpr (requires { value.has_value(); }) {
+    if constexpr (requires { value.has_value(); }) {
         bool has_value = value.has_value();
         transfer(archive, has_value);
         if (has_value && !value) value.emplace();
         if (has_value) transfer(archive, *value);
+    } else if constexpr (std::is_trivially_copyable_v<T>) {
+        archive.copy(&value, sizeof value);
     } else if constexpr (requires { value.size(); }) {
         std::size_t size = value.size();
         transfer(archive, size);

@@ -3,7 +3,6 @@
 // Within one job all ranks are the same build, so that numbers travel as they lie in memory.
 #pragma once
 
-#include "launch/io/summary.h"
 #include "spec/request.h"
 
 #include <cstddef>
@@ -16,15 +15,16 @@ namespace entrodraft::launch {
 
 // From a request tracker to the dispatcher, as things happen.
 struct Report {
-    std::string result = {}; // a line of the output, without newline; empty: none
-    std::int64_t order = 0;  // of the result in the output, as it was assigned
-    std::int64_t new_tokens = 0;
-    std::int64_t replays = 0;                  // texts that it has still to decode once more, for --check
-    std::string text = {};                     // of --prompt, as it comes
-    std::string trace = {};                    // a line of --trace
-    std::string note = {};                     // a line for people
-    std::optional<Tally> tally = std::nullopt; // of its whole run, in its last report
-    bool interrupted = false;                  // its run, by a signal
+    std::string result = {};                           // a line of the output, without newline; empty: none
+    std::int64_t order = 0;                            // of the result in the output, as it was assigned
+    std::optional<spec::Stats> stats = std::nullopt;   // of the result, where it is a text
+    bool checked = false;                              // that text was decoded once more; `note`: it differs
+    bool ends_request = false;                         // nothing more comes of it
+    std::string text = {};                             // of --prompt, as it comes
+    std::string trace = {};                            // a line of --trace
+    std::string note = {};                             // a line for people
+    std::optional<double> busy_seconds = std::nullopt; // with a text under way, of its whole run: in its last report
+    bool interrupted = false;                          // its run, by a signal
 };
 
 enum class RunState {

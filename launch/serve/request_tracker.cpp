@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
+#include <fmt/format.h>
 #include <utility>
 
 namespace entrodraft::launch {
@@ -17,20 +17,21 @@ std::string difference(const spec::Request& request, const std::vector<spec::Tok
                        const spec::Completion& plain) {
     const auto parting = std::mismatch(drafted.begin(), drafted.end(), plain.tokens.begin(), plain.tokens.end());
     const auto first = static_cast<std::size_t>(parting.first - drafted.begin());
-    std::ostringstream text;
-    text << "check: id " << request.id << " differs from decoding without a draft at new token " << first
-         << " (from 0)";
+    std::string text =
+        fmt::format("check: id {} differs from decoding without a draft at new token {} (from 0)", request.id, first);
     if (first < plain.logit_margins.size() && !std::isnan(plain.logit_margins[first]))
-        text << ", where the best " << (request.sampling.greedy() ? "logit" : "logit and noise") << " leads by "
-             << plain.logit_margins[first];
-    return text.str();
+        text += fmt::format(", where the best {} leads by {:g}",
+                            request.sampling.greedy() ? "logit" : "logit and noise", plain.logit_margins[first]);
+    return text;
 }
 
-} // namespace
-
+// How long a coordinator without work waits for some before it tells its other ranks that there is none yet: far less
+// than they wait, and little enough that a signal to any rank ends the wait within the half second that SIGTERM leaves.
 double idle_wait_seconds(double collective_timeout_seconds) {
     return std::clamp(collective_timeout_seconds / 4, 0.001, 0.2);
 }
+
+} // namespace
 
 RequestTracker::RequestTracker(Dispatcher* dispatcher, dist::Channel* channel, const GenerateOptions& options,
                                const dist::Clock& clock)
@@ -44,7 +45,7 @@ bool RequestTracker::is_checkable(const spec::Request& request) const {
 spec::EngineCallbacks RequestTracker::callbacks() {
     spec::EngineCallbacks callbacks;
     callbacks.next_request = [this] { return next_request(); };
-    callbacks.waiting = [this] { return !is_idle() || state_ == RunState::serving; };
+    callbacks.waiting = [this] { return !under_way_.empty() || state_ == RunState::serving; };
     if (options_->prompt)
         callbacks.on_text = [this](const spec::Request& request, std::string_view text) {
             if (!request.plain) send({.text = std::string(text)});
@@ -54,7 +55,6 @@ spec::EngineCallbacks RequestTracker::callbacks() {
             send({.trace = trace_line(request, trace)});
         };
     callbacks.on_complete = [this](const spec::Request& request, spec::Completion completion) {
-        if (request.plain) return compare(request, completion);
         on_complete(request, std::move(completion));
     };
     callbacks.on_step = [this] {
@@ -73,47 +73,40 @@ std::optional<spec::Request> RequestTracker::next_request() {
         return again;
     }
     if (assigned_.empty() && state_ == RunState::serving)
-        receive(is_idle() ? idle_wait_seconds(options_->models.collective_timeout_seconds) : 0);
+        receive(under_way_.empty() ? idle_wait_seconds(options_->models.collective_timeout_seconds) : 0);
     if (assigned_.empty()) return std::nullopt;
-    if (is_idle()) busy_since_ = clock_->now_seconds();
+    if (under_way_.empty()) busy_since_ = clock_->now_seconds();
     spec::Request request = std::move(*assigned_.front().request);
-    orders_.emplace(request.id, assigned_.front().order);
+    under_way_.emplace(request.id, UnderWay{assigned_.front().order, {}});
     assigned_.pop_front();
     return request;
 }
 
 void RequestTracker::on_complete(const spec::Request& request, spec::Completion completion) {
-    Report report = {.order = orders_.extract(request.id).mapped()};
-    if (completion.failure.empty()) {
-        ++tally_.served;
-        tally_.stats += completion.stats;
-        tally_.latencies.add(completion.stats);
-        report.new_tokens = completion.stats.new_tokens;
-        report.result = result_line(request, completion);
-        if (is_checkable(request)) {
-            to_replay_.push_back(request);
-            unchecked_.emplace(request.id, std::move(completion.tokens));
-        }
-    } else { // a text that could not go on
-        ++tally_.with_error;
+    const auto text = under_way_.find(request.id);
+    Report report = {.order = text->second.order, .ends_request = true};
+    if (request.plain) {
+        report.checked = true;
+        if (text->second.drafted != completion.tokens)
+            report.note = difference(request, text->second.drafted, completion);
+    } else if (!completion.failure.empty()) { // a text that could not go on
         report.result = error_line({request.id, std::nullopt, completion.failure});
         if (options_->prompt) report.note = "--prompt: " + completion.failure;
+    } else {
+        report.result = result_line(request, completion);
+        report.stats = std::move(completion.stats);
+        if (is_checkable(request)) {
+            report.ends_request = false;
+            to_replay_.push_back(request);
+            text->second.drafted = std::move(completion.tokens);
+        }
     }
-    if (is_idle()) tally_.busy_seconds += clock_->now_seconds() - busy_since_;
+    if (report.ends_request) under_way_.erase(text);
+    if (under_way_.empty()) busy_seconds_ += clock_->now_seconds() - busy_since_;
     send(std::move(report));
 }
 
-void RequestTracker::compare(const spec::Request& request, const spec::Completion& plain) {
-    const std::vector<spec::TokenId> drafted = std::move(unchecked_.extract(request.id).mapped());
-    if (is_idle()) tally_.busy_seconds += clock_->now_seconds() - busy_since_;
-    ++tally_.checked;
-    const bool differs = drafted != plain.tokens;
-    tally_.check_differs += differs ? 1 : 0;
-    send({.note = differs ? difference(request, drafted, plain) : ""});
-}
-
 void RequestTracker::send(Report report) {
-    report.replays = static_cast<std::int64_t>(unchecked_.size());
     if (dispatcher_) return dispatcher_->handle(0, report);
     channel_->send(0, pack(std::move(report)));
 }
@@ -133,8 +126,8 @@ void RequestTracker::receive(double wait_seconds) {
 }
 
 void RequestTracker::close(bool interrupted) {
-    if (!is_idle()) tally_.busy_seconds += clock_->now_seconds() - busy_since_;
-    send({.tally = tally_, .interrupted = interrupted});
+    if (!under_way_.empty()) busy_seconds_ += clock_->now_seconds() - busy_since_;
+    send({.busy_seconds = busy_seconds_, .interrupted = interrupted});
     const double timeout = options_->models.collective_timeout_seconds;
     while (state_ != RunState::closed)
         receive(idle_wait_seconds(timeout));

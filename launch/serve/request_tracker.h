@@ -1,5 +1,5 @@
 // Between a replica's engine and the dispatcher: remembers what is under way, has texts decoded once more for --check,
-// makes the lines of results, and counts.
+// makes the lines of results, and the lines of results made.
 //
 // One for each replica, on its coordinator. Several requests may be under way, and come back in any order.
 #pragma once
@@ -18,10 +18,6 @@
 
 namespace entrodraft::launch {
 
-// How long a coordinator without work waits for some before it tells its other ranks that there is none yet: far less
-// than they wait, and little enough that a signal to any rank ends the wait within the half second that SIGTERM leaves.
-double idle_wait_seconds(double collective_timeout_seconds);
-
 class RequestTracker {
   public:
     // `dispatcher` is null but on the writer, where it is used in place of `channel`. All outlive this.
@@ -34,12 +30,15 @@ class RequestTracker {
     void close(bool interrupted);
 
   private:
+    struct UnderWay {
+        std::int64_t order;
+        std::vector<spec::TokenId> drafted; // its tokens, while they are decoded again
+    };
+
     // Whether the text is the same whatever is drafted.
     bool is_checkable(const spec::Request& request) const;
-    bool is_idle() const { return orders_.empty() && unchecked_.empty(); }
     std::optional<spec::Request> next_request();
     void on_complete(const spec::Request& request, spec::Completion completion);
-    void compare(const spec::Request& request, const spec::Completion& plain);
     void send(Report report);
     void receive(double wait_seconds);
 
@@ -48,12 +47,11 @@ class RequestTracker {
     const GenerateOptions* options_;
     const dist::Clock* clock_;
     RunState state_ = RunState::serving;
-    std::deque<Assignment> assigned_;                             // not begun
-    std::map<std::string, std::int64_t> orders_;                  // by id: under way, drafted
-    std::deque<spec::Request> to_replay_;                         // completed, to be decoded again without drafting
-    std::map<std::string, std::vector<spec::TokenId>> unchecked_; // by id: their tokens, until the replay has ended
-    Tally tally_;
-    double busy_since_ = 0; // unless idle
+    std::deque<Assignment> assigned_;           // not begun
+    std::map<std::string, UnderWay> under_way_; // by id
+    std::deque<spec::Request> to_replay_;       // completed, to be decoded again without drafting
+    double busy_seconds_ = 0;                   // with a text under way, before busy_since_
+    double busy_since_ = 0;                     // unless idle
 };
 
 } // namespace entrodraft::launch

@@ -1,6 +1,6 @@
 // What is wrong with how ranks lie on hosts and cores, and which of them is slow, from made-up facts.
+#include "launch/io/summary.h"
 #include "launch/load/launch_check.h"
-#include "launch/serve/slowest_rank.h"
 
 #include <cstring>
 #include <gtest/gtest.h>

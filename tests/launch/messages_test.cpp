@@ -33,19 +33,21 @@ spec::Stats stats_of(std::int64_t first, int n_levels) {
 TEST(Messages, ComeOutAsTheyWentIn) {
     const Report report = unpack<Report>(pack(Report{.result = "{}",
                                                      .order = 7,
-                                                     .new_tokens = 9,
-                                                     .replays = 2,
+                                                     .checked = true,
+                                                     .ends_request = true,
                                                      .text = "a",
                                                      .trace = std::string("b\0c\n", 4),
                                                      .note = "d"}));
     EXPECT_EQ(report.result, "{}");
     EXPECT_EQ(report.order, 7);
-    EXPECT_EQ(report.new_tokens, 9);
-    EXPECT_EQ(report.replays, 2);
+    EXPECT_FALSE(report.stats);
+    EXPECT_TRUE(report.checked);
+    EXPECT_TRUE(report.ends_request);
     EXPECT_EQ(report.text, "a");
     EXPECT_EQ(report.trace, std::string("b\0c\n", 4));
     EXPECT_EQ(report.note, "d");
-    EXPECT_FALSE(report.tally);
+    EXPECT_FALSE(report.busy_seconds);
+    EXPECT_FALSE(report.interrupted);
     const Assignment change = unpack<Assignment>(pack(Assignment{.state = RunState::finished}));
     EXPECT_EQ(change.state, RunState::finished);
     EXPECT_FALSE(change.request);
@@ -83,38 +85,27 @@ TEST(Messages, HoldAllOfARequest) {
     EXPECT_FALSE(read.request->plain);
 }
 
-TEST(Messages, HoldAllThatAReplicaCounted) {
-    Report last;
-    last.tally.emplace();
-    last.tally->stats = stats_of(1, 2);
-    last.tally->served = 50;
-    last.tally->with_error = 51;
-    last.tally->checked = 52;
-    last.tally->check_differs = 53;
-    last.tally->busy_seconds = 54.5;
-    last.tally->latencies = {{55.5, 56.5}, {57.5}, {58.5, 59.5}};
-    last.interrupted = true;
-    const std::vector<std::byte> bytes = pack(last);
+TEST(Messages, HoldAllThatWasCounted) {
+    Report report;
+    report.stats = stats_of(1, 2);
+    report.busy_seconds = 54.5;
+    report.interrupted = true;
+    const std::vector<std::byte> bytes = pack(report);
     const Report read = unpack<Report>(bytes);
-    ASSERT_TRUE(read.tally);
+    ASSERT_TRUE(read.stats);
     EXPECT_EQ(pack(read), bytes);
     EXPECT_TRUE(read.interrupted);
-    EXPECT_EQ(read.tally->served, 50);
-    EXPECT_EQ(read.tally->check_differs, 53);
-    EXPECT_EQ(read.tally->busy_seconds, 54.5);
-    EXPECT_EQ(read.tally->latencies.ttft_ms, (std::vector<double>{55.5, 56.5}));
-    EXPECT_EQ(read.tally->latencies.tpot_ms, std::vector<double>{57.5});
-    EXPECT_EQ(read.tally->latencies.latency_ms, (std::vector<double>{58.5, 59.5}));
-    EXPECT_EQ(read.tally->stats.seconds.first_token, 0.25);
-    EXPECT_EQ(read.tally->stats.drafting_rounds, 9);
-    EXPECT_EQ(read.tally->stats.by_position.at(1).accepted, last.tally->stats.by_position.at(1).accepted);
-    EXPECT_EQ(read.tally->stats.seconds.total, 2.5);
-    ASSERT_EQ(read.tally->stats.levels.size(), 2u);
-    EXPECT_EQ(read.tally->stats.levels[1].accepted, last.tally->stats.levels[1].accepted);
+    EXPECT_EQ(read.busy_seconds, 54.5);
+    EXPECT_EQ(read.stats->seconds.first_token, 0.25);
+    EXPECT_EQ(read.stats->drafting_rounds, 9);
+    EXPECT_EQ(read.stats->by_position.at(1).accepted, report.stats->by_position.at(1).accepted);
+    EXPECT_EQ(read.stats->seconds.total, 2.5);
+    ASSERT_EQ(read.stats->levels.size(), 2u);
+    EXPECT_EQ(read.stats->levels[1].accepted, report.stats->levels[1].accepted);
 }
 
 TEST(Messages, ThatAreCutOrLengthenedAreRefused) {
-    const std::vector<std::byte> whole = pack(Report{.tally = Tally{stats_of(1, 1), 1, 2, 3, 4, 5, {}}});
+    const std::vector<std::byte> whole = pack(Report{.stats = stats_of(1, 1), .busy_seconds = 4});
     for (std::size_t length = 0; length < whole.size(); ++length)
         EXPECT_THROW(unpack<Report>({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)}),
                      std::runtime_error)

@@ -1,5 +1,5 @@
 // The same seed, the same text: what promises it, and who is told where it does not hold.
-#include "launch/serve/repeatability.h"
+#include "launch/cmd/repeatability.h"
 
 #include "tests/launch/command_line.h"
 

@@ -103,7 +103,7 @@ TEST(Summary, NoSpeedUpIsEstimatedOfBatches) {
     RunSummary summary = summary_of_a_run();
     EXPECT_DOUBLE_EQ(estimated_speedup(summary).value(), 2.5 * 0.7);
     summary.batch_size = 4;
-    summary.busy_seconds = 1.2;
+    summary.replicas_busy_seconds = {1.2};
     EXPECT_FALSE(estimated_speedup(summary));
     EXPECT_FALSE(holds(format_summary(summary, false), "speed-up"));
 }

@@ -1,5 +1,5 @@
 // What may change a text between runs: see repeatability.h.
-#include "launch/serve/repeatability.h"
+#include "launch/cmd/repeatability.h"
 
 namespace entrodraft::launch {
 
