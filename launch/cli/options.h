@@ -40,7 +40,7 @@ struct ModelOptions {
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
     DeviceChoice device = DeviceChoice::automatic;
-    int threads = 0;     // 0: default_threads()
+    int threads = 0;     // 0: as gather_facts() counts them
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     ChatTemplateOptions chat_template;
@@ -181,7 +181,7 @@ struct CompareOptions {
 struct DoctorOptions {
     std::string target; // empty: none
     std::vector<std::string> drafts;
-    int threads = 0; // 0: default_threads()
+    int threads = 0; // 0: as gather_facts() counts them
     int repetitions = 1000;
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;
     bool json = false;

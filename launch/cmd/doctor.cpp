@@ -173,8 +173,8 @@ int run_doctor(dist::Session& session, const Arguments& arguments) {
     DoctorReport report;
     report.target = options->target;
     report.drafts = options->drafts;
-    const int threads = options->threads > 0 ? options->threads : default_threads(session);
-    look_at_ranks(session, threads, report);
+    look_at_ranks(session, options->threads, report);
+    const int threads = report.ranks[static_cast<std::size_t>(session.world_rank())].threads;
     const std::size_t hidden = look_at_files(session, *options, threads, report);
     const MachineWatch watch(session);
     const std::string transport = session.world().name();

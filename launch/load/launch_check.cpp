@@ -36,17 +36,7 @@ cpu_set_t own_cores() {
     return cores;
 }
 
-// Ranks of one host, by number.
-using Hosts = std::map<std::string, std::vector<std::size_t>>;
-
-Hosts hosts_of(const std::vector<RankFacts>& ranks) {
-    Hosts hosts;
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-        hosts[ranks[rank].host].push_back(rank);
-    return hosts;
-}
-
-// How the cores of a host suffice for its ranks; empty: they do.
+// How the cores of a host suffice for its ranks, those `here`; empty: they do.
 std::string why_cores_are_few(const std::vector<RankFacts>& ranks, const std::vector<std::size_t>& here) {
     const std::string host = ranks[here.front()].host;
     const auto cores = static_cast<std::size_t>(ranks[here.front()].host_cores);
@@ -100,35 +90,28 @@ std::optional<int> threads_of_environment(const dist::Environment& environment) 
     return std::nullopt;
 }
 
-int default_threads(dist::Session& session) {
-    struct Affinity {
-        std::uint64_t host = 0;
-        cpu_set_t cpus{};
-    };
-    std::optional<int> asked;
-    in_agreement(session, [&] { asked = threads_of_environment(dist::process_environment()); });
-    Affinity mine = {spec::hash_bytes(session.host_name().data(), session.host_name().size()), own_cores()};
-    const std::vector<Affinity> all = from_all(session, mine);
-    const auto sharers = std::count_if(all.begin(), all.end(), [&](const Affinity& other) {
-        return other.host == mine.host && CPU_EQUAL(&other.cpus, &mine.cpus);
-    });
-    if (asked) return *asked; // by this rank's launcher: the others may have none
-    return std::max(1, static_cast<int>(CPU_COUNT(&mine.cpus) / sharers));
-}
-
 std::vector<RankFacts> gather_facts(dist::Session& session, int threads, int gpus) {
     RankFacts mine;
     std::strncpy(mine.host, session.host_name().c_str(), sizeof mine.host - 1);
     mine.cores = own_cores();
     mine.host_cores = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
-    mine.threads = threads;
     mine.gpus = gpus;
+    in_agreement(session, [&] {
+        mine.threads = threads > 0 ? threads : threads_of_environment(dist::process_environment()).value_or(0);
+    });
     if (session.world_size() > 1) mine.build = build_checksum();
     if (const auto& shortage = session.shared_memory_shortage()) {
         mine.shared_memory_free = shortage->free_bytes;
         mine.shared_memory_wanted = shortage->wanted_bytes;
     }
-    return from_all(session, mine);
+    std::vector<RankFacts> all = from_all(session, mine);
+    for (RankFacts& facts : all) {
+        const auto sharers = std::ranges::count_if(all, [&](const RankFacts& other) {
+            return std::strcmp(other.host, facts.host) == 0 && CPU_EQUAL(&other.cores, &facts.cores);
+        });
+        if (facts.threads == 0) facts.threads = std::max(1, static_cast<int>(CPU_COUNT(&facts.cores) / sharers));
+    }
+    return all;
 }
 
 std::vector<Finding> findings_of(const std::vector<RankFacts>& ranks) {
@@ -140,7 +123,10 @@ std::vector<Finding> findings_of(const std::vector<RankFacts>& ranks) {
             {true, fmt::format("the program of rank {} (host {}) is another build than that of rank 0 (host "
                                "{}): install the same file on every host",
                                other - ranks.begin(), other->host, ranks[0].host)});
-    for (const auto& [host, here] : hosts_of(ranks)) {
+    std::map<std::string, std::vector<std::size_t>> hosts; // the ranks of each
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+        hosts[ranks[rank].host].push_back(rank);
+    for (const auto& [host, here] : hosts) {
         const RankFacts& first = ranks[here.front()];
         if (const std::string why = why_cores_are_few(ranks, here); !why.empty()) findings.push_back({false, why});
         if (first.shared_memory_wanted > 0)
@@ -172,11 +158,13 @@ std::string describe(const cpu_set_t& cores) {
     return text;
 }
 
-void check_launch(dist::Session& session, int threads, bool quiet) {
-    for (const Finding& finding : findings_of(gather_facts(session, threads))) {
+int check_launch(dist::Session& session, int threads, bool quiet) {
+    const std::vector<RankFacts> ranks = gather_facts(session, threads);
+    for (const Finding& finding : findings_of(ranks)) {
         if (finding.is_error) throw OrderlyFailure(kFailure, finding.text);
         if (session.world_rank() == 0 && !quiet) log_line("warning: " + finding.text);
     }
+    return ranks[static_cast<std::size_t>(session.world_rank())].threads;
 }
 
 } // namespace entrodraft::launch

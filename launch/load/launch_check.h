@@ -17,13 +17,8 @@
 namespace entrodraft::launch {
 
 // What OMP_NUM_THREADS asks for, or else SLURM_CPUS_PER_TASK; nothing where neither is set. Throws BadOption where it
-// is no number of threads. Local.
+// is not a number of threads. Local.
 std::optional<int> threads_of_environment(const dist::Environment& environment);
-
-// That of this rank's environment; else the CPUs this process may run on, shared among the ranks of its host that may
-// run on the very same ones, at least 1: bound ranks use what they are bound to, and unbound ones cores / local ranks.
-// Throws OrderlyFailure. Collective over the world.
-int default_threads(dist::Session& session);
 
 // Of one rank; goes through a collective as it is.
 struct RankFacts {
@@ -41,7 +36,9 @@ struct Finding {
     std::string text;      // one line, with the remedy
 };
 
-// Those of the world, by rank. `threads`: what this rank is to have. Collective over the world.
+// Those of the world, by rank. `threads`: what each is to have; 0: what its environment asks for, else the CPUs it may
+// run on, shared among the ranks of its host that may run on the very same ones, at least 1: bound ranks use what they
+// are bound to, and unbound ones cores / local ranks. Throws OrderlyFailure. Collective over the world.
 std::vector<RankFacts> gather_facts(dist::Session& session, int threads, int gpus = -1);
 
 // The same on every rank. Local.
@@ -50,8 +47,8 @@ std::vector<Finding> findings_of(const std::vector<RankFacts>& ranks);
 // "0-3,8": the cores of a set. Local.
 std::string describe(const cpu_set_t& cores);
 
-// Throws OrderlyFailure where ranks cannot work together; warns on stderr of what is slow, unless `quiet`, on the
-// writer. Collective over the world.
-void check_launch(dist::Session& session, int threads, bool quiet);
+// How many threads this rank is to have: `threads`, as above. Throws OrderlyFailure where ranks cannot work together;
+// warns on stderr of what is slow, unless `quiet`, on the writer. Collective over the world.
+int check_launch(dist::Session& session, int threads, bool quiet);
 
 } // namespace entrodraft::launch

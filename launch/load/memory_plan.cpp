@@ -103,8 +103,7 @@ std::string why_too_little_memory(std::span<const RankMemory> ranks, const Cache
         if (host.total_bytes() <= host.available_bytes) continue;
         return fmt::format(
             "not enough memory: {} of a {} {} {} (weights {}, KV cache of {} of {} positions {}, buffers {}), and it "
-            "has "
-            "{} left: {}",
+            "has {} left: {}",
             host.ranks > 1 ? fmt::format("the {} ranks", host.ranks) : "the rank", host.is_gpu ? "GPU" : "host",
             host.ranks > 1 ? "need" : "needs", format_bytes(host.total_bytes()), format_bytes(host.weight_bytes),
             counted(cache.sequences, "sequence"), format_count(cache.positions), format_bytes(host.cache_bytes),

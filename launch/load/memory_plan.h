@@ -1,7 +1,7 @@
 // Whether weights, KV cache and buffers of all ranks of a host, or of a GPU, fit its memory, before anything is loaded.
 //
 // Arithmetic, but for require_memory() and a look at what the system says is free. A cache takes memory only as
-// positions are first written; it is reckoned whole all the same, so that no run dies of its longest text. Called by
+// positions are first written; it is counted whole all the same, so that no run dies of its longest text. Called by
 // model_pair.
 #pragma once
 

@@ -18,39 +18,34 @@ namespace entrodraft::launch {
 
 namespace {
 
-// What this rank holds of them. A continuation drafted ahead writes few positions, but in time at every place.
+// What this rank holds of them: of the target, then of each draft. A continuation drafted ahead writes few positions,
+// but in time at every place.
 std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions& options,
                                    const dist::RankLayout& layout, int ahead, bool on_gpu) {
     std::vector<HeldModel> held;
     if (layout.holds_target())
         held.push_back({&opened.target.config, options.dtype.value_or(opened.target.config.stored_type), layout.tp_size,
-                        layout.tp_rank});
+                        layout.tp_rank, 0, on_gpu});
+    if (!layout.owns_draft()) return held;
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
     for (const OpenedModel& draft : opened.drafts)
-        if (layout.owns_draft())
-            held.push_back({&draft.config, options.draft_dtype.value_or(draft.config.stored_type),
-                            is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead});
-    for (HeldModel& part : held)
-        part.on_gpu = on_gpu;
+        held.push_back({&draft.config, options.draft_dtype.value_or(draft.config.stored_type),
+                        is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead, on_gpu});
     return held;
 }
 
 // Two directories that were exchanged make no error, only a slow run; nor do ids that are other tokens to the draft.
 void warn_of_models(const OpenedPair& opened) {
-    const auto warn = [](const OpenedModel& model, const char* option) {
-        if (model.was_untied) log_line(stored_head_warning(fmt::format("{} {}", option, model.directory)));
-    };
-    warn(opened.target, "--target");
-    for (const OpenedModel& draft : opened.drafts)
-        warn(draft, "--draft");
+    for (const OpenedModel* model : models_of(opened))
+        if (model->was_untied) log_line(stored_head_warning(model->name));
     for (const std::string& line : opened.not_compared)
         log_line("warning: " + line);
     const std::int64_t of_target = parameter_count(opened.target.config);
     for (const OpenedModel& draft : opened.drafts)
         if (const std::int64_t of_draft = parameter_count(draft.config); of_draft > of_target)
-            log_line(fmt::format("warning: --draft {} has {} parameters, more than the {} of --target {}: such a draft "
-                                 "costs more than it saves; were they exchanged?",
-                                 draft.directory, of_draft, of_target, opened.target.directory));
+            log_line(fmt::format("warning: {} has {} parameters, more than the {} of {}: such a draft costs more than "
+                                 "it saves; were they exchanged?",
+                                 draft.name, of_draft, of_target, opened.target.name));
 }
 
 } // namespace
@@ -101,30 +96,28 @@ dist::RankLayout layout_of(const dist::Session& session, const Placement& placem
 
 namespace {
 
-// Reads the weights of all that this rank holds of the target and of each draft. Local.
-void load_weights(const OpenedPair& opened, const ModelOptions& options, const Placement& placement, int context,
-                  ModelPair& pair) {
+// Reads the weights of what this rank holds. Local.
+void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, const ModelOptions& options,
+                  const CacheShape& cache, ModelPair& pair) {
     const dist::RankLayout& layout = pair.layout;
-    const bool is_sharded = layout.placement == dist::DraftPlacement::sharded && !opened.drafts.empty();
-    const auto load = [&](const OpenedModel& from, const char* what, model::WeightType type, int n_slots,
-                          dist::Communicator& ranks) {
+    const auto load = [&](const OpenedModel& from, const char* what, const HeldModel& part, dist::Communicator& ranks) {
         LoadingBar bar(std::string("loading the ") + what, options.quiet || !layout.is_writer());
         model::DecoderOptions decoder;
         decoder.timeout_seconds = options.collective_timeout_seconds;
-        decoder.weight_type = type;
-        decoder.capacity = std::min(context, from.config.max_positions);
-        decoder.n_slots = n_slots;
+        decoder.weight_type = part.type;
+        decoder.capacity = std::min(cache.positions, from.config.max_positions);
+        decoder.n_slots = cache.sequences + part.beside;
         decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
         return load_decoder(pair.device, *from.checkpoint, from.config, decoder, ranks, *pair.team);
     };
     pair.device_verifier = make_device_verifier(pair.device);
-    if (layout.holds_target())
-        pair.target = load(opened.target, "target", pair.target_type, placement.batch_size, *pair.tp);
-    for (const OpenedModel& draft : opened.drafts)
-        if (layout.owns_draft())
-            pair.drafts.push_back(load(draft, "draft", options.draft_dtype.value_or(draft.config.stored_type),
-                                       placement.batch_size + placement.ahead, is_sharded ? *pair.tp : pair.self));
-    if (is_sharded)
+    auto part = held.begin();
+    if (layout.holds_target()) pair.target = load(opened.target, "target", *part++, *pair.tp);
+    const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
+    if (layout.owns_draft())
+        for (const OpenedModel& draft : opened.drafts)
+            pair.drafts.push_back(load(draft, "draft", *part++, is_sharded ? *pair.tp : pair.self));
+    if (is_sharded && !opened.drafts.empty())
         pair.sharded_draft = std::make_unique<spec::ShardedDraftModel>(*pair.drafts.front(), *pair.replica,
                                                                        options.collective_timeout_seconds);
 }
@@ -139,8 +132,6 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     OpenedPair opened;
     in_agreement(session, [&] {
         pair->layout = layout_of(session, placement);
-        if (placement.draft == dist::DraftPlacement::sharded && options.drafts.size() > 1)
-            throw BadOption("--draft-placement sharded cuts one --draft over the ranks; it takes no second one");
         pair->batch_size = placement.batch_size;
         opened = open_pair(options.target, options.drafts);
         if (!options.needs_text.empty() && !opened.target.tokenizer)
@@ -153,7 +144,6 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     if (pair->layout.is_writer() && !options.quiet) warn_of_models(opened);
 
     const OpenedModel& target = opened.target;
-    const std::vector<OpenedModel>& drafts = opened.drafts;
     const dist::RankLayout& layout = pair->layout;
     pair->vocab_size = target.config.vocab_size;
     if (target.tokenizer) pair->vocab_size = std::min(pair->vocab_size, target.tokenizer->size());
@@ -162,31 +152,28 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     if (pair->layout.is_writer() && !options.quiet && options.device == DeviceChoice::automatic && has_gpu_file())
         if (const std::string note = idle_gpu_note(options.device, true, n_gpus()); !note.empty()) log_line(note);
     pair->tp = split_for_passes(session, pair->device, layout.holds_target() ? layout.replica : -1);
-    const int threads = options.threads > 0 ? options.threads : default_threads(session);
-    check_launch(session, threads, options.quiet);
+    const int threads = check_launch(session, options.threads, options.quiet);
     require_same_models(session, opened, {.threads = threads, .quiet = options.quiet});
     pair->target_type = options.dtype.value_or(target.config.stored_type);
-    pair->draft_type =
-        drafts.empty() ? pair->target_type : options.draft_dtype.value_or(drafts.front().config.stored_type);
-    const int context = options.max_context > 0 ? std::min(options.max_context, target.config.max_positions)
-                                                : target.config.max_positions;
-    require_memory(session, held_models(opened, options, layout, placement.ahead, pair->device.is_gpu), threads,
-                   {placement.batch_size, context}, pair->device);
+    pair->draft_type = opened.drafts.empty() ? pair->target_type
+                                             : options.draft_dtype.value_or(opened.drafts.front().config.stored_type);
+    CacheShape cache = {placement.batch_size, target.config.max_positions};
+    if (options.max_context > 0) cache.positions = std::min(options.max_context, cache.positions);
+    const auto held = held_models(opened, options, layout, placement.ahead, pair->device.is_gpu);
+    require_memory(session, held, threads, cache, pair->device);
     const double begin = pair->clock.now_seconds();
     in_agreement(session, [&] {
         pair->team = std::make_unique<model::ThreadTeam>(threads);
-        load_weights(opened, options, placement, context, *pair);
+        load_weights(opened, held, options, cache, *pair);
         pair->tokenizer = std::move(opened.target.tokenizer);
         pair->target_config = target.config;
-        pair->target_config.max_positions = context;
+        pair->target_config.max_positions = cache.positions;
         pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / layout.tp_size;
         if (pair->target) pair->target_pass_bytes = static_cast<double>(pair->target->weight_bytes());
     });
     pair->load_seconds = pair->clock.now_seconds() - begin;
-    pair->load_bytes = static_cast<double>(target.checkpoint->total_bytes());
-    for (const OpenedModel& draft : drafts)
-        pair->load_bytes += static_cast<double>(draft.checkpoint->total_bytes());
-    pair->load_bytes *= placement.replicas;
+    for (const OpenedModel* model : models_of(opened))
+        pair->load_bytes += static_cast<double>(model->checkpoint->total_bytes()) * placement.replicas;
     return pair;
 }
 

@@ -15,10 +15,10 @@ namespace entrodraft::launch {
 
 namespace {
 
-OpenedModel open_model(const std::string& name, const char* option) {
+OpenedModel open_model(const std::string& option, const std::string& name) {
     const std::string directory = resolve_checkpoint_directory(name, option);
     OpenedModel opened;
-    opened.directory = name;
+    opened.name = option + " " + name;
     opened.path = directory;
     opened.config = model::read_config(directory);
     opened.checkpoint = model::Checkpoint::open(directory);
@@ -27,8 +27,8 @@ OpenedModel open_model(const std::string& name, const char* option) {
     return opened;
 }
 
-Vocabulary vocabulary_of(const OpenedModel& opened, const char* option) {
-    Vocabulary vocabulary = {std::string(option) + " " + opened.directory, std::nullopt, 0, opened.config.vocab_size};
+Vocabulary vocabulary_of(const OpenedModel& opened) {
+    Vocabulary vocabulary = {opened.name, std::nullopt, 0, opened.config.vocab_size};
     if (opened.tokenizer) {
         vocabulary.fingerprint = opened.tokenizer->fingerprint();
         vocabulary.n_tokens = opened.tokenizer->size();
@@ -63,13 +63,19 @@ std::string not_compared(const Vocabulary& target, const Vocabulary& draft) {
         draft.fingerprint ? target.name : draft.name, target.name, draft.name);
 }
 
+std::vector<const OpenedModel*> models_of(const OpenedPair& pair) {
+    std::vector<const OpenedModel*> models = {&pair.target};
+    for (const OpenedModel& draft : pair.drafts)
+        models.push_back(&draft);
+    return models;
+}
+
 OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts) {
     OpenedPair pair;
-    pair.target = open_model(target, "--target");
+    pair.target = open_model("--target", target);
+    const Vocabulary of_target = vocabulary_of(pair.target);
     for (const std::string& name : drafts) {
-        pair.drafts.push_back(open_model(name, "--draft"));
-        const Vocabulary of_target = vocabulary_of(pair.target, "--target");
-        const Vocabulary of_draft = vocabulary_of(pair.drafts.back(), "--draft");
+        const Vocabulary of_draft = vocabulary_of(pair.drafts.emplace_back(open_model("--draft", name)));
         if (const auto why = why_no_pair(of_target, of_draft)) throw BadOption(*why);
         if (std::string line = not_compared(of_target, of_draft); !line.empty()) pair.not_compared.push_back(line);
     }
@@ -77,19 +83,18 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
 }
 
 void require_heads_for_all(const OpenedPair& pair, const dist::RankLayout& layout) {
-    const auto require = [&](const OpenedModel& model, const char* option) {
+    const auto require = [&](const OpenedModel& model) {
         try {
             dist::head_shard(model.config.n_heads, model.config.n_kv_heads, std::max(0, layout.tp_rank),
                              layout.tp_size);
         } catch (const std::invalid_argument& error) {
-            throw BadOption(
-                fmt::format("{} {} on {}: {}", option, model.directory, counted(layout.tp_size, "rank"), error.what()));
+            throw BadOption(fmt::format("{} on {}: {}", model.name, counted(layout.tp_size, "rank"), error.what()));
         }
     };
-    require(pair.target, "--target");
+    require(pair.target);
     if (layout.placement != dist::DraftPlacement::sharded) return;
     for (const OpenedModel& draft : pair.drafts)
-        require(draft, "--draft");
+        require(draft);
 }
 
 } // namespace entrodraft::launch

@@ -18,7 +18,7 @@ namespace entrodraft::launch {
 
 // What a pair must have in common.
 struct Vocabulary {
-    std::string name;                         // as messages call the model: "--target DIR"
+    std::string name;                         // OpenedModel's
     std::optional<std::uint64_t> fingerprint; // of the tokenizer; none: the model has no tokenizer
     int n_tokens = 0;                         // of the tokenizer
     int n_rows = 0;                           // of the model's logits
@@ -33,8 +33,8 @@ std::optional<std::string> why_no_pair(const Vocabulary& target, const Vocabular
 std::string not_compared(const Vocabulary& target, const Vocabulary& draft);
 
 struct OpenedModel {
-    std::string directory;      // as the option names it
-    std::filesystem::path path; // that it means
+    std::string name;           // as messages call it: "--target DIR"
+    std::filesystem::path path; // that this means
     model::ModelConfig config;
     bool was_untied = false; // by model::untie_stored_head
     std::optional<model::Checkpoint> checkpoint;
@@ -46,6 +46,9 @@ struct OpenedPair {
     std::vector<OpenedModel> drafts;       // the largest first
     std::vector<std::string> not_compared; // a line for each draft whose tokens could not be compared
 };
+
+// The target, then the drafts.
+std::vector<const OpenedModel*> models_of(const OpenedPair& pair);
 
 // Throws BadOption, naming the option, where a directory is missing or a draft has another vocabulary than the target;
 // what reading throws otherwise.

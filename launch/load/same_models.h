@@ -10,11 +10,9 @@
 
 #include "dist/session.h"
 #include "launch/load/opened_model.h"
-#include "model/tensor_digest.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 namespace entrodraft::launch {
 
@@ -28,10 +26,9 @@ struct ComparisonOptions {
 
 // What was compared of the weights. The same on all ranks.
 struct WeightComparison {
-    std::size_t n_copies = 1;                // 1: all ranks opened the same files, and no weights were compared
-    std::optional<model::DigestDepth> depth; // none with one copy
-    std::uint64_t copy_bytes = 0;            // that were read of each copy
-    double seconds = 0;                      // of the slowest rank
+    std::size_t n_copies = 1;     // 1: all ranks opened the same files, and no weights were compared
+    std::uint64_t copy_bytes = 0; // that were read of each copy
+    double seconds = 0;           // of the slowest rank
 };
 
 // Throws OrderlyFailure naming rank, host, model and file or tensor where one differs. Collective over the world.

@@ -23,7 +23,7 @@ struct BlockBytes {
 };
 
 // The whole file's tokens, in order, without special tokens. Lines longer than `lines` allows are refused.
-// Throws std::runtime_error naming the file and, where it is no UTF-8, the byte. Local.
+// Throws std::runtime_error naming the file and, where it is not UTF-8, the byte. Local.
 void tokenize_blocks(LineReader& lines, const model::Tokenizer& tokenizer,
                      const std::function<void(std::span<const model::TokenId>)>& take, const BlockBytes& bytes = {});
 
