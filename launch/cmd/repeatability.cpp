@@ -1,6 +1,9 @@
 // What may change a text between runs: see repeatability.h.
 #include "launch/cmd/repeatability.h"
 
+#include <fmt/format.h>
+#include <vector>
+
 namespace entrodraft::launch {
 
 namespace {
@@ -50,15 +53,15 @@ std::string why_text_varies(const GenerateOptions& options) {
     if (texts.empty()) return "";
     const std::vector<Cause> causes = causes_of(options);
     if (causes.empty()) return "";
-    std::string whats, remedies;
+    std::vector<std::string> whats, remedies;
     for (const Cause& cause : causes) {
-        whats += (whats.empty() ? "" : ", ") + cause.what;
-        remedies += (remedies.empty() ? "" : " and ") + std::string(cause.remedy);
+        whats.push_back(cause.what);
+        remedies.emplace_back(cause.remedy);
     }
-    const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;
-    return "note: the same seed will not repeat " + texts + ": " + whats + "; to repeat " +
-           (texts == "this text" ? "it" : "them") + ", use " +
-           (acceptance.is_lossy() ? "" : "--acceptance gumbel, or ") + remedies;
+    return fmt::format("note: the same seed will not repeat {}: {}; to repeat {}, use {}{}", texts,
+                       fmt::join(whats, ", "), texts == "this text" ? "it" : "them",
+                       options.speculation.acceptance.is_lossy() ? "" : "--acceptance gumbel, or ",
+                       fmt::join(remedies, " and "));
 }
 
 } // namespace entrodraft::launch

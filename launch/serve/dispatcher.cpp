@@ -172,7 +172,7 @@ void Dispatcher::write_timeline(std::string_view text) {
     try {
         timeline_->write_text(text);
     } catch (...) {
-        timeline_->cut_to(0); // half of it is no JSON
+        timeline_->cut_to(0); // half of it is not JSON
         throw;
     }
 }

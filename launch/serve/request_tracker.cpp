@@ -64,22 +64,15 @@ spec::EngineCallbacks RequestTracker::callbacks() {
     return callbacks;
 }
 
-// What is to be decoded again goes first, so that little is kept for comparison.
 std::optional<spec::Request> RequestTracker::next_request() {
-    if (!to_replay_.empty()) {
-        spec::Request again = std::move(to_replay_.front());
-        to_replay_.pop_front();
-        again.plain = true;
-        return again;
-    }
     if (assigned_.empty() && state_ == RunState::serving)
         receive(under_way_.empty() ? idle_wait_seconds(options_->models.collective_timeout_seconds) : 0);
     if (assigned_.empty()) return std::nullopt;
     if (under_way_.empty()) busy_since_ = clock_->now_seconds();
-    spec::Request request = std::move(*assigned_.front().request);
-    under_way_.emplace(request.id, UnderWay{assigned_.front().order, {}});
+    Assignment next = std::move(assigned_.front());
     assigned_.pop_front();
-    return request;
+    under_way_.try_emplace(next.request->id, UnderWay{next.order, {}});
+    return std::move(next.request);
 }
 
 void RequestTracker::on_complete(const spec::Request& request, spec::Completion completion) {
@@ -97,8 +90,10 @@ void RequestTracker::on_complete(const spec::Request& request, spec::Completion 
         report.stats = std::move(completion.stats);
         if (is_checkable(request)) {
             report.ends_request = false;
-            to_replay_.push_back(request);
             text->second.drafted = std::move(completion.tokens);
+            Assignment again = {state_, report.order, request}; // before others, so that little is kept for comparison
+            again.request->plain = true;
+            assigned_.push_front(std::move(again));
         }
     }
     if (report.ends_request) under_way_.erase(text);

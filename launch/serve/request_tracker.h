@@ -1,5 +1,5 @@
 // Between a replica's engine and the dispatcher: remembers what is under way, has texts decoded once more for --check,
-// makes the lines of results, and the lines of results made.
+// and makes the lines of results.
 //
 // One for each replica, on its coordinator. Several requests may be under way, and come back in any order.
 #pragma once
@@ -47,9 +47,8 @@ class RequestTracker {
     const GenerateOptions* options_;
     const dist::Clock* clock_;
     RunState state_ = RunState::serving;
-    std::deque<Assignment> assigned_;           // not begun
+    std::deque<Assignment> assigned_;           // not begun; first what is to be decoded again without drafting
     std::map<std::string, UnderWay> under_way_; // by id
-    std::deque<spec::Request> to_replay_;       // completed, to be decoded again without drafting
     double busy_seconds_ = 0;                   // with a text under way, before busy_since_
     double busy_since_ = 0;                     // unless idle
 };
