@@ -25,9 +25,9 @@ spec::TokenCounts count(LineReader& lines, const model::Tokenizer& tokenizer, bo
     StatusLine status(quiet);
     tokenize_blocks(lines, tokenizer, [&](std::span<const model::TokenId> tokens) {
         counter.add(tokens);
-        if (!status.is_due()) return;
         const double size = static_cast<double>(lines.file_bytes());
-        status.draw(size > 0 ? static_cast<double>(lines.bytes_read()) / size : -1, counted(counter.total(), "token"));
+        status.update(size > 0 ? static_cast<double>(lines.bytes_read()) / size : -1,
+                      [&](double) { return counted(counter.total(), "token"); });
     });
     if (counter.total() == 0) throw std::runtime_error(lines.file() + ": is empty; give a file with some text");
     return counter.take();

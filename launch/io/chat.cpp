@@ -37,46 +37,12 @@ Chat open_template(const std::string& directory, const std::string& name) {
     return chat;
 }
 
-} // namespace
-
-std::string Chat::render(const std::vector<model::ChatMessage>& messages) const {
-    if (!chat_template) throw std::runtime_error("messages cannot be served: " + why_none);
-    try {
-        return chat_template->render(messages);
-    } catch (const std::invalid_argument& error) {
-        throw std::runtime_error(error.what());
-    }
-}
-
-Chat open_chat(const std::string& directory, const ChatTemplateOptions& options) {
-    Chat chat = open_template(directory, options.name);
-    if (options.is_needed && !chat.chat_template) throw BadOption("--chat: " + chat.why_none);
-    if (options.date.empty()) return chat;
-    if (!chat.chat_template || !chat.chat_template->has_date())
-        throw BadOption("--chat-date has no effect: " +
-                        (chat.chat_template
-                             ? "the chat template " + std::string(chat.chat_template->name()) + " writes no date"
-                             : chat.why_none));
-    chat.chat_template->set_date(options.date);
-    return chat;
-}
-
-namespace {
-
 using Role = model::ChatMessage::Role;
 
 const Json& value_of(const Json& object, const char* field) {
     static const Json none;
     const auto found = object.find(field);
     return found == object.end() ? none : *found;
-}
-
-// Fields that would change the text if templates read them; other unknown ones are the user's own.
-void refuse_fields(const Json& object, std::initializer_list<const char*> fields, const std::string& where) {
-    for (const char* field : fields)
-        if (const Json& value = value_of(object, field); !value.empty())
-            throw std::runtime_error(fmt::format(
-                "{}field {} is not supported in conversations; leave it out, or give prompt", where, field));
 }
 
 Role role_of(const Json& message, const std::string& where) {
@@ -102,37 +68,52 @@ std::string content_of(const Json& message, const std::string& where) {
     return text;
 }
 
-void begin_with(const std::optional<std::string>& system, std::vector<model::ChatMessage>& messages) {
-    if (system && (messages.empty() || messages.front().role != Role::system))
-        messages.insert(messages.begin(), {Role::system, *system});
+model::ChatMessage message_of(const Json& message, const std::string& where) {
+    if (!message.is_object()) throw std::runtime_error(where + "must be an object {\"role\", \"content\"}");
+    // These would change the text if templates read them; other unknown fields are the user's own.
+    for (const char* field :
+         {"tool_calls", "tool_call_id", "function_call", "reasoning_content", "reasoning", "thinking"})
+        if (!value_of(message, field).empty())
+            throw std::runtime_error(fmt::format(
+                "{}field {} is not supported in conversations; leave it out, or give prompt", where, field));
+    const Role role = role_of(message, where);
+    return {role, content_of(message, where)};
 }
 
 } // namespace
 
+std::string Chat::render(const std::vector<model::ChatMessage>& messages) const {
+    if (!chat_template) throw std::runtime_error("messages cannot be served: " + why_none);
+    return chat_template->render(messages);
+}
+
+Chat open_chat(const std::string& directory, const ChatTemplateOptions& options) {
+    Chat chat = open_template(directory, options.name);
+    if (options.is_needed && !chat.chat_template) throw BadOption("--chat: " + chat.why_none);
+    if (options.date.empty()) return chat;
+    if (!chat.chat_template || !chat.chat_template->has_date())
+        throw BadOption("--chat-date has no effect: " +
+                        (chat.chat_template
+                             ? "the chat template " + std::string(chat.chat_template->name()) + " writes no date"
+                             : chat.why_none));
+    chat.chat_template->set_date(options.date);
+    return chat;
+}
+
 std::vector<model::ChatMessage> messages_of(const Json& line, const std::optional<std::string>& system) {
-    const Json& list = line["messages"];
-    model::array_of(list, "messages", "an array of {\"role\", \"content\"}");
+    const Json& list = model::array_of(line["messages"], "messages", "an array of {\"role\", \"content\"}");
     if (list.empty()) throw std::runtime_error("messages is empty");
     std::vector<model::ChatMessage> messages;
-    messages.reserve(list.size() + 1);
-    for (std::size_t i = 0; i < list.size(); ++i) {
-        const std::string where = fmt::format("messages[{}]: ", i);
-        if (!list[i].is_object()) throw std::runtime_error(where + "must be an object {\"role\", \"content\"}");
-        refuse_fields(list[i],
-                      {"tool_calls", "tool_call_id", "function_call", "reasoning_content", "reasoning", "thinking"},
-                      where);
-        const Role role = role_of(list[i], where);
-        messages.push_back({role, content_of(list[i], where)});
-    }
-    begin_with(system, messages);
+    for (const Json& message : list)
+        messages.push_back(message_of(message, fmt::format("messages[{}]: ", messages.size())));
+    if (system && messages.front().role != Role::system) messages.insert(messages.begin(), {Role::system, *system});
     return messages;
 }
 
 std::vector<model::ChatMessage> messages_of_prompt(const std::string& prompt,
                                                    const std::optional<std::string>& system) {
-    std::vector<model::ChatMessage> messages = {{Role::user, prompt}};
-    begin_with(system, messages);
-    return messages;
+    if (system) return {{Role::system, *system}, {Role::user, prompt}};
+    return {{Role::user, prompt}};
 }
 
 } // namespace entrodraft::launch

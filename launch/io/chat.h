@@ -14,12 +14,12 @@
 
 namespace entrodraft::launch {
 
-// A template, or why there is none: that is no failure until a conversation comes.
+// A template, or why there is none: that is not a failure until a conversation comes.
 struct Chat {
     std::optional<model::ChatTemplate> chat_template;
     std::string why_none;
 
-    // The prompt's text, special tokens included. Throws std::runtime_error with the reason. Local.
+    // The prompt's text, special tokens included. Throws std::exception with the reason. Local.
     std::string render(const std::vector<model::ChatMessage>& messages) const;
 };
 

@@ -2,10 +2,12 @@
 #include "launch/io/json_line.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <fmt/format.h>
 #include <optional>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -42,74 +44,68 @@ std::optional<std::pair<std::string, std::int64_t>> decimal(const std::string& n
     return std::pair(sign + digits, exponent);
 }
 
-// The texts of some fields of the object that is read, with numbers as exact as they are written.
-class FieldTexts : public nlohmann::json_sax<Json> {
-  public:
-    explicit FieldTexts(const std::vector<std::string>& names) {
-        for (const std::string& name : names)
-            texts_[name];
-    }
-    std::map<std::string, std::string> take() { return std::move(texts_); }
-
-    bool null() override { return value("null"); }
-    bool boolean(bool is_true) override { return value(is_true ? "true" : "false"); }
-    bool number_integer(std::int64_t number) override { return value(std::to_string(number)); }
-    bool number_unsigned(std::uint64_t number) override { return value(std::to_string(number)); }
-    bool number_float(double number, const std::string& written) override {
-        const std::string shortest = compact(Json(number));
-        const auto exact = decimal(written);
-        return value(exact && exact == decimal(shortest) ? shortest : written);
-    }
-    bool string(std::string& words) override { return value(compact(Json(words))); }
-    bool binary(Json::binary_t&) override { return true; } // JSON has none
-    bool start_object(std::size_t) override { return begin("{"); }
-    bool end_object() override { return end("}"); }
-    bool start_array(std::size_t) override { return begin("["); }
-    bool end_array() override { return end("]"); }
-    bool key(std::string& name) override {
-        if (depth_ == 1) {
-            const auto wanted = texts_.find(name);
-            text_ = wanted != texts_.end() ? &wanted->second : nullptr;
-        } else if (text_ != nullptr) {
-            *text_ += (text_->back() == '{' ? "" : ",") + compact(Json(name)) + ":";
+// The numbers on a line of JSON, as they are written.
+std::vector<std::string_view> numbers_of(std::string_view line) {
+    std::vector<std::string_view> numbers;
+    for (std::size_t at = 0; at < line.size();) {
+        if (line[at] == '"') {
+            while (line[++at] != '"')
+                if (line[at] == '\\') ++at;
+            ++at;
+        } else if (line[at] == '-' || std::isdigit(static_cast<unsigned char>(line[at]))) {
+            const std::size_t end = std::min(line.find_first_not_of("+-.0123456789eE", at), line.size());
+            numbers.push_back(line.substr(at, end - at));
+            at = end;
+        } else {
+            ++at;
         }
-        return true;
     }
-    bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+    return numbers;
+}
 
-  private:
-    bool value(const std::string& text) {
-        if (text_ == nullptr) return true;
-        const bool is_next = !text_->empty() && text_->back() != '[' && text_->back() != ':';
-        *text_ += (is_next ? "," : "") + text;
-        return true;
+// As compact() has it, but for numbers that a double would round. `numbers`: as written, from the first of `json` on;
+// those of `json` are taken off.
+std::string exact_text(const Json& json, std::span<const std::string_view>& numbers) {
+    std::string text;
+    if (json.is_number()) {
+        const std::string written(numbers.front());
+        numbers = numbers.subspan(1);
+        text = compact(json);
+        if (json.is_number_float() && (!decimal(written) || decimal(written) != decimal(text))) text = written;
+    } else if (json.is_array()) {
+        for (const Json& part : json)
+            text += (text.empty() ? "" : ",") + exact_text(part, numbers);
+        text = "[" + text + "]";
+    } else if (json.is_object()) {
+        for (const auto& [name, part] : json.items())
+            text += (text.empty() ? "" : ",") + compact(Json(name)) + ":" + exact_text(part, numbers);
+        text = "{" + text + "}";
+    } else {
+        text = compact(json);
     }
-    bool begin(const char* bracket) { return depth_++ == 0 || value(bracket); }
-    bool end(const char* bracket) {
-        if (--depth_ > 0 && text_ != nullptr) *text_ += bracket;
-        return true;
-    }
-
-    std::map<std::string, std::string> texts_;
-    std::string* text_ = nullptr; // of the field that is read, if it is wanted
-    int depth_ = 0;
-};
+    return text;
+}
 
 } // namespace
 
 std::map<std::string, std::string> compact_fields(std::string_view line, const Json& object,
                                                   const std::vector<std::string>& names) {
     std::map<std::string, std::string> texts;
-    std::vector<std::string> fractions;
     for (const std::string& name : names)
-        if (has_fractions(object[name]))
-            fractions.push_back(name);
-        else
-            texts[name] = compact(object[name]);
-    if (fractions.empty()) return texts;
-    FieldTexts exact(fractions);
-    Json::sax_parse(line, &exact);
-    texts.merge(exact.take());
+        texts[name];
+    bool rounds = false;
+    for (const auto& [name, value] : object.items())
+        if (const auto wanted = texts.find(name); wanted != texts.end()) {
+            wanted->second = compact(value);
+            rounds = rounds || has_fractions(value);
+        }
+    if (!rounds) return texts;
+    const std::vector<std::string_view> all = numbers_of(line);
+    std::span<const std::string_view> numbers = all;
+    for (const auto& [name, value] : object.items()) {
+        const std::string text = exact_text(value, numbers);
+        if (texts.contains(name)) texts[name] = text;
+    }
     return texts;
 }
 

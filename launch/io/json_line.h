@@ -22,7 +22,7 @@ Json parse_json_line(std::string_view line, int max_depth = kMaxDepth);
 std::map<std::string, std::string> compact_fields(std::string_view line, const Json& object,
                                                   const std::vector<std::string>& names);
 std::string compact_field(std::string_view line, const Json& object, const std::string& name);
-// What an input line without an id is known by, and what its id is default_value, as compact text. Lines count from 1.
+// The id of input line `number` (from 1) as compact text; its number where it has none. Local.
 std::string id_in(std::string_view line, const Json& object, std::int64_t number);
 
 // Compact text; never throws on bad UTF-8 in a message (it becomes U+FFFD). Local.

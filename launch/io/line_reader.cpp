@@ -34,13 +34,11 @@ LineReader::LineReader(const std::string& file, std::size_t longest_line)
     if (file != "-") fcntl(descriptor_, F_SETFL, 0);
     struct stat info {};
     if (fstat(descriptor_, &info) == 0) {
-        if (S_ISDIR(info.st_mode)) {
-            close(descriptor_);
-            throw std::runtime_error(file_ + ": is a directory; name a file");
-        }
-        if (is_endless_device(info)) {
+        if (S_ISDIR(info.st_mode) || is_endless_device(info)) {
             if (descriptor_ > STDIN_FILENO) close(descriptor_);
-            throw std::runtime_error(file_ + ": is a device without end; name a file or a pipe");
+            throw std::runtime_error(file_ + (S_ISDIR(info.st_mode)
+                                                  ? ": is a directory; name a file"
+                                                  : ": is a device without end; name a file or a pipe"));
         }
         plain_file_ = S_ISREG(info.st_mode);
         if (plain_file_) file_bytes_ = static_cast<std::uint64_t>(info.st_size);
@@ -54,23 +52,21 @@ LineReader::~LineReader() {
     if (descriptor_ > STDIN_FILENO) close(descriptor_);
 }
 
+// In milliseconds; -1: without end, as poll() has it.
+int LineReader::patience_left(Time began) const {
+    if (!patience_) return -1;
+    const auto left = began + *patience_ - std::chrono::steady_clock::now();
+    return std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+}
+
 // False when a signal came first, or patience ran out.
 bool LineReader::await_bytes(Time began) {
-    int milliseconds = -1;
-    if (patience_) {
-        const auto left = began + *patience_ - std::chrono::steady_clock::now();
-        milliseconds = std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
-    }
     pollfd awaited{descriptor_, POLLIN, 0};
-    const int ready = poll(&awaited, 1, milliseconds);
+    const int ready = poll(&awaited, 1, patience_left(began));
     if (ready < 0 && errno != EINTR) throw std::runtime_error(file_ + ": cannot be read: " + std::strerror(errno));
     interrupted_ = ready < 0;
     waiting_ = ready == 0;
     return ready > 0;
-}
-
-bool LineReader::is_out_of_patience(Time began) const {
-    return patience_ && std::chrono::steady_clock::now() - began >= *patience_;
 }
 
 // False when a signal came first.
@@ -119,7 +115,7 @@ std::optional<Line> LineReader::next() {
             skipping_ = line.too_long;
             return std::nullopt;
         }
-        if (line.too_long && is_out_of_patience(began)) { // it may never end: /dev/zero
+        if (line.too_long && patience_left(began) == 0) { // it may never end: /dev/zero
             skipping_ = waiting_ = true;
             return std::nullopt;
         }

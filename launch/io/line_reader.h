@@ -40,8 +40,8 @@ class LineReader {
   private:
     using Time = std::chrono::steady_clock::time_point;
 
+    int patience_left(Time began) const;
     bool await_bytes(Time began);
-    bool is_out_of_patience(Time began) const;
     bool fill();
 
     std::string file_;

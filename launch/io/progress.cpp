@@ -49,27 +49,17 @@ StatusLine::StatusLine(bool quiet)
     colour_ = no_colour == nullptr || *no_colour == '\0';
 }
 
-StatusLine::~StatusLine() {
-    clear();
-}
-
-bool StatusLine::is_due() {
-    if (quiet_) return false;
+void StatusLine::update(double fraction, const std::function<std::string(double seconds)>& text) {
     const Time now = std::chrono::steady_clock::now();
-    const std::chrono::duration<double> since_last = now - last_;
-    if (since_last.count() < (terminal_ ? 0.1 : 30.0)) return false;
+    const std::chrono::duration<double> since_last = now - last_, since_start = now - start_;
+    if (quiet_ || since_last.count() < (terminal_ ? 0.1 : 30.0)) return;
     last_ = now;
-    return true;
-}
-
-double StatusLine::seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-}
-
-void StatusLine::draw(double fraction, const std::string& text) {
-    if (!terminal_) return log_line(text);
+    const double seconds = since_start.count();
+    std::string line = text(seconds);
+    if (fraction > 0.01) line += fmt::format(", {} to go", format_duration(seconds / fraction - seconds));
+    if (!terminal_) return log_line(line);
     const std::string bar = fraction < 0 ? "" : format_bar(fraction, 24) + " ";
-    write_to_stderr("\r\033[K" + (colour_ && !bar.empty() ? "\033[32m" + bar + "\033[0m" : bar) + text);
+    write_to_stderr("\r\033[K" + (colour_ && !bar.empty() ? "\033[32m" + bar + "\033[0m" : bar) + line);
     drawn_ = true;
 }
 
@@ -78,25 +68,19 @@ void StatusLine::clear() {
     drawn_ = false;
 }
 
-void StatusLine::draw_with_time_left(double fraction, const std::string& text) {
-    const double seconds = this->seconds();
-    draw(fraction,
-         fraction > 0.01 ? fmt::format("{}, {} to go", text, format_duration(seconds / fraction - seconds)) : text);
-}
-
 void Progress::update(double fraction, std::int64_t lines, std::int64_t new_tokens) {
-    if (!line_.is_due()) return;
-    const double seconds = line_.seconds();
-    line_.draw_with_time_left(
-        fraction, fmt::format("{}, {}, {:.0f} tokens/s, {}", counted(lines, "prompt"), counted(new_tokens, "token"),
-                              static_cast<double>(new_tokens) / seconds, format_duration(seconds)));
+    StatusLine::update(fraction, [&](double seconds) {
+        return fmt::format("{}, {}, {:.0f} tokens/s, {}", counted(lines, "prompt"), counted(new_tokens, "token"),
+                           static_cast<double>(new_tokens) / seconds, format_duration(seconds));
+    });
 }
 
 void LoadingBar::update(std::size_t done_bytes, std::size_t total_bytes) {
-    if (total_bytes == 0 || !line_.is_due()) return;
+    if (total_bytes == 0) return;
     const double done = static_cast<double>(done_bytes) / 1e9, total = static_cast<double>(total_bytes) / 1e9;
-    line_.draw_with_time_left(
-        done / total, fmt::format("{}, {:.2f} of {:.2f} GB, {:.2f} GB/s", what_, done, total, done / line_.seconds()));
+    StatusLine::update(done / total, [&](double seconds) {
+        return fmt::format("{}, {:.2f} of {:.2f} GB, {:.2f} GB/s", what_, done, total, done / seconds);
+    });
 }
 
 } // namespace entrodraft::launch

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -17,19 +18,17 @@ std::string format_bar(double fraction, int width);
 std::string format_duration(double seconds);
 
 // A bar on a terminal, redrawn at most ten times a second; a plain line each half minute elsewhere; nothing when quiet.
+// Gone with the object.
 class StatusLine {
   public:
     explicit StatusLine(bool quiet);
-    ~StatusLine();
+    ~StatusLine() { clear(); }
     StatusLine(const StatusLine&) = delete;
     StatusLine& operator=(const StatusLine&) = delete;
 
-    // Whether it is time to draw again.
-    bool is_due();
-    double seconds() const; // since the start
-    // `fraction` done, negative where that is unknown: then there is no bar.
-    void draw(double fraction, const std::string& text);
-    void draw_with_time_left(double fraction, const std::string& text); // the same, and how long the rest will take
+    // `fraction` done, negative where that is unknown: then there is no bar, nor how long the rest will take. `text` is
+    // called where it is time to draw again, with the seconds since the start.
+    void update(double fraction, const std::function<std::string(double seconds)>& text);
     // Takes the bar away so that other text may be printed.
     void clear();
 
@@ -44,30 +43,21 @@ class StatusLine {
     Time last_;
 };
 
-// How far a file of prompts has come.
-class Progress {
+// How far a file of prompts has come; `fraction` of the input, negative where its length is unknown.
+class Progress : public StatusLine {
   public:
-    explicit Progress(bool quiet) : line_(quiet) {}
-
-    // `fraction` of the input, negative where its length is unknown.
+    using StatusLine::StatusLine;
     void update(double fraction, std::int64_t lines, std::int64_t new_tokens);
-    // Takes the bar away so that other text may be printed.
-    void clear() { line_.clear(); }
-
-  private:
-    StatusLine line_;
 };
 
-// How far the reading of a model has come; gone with the object.
-class LoadingBar {
+// How far the reading of a model has come; `what` is done: "loading the target".
+class LoadingBar : public StatusLine {
   public:
-    LoadingBar(std::string what, bool quiet) : what_(std::move(what)), line_(quiet) {}
-
+    LoadingBar(std::string what, bool quiet) : StatusLine(quiet), what_(std::move(what)) {}
     void update(std::size_t done_bytes, std::size_t total_bytes);
 
   private:
-    std::string what_; // "loading the target"
-    StatusLine line_;
+    std::string what_;
 };
 
 } // namespace entrodraft::launch

@@ -1,8 +1,9 @@
-// Fields of input lines: see request_fields.h.
-#include "launch/io/request_fields.h"
-
+// The fields of an input line: a request's, what other programs serve and this one does not, options of the run, slips
+// of the pen, or data of the user's own. The parsing half of requests.h.
 #include "launch/cli/option_set.h"
 #include "launch/cli/stop_rule_options.h"
+#include "launch/io/chat.h"
+#include "launch/io/requests.h"
 #include "model/checkpoint/json_object.h"
 
 #include <algorithm>
@@ -140,6 +141,12 @@ constexpr ForeignField kForeignFields[] = {
      R"([[], {}])", "not supported in conversations; leave it out, or give prompt", true},
 };
 
+// The beginning of a field's name, for messages.
+std::string shown_field(const std::string& name) {
+    constexpr std::size_t kMaxShown = 40; // bytes
+    return "field " + name.substr(0, kMaxShown);
+}
+
 // Names that differ only in case, dashes and underscores are one: "topK", "top-k". Very short ones are what they are.
 std::string folded_field(std::string_view name) {
     constexpr std::size_t kShortest = 3;
@@ -181,7 +188,7 @@ std::optional<std::string> option_of_the_run(const std::string& name) {
     return found == options.end() ? std::nullopt : std::optional(found->second);
 }
 
-// The field of a line that a name like this one stands for, as far as can be seen.
+// The field of a line that a name like this one means, as far as can be seen.
 std::optional<std::string> meant_field(const std::string& name) {
     static const ByName<const LineField*> fields = [] {
         ByName<const LineField*> all;
@@ -217,19 +224,9 @@ bool is_foreign_field(const std::string& name, const Json& value, bool is_conver
     throw std::runtime_error(shown_field(name) + ": " + foreign.remedy);
 }
 
-} // namespace
-
-std::string shown_field(const std::string& name) {
-    constexpr std::size_t kMaxShown = 40; // bytes
-    return "field " + name.substr(0, kMaxShown);
-}
-
-void set_fields(const Json& object, spec::Request& request) {
-    for (const auto& [name, value] : object.items())
-        for (const LineField& field : kLineFields)
-            if (name == field.name) field.set(value, name, request);
-}
-
+// The names of the fields that are the user's own data, in the order written. Throws, naming the field and the remedy,
+// where the line asks for what would be served wrongly; a value that asks for nothing else than what is served (n 1,
+// stream false, null) does not. `is_conversation`: the prompt goes through a chat template.
 std::vector<std::string> own_fields(const Json& object, bool is_conversation) {
     std::vector<std::string> own;
     for (const auto& [name, value] : object.items()) {
@@ -241,6 +238,157 @@ std::vector<std::string> own_fields(const Json& object, bool is_conversation) {
         own.push_back(name);
     }
     return own;
+}
+
+// "--top-p must be ..." in terms of a line: "top_p must be ...".
+std::string as_field(std::string why) {
+    for (std::size_t at = why.find("--"); at != std::string::npos; at = why.find("--", at)) {
+        why.erase(at, 2);
+        const std::size_t end = std::min(why.find_first_of(" ,.;:", at), why.size());
+        std::replace(why.begin() + static_cast<std::ptrdiff_t>(at), why.begin() + static_cast<std::ptrdiff_t>(end), '-',
+                     '_');
+        at = end;
+    }
+    return why;
+}
+
+// Sampling as transformers asks for it has to be what temperature says.
+void check_do_sample(const Json& value, const spec::SamplingOptions& sampling) {
+    if (value.is_null()) return;
+    if (const bool samples = model::truth_of(value, "do_sample"); samples == sampling.greedy())
+        throw std::runtime_error(samples ? "do_sample is true at temperature 0; give a temperature above 0"
+                                         : "do_sample is false at a temperature above 0; give temperature 0");
+}
+
+void apply_fields(const Json& object, spec::Request& request, int vocab_size) {
+    for (const auto& [name, value] : object.items())
+        for (const LineField& field : kLineFields)
+            if (name == field.name) field.set(value, name, request);
+    if (object.contains("do_sample")) check_do_sample(object["do_sample"], request.sampling);
+    if (const char* why = spec::why_invalid(request.sampling); *why != '\0') throw std::runtime_error(as_field(why));
+    if (const std::string why = spec::why_invalid(request.processing, vocab_size); !why.empty())
+        throw std::runtime_error(as_field(why));
+}
+
+// What needs text cannot be served by a model without a tokenizer.
+void require_text(const PromptLimits& limits, const char* field) {
+    if (!limits.encode)
+        throw std::runtime_error(std::string(field) + " cannot be served: the target has no tokenizer; give "
+                                                      "prompt_token_ids, or add the tokenizer.json of the model");
+}
+
+std::vector<spec::TokenId> encode_text(const std::string& text, const RequestDefaults& defaults,
+                                       const PromptLimits& limits) {
+    if (text.empty()) throw std::runtime_error("prompt is empty");
+    if (defaults.chat) return limits.encode_chat(messages_of_prompt(text, defaults.system));
+    return limits.encode(text);
+}
+
+// The one field of those that say what to continue.
+std::string source_of(const Json& object) {
+    std::string source;
+    for (const char* field : {"prompt", "messages", "prompt_token_ids"}) {
+        if (!object.contains(field)) continue;
+        if (!source.empty()) throw std::runtime_error("both " + source + " and " + field + " are given; give one");
+        source = field;
+    }
+    if (source.empty() && object.contains("body"))
+        throw std::runtime_error("prompt, messages or prompt_token_ids is missing; a batch file of the OpenAI API has "
+                                 "them in body: jq -c '{id: .custom_id} + .body' FILE takes them out");
+    if (source.empty()) throw std::runtime_error("prompt, messages or prompt_token_ids is missing");
+    return source;
+}
+
+std::vector<spec::TokenId> prompt_of(const Json& object, const RequestDefaults& defaults, const PromptLimits& limits) {
+    const std::string source = source_of(object);
+    if (source != "prompt_token_ids") require_text(limits, source.c_str());
+    if (source == "messages") return limits.encode_chat(messages_of(object, defaults.system));
+    if (source == "prompt") return encode_text(model::text_of(object["prompt"], source), defaults, limits);
+    const Json& ids = model::array_of(object[source], source, "an array of token ids");
+    if (ids.empty()) throw std::runtime_error("prompt_token_ids is empty");
+    std::vector<spec::TokenId> prompt;
+    prompt.reserve(ids.size());
+    for (const Json& id : ids)
+        prompt.push_back(static_cast<spec::TokenId>(
+            model::integer_of(id, fmt::format("prompt_token_ids[{}]", prompt.size()), 0, limits.vocab_size - 1)));
+    return prompt;
+}
+
+spec::Request request_like(const RequestDefaults& defaults) {
+    spec::Request request;
+    request.max_new_tokens = defaults.max_new_tokens;
+    request.sampling = defaults.sampling;
+    request.processing = defaults.processing;
+    request.ignore_eos = defaults.ignore_eos;
+    request.stop_strings = defaults.stop_strings;
+    return request;
+}
+
+// Of the data that is the user's own, as compact JSON: the object `metadata`, and the fields that mean nothing here.
+std::string metadata_of(const std::string& line, const Json& object, const std::vector<std::string>& own) {
+    const bool has_object = object.contains("metadata") && !object["metadata"].is_null();
+    if (has_object && !object["metadata"].is_object())
+        throw std::runtime_error("metadata must be an object: what is to be in the result");
+    std::string metadata = has_object ? compact_field(line, object, "metadata") : "{}";
+    const auto texts = compact_fields(line, object, own);
+    for (const std::string& name : own) {
+        if (has_object && object["metadata"].contains(name))
+            throw std::runtime_error(shown_field(name) + " is data of your own, and is in metadata too; give one");
+        metadata.pop_back();
+        metadata += (metadata.size() > 1 ? "," : "") + compact(Json(name)) + ":" + texts.at(name) + "}";
+    }
+    return metadata == "{}" && !has_object ? "" : metadata;
+}
+
+// What makes lines of a file that is not JSON lines; empty where it cannot be told.
+std::string remedy_for_no_json(const std::string& line) {
+    const std::size_t begin = line.find_first_not_of(" \t\r\xef\xbb\xbf");
+    if (begin == std::string::npos || line[begin] == '{') return "";
+    if (line[begin] == '[') return "; a line is one object: jq -c '.[]' FILE makes lines of a list";
+    return "; a line is one object such as {\"prompt\": \"...\"}: jq -Rc '{prompt: .}' FILE makes them of lines of "
+           "text";
+}
+
+// The request once `fill` has filled it in, or what is wrong with it.
+InputItem checked(spec::Request request, const PromptLimits& limits, const std::function<void(spec::Request&)>& fill) {
+    try {
+        fill(request);
+        if (const std::string why = spec::why_unservable(request, limits.vocab_size, limits.max_positions);
+            !why.empty())
+            throw std::runtime_error(why);
+    } catch (const std::exception& error) {
+        return BadLine{request.id, std::nullopt, error.what()};
+    }
+    return request;
+}
+
+} // namespace
+
+InputItem parse_request(const Line& line, std::int64_t number, const RequestDefaults& defaults,
+                        const PromptLimits& limits) {
+    if (line.too_long)
+        return BadLine{"null", number, fmt::format("line is longer than {} MiB", LineReader::kLongestLine >> 20)};
+    Json object;
+    try {
+        object = parse_json_line(line.text);
+    } catch (const std::exception& error) {
+        return BadLine{"null", number, error.what() + remedy_for_no_json(line.text)};
+    }
+    spec::Request request = request_like(defaults);
+    request.id = id_in(line.text, object, number);
+    request.sequence_key = hash_of_id(request.id);
+    return checked(std::move(request), limits, [&](spec::Request& filled) {
+        const bool is_conversation = defaults.chat || object.contains("messages");
+        filled.metadata = metadata_of(line.text, object, own_fields(object, is_conversation));
+        apply_fields(object, filled, limits.vocab_size);
+        if (!filled.stop_strings.empty()) require_text(limits, "stop");
+        filled.prompt = prompt_of(object, defaults, limits);
+    });
+}
+
+InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& defaults, const PromptLimits& limits) {
+    return checked(request_like(defaults), limits,
+                   [&](spec::Request& filled) { filled.prompt = encode_text(prompt, defaults, limits); });
 }
 
 } // namespace entrodraft::launch

@@ -3,7 +3,7 @@
 // A line is {"id": any, "prompt": "text"}, {"id": any, "messages": [{"role", "content"}..]} or {"id": any,
 // "prompt_token_ids": [..]}, and may override max_new_tokens, stop, the options of sampling, penalties and banned
 // tokens. Lines count from 1; blank lines count but ask for nothing. Other fields are the user's own and go to the
-// result, but for those that ask for what a line cannot have (request_fields.h). Called by all commands that read
+// result, but for those that ask for what a line cannot have (request_fields.cpp). Called by all commands that read
 // prompts, on the coordinator.
 #pragma once
 
@@ -35,6 +35,8 @@ using InputItem = std::variant<spec::Request, BadLine>;
 
 // The id of an item, as compact JSON.
 const std::string& id_of(const InputItem& item);
+// Its hash: the sequence key of a request, and what --resume compares.
+std::uint64_t hash_of_id(const std::string& id, std::uint64_t seed = 0);
 
 // What a prompt is measured by.
 struct PromptLimits {
@@ -60,7 +62,7 @@ class RequestReader {
     RequestReader(std::unique_ptr<LineReader> lines, const RequestDefaults& defaults, PromptLimits limits);
     // Nothing where LineReader::next() has nothing. Throws std::runtime_error when the file cannot be read.
     std::optional<InputItem> next();
-    // Before the first next(): from here on the file seems to be the share's lines alone. They keep their numbers, and
+    // Before the first next(): from here on the file seems to hold the shard's lines alone. They keep their numbers, and
     // the ids of the lines before them count as used, so that the pieces' items, put together, are those of the whole
     // file. Reads all of it once. Throws std::runtime_error when it is not a plain file or cannot be read. Local.
     void keep(const InputShard& shard);
@@ -77,8 +79,8 @@ class RequestReader {
     RequestDefaults defaults_;
     PromptLimits limits_;
     std::int64_t number_ = 0;                                // of the last line read, from 1
-    std::int64_t first_ = 0;                                 // lines before the share
-    std::optional<std::int64_t> end_;                        // the number of the share's last line
+    std::int64_t first_ = 0;                                 // lines before the shard
+    std::optional<std::int64_t> end_;                        // the number of the shard's last line
     std::set<std::pair<std::uint64_t, std::uint64_t>> seen_; // two hashes of each id: 16 bytes, however long the id
 };
 

@@ -3,7 +3,6 @@
 
 #include "launch/failure.h"
 #include "launch/signals.h"
-#include "spec/verify/random.h"
 
 #include <cerrno>
 #include <cmath>
@@ -188,10 +187,6 @@ ResultWriter::~ResultWriter() {
     if (descriptor_ > STDERR_FILENO) close(descriptor_);
 }
 
-std::uint64_t ResultWriter::hash_of_id(const std::string& id) {
-    return spec::hash_bytes(id.data(), id.size());
-}
-
 void ResultWriter::read_existing() {
     LineReader lines(file_, SIZE_MAX);
     std::uint64_t whole_bytes = 0;
@@ -204,7 +199,7 @@ void ResultWriter::read_existing() {
         } catch (const std::exception& error) {
             throw std::runtime_error(place + ": " + error.what() + "; " + kNeedsOurs);
         }
-        if (!line->terminated || !is_result(object)) throw std::runtime_error(place + " is no result; " + kNeedsOurs);
+        if (!line->terminated || !is_result(object)) throw std::runtime_error(place + " is not a result; " + kNeedsOurs);
         if (object.contains("error")) ++served_with_error_;
         served_.push_back(hash_of_id(compact_field(line->text, object, "id")));
         whole_bytes = lines.bytes_read();
@@ -256,7 +251,7 @@ void skip_served(RequestReader& reader, const ResultWriter& writer, const std::s
         if (!item)
             throw std::runtime_error(fmt::format("{} line {}: {} has no line for it; resume with the input of that run",
                                                  output, i + 1, file));
-        if (ResultWriter::hash_of_id(id_of(*item)) != writer.served()[i])
+        if (hash_of_id(id_of(*item)) != writer.served()[i])
             throw std::runtime_error(
                 fmt::format("{} line {} has another id than {} in {}; resume with the input of that run", output, i + 1,
                             id_of(*item).substr(0, 200), file));

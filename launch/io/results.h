@@ -49,7 +49,6 @@ class ResultWriter {
     // Hashes of the ids of the lines that were in a resumed file, in order.
     const std::vector<std::uint64_t>& served() const { return served_; }
     std::int64_t served_with_error() const { return served_with_error_; }
-    static std::uint64_t hash_of_id(const std::string& id);
     // How many items of the output are written, those of a resumed file too.
     std::int64_t written() const { return next_; }
 

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <map>
+#include <utility>
 
 namespace entrodraft::launch {
 
@@ -36,6 +37,22 @@ spec::Costs seen_costs(const spec::Stats& stats) {
     if (drafting > 0) costs.t_draft = stats.seconds.draft / static_cast<double>(drafting);
     costs.t_target = {stats.seconds.score / static_cast<double>(stats.target_passes)};
     return costs;
+}
+
+// Shares of decoding time, prefill left out, by their names, the draft's and the entropies' first; together 1. None
+// where nothing was decoded, or --check used a batch's time for other texts as well.
+using PhaseShares = std::vector<std::pair<const char*, double>>;
+std::optional<PhaseShares> phase_shares(const RunSummary& summary) {
+    const spec::StepSeconds& seconds = summary.stats.seconds;
+    if (summary.batch_size > 1 && summary.checked > 0) return std::nullopt; // busy with texts decoded again as well
+    // Sequences of a batch share its steps out among them, while the time of each is that of all.
+    const double decoding =
+        (summary.batch_size > 1 ? total_of(summary.replicas_busy_seconds) : seconds.total) - seconds.prefill;
+    if (decoding <= 0) return std::nullopt;
+    PhaseShares shares = phase_seconds(seconds, decoding);
+    for (auto& [name, share] : shares)
+        share = std::max(0.0, share) / decoding;
+    return shares;
 }
 
 // ---- the two lines ----
@@ -79,43 +96,42 @@ std::string drafting_line(const RunSummary& summary) {
 
 // ---- the other lines ----
 
-std::string detail_line(const char* name, const std::string& text) {
-    return fmt::format("  {:<11}{}\n", name, text);
-}
+// What a line says, behind its name; empty: there is no such line.
+using DetailLines = std::vector<std::pair<const char*, std::string>>;
 
-std::string latency_line(const char* name, const std::vector<double>& samples) {
+std::string describe_latency(const std::vector<double>& samples) {
     if (samples.empty()) return "";
     const Quantiles quantiles = quantiles_of(samples);
-    return detail_line(name, fmt::format("ms: mean {}, median {}, p90 {}, p99 {}", three_digits(quantiles.mean),
-                                         three_digits(quantiles.median), three_digits(quantiles.p90),
-                                         three_digits(quantiles.p99)));
+    return fmt::format("ms: mean {}, median {}, p90 {}, p99 {}", three_digits(quantiles.mean),
+                       three_digits(quantiles.median), three_digits(quantiles.p90), three_digits(quantiles.p99));
 }
 
 // "2, busy 99 %, 97 % of the time".
-std::string replicas_line(const RunSummary& summary) {
+std::string describe_replicas(const RunSummary& summary) {
     if (summary.replicas_busy_seconds.size() < 2 || summary.wall_seconds <= 0) return "";
     std::vector<std::string> shares;
     for (const double busy : summary.replicas_busy_seconds)
         shares.push_back(fmt::format(" {:.0f} %", 100 * busy / summary.wall_seconds));
-    return detail_line("replicas", fmt::format("{}, busy{} of the time", shares.size(), fmt::join(shares, ",")));
+    return fmt::format("{}, busy{} of the time", shares.size(), fmt::join(shares, ","));
 }
 
-std::string time_line(const RunSummary& summary) {
+std::string describe_time(const RunSummary& summary) {
     std::vector<std::string> phases;
     for (const auto& [name, share] : phase_shares(summary).value_or(PhaseShares{}))
         phases.push_back(fmt::format("{} {:.1f} %", name, 100 * share));
-    return phases.empty() ? "" : detail_line("time", fmt::format("{}", fmt::join(phases, ", ")));
+    return fmt::format("{}", fmt::join(phases, ", "));
 }
 
-// "0.81 0.74 0.70": accepted of verified tokens.
-std::string acceptances(const std::vector<spec::Acceptances>& all, std::size_t most) {
-    std::string text;
+// "by draft position: 0.81 0.74 0.70": accepted of verified tokens.
+std::string describe_acceptances(const char* by_what, const std::vector<spec::Acceptances>& all, std::size_t most) {
+    if (all.empty()) return "";
+    std::string text = by_what;
     for (std::size_t i = 0; i < std::min(all.size(), most); ++i)
         text += all[i].verified == 0 ? " -" : fmt::format(" {:.2f}", share_of(all[i].accepted, all[i].verified));
     return text;
 }
 
-std::string iid_line(const RunSummary& summary) {
+std::string describe_iid_model(const RunSummary& summary) {
     const auto model = iid_model(summary);
     if (!model) return "";
     std::string text = fmt::format(
@@ -126,72 +142,69 @@ std::string iid_line(const RunSummary& summary) {
     if (model->operations_factor > 0)
         text += fmt::format(", compute {:.2f} (measured {:.2f})", model->operations_factor,
                             model->measured_operations_factor);
-    return detail_line("expected", text);
+    return text;
 }
 
-std::string ahead_line(const spec::DraftedAhead& ahead) {
+std::string describe_ahead(const spec::DraftedAhead& ahead) {
     if (ahead.rounds == 0) return "";
-    return detail_line(
-        "ahead",
-        fmt::format("{}, hit rate {:.3f}; per round {:.1f} outcomes in {:.1f} hidden passes, {:.3f} ms; {} "
-                    "drafted, {:.1f} % of them used",
-                    counted(ahead.rounds, "round"), ahead.hit_rate(), share_of(ahead.outcomes, ahead.rounds),
-                    share_of(ahead.passes, ahead.rounds), 1000 * ahead.seconds / static_cast<double>(ahead.rounds),
-                    counted(ahead.tokens, "token"), 100 * share_of(ahead.used, ahead.tokens)));
+    return fmt::format("{}, hit rate {:.3f}; per round {:.1f} outcomes in {:.1f} hidden passes, {:.3f} ms; {} "
+                       "drafted, {:.1f} % of them used",
+                       counted(ahead.rounds, "round"), ahead.hit_rate(), share_of(ahead.outcomes, ahead.rounds),
+                       share_of(ahead.passes, ahead.rounds), 1000 * ahead.seconds / static_cast<double>(ahead.rounds),
+                       counted(ahead.tokens, "token"), 100 * share_of(ahead.used, ahead.tokens));
 }
 
-std::string counts_of_level(const spec::Stats& stats) {
+std::string describe_counts(const spec::Stats& stats) {
     return fmt::format("{}, {} drafted, {} accepted (draft acceptance rate {:.3f}), mean acceptance length {:.2f}",
                        counted(stats.rounds, "round"), stats.drafted, stats.accepted, stats.draft_acceptance_rate(),
                        stats.mean_acceptance_length());
 }
 
-std::string speculation_lines(const RunSummary& summary) {
+void add_speculation(const RunSummary& summary, DetailLines& lines) {
     const spec::Stats& stats = summary.stats;
     const SpeculationOptions& speculation = summary.speculation;
     std::vector<std::string> rules;
     for (const spec::StopRuleOptions& rule : speculation.stop_rules)
         rules.push_back(describe(rule, speculation.entropy_unit));
-    std::string text =
-        detail_line("rule", fmt::format("{}; drafter {}, acceptance {}", fmt::join(rules, " / "),
-                                        describe(speculation.drafter), to_string(speculation.acceptance.kind))) +
-        detail_line("draft", counts_of_level(stats));
+    lines.emplace_back("rule", fmt::format("{}; drafter {}, acceptance {}", fmt::join(rules, " / "),
+                                           describe(speculation.drafter), to_string(speculation.acceptance.kind)));
+    lines.emplace_back("draft", describe_counts(stats));
     for (const spec::Stats& level : stats.levels)
-        text += detail_line("level", counts_of_level(level));
-    text += ahead_line(stats.ahead);
+        lines.emplace_back("level", describe_counts(level));
     constexpr std::size_t kPositions = 8, kBins = 10;
-    if (!stats.by_position.empty())
-        text += detail_line("acceptance", "by draft position:" + acceptances(stats.by_position, kPositions));
-    if (!stats.by_entropy.empty())
-        text += detail_line("acceptance", "by entropy (0.5-nat bins):" + acceptances(stats.by_entropy, kBins));
-    return text + iid_line(summary);
+    lines.insert(lines.end(),
+                 {{"ahead", describe_ahead(stats.ahead)},
+                  {"acceptance", describe_acceptances("by draft position:", stats.by_position, kPositions)},
+                  {"acceptance", describe_acceptances("by entropy (0.5-nat bins):", stats.by_entropy, kBins)},
+                  {"expected", describe_iid_model(summary)}});
 }
 
 std::string detail_lines(const RunSummary& summary) {
     const spec::Stats& stats = summary.stats;
     const bool is_batched = summary.batch_size > 1;
-    std::string text =
-        detail_line("tokens", fmt::format("{} prompt, {} new; prefill {:.3f} s, decoding {:.3f} ms/token{}",
-                                          stats.prompt_tokens, stats.new_tokens, stats.seconds.prefill,
-                                          stats.ms_per_token(), is_batched ? " per sequence" : ""));
-    text += latency_line("TTFT", summary.latencies.ttft_ms) + latency_line("TPOT", summary.latencies.tpot_ms);
-    if (is_batched) text += detail_line("batch", counted(summary.batch_size, "sequence") + " at once");
-    text += replicas_line(summary);
-    if (has_drafter(summary)) text += speculation_lines(summary);
-    text += detail_line("passes", fmt::format("{} target, {} draft{}", stats.target_passes, stats.draft_passes,
-                                              is_batched ? ", each counted for every sequence in it" : ""));
-    text += detail_line("loading", fmt::format("{:.3f} s, {:.3f} GB, {:.2f} GB/s", summary.load_seconds,
-                                               summary.load_bytes / 1e9, summary.load_bytes_per_second() / 1e9));
-    return text + time_line(summary);
+    DetailLines lines = {{"tokens", fmt::format("{} prompt, {} new; prefill {:.3f} s, decoding {:.3f} ms/token{}",
+                                                stats.prompt_tokens, stats.new_tokens, stats.seconds.prefill,
+                                                stats.ms_per_token(), is_batched ? " per sequence" : "")},
+                         {"TTFT", describe_latency(summary.latencies.ttft_ms)},
+                         {"TPOT", describe_latency(summary.latencies.tpot_ms)},
+                         {"batch", is_batched ? counted(summary.batch_size, "sequence") + " at once" : ""},
+                         {"replicas", describe_replicas(summary)}};
+    if (has_drafter(summary)) add_speculation(summary, lines);
+    lines.insert(lines.end(),
+                 {{"passes", fmt::format("{} target, {} draft{}", stats.target_passes, stats.draft_passes,
+                                         is_batched ? ", each counted for every sequence in it" : "")},
+                  {"loading", fmt::format("{:.3f} s, {:.3f} GB, {:.2f} GB/s", summary.load_seconds,
+                                          summary.load_bytes / 1e9, summary.load_bytes_per_second() / 1e9)},
+                  {"time", describe_time(summary)}});
+    std::string text;
+    for (const auto& [name, words] : lines)
+        if (!words.empty()) text += fmt::format("  {:<11}{}\n", name, words);
+    return text;
 }
 
 // ---- JSON ----
 
 constexpr int kSummaryVersion = 1;
-
-template <typename T, typename Form> Json or_null(const std::optional<T>& value, Form form) {
-    return value ? Json(form(*value)) : Json();
-}
 
 // Of samples over prompts; null without any.
 Json distribution_json(const std::vector<double>& samples) {
@@ -207,21 +220,22 @@ Json acceptances_json(const std::vector<spec::Acceptances>& all) {
     return list;
 }
 
-Json shares_json(const PhaseShares& shares) {
+Json shares_json(const std::optional<PhaseShares>& shares) {
     Json json;
-    for (const auto& [name, share] : shares)
+    for (const auto& [name, share] : shares.value_or(PhaseShares{}))
         json[name] = share;
     return json;
 }
 
-Json iid_json(const spec::IidFigures& model) {
+Json iid_json(const std::optional<spec::IidFigures>& model) {
+    if (!model) return {};
     const auto known = [](double ratio) { return ratio > 0 ? Json(ratio) : Json(); };
-    return {{"c", model.c},
-            {"drafted_per_round", model.mean_drafted},
-            {"tokens_per_target_pass", model.expected_tokens},
-            {"speedup", model.walltime_factor},
-            {"compute", known(model.operations_factor)},
-            {"measured_compute", known(model.measured_operations_factor)}};
+    return {{"c", model->c},
+            {"drafted_per_round", model->mean_drafted},
+            {"tokens_per_target_pass", model->expected_tokens},
+            {"speedup", model->walltime_factor},
+            {"compute", known(model->operations_factor)},
+            {"measured_compute", known(model->measured_operations_factor)}};
 }
 
 // What the command line and --config asked for, by name: text, a list where an option may be repeated.
@@ -292,19 +306,6 @@ std::string describe_slowest(const std::vector<RankWait>& ranks) {
     return text;
 }
 
-// Sequences of a batch share its steps out among them, while the time of each is that of all.
-std::optional<PhaseShares> phase_shares(const RunSummary& summary) {
-    const spec::StepSeconds& seconds = summary.stats.seconds;
-    if (summary.batch_size > 1 && summary.checked > 0) return std::nullopt; // busy with texts decoded again as well
-    const double decoding =
-        (summary.batch_size > 1 ? total_of(summary.replicas_busy_seconds) : seconds.total) - seconds.prefill;
-    if (decoding <= 0) return std::nullopt;
-    PhaseShares shares = phase_seconds(seconds, decoding);
-    for (auto& [name, share] : shares)
-        share = std::max(0.0, share) / decoding;
-    return shares;
-}
-
 std::optional<double> estimated_speedup(const RunSummary& summary) {
     const auto shares = phase_shares(summary);
     if (!shares || !has_drafter(summary) || summary.batch_size > 1) return std::nullopt;
@@ -336,6 +337,10 @@ std::string format_summary(const RunSummary& summary, bool verbose) {
 
 Json summary_json(const RunSummary& summary, const GenerateOptions& options, const Json& environment) {
     const spec::Stats& stats = summary.stats;
+    const std::optional<double> speedup = estimated_speedup(summary);
+    Json levels = Json::array();
+    for (const spec::Stats& level : stats.levels)
+        levels.push_back(counts_json(level));
     Json json = {
         {"schema_version", kSummaryVersion},
         {"command", "generate"},
@@ -352,23 +357,21 @@ Json summary_json(const RunSummary& summary, const GenerateOptions& options, con
         {"latency_ms", distribution_json(summary.latencies.latency_ms)},
         {"prefill_seconds", stats.seconds.prefill}};
     json.update(counts_json(stats));
-    json["tokens_per_target_pass"] = stats.tokens_per_target_pass();
-    json["acceptance_by_position"] = acceptances_json(stats.by_position);
-    json["acceptance_by_entropy"] = acceptances_json(stats.by_entropy);
-    json["time_shares"] = or_null(phase_shares(summary), shares_json);
-    json["estimated_speedup"] = or_null(estimated_speedup(summary), [](double speedup) { return speedup; });
-    json["iid_model"] = or_null(iid_model(summary), iid_json);
-    json["levels"] = Json::array();
-    for (const spec::Stats& level : stats.levels)
-        json["levels"].push_back(counts_json(level));
-    json["replicas_busy_seconds"] = summary.replicas_busy_seconds;
-    json["slowest_rank"] = summary.slowest_rank.empty() ? Json() : Json(summary.slowest_rank);
-    json["checked"] = summary.checked;
-    json["check_differs"] = summary.check_differs;
-    json["settings"] = settings_json(options);
-    json["options"] = options_json(options.given);
-    json["environment"] = environment;
-    json["machine"] = to_json(summary.machine);
+    json.update({{"tokens_per_target_pass", stats.tokens_per_target_pass()},
+                 {"acceptance_by_position", acceptances_json(stats.by_position)},
+                 {"acceptance_by_entropy", acceptances_json(stats.by_entropy)},
+                 {"time_shares", shares_json(phase_shares(summary))},
+                 {"estimated_speedup", speedup ? Json(*speedup) : Json()},
+                 {"iid_model", iid_json(iid_model(summary))},
+                 {"levels", levels},
+                 {"replicas_busy_seconds", summary.replicas_busy_seconds},
+                 {"slowest_rank", summary.slowest_rank.empty() ? Json() : Json(summary.slowest_rank)},
+                 {"checked", summary.checked},
+                 {"check_differs", summary.check_differs},
+                 {"settings", settings_json(options)},
+                 {"options", options_json(options.given)},
+                 {"environment", environment},
+                 {"machine", to_json(summary.machine)}});
     return json;
 }
 

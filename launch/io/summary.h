@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace entrodraft::launch {
@@ -41,7 +40,7 @@ struct RunSummary { // of all replicas
     int batch_size = 1;
     int ranks = 1;
     MachineLoad machine;      // while it decoded
-    std::string slowest_rank; // and how long the others waited for it; empty: nobody to speak of
+    std::string slowest_rank; // and how long the others waited for it; empty: no rank to speak of
     SpeculationOptions speculation;
     std::optional<spec::Costs> costs; // that the run was given; none: what it measured itself counts
     double operations_ratio = 0;      // of a draft's row over a target's; 0: no draft model
@@ -65,11 +64,6 @@ struct RankWait {
 // nobody waits a tenth of the time more than another. A coordinator that drafts is not slow: the others await it in
 // the broadcast, not in sums. Local.
 std::string describe_slowest(const std::vector<RankWait>& ranks);
-
-// Shares of decoding time, prefill left out, by their names, the draft's and the entropies' first; together 1. None
-// where nothing was decoded, or --check used a batch's time for other texts as well. Local.
-using PhaseShares = std::vector<std::pair<const char*, double>>;
-std::optional<PhaseShares> phase_shares(const RunSummary& summary);
 
 // Over decoding without a draft, if a target pass of one token takes as long as one that verifies a draft: tokens per
 // target pass, times the share of time that is not drafting. None without a drafter, and in batches, where passes of

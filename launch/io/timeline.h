@@ -1,6 +1,6 @@
 // When every rank began each step of each round, as a file for trace viewers (Perfetto, chrome://tracing).
 //
-// Stands between the engine and the session's own watch. Called by generate --timeline.
+// Between the engine and the session's own watch. Called by generate --timeline.
 #pragma once
 
 #include "dist/clock.h"
