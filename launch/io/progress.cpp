@@ -30,11 +30,8 @@ void log_line(const std::string& line) {
 
 std::string format_bar(double fraction, int width) {
     const double held = std::isfinite(fraction) ? std::clamp(fraction, 0.0, 1.0) : 0.0;
-    std::string bar(static_cast<std::size_t>(width) + 2, '-');
-    bar.front() = '[';
-    bar.back() = ']';
-    std::fill_n(bar.begin() + 1, std::lround(held * width), '#');
-    return bar;
+    const auto filled = static_cast<std::size_t>(std::lround(held * width));
+    return "[" + std::string(filled, '#') + std::string(static_cast<std::size_t>(width) - filled, '-') + "]";
 }
 
 std::string format_duration(double seconds) {

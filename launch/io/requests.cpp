@@ -52,15 +52,9 @@ const std::string& id_of(const InputItem& item) {
     return std::get<BadLine>(item).id;
 }
 
-RequestReader::RequestReader(const std::string& file, const RequestDefaults& defaults, PromptLimits limits)
-    : RequestReader(std::make_unique<LineReader>(file), defaults, std::move(limits)) {}
-
-RequestReader::RequestReader(std::unique_ptr<LineReader> lines, const RequestDefaults& defaults, PromptLimits limits)
-    : lines_(std::move(lines)), defaults_(defaults), limits_(std::move(limits)) {}
-
 std::optional<InputItem> RequestReader::next() {
     while (!end_ || number_ < *end_) {
-        const std::optional<Line> line = lines_->next();
+        const std::optional<Line> line = lines_.next();
         if (!line) return std::nullopt;
         ++number_;
         if (is_blank(*line)) continue;
@@ -80,14 +74,14 @@ bool RequestReader::note_id(const std::string& id) {
 }
 
 void RequestReader::keep(const InputShard& shard) {
-    if (!lines_->is_plain_file())
-        throw std::runtime_error(lines_->file() + ": --shard needs a plain file, which can be read twice");
-    const std::int64_t lines = count_lines(*lines_);
+    if (!lines_.is_plain_file())
+        throw std::runtime_error(lines_.file() + ": --shard needs a plain file, which can be read twice");
+    const std::int64_t lines = count_lines(lines_);
     first_ = piece_begin(lines, shard.index, shard.of);
     end_ = piece_begin(lines, shard.index + 1, shard.of);
     while (number_ < first_) {
-        const std::optional<Line> line = lines_->next();
-        if (!line) throw std::runtime_error(lines_->file() + ": became shorter, or reading was interrupted");
+        const std::optional<Line> line = lines_.next();
+        if (!line) throw std::runtime_error(lines_.file() + ": became shorter, or reading was interrupted");
         ++number_;
         if (const auto id = id_of_line(*line, number_)) note_id(*id);
     }
@@ -98,7 +92,7 @@ double RequestReader::fraction() const {
         return whole == 0 ? -1.0 : static_cast<double>(part) / static_cast<double>(whole);
     };
     if (end_) return share_of(number_ - first_, *end_ - first_);
-    return share_of(lines_->bytes_read(), lines_->file_bytes());
+    return share_of(lines_.bytes_read(), lines_.file_bytes());
 }
 
 std::vector<spec::Request> read_all_prompts(const std::string& file, const RequestDefaults& defaults, int max_prompts,

@@ -13,7 +13,6 @@
 #include "spec/request.h"
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -58,24 +57,26 @@ InputItem request_of_prompt(const std::string& prompt, const RequestDefaults& de
 // A file's items in order. Repeated ids are bad lines.
 class RequestReader {
   public:
-    RequestReader(const std::string& file, const RequestDefaults& defaults, PromptLimits limits);
-    RequestReader(std::unique_ptr<LineReader> lines, const RequestDefaults& defaults, PromptLimits limits);
+    // Opens the file; throws as LineReader does.
+    RequestReader(const std::string& file, const RequestDefaults& defaults, PromptLimits limits = {})
+        : lines_(file), defaults_(defaults), limits_(std::move(limits)) {}
+    // Before the first next() and keep(), where the file was opened before the models.
+    void set_limits(PromptLimits limits) { limits_ = std::move(limits); }
     // Nothing where LineReader::next() has nothing. Throws std::runtime_error when the file cannot be read.
     std::optional<InputItem> next();
-    // Before the first next(): from here on the file seems to hold the shard's lines alone. They keep their numbers, and
-    // the ids of the lines before them count as used, so that the pieces' items, put together, are those of the whole
-    // file. Reads all of it once. Throws std::runtime_error when it is not a plain file or cannot be read. Local.
+    // Before the first next(): from here on the file seems to hold the shard's lines alone. They keep their numbers,
+    // and the ids of the lines before them count as used, so that the pieces' items, put together, are those of the
+    // whole file. Reads all of it once. Throws std::runtime_error when it is not a plain file or cannot be read. Local.
     void keep(const InputShard& shard);
     // How much has been read, from 0 to 1; -1 where that cannot be known. Local.
     double fraction() const;
-    LineReader& lines() { return *lines_; }
-    const LineReader& lines() const { return *lines_; }
+    LineReader& lines() { return lines_; }
     std::int64_t last_number() const { return number_; } // of the last item's line
 
   private:
     bool note_id(const std::string& id);
 
-    std::unique_ptr<LineReader> lines_;
+    LineReader lines_;
     RequestDefaults defaults_;
     PromptLimits limits_;
     std::int64_t number_ = 0;                                // of the last line read, from 1

@@ -83,18 +83,15 @@ OpenedPair open_pair(const std::string& target, const std::vector<std::string>& 
 }
 
 void require_heads_for_all(const OpenedPair& pair, const dist::RankLayout& layout) {
-    const auto require = [&](const OpenedModel& model) {
+    for (const OpenedModel* model : models_of(pair)) {
+        if (model != &pair.target && layout.placement != dist::DraftPlacement::sharded) return;
         try {
-            dist::head_shard(model.config.n_heads, model.config.n_kv_heads, std::max(0, layout.tp_rank),
+            dist::head_shard(model->config.n_heads, model->config.n_kv_heads, std::max(0, layout.tp_rank),
                              layout.tp_size);
         } catch (const std::invalid_argument& error) {
-            throw BadOption(fmt::format("{} on {}: {}", model.name, counted(layout.tp_size, "rank"), error.what()));
+            throw BadOption(fmt::format("{} on {}: {}", model->name, counted(layout.tp_size, "rank"), error.what()));
         }
-    };
-    require(pair.target);
-    if (layout.placement != dist::DraftPlacement::sharded) return;
-    for (const OpenedModel& draft : pair.drafts)
-        require(draft);
+    }
 }
 
 } // namespace entrodraft::launch

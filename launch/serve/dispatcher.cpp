@@ -21,7 +21,7 @@ Dispatcher::Dispatcher(const GenerateOptions& options)
     : options_(&options), writer_(options.output, options.resume ? Existing::resume : Existing::refuse),
       progress_(options.quiet || options.prompt.has_value()), replicas_(static_cast<std::size_t>(options.replicas)) {
     summary_.replicas_busy_seconds.resize(replicas_.size());
-    if (!streams()) lines_ = std::make_unique<LineReader>(options.input);
+    if (!streams()) reader_.emplace(options.input, options.requests);
     if (!options.trace.empty()) trace_.emplace(options.trace, Existing::refuse, "--trace");
     if (!options.timeline.empty()) timeline_.emplace(options.timeline, Existing::refuse, "--timeline");
 }
@@ -36,7 +36,7 @@ void Dispatcher::read_first(const PromptLimits& limits) {
         input_ended_ = true;
         return;
     }
-    reader_.emplace(std::move(lines_), options_->requests, limits);
+    reader_->set_limits(limits);
     if (options_->shard) reader_->keep(*options_->shard);
     skip_served(*reader_, writer_, options_->output);
     next_order_ = std::ssize(writer_.served());

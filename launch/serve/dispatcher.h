@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -66,7 +65,6 @@ class Dispatcher {
     const GenerateOptions* options_;
     ResultWriter writer_;
     std::optional<ResultWriter> trace_, timeline_;
-    std::unique_ptr<LineReader> lines_; // until read_first()
     std::optional<RequestReader> reader_;
     Progress progress_;
     dist::Channel* channel_ = nullptr;
