@@ -36,4 +36,19 @@ std::optional<Options> read_options(dist::Session& session, const Arguments& arg
     return options;
 }
 
+// The whole of a command that the first rank does alone, while the others wait: `work` returns the exit code.
+// Collective over the world.
+template <typename Options>
+int run_on_first_rank(dist::Session& session, const Arguments& arguments, const CommandPage& page,
+                      ExitCode (*work)(const Options&)) {
+    constexpr double kMaxSeconds = 24 * 3600.0;
+    const auto options = read_options<Options>(session, arguments, page);
+    if (!options) return kAllServed;
+    int exit_code = kAllServed;
+    in_agreement(session, kMaxSeconds, [&] {
+        if (session.world_rank() == 0) exit_code = work(*options);
+    });
+    return static_cast<int>(from_writer(session, exit_code));
+}
+
 } // namespace entrodraft::launch

@@ -33,7 +33,7 @@ spec::TokenCounts count(LineReader& lines, const model::Tokenizer& tokenizer, bo
     return counter.take();
 }
 
-void build_table(const BuildTableOptions& options) {
+ExitCode build_table(const BuildTableOptions& options) {
     require_replaceable(options.output); // what can be known to fail is found out before the work
     LineReader lines(options.input, BlockBytes{}.most);
     const auto tokenizer = model::Tokenizer::open(resolve_model_directory(options.model, "--model"));
@@ -41,20 +41,17 @@ void build_table(const BuildTableOptions& options) {
     ReplacedFile file(options.output);
     spec::write_token_counts(counts, [&](std::span<const std::byte> bytes) { file.write(bytes); });
     file.commit();
-    if (options.quiet) return;
-    log_line(fmt::format("{}: {}, {}, {} bytes", options.output, counted(counts.total, "token"),
-                         counted(std::ssize(counts.followers), "distinct bigram"), spec::token_counts_bytes(counts)));
+    if (!options.quiet)
+        log_line(fmt::format("{}: {}, {}, {} bytes", options.output, counted(counts.total, "token"),
+                             counted(std::ssize(counts.followers), "distinct bigram"),
+                             spec::token_counts_bytes(counts)));
+    return kAllServed;
 }
 
 } // namespace
 
 int run_build_table(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options<BuildTableOptions>(session, arguments, page_of("build-table"));
-    if (!options) return kAllServed;
-    in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do
-        if (session.world_rank() == 0) build_table(*options);
-    });
-    return kAllServed;
+    return run_on_first_rank(session, arguments, page_of("build-table"), build_table);
 }
 
 } // namespace entrodraft::launch

@@ -22,13 +22,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-constexpr int kDoctorVersion = 1;
-using CheckStatus = DoctorReport::Check::Status;
-
-const char* word_of(CheckStatus status) {
-    return status == CheckStatus::ok ? "ok" : status == CheckStatus::warning ? "warning" : "failed";
-}
-
 std::vector<Columns> rows_of(const DoctorReport::Transport& transport) {
     return rows_of(transport.times, [&](const CollectiveTime& time) -> Columns {
         return {{"transport", "", transport.name},
@@ -37,17 +30,6 @@ std::vector<Columns> rows_of(const DoctorReport::Transport& transport) {
                 {"p90_us", "", time.seconds.p90 * 1e6},
                 {"p99_us", "p99", time.seconds.p99 * 1e6, 2}};
     });
-}
-
-// `build` is null where there is one rank, whose file nobody compares.
-Json rank_json(std::size_t rank, const RankFacts& facts) {
-    return {{"rank", rank},
-            {"host", facts.host},
-            {"cores", describe(facts.cores)},
-            {"host_cores", facts.host_cores},
-            {"threads", facts.threads},
-            {"gpus", facts.gpus < 0 ? Json() : Json(facts.gpus)},
-            {"build", facts.build == 0 ? Json() : Json(fmt::format("{:016x}", facts.build))}};
 }
 
 constexpr std::size_t kHiddenSize = 4096; // of the model that none was named for: that of many 7B ones
@@ -111,19 +93,14 @@ std::vector<CollectiveTime> ping(dist::Session& session, dist::Communicator& com
 
 } // namespace
 
-void DoctorReport::add(const Finding& finding) {
-    checks.push_back({finding.is_error ? CheckStatus::failed : CheckStatus::warning, finding.text});
-}
-
 void DoctorReport::add(const MachineLoad& load) {
     machine = load;
-    if (!load.is_trusted()) return checks.push_back({CheckStatus::warning, load.warning()});
+    if (!load.is_trusted()) return add(Finding{false, load.warning()});
     if (load.others_busy_cores) good("no other work on the cores while collectives were timed");
 }
 
 bool DoctorReport::has_errors() const {
-    return std::any_of(checks.begin(), checks.end(),
-                       [](const Check& check) { return check.status == CheckStatus::failed; });
+    return std::any_of(checks.begin(), checks.end(), [](const Check& check) { return check.status == "failed"; });
 }
 
 std::string DoctorReport::text() const {
@@ -135,35 +112,41 @@ std::string DoctorReport::text() const {
                         facts.host_cores, facts.threads, facts.gpus >= 0 ? fmt::format(", GPUs {}", facts.gpus) : "");
     }
     for (const Check& check : checks)
-        text += fmt::format("  {:<9}{}\n", word_of(check.status), check.text);
+        text += fmt::format("  {:<9}{}\n", check.status, check.text);
     for (const Transport& transport : transports)
         text += "\n" + table_of(rows_of(transport), "  ");
     return text;
 }
 
 Json DoctorReport::json() const {
-    Json json = {{"schema_version", kDoctorVersion},
-                 {"command", "doctor"},
-                 {"version", version_text()},
-                 {"ok", !has_errors()},
-                 {"hosts", Json::array()},
-                 {"ranks", Json::array()},
-                 {"files", {{"target", target.empty() ? Json() : Json(target)}, {"drafts", drafts}}},
-                 {"checks", Json::array()},
-                 {"collectives", Json::array()},
-                 {"machine", to_json(machine)}};
+    Json hosts = Json::array(), of_ranks = Json::array(), of_checks = Json::array(), collectives = Json::array();
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-        json["ranks"].push_back(rank_json(rank, ranks[rank]));
-        Json& hosts = json["hosts"];
-        if (std::find(hosts.begin(), hosts.end(), Json(ranks[rank].host)) == hosts.end())
-            hosts.push_back(ranks[rank].host);
+        const RankFacts& facts = ranks[rank];
+        of_ranks.push_back({{"rank", rank},
+                            {"host", facts.host},
+                            {"cores", describe(facts.cores)},
+                            {"host_cores", facts.host_cores},
+                            {"threads", facts.threads},
+                            {"gpus", facts.gpus < 0 ? Json() : Json(facts.gpus)},
+                            // Null where there is one rank, whose file nobody compares.
+                            {"build", facts.build == 0 ? Json() : Json(fmt::format("{:016x}", facts.build))}});
+        if (std::find(hosts.begin(), hosts.end(), Json(facts.host)) == hosts.end()) hosts.push_back(facts.host);
     }
     for (const Check& check : checks)
-        json["checks"].push_back({{"status", word_of(check.status)}, {"text", check.text}});
+        of_checks.push_back({{"status", check.status}, {"text", check.text}});
     for (const Transport& transport : transports)
         for (const Columns& row : rows_of(transport))
-            json["collectives"].push_back(json_of(row));
-    return json;
+            collectives.push_back(json_of(row));
+    return {{"schema_version", 1},
+            {"command", "doctor"},
+            {"version", version_text()},
+            {"ok", !has_errors()},
+            {"hosts", hosts},
+            {"ranks", of_ranks},
+            {"files", {{"target", target.empty() ? Json() : Json(target)}, {"drafts", drafts}}},
+            {"checks", of_checks},
+            {"collectives", collectives},
+            {"machine", to_json(machine)}};
 }
 
 int run_doctor(dist::Session& session, const Arguments& arguments) {

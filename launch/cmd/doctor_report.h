@@ -12,12 +12,10 @@
 
 namespace entrodraft::launch {
 
-class DoctorReport {
-  public:
+struct DoctorReport {
     struct Check {
-        enum class Status { ok, warning, failed };
-        Status status;
-        std::string text; // one line; of what is not ok with the remedy
+        std::string status; // "ok", "warning" or "failed"
+        std::string text;   // one line; of what is not ok with the remedy
     };
     struct Transport {
         std::string name; // "node", "mpi"
@@ -31,8 +29,8 @@ class DoctorReport {
     std::string target;  // checkpoint that was looked at; empty: none
     std::vector<std::string> drafts;
 
-    void good(const std::string& text) { checks.push_back({Check::Status::ok, text}); }
-    void add(const Finding& finding);
+    void good(const std::string& text) { checks.push_back({"ok", text}); }
+    void add(const Finding& finding) { checks.push_back({finding.is_error ? "failed" : "warning", finding.text}); }
     void add(const MachineLoad& load);
     bool has_errors() const;
 

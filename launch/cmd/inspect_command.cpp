@@ -3,24 +3,32 @@
 // first one does it.
 #include "launch/cli/command_options.h"
 #include "launch/cli/options.h"
-#include "launch/cmd/inspection_report.h"
+#include "launch/cmd/model_description.h"
 #include "launch/commands.h"
 #include "launch/failure.h"
 #include "launch/io/progress.h"
+#include "launch/io/report.h"
+#include "launch/io/results.h"
 #include "launch/load/opened_model.h"
 #include "launch/model_directory.h"
 #include "model/checkpoint/bad_file.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/json_file.h"
 #include "model/families/names.h"
+#include "model/inspection.h"
 #include "model/tokenizer/tokenizer.h"
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fmt/format.h>
+#include <functional>
+#include <map>
+#include <optional>
 #include <set>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 namespace entrodraft::launch {
 
@@ -28,131 +36,160 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has_any(const fs::path& directory, std::initializer_list<const char*> names) {
-    return std::any_of(names.begin(), names.end(),
-                       [&](const char* name) { return model::file_exists(directory / name); });
-}
+struct ModelFacts {
+    std::string name; // as the option has it
+    std::string directory;
+    model::ModelConfig config;
+    Vocabulary vocabulary;
+    Json weights, tokenizer; // as docs/formats.md has them: where something is missing or cannot be read, its "error"
+    model::RunShape run;
+};
+
+struct RankShare {
+    model::RankNeeds needs;
+    std::uint64_t draft_bytes = 0; // of the whole draft, where the rank drafts
+    std::optional<int> longest;    // positions that fit the memory
+    std::uint64_t total_bytes() const { return needs.total_bytes() + draft_bytes; }
+};
+
+struct Inspection {
+    ModelFacts model;
+    std::optional<ModelFacts> draft;
+    Json pair;                                 // of both, as docs/formats.md has it
+    std::optional<std::uint64_t> memory_bytes; // of a rank
+    std::vector<RankShare> ranks;
+    model::AllReduces all_reduces;
+    std::string first_broken; // the message at the end; what is merely not there is no failure
+
+    std::uint64_t largest_rank_bytes() const {
+        return std::max_element(
+                   ranks.begin(), ranks.end(),
+                   [](const RankShare& a, const RankShare& b) { return a.total_bytes() < b.total_bytes(); })
+            ->total_bytes();
+    }
+    // With which every rank fits.
+    int longest() const {
+        return *std::min_element(ranks.begin(), ranks.end(), [](const RankShare& a, const RankShare& b) {
+                    return *a.longest < *b.longest;
+                })->longest;
+    }
+};
+
+// ---- what there is ----
 
 // Unties the head in `config` where the files store another one, and says so of the model that `option` names.
-WeightFacts weight_facts(const std::string& option, const fs::path& directory, model::ModelConfig& config) {
+Json weights_json(const std::string& option, const fs::path& directory, model::ModelConfig& config) {
     const auto begin = std::chrono::steady_clock::now();
     const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
     model::check_shapes(config, checkpoint);
-    WeightFacts facts;
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    facts.header_seconds = seconds.count();
+    const std::chrono::duration<double> header_seconds = std::chrono::steady_clock::now() - begin;
     if (model::untie_stored_head(config, checkpoint)) { // reads both tensors
         model::check_shapes(config, checkpoint);
         log_line(stored_head_warning(option));
     }
     const model::ModelNames names = names_of(config, checkpoint);
     std::set<std::string> files;
+    std::map<std::string, std::uint64_t> bytes_by_type; // of the tensors that the model reads, by safetensors' names
+    std::int64_t n_tensors = 0;
     for (const auto& [name, tensor] : checkpoint.tensors()) {
         files.insert(*tensor.file);
         if (names.ignores(name)) continue;
-        facts.bytes_by_type[tensor.dtype] += tensor.bytes.size();
-        ++facts.n_tensors;
+        bytes_by_type[tensor.dtype] += tensor.bytes.size();
+        ++n_tensors;
     }
-    facts.n_files = static_cast<std::int64_t>(files.size());
+    std::uint64_t file_bytes = 0;
     for (const std::string& file : files)
-        facts.file_bytes += fs::file_size(file);
-    facts.format = !files.empty() && files.begin()->ends_with(".safetensors") ? "safetensors" : "torch";
-    return facts;
+        file_bytes += fs::file_size(file);
+    return {{"format", !files.empty() && files.begin()->ends_with(".safetensors") ? "safetensors" : "torch"},
+            {"files", files.size()},
+            {"file_bytes", file_bytes},
+            {"tensors", n_tensors},
+            {"bytes_by_type", bytes_by_type},
+            {"header_seconds", header_seconds.count()}};
 }
 
-// What is broken, as the message at the end has it; what is merely not there is no failure.
-struct Findings {
-    std::string first_broken;
-    void note(bool is_there, const std::string& what) {
-        if (is_there && first_broken.empty()) first_broken = what;
-    }
-};
-
-ModelFacts look_at(const std::string& name, const char* option, Findings& findings) {
+ModelFacts look_at(const std::string& name, const std::string& option, std::string& first_broken) {
     ModelFacts facts;
     facts.name = name;
     facts.directory = resolve_checkpoint_directory(name, option);
     facts.config = model::read_config(facts.directory);
     const fs::path directory = facts.directory;
-    try {
-        facts.weights = weight_facts(std::string(option) + " " + name, directory, facts.config);
-    } catch (const model::BadFile& error) {
-        facts.no_weights = error.what();
-        findings.note(has_any(directory, {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                                          "pytorch_model.bin.index.json"}),
-                      error.what());
-    }
-    facts.n_parameters = parameter_count(facts.config);
-    try {
+    const std::string model = option + " " + name;
+    const auto attempt = [&](std::initializer_list<const char*> files, const std::function<Json()>& read) -> Json {
+        try {
+            return read();
+        } catch (const model::BadFile& error) {
+            const bool is_there = std::any_of(files.begin(), files.end(),
+                                              [&](const char* file) { return model::file_exists(directory / file); });
+            if (is_there && first_broken.empty()) first_broken = error.what();
+            return {{"error", error.what()}};
+        }
+    };
+    facts.weights = attempt(
+        {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"},
+        [&] { return weights_json(model, directory, facts.config); });
+    facts.vocabulary = {model, std::nullopt, 0, facts.config.vocab_size};
+    facts.tokenizer = attempt({"tokenizer.json", "vocab.json"}, [&]() -> Json {
         const model::Tokenizer tokenizer = model::Tokenizer::open(directory);
-        facts.tokenizer = {std::string(tokenizer.kind()), tokenizer.size(), tokenizer.fingerprint()};
-    } catch (const model::BadFile& error) {
-        facts.no_tokenizer = error.what();
-        findings.note(has_any(directory, {"tokenizer.json", "vocab.json"}), error.what());
-    }
+        facts.vocabulary.fingerprint = tokenizer.fingerprint();
+        facts.vocabulary.n_tokens = tokenizer.size();
+        return {{"kind", tokenizer.kind()}, {"tokens", tokenizer.size()}};
+    });
     return facts;
 }
 
-void look_at_pair(Inspection& inspection) {
-    const auto vocabulary = [](const char* option, const ModelFacts& facts) {
-        Vocabulary known = {std::string(option) + " " + facts.name, std::nullopt, 0, facts.config.vocab_size};
-        if (facts.tokenizer) {
-            known.fingerprint = facts.tokenizer->fingerprint;
-            known.n_tokens = facts.tokenizer->n_tokens;
-        }
-        return known;
-    };
-    for (const ModelFacts* facts : {&inspection.model, &*inspection.draft})
-        if (!facts->tokenizer && has_tokenizer_files(facts->directory)) inspection.no_pair = facts->no_tokenizer;
-    if (!inspection.no_pair.empty()) return;
-    const Vocabulary target = vocabulary("--model", inspection.model), draft = vocabulary("--draft", *inspection.draft);
-    const auto why = why_no_pair(target, draft);
-    inspection.may_pair = !why;
-    inspection.no_pair = why.value_or("");
-    if (!why) inspection.not_compared = not_compared(target, draft);
+Json pair_json(const ModelFacts& target, const ModelFacts& draft) {
+    for (const ModelFacts* facts : {&draft, &target})
+        if (facts->tokenizer.contains("error") && has_tokenizer_files(facts->directory))
+            return {{"possible", false}, {"why_not", facts->tokenizer["error"]}};
+    if (const auto why_not = why_no_pair(target.vocabulary, draft.vocabulary))
+        return {{"possible", false}, {"why_not", *why_not}};
+    Json json = {{"possible", true}};
+    const std::string not_looked_at = not_compared(target.vocabulary, draft.vocabulary);
+    if (!not_looked_at.empty()) json["not_compared"] = not_looked_at;
+    return json;
 }
 
-// The draft runs whole on the first rank, over as many positions as it has.
-std::uint64_t draft_bytes(const Inspection& inspection, int rank, int length) {
-    if (!inspection.draft_run || rank != 0) return 0;
-    model::RunShape run = *inspection.draft_run;
+// Of a rank with sequences of so many positions. The draft runs whole on the first rank, over as many as it has.
+RankShare share_of(const Inspection& inspection, int rank, int length) {
+    RankShare share;
+    model::RunShape run = inspection.model.run;
+    run.length = length;
+    share.needs = needs_of(inspection.model.config, run, rank);
+    if (!inspection.draft || rank != 0) return share;
+    run = inspection.draft->run;
     run.length = std::min(length, inspection.draft->config.max_positions);
-    return needs_of(inspection.draft->config, run, 0).total_bytes();
+    share.draft_bytes = needs_of(inspection.draft->config, run, 0).total_bytes();
+    return share;
 }
 
 void look_at_ranks(Inspection& inspection) {
     const model::ModelConfig& config = inspection.model.config;
-    for (int rank = 0; rank < inspection.run.ranks; ++rank) {
-        RankShare facts;
-        facts.needs = needs_of(config, inspection.run, rank);
-        facts.draft_bytes = draft_bytes(inspection, rank, inspection.run.length);
-        const auto bytes_of = [&](int length) {
-            model::RunShape run = inspection.run;
-            run.length = length;
-            return needs_of(config, run, rank).total_bytes() + draft_bytes(inspection, rank, length);
-        };
-        if (inspection.memory_bytes) facts.longest = longest_that_fits(config, bytes_of, *inspection.memory_bytes);
-        inspection.ranks.push_back(facts);
+    const model::RunShape& run = inspection.model.run;
+    for (int rank = 0; rank < run.ranks; ++rank) {
+        RankShare& share = inspection.ranks.emplace_back(share_of(inspection, rank, run.length));
+        const auto bytes_of = [&](int length) { return share_of(inspection, rank, length).total_bytes(); };
+        if (inspection.memory_bytes) share.longest = longest_that_fits(config, bytes_of, *inspection.memory_bytes);
     }
-    inspection.all_reduces = all_reduces_of(config, inspection.run.ranks);
+    inspection.all_reduces = all_reduces_of(config, run.ranks);
 }
 
-Inspection inspect(const InspectOptions& options, Findings& findings) {
+Inspection inspect(const InspectOptions& options) {
     Inspection inspection;
-    inspection.model = look_at(options.model, "--model", findings);
+    inspection.model = look_at(options.model, "--model", inspection.first_broken);
     const model::ModelConfig& config = inspection.model.config;
     if (options.length > config.max_positions)
         throw BadOption(fmt::format("--length {}: the model has {} positions", options.length, config.max_positions));
-    inspection.run = {options.ranks, options.threads, options.batch,
-                      options.length > 0 ? options.length : config.max_positions,
-                      options.dtype.value_or(config.stored_type)};
+    inspection.model.run = {options.ranks, options.threads, options.batch,
+                            options.length > 0 ? options.length : config.max_positions,
+                            options.dtype.value_or(config.stored_type)};
     inspection.memory_bytes = options.memory_bytes;
     if (!options.draft.empty()) {
-        inspection.draft = look_at(options.draft, "--draft", findings);
-        look_at_pair(inspection);
-        inspection.draft_run = inspection.run;
-        inspection.draft_run->ranks = 1;
-        inspection.draft_run->type = options.draft_dtype.value_or(inspection.draft->config.stored_type);
+        inspection.draft = look_at(options.draft, "--draft", inspection.first_broken);
+        inspection.pair = pair_json(inspection.model, *inspection.draft);
+        inspection.draft->run = inspection.model.run;
+        inspection.draft->run.ranks = 1;
+        inspection.draft->run.type = options.draft_dtype.value_or(inspection.draft->config.stored_type);
     }
     try {
         look_at_ranks(inspection);
@@ -162,19 +199,169 @@ Inspection inspect(const InspectOptions& options, Findings& findings) {
     return inspection;
 }
 
+// ---- how it is shown ----
+
+std::string files_line(const Json& weights) {
+    if (weights.contains("error")) return weights["error"];
+    std::vector<std::pair<std::uint64_t, std::string>> types;
+    for (const auto& [dtype, bytes] : weights["bytes_by_type"].items())
+        types.emplace_back(bytes, dtype == "F32"    ? "float32"
+                                  : dtype == "F16"  ? "float16"
+                                  : dtype == "BF16" ? "bfloat16"
+                                                    : dtype);
+    std::sort(types.rbegin(), types.rend());
+    std::string text =
+        fmt::format("{}, {}, {}, ", format_count(weights["files"], weights["format"].get<std::string>() + " file"),
+                    format_bytes(weights["file_bytes"]), format_count(weights["tensors"], "tensor"));
+    for (std::size_t i = 0; i < types.size(); ++i)
+        text += (i == 0 ? "" : i == 1 ? " with some " : ", ") + types[i].second;
+    return text;
+}
+
+std::string tokenizer_line(const Json& tokenizer) {
+    if (tokenizer.contains("error")) return tokenizer["error"];
+    return tokenizer["kind"].get<std::string>() + ", " + format_count(tokenizer["tokens"], "token");
+}
+
+// What is known of a model: its object, and the lines of those with a heading.
+Columns columns_of(const ModelFacts& facts) {
+    const model::ModelConfig& config = facts.config;
+    const std::int64_t n_parameters = parameter_count(config);
+    const Columns shape = description_of(config);
+    Columns columns = {{"name", "", facts.name},
+                       {"directory", "", facts.directory},
+                       {"family", "", to_string(config.family)},
+                       {"parameters", "parameters", n_parameters, format_count(n_parameters)},
+                       {"shape", "", json_of(shape)}};
+    for (const Column& column : shape)
+        columns.emplace_back("", column.heading, Json(), column.text);
+    columns.emplace_back("tokenizer", "tokenizer", facts.tokenizer, tokenizer_line(facts.tokenizer));
+    columns.emplace_back("weights", "files", facts.weights, files_line(facts.weights));
+    columns.emplace_back("", "in memory", Json(), to_string(config.stored_type) + ", where --dtype says nothing");
+    return columns;
+}
+
+std::string model_text(const ModelFacts& facts) {
+    std::string text = fmt::format("{}: {}{}\n", facts.name, to_string(facts.config.family),
+                                   facts.directory == facts.name ? "" : " in " + facts.directory);
+    for (const Column& column : columns_of(facts))
+        if (!column.heading.empty()) text += fmt::format("  {:<12} {}\n", column.heading, column.text);
+    return text + "\n";
+}
+
+Json slice_json(dist::Slice slice) {
+    return {slice.begin, slice.end};
+}
+
+Columns rank_row(const Inspection& inspection, std::size_t rank) {
+    const RankShare& facts = inspection.ranks[rank];
+    const model::RankNeeds& needs = facts.needs;
+    const model::RankShard& shard = needs.shard;
+    const bool fits = facts.longest && facts.total_bytes() <= *inspection.memory_bytes;
+    Columns row = {{"rank", "rank", rank},
+                   {"query_heads", "heads", slice_json(shard.heads.query_heads), std::to_string(shard.n_query_heads())},
+                   {"kv_heads", "KV heads", slice_json(shard.heads.kv_heads),
+                    fmt::format("{}{}", shard.n_kv_heads(), needs.shares_kv_heads ? " (copies)" : "")},
+                   {"shares_kv_heads", "", needs.shares_kv_heads},
+                   {"mlp", "MLP", slice_json(shard.mlp), std::to_string(shard.mlp.size())},
+                   {"vocab", "vocabulary", slice_json(shard.vocab), std::to_string(shard.vocab.size())},
+                   {"weight_bytes", "weights", needs.weight_bytes, format_bytes(needs.weight_bytes)},
+                   {"kv_cache_bytes", "KV cache", needs.cache_bytes, format_bytes(needs.cache_bytes)},
+                   {"buffer_bytes", "buffers", needs.activation_bytes, format_bytes(needs.activation_bytes)},
+                   {"draft_bytes", inspection.draft ? "draft" : "", facts.draft_bytes,
+                    facts.draft_bytes > 0 ? format_bytes(facts.draft_bytes) : ""},
+                   {"total_bytes", "total", facts.total_bytes(), format_bytes(facts.total_bytes())}};
+    if (!facts.longest) return row;
+    row.emplace_back("fits", "fits", fits, fits ? "yes" : "no");
+    row.emplace_back("longest_length", "", *facts.longest);
+    return row;
+}
+
+// Ranks that look the same share a row: "0-3".
+std::string ranks_table(const Inspection& inspection) {
+    std::vector<Columns> rows;
+    std::size_t first = 0;
+    for (std::size_t rank = 0; rank < inspection.ranks.size(); ++rank) {
+        Columns row = rank_row(inspection, rank);
+        const auto looks_same = [](const Column& a, const Column& b) { return a.text == b.text || a.heading.empty(); };
+        if (rank > 0 && std::equal(row.begin() + 1, row.end(), rows.back().begin() + 1, looks_same)) {
+            rows.back().front().text = fmt::format("{}-{}", first, rank);
+        } else {
+            first = rank;
+            rows.push_back(std::move(row));
+        }
+    }
+    return table_of(rows, "  ");
+}
+
+std::string memory_line(const Inspection& inspection) {
+    const std::uint64_t memory = *inspection.memory_bytes, needed = inspection.largest_rank_bytes();
+    const int longest = inspection.longest();
+    std::string text = needed <= memory ? fmt::format("  fits in {} a rank", format_bytes(memory))
+                                        : fmt::format("  does not fit in {} a rank: a rank needs {}",
+                                                      format_bytes(memory), format_bytes(needed));
+    if (longest == 0) return text + "; no length does: shard across more ranks, or choose a smaller --dtype\n";
+    return fmt::format("{}; the longest that fits: {} positions{}\n", text, format_count(longest),
+                       longest == inspection.model.config.max_positions ? ", the model's context" : "");
+}
+
+std::string run_text(const Inspection& inspection) {
+    const model::RunShape& run = inspection.model.run;
+    std::string text =
+        fmt::format("On {} of {}: weights in {}, {} of {} positions, KV cache in float32\n{}",
+                    format_count(run.ranks, "rank"), format_count(run.threads, "thread"), to_string(run.type),
+                    format_count(run.batch, "sequence"), format_count(run.length), ranks_table(inspection));
+    if (inspection.all_reduces.count > 0)
+        text += fmt::format("  a pass of one row takes {} of together {}\n",
+                            format_count(inspection.all_reduces.count, "all-reduce"),
+                            format_bytes(static_cast<std::uint64_t>(inspection.all_reduces.bytes)));
+    return inspection.memory_bytes ? text + memory_line(inspection) : text;
+}
+
+std::string pair_text(const Json& pair, const std::string& target) {
+    if (!pair["possible"].get<bool>())
+        return fmt::format("It cannot draft for {}: {}\n\n", target, pair["why_not"].get<std::string>());
+    const std::string also = pair.value("not_compared", "");
+    return fmt::format("It can draft for {}.{}\n\n", target, also.empty() ? "" : " " + also + ".");
+}
+
+std::string to_text(const Inspection& inspection) {
+    std::string text = model_text(inspection.model);
+    if (inspection.draft) text += model_text(*inspection.draft) + pair_text(inspection.pair, inspection.model.name);
+    return text + run_text(inspection);
+}
+
+Json to_json(const Inspection& inspection) {
+    Json json = {{"schema_version", 1}, {"model", json_of(columns_of(inspection.model))}};
+    if (inspection.draft) {
+        json["draft"] = json_of(columns_of(*inspection.draft));
+        json["pair"] = inspection.pair;
+    }
+    const model::RunShape& run = inspection.model.run;
+    json["run"] = {{"tensor_parallel", run.ranks}, {"threads", run.threads},       {"batch_size", run.batch},
+                   {"length", run.length},         {"dtype", to_string(run.type)}, {"kv_cache_dtype", "float32"}};
+    if (inspection.draft) json["run"]["draft_dtype"] = to_string(inspection.draft->run.type);
+    for (std::size_t rank = 0; rank < inspection.ranks.size(); ++rank)
+        json["ranks"].push_back(json_of(rank_row(inspection, rank)));
+    json["all_reduces_a_row"] = {{"count", inspection.all_reduces.count}, {"bytes", inspection.all_reduces.bytes}};
+    if (!inspection.memory_bytes) return json;
+    json["memory_bytes"] = *inspection.memory_bytes;
+    json["fits"] = inspection.largest_rank_bytes() <= *inspection.memory_bytes;
+    json["longest_length"] = inspection.longest();
+    return json;
+}
+
+ExitCode show_inspection(const InspectOptions& options) {
+    const Inspection inspection = inspect(options);
+    ResultWriter("-", Existing::refuse).write_text(options.json ? indented(to_json(inspection)) : to_text(inspection));
+    if (!inspection.first_broken.empty()) throw model::BadFile(inspection.first_broken);
+    return kAllServed;
+}
+
 } // namespace
 
 int run_inspect(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options<InspectOptions>(session, arguments, page_of("inspect"));
-    if (!options) return kAllServed;
-    in_agreement(session, 600, [&] { // the other ranks have nothing to do
-        if (session.world_rank() != 0) return;
-        Findings findings;
-        const Inspection inspection = inspect(*options, findings);
-        print(session, options->json ? indented(to_json(inspection)) : to_text(inspection));
-        if (!findings.first_broken.empty()) throw model::BadFile(findings.first_broken);
-    });
-    return kAllServed;
+    return run_on_first_rank(session, arguments, page_of("inspect"), show_inspection);
 }
 
 } // namespace entrodraft::launch

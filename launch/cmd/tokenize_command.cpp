@@ -29,7 +29,7 @@ Json convert(const Json& line, const model::Tokenizer& tokenizer, const Tokenize
     std::vector<model::TokenId> ids;
     for (const Json& id : object.list("token_ids", "an array of token ids")) {
         if (!id.is_number_unsigned() || id.get<std::uint64_t>() > INT_MAX)
-            throw std::runtime_error(fmt::format("token_ids[{}] is no token id", ids.size()));
+            throw std::runtime_error(fmt::format("token_ids[{}] is not a token id", ids.size()));
         ids.push_back(id.get<model::TokenId>());
     }
     return {{"text", tokenizer.decode(ids, options.skip_special_tokens)}};
@@ -61,7 +61,7 @@ void show(const model::Tokenizer& tokenizer, const std::vector<model::TokenId>& 
     }
 }
 
-int tokenize(const TokenizeOptions& options) {
+ExitCode tokenize(const TokenizeOptions& options) {
     const model::Tokenizer tokenizer = model::Tokenizer::open(resolve_model_directory(options.model, "--model"));
     ResultWriter writer("-", Existing::refuse);
     if (options.text) {
@@ -84,13 +84,7 @@ int tokenize(const TokenizeOptions& options) {
 } // namespace
 
 int run_tokenize(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options<TokenizeOptions>(session, arguments, page_of("tokenize"));
-    if (!options) return kAllServed;
-    int exit_code = kAllServed;
-    in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do
-        if (session.world_rank() == 0) exit_code = tokenize(*options);
-    });
-    return static_cast<int>(from_writer(session, exit_code));
+    return run_on_first_rank(session, arguments, page_of("tokenize"), tokenize);
 }
 
 } // namespace entrodraft::launch

@@ -1,0 +1,177 @@
+// See model_description.h.
+#include "launch/cmd/model_description.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace entrodraft::launch {
+
+namespace {
+
+using model::ModelConfig;
+
+std::string shortest(double number) {
+    return fmt::format("{:.7g}", number);
+}
+
+std::string block_name(const ModelConfig& config) {
+    switch (config.block) {
+    case model::Block::pre_norm:
+        return "pre-norm";
+    case model::Block::post_norm:
+        return "post-norm";
+    case model::Block::sandwich:
+        return "norms on both sides of each half";
+    case model::Block::parallel:
+        return config.shared_norm ? "attention and MLP side by side, one norm" : "attention and MLP side by side";
+    }
+    return "?";
+}
+
+std::string activation_name(model::Activation activation) {
+    switch (activation) {
+    case model::Activation::silu:
+        return "silu";
+    case model::Activation::gelu:
+        return "gelu";
+    case model::Activation::gelu_tanh:
+        return "gelu (tanh)";
+    case model::Activation::relu:
+        return "relu";
+    }
+    return "?";
+}
+
+std::string positions_name(model::Positions positions) {
+    return positions == model::Positions::rotary    ? "rotary"
+           : positions == model::Positions::learned ? "learned"
+                                                    : "ALiBi";
+}
+
+std::string scaling_name(model::RopeScaling scaling) {
+    switch (scaling) {
+    case model::RopeScaling::none:
+        return "none";
+    case model::RopeScaling::linear:
+        return "linear";
+    case model::RopeScaling::dynamic:
+        return "dynamic";
+    case model::RopeScaling::llama3:
+        return "llama3";
+    case model::RopeScaling::yarn:
+        return "yarn";
+    }
+    return "?";
+}
+
+std::string norm_name(model::Norm norm) {
+    return norm == model::Norm::rms ? "RMSNorm" : "LayerNorm";
+}
+
+// The largest window of any layer and how many layers have one.
+struct WindowFacts {
+    int positions = 0;
+    int n_layers = 0;
+};
+WindowFacts windows_of(const ModelConfig& config) {
+    WindowFacts facts;
+    for (const int window : config.windows) {
+        facts.positions = std::max(facts.positions, window);
+        facts.n_layers += window > 0;
+    }
+    return facts;
+}
+
+std::string biases_of(const ModelConfig& config) {
+    std::vector<std::string> names;
+    if (config.qkv_bias) names.emplace_back("query, key and value");
+    if (config.output_bias) names.emplace_back("attention output");
+    if (config.mlp_bias) names.emplace_back("MLP");
+    if (config.head_bias) names.emplace_back("head");
+    return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string attention_line(const ModelConfig& config) {
+    std::string text = fmt::format("{} of {}, {}", format_count(config.n_heads, "head"), config.head_dim,
+                                   format_count(config.n_kv_heads, "KV head"));
+    if (config.query_key_norm) text += ", queries and keys normed";
+    if (config.attention_soft_cap > 0) text += ", scores capped at " + shortest(config.attention_soft_cap);
+    const WindowFacts windows = windows_of(config);
+    if (windows.n_layers > 0)
+        text += fmt::format("; {} layers see a window of {}",
+                            windows.n_layers == config.n_layers ? "all" : std::to_string(windows.n_layers),
+                            windows.positions);
+    return text;
+}
+
+std::string positions_line(const ModelConfig& config) {
+    std::string text = positions_name(config.positions);
+    const model::Rope& rope = config.rope;
+    if (config.positions != model::Positions::rotary) return text;
+    text += ", theta " + shortest(rope.theta);
+    if (rope.dims != config.head_dim) text += fmt::format(", the first {} of a head's {}", rope.dims, config.head_dim);
+    if (rope.scaling != model::RopeScaling::none)
+        text += fmt::format(", stretched {} times ({}) from {}", shortest(rope.factor), scaling_name(rope.scaling),
+                            shortest(rope.original_positions));
+    return text;
+}
+
+Json rope_json(const model::Rope& rope) {
+    Json json = {{"theta", rope.theta}, {"dims", rope.dims}, {"scaling", scaling_name(rope.scaling)}};
+    if (rope.scaling == model::RopeScaling::none) return json;
+    json["factor"] = rope.factor;
+    json["original_positions"] = rope.original_positions;
+    return json;
+}
+
+} // namespace
+
+Columns description_of(const ModelConfig& config) {
+    const WindowFacts windows = windows_of(config);
+    const auto or_null = [](auto figure) { return figure > 0 ? Json(figure) : Json(); };
+    const bool has_rope = config.positions == model::Positions::rotary;
+    const Json biases = {{"query_key_value", config.qkv_bias},
+                         {"attention_output", config.output_bias},
+                         {"mlp", config.mlp_bias},
+                         {"head", config.head_bias}};
+    return {
+        {"layers", "layers", config.n_layers,
+         fmt::format("{}, {}, {} (epsilon {})", config.n_layers, block_name(config), norm_name(config.norm),
+                     shortest(config.norm_epsilon))},
+        {"hidden_size", "hidden", config.hidden_size,
+         fmt::format("{}{}", config.hidden_size,
+                     config.embedding_size == config.hidden_size
+                         ? ""
+                         : fmt::format(", embeddings of {}", config.embedding_size))},
+        {"embedding_size", "", config.embedding_size},
+        {"intermediate_size", "MLP", config.intermediate_size,
+         fmt::format("{}, {}{}", config.intermediate_size, activation_name(config.activation),
+                     config.gated_mlp ? ", gated" : "")},
+        {"heads", "attention", config.n_heads, attention_line(config)},
+        {"kv_heads", "", config.n_kv_heads},
+        {"head_dim", "", config.head_dim},
+        {"biases", "biases", biases, biases_of(config)},
+        {"positions", "positions", positions_name(config.positions), positions_line(config)},
+        {"context", "context", config.max_positions, format_count(config.max_positions)},
+        {"vocab_size", "vocabulary", config.vocab_size,
+         format_count(config.vocab_size) +
+             (config.tied_embeddings ? ", head and embedding are one" : ", a head of its own") +
+             (config.logit_soft_cap > 0 ? ", logits capped at " + shortest(config.logit_soft_cap) : "")},
+        {"block", "", block_name(config)},
+        {"norm", "", norm_name(config.norm)},
+        {"norm_epsilon", "", Json::parse(shortest(config.norm_epsilon))},
+        {"activation", "", activation_name(config.activation)},
+        {"gated_mlp", "", config.gated_mlp},
+        {"query_key_norm", "", config.query_key_norm},
+        {"rope", "", has_rope ? rope_json(config.rope) : Column::unknown()},
+        {"window", "", or_null(windows.positions)},
+        {"layers_with_window", "", windows.n_layers},
+        {"attention_soft_cap", "", or_null(config.attention_soft_cap)},
+        {"logit_soft_cap", "", or_null(config.logit_soft_cap)},
+        {"tied_embeddings", "", config.tied_embeddings},
+        {"eos_token_ids", "", config.eos_token_ids},
+        {"dtype", "", to_string(config.stored_type)},
+    };
+}
+
+} // namespace entrodraft::launch
