@@ -1,40 +1,46 @@
-// One request through an engine: what the benches and record do, text by text.
+// One request after another through an engine of its own: what bench compare, record and tune decode with.
 #pragma once
 
+#include "launch/load/drafters.h"
+#include "launch/load/model_pair.h"
 #include "spec/engine.h"
 
 #include <functional>
+#include <memory>
 #include <optional>
-#include <utility>
+#include <vector>
 
 namespace entrodraft::launch {
 
-using OnRound = std::function<void(const spec::Request&, const spec::RoundTrace&)>;
+inline constexpr volatile int kNoSignal = 0; // for runs that no signal ends early
 
 struct DecodedText {
     spec::Completion completion; // on the coordinator
     spec::RunEnd end = spec::RunEnd::finished;
 };
 
-inline constexpr volatile int kNoSignal = 0; // for runs that no signal ends early
+// An engine over a pair of models, with a drafter of its own.
+class PairEngine {
+  public:
+    struct Setting {
+        DrafterChoice drafter;                         // of no kind: plain decoding
+        std::vector<spec::StopRuleOptions> rules;      // of each level of a cascade
+        std::vector<std::optional<spec::Costs>> costs; // likewise, for expected-gain; none: measured as it goes
+        spec::AcceptanceOptions acceptance;
+        std::optional<double> synthetic_acceptance;
+    };
+    using OnRound = std::function<void(const spec::Request&, const spec::RoundTrace&)>;
 
-// `request` counts on the coordinator alone; null elsewhere. Collective over the engine's replica.
-inline DecodedText decode_one(spec::Engine& engine, const spec::Request* request, const volatile int& stop_signal,
-                              const OnRound& on_round = {}) {
-    DecodedText text;
-    spec::EngineCallbacks callbacks;
-    if (request) {
-        callbacks.next_request = [&]() -> std::optional<spec::Request> {
-            const spec::Request* next = std::exchange(request, nullptr);
-            return next ? std::optional(*next) : std::nullopt;
-        };
-        callbacks.on_round = on_round;
-        callbacks.on_complete = [&](const spec::Request&, spec::Completion completion) {
-            text.completion = std::move(completion);
-        };
-    }
-    text.end = engine.run(callbacks, stop_signal);
-    return text;
-}
+    // `models` and `drafters` outlive it. Local.
+    PairEngine(dist::Session& session, ModelPair& models, const Drafters& drafters, const Setting& setting);
+
+    // `request` counts on the coordinator alone; null elsewhere. Collective over the replica.
+    DecodedText decode(const spec::Request* request, const volatile int& stop_signal = kNoSignal,
+                       const OnRound& on_round = {});
+
+  private:
+    std::unique_ptr<spec::Drafter> drafter_; // on the coordinator
+    std::unique_ptr<spec::Engine> engine_;
+};
 
 } // namespace entrodraft::launch

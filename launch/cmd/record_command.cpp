@@ -26,7 +26,7 @@ namespace entrodraft::launch {
 
 namespace {
 
-// What comes next, on every rank: nothing (the input has ended), a prompt, the end by a signal; or nobody knows yet.
+// What comes next, on every rank: nothing (the input has ended), a prompt, the end by a signal; or not known yet.
 enum Step : std::int64_t { over, one, stopped, waiting };
 
 [[noreturn]] void refuse_other_options(const std::string& file, const std::string& field) {
@@ -164,8 +164,8 @@ Step next_step(dist::Session& session, RecordingOutput* output) {
     }
 }
 
-// A prompt whose text costs are taken from, again and again: what is said does not matter, but there must be room for
-// drafts.
+// A prompt whose text costs are taken from, again and again: what is decoded does not matter, but there must be room
+// for drafts.
 spec::Request prompt_for_costs(spec::Request prompt, int positions, int max_draft_tokens) {
     const int least = std::min(max_draft_tokens + 2, positions - 1); // new tokens, so that the longest draft comes up
     const auto room = static_cast<std::size_t>(positions - least);
@@ -177,44 +177,35 @@ spec::Request prompt_for_costs(spec::Request prompt, int positions, int max_draf
     return prompt;
 }
 
-// Costs of each draft with the target, and what the collectives take. On the coordinator.
-struct Measured {
-    std::vector<spec::Costs> costs;
-    std::string collectives = "[]";
-    MachineLoad machine; // meanwhile
-};
-
-// Nothing, on any rank, where a signal came first. Collective.
-std::optional<Measured> measure(dist::Session& session, ModelPair& models, const Drafters& drafters,
-                                const RecordOptions& options, const std::optional<spec::Request>& first) {
-    Measured measured;
-    measured.costs = read_costs(session, options.costs);
+// Puts into `head` the costs of each draft with the target, what the collectives take, and what the machine did
+// meanwhile; all count on the coordinator. False, on all ranks, where a signal came first. Collective.
+bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters, const RecordOptions& options,
+             const std::optional<spec::Request>& first, spec::RecordingHead& head) {
+    head.costs = read_costs(session, options.costs);
     LatencyPlan latency_plan;
     latency_plan.repetitions = 20;
     latency_plan.rows = options.max_draft_tokens + 1;
     latency_plan.context = fitting_context(models, latency_plan.rows);
     const MachineWatch watch(session);
     const Latency latency = measure_latency(session, models, latency_plan);
-    const double spread = spread_of(latency.target.front());
-    Json collectives = Json::array();
+    if (options.costs.empty()) {
+        std::vector<spec::Request> prompts;
+        if (first)
+            prompts.assign(kMaxCostPrompts,
+                           prompt_for_costs(*first, models.target_config.max_positions, options.max_draft_tokens));
+        auto costs = measure_round_costs(session, models, drafters, prompts, options.max_draft_tokens, stop_signal());
+        if (!costs) return false;
+        head.costs = std::move(*costs);
+    }
+    const MachineLoad machine = watch.stop(spread_of(latency.target.front()));
+    Json environment = environment_of(session, models), collectives = Json::array();
+    environment["machine"] = to_json(machine);
+    head.environment = compact(environment);
     for (const CollectiveTime& each : latency.collectives)
         collectives.push_back({{"name", each.name}, {"median_ms", each.seconds.median * 1e3}});
-    measured.collectives = collectives.dump();
-    if (!options.costs.empty()) {
-        measured.machine = watch.stop(spread);
-        return measured;
-    }
-    RoundCostPlan plan;
-    plan.max_draft_tokens = options.max_draft_tokens;
-    std::vector<spec::Request> prompts;
-    if (first)
-        prompts.assign(static_cast<std::size_t>(plan.max_prompts),
-                       prompt_for_costs(*first, models.target_config.max_positions, plan.max_draft_tokens));
-    auto costs = measure_round_costs(session, models, drafters, prompts, plan, stop_signal());
-    if (!costs) return std::nullopt;
-    measured.costs = std::move(*costs);
-    measured.machine = watch.stop(spread);
-    return measured;
+    head.collectives = compact(collectives);
+    if (models.layout.is_coordinator() && !options.quiet) warn_of(machine);
+    return true;
 }
 
 } // namespace
@@ -227,7 +218,6 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     const auto models = open_models(session, options->models, {.ahead = RecordingRun::kChains});
     const bool coordinates = models->layout.is_coordinator();
     const Drafters drafters(session, *models, {}, session.timeout_seconds());
-    const Json environment = environment_of(session, *models);
     const double start = models->clock.now_seconds();
 
     std::optional<RecordingOutput> output;
@@ -236,7 +226,6 @@ int run_record(dist::Session& session, const Arguments& arguments) {
         if (!coordinates) return;
         output.emplace(*options, *models);
         head = recording_head(*models, options->models, options->input, options->requests, options->max_draft_tokens);
-        head.environment = environment.dump();
         if (output->is_new()) return;
         const spec::RecordingHead& begun = output->existing().head; // it goes on only as it began
         if (const std::string field = spec::first_difference(begun, head); !field.empty())
@@ -251,17 +240,10 @@ int run_record(dist::Session& session, const Arguments& arguments) {
                                                  output ? output->first_error() : ""));
     });
     if (is_new && step == one) {
-        const auto measured = measure(session, *models, drafters, *options, output ? output->request() : std::nullopt);
-        if (!measured) step = stopped;
+        if (!measure(session, *models, drafters, *options, output ? output->request() : std::nullopt, head))
+            step = stopped;
         in_agreement(session, [&] {
-            if (!coordinates || !measured) return;
-            Json with_machine = environment;
-            with_machine["machine"] = to_json(measured->machine);
-            head.environment = with_machine.dump();
-            if (!options->quiet) warn_of(measured->machine);
-            head.costs = measured->costs;
-            head.collectives = measured->collectives;
-            output->write_head(head);
+            if (output && step == one) output->write_head(head);
         });
     }
     RecordingPlan plan;

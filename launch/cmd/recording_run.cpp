@@ -1,40 +1,43 @@
 // From a request to its record: see recording_run.h.
 #include "launch/cmd/recording_run.h"
 
-#include "launch/decode_one.h"
 #include "launch/io/json_line.h"
 #include "launch/phase.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace entrodraft::launch {
 
+namespace {
+
+spec::StopRuleOptions default_rule(int max_tokens) {
+    spec::StopRuleOptions rule(kDefaultStopRule);
+    rule.max_tokens = max_tokens;
+    return rule;
+}
+
+} // namespace
+
+// With gumbel, of which greedy text knows no difference.
 RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Drafters& drafters,
                            const RecordingPlan& plan)
-    : session_(session), models_(models), plan_(plan) {
-    spec::EngineOptions engine;
-    engine.acceptance.kind = spec::Acceptance::gumbel; // greedy text knows no difference
-    engine.stop_rule = spec::StopRuleOptions(kDefaultStopRule);
-    engine.stop_rule.max_tokens = plan.max_draft_tokens;
-    engine.costs = plan.costs;
-    engine.vocab_size = models.vocab_size;
-    engine.timeout_seconds = session.timeout_seconds();
-    drafter_ = drafters.make({{"model"}, {0}, {}}, std::span(&engine.stop_rule, 1), std::span(&engine.costs, 1));
-    engine_.emplace(engine, models.engine_parts(drafter_.get()));
+    : session_(session), models_(models), plan_(plan),
+      engine_(session, models, drafters,
+              {{{"model"}, {0}, {}}, {default_rule(plan.max_draft_tokens)}, {plan.costs}, {}, {}}) {
+    std::vector<model::Decoder*> drafts;
     for (std::size_t draft = 0; models.layout.is_coordinator() && draft < models.drafts.size(); ++draft)
-        drafts_.push_back(&drafters.draft_model(draft));
+        drafts.push_back(&drafters.draft_model(draft));
     spec::RecorderOptions recorder;
     recorder.limits = models.draft_limits();
     recorder.max_draft_tokens = plan.max_draft_tokens;
     recorder.draft_slots = 1 + kChains;
     recorder.timeout_seconds = session.timeout_seconds();
-    recorder_.emplace(recorder, models.engine_parts(nullptr), drafts_);
+    recorder_.emplace(recorder, models.engine_parts(nullptr), drafts);
 }
 
 std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* request, const volatile int& stop_signal) {
     enum Next : std::int64_t { failed, ended, stopped };
-    DecodedText text = decode_one(*engine_, request, stop_signal);
+    DecodedText text = engine_.decode(request, stop_signal);
     if (text.end == spec::RunEnd::interrupted) return std::nullopt;
     spec::Completion& decoded = text.completion;
     const auto next = from_writer(session_, !decoded.failure.empty()                            ? failed
@@ -50,7 +53,7 @@ std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* requ
             const int most = static_cast<int>(decoded.tokens.size()) + plan_.max_draft_tokens;
             longer.max_new_tokens = std::min(longer.max_new_tokens, most);
         }
-        DecodedText again = decode_one(*engine_, request ? &longer : nullptr, stop_signal);
+        DecodedText again = engine_.decode(request ? &longer : nullptr, stop_signal);
         if (again.end == spec::RunEnd::interrupted) return std::nullopt;
         beyond = std::move(again.completion.tokens);
     }

@@ -4,12 +4,9 @@
 // Called by the commands record and tune, on all ranks.
 #pragma once
 
-#include "launch/load/drafters.h"
-#include "launch/load/model_pair.h"
-#include "spec/engine.h"
+#include "launch/decode_one.h"
 #include "spec/replay/recorder.h"
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,20 +30,17 @@ class RecordingRun {
     std::optional<spec::RecordedLine> record(const spec::Request* request, const volatile int& stop_signal);
 
   private:
-    spec::EngineParts engine_parts();
     std::vector<std::string> pieces_of(const std::vector<spec::TokenId>& tokens) const;
     void add_token_texts(spec::TextRecord& record) const;
 
     dist::Session& session_;
     ModelPair& models_;
     RecordingPlan plan_;
-    std::unique_ptr<spec::Drafter> drafter_;
-    std::optional<spec::Engine> engine_;
-    std::vector<model::Decoder*> drafts_;
+    PairEngine engine_;
     std::optional<spec::Recorder> recorder_;
 };
 
-// What all texts of a recording have in common. `environment` and `collectives` are JSON. Local, on the coordinator.
+// What all texts of a recording have in common, but for what is measured. Local, on the coordinator.
 spec::RecordingHead recording_head(const ModelPair& models, const ModelOptions& options, const std::string& input,
                                    const RequestDefaults& requests, int max_draft_tokens);
 

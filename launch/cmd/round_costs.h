@@ -14,18 +14,13 @@
 
 namespace entrodraft::launch {
 
-struct RoundCostPlan {
-    spec::Acceptance acceptance = spec::Acceptance::gumbel; // of sampled prompts
-    int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
-    int max_new_tokens = spec::Request::kDefaultNewTokens;
-    int max_prompts = 32; // as many as some seconds suffice for, at least two
-};
+constexpr int kMaxCostPrompts = 32; // that are decoded; as many as some seconds suffice for, at least two
 
 // Of each draft with the target, on the coordinator; `prompts` count there. Decodes each of the first prompts once
 // for every length of a draft. Nothing, on any rank, once `stop_signal` is set on one. Collective over the world.
 std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& session, ModelPair& models,
                                                             const Drafters& drafters,
                                                             std::span<const spec::Request> prompts,
-                                                            const RoundCostPlan& plan, const volatile int& stop_signal);
+                                                            int max_draft_tokens, const volatile int& stop_signal);
 
 } // namespace entrodraft::launch

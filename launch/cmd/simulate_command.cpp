@@ -2,19 +2,23 @@
 // times costs, the recording's or others ("what if").
 #include "launch/cli/command_options.h"
 #include "launch/cli/replay_options.h"
-#include "launch/cmd/simulation_report.h"
 #include "launch/commands.h"
 #include "launch/failure.h"
 #include "launch/io/results.h"
+#include "launch/io/rule_figures.h"
 #include "launch/load/drafters.h"
 #include "launch/load/launch_check.h"
 #include "launch/replaced_file.h"
+#include "launch/statistics.h"
+#include "spec/replay/simulate.h"
 
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
+#include <map>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 namespace entrodraft::launch {
 
@@ -126,23 +130,109 @@ void write_trace(const std::string& file, const spec::Recording& recording, cons
     writer.keep();
 }
 
-// "costs" are those of the draft, if one was simulated; of several a list, one for each draft, in their order.
-Json report_json(const SimulateOptions& options, const spec::Recording& recording,
-                 const std::vector<SimulatedSetting>& settings, bool names_draft) {
-    Json list = Json::array(), costs = Json::array();
-    for (const SimulatedSetting& setting : settings) {
-        list.push_back(to_json(setting, names_draft));
-        if (setting.counts.setting.kind == spec::ReplayKind::plain)
-            costs.push_back(Json::parse(spec::to_json(setting.counts.setting.costs)));
+// ---- figures ----
+
+struct SimulatedSetting {
+    spec::Simulated counts;
+    Interval ms_per_token;
+    double speedup = 0;        // over plain decoding
+    double oracle_speedup = 0; // of the same draft; 0: not asked for
+
+    const spec::ReplaySetting& setting() const { return counts.setting; }
+};
+
+// Which draft, and of a rule which one: what --best shows one setting of.
+std::pair<std::size_t, std::string> kind_of(const SimulatedSetting& simulated) {
+    const spec::ReplaySetting& setting = simulated.setting();
+    switch (setting.kind) {
+    case spec::ReplayKind::plain:
+        return {setting.draft, "plain"};
+    case spec::ReplayKind::oracle:
+        return {setting.draft, "oracle"};
+    case spec::ReplayKind::rule:
+        return {setting.draft, setting.rule.name()};
     }
-    Json json = {{"command", "simulate"}, {"recordings", options.recordings}, {"texts", recording.texts().size()}};
+    throw std::invalid_argument("no such kind of replay");
+}
+
+SimulatedSetting figures_of(spec::Simulated counts) {
+    SimulatedSetting figures;
+    std::vector<double> ms, tokens;
+    for (const spec::SimulatedText& text : counts.texts) {
+        ms.push_back(text.seconds * 1e3);
+        tokens.push_back(static_cast<double>(text.new_tokens));
+    }
+    figures.ms_per_token = ratio_interval(ms, tokens);
+    const spec::Costs& costs = counts.setting.costs;
+    const double seconds = spec::predicted_seconds(counts.stats, costs);
+    if (seconds > 0) figures.speedup = spec::predicted_plain_seconds(counts.stats.new_tokens, costs) / seconds;
+    figures.counts = std::move(counts);
+    return figures;
+}
+
+// Fills in the speed-up of each draft's oracle, where that is among the settings. The oracle is that of a draft that
+// waits for the verification, and bounds no setting that drafts ahead.
+void compare_with_oracles(std::vector<SimulatedSetting>& settings) {
+    std::map<std::size_t, double> oracles;
+    for (const SimulatedSetting& each : settings)
+        if (each.setting().kind == spec::ReplayKind::oracle) oracles[each.setting().draft] = each.speedup;
+    for (SimulatedSetting& each : settings)
+        if (const auto found = oracles.find(each.setting().draft); found != oracles.end() && each.setting().ahead == 0)
+            each.oracle_speedup = found->second;
+}
+
+// Of several drafts each has a "draft 2, plain" too: costs of the target are measured beside each.
+Columns simulation_row(const SimulatedSetting& simulated, bool names_draft) {
+    const spec::ReplaySetting& setting = simulated.setting();
+    const spec::Stats& stats = simulated.counts.stats;
+    const double rounds = static_cast<double>(std::max<std::int64_t>(stats.rounds, 1));
+    const Interval& ms = simulated.ms_per_token;
+    const bool is_rule = setting.kind == spec::ReplayKind::rule;
+    const std::string kind = kind_of(simulated).second;
+    const auto of_rule = [&](const Json& value) { return is_rule ? value : Column::unknown(); };
+    const auto [oracle, share_of_oracle, share_of_gain] = oracle_columns(simulated.speedup, simulated.oracle_speedup);
+    return {{"setting", "setting",
+             (names_draft ? fmt::format("draft {}, ", setting.draft + 1) : "") +
+                 (is_rule ? describe(setting.rule, EntropyUnit::nats) : kind)},
+            {"rule", "", kind},
+            {"parameters", "", of_rule(parameters_json(setting.rule))},
+            {"max_draft_tokens", "", of_rule(setting.rule.max_tokens)},
+            {"min_draft_tokens", "", of_rule(setting.rule.min_tokens)},
+            {"drop_stop_token", "", is_rule && setting.rule.drop_stop_token ? Json(true) : Column::unknown()},
+            {"draft", "", setting.draft},
+            {"texts", "", simulated.counts.texts.size()},
+            {"ms_per_token", "ms/token", ms.mean, 4},
+            {"interval_ms_per_token", "95 % interval", Json{ms.low, ms.high}, format_interval(ms, 4)},
+            {"speedup", "speed-up", simulated.speedup, 3},
+            oracle,
+            share_of_oracle,
+            share_of_gain,
+            {"", "tokens/pass", stats.tokens_per_target_pass(), 2},
+            {"", "drafted/round", static_cast<double>(stats.drafted) / rounds, 2},
+            {"", "accepted/drafted", stats.draft_acceptance_rate(), 3},
+            {"", "target passes", stats.target_passes},
+            {"", "draft passes", stats.draft_passes},
+            {"passes_of_rows", "", stats.passes_of_rows},
+            {"rounds_of_accepted", "", stats.rounds_of_accepted}};
+}
+
+// "costs" are those of the draft, if one was simulated; of several a list, one for each draft, in their order.
+Json report_json(const SimulateOptions& options, std::size_t n_texts, const std::vector<SimulatedSetting>& settings,
+                 const std::vector<Columns>& rows) {
+    Json json = {{"command", "simulate"}, {"recordings", options.recordings}, {"texts", n_texts}};
+    Json costs = Json::array();
+    for (const SimulatedSetting& each : settings)
+        if (each.setting().kind == spec::ReplayKind::plain)
+            costs.push_back(Json::parse(spec::to_json(each.setting().costs)));
     json["costs"] = costs.size() == 1 ? costs.front() : costs;
     if (options.ahead) json["draft_ahead"] = *options.ahead;
-    json["settings"] = std::move(list);
+    json["settings"] = json_of(rows);
+    for (std::size_t i = 0; i < settings.size(); ++i)
+        json["settings"][i].update(counts_json(settings[i].counts.stats));
     return json;
 }
 
-void simulate_all(const SimulateOptions& options) {
+ExitCode simulate_all(const SimulateOptions& options) {
     check_files(options);
     const spec::Recording recording = read_all(options.recordings);
     const std::vector<const spec::TextRecord*> texts = recording.texts();
@@ -157,31 +247,28 @@ void simulate_all(const SimulateOptions& options) {
     for (spec::Simulated& each : counts)
         figures.push_back(figures_of(std::move(each)));
     compare_with_oracles(figures);
-    if (options.best_of_each) figures = best_of_each_rule(figures);
+    if (options.best_of_each)
+        figures = best_of_each(figures, kind_of, [](const SimulatedSetting& each) { return each.speedup; });
     const bool names_draft = recording.head.drafts.size() > 1 && !options.draft;
+    const std::vector<Columns> rows =
+        rows_of(figures, [&](const SimulatedSetting& each) { return simulation_row(each, names_draft); });
     if (!options.trace.empty()) write_trace(options.trace, recording, settings.back());
-    const Json json = report_json(options, recording, figures, names_draft);
+    const Json json = report_json(options, texts.size(), figures, rows);
     if (!options.output.empty()) replace_file(options.output, indented(json));
-    if (options.json) return ResultWriter("-", Existing::refuse).write_text(indented(json));
     std::int64_t tokens = 0;
     for (const spec::TextRecord* text : texts)
         tokens += text->new_tokens;
-    const auto row = [&](const SimulatedSetting& setting) { return simulation_row(setting, names_draft); };
-    ResultWriter("-", Existing::refuse)
-        .write_text(fmt::format("{} of {}, {} in {:.1f} ms\n\n{}", counted(std::ssize(texts), "text"),
-                                counted(tokens, "new token"), counted(std::ssize(settings), "setting"), took.count(),
-                                table_of(rows_of(figures, row))));
+    const std::string text =
+        fmt::format("{} of {}, {} in {:.1f} ms\n\n{}", counted(std::ssize(texts), "text"), counted(tokens, "new token"),
+                    counted(std::ssize(settings), "setting"), took.count(), table_of(rows));
+    ResultWriter("-", Existing::refuse).write_text(options.json ? indented(json) : text);
+    return kAllServed;
 }
 
 } // namespace
 
 int run_simulate(dist::Session& session, const Arguments& arguments) {
-    const auto options = read_options<SimulateOptions>(session, arguments, page_of("simulate"));
-    if (!options) return kAllServed;
-    in_agreement(session, 24 * 3600.0, [&] { // the other ranks have nothing to do
-        if (session.world_rank() == 0) simulate_all(*options);
-    });
-    return kAllServed;
+    return run_on_first_rank(session, arguments, page_of("simulate"), simulate_all);
 }
 
 } // namespace entrodraft::launch

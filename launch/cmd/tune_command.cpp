@@ -8,10 +8,11 @@
 #include "launch/cmd/round_costs.h"
 #include "launch/cmd/tuning.h"
 #include "launch/commands.h"
-#include "launch/decode_one.h"
+#include "launch/counted.h"
 #include "launch/failure.h"
 #include "launch/io/progress.h"
 #include "launch/io/results.h"
+#include "launch/io/rule_figures.h"
 #include "launch/load/drafters.h"
 #include "launch/machine_load.h"
 #include "launch/replaced_file.h"
@@ -59,7 +60,6 @@ class Tuning {
           drafters_(session, *models_, {}, session.timeout_seconds()), watch_(session) {
         in_agreement(session, [&] {
             if (!coordinates()) return;
-            check_outputs();
             prompts_ = read_prompts(options, models_->prompt_limits());
             if (options.recording.empty()) return;
             recording_ = spec::read_recording(options.recording);
@@ -72,19 +72,18 @@ class Tuning {
             costs_ = read_costs(session_, options_.costs).front();
             return;
         }
-        RoundCostPlan plan;
-        plan.max_draft_tokens = options_.max_draft_tokens;
         const std::vector<spec::Request>& prompts =
             prompts_.chosen_on.empty() ? prompts_.confirmed_on : prompts_.chosen_on;
-        const auto costs = measure_round_costs(session_, *models_, drafters_, prompts, plan, kNoSignal);
+        const auto costs =
+            measure_round_costs(session_, *models_, drafters_, prompts, options_.max_draft_tokens, kNoSignal);
         if (coordinates()) costs_ = costs->front();
     }
 
     void record() {
-        if (from_writer(session_, recording_.whole_bytes > 0 ? 1 : 0) == 1) return;
+        if (!options_.recording.empty()) return;
         RecordingRun run(session_, *models_, drafters_,
                          {options_.max_draft_tokens, coordinates() ? std::optional(costs_) : std::nullopt});
-        const std::int64_t n_prompts = from_writer(session_, static_cast<std::int64_t>(prompts_.chosen_on.size()));
+        const std::int64_t n_prompts = from_writer(session_, std::ssize(prompts_.chosen_on));
         Progress progress(options_.quiet || !coordinates());
         std::int64_t new_tokens = 0;
         for (std::int64_t i = 0; i < n_prompts; ++i) {
@@ -107,78 +106,67 @@ class Tuning {
             if (texts.empty()) throw std::runtime_error("no text could be recorded to choose settings on");
             for (spec::TunedRule& rule :
                  spec::tune({&recording_.head, texts, 0, costs_, options_.max_draft_tokens, models_->team->size()})) {
-                ConfirmedRule& confirmed = rules_.emplace_back();
-                confirmed.simulated_ms = rule.seconds_per_token * 1e3;
                 settings_.push_back(rule.best.setting.rule);
-                confirmed.tuned = std::move(rule);
+                rules_.emplace_back().tuned = std::move(rule);
             }
         });
-        const std::int64_t n_rules = from_writer(session_, static_cast<std::int64_t>(settings_.size()));
-        settings_.resize(static_cast<std::size_t>(n_rules));
+        settings_.resize(static_cast<std::size_t>(from_writer(session_, std::ssize(settings_))));
         models_->replica->broadcast(settings_.data(), settings_.size() * sizeof settings_[0],
                                     dist::RankLayout::kCoordinatorReplicaRank, session_.deadline());
     }
 
     void confirm() {
-        CompareOptions compare;
-        compare.models = options_.models;
-        compare.temperatures = {options_.requests.sampling.temperature};
-        compare.max_new_tokens = INT_MAX; // each prompt's own
-        compare.drafters = {{{"model"}, {0}, {}}};
+        CompareOptions settings;
+        settings.models = options_.models;
+        settings.temperatures = {options_.requests.sampling.temperature};
+        settings.max_new_tokens = INT_MAX; // each prompt's own
+        settings.drafters = {{{"model"}, {0}, {}}};
         for (const spec::StopRuleOptions& rule : settings_)
-            compare.rules.push_back({rule});
-        compare.max_draft_tokens = options_.max_draft_tokens;
-        compare.acceptances = {spec::Acceptance::gumbel};
-        compare.quiet = options_.quiet;
-        const std::vector<spec::Costs> costs = {costs_};
-        std::vector<PromptTimes> times(rules_.size());
+            settings.rules.push_back({rule});
+        settings.max_draft_tokens = options_.max_draft_tokens;
+        settings.acceptances = {spec::Acceptance::gumbel};
+        settings.quiet = options_.quiet;
+        const ComparisonTask task = {session_, *models_, drafters_, settings, {costs_}, prompts_.confirmed_on};
         PromptTimes plain;
         for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
-            Comparison comparison(session_, *models_, drafters_, compare, costs, false);
-            comparison.take_prompts(prompts_.confirmed_on);
-            comparison.run();
+            const Temperature result = compare(task).front();
             in_agreement(session_, [&] {
                 if (!coordinates()) return;
-                const Temperature& result = comparison.results.front();
                 for (const Outcome& outcome : result.outcomes)
-                    if (comparison.different_texts(result, outcome).value_or(0) > 0)
-                        throw std::runtime_error(outcome.setting->name() +
+                    if (different_texts(settings, result, outcome).value_or(0) > 0)
+                        throw std::runtime_error(outcome.setting.name() +
                                                  ": texts differ from plain decoding; no figure is shown");
-                note(result, times, plain);
+                note(result, plain);
             });
         }
-        if (coordinates()) verify(rules_, times, plain);
+        if (coordinates()) verify(rules_, plain);
+        machine_ = watch_.stop();
     }
-
-    // Collective over the world.
-    void stop_watching() { machine_ = watch_.stop(); }
 
     // Local, on the coordinator.
     void report() const {
-        const Winner winner = winner_of(rules_);
-        const ConfirmedRule& best = *winner.rule;
-        const spec::StopRuleOptions& rule = best.tuned.best.setting.rule;
+        const ConfirmedRule& winner = winner_of(rules_);
         const std::vector<std::string> about = remarks_of(winner, rules_);
         std::vector<std::string> remarks = {
             fmt::format("made by entrodraft tune for {} and {}", options_.models.target,
                         options_.models.drafts.front()),
             fmt::format("{:.4f} ms a token on {}, {:.3f} times as fast as plain decoding (95 %: {})",
-                        best.measured_ms.mean, counted(std::ssize(prompts_.confirmed_on), "prompt"), best.speedup.mean,
-                        format_speedup_interval(best.speedup))};
+                        winner.measured_ms.mean, counted(std::ssize(prompts_.confirmed_on), "prompt"),
+                        winner.speedup.mean, format_speedup_interval(winner.speedup))};
         remarks.insert(remarks.end(), about.begin(), about.end());
         if (!machine_.is_trusted()) remarks.push_back(machine_.warning());
         const std::size_t again = chosen_and_confirmed();
-        std::string text = fmt::format(
-            "settings chosen on {}, run {} on {}{}\n\n{}\n", counted(std::ssize(recording_.texts()), "text"),
-            counted(options_.repetitions, "time"), prompts_.confirmed_on.size(),
-            again == 0 ? " others" : fmt::format(", {} of them the same", again), tuning_table(rules_));
-        if (winner.against_plain != AgainstPlain::nothing_is_faster)
-            text += fmt::format("best: {}\n", describe(rule, EntropyUnit::nats));
+        std::string text = fmt::format("settings chosen on {}, run {} on {}{}\n\n{}\n",
+                                       counted(std::ssize(recording_.texts()), "text"),
+                                       counted(options_.repetitions, "time"), prompts_.confirmed_on.size(),
+                                       again == 0 ? " others" : fmt::format(", {} of them the same", again),
+                                       table_of(rows_of(rules_, confirmed_row)));
+        if (winner.may_beat_plain()) text += fmt::format("best: {}\n", describe(winner.setting(), EntropyUnit::nats));
         for (const std::string& line : about)
             text += line + "\n";
         ResultWriter writer("-", Existing::refuse);
         writer.write_text(text + prediction_warning(rules_) + machine_.warning_line());
-        replace_file(options_.output, config_text(rule, recording_.head.noisy, remarks));
+        replace_file(options_.output, config_text(winner.setting(), recording_.head.noisy, remarks));
         if (!options_.report.empty()) replace_file(options_.report, indented(report_json(winner)));
         writer.write_text("written to " + options_.output + "\n");
     }
@@ -186,24 +174,18 @@ class Tuning {
   private:
     bool coordinates() const { return models_->layout.is_coordinator(); }
 
-    void note(const Temperature& result, std::vector<PromptTimes>& times, PromptTimes& plain) {
-        std::size_t rule = 0;
+    void note(const Temperature& result, PromptTimes& plain) {
+        auto rule = rules_.begin();
         for (const Outcome& outcome : result.outcomes) {
             // Sampled, there is plain decoding of each acceptance; greedily the two are one.
-            const bool is_same = result.temperature == 0 || outcome.setting->is_gumbel();
-            if (outcome.setting->kind == SettingKind::plain && is_same) plain.add(outcome.stats_of_prompts);
-            if (outcome.setting->kind != SettingKind::speculative) continue;
-            times.at(rule).add(outcome.stats_of_prompts);
-            rules_[rule].stats = outcome.stats;
-            rules_[rule].predicted_ms = spec::seconds_per_token(outcome.stats, costs_) * 1e3;
+            const bool is_same = result.temperature == 0 || outcome.setting.is_gumbel();
+            if (!outcome.setting.drafts() && is_same) plain.add(outcome.stats_of_prompts);
+            if (outcome.setting.kind != SettingKind::speculative) continue;
+            rule->times.add(outcome.stats_of_prompts);
+            rule->stats = outcome.stats;
+            rule->predicted_ms = spec::seconds_per_token(outcome.stats, costs_) * 1e3;
             ++rule;
         }
-    }
-
-    // Files that are to be written, before anything takes time.
-    void check_outputs() const {
-        for (const std::string& output : {options_.output, options_.report})
-            if (!output.empty()) require_replaceable(output);
     }
 
     // Settings are chosen on it as if it had been recorded here.
@@ -236,12 +218,29 @@ class Tuning {
         return both;
     }
 
-    Json report_json(const Winner& winner) const {
+    static Json confirmed_json(const ConfirmedRule& rule) {
+        Json json = json_of(confirmed_row(rule));
+        json.update(counts_json(rule.stats));
+        return json;
+    }
+
+    Json tried_json(const spec::TriedSetting& tried) const {
+        Json json = {{"setting", describe(tried.rule, EntropyUnit::nats)},
+                     {"rule", tried.rule.name()},
+                     {"parameters", parameters_json(tried.rule)},
+                     {"draft", 0},
+                     {"ms_per_token", tried.seconds_per_token * 1e3},
+                     {"speedup", spec::predicted_plain_seconds(1, costs_) / tried.seconds_per_token}};
+        json.update(counts_json(tried.stats));
+        return json;
+    }
+
+    Json report_json(const ConfirmedRule& winner) const {
         Json simulated = Json::array(), confirmed = Json::array();
         for (const ConfirmedRule& rule : rules_) {
-            confirmed.push_back(tuning_json(rule));
+            confirmed.push_back(confirmed_json(rule));
             for (const spec::TriedSetting& tried : rule.tuned.tried)
-                simulated.push_back(tried_json(tried, costs_));
+                simulated.push_back(tried_json(tried));
         }
         return {{"command", "tune"},
                 {"machine", to_json(machine_)},
@@ -251,8 +250,8 @@ class Tuning {
                 {"repetitions", options_.repetitions},
                 {"simulated", simulated},
                 {"confirmed", confirmed},
-                {"winner", tuning_json(*winner.rule)},
-                {"beats_plain", winner.against_plain == AgainstPlain::faster}};
+                {"winner", confirmed_json(winner)},
+                {"beats_plain", winner.beats_plain()}};
     }
 
     dist::Session& session_;
@@ -274,12 +273,15 @@ int run_tune(dist::Session& session, const Arguments& arguments) {
     const auto options = read_options<TuneOptions>(session, arguments, page_of("tune"));
     if (!options) return kAllServed;
     session.set_timeout(options->models.collective_timeout_seconds);
+    in_agreement(session, [&] { // before anything takes time
+        for (const std::string& output : {options->output, options->report})
+            if (session.world_rank() == 0 && !output.empty()) require_replaceable(output);
+    });
     Tuning tuning(session, *options);
     tuning.find_costs();
     tuning.record();
     tuning.simulate();
     tuning.confirm();
-    tuning.stop_watching();
     in_agreement(session, [&] {
         if (session.world_rank() == 0) tuning.report();
     });

@@ -169,7 +169,7 @@ TEST(Bench, ComparesDraftersAndAcceptances) {
     EXPECT_EQ(result["temperatures"][0]["settings"].size(), 1u + 5 * 3 + 5 * 3) << "greedy: typical apart, else once";
 }
 
-// Drafts to the cap: every place is verified once, but for those behind drafts that stand whole.
+// Drafts to the cap: every position is verified once, except those behind drafts that are accepted whole.
 TEST(Bench, AlphaOfAnyDrafterIsKnownWithItsInterval) {
     const ScratchFile prompts("{\"prompt\": \"The ferry left\"}\n{\"prompt\": \"Marta\"}\n{\"prompt\": \"A\"}\n");
     const ScratchFile text("The ferry left. Marta saw the ferry. A man left."), table("");
@@ -234,7 +234,7 @@ TEST(BenchShards, AreTimedOnOneRankAndWithinTheHeads) {
         << "before a model is read: " << at_once.err;
 }
 
-TEST(BenchShards, TheMachineIsWatchedWhileAreTimed) {
+TEST(BenchShards, TheMachineIsWatchedWhileTheyAreTimed) {
     std::string shards = "2";
     for (int i = 1; i < 16; ++i)
         shards += ",2";

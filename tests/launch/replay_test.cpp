@@ -2,7 +2,6 @@
 // cannot be is refused in one line.
 #include "tests/launch/command_line.h"
 
-#include "launch/cmd/simulation_report.h"
 #include "launch/cmd/tuning.h"
 #include "spec/replay/recording.h"
 #include "spec/replay/recording_block.h"
@@ -535,8 +534,17 @@ TEST(Intervals, OfSpeedupsArePairedOverPromptsAndSayWhereTheyShowNothing) {
 launch::ConfirmedRule rule_of(const std::string& name, double simulated_ms) {
     launch::ConfirmedRule rule;
     rule.tuned.best.setting.rule = spec::StopRuleOptions(name);
-    rule.simulated_ms = simulated_ms;
+    rule.tuned.seconds_per_token = simulated_ms / 1e3;
     return rule;
+}
+
+// With the times of each rule, in their order.
+void verify(std::vector<launch::ConfirmedRule>& rules, const std::vector<launch::PromptTimes>& times,
+            const launch::PromptTimes& plain) {
+    ASSERT_EQ(rules.size(), times.size());
+    for (std::size_t i = 0; i < rules.size(); ++i)
+        rules[i].times = times[i];
+    launch::verify(rules, plain);
 }
 
 // Four prompts of ten tokens, a little apart from each other.
@@ -550,27 +558,28 @@ TEST(Tune, TheWinnerIsNotChosenByNoise) {
     // constant is fastest by a hair, heuristic within noise of it, static clearly slower.
     const std::vector<launch::PromptTimes> times = {
         {{10, 10, 10, 10}, {10, 10, 10, 10}}, {{10.2, 9.9, 10.3, 9.8}, {10, 10, 10, 10}}, times_of(12)};
-    launch::verify(rules, times, times_of(20));
-    EXPECT_EQ(rules[0].tuned.best.setting.rule.name(), "constant");
+    verify(rules, times, times_of(20));
+    EXPECT_EQ(rules[0].setting().name(), "constant");
     EXPECT_DOUBLE_EQ(rules[0].speedup.mean, 2);
     EXPECT_FALSE(rules[1].is_slower());
     EXPECT_TRUE(rules[2].is_slower());
-    const launch::Winner winner = launch::winner_of(rules);
-    EXPECT_EQ(winner.rule->tuned.best.setting.rule.name(), "heuristic");
-    EXPECT_EQ(winner.against_plain, launch::AgainstPlain::faster);
+    const launch::ConfirmedRule& winner = launch::winner_of(rules);
+    EXPECT_EQ(winner.setting().name(), "heuristic");
+    EXPECT_TRUE(winner.beats_plain());
     EXPECT_EQ(launch::remarks_of(winner, rules),
               std::vector<std::string>{"it is not the first row: at 95 % the runs do not tell it from that one, and of "
                                        "such rules also seen to beat plain decoding it has the lowest simulated time"});
-    EXPECT_NE(launch::tuning_table(rules).find("0.00 to 0.00"), std::string::npos) << "the first row is known to lead";
-    EXPECT_TRUE(launch::remarks_of({&rules[0], launch::AgainstPlain::faster}, rules).empty());
+    EXPECT_NE(launch::table_of({launch::confirmed_row(rules[0])}).find("0.00 to 0.00"), std::string::npos)
+        << "the first row is known to lead";
+    EXPECT_TRUE(launch::remarks_of(rules[0], rules).empty());
 }
 
 TEST(Tune, WritesNothingThatIsSlowerThanPlainDecodingWithoutSayingSo) {
     std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1.0), rule_of("expected-gain", 1.1)};
-    launch::verify(rules, {times_of(22), times_of(24)}, times_of(20));
-    const launch::Winner winner = launch::winner_of(rules);
-    EXPECT_EQ(winner.against_plain, launch::AgainstPlain::nothing_is_faster);
-    EXPECT_EQ(winner.rule->tuned.best.setting.rule.name(), "expected-gain") << "it drafts only where that pays";
+    verify(rules, {times_of(22), times_of(24)}, times_of(20));
+    const launch::ConfirmedRule& winner = launch::winner_of(rules);
+    EXPECT_FALSE(winner.may_beat_plain());
+    EXPECT_EQ(winner.setting().name(), "expected-gain") << "it drafts only where that pays";
     EXPECT_EQ(launch::remarks_of(winner, rules),
               std::vector<std::string>{"nothing beats plain decoding here: leave --draft out; with one, expected-gain "
                                        "drafts only where it pays"});
@@ -580,22 +589,22 @@ TEST(Tune, PrefersWhatIsSeenToBeatPlainDecodingToWhatOnlyMay) {
     // constant is the fastest; static, of the lowest simulated time, is as fast on average and varies too much to tell.
     const launch::PromptTimes wild = {{2, 30, 3, 6}, {10, 10, 10, 10}};
     std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1.2), rule_of("static", 0.9)};
-    launch::verify(rules, {{{10, 10.3, 9.8, 9.9}, {10, 10, 10, 10}}, wild}, times_of(20));
-    EXPECT_EQ(launch::winner_of(rules).rule->tuned.best.setting.rule.name(), "constant");
+    verify(rules, {{{10, 10.3, 9.8, 9.9}, {10, 10, 10, 10}}, wild}, times_of(20));
+    EXPECT_EQ(launch::winner_of(rules).setting().name(), "constant");
 
     std::vector<launch::ConfirmedRule> unsure = {rule_of("static", 0.9)};
-    launch::verify(unsure, {wild}, times_of(20));
-    const launch::Winner winner = launch::winner_of(unsure);
-    EXPECT_EQ(winner.against_plain, launch::AgainstPlain::no_difference_seen);
+    verify(unsure, {wild}, times_of(20));
+    const launch::ConfirmedRule& winner = launch::winner_of(unsure);
+    EXPECT_TRUE(winner.may_beat_plain() && !winner.beats_plain());
     EXPECT_EQ(launch::remarks_of(winner, unsure),
               std::vector<std::string>{"no difference from plain decoding seen: give more prompts or --repetitions"});
 }
 
 TEST(Tune, AsksForMorePromptsAloneWhereOneConfirms) {
     std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1.2), rule_of("static", 0.9)};
-    launch::verify(rules, {{{10}, {10}}, {{11}, {10}}}, {{20}, {10}});
-    const launch::Winner winner = launch::winner_of(rules);
-    EXPECT_EQ(winner.against_plain, launch::AgainstPlain::no_difference_seen);
+    verify(rules, {{{10}, {10}}, {{11}, {10}}}, {{20}, {10}});
+    const launch::ConfirmedRule& winner = launch::winner_of(rules);
+    EXPECT_TRUE(winner.may_beat_plain() && !winner.beats_plain());
     EXPECT_EQ(launch::remarks_of(winner, rules),
               (std::vector<std::string>{
                   "no difference from plain decoding can be seen on a single prompt: give more prompts",
@@ -607,7 +616,7 @@ TEST(Tune, SaysWhereTimesAreFarFromCountsTimesCosts) {
     const auto rules_with = [](double predicted_ms) {
         std::vector<launch::ConfirmedRule> rules = {rule_of("constant", 1)};
         rules[0].predicted_ms = predicted_ms;
-        launch::verify(rules, {times_of(10)}, times_of(20)); // 1 ms a token
+        verify(rules, {times_of(10)}, times_of(20)); // 1 ms a token
         return rules;
     };
     EXPECT_EQ(launch::prediction_warning(rules_with(1.2)), "");

@@ -3,7 +3,7 @@
 // Times come from the engine's own statistics, predictions from the costs of passes measured apart (bench latency).
 // The running is comparison.cpp's, the figures are comparison_report.cpp's.
 #include "launch/cli/command_options.h"
-#include "launch/cmd/bench/comparison_report.h"
+#include "launch/cmd/bench/comparison.h"
 #include "launch/cmd/bench/latency.h"
 #include "launch/commands.h"
 #include "launch/environment.h"
@@ -25,26 +25,29 @@ namespace entrodraft::launch {
 
 namespace {
 
-struct CompareCosts {
-    std::vector<spec::Costs> costs;
-    double spread = 0; // of measured ones
-};
+std::vector<spec::Request> read_prompts(const CompareOptions& options, const ModelPair& models) {
+    RequestDefaults defaults;
+    defaults.max_new_tokens = options.max_new_tokens;
+    defaults.sampling.seed = options.seed;
+    defaults.ignore_eos = options.synthetic_acceptance.has_value();
+    return read_all_prompts(options.input, defaults, options.max_prompts, models.prompt_limits());
+}
 
-// Those of the files, or measured. Empty on ranks that do not coordinate. Collective over the world.
-CompareCosts costs_of(dist::Session& session, ModelPair& models, const CompareOptions& options,
-                      const Json& environment) {
-    in_agreement(session, [&] { require_readable(options.sources); });
-    CompareCosts found = {read_costs(session, options.costs)};
-    if (!found.costs.empty()) {
-        in_agreement(session, [&] { require_costs_of(environment, options.costs.front()); });
-        return found;
+// Fills in costs, those of the files or measured ones, which ranks that do not coordinate lack, and returns the spread
+// of the target passes that were timed for it. Collective over the world.
+double find_costs(ComparisonTask& task, const Json& environment) {
+    const std::vector<std::string>& files = task.options.costs;
+    in_agreement(task.session, [&] { require_readable(task.options.sources); });
+    task.costs = read_costs(task.session, files);
+    if (!files.empty()) {
+        in_agreement(task.session, [&] { require_costs_of(environment, files.front()); });
+        return 0;
     }
     LatencyPlan plan;
-    plan.rows = std::max(plan.rows, options.max_draft_tokens + 1);
-    const Latency latency = measure_latency(session, models, plan);
-    found.spread = spread_of(latency.target.front());
-    in_agreement(session, [&] { found.costs = level_costs(latency, models, plan); });
-    return found;
+    plan.rows = std::max(plan.rows, task.options.max_draft_tokens + 1);
+    const Latency latency = measure_latency(task.session, task.models, plan);
+    in_agreement(task.session, [&] { task.costs = level_costs(latency, task.models, plan); });
+    return spread_of(latency.target.front());
 }
 
 constexpr int kTimedTokens = 4;
@@ -112,12 +115,12 @@ DraftOverhead measure_draft_overhead(ModelPair& models, const spec::Request& pro
     };
     std::vector<double> ratios, steps;
     for (int pair = 0; pair < kOverheadWarmUps + kPairs; ++pair) {
-        const bool with_first = pair % 2 == 0;
-        const double first = time(with_first ? with : without);
-        const double second = time(with_first ? without : with);
+        double without_seconds = 0, with_seconds = 0;
+        for (const bool is_with : {pair % 2 == 0, pair % 2 != 0})
+            (is_with ? with_seconds : without_seconds) = time(is_with ? with : without);
         if (pair < kOverheadWarmUps) continue;
-        ratios.push_back(with_first ? first / second : second / first);
-        steps.push_back(with_first ? second : first);
+        ratios.push_back(with_seconds / without_seconds);
+        steps.push_back(without_seconds);
     }
     return {rule, 100 * (quantiles_of(ratios).median - 1), quantiles_of(steps).median, kPairs};
 }
@@ -146,26 +149,26 @@ int run_bench_compare(dist::Session& session, const Arguments& arguments) {
     const auto models = open_models(session, options->models, placement);
     const bool coordinates = models->layout.is_coordinator();
     const Drafters drafters(session, *models, options->sources, session.timeout_seconds());
+    ComparisonTask task = {session, *models, drafters, *options, {}, {}};
+    in_agreement(session, [&] { // what may be wrong in a file is said before anything is timed
+        if (coordinates) task.prompts = read_prompts(*options, *models);
+    });
     ComparisonFacts facts;
     facts.environment = environment_of(session, *models);
-    facts.best_of_each_rule = options->tune;
-    Comparison comparison(session, *models, drafters, *options, facts.costs, !options->costs.empty());
-    comparison.read_prompts(); // what may be wrong in a file is said before anything is timed
     const MachineWatch watch(session);
-    const CompareCosts found = costs_of(session, *models, *options, facts.environment);
-    facts.costs = found.costs;
+    const double spread = find_costs(task, facts.environment);
     in_agreement(session, [&] {
         if (!coordinates || models->drafts.empty()) return;
         facts.operations_ratio = operations_ratio(*models);
         // A step of the draft alone is timed, after a pass of the target on the same cores.
         if (models->layout.placement != dist::DraftPlacement::colocated) return;
         for (const char* rule : {"static", kDefaultStopRule})
-            facts.overheads.push_back(measure_draft_overhead(*models, comparison.prompts.front(), rule));
+            facts.overheads.push_back(measure_draft_overhead(*models, task.prompts.front(), rule));
     });
-    comparison.run();
-    facts.machine = watch.stop(found.spread);
+    const std::vector<Temperature> results = compare(task);
+    facts.machine = watch.stop(spread);
     in_agreement(session, [&] {
-        if (coordinates) show(*options, report_of(comparison, *options, facts), facts.machine);
+        if (coordinates) show(*options, report_of(task, results, facts), facts.machine);
     });
     return kAllServed;
 }

@@ -1,5 +1,5 @@
 // entrodraft bench latency: t_draft, t_target(r), every collective, and how near a pass is to the machine's limit; with
-// --shards, how long a pass over one rank's shard takes by itself, with nobody to sum up with.
+// --shards, how long a pass over one rank's shard takes by itself, without the others to sum with.
 //
 // The shard of the first rank of so many is loaded on a single rank and run as if the others were there. What does not
 // shrink with the ranks (norms, copies of KV heads, what a pass costs by itself) and what fits a cache once it is cut
@@ -28,14 +28,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Seconds, medians.
-struct ShardTime {
-    int of = 1;
-    double beside_draft = 0; // as colocated ranks have it: draft passes between; as `alone` without a draft
-    double alone = 0;        // as ranks have it that never draft
-    double limit = 0;        // max(bytes / read rate, operations / peak), of this rank alone
-};
-
 // The first of `size` ranks, whose others are not there: sums are its own part, which changes what comes out of a pass
 // and not what it costs.
 class AbsentRanks final : public dist::Communicator {
@@ -53,19 +45,10 @@ class AbsentRanks final : public dist::Communicator {
     int size_;
 };
 
-double median_pass(PassTimer& target, PassTimer* draft, int repetitions) {
-    constexpr int kShardWarmUps = 20;
-    std::vector<double> samples;
-    for (int i = 0; i < kShardWarmUps + repetitions; ++i) {
-        const double seconds = target.time(1);
-        if (i >= kShardWarmUps) samples.push_back(seconds);
-        for (int step = 0; draft != nullptr && step < PassTimer::kDraftRun; ++step)
-            draft->time(1);
-    }
-    return quantiles_of(std::move(samples)).median;
-}
-
-ShardTime time_shard(ModelPair& models, const model::Checkpoint& checkpoint, const LatencyPlan& plan, int of) {
+// Of the first of so many ranks: a row's pass beside draft passes, as colocated ranks have it, and as ranks that never
+// draft do; and its limit, of this rank alone.
+Columns shard_row(ModelPair& models, const model::Checkpoint& checkpoint, LatencyPlan plan, int of) {
+    plan.rows = 1;
     AbsentRanks others(of);
     model::DecoderOptions options;
     options.weight_type = models.target_type;
@@ -73,17 +56,19 @@ ShardTime time_shard(ModelPair& models, const model::Checkpoint& checkpoint, con
     const std::unique_ptr<model::Decoder> shard =
         model::load_cpu_decoder(checkpoint, models.target_config, options, others, *models.team);
     const auto bytes = static_cast<double>(shard->weight_bytes());
-    ShardTime time;
-    time.of = of;
-    time.limit = std::max(bytes / model::read_rate(*models.team, shard->weight_bytes()),
-                          shard->operations_per_row() / model::arithmetic_peak(*models.team));
+    const double limit = std::max(bytes / model::read_rate(*models.team, shard->weight_bytes()),
+                                  shard->operations_per_row() / model::arithmetic_peak(*models.team));
     PassTimer target(*shard, models.clock, plan.context);
-    time.alone = time.beside_draft = median_pass(target, nullptr, plan.repetitions);
-    if (models.drafts.empty()) return time;
-    PassTimer draft(*models.drafts.front(), models.clock, plan.context);
-    time.beside_draft = median_pass(target, &draft, plan.repetitions);
-    models.drafts.front()->cache().truncate(PassTimer::kSlot, 0);
-    return time;
+    const double alone = time_in_turns(&target, nullptr, plan).target.front().median;
+    double beside_draft = alone;
+    if (!models.drafts.empty()) {
+        PassTimer draft(*models.drafts.front(), models.clock, plan.context);
+        beside_draft = time_in_turns(&target, &draft, plan).target.front().median;
+    }
+    return {{"of", "a shard by itself", of, fmt::format("of {}", of)},
+            {"t_target_ms", "median ms", beside_draft * 1e3, 4},
+            {"t_target_without_draft_ms", "without a draft", alone * 1e3, 4},
+            {"limit_ms", "limit", limit * 1e3, 4}};
 }
 
 void require_heads_for(const std::vector<int>& shards, const model::ModelConfig& config) {
@@ -94,13 +79,6 @@ void require_heads_for(const std::vector<int>& shards, const model::ModelConfig&
             throw BadOption(fmt::format("--shards {}: {}", of, error.what()));
         }
     }
-}
-
-Columns shard_row(const ShardTime& shard) {
-    return {{"of", "a shard by itself", shard.of, fmt::format("of {}", shard.of)},
-            {"t_target_ms", "median ms", shard.beside_draft * 1e3, 4},
-            {"t_target_without_draft_ms", "without a draft", shard.alone * 1e3, 4},
-            {"limit_ms", "limit", shard.limit * 1e3, 4}};
 }
 
 // Of a pass, beside one of a single row of the target. `limit` is in seconds; 0: there is none.
@@ -143,22 +121,17 @@ Columns draft_row(const Latency& latency, bool is_first) {
                     is_first ? latency.first_draft : latency.draft, latency.target[0].median);
 }
 
-// What the scaling model has to know of the target, over so many ranks.
-Json shape_json(const ModelPair& models) {
+Json to_json(const Latency& latency, const Json& environment, const ModelPair& models, int context) {
     const model::ModelConfig& config = models.target_config;
     const model::AllReduces all_reduces = model::all_reduces_of(config, models.layout.tp_size);
-    return {{"layers", config.n_layers},
-            {"hidden_size", config.hidden_size},
-            {"vocab_size", config.vocab_size},
-            {"all_reduces_per_pass", all_reduces.count},
-            {"all_reduce_bytes_per_pass", all_reduces.bytes}}; // of one row
-}
-
-Json to_json(const Latency& latency, const Json& environment, const ModelPair& models, int context) {
     Json json = Json::parse(spec::to_json(latency.costs()));
     json["environment"] = environment;
     json["tensor_parallel"] = models.layout.tp_size;
-    json["target_shape"] = shape_json(models);
+    json["target_shape"] = {{"layers", config.n_layers}, // what the scaling model has to know of the target
+                            {"hidden_size", config.hidden_size},
+                            {"vocab_size", config.vocab_size},
+                            {"all_reduces_per_pass", all_reduces.count},
+                            {"all_reduce_bytes_per_pass", all_reduces.bytes}}; // of one row
     json["context"] = context;
     json["draft"] = json_of(draft_row(latency, false));
     json["first_draft"] = json_of(draft_row(latency, true));
@@ -202,12 +175,12 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     const LatencyPlan& plan = options->plan;
     const MachineWatch watch(session);
     const Latency latency = measure_latency(session, *models, plan);
-    std::vector<ShardTime> shards;
+    std::vector<Columns> shards;
     in_agreement(session, [&] {
         if (options->shards.empty()) return;
         const auto checkpoint = model::Checkpoint::open(resolve_model_directory(options->models.target, "--target"));
         for (const int of : options->shards)
-            shards.push_back(time_shard(*models, checkpoint, plan, of));
+            shards.push_back(shard_row(*models, checkpoint, plan, of));
     });
     const MachineLoad load = watch.stop(spread_of(latency.target.front()));
     const Json environment = environment_of(session, *models);
@@ -215,11 +188,10 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
         if (!models->layout.is_writer()) return;
         Json json = to_json(latency, environment, *models, plan.context);
         json["machine"] = to_json(load);
-        const std::vector<Columns> shard_rows = rows_of(shards, shard_row);
-        if (!shards.empty()) json["shards"] = json_of(shard_rows);
+        if (!shards.empty()) json["shards"] = json_of(shards);
         print(session, options->json ? indented(json)
                                      : to_text(latency, environment, plan.context) + (shards.empty() ? "" : "\n") +
-                                           table_of(shard_rows) + load.warning_line());
+                                           table_of(shards) + load.warning_line());
         if (options->json) warn_of(load);
         if (!options->output.empty()) replace_file(options->output, indented(json));
     });

@@ -1,16 +1,16 @@
-// Ways to decode, side by side on the same prompts: what bench compare runs. comparison_report.h shows what came of it.
+// Ways to decode, side by side on the same prompts: what bench compare runs and shows, and tune confirms settings by.
 //
 // Settings take turns on every prompt, in rotating order, so that noise meets all alike. Each keeps its engine over all
 // prompts of a temperature, so that what learns, learns; the next temperature begins with new ones.
 #pragma once
 
 #include "launch/cli/options.h"
+#include "launch/io/json_line.h"
 #include "launch/load/drafters.h"
 #include "launch/load/model_pair.h"
+#include "launch/machine_load.h"
 #include "spec/engine.h"
 
-#include <deque>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,8 +29,6 @@ struct Setting {
     DrafterChoice drafter;
     std::vector<spec::StopRuleOptions> rules; // of each level
     spec::AcceptanceOptions acceptance;
-    std::unique_ptr<spec::Drafter> own_drafter; // on the coordinator
-    std::unique_ptr<spec::Engine> engine;
 
     std::string name() const;            // "model, static, threshold 2.25 nats"
     std::string acceptance_name() const; // "gumbel", "rejection, lenience 0.5"
@@ -38,9 +36,9 @@ struct Setting {
     bool drafts() const { return kind != SettingKind::plain; }
 };
 
-// What a setting did at one temperature. On the coordinator.
+// What a setting did at one temperature. The counts are on the coordinator.
 struct Outcome {
-    const Setting* setting = nullptr;
+    Setting setting;
     spec::Stats stats; // of all prompts
     std::vector<spec::Stats> stats_of_prompts;
     std::vector<std::vector<spec::TokenId>> texts;
@@ -49,48 +47,54 @@ struct Outcome {
 struct Temperature {
     double temperature = 0;
     std::vector<Outcome> outcomes; // plain decoding first
+
+    // Plain decoding beside a setting.
+    const Outcome& plain_of(const Setting& setting) const;
 };
 
-// Plain decoding beside a setting.
-const Outcome& plain_of(const Temperature& result, const Setting& setting);
-
-class Comparison {
-  public:
-    // `costs` are those of the levels of drafting; of files, they are expected-gain's too. All outlive this.
-    Comparison(dist::Session& session, ModelPair& models, const Drafters& drafters, const CompareOptions& options,
-               const std::vector<spec::Costs>& costs, bool costs_are_fixed);
-
-    // Collective over the world, both. Throws OrderlyFailure.
-    void read_prompts();
-    void take_prompts(std::vector<spec::Request> given); // in place of read_prompts(); they count on the coordinator
-    void run();
-
-    // Of greedy texts, and those sampled with gumbel, how many are not plain decoding's, as they must be; nothing where
-    // they may differ from it. Local, on the coordinator.
-    std::optional<int> different_texts(const Temperature& result, const Outcome& outcome) const;
-
-    // Costs of the levels of one drafter; those without a model have none. Local.
-    std::vector<spec::Costs> costs_of(const DrafterChoice& drafter) const;
-
-    std::vector<Temperature> results;
+struct ComparisonTask {
+    dist::Session& session;
+    ModelPair& models;
+    const Drafters& drafters;
+    const CompareOptions& options;
+    std::vector<spec::Costs> costs;     // of the levels of drafting; of files, they are expected-gain's too
     std::vector<spec::Request> prompts; // on the coordinator
-
-  private:
-    std::vector<spec::AcceptanceOptions> acceptances_at(double temperature) const;
-    std::vector<Setting> make_settings(double temperature) const;
-    void add(std::vector<Setting>& settings, SettingKind kind, const DrafterChoice& drafter,
-             const std::vector<spec::StopRuleOptions>& rules, const spec::AcceptanceOptions& acceptance) const;
-    void warm_up(double temperature);
-    spec::Completion decode(Setting& setting, std::size_t prompt, double temperature, int max_new_tokens);
-
-    dist::Session& session_;
-    ModelPair& models_;
-    const Drafters& drafters_;
-    const CompareOptions& options_;
-    const std::vector<spec::Costs>& costs_;
-    bool costs_are_fixed_;
-    std::deque<std::vector<Setting>> settings_; // of each temperature
-    std::size_t n_prompts_ = 0;                 // known to all ranks
 };
+
+// At each temperature. Collective over the world. Throws OrderlyFailure.
+std::vector<Temperature> compare(const ComparisonTask& task);
+
+// Of greedy texts, and those sampled with gumbel, how many are not plain decoding's, as they must be; nothing where
+// they may differ from it. Local, on the coordinator.
+std::optional<int> different_texts(const CompareOptions& options, const Temperature& result, const Outcome& outcome);
+
+// Costs of the levels of one drafter; those without a model have none. Local.
+std::vector<spec::Costs> costs_of(const ComparisonTask& task, const DrafterChoice& drafter);
+
+// What entropy and stop decision of a rule cost: the same draft loop with and without them.
+struct DraftOverhead {
+    std::string rule;
+    double percent = 0;      // of a draft step; median over pairs of (with / without - 1)
+    double step_seconds = 0; // a draft step without them
+    int pairs = 0;
+};
+
+struct ComparisonFacts {
+    Json environment;
+    MachineLoad machine;
+    std::vector<DraftOverhead> overheads; // of the rules that look at entropies; empty without a draft model
+    double operations_ratio = 0;          // of a draft's row over a target's; 0 without a draft model
+};
+
+// What bench compare shows.
+struct ComparisonReport {
+    Json json;
+    std::string text;
+    std::vector<std::string> complaints; // a line for each setting whose texts had to be plain decoding's and are not
+};
+
+// Local, on the coordinator.
+ComparisonReport report_of(const ComparisonTask& task, const std::vector<Temperature>& results,
+                           const ComparisonFacts& facts);
 
 } // namespace entrodraft::launch

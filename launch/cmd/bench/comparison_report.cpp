@@ -1,8 +1,9 @@
-// Figures of a comparison and their forms: see comparison_report.h.
-#include "launch/cmd/bench/comparison_report.h"
+// Figures of a comparison as tables and JSON: see comparison.h.
+#include "launch/cmd/bench/comparison.h"
 
 #include "launch/environment.h"
 #include "launch/io/results.h"
+#include "launch/io/rule_figures.h"
 #include "launch/statistics.h"
 
 #include <algorithm>
@@ -12,8 +13,8 @@ namespace entrodraft::launch {
 
 namespace {
 
-// Of drafting that stops exactly before each token that falls, read off a run that drafted to the cap; 0 where there is
-// nothing to read.
+// Of drafting that stops just before each rejected token, from the counts of a run that drafted to the cap; 0 where
+// there are none.
 double oracle_speedup(const spec::Stats& longest, const spec::Costs& costs) {
     const double passes_a_token =
         longest.drafted > 0 ? static_cast<double>(longest.draft_passes) / static_cast<double>(longest.drafted) : 0;
@@ -33,17 +34,15 @@ constexpr int kNgram = 8;
 struct Figures {
     const Outcome* outcome = nullptr;
     const Setting* setting = nullptr;
+    PromptTimes times;
     Interval speedup;                 // over all prompts together
     double predicted = 0;             // counts times costs
     double median_speedup = 0;        // of the prompts' own: what a burst of noise on a few of them does not move
     double median_over_predicted = 0; // of each prompt's speed-up over its prediction
     double oracle = 0;                // predicted speed-up of the same drafter stopped at each first mismatch; 0: none
-    Columns row, phases;              // of the tables
-    std::optional<Columns> iid;
     std::optional<int> different_texts; // from plain decoding, where they must be equal
-
-    double share_of_oracle() const { return oracle > 0 ? predicted / oracle : 0; }
-    double share_of_oracle_gain() const { return oracle > 1 ? (predicted - 1) / (oracle - 1) : 0; }
+    Columns row, phases;                // of the tables
+    std::optional<Columns> iid;
 };
 
 double repeated_share(const Outcome& outcome) {
@@ -57,52 +56,21 @@ double repeated_share(const Outcome& outcome) {
 double oracle_of(const Temperature& result, const Setting& setting, const spec::Costs& costs) {
     if (setting.drafter.has("model") && setting.drafter.drafts.size() > 1) return 0;
     for (const Outcome& outcome : result.outcomes)
-        if (outcome.setting->kind == SettingKind::longest &&
-            outcome.setting->acceptance_name() == setting.acceptance_name() &&
-            describe(outcome.setting->drafter) == describe(setting.drafter))
+        if (outcome.setting.kind == SettingKind::longest &&
+            outcome.setting.acceptance_name() == setting.acceptance_name() &&
+            describe(outcome.setting.drafter) == describe(setting.drafter))
             return oracle_speedup(outcome.stats, costs);
     return 0;
 }
 
 // Costs of a setting's passes. A drafter without a model has no measured pass; what its own passes took stands in.
-std::vector<spec::Costs> costs_of(const Comparison& comparison, const Outcome& outcome) {
-    const DrafterChoice& drafter = outcome.setting->drafter;
-    std::vector<spec::Costs> levels = comparison.costs_of(drafter);
+std::vector<spec::Costs> costs_of(const ComparisonTask& task, const Outcome& outcome) {
+    const DrafterChoice& drafter = outcome.setting.drafter;
+    std::vector<spec::Costs> levels = costs_of(task, drafter);
     const spec::Stats& stats = outcome.stats;
     if (!drafter.has("model") && stats.draft_passes > 0)
         levels.front().t_draft = stats.seconds.draft / static_cast<double>(stats.draft_passes);
     return levels;
-}
-
-// The i.i.d. model knows one drafter that makes a token a pass: of a cascade c is what a drafted token took, and
-// operations are counted for a single model alone.
-spec::IidFigures iid_of(const Comparison& comparison, const Outcome& outcome, double operations_ratio) {
-    spec::Costs costs = costs_of(comparison, outcome).front();
-    const spec::Stats& stats = outcome.stats;
-    if (!stats.levels.empty() && stats.drafted > 0)
-        costs.t_draft = stats.seconds.draft / static_cast<double>(stats.drafted);
-    const DrafterChoice& drafter = outcome.setting->drafter;
-    const bool is_first_draft = drafter.is_one_model() && drafter.drafts[0] == 0;
-    return spec::iid_figures(stats, costs, is_first_draft ? operations_ratio : 0);
-}
-
-// With --tune only the fastest setting of each rule of a drafter and acceptance stays, plain decoding aside.
-std::vector<Figures> best_of_each_rule(const std::vector<Figures>& all) {
-    std::vector<Figures> best;
-    for (const Figures& figures : all) {
-        const auto same_rule = [&](const Figures& other) {
-            return other.setting->kind == SettingKind::speculative && figures.setting->kind == other.setting->kind &&
-                   describe(other.setting->drafter) == describe(figures.setting->drafter) &&
-                   other.setting->acceptance_name() == figures.setting->acceptance_name() &&
-                   other.setting->rules.front().name() == figures.setting->rules.front().name();
-        };
-        const auto found = std::find_if(best.begin(), best.end(), same_rule);
-        if (found == best.end())
-            best.push_back(figures);
-        else if (figures.predicted > found->predicted)
-            *found = figures;
-    }
-    return best;
 }
 
 // Where the decoding time of an outcome went.
@@ -142,11 +110,18 @@ Interval alpha_interval(const Outcome& outcome) {
 
 // The i.i.d. model at this outcome's alpha and mean draft length, beside what was measured; none where alpha is not
 // known, or is not the model's.
-std::optional<Columns> iid_row(const Comparison& comparison, const Figures& figures, double operations_ratio) {
+//
+// It knows one drafter that makes a token a pass: of a cascade c is what a drafted token took, and operations are
+// counted for a single model alone.
+std::optional<Columns> iid_row(spec::Costs costs, const Figures& figures, double operations_ratio) {
     const spec::Stats& stats = figures.outcome->stats;
+    const DrafterChoice& drafter = figures.setting->drafter;
     if (!figures.setting->drafts() || !stats.alpha() || stats.rounds == 0 || figures.setting->acceptance.is_lossy())
         return std::nullopt;
-    const spec::IidFigures iid = iid_of(comparison, *figures.outcome, operations_ratio);
+    if (!stats.levels.empty() && stats.drafted > 0)
+        costs.t_draft = stats.seconds.draft / static_cast<double>(stats.drafted);
+    const bool is_first_draft = drafter.is_one_model() && drafter.drafts[0] == 0;
+    const spec::IidFigures iid = spec::iid_figures(stats, costs, is_first_draft ? operations_ratio : 0);
     const Interval interval = alpha_interval(*figures.outcome);
     return Columns{{"", "i.i.d. model", figures.setting->name()},
                    {"alpha", "alpha", *stats.alpha(), 3},
@@ -166,7 +141,7 @@ Columns figures_row(const Figures& figures) {
     const spec::Stats& stats = figures.outcome->stats;
     const Setting& setting = *figures.setting;
     const Interval& speedup = figures.speedup;
-    const auto of_oracle = [&](double share) { return figures.oracle > 0 ? Json(share) : Column::unknown(); };
+    const auto [oracle, share_of_oracle, share_of_gain] = oracle_columns(figures.predicted, figures.oracle);
     return {{"setting", "setting", setting.name()},
             {"kind", "", setting.kind == SettingKind::longest ? "longest, for the oracle" : ""},
             {"tokens_per_second", "tokens/s", 1e3 / stats.ms_per_token(), 1},
@@ -179,11 +154,9 @@ Columns figures_row(const Figures& figures) {
             {"measured_over_predicted", "measured/pred.", speedup.mean / figures.predicted, 3},
             {"median_speedup", "median speed-up", figures.median_speedup, 3},
             {"median_measured_over_predicted", "median meas./pred.", figures.median_over_predicted, 3},
-            {"oracle_speedup", "", of_oracle(figures.oracle)},
-            {"share_of_oracle_speedup", "share of oracle", of_oracle(figures.share_of_oracle()),
-             or_dash(figures.share_of_oracle(), 3)},
-            {"share_of_oracle_gain", "of its gain", of_oracle(figures.share_of_oracle_gain()),
-             or_dash(figures.share_of_oracle_gain(), 3)},
+            oracle,
+            share_of_oracle,
+            share_of_gain,
             {"", "accepted/drafted", stats.draft_acceptance_rate(), 3}, // rounded among the counts
             {"tokens_per_target_pass", "tokens/pass", stats.tokens_per_target_pass(), 2},
             {"", "mean length", stats.mean_acceptance_length(), 2},
@@ -199,18 +172,18 @@ Columns level_row(const std::string& name, const spec::Stats& stats) {
             {"", "draft passes", stats.draft_passes}};
 }
 
-Figures figures_of(const Comparison& comparison, const Temperature& result, const Outcome& outcome,
+Figures figures_of(const ComparisonTask& task, const Temperature& result, const Outcome& outcome,
                    double operations_ratio) {
+    const Setting& setting = outcome.setting;
+    const Outcome& plain = result.plain_of(setting);
+    const std::vector<spec::Costs> costs = costs_of(task, outcome);
     Figures figures;
     figures.outcome = &outcome;
-    figures.setting = outcome.setting;
-    const Setting& setting = *outcome.setting;
-    const Outcome& plain = plain_of(result, setting);
-    const std::vector<spec::Costs> costs = costs_of(comparison, outcome);
-    PromptTimes times, plain_times;
-    times.add(outcome.stats_of_prompts);
+    figures.setting = &setting;
+    PromptTimes plain_times;
     plain_times.add(plain.stats_of_prompts);
-    figures.speedup = speedup_interval(plain_times, times);
+    figures.times.add(outcome.stats_of_prompts);
+    figures.speedup = speedup_interval(plain_times, figures.times);
     figures.predicted = spec::predicted_speedup(outcome.stats, costs);
     std::vector<double> speedups, over_predicted;
     for (std::size_t i = 0; i < outcome.stats_of_prompts.size(); ++i) {
@@ -221,19 +194,17 @@ Figures figures_of(const Comparison& comparison, const Temperature& result, cons
     figures.median_speedup = quantiles_of(speedups).median;
     figures.median_over_predicted = quantiles_of(over_predicted).median;
     if (setting.drafts()) figures.oracle = oracle_of(result, setting, costs.front());
-    figures.different_texts = comparison.different_texts(result, outcome);
+    figures.different_texts = different_texts(task.options, result, outcome);
     figures.row = figures_row(figures);
     figures.phases = phases_row(setting.name(), outcome.stats.seconds);
-    figures.iid = iid_row(comparison, figures, operations_ratio);
+    figures.iid = iid_row(costs.front(), figures, operations_ratio);
     return figures;
 }
 
 Json to_json(const Figures& figures) {
-    const Outcome& outcome = *figures.outcome;
-    Json json = to_json(outcome.stats);
+    Json json = to_json(figures.outcome->stats);
     json.update(json_of(figures.row));
-    for (const spec::Stats& text : outcome.stats_of_prompts)
-        json["ms_of_texts"].push_back((text.seconds.total - text.seconds.prefill) * 1e3);
+    json["ms_of_texts"] = figures.times.ms;
     if (figures.different_texts) json["texts_different_from_plain"] = *figures.different_texts;
     if (figures.setting->drafts()) json["iid"] = figures.iid ? json_of(*figures.iid) : Json();
     json["time_share"] = json_of(figures.phases);
@@ -255,18 +226,26 @@ std::string tables_of(const std::vector<Figures>& shown) {
            table_of(levels);
 }
 
-std::string to_text(const Temperature& result, const std::vector<Figures>& all, bool best_alone) {
-    std::vector<Figures> shown;
-    for (const Figures& figures : best_alone ? best_of_each_rule(all) : all)
-        if (figures.setting->kind != SettingKind::longest) shown.push_back(figures);
-    std::string text = fmt::format("Temperature {:.2f}", result.temperature);
+// What --tune shows the fastest setting of: a rule of a drafter and acceptance.
+std::string group_of(const Figures& figures) {
+    const Setting& setting = *figures.setting;
+    if (!setting.drafts()) return setting.name();
+    return fmt::format("{}, {}, {}", describe(setting.drafter), setting.acceptance_name(),
+                       setting.rules.front().name());
+}
+
+std::string to_text(double temperature, const std::vector<Figures>& all, bool best_alone) {
+    std::vector<Figures> shown = all;
+    std::erase_if(shown, [](const Figures& each) { return each.setting->kind == SettingKind::longest; });
+    if (best_alone) shown = best_of_each(shown, group_of, [](const Figures& each) { return each.predicted; });
+    std::string text = fmt::format("Temperature {:.2f}", temperature);
     const bool is_any_lossy = std::any_of(
         all.begin(), all.end(), [](const Figures& figures) { return figures.setting->acceptance.is_lossy(); });
     if (std::any_of(all.begin(), all.end(),
                     [](const Figures& figures) { return figures.different_texts && figures.setting->drafts(); }))
-        text += result.temperature > 0 ? ", every gumbel text equal to plain sampling with the same seed"
-                : is_any_lossy         ? ", every text that is not lossy equal to plain decoding"
-                                       : ", every text equal to plain decoding";
+        text += temperature > 0 ? ", every gumbel text equal to plain sampling with the same seed"
+                : is_any_lossy  ? ", every text that is not lossy equal to plain decoding"
+                                : ", every text equal to plain decoding";
     for (const Figures& figures : all)
         if (figures.setting->kind == SettingKind::longest && figures.oracle > 0)
             text += fmt::format("\noracle of {}, {}: {:.3f}", describe(figures.setting->drafter),
@@ -274,50 +253,50 @@ std::string to_text(const Temperature& result, const std::vector<Figures>& all, 
     return text + "\n" + tables_of(shown) + "\n";
 }
 
-std::string head_of(const CompareOptions& options, const Comparison& comparison, const ComparisonFacts& facts) {
+std::string head_of(const ComparisonTask& task, const Json& environment) {
     std::string text =
-        fmt::format("{}\n{}, at most {} each", environment_line(facts.environment),
-                    counted(std::ssize(comparison.prompts), "prompt"), counted(options.max_new_tokens, "new token"));
-    for (std::size_t level = 0; level < facts.costs.size(); ++level) {
-        const spec::Costs& costs = facts.costs[level];
+        fmt::format("{}\n{}, at most {} each", environment_line(environment),
+                    counted(std::ssize(task.prompts), "prompt"), counted(task.options.max_new_tokens, "new token"));
+    for (std::size_t level = 0; level < task.costs.size(); ++level) {
+        const spec::Costs& costs = task.costs[level];
         text += level == 0 ? "; " : fmt::format("; level {}: ", level + 1);
         text += fmt::format("t_draft {:.4f} ms (first of a round {:.4f}), t_target(1) {:.4f} ms", 1e3 * costs.t_draft,
                             1e3 * costs.first_draft_seconds(), 1e3 * costs.target_seconds(1));
         const int rows = std::min(5, static_cast<int>(costs.t_target.size())); // wider passes were not timed
         if (rows > 1) text += fmt::format(", t_target({}) {:.4f} ms", rows, 1e3 * costs.target_seconds(rows));
     }
-    if (options.synthetic_acceptance)
+    if (task.options.synthetic_acceptance)
         text +=
             fmt::format("; drafted tokens are accepted with probability {:.3f}, whatever they are: texts mean nothing",
-                        *options.synthetic_acceptance);
+                        *task.options.synthetic_acceptance);
     return text + "\n\n";
 }
 
 } // namespace
 
-ComparisonReport report_of(Comparison& comparison, const CompareOptions& options, const ComparisonFacts& facts) {
+ComparisonReport report_of(const ComparisonTask& task, const std::vector<Temperature>& results,
+                           const ComparisonFacts& facts) {
     ComparisonReport report;
     report.json["environment"] = facts.environment;
     report.json["machine"] = to_json(facts.machine);
-    report.json["prompts"] = comparison.prompts.size();
-    report.json["max_new_tokens"] = options.max_new_tokens;
-    if (options.synthetic_acceptance) report.json["synthetic_acceptance"] = *options.synthetic_acceptance;
-    for (const spec::Costs& costs : facts.costs)
+    report.json["prompts"] = task.prompts.size();
+    report.json["max_new_tokens"] = task.options.max_new_tokens;
+    if (task.options.synthetic_acceptance) report.json["synthetic_acceptance"] = *task.options.synthetic_acceptance;
+    for (const spec::Costs& costs : task.costs)
         report.json["costs"].push_back(Json::parse(spec::to_json(costs)));
-    report.text = head_of(options, comparison, facts);
-    for (const Temperature& result : comparison.results) {
+    report.text = head_of(task, facts.environment);
+    for (const Temperature& result : results) {
         std::vector<Figures> all;
         Json settings = Json::array();
         for (const Outcome& outcome : result.outcomes) {
-            all.push_back(figures_of(comparison, result, outcome, facts.operations_ratio));
+            all.push_back(figures_of(task, result, outcome, facts.operations_ratio));
             settings.push_back(to_json(all.back()));
-            const int different = all.back().different_texts.value_or(0);
-            if (different == 0) continue;
-            report.complaints.push_back(fmt::format("{}: {} of {} texts differ from plain decoding",
-                                                    outcome.setting->name(), different, outcome.texts.size()));
+            if (const int different = all.back().different_texts.value_or(0); different > 0)
+                report.complaints.push_back(fmt::format("{}: {} of {} texts differ from plain decoding",
+                                                        outcome.setting.name(), different, outcome.texts.size()));
         }
         report.json["temperatures"].push_back({{"temperature", result.temperature}, {"settings", settings}});
-        report.text += to_text(result, all, facts.best_of_each_rule);
+        report.text += to_text(result.temperature, all, task.options.tune);
     }
     for (const DraftOverhead& overhead : facts.overheads) {
         report.json["entropy_overhead"].push_back({{"rule", overhead.rule},

@@ -101,36 +101,56 @@ std::string slower_sum(std::span<const CollectiveTime> over_shared_memory, std::
     return text;
 }
 
-namespace {
-
-constexpr int kWarmUps = 20;
-
-void time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
+PassTimes time_in_turns(PassTimer* target, PassTimer* draft, const LatencyPlan& plan,
+                        const std::function<void()>& align) {
+    constexpr int kWarmUps = 20;
+    constexpr int kDraftRun = 3; // draft passes after every target pass, which has driven their weights out of caches
     std::vector<std::vector<double>> target_samples(static_cast<std::size_t>(plan.rows));
     std::vector<double> draft_samples, first_draft_samples;
-    std::optional<PassTimer> target, draft;
-    if (models.target) target.emplace(*models.target, models.clock, plan.context);
-    if (!models.drafts.empty()) draft.emplace(*models.drafts.front(), models.clock, plan.context);
     for (int i = 0; i < kWarmUps && target; ++i)
         target->time(1 + i % plan.rows);
     for (int i = 0; i < plan.repetitions; ++i) {
         for (int rows = 1; rows <= plan.rows; ++rows) {
-            // The ranks start together: nobody's wait for a drafting rank counts as target time.
-            models.replica->barrier(session.deadline());
+            align();
             target_samples[static_cast<std::size_t>(rows - 1)].push_back(target ? target->time(rows) : 0);
-            for (int step = 0; draft && step < PassTimer::kDraftRun; ++step)
+            for (int step = 0; draft && step < kDraftRun; ++step)
                 (step == 0 ? first_draft_samples : draft_samples).push_back(draft->time(1));
         }
     }
+    PassTimes times;
     for (auto& samples : target_samples)
-        latency.target.push_back(of_slowest_rank(session, quantiles_of(std::move(samples))));
-    latency.draft = of_slowest_rank(session, quantiles_of(std::move(draft_samples)));
-    latency.first_draft = of_slowest_rank(session, quantiles_of(std::move(first_draft_samples)));
-    if (models.target) models.target->cache().truncate(PassTimer::kSlot, 0);
-    if (!models.drafts.empty()) models.drafts.front()->cache().truncate(PassTimer::kSlot, 0);
+        times.target.push_back(quantiles_of(std::move(samples)));
+    times.first_draft = quantiles_of(std::move(first_draft_samples));
+    times.draft = quantiles_of(std::move(draft_samples));
+    return times;
 }
 
-void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
+spec::Costs PassTimes::costs() const {
+    spec::Costs costs;
+    costs.t_draft = draft.median;
+    if (draft.median > 0) costs.t_first_draft = first_draft.median;
+    for (const Quantiles& pass : target)
+        costs.t_target.push_back(pass.median);
+    return costs;
+}
+
+namespace {
+
+PassTimes time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan) {
+    std::optional<PassTimer> target, draft;
+    if (models.target) target.emplace(*models.target, models.clock, plan.context);
+    if (!models.drafts.empty()) draft.emplace(*models.drafts.front(), models.clock, plan.context);
+    // The ranks start together: nobody's wait for a drafting rank counts as target time.
+    PassTimes times = time_in_turns(target ? &*target : nullptr, draft ? &*draft : nullptr, plan,
+                                    [&] { models.replica->barrier(session.deadline()); });
+    for (Quantiles& pass : times.target)
+        pass = of_slowest_rank(session, pass);
+    times.draft = of_slowest_rank(session, times.draft);
+    times.first_draft = of_slowest_rank(session, times.first_draft);
+    return times;
+}
+
+std::vector<CollectiveTime> time_messages(dist::Session& session, ModelPair& models, const LatencyPlan& plan) {
     const auto hidden = static_cast<std::size_t>(models.target_config.hidden_size);
     const auto rows = static_cast<std::size_t>(plan.rows);
     // Every rank gathers as much as the first slice of the vocabulary, which is a widest one, needs.
@@ -159,7 +179,7 @@ void time_messages(dist::Session& session, ModelPair& models, const LatencyPlan&
              hidden * each * sizeof(float)});
         if (each == rows) break;
     }
-    latency.collectives = time_collectives(session, collectives, 5 * plan.repetitions);
+    return time_collectives(session, collectives, 5 * plan.repetitions);
 }
 
 void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
@@ -193,15 +213,6 @@ int common_positions(const ModelPair& models) {
 
 } // namespace
 
-spec::Costs Latency::costs() const {
-    spec::Costs costs;
-    costs.t_draft = draft.median;
-    if (draft.median > 0) costs.t_first_draft = first_draft.median;
-    for (const Quantiles& pass : target)
-        costs.t_target.push_back(pass.median);
-    return costs;
-}
-
 int fitting_context(const ModelPair& models, int rows) {
     return std::clamp(common_positions(models) - rows, 1, LatencyPlan{}.context);
 }
@@ -217,8 +228,8 @@ Latency measure_latency(dist::Session& session, ModelPair& models, const Latency
     });
     Latency latency;
     measure_limits(session, models, plan, latency);
-    time_passes(session, models, plan, latency);
-    time_messages(session, models, plan, latency);
+    static_cast<PassTimes&>(latency) = time_passes(session, models, plan);
+    latency.collectives = time_messages(session, models, plan);
     return latency;
 }
 
@@ -229,22 +240,8 @@ std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, 
     for (std::size_t level = 1; level < models.drafts.size(); ++level) {
         PassTimer verifying(*models.drafts[level - 1], models.clock, plan.context);
         PassTimer drafting(*models.drafts[level], models.clock, plan.context);
-        std::vector<std::vector<double>> rows_samples(static_cast<std::size_t>(plan.rows));
-        std::vector<double> first_samples, next_samples;
-        for (int i = 0; i < plan.repetitions; ++i)
-            for (int rows = 1; rows <= plan.rows; ++rows) {
-                rows_samples[static_cast<std::size_t>(rows - 1)].push_back(verifying.time(rows));
-                first_samples.push_back(drafting.time(1));
-                next_samples.push_back(drafting.time(1));
-            }
-        spec::Costs& costs = levels.emplace_back();
-        costs.t_first_draft = quantiles_of(first_samples).median;
-        costs.t_draft = quantiles_of(next_samples).median;
-        for (std::vector<double>& samples : rows_samples)
-            costs.t_target.push_back(quantiles_of(std::move(samples)).median);
+        levels.push_back(time_in_turns(&verifying, &drafting, plan).costs());
     }
-    for (const auto& draft : models.drafts)
-        draft->cache().truncate(PassTimer::kSlot, 0);
     return levels;
 }
 

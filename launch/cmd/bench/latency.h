@@ -1,7 +1,7 @@
 // What passes of a pair's decoders and collectives of its ranks take on this machine, timed one by one, and the limits
 // of its cores.
 //
-// Called by the commands bench latency, bench compare, record and doctor.
+// Called by the commands bench latency, bench compare, record, tune and doctor.
 #pragma once
 
 #include "dist/clock.h"
@@ -21,18 +21,19 @@ namespace entrodraft::launch {
 // Passes after a fixed context.
 class PassTimer {
   public:
-    static constexpr int kSlot = 0;
-    // Draft passes after every target pass, as in a round: the first finds its weights driven out of the caches.
-    static constexpr int kDraftRun = 3;
-
-    // Fills the slot with `context` tokens. All outlive this. Collective over the decoder's group.
+    // Fills the slot with `context` tokens, and leaves it empty. All outlive this. Collective over the decoder's group.
     PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context);
+    ~PassTimer() { decoder_.cache().truncate(kSlot, 0); }
+    PassTimer(const PassTimer&) = delete;
+    PassTimer& operator=(const PassTimer&) = delete;
 
     // Seconds of a pass of `rows` rows with the largest logit of each, as a greedy round has it, and of cutting the
     // cache back. Collective over its group.
     double time(int rows);
 
   private:
+    static constexpr int kSlot = 0;
+
     void make_rows(int first_position, int rows);
 
     model::Decoder& decoder_;
@@ -41,6 +42,19 @@ class PassTimer {
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
 };
+
+struct PassTimes {
+    std::vector<Quantiles> target; // [r - 1]: a pass of r rows and the truncation after it
+    Quantiles first_draft;         // of one row, right after a target pass; zeros without a draft
+    Quantiles draft;               // of one row, after another draft pass
+
+    spec::Costs costs() const;
+};
+
+// Passes of 1 to plan.rows rows of a target, each with a run of draft passes behind it as in a round, after some that
+// warm up. Either may be missing. `align` goes before each target pass. Collective over their groups.
+PassTimes time_in_turns(
+    PassTimer* target, PassTimer* draft, const LatencyPlan& plan, const std::function<void()>& align = [] {});
 
 struct NamedCollective {
     std::string name;
@@ -63,18 +77,13 @@ std::vector<CollectiveTime> time_collectives(dist::Session& session, std::span<c
 // slower; empty where none is. The times are of the same collectives. Local.
 std::string slower_sum(std::span<const CollectiveTime> over_shared_memory, std::span<const CollectiveTime> over_mpi);
 
-// All of the slowest rank. On the writer; empty elsewhere.
-struct Latency {
-    std::vector<Quantiles> target; // [r - 1]: a pass of r rows and the truncation after it
-    Quantiles first_draft;         // of one row, right after a target pass; zeros without a draft
-    Quantiles draft;               // of one row, after another draft pass
-    std::vector<double> limit;     // [r - 1]: max(bytes / read rate, operations / peak)
-    double weight_bytes = 0;       // of a rank
-    double read_rate = 0;          // bytes a second, of the slowest rank, all ranks reading
-    double peak = 0;               // operations a second
+// All of the slowest rank. On the writer; without meaning elsewhere.
+struct Latency : PassTimes {
+    std::vector<double> limit; // [r - 1]: max(bytes / read rate, operations / peak)
+    double weight_bytes = 0;   // of a rank
+    double read_rate = 0;      // bytes a second, of the slowest rank, all ranks reading
+    double peak = 0;           // operations a second
     std::vector<CollectiveTime> collectives;
-
-    spec::Costs costs() const;
 };
 
 // Costs of each level of drafting: the first draft for the target (`latency`), the second for the first, and so on. On

@@ -1,0 +1,33 @@
+// See rule_figures.h.
+#include "launch/io/rule_figures.h"
+
+#include <algorithm>
+
+namespace entrodraft::launch {
+
+Json parameters_json(const spec::StopRuleOptions& rule) {
+    using Kind = spec::StopRuleParameter::Kind;
+    Json json = Json::object();
+    const std::vector<spec::StopRuleParameter>& parameters = rule.type().parameters;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        std::string name = parameters[i].option;
+        std::replace(name.begin(), name.end(), '-', '_');
+        const double value = rule.values()[i];
+        if (parameters[i].kind != Kind::on_off)
+            json[name] = parameters[i].is_whole() ? Json(static_cast<std::int64_t>(value)) : Json(value);
+        else if (value != 0)
+            json[name] = true;
+    }
+    return json;
+}
+
+std::array<Column, 3> oracle_columns(double speedup, double oracle_speedup) {
+    const auto known = [&](double figure) { return oracle_speedup > 0 ? Json(figure) : Column::unknown(); };
+    const double share = oracle_speedup > 0 ? speedup / oracle_speedup : 0;
+    const double share_of_gain = oracle_speedup > 1 ? (speedup - 1) / (oracle_speedup - 1) : 0;
+    return {Column("oracle_speedup", "", known(oracle_speedup)),
+            Column("share_of_oracle_speedup", "share of oracle", known(share), or_dash(share, 3)),
+            Column("share_of_oracle_gain", "of its gain", known(share_of_gain), or_dash(share_of_gain, 3))};
+}
+
+} // namespace entrodraft::launch
