@@ -100,7 +100,7 @@ void DoctorReport::add(const MachineLoad& load) {
 }
 
 bool DoctorReport::has_errors() const {
-    return std::any_of(checks.begin(), checks.end(), [](const Check& check) { return check.status == "failed"; });
+    return std::ranges::any_of(checks, [](const Check& check) { return check.status == "failed"; });
 }
 
 std::string DoctorReport::text() const {
@@ -130,7 +130,7 @@ Json DoctorReport::json() const {
                             {"gpus", facts.gpus < 0 ? Json() : Json(facts.gpus)},
                             // Null where there is one rank, whose file nobody compares.
                             {"build", facts.build == 0 ? Json() : Json(fmt::format("{:016x}", facts.build))}});
-        if (std::find(hosts.begin(), hosts.end(), Json(facts.host)) == hosts.end()) hosts.push_back(facts.host);
+        if (std::ranges::find(hosts, Json(facts.host)) == hosts.end()) hosts.push_back(facts.host);
     }
     for (const Check& check : checks)
         of_checks.push_back({{"status", check.status}, {"text", check.text}});

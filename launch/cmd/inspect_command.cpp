@@ -62,17 +62,10 @@ struct Inspection {
     std::string first_broken; // the message at the end; what is merely not there is no failure
 
     std::uint64_t largest_rank_bytes() const {
-        return std::max_element(
-                   ranks.begin(), ranks.end(),
-                   [](const RankShare& a, const RankShare& b) { return a.total_bytes() < b.total_bytes(); })
-            ->total_bytes();
+        return std::ranges::max_element(ranks, {}, &RankShare::total_bytes)->total_bytes();
     }
     // With which every rank fits.
-    int longest() const {
-        return *std::min_element(ranks.begin(), ranks.end(), [](const RankShare& a, const RankShare& b) {
-                    return *a.longest < *b.longest;
-                })->longest;
-    }
+    int longest() const { return std::ranges::min_element(ranks, {}, &RankShare::longest)->longest.value(); }
 };
 
 // ---- what there is ----
@@ -209,7 +202,7 @@ std::string files_line(const Json& weights) {
                                   : dtype == "F16"  ? "float16"
                                   : dtype == "BF16" ? "bfloat16"
                                                     : dtype);
-    std::sort(types.rbegin(), types.rend());
+    std::ranges::sort(types, std::ranges::greater{});
     std::string text =
         fmt::format("{}, {}, {}, ", format_count(weights["files"], weights["format"].get<std::string>() + " file"),
                     format_bytes(weights["file_bytes"]), format_count(weights["tensors"], "tensor"));

@@ -34,7 +34,7 @@ void check_files(const SimulateOptions& options) {
     if (!options.output.empty()) require_replaceable(options.output);
 }
 
-// The texts of all recordings, as one.
+// The texts of all recordings, as one with the first file's costs.
 spec::Recording read_all(const std::vector<std::string>& files) {
     spec::Recording all;
     for (const std::string& file : files) {
@@ -43,15 +43,11 @@ spec::Recording read_all(const std::vector<std::string>& files) {
             all = std::move(one);
             continue;
         }
-        spec::RecordingHead same = one.head; // costs are the first file's
-        same.costs = all.head.costs;
-        same.environment = all.head.environment;
-        same.collectives = all.head.collectives;
-        same.input = all.head.input;
+        spec::RecordingHead same = one.head; // but for how texts were sampled and where they ended
         same.sampling = all.head.sampling;
         same.noisy = all.head.noisy;
         same.requests = all.head.requests;
-        if (spec::pack(same) != spec::pack(all.head))
+        if (!spec::first_difference(all.head, same).empty())
             throw std::runtime_error(fmt::format(
                 "{} is of other models, drafts or lengths than {}; simulate them apart", file, files.front()));
         std::move(one.lines.begin(), one.lines.end(), std::back_inserter(all.lines));
@@ -144,15 +140,9 @@ struct SimulatedSetting {
 // Which draft, and of a rule which one: what --best shows one setting of.
 std::pair<std::size_t, std::string> kind_of(const SimulatedSetting& simulated) {
     const spec::ReplaySetting& setting = simulated.setting();
-    switch (setting.kind) {
-    case spec::ReplayKind::plain:
-        return {setting.draft, "plain"};
-    case spec::ReplayKind::oracle:
-        return {setting.draft, "oracle"};
-    case spec::ReplayKind::rule:
-        return {setting.draft, setting.rule.name()};
-    }
-    throw std::invalid_argument("no such kind of replay");
+    return {setting.draft, setting.kind == spec::ReplayKind::rule     ? setting.rule.name()
+                           : setting.kind == spec::ReplayKind::oracle ? "oracle"
+                                                                      : "plain"};
 }
 
 SimulatedSetting figures_of(spec::Simulated counts) {

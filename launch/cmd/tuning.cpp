@@ -10,18 +10,15 @@
 namespace entrodraft::launch {
 
 void verify(std::vector<ConfirmedRule>& rules, const PromptTimes& plain) {
-    const PromptTimes& fastest = std::min_element(rules.begin(), rules.end(), [](const auto& a, const auto& b) {
-                                     return total_of(a.times.ms) < total_of(b.times.ms);
-                                 })->times;
+    const auto total_ms = [](const ConfirmedRule& rule) { return total_of(rule.times.ms); };
+    const PromptTimes& fastest = std::ranges::min_element(rules, {}, total_ms)->times;
     for (ConfirmedRule& rule : rules) {
         rule.measured_ms = ratio_interval(rule.times.ms, rule.times.tokens);
         const Interval ratio = ratio_interval(rule.times.ms, fastest.ms); // prompt by prompt
         rule.behind = {ratio.mean - 1, ratio.low - 1, ratio.high - 1, ratio.prompts};
         rule.speedup = speedup_interval(plain, rule.times);
     }
-    std::stable_sort(rules.begin(), rules.end(), [](const ConfirmedRule& a, const ConfirmedRule& b) {
-        return a.measured_ms.mean < b.measured_ms.mean;
-    });
+    std::ranges::stable_sort(rules, {}, [](const ConfirmedRule& rule) { return rule.measured_ms.mean; });
 }
 
 const ConfirmedRule& winner_of(const std::vector<ConfirmedRule>& rules) {
@@ -32,8 +29,8 @@ const ConfirmedRule& winner_of(const std::vector<ConfirmedRule>& rules) {
                 best = &rule;
         if (best) return *best;
     }
-    const auto adaptive = std::find_if(rules.begin(), rules.end(),
-                                       [](const ConfirmedRule& rule) { return rule.setting().type().weighs_costs; });
+    const auto adaptive =
+        std::ranges::find_if(rules, [](const ConfirmedRule& rule) { return rule.setting().type().weighs_costs; });
     return adaptive != rules.end() ? *adaptive : rules.at(0);
 }
 

@@ -116,11 +116,6 @@ std::vector<Columns> target_rows(const Latency& latency) {
     return rows;
 }
 
-Columns draft_row(const Latency& latency, bool is_first) {
-    return pass_row(is_first ? "draft, first of a round" : "draft, after another",
-                    is_first ? latency.first_draft : latency.draft, latency.target[0].median);
-}
-
 Json to_json(const Latency& latency, const Json& environment, const ModelPair& models, int context) {
     const model::ModelConfig& config = models.target_config;
     const model::AllReduces all_reduces = model::all_reduces_of(config, models.layout.tp_size);
@@ -133,8 +128,8 @@ Json to_json(const Latency& latency, const Json& environment, const ModelPair& m
                             {"all_reduces_per_pass", all_reduces.count},
                             {"all_reduce_bytes_per_pass", all_reduces.bytes}}; // of one row
     json["context"] = context;
-    json["draft"] = json_of(draft_row(latency, false));
-    json["first_draft"] = json_of(draft_row(latency, true));
+    json["draft"] = json_of(pass_row("", latency.draft, latency.target[0].median));
+    json["first_draft"] = json_of(pass_row("", latency.first_draft, latency.target[0].median));
     json["target"] = json_of(target_rows(latency));
     json["weight_bytes_per_rank"] = latency.weight_bytes;
     json["read_rate_bytes_per_second"] = latency.read_rate;
@@ -145,8 +140,10 @@ Json to_json(const Latency& latency, const Json& environment, const ModelPair& m
 
 std::string to_text(const Latency& latency, const Json& environment, int context) {
     std::vector<Columns> passes = target_rows(latency);
-    for (const bool is_first : {true, false})
-        if ((is_first ? latency.first_draft : latency.draft).median > 0) passes.push_back(draft_row(latency, is_first));
+    if (latency.draft.median > 0) {
+        passes.push_back(pass_row("draft, first of a round", latency.first_draft, latency.target[0].median));
+        passes.push_back(pass_row("draft, after another", latency.draft, latency.target[0].median));
+    }
     const std::string peak =
         std::isfinite(latency.peak) ? fmt::format(", arithmetic peak {:.1f} GFLOP/s", latency.peak / 1e9) : "";
     return fmt::format("{}\n\na rank's weights {:.2f} MB, read rate {:.1f} GB/s{}; context {}\n\n{}\n{}",

@@ -20,10 +20,10 @@ std::vector<spec::AcceptanceOptions> acceptances_at(const CompareOptions& option
     for (const spec::Acceptance kind : options.acceptances) {
         spec::AcceptanceOptions one = {kind, kind == spec::Acceptance::rejection ? options.lenience : 1, {}};
         if (temperature == 0 && !one.is_lossy()) one.kind = spec::Acceptance::rejection;
-        if (std::none_of(acceptances.begin(), acceptances.end(), [&](const spec::AcceptanceOptions& other) {
-                return other.kind == one.kind && other.lenience == one.lenience;
-            }))
-            acceptances.push_back(one);
+        const auto is_same = [&](const spec::AcceptanceOptions& other) {
+            return other.kind == one.kind && other.lenience == one.lenience;
+        };
+        if (std::ranges::none_of(acceptances, is_same)) acceptances.push_back(one);
     }
     return acceptances;
 }
@@ -104,7 +104,7 @@ std::string Setting::acceptance_name() const {
 }
 
 const Outcome& Temperature::plain_of(const Setting& setting) const {
-    const auto found = std::find_if(outcomes.begin(), outcomes.end(), [&](const Outcome& outcome) {
+    const auto found = std::ranges::find_if(outcomes, [&](const Outcome& outcome) {
         return !outcome.setting.drafts() && outcome.setting.is_gumbel() == setting.is_gumbel();
     });
     return found != outcomes.end() ? *found : outcomes.front();

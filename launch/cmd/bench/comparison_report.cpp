@@ -239,13 +239,14 @@ std::string to_text(double temperature, const std::vector<Figures>& all, bool be
     std::erase_if(shown, [](const Figures& each) { return each.setting->kind == SettingKind::longest; });
     if (best_alone) shown = best_of_each(shown, group_of, [](const Figures& each) { return each.predicted; });
     std::string text = fmt::format("Temperature {:.2f}", temperature);
-    const bool is_any_lossy = std::any_of(
-        all.begin(), all.end(), [](const Figures& figures) { return figures.setting->acceptance.is_lossy(); });
-    if (std::any_of(all.begin(), all.end(),
-                    [](const Figures& figures) { return figures.different_texts && figures.setting->drafts(); }))
-        text += temperature > 0 ? ", every gumbel text equal to plain sampling with the same seed"
-                : is_any_lossy  ? ", every text that is not lossy equal to plain decoding"
-                                : ", every text equal to plain decoding";
+    const auto is_lossy = [](const Figures& figures) { return figures.setting->acceptance.is_lossy(); };
+    const auto is_compared = [](const Figures& figures) {
+        return figures.different_texts && figures.setting->drafts();
+    };
+    if (std::ranges::any_of(all, is_compared))
+        text += temperature > 0                      ? ", every gumbel text equal to plain sampling with the same seed"
+                : std::ranges::any_of(all, is_lossy) ? ", every text that is not lossy equal to plain decoding"
+                                                     : ", every text equal to plain decoding";
     for (const Figures& figures : all)
         if (figures.setting->kind == SettingKind::longest && figures.oracle > 0)
             text += fmt::format("\noracle of {}, {}: {:.3f}", describe(figures.setting->drafter),
