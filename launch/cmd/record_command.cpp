@@ -185,7 +185,7 @@ bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters
     LatencyPlan latency_plan;
     latency_plan.repetitions = 20;
     latency_plan.rows = options.max_draft_tokens + 1;
-    latency_plan.context = fitting_context(models, latency_plan.rows);
+    latency_plan.context = static_cast<int>(from_writer(session, fitting_context(models, latency_plan.rows)));
     const MachineWatch watch(session);
     const Latency latency = measure_latency(session, models, latency_plan);
     if (options.costs.empty()) {

@@ -97,7 +97,8 @@ Latency measure_latency(dist::Session& session, ModelPair& models, const Latency
 // Collective over the world.
 std::vector<spec::Costs> read_costs(dist::Session& session, const std::vector<std::string>& files);
 
-// LatencyPlan's context, or what positions the models leave beside rows, where that is less. Local.
+// LatencyPlan's context, or what positions the models leave beside rows, where that is less; ranks without a draft do
+// not know of its positions. Local.
 int fitting_context(const ModelPair& models, int rows);
 
 } // namespace entrodraft::launch
