@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
+#include <memory>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -72,7 +73,7 @@ class RecordingOutput {
         }
         return over;
     }
-    const std::optional<spec::Request>& request() const { return request_; } // of the last fetch()
+    const spec::Request* request() const { return request_ ? &*request_ : nullptr; } // of the last fetch()
 
     // Errors of lines before the first text wait for it.
     void write_head(const spec::RecordingHead& head) {
@@ -180,7 +181,7 @@ spec::Request prompt_for_costs(spec::Request prompt, int positions, int max_draf
 // Puts into `head` the costs of each draft with the target, what the collectives take, and what the machine did
 // meanwhile; all count on the coordinator. False, on all ranks, where a signal came first. Collective.
 bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters, const RecordOptions& options,
-             const std::optional<spec::Request>& first, spec::RecordingHead& head) {
+             const spec::Request* first, spec::RecordingHead& head) {
     head.costs = read_costs(session, options.costs);
     LatencyPlan latency_plan;
     latency_plan.repetitions = 20;
@@ -220,11 +221,11 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     const Drafters drafters(session, *models, {}, session.timeout_seconds());
     const double start = models->clock.now_seconds();
 
-    std::optional<RecordingOutput> output;
+    std::unique_ptr<RecordingOutput> output; // on the coordinator
     spec::RecordingHead head;
     in_agreement(session, [&] {
         if (!coordinates) return;
-        output.emplace(*options, *models);
+        output = std::make_unique<RecordingOutput>(*options, *models);
         head = recording_head(*models, options->models, options->input, options->requests, options->max_draft_tokens);
         if (output->is_new()) return;
         const spec::RecordingHead& begun = output->existing().head; // it goes on only as it began
@@ -232,7 +233,7 @@ int run_record(dist::Session& session, const Arguments& arguments) {
             refuse_other_options(options->output, field);
         head = begun;
     });
-    Step step = next_step(session, output ? &*output : nullptr);
+    Step step = next_step(session, output.get());
     const bool is_new = from_writer(session, coordinates && head.costs.empty() ? 1 : 0) == 1;
     in_agreement(session, [&] {
         if (is_new && step == over)
@@ -240,8 +241,7 @@ int run_record(dist::Session& session, const Arguments& arguments) {
                                                  output ? output->first_error() : ""));
     });
     if (is_new && step == one) {
-        if (!measure(session, *models, drafters, *options, output ? output->request() : std::nullopt, head))
-            step = stopped;
+        if (!measure(session, *models, drafters, *options, output ? output->request() : nullptr, head)) step = stopped;
         in_agreement(session, [&] {
             if (output && step == one) output->write_head(head);
         });
@@ -253,9 +253,9 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     {
         const dist::Session::BoundedSteps bounded(session, session.timeout_seconds());
         while (step == one) {
-            const auto line = run.record(output ? &*output->request() : nullptr, stop_signal());
+            const auto line = run.record(output ? output->request() : nullptr, stop_signal());
             if (output && line) output->write(*line);
-            step = line ? next_step(session, output ? &*output : nullptr) : stopped;
+            step = line ? next_step(session, output.get()) : stopped;
         }
     }
     const bool interrupted = step == stopped;
