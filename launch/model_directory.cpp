@@ -32,7 +32,7 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
     const std::string what = option + " " + name + ": ";
     if (std::filesystem::is_directory(name, ignored)) return name;
     if (std::filesystem::exists(name, ignored))
-        throw BadOption(what + "is no directory; name the one that holds config.json, tokenizer and weights");
+        throw BadOption(what + "is not a directory; name the one that holds config.json, tokenizer and weights");
     if (!model::is_hub_name(name))
         throw BadOption(what + "does not exist; name the directory that holds config.json, tokenizer and weights, or a "
                                "model of the Hugging Face hub that was downloaded");
@@ -42,7 +42,7 @@ std::string resolve_model_directory(const std::string& name, const std::string& 
     const auto found = model::find_in_hub_cache(cache, name);
     if (!found)
         throw BadOption(
-            fmt::format("{}is no directory here, and the Hugging Face cache {} does not hold it; to download "
+            fmt::format("{}is not a directory here, and the Hugging Face cache {} does not hold it; to download "
                         "it: hf download {}",
                         what, cache.string(), name));
     return found->string();

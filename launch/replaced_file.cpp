@@ -34,7 +34,7 @@ bool are_one_file(const std::string& a, const std::string& b) {
 void require_replaceable(const std::string& file) {
     struct stat info {};
     if (stat(file.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-        throw std::runtime_error(file + ": is no plain file; name another");
+        throw std::runtime_error(file + ": is not a regular file; name another");
     const std::string directory = std::filesystem::path(file).parent_path().string();
     if (access(directory.empty() ? "." : directory.c_str(), W_OK | X_OK) != 0) fail(file, "cannot be written");
 }

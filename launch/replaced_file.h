@@ -10,8 +10,8 @@
 
 namespace entrodraft::launch {
 
-// Throws std::runtime_error naming `file` where it is clear beforehand that it cannot be replaced: it is there and no
-// plain file, or its directory is missing or not to be written to. Local.
+// Throws std::runtime_error naming `file` where it is clear beforehand that it cannot be replaced: it exists and is not
+// a regular file, or its directory is missing or not writable. Local.
 void require_replaceable(const std::string& file);
 
 // Whether two names are one file, which need not be there yet. Local.

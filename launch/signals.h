@@ -14,7 +14,7 @@ namespace entrodraft::launch {
 void install_signal_handlers(bool prints);
 
 // Where another rank leaves the exit code of its failure (0: none): a SIGTERM that comes because the launcher ends the
-// job after it is no reason for another code or a message. The place outlives the handlers. Local.
+// job after it is not a reason for another code or a message. The place outlives the handlers. Local.
 void note_failure_of_job(const std::atomic<int>& failure);
 
 // 0, or the first signal seen.

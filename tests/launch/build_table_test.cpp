@@ -96,7 +96,7 @@ TEST(BuildTable, LeavesWhatWasThereWhenItFails) {
     expect_refused(start + table, 2, "--output and --input are the same file");
     expect_refused("--model /nowhere --input " + latin + " --output " + table, 2, "--model /nowhere");
     expect_refused("--model " + kModel + " --input " + latin + " --output /nowhere/table", 1, "/nowhere/table: ");
-    expect_refused("--model " + kModel + " --input " + latin + " --output /dev/null", 1, "is no plain file");
+    expect_refused("--model " + kModel + " --input " + latin + " --output /dev/null", 1, "is not a regular file");
     EXPECT_EQ(text_of(table), "precious");
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 3);
 }

@@ -76,7 +76,7 @@ TEST(Cli, BadCheckpointsAreNamed) {
     expect_refusal(run(Strings{"generate", "--target", "/dev/null/nonexistent"} + prompt), 2,
                    {"--target /dev/null/nonexistent", "does not exist"});
     expect_refusal(run(kPair + Strings{"--target=/dev/null"} + prompt), 2, {"--target is given 2 times"});
-    expect_refusal(run(Strings{"generate", "--target", kTarget + "/config.json"} + prompt), 2, {"is no directory"});
+    expect_refusal(run(Strings{"generate", "--target", kTarget + "/config.json"} + prompt), 2, {"is not a directory"});
     {
         const ModelCopy cut(kTarget);
         fs::resize_file(cut.file("model.safetensors"), 5000);

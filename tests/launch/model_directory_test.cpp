@@ -57,7 +57,7 @@ TEST_F(ModelDirectory, PrefersALocalDirectoryToTheCache) {
 
 TEST_F(ModelDirectory, NamesTheCommandThatDownloadsWhatIsAbsent) {
     EXPECT_EQ(refusal("facebook/opt-125m"),
-              "--target facebook/opt-125m: is no directory here, and the Hugging Face cache " + cache.path().string() +
+              "--target facebook/opt-125m: is not a directory here, and the Hugging Face cache " + cache.path().string() +
                   " does not hold it; to download it: hf download facebook/opt-125m");
 }
 
@@ -66,7 +66,7 @@ TEST_F(ModelDirectory, LooksUpNoPathsAndOddNames) {
         EXPECT_TRUE(refusal(name).starts_with("--target " + std::string(name) + ": does not exist; name the directory"))
             << refusal(name);
     EXPECT_TRUE(refusal(cache.write("file", "").string())
-                    .ends_with("is no directory; name the one that holds "
+                    .ends_with("is not a directory; name the one that holds "
                                "config.json, tokenizer and weights"));
 }
 

@@ -75,8 +75,8 @@ TEST(ReplacedFile, IsRefusedWhereNothingCanBeReplaced) {
     const std::string path = directory.path().string();
     EXPECT_EQ(refusal(path + "/new"), "accepted");
     EXPECT_EQ(refusal("new-in-this-directory"), "accepted");
-    EXPECT_EQ(refusal(path), path + ": is no plain file; name another");
-    EXPECT_EQ(refusal("/dev/null"), "/dev/null: is no plain file; name another");
+    EXPECT_EQ(refusal(path), path + ": is not a regular file; name another");
+    EXPECT_EQ(refusal("/dev/null"), "/dev/null: is not a regular file; name another");
     EXPECT_EQ(refusal(path + "/none/new"), path + "/none/new: cannot be written: No such file or directory");
     EXPECT_THROW(ReplacedFile(path + "/none/new"), std::runtime_error);
 }
