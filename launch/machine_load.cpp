@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <unistd.h>
 
 namespace entrodraft::launch {
@@ -31,48 +32,13 @@ std::string text_of_file(const char* file) {
     return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// Takes the line off `text`.
-std::string_view take_line(std::string_view& text) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    return line;
-}
-
-// Takes a number off `text`, and blanks before it; none where there is none, or it does not fit.
-std::optional<std::uint64_t> take_number(std::string_view& text) {
-    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-    std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc()) return std::nullopt;
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    if (!text.empty() && text.front() != ' ') return std::nullopt;
-    return number;
-}
-
-bool add_to(std::uint64_t& sum, std::uint64_t number) {
-    return !__builtin_add_overflow(sum, number, &sum);
-}
-
-// "user nice system idle iowait irq softirq steal ...". What guests of this machine take is in user and nice.
-bool add_core(CoreTicks& sum, std::string_view numbers) {
-    constexpr std::size_t kFields = 8, kIdle = 3, kWaitsForDisk = 4, kStolen = 7;
-    for (std::size_t field = 0; field < kFields; ++field) {
-        const auto ticks = take_number(numbers);
-        if (!ticks) return false;
-        if (field == kIdle || field == kWaitsForDisk) continue;
-        if (!add_to(field == kStolen ? sum.stolen : sum.busy, *ticks)) return false;
-    }
-    return true;
-}
-
 double cpu_seconds_of_process() {
     timespec time{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Some containers show counters that stand still: then the job's own work is missing from them.
+// Some containers show counters that do not move: then the job's own work is missing from them.
 bool is_known(const HostLoad& host) {
     return host.busy_seconds >= 0 && host.seconds > 0 && host.busy_seconds + kMinSeconds >= host.own_seconds / 2;
 }
@@ -94,20 +60,27 @@ bool is_much(double cores, const HostLoad& host) {
 
 } // namespace
 
+// Lines "cpu1 user nice system idle iowait irq softirq steal ...". What guests of this machine take is in user and
+// nice.
 std::optional<CoreTicks> core_ticks(std::string_view proc_stat, const cpu_set_t& cores) {
-    CoreTicks sum;
-    bool is_listed = false;
-    while (!proc_stat.empty()) {
-        std::string_view line = take_line(proc_stat);
-        if (line.substr(0, 3) != "cpu" || line.substr(0, 4) == "cpu ") continue;
-        line.remove_prefix(3);
-        const auto core = take_number(line);
-        if (!core) return std::nullopt;
-        if (*core >= CPU_SETSIZE || !CPU_ISSET(*core, &cores)) continue;
-        if (!add_core(sum, line)) return std::nullopt;
-        is_listed = true;
+    constexpr int kFields = 8, kIdle = 3, kWaitsForDisk = 4, kStolen = 7;
+    constexpr std::int64_t kMaxTicks = 1'000'000'000'000'000; // no machine has run that long
+    std::optional<CoreTicks> sum;
+    std::istringstream lines{std::string(proc_stat)};
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with("cpu") || line.starts_with("cpu ")) continue;
+        std::istringstream numbers(line.substr(3));
+        std::int64_t core = -1;
+        if (!(numbers >> core) || core < 0) return std::nullopt;
+        if (core >= CPU_SETSIZE || !CPU_ISSET(static_cast<std::size_t>(core), &cores)) continue;
+        if (!sum) sum.emplace();
+        for (int field = 0; field < kFields; ++field) {
+            std::int64_t ticks = -1;
+            if (!(numbers >> ticks) || ticks < 0 || ticks > kMaxTicks) return std::nullopt;
+            if (field == kIdle || field == kWaitsForDisk) continue;
+            (field == kStolen ? sum->stolen : sum->busy) += static_cast<std::uint64_t>(ticks);
+        }
     }
-    if (!is_listed) return std::nullopt;
     return sum;
 }
 
@@ -129,8 +102,8 @@ std::string MachineLoad::warning_line() const {
 std::vector<HostLoad> by_host(const std::vector<HostLoad>& ranks) {
     std::vector<HostLoad> hosts;
     for (const HostLoad& rank : ranks) {
-        const auto host = std::find_if(hosts.begin(), hosts.end(),
-                                       [&](const HostLoad& other) { return std::strcmp(other.host, rank.host) == 0; });
+        const auto host =
+            std::ranges::find_if(hosts, [&](const HostLoad& other) { return std::strcmp(other.host, rank.host) == 0; });
         if (host == hosts.end())
             hosts.push_back(rank);
         else
@@ -144,24 +117,18 @@ MachineLoad assess(const std::vector<HostLoad>& hosts, double spread) {
     const auto disturbed = [](const HostLoad& host) {
         return others_of(host).value_or(0) + stolen_of(host).value_or(0);
     };
-    const auto host = std::max_element(
-        hosts.begin(), hosts.end(), [&](const HostLoad& a, const HostLoad& b) { return disturbed(a) < disturbed(b); });
     std::vector<std::string> signs;
-    if (host != hosts.end()) {
-        worst.host = host->host;
-        worst.n_cores = host->n_cores;
-        worst.seconds = host->seconds;
-        if (host->load_average >= 0) worst.load_average = host->load_average;
+    if (const auto host = std::ranges::max_element(hosts, {}, disturbed); host != hosts.end()) {
+        worst.host = *host;
         worst.others_busy_cores = others_of(*host);
         worst.stolen_cores = stolen_of(*host);
-        const auto of_cores = [&](double cores) {
-            return fmt::format("{:.1f} of {}", cores, counted(host->n_cores, "core"));
+        const auto add_if_much = [&](const std::optional<double>& cores, const char* what) {
+            if (cores && is_much(*cores, *host))
+                signs.push_back(fmt::format("{:.1f} of {} are {}", *cores, counted(host->n_cores, "core"), what));
         };
-        if (worst.others_busy_cores && is_much(*worst.others_busy_cores, *host))
-            signs.push_back(of_cores(*worst.others_busy_cores) + " are busy with other work");
-        if (worst.stolen_cores && is_much(*worst.stolen_cores, *host))
-            signs.push_back(of_cores(*worst.stolen_cores) + " are taken by other virtual machines");
-        if (!signs.empty() && hosts.size() > 1) signs.front() = "host " + worst.host + ": " + signs.front();
+        add_if_much(worst.others_busy_cores, "busy with other work");
+        add_if_much(worst.stolen_cores, "taken by other virtual machines");
+        if (!signs.empty() && hosts.size() > 1) signs.front() = fmt::format("host {}: {}", host->host, signs.front());
     }
     if (spread > 0) worst.spread = spread;
     if (spread >= kWideSpread)
@@ -175,8 +142,9 @@ double spread_of(const Quantiles& timings) {
 }
 
 Json to_json(const MachineLoad& load) {
-    Json json = {{"host", load.host}, {"cores", load.n_cores}, {"seconds", load.seconds}};
-    if (load.load_average) json["load_average"] = *load.load_average;
+    const HostLoad& host = load.host;
+    Json json = {{"host", host.host}, {"cores", host.n_cores}, {"seconds", host.seconds}};
+    if (host.load_average >= 0) json["load_average"] = host.load_average;
     if (load.others_busy_cores) json["others_busy_cores"] = *load.others_busy_cores;
     if (load.stolen_cores) json["stolen_cores"] = *load.stolen_cores;
     if (load.spread) json["spread"] = *load.spread;

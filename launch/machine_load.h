@@ -35,7 +35,7 @@ struct HostLoad {
     char host[64] = {}; // zero-terminated
     int n_cores = 0;    // that the job's ranks may run on
     double seconds = 0; // of the stretch
-    double load_average = -1;
+    double load_average = -1; // of one minute, at the start
     double busy_seconds = -1; // of these cores together; -1, here and above: not known
     double stolen_seconds = 0;
     double own_seconds = 0; // CPU time of the rank; by_host: of all ranks of the host
@@ -46,10 +46,7 @@ std::vector<HostLoad> by_host(const std::vector<HostLoad>& ranks);
 
 // The report on the most disturbed host of the job.
 struct MachineLoad {
-    std::string host;
-    int n_cores = 0;
-    double seconds = 0;
-    std::optional<double> load_average; // of one minute, at the start
+    HostLoad host;
     std::optional<double> others_busy_cores, stolen_cores;
     std::optional<double> spread; // p90 over median of repeated timings of one thing
     std::string disturbance;      // "1.1 of 2 cores are busy with other work"; empty: none seen
