@@ -23,8 +23,6 @@ int run_simulate(dist::Session& session, const Arguments& arguments);
 int run_tune(dist::Session& session, const Arguments& arguments);
 int run_doctor(dist::Session& session, const Arguments& arguments);
 int run_inspect(dist::Session& session, const Arguments& arguments);
-int run_completion(dist::Session& session, const Arguments& arguments);
-int run_bench(dist::Session& session, const Arguments& arguments);
 int run_bench_latency(dist::Session& session, const Arguments& arguments);
 int run_bench_compare(dist::Session& session, const Arguments& arguments);
 

@@ -1,13 +1,13 @@
 // "1 rank", "2 ranks", as messages count.
 #pragma once
 
-#include <cstdint>
+#include <concepts>
 #include <string>
 
 namespace entrodraft::launch {
 
 // Words whose plural is another are not for it. Local.
-inline std::string counted(std::int64_t count, const std::string& noun) {
+std::string counted(std::integral auto count, const std::string& noun) {
     return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 

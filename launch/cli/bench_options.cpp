@@ -1,8 +1,6 @@
 // Options of the benches. See options.h.
 #include "launch/cli/shared_options.h"
-#include "launch/cli/stop_rule_options.h"
 #include "launch/counted.h"
-#include "launch/failure.h"
 #include "spec/draft/drafter.h"
 
 #include <algorithm>
@@ -20,14 +18,14 @@ void read_drafters(const ParsedOptions& given, CompareOptions& options) {
             if (name == fmt::format("draft{}", draft)) number = draft;
         refuse_if(number == 0 && name.starts_with("draft"),
                   fmt::format("--drafters {}: --draft is given {}; draft1 is the first of them", name,
-                              counted(static_cast<std::int64_t>(n_drafts), "time")));
-        options.drafters.push_back(parse_drafter({"drafters", number > 0 ? "model" : name, "", ""}, '+', n_drafts));
+                              counted(n_drafts, "time")));
+        options.drafters.push_back(parse_drafter({"drafters", number > 0 ? "model" : name}, '+', n_drafts));
         if (number > 0) options.drafters.back().drafts = {number - 1};
     }
     refuse_if(options.drafters.empty() && given.text("rules") != "none",
               "nothing to compare: give --draft DIR, or --drafters NAME,NAME");
-    refuse_if(n_drafts > 0 && std::none_of(options.drafters.begin(), options.drafters.end(),
-                                           [](const DrafterChoice& one) { return one.has("model"); }),
+    const auto has_model = [](const DrafterChoice& one) { return one.has("model"); };
+    refuse_if(n_drafts > 0 && std::ranges::none_of(options.drafters, has_model),
               "--draft has no effect: --drafters " + given.text("drafters") + " names no model");
     options.drafters = with_ahead(options.drafters, given, options.placement, 1, options.ahead,
                                   "--draft-placement dedicated and one --draft, which drafts last");
@@ -40,22 +38,20 @@ void check_compare(const ParsedOptions& given, CompareOptions& options) {
     options.every_rule.max_tokens = options.max_draft_tokens;
     options.rules = compared_rules(given.text("rules", "all"), options.every_rule, n_levels);
     refuse_if(options.acceptances.empty(), "--acceptances is empty; name one or leave it out");
-    refuse_if(options.lenience < 1 &&
-                  std::count(options.acceptances.begin(), options.acceptances.end(), spec::Acceptance::rejection) == 0,
+    refuse_if(options.lenience < 1 && std::ranges::count(options.acceptances, spec::Acceptance::rejection) == 0,
               "--lenience has no effect: --acceptances does not name rejection");
     const std::size_t n_costs = options.costs.size();
-    refuse_if(n_costs > n_levels, fmt::format("--costs is given {} times for {} of drafting", n_costs,
-                                              counted(static_cast<std::int64_t>(n_levels), "level")));
+    refuse_if(n_costs > n_levels,
+              fmt::format("--costs is given {} times for {} of drafting", n_costs, counted(n_levels, "level")));
     refuse_if(
         n_costs > 0 && n_costs < n_levels,
         fmt::format("--costs is needed for each of the {} levels of drafting, in the order of --draft", n_levels));
     refuse_if(options.tune && given.given("rules"), "--tune tries its own grid of rules; leave --rules out");
     const auto looks = [](const std::vector<spec::StopRuleOptions>& levels) {
-        return std::any_of(levels.begin(), levels.end(),
-                           [](const auto& rule) { return rule.entropy_of == spec::EntropyOf::adjusted; });
+        return std::ranges::count(levels, spec::EntropyOf::adjusted, &spec::StopRuleOptions::entropy_of) > 0;
     };
     refuse_if(options.every_rule.entropy_of == spec::EntropyOf::adjusted &&
-                  (options.tune || std::none_of(options.rules.begin(), options.rules.end(), looks)),
+                  (options.tune || std::ranges::none_of(options.rules, looks)),
               "--entropy-of adjusted has no effect " +
                   (options.tune ? "with --tune, which tries rules on raw entropies"
                                 : "on --rules " + given.text("rules") + ", none of which looks at distributions"));
@@ -74,7 +70,7 @@ void declare(OptionSet& set, LatencyOptions& options) {
             "passes of each kind; collectives are timed five times as often");
     set.add("shards", "N,N", options.shards, {1, 65536},
             "on one rank: time a shard of each N ranks by itself too, for bench/scaling_model.py [none]");
-    set.add_file("output", options.output, "write the costs file", kStdoutIsForJson);
+    set.add_output("output", options.output, "write the costs file", kStdoutIsForJson);
     set.add("json", options.json, kJsonHelp);
     set.check([&options](const ParsedOptions& given) {
         const std::size_t n_drafts = options.models.drafts.size();
@@ -91,14 +87,14 @@ void declare(OptionSet& set, CompareOptions& options) {
                             "one alone");
     declare_placement(set, options.placement);
     set.group("Compare");
-    set.add_file("input", options.input, "JSON lines of prompts, as for generate").value = "FILE|-";
-    set.refuse_empty(options.input, "--input FILE is missing: the prompts to decode");
+    set.add("input", "FILE|-", options.input, "JSON lines of prompts, as for generate")
+        .required("the prompts to decode");
     set.add("prompts", "N", options.max_prompts, at_least(1), "only the first N of them [all]");
     declare_new_tokens(set, options.max_new_tokens);
     set.add("temperatures", "T,T", options.temperatures, at_least(0), "each measured by itself");
     declare_seed(set, options.seed);
     Names drafters = spec::drafter_names();
-    drafters.insert(std::find(drafters.begin(), drafters.end(), "model") + 1, "draft2 (the second --draft alone)");
+    drafters.insert(std::ranges::find(drafters, "model") + 1, "draft2 (the second --draft alone)");
     set.add("drafters", "LIST",
             fmt::format("{}, or several in turn as in ngram+model [model]", fmt::join(drafters, ", ")))
         .choosing(spec::drafter_names(), ",+");
@@ -111,7 +107,7 @@ void declare(OptionSet& set, CompareOptions& options) {
                 options.acceptances.clear();
                 for (const std::string& name : split_list(given.text))
                     options.acceptances.push_back(
-                        static_cast<spec::Acceptance>(index_among(acceptances, {given.name, name, given.place, ""})));
+                        static_cast<spec::Acceptance>(index_among(acceptances, {given.name, name, given.place})));
             })
         .choosing(acceptances, ",");
     set.add("entropy-of", "WHICH", options.every_rule.entropy_of, kEntropyNames,
@@ -130,7 +126,7 @@ void declare(OptionSet& set, CompareOptions& options) {
     set.add("costs", "FILE", options.costs,
             "costs of passes, as bench latency writes them; of each level [measured first]");
     declare_sources(set, options.sources);
-    set.add_file("output", options.output, "write the results as JSON", kStdoutIsForJson);
+    set.add_output("output", options.output, "write the results as JSON", kStdoutIsForJson);
     set.add("json", options.json, kJsonHelp);
     set.add("quiet", options.quiet, "no progress");
     set.check([&options](const ParsedOptions& given) { check_compare(given, options); });

@@ -1,17 +1,20 @@
-// The first phase of every command: its options, read alike on every rank, or its --help.
+// The first phase of every command: its options, read alike on every rank, or its --help. No command writes over what
+// it reads: all files that the options name are looked at before any of them is opened.
 #pragma once
 
 #include "launch/cli/command_pages.h"
 #include "launch/cli/options.h"
-#include "launch/commands.h"
 #include "launch/failure.h"
-#include "launch/output_conflicts.h"
 #include "launch/phase.h"
 
 #include <optional>
 #include <string>
 
 namespace entrodraft::launch {
+
+// Throws BadOption where a file that is to be written is read as well, under any name, as stdin or as a part of a
+// model, or is written twice. Pipes and devices may be both. Local.
+void refuse_output_conflicts(const ParsedOptions& given, const std::vector<OptionGroup>& groups);
 
 // Nothing when --help was asked for and printed. Throws OrderlyFailure. Collective over the world.
 template <typename Options>

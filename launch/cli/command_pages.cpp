@@ -1,18 +1,32 @@
-// The text of --help, manual page and docs/cli.md but for the options: see command_pages.h.
+// The text of --help but for the options: see command_pages.h.
 #include "launch/cli/command_pages.h"
 
 #include "launch/cli/options.h"
-#include "launch/cli/replay_options.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 namespace entrodraft::launch {
 
 namespace {
 
-const char* const kOverviewBegin = "Usage: entrodraft COMMAND [options]      entrodraft COMMAND --help\n\n";
-const char* const kOverviewEnd = "\n  --help or -h, --version\n\nOn several ranks: mpirun -n N entrodraft ...\n";
+struct Term {
+    const char* name;
+    const char* meaning;
+};
+
+// What can be asked for in place of a command.
+constexpr Term kOtherCommands[] = {
+    {"help COMMAND", "the same as COMMAND --help; help --json: all commands and their options as JSON"}};
+
+constexpr Term kExitCodes[] = {
+    {"0", "done; everything served"},
+    {"1", "failure: a file that cannot be used, a text that differs from plain decoding, a rank that died or did "
+          "not answer"},
+    {"2", "bad options; also a model that is not there, too little memory, ranks that cannot be laid out as asked"},
+    {"3", "some lines of the input had errors, all others are served (generate, record, tokenize)"},
+    {"75", "stopped by a signal after a clean flush: run again with --resume (generate, record)"}};
 
 } // namespace
 
@@ -33,7 +47,8 @@ after it. An option of a rule that no level has is an error.
           "--input prompts.jsonl --output results.jsonl --summary summary.json",
           "entrodraft generate --target DIR --draft DIR --stop-rule static --entropy-threshold 2.25 --temperature 1 "
           "--seed 3 --prompt \"Once upon a time\""},
-         groups_of<GenerateOptions>},
+         groups_of<GenerateOptions>,
+         run_generate},
         {"record",
          "decode prompts once and keep what every stop rule could have seen",
          {"entrodraft record --target DIR --draft DIR --input FILE|- --output FILE [options]"},
@@ -46,7 +61,8 @@ Before the first text, what rounds cost is measured for up to 15 s a draft, unle
           "entrodraft record --target DIR --draft LARGE --draft SMALL --input prompts.jsonl --output drafts.edr",
           "mpirun -n 4 entrodraft record --target DIR --draft DIR --temperature 1 --input prompts.jsonl --output "
           "sampled.edr --resume"},
-         groups_of<RecordOptions>},
+         groups_of<RecordOptions>,
+         run_record},
         {"simulate",
          "replay any stop rules over a recording: exact counts, times from costs",
          {"entrodraft simulate FILE... [--rules LIST] [options]"},
@@ -57,7 +73,8 @@ speed-ups are over plain decoding, which is always among the settings.
          {"entrodraft simulate pair.edr",
           "entrodraft simulate pair.edr --rules static:1..6..0.25,constant:1..8..1,oracle --best",
           "entrodraft simulate pair.edr --t-draft 8 --t-target 51 --output simulated.json"},
-         groups_of<SimulateOptions>},
+         groups_of<SimulateOptions>,
+         run_simulate},
         {"tune",
          "the best setting of every stop rule, confirmed by real runs, as a --config file",
          {"entrodraft tune --target DIR --draft DIR --input FILE|- --output FILE [options]",
@@ -75,7 +92,8 @@ itself is not in the file.
           "--report tune.json",
           "entrodraft generate --config best.conf --target DIR --draft DIR --input prompts.jsonl --output "
           "results.jsonl"},
-         groups_of<TuneOptions>},
+         groups_of<TuneOptions>,
+         run_tune},
         {"tokenize",
          "text to token ids and back",
          {"entrodraft tokenize --model DIR (--text TEXT | --input FILE [--decode]) [options]"},
@@ -85,7 +103,8 @@ token.
          {"entrodraft tokenize --model model/demo/target --text \"It was a dark night\"",
           "entrodraft tokenize --model DIR --input texts.jsonl --add-special-tokens",
           "entrodraft tokenize --model DIR --input ids.jsonl --decode"},
-         groups_of<TokenizeOptions>},
+         groups_of<TokenizeOptions>,
+         run_tokenize},
         {"build-table",
          "count a text's tokens and pairs, for --drafter bigram and unigram",
          {"entrodraft build-table --model DIR --input FILE|- --output FILE"},
@@ -93,7 +112,8 @@ token.
          {"entrodraft build-table --model model/demo/target --input texts.txt --output pairs.table",
           "entrodraft generate --target model/demo/target --drafter bigram --draft-table pairs.table --prompt "
           "\"It was\""},
-         groups_of<BuildTableOptions>},
+         groups_of<BuildTableOptions>,
+         run_build_table},
         {"inspect",
          "what a checkpoint is and what each rank would hold; loads nothing",
          {"entrodraft inspect DIR [--draft DIR] [--tensor-parallel N] [--memory SIZE] [options]"},
@@ -103,7 +123,8 @@ memory, is an answer: exit code 0.
          {"entrodraft inspect model/demo/target",
           "entrodraft inspect DIR --draft DIR --tensor-parallel 8 --memory 80GiB --dtype int8",
           "entrodraft inspect DIR --json"},
-         groups_of<InspectOptions>},
+         groups_of<InspectOptions>,
+         run_inspect},
         {"doctor",
          "whether the ranks find each other, their cores and their files; times every collective",
          {"mpirun -n N entrodraft doctor [DIR] [options]"},
@@ -114,7 +135,8 @@ Exit codes: 0 it will work, 1 it will not, 2 bad options.
          {"mpirun -n 2 --bind-to none entrodraft doctor",
           "mpirun -n 2 --bind-to none entrodraft doctor model/demo/target --draft model/demo/draft",
           "srun --mpi=pmix entrodraft doctor DIR --repetitions 100"},
-         groups_of<DoctorOptions>},
+         groups_of<DoctorOptions>,
+         run_doctor},
         {"bench latency",
          "time passes and collectives; write the costs file",
          {"entrodraft bench latency --target DIR [--draft DIR] [options]"},
@@ -124,7 +146,8 @@ the first, whose weights are out of the caches, is timed apart. All figures are 
          {"entrodraft bench latency --target model/demo/target --draft model/demo/draft --output costs.json",
           "mpirun -n 2 --bind-to none entrodraft bench latency --target DIR --draft DIR --rows 9 --json",
           "entrodraft generate --target DIR --draft DIR --costs costs.json --prompt \"It was\""},
-         groups_of<LatencyOptions>},
+         groups_of<LatencyOptions>,
+         run_bench_latency},
         {"bench compare",
          "stop rules side by side on a file of prompts",
          {"entrodraft bench compare --target DIR [--draft DIR] --input FILE|- [options]"},
@@ -136,92 +159,70 @@ compared first: if one differs, no figure is shown and the exit code is 1.
           "entrodraft bench compare --target DIR --draft DIR --input prompts.jsonl --rules static:2,constant:5 --costs "
           "costs.json --output compare.json",
           "entrodraft bench compare --target DIR --drafters ngram,suffix --input prompts.jsonl"},
-         groups_of<CompareOptions>},
+         groups_of<CompareOptions>,
+         run_bench_compare},
     };
     return pages;
 }
 
 const CommandPage& page_of(std::string_view name) {
-    const auto& pages = command_pages();
-    const auto found =
-        std::find_if(pages.begin(), pages.end(), [&](const CommandPage& page) { return page.name == name; });
-    if (found == pages.end()) throw std::invalid_argument("there is no command " + std::string(name));
-    return *found;
-}
-
-const std::vector<Term>& other_commands() {
-    static const std::vector<Term> commands = {
-        {"completion", "bash or zsh: a script that completes commands, options and values"},
-        {"help COMMAND", "the same as COMMAND --help; help --man: the manual page; help --markdown: docs/cli.md"}};
-    return commands;
-}
-
-const std::vector<Term>& exit_codes() {
-    static const std::vector<Term> codes = {
-        {"0", "done; everything served"},
-        {"1", "failure: a file that cannot be used, a text that differs from plain decoding, a rank that died or did "
-              "not answer"},
-        {"2", "bad options; also a model that is not there, too little memory, ranks that cannot be laid out as asked"},
-        {"3", "some lines of the input had errors, all others are served (generate, record, tokenize)"},
-        {"75", "stopped by a signal after a clean flush: run again with --resume (generate, record)"}};
-    return codes;
-}
-
-const std::vector<Section>& reference_preface() {
-    static const std::vector<Section> sections = {
-        {"How options are read",
-         {R"(The command goes first, then its options: `--name VALUE` or `--name=VALUE`; switches take no value.
-Names cannot be abbreviated. An option is given at most once, unless it is repeatable. One that
-cannot be honoured or has no effect is an error (exit code 2), never ignored. Defaults are in square
-brackets. Whole numbers are digits alone, with a minus sign below 0.)",
-          R"(`--config FILE` reads a line `name = value` for each option, without dashes. A line that begins with
-`#` is a comment; a switch takes `true` or `false`; a value in double quotes is a JSON string, as in
-`stop = "\n\n"`. An option on the command line replaces all values that the file has for it.)",
-          R"(DIR is a directory with `config.json`, weights and tokenizer, or the name of a model in the local
-Hugging Face cache (`facebook/opt-125m`): `HF_HUB_CACHE`, else `HF_HOME/hub`,
-`XDG_CACHE_HOME/huggingface/hub` or `~/.cache/huggingface/hub`. Nothing is downloaded.)",
-          R"(No command writes over a file that it reads. A non-empty file of `--trace` or `--timeline` is
-refused, and of `--output` of generate and record unless `--resume` continues it. Any other file is
-replaced once the new one is complete.)"}},
-        {"Ranks and output",
-         {R"(`generate`, `record`, `tune`, `doctor`, `bench latency` and `bench compare` work on all ranks; other
-commands work on rank 0 while the others wait. All ranks must be given the same command line. Open
-MPI binds each of two ranks to one core unless `--bind-to none` is given; it refuses root without
-`--allow-run-as-root`, and more ranks than cores without `--oversubscribe`.)",
-          R"(Results go to stdout or to `--output`; progress, warnings and summaries to stderr. Where other work
-uses more than a twentieth of the job's cores during a measurement, a warning says that times are
-not to be trusted. Beside the variables of MPI, CUDA, NCCL, Slurm and Hugging Face,
-`OMP_NUM_THREADS`, `SLURM_CPUS_PER_TASK` and `NO_COLOR` have an effect.)"}}};
-    return sections;
+    for (const CommandPage& page : command_pages())
+        if (page.name == name) return page;
+    throw std::invalid_argument(fmt::format("there is no command {}", name));
 }
 
 std::string overview_text() {
-    constexpr std::size_t kWidth = 17;
-    std::string text = kOverviewBegin;
-    const auto add = [&](const std::string& name, const char* meaning) {
-        text += "  " + name + std::string(kWidth - name.size(), ' ') + meaning + "\n";
+    std::string text = "Usage: entrodraft COMMAND [options]      entrodraft COMMAND --help\n\n";
+    const auto add = [&](const auto& term, const char* meaning) {
+        text += fmt::format("  {:<17}{}\n", term.name, meaning);
     };
     for (const CommandPage& page : command_pages())
-        add(page.name, page.summary);
+        add(page, page.summary);
     text += "\n";
-    for (const Term& term : other_commands())
-        add(term.name, term.meaning);
+    for (const Term& term : kOtherCommands)
+        add(term, term.meaning);
     text += "\nExit codes:\n";
-    for (const Term& code : exit_codes())
-        add(code.name, code.meaning);
-    return text + kOverviewEnd;
+    for (const Term& code : kExitCodes)
+        add(code, code.meaning);
+    return text + "\n  --help or -h, --version\n\nOn several ranks: mpirun -n N entrodraft ...\n";
 }
 
 std::string help_text(const CommandPage& page) {
-    std::string text;
-    for (const char* line : page.usage)
-        text += (text.empty() ? "Usage: " : "       ") + std::string(line) + "\n";
-    if (*page.remarks != '\0') text += "\n" + std::string(page.remarks);
+    std::string text = fmt::format("Usage: {}\n", fmt::join(page.usage, "\n       "));
+    if (*page.remarks != '\0') text += fmt::format("\n{}", page.remarks);
     text += options_text(page.groups());
-    if (!page.examples.empty()) text += "\nExamples:\n";
-    for (const char* example : page.examples)
-        text += "  " + std::string(example) + "\n";
+    if (!page.examples.empty()) text += fmt::format("\nExamples:\n  {}\n", fmt::join(page.examples, "\n  "));
     return text;
+}
+
+std::string declarations_as_json(const std::string& version) {
+    using Json = nlohmann::ordered_json;
+    Json json = {{"version", version}};
+    for (const CommandPage& page : command_pages()) {
+        Json groups;
+        for (const OptionGroup& group : page.groups()) {
+            Json options;
+            for (const OptionSpec& option : group.options)
+                options.push_back({{"name", option.name},
+                                   {"value", option.value},
+                                   {"help", help_of(option)},
+                                   {"repeatable", option.repeatable},
+                                   {"choices", option.choices},
+                                   {"separators", option.separators}});
+            groups.push_back({{"title", group.title}, {"options", options}});
+        }
+        json["commands"].push_back({{"name", page.name},
+                                    {"summary", page.summary},
+                                    {"usage", page.usage},
+                                    {"remarks", page.remarks},
+                                    {"groups", groups},
+                                    {"examples", page.examples}});
+    }
+    for (const Term& term : kOtherCommands)
+        json["other_commands"][term.name] = term.meaning;
+    for (const Term& code : kExitCodes)
+        json["exit_codes"][code.name] = code.meaning;
+    return json.dump(2) + "\n";
 }
 
 } // namespace entrodraft::launch

@@ -1,10 +1,7 @@
-// Options of other programs: see foreign_options.h.
-#include "launch/cli/foreign_options.h"
-
+// Options of other programs: see remedy_for_foreign_option() in option_set.h.
 #include "launch/cli/option_set.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace entrodraft::launch {
 
@@ -65,9 +62,8 @@ std::string remedy_for_foreign_option(std::string_view name,
     std::string spelled(name);
     std::replace(spelled.begin(), spelled.end(), '_', '-');
     for (const ForeignOption& foreign : kForeignOptions) {
-        const std::vector<std::string> names = split_list(foreign.names, ' '), needed = split_list(foreign.needed, ' ');
-        if (std::find(names.begin(), names.end(), spelled) == names.end()) continue;
-        if (std::all_of(needed.begin(), needed.end(), has_option)) return foreign.remedy;
+        if (std::ranges::count(split_list(foreign.names, ' '), spelled) == 0) continue;
+        if (std::ranges::all_of(split_list(foreign.needed, ' '), has_option)) return foreign.remedy;
     }
     return "";
 }

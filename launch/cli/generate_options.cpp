@@ -1,7 +1,5 @@
 // Options of generate: see options.h.
 #include "launch/cli/shared_options.h"
-#include "launch/cli/stop_rule_options.h"
-#include "launch/failure.h"
 #include "spec/draft/drafter.h"
 
 #include <algorithm>
@@ -12,15 +10,15 @@ namespace entrodraft::launch {
 
 namespace {
 
-// "3/16": piece 3, from 0, of 16.
+// "3/16": chunk 3, from 0, of 16.
 InputShard input_shard(const GivenValue& shard) {
     const std::size_t slash = shard.text.find('/');
     refuse_if(slash == std::string::npos,
-              "--shard " + shard.text + ": must be I/N, piece I of N, from 0, such as 0/16");
+              "--shard " + shard.text + ": must be I/N, chunk I of N, from 0, such as 0/16");
     int index = 0, of = 1;
     read_value(shard.part(shard.text.substr(0, slash)), at_least(0), index);
     read_value(shard.part(shard.text.substr(slash + 1)), at_least(1), of);
-    refuse_if(index >= of, fmt::format("--shard {}: pieces count from 0, so that the last of {} is {}/{}", shard.text,
+    refuse_if(index >= of, fmt::format("--shard {}: chunks count from 0, so that the last of {} is {}/{}", shard.text,
                                        of, of - 1, of));
     return {index, of};
 }
@@ -30,7 +28,7 @@ void declare_text(OptionSet& set, GenerateOptions& options) {
     set.add("prompt", "TEXT", options.prompt, "one prompt, its continuation streamed to stdout").also("p");
     set.add("input", "FILE|-", options.input,
             "JSON lines with \"id\" and \"prompt\", \"messages\" or \"prompt_token_ids\"; -: stdin");
-    set.add("output", "FILE|-", options.output, "JSON lines, in input order [-: stdout]");
+    set.add("output", "FILE|-", options.output, "JSON lines, in input order [-: stdout]").is_written = true;
     set.add("shard", "I/N", "only the I-th, from 0, of N contiguous chunks of --input: for job arrays",
             [&options](const GivenValue& given) { options.shard = input_shard(given); })
         .also("share");
@@ -39,13 +37,13 @@ void declare_text(OptionSet& set, GenerateOptions& options) {
     declare_ends(set, options.requests);
     set.add("check", options.check,
             "decode every greedy or gumbel text again without drafting, and compare; a difference: exit code 1");
-    set.add_file("trace", options.trace,
-                 "a JSON line for each round: tokens drafted, with what probabilities, number accepted",
-                 kStdoutIsForText);
-    set.add_file("timeline", options.timeline, "when each rank began each step, for trace viewers such as Perfetto",
-                 kStdoutIsForText);
-    set.add_file("summary", options.summary, "figures of the run as JSON: throughput, TTFT, TPOT, acceptance",
-                 kStdoutIsForText);
+    set.add_output("trace", options.trace,
+                   "a JSON line for each round: tokens drafted, with what probabilities, number accepted",
+                   kStdoutIsForText);
+    set.add_output("timeline", options.timeline, "when each rank began each step, for trace viewers such as Perfetto",
+                   kStdoutIsForText);
+    set.add_output("summary", options.summary, "figures of the run as JSON: throughput, TTFT, TPOT, acceptance",
+                   kStdoutIsForText);
     set.add("verbose", options.verbose, "all figures on stderr at the end, not two lines of them");
     set.add("quiet", options.quiet, kQuietHelp);
 }
@@ -60,7 +58,7 @@ void declare_drafters(OptionSet& set, GenerateOptions& options) {
     declare_sources(set, options.speculation.sources);
     set.check([&](const ParsedOptions& given) {
         const std::size_t n_drafts = options.models.drafts.size();
-        const GivenValue list = {"drafter", given.text("drafter", n_drafts > 0 ? "model" : ""), "", ""};
+        const GivenValue list = {"drafter", given.text("drafter", n_drafts > 0 ? "model" : "")};
         if (given.given("drafter") || n_drafts > 0) drafter = parse_drafter(list, ',', n_drafts);
         refuse_if(
             n_drafts > 0 && !drafter.has("model"),
@@ -76,9 +74,9 @@ void refuse_without_drafter(const ParsedOptions& given) {
     given.refuse_without_effect("draft-placement", false, kWhy);
     for (const OptionGroup& group : groups_of<GenerateOptions>())
         for (const OptionSpec& option : group.options) {
-            const bool may_stand = group.title != "Speculation" || option.name == "max-draft-tokens" ||
-                                   (option.name == "acceptance" && given.text(option.name) == "gumbel");
-            given.refuse_without_effect(option.name, may_stand, kWhy);
+            const bool has_effect = group.title != "Speculation" || option.name == "max-draft-tokens" ||
+                                    (option.name == "acceptance" && given.text(option.name) == "gumbel");
+            given.refuse_without_effect(option.name, has_effect, kWhy);
         }
 }
 
@@ -139,7 +137,7 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
     options.given = given;
     refuse_if(options.quiet && options.verbose, "--quiet and --verbose exclude each other; give one");
     refuse_if(options.shard && (!given.given("input") || options.input == "-"),
-              "--shard needs --input FILE: what to take a piece of");
+              "--shard needs --input FILE: what to take a chunk of");
     refuse_if(given.given("prompt") == given.given("input"),
               given.given("prompt") ? "--prompt and --input exclude each other; give one"
                                     : "nothing to decode: give --prompt TEXT or --input FILE");
@@ -149,8 +147,6 @@ void check_generate(const ParsedOptions& given, GenerateOptions& options) {
               "--replicas shares out the prompts of --input; one --prompt needs one replica");
     refuse_if(options.prompt && options.batch_size > 1,
               "--batch-size decodes prompts of --input together; one --prompt is decoded alone");
-    refuse_if(given.given("output") && options.output.empty(), "--output is empty; name a file or -");
-    refuse_if(given.given("input") && options.input.empty(), "--input is empty; name a file or -");
     refuse_if(options.resume && (options.output == "-" || options.prompt),
               "--resume needs --output FILE: what to go on with");
     const spec::AcceptanceOptions& acceptance = options.speculation.acceptance;

@@ -1,6 +1,5 @@
 // Options of the commands that decode nothing: tokenize, build-table, doctor, inspect. See options.h.
 #include "launch/cli/shared_options.h"
-#include "launch/failure.h"
 
 #include <cstdlib>
 
@@ -28,8 +27,9 @@ std::uint64_t byte_size(const std::string& text) {
 }
 
 void declare_tokenizer(OptionSet& set, std::string& model) {
-    set.add("model", "DIR", model, "directory with the tokenizer, or a name in the Hugging Face cache").also("m");
-    set.refuse_empty(model, "--model DIR is missing: the directory that holds tokenizer.json");
+    set.add("model", "DIR", model, "directory with the tokenizer, or a name in the Hugging Face cache")
+        .also("m")
+        .required("the directory that holds tokenizer.json");
 }
 
 } // namespace
@@ -47,7 +47,6 @@ void declare(OptionSet& set, TokenizeOptions& options) {
         refuse_if(given.given("text") == given.given("input"), given.given("text")
                                                                    ? "--text and --input exclude each other; give one"
                                                                    : "nothing to do: give --text TEXT or --input FILE");
-        refuse_if(given.given("input") && options.input.empty(), "--input is empty; name a file or -");
         refuse_if(options.decode && options.text, "--decode goes with --input: JSON lines {\"id\", \"token_ids\"}");
         given.refuse_without_effect("add-special-tokens", !options.decode, "with --decode; --skip-special-tokens does");
         given.refuse_without_effect("skip-special-tokens", options.decode, "without --decode");
@@ -58,12 +57,12 @@ void declare(OptionSet& set, BuildTableOptions& options) {
     set.group("Build a table");
     declare_tokenizer(set, options.model);
     set.add("input", "FILE|-", options.input,
-            "UTF-8 text to count: the more it is like what will be generated, the better");
-    set.refuse_empty(options.input, "--input FILE is missing: the text to count, or - for stdin");
-    set.add_file("output", options.output, "the table; a file of that name is replaced once the new one is whole",
-                 " -: a table goes to a file; name one");
+            "UTF-8 text to count: the more it is like what will be generated, the better")
+        .required("the text to count, or - for stdin");
+    set.add_output("output", options.output, "the table; a file of that name is replaced once the new one is whole",
+                   " -: a table goes to a file; name one")
+        .required("where the table goes");
     set.add("quiet", options.quiet, "no progress and no summary");
-    set.refuse_empty(options.output, "--output FILE is missing: where the table goes");
 }
 
 void declare(OptionSet& set, DoctorOptions& options) {
@@ -86,15 +85,12 @@ void declare(OptionSet& set, InspectOptions& options) {
     set.group("Inspect");
     set.add("model", "DIR", options.model, "checkpoint to look at: a directory, or a name in the Hugging Face cache")
         .also("m")
+        .required("the directory of the checkpoint")
         .is_positional = true;
     set.add("draft", "DIR", options.draft,
             "checkpoint that is to draft for it: whether it can, and its share of memory")
         .also(kDraftAliases);
     set.add("json", options.json, "all of it as JSON on stdout");
-    set.refuse_empty(options.model, "--model DIR is missing: the directory of the checkpoint");
-    set.check([&options](const ParsedOptions& given) {
-        refuse_if(given.given("draft") && options.draft.empty(), "--draft is empty; name a directory or leave it out");
-    });
     set.group("What each rank would hold");
     set.add("tensor-parallel", "N", options.ranks, {1, 65536}, "ranks that the model is sharded across")
         .also("tp tensor-parallel-size");

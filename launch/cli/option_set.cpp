@@ -1,17 +1,14 @@
 // Options as data: see option_set.h.
 #include "launch/cli/option_set.h"
 
-#include "launch/cli/foreign_options.h"
-#include "launch/failure.h"
-
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <climits>
 #include <cmath>
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 namespace entrodraft::launch {
@@ -47,8 +44,7 @@ std::string strip_dashes(const std::string& name) {
 const OptionSpec* find_spec(const std::vector<OptionGroup>& groups, std::string_view name) {
     const OptionSpec* found = nullptr;
     for_each_option(groups, [&](const OptionSpec& option) {
-        const Names aliases = split_list(option.aliases, ' ');
-        if (name == option.name || std::find(aliases.begin(), aliases.end(), name) != aliases.end()) found = &option;
+        if (name == option.name || std::ranges::count(option.aliases, name) > 0) found = &option;
     });
     return found;
 }
@@ -97,16 +93,6 @@ bool is_part_of(std::string_view part, const std::string& name) {
            });
 }
 
-// Whether the message has the option in it, and not merely a longer one.
-bool is_named(const std::string& option, const std::string& message) {
-    for (std::size_t at = message.find(option); at != std::string::npos; at = message.find(option, at + 1)) {
-        const std::size_t end = at + option.size();
-        if (end == message.size() || (message[end] != '-' && !std::isalnum(static_cast<unsigned char>(message[end]))))
-            return true;
-    }
-    return false;
-}
-
 // ---- values ----
 
 // All of the text is the number. Nothing is "-0", for signed numbers as for others.
@@ -151,7 +137,8 @@ std::string ParsedOptions::with_places(const std::string& message) const {
     std::string places;
     for (const auto& [name, values] : values_) {
         const std::string& place = values.front().place;
-        if (place.empty() || !is_named("--" + name, message) || message.find(place) != std::string::npos) continue;
+        const std::regex option("--" + name + "(?![-a-zA-Z0-9])"); // and not merely a longer one
+        if (place.empty() || !std::regex_search(message, option) || message.find(place) != std::string::npos) continue;
         places += fmt::format("; --{} is in {}", name, place.substr(2, place.size() - 3));
     }
     return message + places;
@@ -196,8 +183,13 @@ std::size_t index_among(const Names& choices, const GivenValue& value) {
 
 // ---- declarations ----
 
-OptionSpec& OptionSpec::also(std::string names) {
-    aliases = std::move(names);
+OptionSpec& OptionSpec::also(const std::string& names) {
+    aliases = split_list(names, ' ');
+    return *this;
+}
+
+OptionSpec& OptionSpec::required(const char* what) {
+    missing = what;
     return *this;
 }
 
@@ -211,7 +203,7 @@ OptionSpec& OptionSpec::choosing(const Names& names, std::string of_several) {
 
 std::string help_of(const OptionSpec& option) {
     Names others;
-    for (const std::string& alias : split_list(option.aliases, ' '))
+    for (const std::string& alias : option.aliases)
         others.push_back(with_dashes(alias));
     return option.help + (option.is_positional ? "; the name may be left out" : "") +
            (others.empty() ? "" : fmt::format("; also {}", fmt::join(others, ", ")));
@@ -226,21 +218,34 @@ OptionSet::OptionSet() {
 OptionSpec& OptionSet::add(const char* name, const char* value, const std::string& help, ReadValue read) {
     if (read)
         check([name = std::string(name), read = std::move(read)](const ParsedOptions& given) {
-            std::for_each(given.values(name).begin(), given.values(name).end(), read);
+            std::ranges::for_each(given.values(name), read);
         });
     return groups_.back().options.emplace_back(OptionSpec{name, value, help});
 }
 
-OptionSpec& OptionSet::add_file(const char* name, std::string& field, const std::string& help,
-                                const std::string& refusal_of_stdout) {
-    return add(name, "FILE", help, [&field, refusal_of_stdout](const GivenValue& given) {
+OptionSpec& OptionSet::add_output(const char* name, std::string& field, const std::string& help,
+                                  const std::string& refusal_of_stdout) {
+    OptionSpec& option = add(name, "FILE", help, [&field, refusal_of_stdout](const GivenValue& given) {
+        refuse_if(given.text == "-", "--" + given.name + refusal_of_stdout);
         field = given.text;
-        refuse_if(field.empty(), "--" + given.name + " is empty; name a file");
-        refuse_if(field == "-" && !refusal_of_stdout.empty(), "--" + given.name + refusal_of_stdout);
     });
+    option.is_written = true;
+    return option;
 }
 
 void OptionSet::read(const ParsedOptions& given) const {
+    for_each_option(groups_, [&](const OptionSpec& option) {
+        if (!option.missing.empty() && !given.given(option.name))
+            throw BadOption(fmt::format("--{} {} is missing: {}", option.name,
+                                        option.value.substr(0, option.value.find('|')), option.missing));
+        if (!option.is_directory() && !option.is_file()) return;
+        for (const GivenValue& value : given.values(option.name))
+            if (value.text.empty())
+                throw BadOption(fmt::format("--{} is empty; name a {}", option.name,
+                                            option.is_directory()      ? "directory"
+                                            : option.value == "FILE|-" ? "file or -"
+                                                                       : "file"));
+    });
     for (const auto& step : steps_)
         step(given);
 }
@@ -271,7 +276,7 @@ void add_positional(const std::vector<OptionGroup>& groups, const std::string& a
     });
     refuse_if(positional == nullptr,
               "unexpected argument '" + argument + "'; options begin with --, and --help lists them");
-    parsed.add({positional->name, argument, "", ""});
+    parsed.add({positional->name, argument});
 }
 
 ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Names& arguments) {
@@ -304,7 +309,7 @@ ParsedOptions parse_arguments(const std::vector<OptionGroup>& groups, const Name
                 throw BadOption(fmt::format("{0} needs a value: {1}; write {0}={2} if {2} is meant as one",
                                             arguments[i - 1], option->value, value));
         }
-        parsed.add({option->name, value, "", ""});
+        parsed.add({option->name, value});
     }
     return parsed;
 }
@@ -328,7 +333,7 @@ ParsedOptions parse_options(const std::vector<OptionGroup>& groups, const Names&
     ParsedOptions parsed;
     const auto asks_for_help = [](const std::string& argument) { return argument == "--help" || argument == "-h"; };
     if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
-        parsed.add({"help", "true", "", ""});
+        parsed.add({"help", "true"});
         return parsed;
     }
     parsed = parse_arguments(groups, arguments);
@@ -364,7 +369,7 @@ ParsedOptions parse_config(const std::vector<OptionGroup>& groups, const std::st
                       where + ": " + name + " is a switch; it takes true or false");
             if (value == "false") continue;
         }
-        parsed.add({spec->name, value, " (" + where + ")", ""});
+        parsed.add({spec->name, value, " (" + where + ")"});
     }
     refuse_repeats(groups, parsed);
     return parsed;
@@ -431,6 +436,12 @@ std::optional<std::string> nearest(std::string_view name, const Names& candidate
 std::string must_be_one_of(const Names& choices, std::string_view given) {
     const auto meant = nearest(given, choices);
     return fmt::format("must be one of {}{}", fmt::join(choices, ", "), meant ? "; did you mean " + *meant + "?" : "");
+}
+
+std::string listed(Names words, const char* before_last) {
+    const std::string last = words.back();
+    words.pop_back();
+    return words.empty() ? last : fmt::format("{} {} {}", fmt::join(words, ", "), before_last, last);
 }
 
 Names split_list(const std::string& text, char separator) {

@@ -28,8 +28,8 @@ Names split_list(const std::string& text, char separator = ',');
 struct GivenValue {
     std::string name; // of the option
     std::string text;
-    std::string place; // "" for the command line, else " (FILE line N)"
-    std::string whole; // the value that this is a part of, as "--shard 3/16"; "": it is the option's own
+    std::string place = ""; // "" for the command line, else " (FILE line N)"
+    std::string whole = ""; // the value that this is a part of, as "--shard 3/16"; "": it is the option's own
 
     // As messages begin with it: "--seed x (FILE line N):", or of a part "--shard x/16: 'x'".
     std::string spelled() const;
@@ -77,7 +77,7 @@ void read_value(const GivenValue& value, Range range, std::uint64_t& field); // 
 template <typename Number> void read_value(const GivenValue& value, Range range, std::vector<Number>& field) {
     field.clear();
     for (const std::string& one : split_list(value.text))
-        read_value(GivenValue{value.name, one, value.place, ""}, range, field.emplace_back());
+        read_value(GivenValue{value.name, one, value.place}, range, field.emplace_back());
     refuse_if(field.empty(), "--" + value.name + " is empty; give " +
                                  (std::is_integral_v<Number> ? "whole numbers" : "numbers") + " separated by commas");
 }
@@ -96,11 +96,16 @@ struct OptionSpec {
     bool repeatable = false;
     Names choices = {};          // the values that it takes where these are few: completion offers them
     std::string separators = ""; // what may be between several of them in one value
-    std::string aliases = "";    // other names, separated by blanks; those of one or two letters take one dash
+    Names aliases = {};          // other names; those of one or two letters take one dash
     bool is_positional = false;  // an argument without a name is a value of it; at most one of a command
+    bool is_written = false;     // the file that it names; other files are read
+    std::string missing = "";    // what is missing without it, for the message; empty: it need not be given
 
     bool is_switch() const { return value.empty(); }
-    OptionSpec& also(std::string names);
+    bool is_directory() const { return value == "DIR"; }
+    bool is_file() const { return value.starts_with("FILE"); } // or "FILE|-"
+    OptionSpec& also(const std::string& names);                // separated by blanks
+    OptionSpec& required(const char* what);
     OptionSpec& choosing(const Names& names, std::string of_several = "");
 };
 // Its help, with aliases behind.
@@ -136,9 +141,9 @@ class OptionSet {
         option.repeatable = true;
         return option;
     }
-    // The name of a file, not empty. `refusal_of_stdout`: why it cannot be "-"; empty: it can.
-    OptionSpec& add_file(const char* name, std::string& field, const std::string& help,
-                         const std::string& refusal_of_stdout = "");
+    // A file to write. `refusal_of_stdout`: why it cannot be "-".
+    OptionSpec& add_output(const char* name, std::string& field, const std::string& help,
+                           const std::string& refusal_of_stdout);
     // A number, a list of them, or an optional one.
     template <typename Number>
     requires(!std::is_enum_v<Number>) OptionSpec& add(const char* name, const char* value, Number& field, Range range,
@@ -158,12 +163,10 @@ class OptionSet {
     }
     // Called when the options declared before it are read; throws BadOption.
     void check(std::function<void(const ParsedOptions&)> step) { steps_.push_back(std::move(step)); }
-    template <typename Field> void refuse_empty(const Field& field, const char* message) {
-        check([&field, message](const ParsedOptions&) { refuse_if(field.empty(), message); });
-    }
 
     const std::vector<OptionGroup>& groups() const { return groups_; }
-    // Fills the fields, and checks. Throws BadOption.
+    // Fills the fields, and checks: first that nothing is missing and no name of a file or directory is empty. Throws
+    // BadOption.
     void read(const ParsedOptions& given) const;
 
   private:
@@ -208,5 +211,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 std::optional<std::string> nearest(std::string_view name, const Names& candidates);
 // "must be one of a, b, c", with what was meant where one of them is near.
 std::string must_be_one_of(const Names& choices, std::string_view given);
+// "a, b and c", by "and" before the last. Local.
+std::string listed(Names words, const char* before_last);
+
+// What an option of another program (vLLM, llama.cpp, transformers, SGLang) is called here, or why it is not here, for
+// whoever gave its `name` (without dashes); empty where nothing is known. `has_option` tells which options the command
+// has: no remedy names one that it lacks. Names that mean exactly an option of ours are its aliases. Local.
+std::string remedy_for_foreign_option(std::string_view name,
+                                      const std::function<bool(std::string_view name)>& has_option);
 
 } // namespace entrodraft::launch

@@ -94,7 +94,7 @@ struct SpeculationOptions {
     spec::AcceptanceOptions acceptance;
 };
 
-// One of `of` contiguous pieces of a file, cut between lines: number `index`, from 0.
+// One of `of` contiguous chunks of a file, split between lines: number `index`, from 0.
 struct InputShard {
     std::int64_t index = 0;
     std::int64_t of = 1;
@@ -178,6 +178,57 @@ struct CompareOptions {
     std::optional<double> synthetic_acceptance; // drafted tokens are accepted by chance, and texts mean nothing
 };
 
+struct RecordOptions {
+    ModelOptions models;
+    RequestDefaults requests;
+    std::string input;
+    std::string output;
+    bool resume = false;
+    int max_prompts = 0; // 0: all
+    int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
+    std::vector<std::string> costs; // files, of each draft; empty: measured first
+    bool quiet = false;
+};
+
+// Costs in place of those of the recording; empty: its own.
+struct CostsInstead {
+    std::string file;
+    std::optional<double> t_draft_ms, t_first_draft_ms, t_round_ms;
+    std::vector<double> t_target_ms; // of passes of 1, 2, ... rows; the last goes on
+};
+
+struct SimulateOptions {
+    std::vector<std::string> recordings;
+    std::vector<spec::StopRuleOptions> rules;
+    bool oracle = false; // and plain decoding, which every speed-up is over, always
+    // The cap of all rules and of the oracle; none: that of the rules, or what the recording holds if that is less.
+    std::optional<int> max_draft_tokens;
+    bool best_of_each = false; // of each rule only the fastest setting is shown
+    std::optional<int> draft;  // from 1; none: each
+    CostsInstead costs;
+    spec::StopRuleOptions every_rule; // what holds for all of them
+    dist::DraftPlacement placement = dist::DraftPlacement::colocated;
+    int outcomes_ahead = 8;    // of dedicated, that are drafted for; 0: none
+    std::optional<int> ahead;  // the same where it has an effect
+    int threads = 0;           // 0: all cores
+    std::string output, trace; // files; empty: none
+    bool json = false;
+};
+
+struct TuneOptions {
+    ModelOptions models;
+    RequestDefaults requests;
+    std::string input;
+    std::string recording; // to choose by; empty: made of half the prompts
+    std::string output;    // --config file of the winner
+    std::string report;    // JSON; empty: none
+    int max_prompts = 0;
+    int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
+    int repetitions = 3; // real runs of each rule's best
+    std::vector<std::string> costs;
+    bool quiet = false;
+};
+
 struct DoctorOptions {
     std::string target; // empty: none
     std::vector<std::string> drafts;
@@ -187,7 +238,7 @@ struct DoctorOptions {
     bool json = false;
 };
 
-// How the model would be run: what each rank then holds is reckoned, not tried.
+// How the model would be run: what each rank would then hold is computed, not tried.
 struct InspectOptions {
     std::string model;
     std::string draft;                      // empty: none
@@ -197,7 +248,7 @@ struct InspectOptions {
     int threads = 1; // of each rank
     int batch = 1;
     int length = 0;                            // positions; 0: the model's context
-    std::optional<std::uint64_t> memory_bytes; // of each rank; empty: nothing is said of fitting
+    std::optional<std::uint64_t> memory_bytes; // of each rank; empty: whether it fits is not asked
     bool json = false;
 };
 
@@ -207,6 +258,9 @@ void declare(OptionSet& set, TokenizeOptions& options);
 void declare(OptionSet& set, BuildTableOptions& options);
 void declare(OptionSet& set, LatencyOptions& options);
 void declare(OptionSet& set, CompareOptions& options);
+void declare(OptionSet& set, RecordOptions& options);
+void declare(OptionSet& set, SimulateOptions& options);
+void declare(OptionSet& set, TuneOptions& options);
 void declare(OptionSet& set, DoctorOptions& options);
 void declare(OptionSet& set, InspectOptions& options);
 
@@ -234,6 +288,8 @@ constexpr const char* kDefaultStopRule = "expected-gain";
 // Matches of fewer tokens leave the round to the next drafter of a combination.
 constexpr int kShortestOfCombination = 3;
 
+// "entropy-threshold", ...: the options of all stop rules' parameters, each once, in the order of the rules.
+const Names& stop_rule_parameter_names();
 // The drafter in a few words: "ngram+model", "draft1<draft2". Local.
 std::string describe(const DrafterChoice& drafter);
 // The rule and its setting in a few words: "static, threshold 2.25 nats". Local.

@@ -1,33 +1,19 @@
-// Options of record, simulate and tune: see replay_options.h.
-#include "launch/cli/replay_options.h"
-
+// Options of record, simulate and tune: see options.h.
 #include "launch/cli/shared_options.h"
-#include "launch/cli/stop_rule_options.h"
 #include "launch/counted.h"
-#include "launch/failure.h"
 #include "spec/replay/tune.h"
 #include "spec/stats.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <regex>
 
 namespace entrodraft::launch {
 
 namespace {
 
 constexpr double kMaxMs = 1e9;
-
-// A file that the command cannot do without. `what`: it, in words.
-OptionSpec& declare_required_file(OptionSet& set, const char* name, std::string& field, const std::string& help,
-                                  const char* what, const std::string& refusal_of_stdout = "") {
-    set.check([&field, name, what, refusal_of_stdout](const ParsedOptions& given) {
-        field = given.text(name);
-        refuse_if(field.empty(), fmt::format("--{} is {}: {}", name, given.given(name) ? "empty" : "missing", what));
-        refuse_if(field == "-" && !refusal_of_stdout.empty(), "--" + std::string(name) + refusal_of_stdout);
-    });
-    return set.add(name, "FILE", help);
-}
 
 void declare_raw_entropies(OptionSet& set) {
     set.add("entropy-of", "raw", "what recordings hold; adjusted is for generate and bench compare");
@@ -40,27 +26,22 @@ void declare_raw_entropies(OptionSet& set) {
 void require_costs_for_each(const Names& costs, std::size_t n_drafts) {
     refuse_if(!costs.empty() && costs.size() != n_drafts,
               fmt::format("--costs is given {} for {} of --draft; name a file for each, in their order, or none",
-                          counted(static_cast<std::int64_t>(costs.size()), "time"), n_drafts));
+                          counted(costs.size(), "time"), n_drafts));
 }
 
 // "2..7..0.5" in a rule's numbers: each from 2 to 7 in steps of 0.5.
 Names with_ranges(const std::string& rule) {
-    const std::size_t dots = rule.find("..");
-    if (dots == std::string::npos) return {rule};
-    const std::size_t colon = rule.rfind(':', dots);
-    const std::size_t begin = colon == std::string::npos ? 0 : colon + 1;
-    const std::size_t end = std::min(rule.find(':', dots), rule.size());
-    const std::string range = rule.substr(begin, end - begin);
-    const std::size_t second = range.find("..", dots - begin + 2);
-    refuse_if(second == std::string::npos, "--rules " + rule + ": a range is FROM..TO..STEP, such as static:2..7..0.5");
-    const auto number = [&](const std::string& text) {
+    if (rule.find("..") == std::string::npos) return {rule};
+    static const std::regex range(R"(([^:]*?)\.\.([^:]*?)\.\.([^:]*))");
+    std::smatch found;
+    refuse_if(!std::regex_search(rule, found, range),
+              "--rules " + rule + ": a range is FROM..TO..STEP, such as static:2..7..0.5");
+    const auto number = [&](std::size_t part) {
         double value = 0;
-        read_value(GivenValue{"rules", rule, "", ""}.part(text), {-1e9, 1e9}, value);
+        read_value(GivenValue{"rules", rule}.part(found[part]), {-1e9, 1e9}, value);
         return value;
     };
-    const double from = number(range.substr(0, dots - begin));
-    const double to = number(range.substr(dots - begin + 2, second - (dots - begin + 2)));
-    const double step = number(range.substr(second + 2));
+    const double from = number(1), to = number(2), step = number(3);
     constexpr double kMaxSteps = 100'000;
     refuse_if(!(step > 0) || !(to >= from) || (to - from) / step > kMaxSteps,
               "--rules " + rule + ": a range goes up, in steps above 0, at most 100000 of them");
@@ -70,8 +51,8 @@ Names with_ranges(const std::string& rule) {
         std::string value = fmt::format("{:.6f}", from + i * step);
         value.erase(value.find_last_not_of('0') + 1);
         if (value.back() == '.') value.pop_back();
-        for (const std::string& rest : with_ranges(rule.substr(0, begin) + value + rule.substr(end)))
-            all.push_back(rest);
+        const Names rest = with_ranges(found.prefix().str() + value + found.suffix().str());
+        all.insert(all.end(), rest.begin(), rest.end());
     }
     return all;
 }
@@ -99,7 +80,7 @@ void read_rules(const ParsedOptions& given, const spec::StopRuleOptions& common,
 void declare_what_if(OptionSet& set, SimulateOptions& options) {
     CostsInstead& costs = options.costs;
     set.group("What if");
-    set.add_file("costs", costs.file, "other costs than the recording's, as bench latency writes them");
+    set.add("costs", "FILE", costs.file, "other costs than the recording's, as bench latency writes them");
     set.add("t-draft", "MS", costs.t_draft_ms, {0, kMaxMs}, "of a draft pass");
     set.add("t-first-draft", "MS", costs.t_first_draft_ms, {0, kMaxMs},
             "of a round's first [with --t-draft: the same]");
@@ -128,12 +109,13 @@ void declare(OptionSet& set, RecordOptions& options) {
                             "checkpoint of what would draft; several are recorded beside each other, the first is what "
                             "texts are decoded with");
     set.group("Record");
-    set.refuse_empty(options.models.drafts, "--draft DIR is missing: what would draft is what is recorded");
-    declare_required_file(set, "input", options.input, "JSON lines of prompts, as for generate",
-                          "the prompts, JSON lines as for generate, or -")
-        .value = "FILE|-";
-    declare_required_file(set, "output", options.output, "the recording", "the file that the recording goes to",
-                          " -: a recording goes to a file; name one");
+    set.check([&options](const ParsedOptions&) {
+        refuse_if(options.models.drafts.empty(), "--draft DIR is missing: what would draft is what is recorded");
+    });
+    set.add("input", "FILE|-", options.input, "JSON lines of prompts, as for generate")
+        .required("the prompts, JSON lines as for generate, or -");
+    set.add_output("output", options.output, "the recording", " -: a recording goes to a file; name one")
+        .required("the file that the recording goes to");
     set.add("resume", options.resume, kResumeHelp);
     set.add("prompts", "N", options.max_prompts, at_least(1), "only the first N of them [all]");
     declare_new_tokens(set, options.requests.max_new_tokens);
@@ -154,12 +136,12 @@ void declare(OptionSet& set, SimulateOptions& options) {
     set.group("Simulate");
     set.add("recording", "FILE", options.recordings,
             "made by record; several: their texts together, of the same models")
+        .required("what entrodraft record has made")
         .is_positional = true;
-    set.refuse_empty(options.recordings, "--recording FILE is missing: what entrodraft record has made");
     set.add("rules", "RULE,RULE",
             stop_rule_forms() + ", all of these, none, oracle, grid (many settings of each); a number may be a range "
                                 "FROM..TO..STEP [all,oracle]")
-        .choosing(with_stop_rules({"all", "oracle", "grid"}), ",");
+        .choosing(with_stop_rules({"all", "none", "oracle", "grid"}), ",");
     set.add("best", options.best_of_each, "show only the fastest setting of each rule");
     set.add("draft", "D", options.draft, at_least(1), "only the D-th draft of the recording, from 1 [each]");
     set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
@@ -168,9 +150,9 @@ void declare(OptionSet& set, SimulateOptions& options) {
     declare_drop_stop_token(set, options.every_rule.drop_stop_token);
     declare_raw_entropies(set);
     set.add("threads", "N", options.threads, kThreads, "[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else all cores]");
-    set.add_file("output", options.output, "write the results as JSON", kStdoutIsForJson);
-    set.add_file("trace", options.trace, "the rounds of one setting, a JSON line each, as generate --trace writes them",
-                 kStdoutIsForText);
+    set.add_output("output", options.output, "write the results as JSON", kStdoutIsForJson);
+    set.add_output("trace", options.trace,
+                   "the rounds of one setting, a JSON line each, as generate --trace writes them", kStdoutIsForText);
     set.add("json", options.json, kJsonHelp);
     set.check([&options](const ParsedOptions& given) {
         options.every_rule.max_tokens = options.max_draft_tokens.value_or(options.every_rule.max_tokens);
@@ -190,16 +172,15 @@ void declare(OptionSet& set, TuneOptions& options) {
                                                          ? "--draft DIR is missing: what is to be tuned"
                                                          : "--draft is given more than once; tune one pair at a time");
     });
-    declare_required_file(set, "input", options.input,
-                          "JSON lines of prompts, as for generate: settings are chosen on one half of them, every "
-                          "other line, and confirmed on the other",
-                          "the prompts, JSON lines as for generate")
-        .value = "FILE|-";
-    set.add_file("recording", options.recording, "choose on this recording instead, and confirm on all of --input");
+    set.add("input", "FILE|-", options.input,
+            "JSON lines of prompts, as for generate: settings are chosen on one half of them, every other line, and "
+            "confirmed on the other")
+        .required("the prompts, JSON lines as for generate");
+    set.add("recording", "FILE", options.recording, "choose on this recording instead, and confirm on all of --input");
     constexpr const char* kToAFile = " -: it is written at the end, to a file; name one";
-    declare_required_file(set, "output", options.output, "the best setting, as a file for --config",
-                          "the file that the best setting goes to, for --config", kToAFile);
-    set.add_file("report", options.report, "all that was tried and measured, as JSON", kToAFile);
+    set.add_output("output", options.output, "the best setting, as a file for --config", kToAFile)
+        .required("the file that the best setting goes to, for --config");
+    set.add_output("report", options.report, "all that was tried and measured, as JSON", kToAFile);
     set.add("prompts", "N", options.max_prompts, at_least(2), "only the first N prompts [all]");
     set.add("repetitions", "N", options.repetitions, {1, 1000}, "real runs of the best setting of each rule");
     declare_new_tokens(set, options.requests.max_new_tokens);

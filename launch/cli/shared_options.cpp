@@ -1,7 +1,6 @@
 // Options of models, requests and sampling: see shared_options.h.
 #include "launch/cli/shared_options.h"
 
-#include "launch/failure.h"
 #include "model/chat/chat_template.h"
 
 #include <fmt/format.h>
@@ -52,12 +51,10 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
     set.group("Models");
     set.add("target", "DIR", models.target,
             "checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache")
-        .also(kTargetAliases);
+        .also(kTargetAliases)
+        .required("the directory of the checkpoint to decode with");
     set.add("draft", "DIR", models.drafts, draft_help).also(kDraftAliases);
-    set.refuse_empty(models.target, "--target DIR is missing: the directory of the checkpoint to decode with");
     set.check([&models](const ParsedOptions& given) {
-        for (const std::string& draft : models.drafts)
-            refuse_if(draft.empty(), "--draft is empty; name a directory or leave it out");
         for (const char* option : {"prompt", "chat", "stop", "lookup-corpus", "draft-table"})
             if (given.given(option)) models.needs_text = std::string("--") + option;
         models.quiet = given.given("quiet");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "launch/cli/options.h"
+#include "spec/packet.h"
 
 #include <string>
 #include <vector>
@@ -57,9 +58,30 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
                                       dist::DraftPlacement placement, int batch_size, const AheadLists& ahead,
                                       const char* needs);
 
-// Lists of bench compare and simulate. `beside`: names that the caller takes itself, for messages.
+// ---- stop rules: options made of what the rules' files in spec/stop declare ----
+
+// The names, and those of all rules.
+Names with_stop_rules(Names names);
+// "static:TAU, moving-average:LAMBDA:N, ...", the forms of one rule joined by `between_forms`.
+std::string stop_rule_forms(const char* between_forms = ", ");
+
+// --stop-rule and what rules are set by, of each level of drafting; read_stop_rules() reads them.
+void declare_stop_rules(OptionSet& set, SpeculationOptions& speculation);
+// What holds for all rules of a list.
+OptionSpec& declare_min_draft_tokens(OptionSet& set, int& field);
+void declare_drop_stop_token(OptionSet& set, bool& field);
+extern const Names kEntropyNames; // raw, adjusted
+constexpr Range kDraftTokens = {1, spec::Packet::kMaxDraftTokens};
+
+// stop_rules and costs of `speculation`. Throws BadOption. Local.
+void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation);
+// --rules of bench compare and simulate: "static:2.25" or, of a cascade, "static:2/constant:4", with what `common` says
+// of all rules: caps, and as far as the rule looks at distributions, which, and whether the token that fires is
+// dropped. `beside`: names that the caller takes itself, for messages. Throws BadOption. Local.
 std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const std::string& rules,
                                                                const spec::StopRuleOptions& common,
                                                                std::size_t n_levels, const Names& beside = {});
+// The same for a rule that has its values.
+spec::StopRuleOptions with_common(spec::StopRuleOptions rule, const spec::StopRuleOptions& common);
 
 } // namespace entrodraft::launch

@@ -1,8 +1,5 @@
 // Options of drafters, drafting ahead and acceptance, for every command that decodes. See shared_options.h.
 #include "launch/cli/shared_options.h"
-#include "launch/cli/stop_rule_options.h"
-#include "launch/counted.h"
-#include "launch/failure.h"
 #include "spec/draft/drafter.h"
 
 #include <algorithm>
@@ -11,24 +8,22 @@
 
 namespace entrodraft::launch {
 
-using Placement = dist::DraftPlacement;
-
 // ---- drafters ----
 
 namespace {
 
 // Drafters that take the option: "bigram and unigram".
-std::string drafters_that_take(std::string_view option, const char* between) {
+std::string drafters_that_take(std::string_view option, const char* before_last) {
     Names names;
     for (const spec::DrafterType& drafter : spec::all_drafters())
         if (drafter.takes(option)) names.push_back(drafter.name);
-    return fmt::format("{}", fmt::join(names, between));
+    return listed(names, before_last);
 }
 
 } // namespace
 
 bool DrafterChoice::has(std::string_view kind) const {
-    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+    return std::ranges::count(kinds, kind) > 0;
 }
 
 bool DrafterChoice::is_one_model() const {
@@ -74,31 +69,30 @@ void declare_sources(OptionSet& set, DrafterSources& sources) {
     set.add("ngram-match", "WHICH", sources.ngram.match, {"latest", "first"}, "{}: of several matches of ngram");
     set.add("ngram-full", "N", sources.ngram.full, kDraftTokens,
             "only matches of ngram that N tokens follow; at most these N are drafted [any]");
-    set.add_file("lookup-corpus", sources.lookup_corpus, "UTF-8 text in which suffix looks as well");
-    set.add_file("draft-table", sources.draft_table,
-                 "of bigram and unigram, made by build-table with the target's tokenizer");
+    set.add("lookup-corpus", "FILE", sources.lookup_corpus, "UTF-8 text in which suffix looks as well");
+    set.add("draft-table", "FILE", sources.draft_table,
+            "of bigram and unigram, made by build-table with the target's tokenizer");
 }
 
 void check_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& drafters, DrafterSources& sources) {
     const auto is_taken = [&](std::string_view option) {
-        return std::any_of(drafters.begin(), drafters.end(), [&](const DrafterChoice& one) {
-            return std::any_of(one.kinds.begin(), one.kinds.end(),
-                               [&](const std::string& kind) { return spec::drafter_type(kind).takes(option); });
+        return std::ranges::any_of(drafters, [&](const DrafterChoice& one) {
+            return std::ranges::any_of(one.kinds,
+                                       [&](const auto& kind) { return spec::drafter_type(kind).takes(option); });
         });
     };
     for (const spec::DrafterType& drafter : spec::all_drafters())
         for (const char* option : drafter.options)
             given.refuse_without_effect(option, is_taken(option),
-                                        "without the drafter " + drafters_that_take(option, " or "));
-    const bool combined =
-        std::any_of(drafters.begin(), drafters.end(), [](const DrafterChoice& one) { return one.kinds.size() > 1; });
+                                        "without the drafter " + drafters_that_take(option, "or"));
+    const bool combined = std::ranges::any_of(drafters, [](const DrafterChoice& one) { return one.kinds.size() > 1; });
     spec::NgramOptions& ngram = sources.ngram;
     if (combined && !given.given("ngram-min")) ngram.shortest = kShortestOfCombination;
     if (!given.given("ngram-max")) ngram.longest = std::max(ngram.longest, ngram.shortest);
     if (const std::string why = spec::why_invalid(ngram); !why.empty()) throw BadOption(why);
     refuse_if(is_taken("draft-table") && sources.draft_table.empty(),
               fmt::format("the drafters {} need --draft-table FILE; entrodraft build-table makes one",
-                          drafters_that_take("draft-table", " and ")));
+                          drafters_that_take("draft-table", "and")));
 }
 
 std::string describe(const DrafterChoice& drafter) {
@@ -129,20 +123,20 @@ void declare_ahead_passes(OptionSet& set, AheadLists& ahead, const char* help) {
 }
 
 std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters, const ParsedOptions& given,
-                                      Placement placement, int batch_size, const AheadLists& ahead, const char* needs) {
+                                      dist::DraftPlacement placement, int batch_size, const AheadLists& ahead,
+                                      const char* needs) {
     // One draft model on a rank of its own, for one sequence at a time; drafters that go before it stand in for it
     // where the round ended as nobody foresaw.
     const auto may = [&](const DrafterChoice& drafter) {
-        return placement == Placement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
+        return placement == dist::DraftPlacement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
                !drafter.kinds.empty() && drafter.kinds.back() == "model";
     };
-    const bool any_may = std::any_of(drafters.begin(), drafters.end(), may);
+    const bool any_may = std::ranges::any_of(drafters, may);
     for (const char* option : {"draft-ahead", "draft-ahead-passes"})
         refuse_if(given.given(option) && !any_may, fmt::format("--{} needs {}", option, needs));
     const auto is_on = [](int outcomes) { return outcomes > 0; };
     given.refuse_without_effect("draft-ahead-passes",
-                                ahead.outcomes.empty() ||
-                                    std::any_of(ahead.outcomes.begin(), ahead.outcomes.end(), is_on),
+                                ahead.outcomes.empty() || std::ranges::any_of(ahead.outcomes, is_on),
                                 "with --draft-ahead 0");
     std::vector<std::optional<spec::AheadOptions>> settings;
     for (const int outcomes : ahead.outcomes)
@@ -150,8 +144,8 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
     if (ahead.outcomes.empty()) settings.push_back(spec::AheadOptions{0, ahead.passes});
     std::vector<DrafterChoice> all;
     for (const DrafterChoice& drafter : drafters) {
-        refuse_if(placement == Placement::sharded && !drafter.is_one_model(),
-                  "--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
+        refuse_if(placement == dist::DraftPlacement::sharded && !drafter.is_one_model(),
+                  "--draft-placement sharded is for one --draft; it goes with no other drafter");
         for (std::size_t i = 0; i < (may(drafter) ? settings.size() : 1); ++i) {
             all.push_back(drafter);
             if (may(drafter)) all.back().ahead = settings[i];
@@ -160,36 +154,12 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
     return all;
 }
 
-// ---- acceptance, and lists of rules ----
+// ---- acceptance ----
 
 void declare_lenience(OptionSet& set, double& lenience) {
     set.add("lenience", "L", lenience, {0, 1}, "of rejection, in (0, 1]; below 1 the text is no longer the target's");
     set.check(
         [&lenience](const ParsedOptions&) { refuse_if(lenience == 0, "--lenience 0: must be above 0, at most 1"); });
-}
-
-std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const std::string& rules,
-                                                               const spec::StopRuleOptions& common,
-                                                               std::size_t n_levels, const Names& beside) {
-    std::vector<std::vector<spec::StopRuleOptions>> settings;
-    const auto add = [&](const std::string& text) {
-        std::vector<spec::StopRuleOptions> levels;
-        for (const std::string& rule : split_list(text, '/'))
-            levels.push_back(parse_listed_rule(rule, common, beside));
-        refuse_if(levels.empty() || levels.size() > n_levels,
-                  fmt::format("--rules {}: rules of {}, but there {}", text,
-                              counted(static_cast<std::int64_t>(levels.size()), "level"),
-                              n_levels == 1 ? "is 1" : fmt::format("are {}", n_levels)));
-        levels.resize(n_levels, levels.back());
-        settings.push_back(levels);
-    };
-    for (const std::string& one : split_list(rules))
-        if (one == "all")
-            std::for_each(spec::stop_rule_names().begin(), spec::stop_rule_names().end(), add);
-        else if (one != "none") // plain decoding always runs
-            add(one);
-    refuse_if(settings.empty() && rules != "none", "--rules is empty; name some, or none for plain decoding alone");
-    return settings;
 }
 
 } // namespace entrodraft::launch

@@ -1,14 +1,12 @@
-// Options of stop rules, out of their declarations: see stop_rule_options.h.
-#include "launch/cli/stop_rule_options.h"
+// Options of stop rules, out of their declarations: see shared_options.h.
+#include "launch/cli/shared_options.h"
 
 #include "launch/counted.h"
-#include "launch/failure.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <functional>
 #include <numbers>
-#include <sstream>
 
 namespace entrodraft::launch {
 
@@ -16,7 +14,8 @@ namespace {
 
 using Parameter = spec::StopRuleParameter;
 using RuleType = spec::StopRuleType;
-using IsMeant = std::function<bool(const RuleType&)>;
+static_assert(Parameter::kUnlimited == kNoLimit, "ranges of parameters are those of their options");
+using IsMeant = std::function<bool(const RuleType&)>; // or a member of RuleType
 
 Names names_of_rules(const IsMeant& is_meant) {
     Names names;
@@ -25,17 +24,14 @@ Names names_of_rules(const IsMeant& is_meant) {
     return names;
 }
 
-template <typename Is> Names options_of_parameters(Is is_meant) {
+// Each once.
+Names options_of_parameters(const std::function<bool(const Parameter&)>& is_meant) {
     Names options;
     for (const RuleType& rule : spec::all_stop_rules())
         for (const Parameter& parameter : rule.parameters)
-            if (is_meant(parameter) && std::find(options.begin(), options.end(), parameter.option) == options.end())
+            if (is_meant(parameter) && std::ranges::count(options, parameter.option) == 0)
                 options.emplace_back(parameter.option);
     return options;
-}
-
-std::string comma_list(const Names& words, const char* between = ", ") {
-    return fmt::format("{}", fmt::join(words, between));
 }
 
 bool looks_at_distributions(const RuleType& rule) {
@@ -46,10 +42,6 @@ bool may_drop_stop_token(const RuleType& rule) {
     return rule.looks_at == spec::LooksAt::distribution;
 }
 
-bool weighs_costs(const RuleType& rule) {
-    return rule.weighs_costs;
-}
-
 bool is_entropy(const Parameter& parameter) {
     return parameter.kind == Parameter::Kind::entropy || parameter.kind == Parameter::Kind::squared_entropy;
 }
@@ -58,55 +50,44 @@ bool is_switch(const Parameter& parameter) {
     return parameter.kind == Parameter::Kind::on_off;
 }
 
-bool is_persistence(const Parameter& parameter) {
-    return parameter.is_persistence;
-}
-
 // ---- help ----
 
-// "a, b and c".
-std::string with_and(Names words) {
-    const std::string last = words.back();
-    words.pop_back();
-    return words.empty() ? last : comma_list(words) + " and " + last;
-}
-
-// What --help says of an option to the rules that say it in the same words, with their defaults.
+// What --help says of an option to the rules that say it in the same words, with their defaults: behind each rule, or,
+// as far as they are one and words follow the rules, at the end.
 struct HelpOfRules {
     std::string words;
     Names rules, defaults;
 
     std::string text() const {
         const std::size_t place = words.find("{}");
-        const bool same = std::equal(defaults.begin() + (defaults.empty() ? 0 : 1), defaults.end(), defaults.begin());
-        const bool one_default = same && place + 2 != words.size();
+        const bool one_default = place + 2 != words.size() &&
+                                 std::ranges::adjacent_find(defaults, std::ranges::not_equal_to()) == defaults.end();
         Names shown = rules;
         for (std::size_t i = 0; i < defaults.size() && !one_default; ++i)
             shown[i] += " [" + defaults[i] + "]";
-        std::string help = words;
-        help.replace(place, 2, with_and(shown));
+        const std::string help = std::string(words).replace(place, 2, listed(shown, "and"));
         return one_default && !defaults.empty() ? help + " [" + defaults[0] + "]" : help;
     }
 };
 
-void declare_parameter(OptionSet& set, const char* option) {
+void declare_parameter(OptionSet& set, const std::string& option) {
     std::vector<HelpOfRules> parts;
-    const Parameter* parameter = nullptr;
+    const Parameter* parameter = nullptr; // of any rule: they agree in what is not help
     for (const RuleType& rule : spec::all_stop_rules()) {
         const int index = rule.index_of(option);
         if (index < 0) continue;
-        const Parameter& own = rule.parameters[static_cast<std::size_t>(index)];
-        auto part = std::find_if(parts.begin(), parts.end(), [&](const auto& p) { return p.words == own.help; });
-        if (part == parts.end()) part = parts.insert(parts.end(), {own.help, {}, {}});
+        parameter = &rule.parameters[static_cast<std::size_t>(index)];
+        auto part = std::ranges::find(parts, parameter->help, &HelpOfRules::words);
+        if (part == parts.end()) part = parts.insert(part, {parameter->help, {}, {}});
         part->rules.push_back(rule.name);
-        if (!is_switch(own)) part->defaults.push_back(fmt::format("{:g}", own.default_value));
-        if (parameter == nullptr) parameter = &own;
+        if (!is_switch(*parameter)) part->defaults.push_back(fmt::format("{:g}", parameter->default_value));
     }
-    std::string help;
+    Names texts;
     for (const HelpOfRules& part : parts)
-        help += (help.empty() ? "" : "; ") + part.text();
-    OptionSpec& added = set.add(option, is_switch(*parameter) ? "" : parameter->symbol, help).also(parameter->aliases);
-    added.repeatable = !is_switch(*parameter);
+        texts.push_back(part.text());
+    set.add(option.c_str(), is_switch(*parameter) ? "" : parameter->symbol, fmt::format("{}", fmt::join(texts, "; ")))
+        .also(parameter->aliases)
+        .repeatable = !is_switch(*parameter);
 }
 
 // ---- names ----
@@ -114,22 +95,21 @@ void declare_parameter(OptionSet& set, const char* option) {
 // The rule that a name of other programs and papers stands for: "entropy" is static. Other names as they are.
 std::string meant_rule(const std::string& name) {
     for (const RuleType& rule : spec::all_stop_rules()) {
-        const Names others = split_list(rule.other_names, ' ');
-        if (std::find(others.begin(), others.end(), name) != others.end()) return rule.name;
+        if (std::ranges::count(split_list(rule.other_names, ' '), name) > 0) return rule.name;
     }
     return name;
 }
 
 [[noreturn]] void refuse_unknown_listed_rule(const std::string& text, const std::string& name, const Names& beside) {
     refuse_if(text == "oracle",
-              "--rules oracle: no run knows which token will fall; each table shows the oracle's figure, and "
+              "--rules oracle: no run knows which token will be rejected; each table shows the oracle's figure, and "
               "entrodraft simulate replays it");
     refuse_if(text == "grid", "--rules grid is for entrodraft simulate; bench compare has --tune");
     Names names = with_stop_rules({"all", "none"});
     names.insert(names.end(), beside.begin(), beside.end());
     const auto meant = nearest(meant_rule(name), names);
     throw BadOption(fmt::format("--rules {}: a rule is {}, all{} or none{}", text, stop_rule_forms(" or "),
-                                beside.empty() ? "" : ", " + comma_list(beside),
+                                beside.empty() ? "" : fmt::format(", {}", fmt::join(beside, ", ")),
                                 meant ? "; did you mean " + *meant + "?" : ""));
 }
 
@@ -170,15 +150,15 @@ double value_of(const Level& level, const Parameter& parameter, EntropyUnit unit
     if (!is_given) return is_length ? std::min<double>(parameter.default_value, cap) : parameter.default_value;
     const GivenValue& given = level.own.at(parameter.option);
     const Range range = {parameter.min, parameter.max};
-    if (!parameter.is_whole()) {
-        double value = 0;
+    double value = 0;
+    if (int whole = 0; parameter.is_whole()) {
+        read_value(given, range, whole);
+        value = whole;
+    } else {
         read_value(given, range, value);
-        return value * nats_of(parameter, unit);
     }
-    int value = 0;
-    read_value(given, range, value);
     refuse_if(is_length && value > cap, fmt::format("{} must be at most --max-draft-tokens {}", given.spelled(), cap));
-    return value;
+    return value * nats_of(parameter, unit);
 }
 
 spec::StopRuleOptions rule_of_level(const Level& level, spec::StopRuleOptions common, EntropyUnit unit) {
@@ -207,8 +187,8 @@ std::vector<Level> levels_of(const ParsedOptions& given, std::size_t n_levels) {
         const std::string& text = texts[std::min(i, texts.size() - 1)];
         levels.push_back(parse_level("stop-rule", text));
         const std::string name = text.substr(0, text.find(':'));
-        refuse_if(name == "oracle", "--stop-rule oracle stops before the first token that would fall, which no run "
-                                    "knows; see entrodraft simulate --rules oracle");
+        refuse_if(name == "oracle", "--stop-rule oracle stops before the first token that would be rejected, which no "
+                                    "run knows; see entrodraft simulate --rules oracle");
         refuse_if(levels.back().rule == nullptr,
                   "--stop-rule " + name + ": " + must_be_one_of(spec::stop_rule_names(), meant_rule(name)));
     }
@@ -221,8 +201,8 @@ void require_rule(const std::string& option, const IsMeant& belongs_to, const st
         if (belongs_to(*level.rule)) return;
         present.push_back(level.rule->name);
     }
-    throw BadOption(fmt::format("--{} has no effect with --stop-rule {}; it belongs to {}", option, comma_list(present),
-                                comma_list(names_of_rules(belongs_to))));
+    throw BadOption(fmt::format("--{} has no effect with --stop-rule {}; it belongs to {}", option,
+                                fmt::join(present, ", "), fmt::join(names_of_rules(belongs_to), ", ")));
 }
 
 // The values of one option, dealt out to the levels whose rule takes it; the last one goes on to those after it. A
@@ -271,9 +251,9 @@ std::string stop_rule_forms(const char* between_forms) {
                 forms.push_back(forms.back() + ":" + parameter.symbol);
             else
                 forms.back() += std::string(":") + parameter.symbol;
-        rules.push_back(comma_list(forms, between_forms));
+        rules.push_back(fmt::format("{}", fmt::join(forms, between_forms)));
     }
-    return comma_list(rules);
+    return fmt::format("{}", fmt::join(rules, ", "));
 }
 
 OptionSpec& declare_min_draft_tokens(OptionSet& set, int& field) {
@@ -286,7 +266,7 @@ void declare_drop_stop_token(OptionSet& set, bool& field) {
 
 void declare_stop_rules(OptionSet& set, SpeculationOptions& speculation) {
     spec::StopRuleOptions& every = speculation.every_rule;
-    const auto with_dashes = [](const Names& options) { return "--" + comma_list(options, ", --"); };
+    const auto with_dashes = [](const Names& options) { return fmt::format("--{}", fmt::join(options, ", --")); };
     set.add("stop-rule", "RULE",
             fmt::format("when drafting stops: {{}}; with values as in static:2.25; repeated, as its options below: of "
                         "each level of a cascade [{}]",
@@ -294,23 +274,21 @@ void declare_stop_rules(OptionSet& set, SpeculationOptions& speculation) {
         .choosing(spec::stop_rule_names())
         .repeatable = true;
     for (const std::string& option : stop_rule_parameter_names())
-        declare_parameter(set, option.c_str());
+        declare_parameter(set, option);
     set.add("entropy-unit", "UNIT", speculation.entropy_unit, {"nats", "bits"},
             "{}: of " + with_dashes(options_of_parameters(is_entropy)));
     set.add("entropy-of", "WHICH", every.entropy_of, kEntropyNames,
             "raw, adjusted (by penalties, temperature and filters): the distribution that rules look at");
     set.add("max-draft-tokens", "N",
             fmt::format("most drafted tokens a round, 1 to {0} [{1}; with {2} {0}]", kDraftTokens.max, every.max_tokens,
-                        with_dashes(options_of_parameters(is_persistence))))
+                        with_dashes(options_of_parameters(&Parameter::is_persistence))))
         .also("draft-max")
         .repeatable = true;
-    set.add("min-draft-tokens", "N", fmt::format("drafted tokens before which no rule fires [{}]", every.min_tokens))
-        .also("draft-min")
-        .repeatable = true;
+    declare_min_draft_tokens(set, every.min_tokens).also("draft-min").repeatable = true;
     declare_drop_stop_token(set, every.drop_stop_token);
     set.add("costs", "FILE",
             fmt::format("of {}: costs of passes from bench latency, for repeatable runs [measured in the run]",
-                        comma_list(names_of_rules(weighs_costs))))
+                        fmt::join(names_of_rules(&RuleType::weighs_costs), ", ")))
         .repeatable = true;
 }
 
@@ -325,14 +303,12 @@ spec::StopRuleOptions with_common(spec::StopRuleOptions rule, const spec::StopRu
 }
 
 void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation) {
-    const auto has_entropies = [](const RuleType& rule) {
-        return std::any_of(rule.parameters.begin(), rule.parameters.end(), is_entropy);
-    };
+    const auto has_entropies = [](const RuleType& rule) { return std::ranges::any_of(rule.parameters, is_entropy); };
     std::vector<Level> levels = levels_of(given, n_levels);
     for (const std::string& option : stop_rule_parameter_names())
         deal_out(
             given, option, [&](const RuleType& rule) { return rule.index_of(option) >= 0; }, levels);
-    deal_out(given, "costs", weighs_costs, levels);
+    deal_out(given, "costs", &RuleType::weighs_costs, levels);
     for (const char* option : {"max-draft-tokens", "min-draft-tokens"})
         deal_out(
             given, option, [](const RuleType&) { return true; }, levels);
@@ -342,19 +318,38 @@ void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, Speculati
     for (Level& level : levels) {
         for (const Parameter& parameter : level.rule->parameters)
             if (parameter.is_persistence && level.has(parameter.option) && !level.has("max-draft-tokens"))
-                level.own["max-draft-tokens"] = {"max-draft-tokens", fmt::format("{}", kDraftTokens.max), "", ""};
+                level.own["max-draft-tokens"] = {"max-draft-tokens", fmt::format("{}", kDraftTokens.max)};
         speculation.stop_rules.push_back(rule_of_level(level, speculation.every_rule, speculation.entropy_unit));
         speculation.costs.push_back(level.has("costs") ? level.own["costs"].text : "");
     }
 }
 
-spec::StopRuleOptions parse_listed_rule(const std::string& text, const spec::StopRuleOptions& common,
-                                        const Names& beside) {
-    const Level level = parse_level("rules", text);
-    if (level.rule == nullptr) refuse_unknown_listed_rule(text, text.substr(0, text.find(':')), beside);
-    refuse_if(text.find("..") != std::string::npos,
-              "--rules " + text + ": ranges are for entrodraft simulate; name each setting here");
-    return rule_of_level(level, common, EntropyUnit::nats);
+std::vector<std::vector<spec::StopRuleOptions>> compared_rules(const std::string& rules,
+                                                               const spec::StopRuleOptions& common,
+                                                               std::size_t n_levels, const Names& beside) {
+    std::vector<std::vector<spec::StopRuleOptions>> settings;
+    const auto add = [&](const std::string& text) {
+        std::vector<spec::StopRuleOptions> levels;
+        for (const std::string& rule : split_list(text, '/')) {
+            const Level level = parse_level("rules", rule);
+            if (level.rule == nullptr) refuse_unknown_listed_rule(rule, rule.substr(0, rule.find(':')), beside);
+            refuse_if(rule.find("..") != std::string::npos,
+                      "--rules " + rule + ": ranges are for entrodraft simulate; name each setting here");
+            levels.push_back(rule_of_level(level, common, EntropyUnit::nats));
+        }
+        refuse_if(levels.empty() || levels.size() > n_levels,
+                  fmt::format("--rules {}: rules of {}, but there {}", text, counted(levels.size(), "level"),
+                              n_levels == 1 ? "is 1" : fmt::format("are {}", n_levels)));
+        levels.resize(n_levels, levels.back());
+        settings.push_back(levels);
+    };
+    for (const std::string& one : split_list(rules))
+        if (one == "all")
+            std::ranges::for_each(spec::stop_rule_names(), add);
+        else if (one != "none") // plain decoding always runs
+            add(one);
+    refuse_if(settings.empty() && rules != "none", "--rules is empty; name some, or none for plain decoding alone");
+    return settings;
 }
 
 std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
@@ -367,7 +362,7 @@ std::string describe(const spec::StopRuleOptions& rule, EntropyUnit unit) {
         text += fmt::format(", {}", parameter.label);
         if (is_switch(parameter)) continue;
         if (*parameter.label != '\0') text += " ";
-        text += parameter.kind == Parameter::Kind::draft_length ? counted(static_cast<std::int64_t>(value), "token")
+        text += parameter.kind == Parameter::Kind::draft_length ? counted(static_cast<int>(value), "token")
                                                                 : fmt::format("{:g}", value / nats_of(parameter, unit));
         if (is_entropy(parameter)) text += unit == EntropyUnit::bits ? " bits" : " nats";
         if (parameter.kind == Parameter::Kind::squared_entropy) text += "^2";

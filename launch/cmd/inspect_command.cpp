@@ -223,7 +223,7 @@ Columns columns_of(const ModelFacts& facts) {
     const Columns shape = description_of(config);
     Columns columns = {{"name", "", facts.name},
                        {"directory", "", facts.directory},
-                       {"family", "", to_string(config.family)},
+                       {"family", "", config.family},
                        {"parameters", "parameters", n_parameters, format_count(n_parameters)},
                        {"shape", "", json_of(shape)}};
     for (const Column& column : shape)
@@ -235,7 +235,7 @@ Columns columns_of(const ModelFacts& facts) {
 }
 
 std::string model_text(const ModelFacts& facts) {
-    std::string text = fmt::format("{}: {}{}\n", facts.name, to_string(facts.config.family),
+    std::string text = fmt::format("{}: {}{}\n", facts.name, facts.config.family,
                                    facts.directory == facts.name ? "" : " in " + facts.directory);
     for (const Column& column : columns_of(facts))
         if (!column.heading.empty()) text += fmt::format("  {:<12} {}\n", column.heading, column.text);

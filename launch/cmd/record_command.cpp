@@ -2,7 +2,7 @@
 //
 // How a text becomes a record is recording_run.cpp's affair; the file is docs/formats.md's.
 #include "launch/cli/command_options.h"
-#include "launch/cli/replay_options.h"
+#include "launch/cli/options.h"
 #include "launch/cmd/bench/latency.h"
 #include "launch/cmd/recording_run.h"
 #include "launch/cmd/round_costs.h"

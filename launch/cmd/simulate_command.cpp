@@ -1,7 +1,7 @@
 // entrodraft simulate: any stop rules over recordings, without models. Counts are those of real runs; times are counts
 // times costs, the recording's or others ("what if").
 #include "launch/cli/command_options.h"
-#include "launch/cli/replay_options.h"
+#include "launch/cli/options.h"
 #include "launch/commands.h"
 #include "launch/failure.h"
 #include "launch/io/results.h"
@@ -235,7 +235,7 @@ ExitCode simulate_all(const SimulateOptions& options) {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     std::vector<SimulatedSetting> figures;
     for (spec::Simulated& each : counts)
-        figures.push_back(figures_of(std::move(each)));
+        figures.push_back(launch::figures_of(std::move(each)));
     compare_with_oracles(figures);
     if (options.best_of_each)
         figures = best_of_each(figures, kind_of, [](const SimulatedSetting& each) { return each.speedup; });

@@ -1,7 +1,7 @@
 // entrodraft tune: the best setting of every stop rule for a pair and its prompts. Settings are tried in simulation, on
 // a recording of half the prompts; the best of each rule is run on the other half, and the winner written for --config.
 #include "launch/cli/command_options.h"
-#include "launch/cli/replay_options.h"
+#include "launch/cli/options.h"
 #include "launch/cmd/bench/comparison.h"
 #include "launch/cmd/bench/latency.h"
 #include "launch/cmd/recording_run.h"

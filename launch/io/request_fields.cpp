@@ -1,7 +1,7 @@
 // The fields of an input line: a request's, what other programs serve and this one does not, options of the run, slips
 // of the pen, or data of the user's own. The parsing half of requests.h.
 #include "launch/cli/option_set.h"
-#include "launch/cli/stop_rule_options.h"
+#include "launch/cli/options.h"
 #include "launch/io/chat.h"
 #include "launch/io/requests.h"
 #include "model/checkpoint/json_object.h"

@@ -1,13 +1,9 @@
-// The pages of commands: help, manual page and docs/cli.md, and examples that are command lines.
+// The pages of commands: help, and examples that are command lines. What is made of them: reference.py.
 #include "launch/cli/command_pages.h"
 #include "launch/failure.h"
-#include "tests/launch/scratch_file.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <gtest/gtest.h>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -70,43 +66,6 @@ TEST(CommandPages, HelpNamesEveryChoice) {
     for (const char* name : {"static", "expected-gain", "float8", "dedicated", "typical"})
         EXPECT_NE(help_text(page_of("generate")).find(name), std::string::npos) << name;
     EXPECT_THROW(page_of("nonsense"), std::invalid_argument);
-}
-
-TEST(ManualPage, HoldsEveryOptionAndIsCleanRoff) {
-    const std::string page = manual_page("entrodraft 1.2.3");
-    for (const CommandPage& command : command_pages())
-        for (const OptionGroup& group : command.groups())
-            for (const OptionSpec& option : group.options) {
-                std::string name = "--" + option.name;
-                for (std::size_t at = 0; (at = name.find('-', at)) != std::string::npos; at += 2)
-                    name.insert(at, "\\");
-                EXPECT_NE(page.find(name), std::string::npos) << name;
-            }
-    if (std::system("command -v groff > /dev/null") != 0) GTEST_SKIP() << "no groff to read the page";
-    const test::ScratchFile file(page), said("");
-    EXPECT_EQ(std::system(("groff -man -ww -Tascii -z " + file.path() + " > " + said.path() + " 2>&1").c_str()), 0);
-    EXPECT_EQ(said.text(), "");
-}
-
-TEST(MarkdownPage, DescribesEveryOptionOfEveryCommand) {
-    const std::string page = markdown_page();
-    std::size_t begin = page.find("## How options are read");
-    for (const CommandPage& command : command_pages()) {
-        SCOPED_TRACE(command.name);
-        begin = page.find("\n## " + std::string(command.name) + "\n", begin);
-        ASSERT_NE(begin, std::string::npos);
-        const std::string section = page.substr(begin, page.find("\n## ", begin + 1) - begin);
-        for (const OptionGroup& group : command.groups())
-            for (const OptionSpec& option : group.options)
-                EXPECT_NE(section.find("`--" + option.name), std::string::npos) << option.name;
-    }
-}
-
-TEST(MarkdownPage, IsCommitted) {
-    std::ostringstream committed;
-    committed << std::ifstream(ENTRODRAFT_SOURCE_DIR "/docs/cli.md", std::ios::binary).rdbuf();
-    EXPECT_TRUE(committed.str() == markdown_page())
-        << "docs/cli.md is stale; run: build/entrodraft help --markdown > docs/cli.md";
 }
 
 } // namespace command_pages_test

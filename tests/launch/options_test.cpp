@@ -1,6 +1,5 @@
 // Options of the commands: values, refusals, conflicts, suggestions, config files.
 #include "launch/cli/options.h"
-#include "launch/cli/replay_options.h"
 #include "launch/failure.h"
 
 #include <cmath>
@@ -130,7 +129,7 @@ TEST(Options, ReplicasShareOutPromptsOfAFile) {
 TEST(Options, AShardedDraftIsOneModelAlone) {
     EXPECT_EQ(refusal_of({"--draft-placement", "sharded"}), "accepted");
     EXPECT_EQ(refusal_of({"--draft-placement", "sharded", "--drafter", "ngram,model"}),
-              "--draft-placement sharded cuts one --draft over the ranks; it goes with no other drafter");
+              "--draft-placement sharded is for one --draft; it goes with no other drafter");
 }
 
 TEST(Options, DraftingAheadNeedsARankThatDraftsAlone) {

@@ -370,7 +370,7 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
     const NewFile output;
     expect_refused({"record", "--target", kTarget, "--input", input.path(), "--output", output.path()}, 2,
                    "--draft DIR is missing");
-    expect_refused(Strings{"record"} + kPair + Strings{"--input", input.path()}, 2, "--output is missing");
+    expect_refused(Strings{"record"} + kPair + Strings{"--input", input.path()}, 2, "--output FILE is missing");
     expect_refused(record(input.path(), "-"), 2, "a recording goes to a file");
     expect_refused(record(input.path(), output.path(), {"--costs", "a", "--costs", "b"}), 2,
                    "--costs is given 2 times");
@@ -395,7 +395,7 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
                    "--draft-placement dedicated");
     expect_refused({"simulate", "--recording", no_recording.path(), "--trace", "x"}, 2,
                    "--trace shows the rounds of one setting");
-    expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path()}, 2, "--output is missing");
+    expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path()}, 2, "--output FILE is missing");
     expect_refused(Strings{"tune"} + kPair + Strings{"--input", input.path(), "--output", output.path(), "--quiet"}, 1,
                    input.path() + " line 2: ");
     const ScratchFile prompts("{\"prompt_token_ids\": [1]}\n{\"prompt_token_ids\": [2], \"temperature\": 1}\n");

@@ -1,11 +1,9 @@
-// Files that are written, held to be none of those that are read: see output_conflicts.h.
-#include "launch/output_conflicts.h"
+// Files that are written, held to be none of those that are read: see command_options.h.
+#include "launch/cli/command_options.h"
 
-#include "launch/failure.h"
 #include "launch/model_directory.h"
 #include "launch/replaced_file.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 #include <string>
@@ -15,9 +13,6 @@
 namespace entrodraft::launch {
 
 namespace {
-
-// What options that name files are called where these are written; every other file is read.
-constexpr const char* kWritten[] = {"output", "trace", "timeline", "report", "summary"};
 
 struct NamedFile {
     std::string option; // with dashes
@@ -38,14 +33,12 @@ NamedFiles named_files(const ParsedOptions& given, const std::vector<OptionGroup
     NamedFiles files;
     for (const OptionGroup& group : groups)
         for (const OptionSpec& option : group.options) {
-            const std::string& shown = option.value;
             const std::string name = "--" + option.name;
-            const bool is_written = std::count(std::begin(kWritten), std::end(kWritten), option.name) > 0;
             for (const std::string& file : given.texts(option.name)) {
-                if (shown == "DIR") files.models.push_back({name, file});
-                if (!shown.starts_with("FILE")) continue;
-                if (!is_written) files.read.push_back({name, file == "-" ? "/dev/stdin" : file});
-                if (is_written && file != "-" && is_plain_or_new(file)) files.written.push_back({name, file});
+                if (option.is_directory()) files.models.push_back({name, file});
+                if (!option.is_file()) continue;
+                if (!option.is_written) files.read.push_back({name, file == "-" ? "/dev/stdin" : file});
+                if (option.is_written && file != "-" && is_plain_or_new(file)) files.written.push_back({name, file});
             }
         }
     return files;
