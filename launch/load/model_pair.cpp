@@ -152,6 +152,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     if (pair->layout.is_writer() && !options.quiet && options.device == DeviceChoice::automatic && has_gpu_file())
         if (const std::string note = idle_gpu_note(options.device, true, n_gpus()); !note.empty()) log_line(note);
     pair->tp = split_for_passes(session, pair->device, layout.holds_target() ? layout.replica : -1);
+    if (pair->layout.is_writer() && !options.quiet)
+        if (const std::string note = shared_gpu_note(pair->device, pair->tp.get()); !note.empty()) log_line(note);
     const int threads = check_launch(session, options.threads, options.quiet);
     require_same_models(session, opened, {.threads = threads, .quiet = options.quiet});
     pair->target_type = options.dtype.value_or(target.config.stored_type);

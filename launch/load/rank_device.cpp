@@ -84,10 +84,39 @@ RankDevice choose_device(dist::Session& session, DeviceChoice wanted) {
 #endif
     });
     const std::vector<std::uint64_t> all = from_all(session, device.identity);
-    for (const std::uint64_t each : all)
-        device.sharers = std::max(device.sharers, static_cast<int>(std::count(all.begin(), all.end(), each)));
+    device.sharers = static_cast<int>(std::ranges::count(all, device.identity));
     return device;
 }
+
+std::string shared_gpu_note(const RankDevice& device, const dist::Communicator* tp) {
+    if (!device.is_gpu || device.sharers == 1) return "";
+    if (tp != nullptr && tp->name() == "staged")
+        return "note: ranks of the target share a GPU, so that their sums go through host memory: start a rank a GPU";
+    if (tp == nullptr)
+        return fmt::format("note: the drafting rank takes turns with another on GPU {}: --draft-placement colocated "
+                           "needs no rank of its own",
+                           device.number);
+    return "";
+}
+
+#ifdef ENTRODRAFT_CUDA
+namespace {
+
+// How many ranks of `group` have the GPU that most of them have. NCCL refuses a communicator with more than one; ranks
+// of other groups may share it. Collective over `group`.
+int most_sharers(dist::Communicator& group, std::uint64_t identity, dist::Deadline deadline) {
+    constexpr int kRoot = 0;
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
+    group.gather(&identity, all.data(), sizeof identity, kRoot, deadline);
+    group.broadcast(all.data(), all.size() * sizeof identity, kRoot, deadline);
+    std::ptrdiff_t most = 0;
+    for (const std::uint64_t each : all)
+        most = std::max(most, std::ranges::count(all, each));
+    return static_cast<int>(most);
+}
+
+} // namespace
+#endif
 
 std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, const RankDevice& device, int color) {
     std::unique_ptr<dist::Communicator> host = session.split(color);
@@ -97,7 +126,10 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
     in_agreement(session, [&] {
         if (!host || host->size() == 1) {
             group = std::move(host);
-        } else if (device.sharers == 1) {
+            return;
+        }
+        const int sharers = most_sharers(*host, device.identity, session.deadline());
+        if (sharers == 1) {
             group = dist::make_nccl_comm(*host, {.device = device.number}, session.deadline());
         } else if (host->name() == "node") {
             group = dist::make_staged_comm(std::move(host), session.timeout_seconds());
@@ -105,7 +137,7 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
             throw BadOption(
                 fmt::format("{} share a GPU, and the model is sharded across several hosts: NCCL wants a GPU "
                             "for each rank; start no more ranks than GPUs",
-                            counted(device.sharers, "rank")));
+                            counted(sharers, "rank")));
         }
     });
 #endif

@@ -23,7 +23,7 @@ struct RankDevice {
     bool is_gpu = false;
     int number = 0;             // of the GPU, as CUDA counts those that this process sees
     std::uint64_t identity = 0; // of the GPU, whoever sees it under whatever number
-    int sharers = 1;            // the most ranks that any GPU of the run serves
+    int sharers = 1;            // ranks of the run that this GPU serves
     std::string name = "cpu";   // or as its maker calls it: "NVIDIA H200"
 };
 
@@ -40,6 +40,10 @@ std::string idle_gpu_note(DeviceChoice device, bool has_gpu_file, int gpus);
 // The CPU, but for `cuda`: then a GPU for each rank of a host, by its number among the ranks there; ranks share where
 // there are fewer. Throws OrderlyFailure where there is none. Collective over the world.
 RankDevice choose_device(dist::Session& session, DeviceChoice wanted);
+
+// For people: one line where a GPU that serves several ranks costs time, with the remedy; else "". `tp` sums passes,
+// null on a rank without the target. Pure.
+std::string shared_gpu_note(const RankDevice& device, const dist::Communicator* tp);
 
 // What sums passes over the ranks that share `color` (negative: this one takes no part, and gets null): of GPUs over
 // NCCL, or over host memory where ranks of one host share them; else as Session::split(). Throws OrderlyFailure.
