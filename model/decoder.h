@@ -62,12 +62,18 @@ struct PassResult {
     std::span<const float> hidden;
 };
 
+// How GPUs sum what their shards make of a row. automatic: in rank order, by all-reduce where that adds so (two ranks),
+// else by an all-gather and a kernel. all_reduce: in NCCL's order, by which a row's bits depend on the rows beside it
+// where there are more than two ranks.
+enum class TensorParallelSum { automatic, all_reduce, ordered };
+
 struct DecoderOptions {
     WeightType weight_type = WeightType::float32;
     int n_slots = 1;
     int capacity = 0;                                                  // positions a slot; 0: the model's max_positions
     double timeout_seconds = dist::kDefaultTimeoutSeconds;             // of every collective
     const kernels::Kernels* kernels = nullptr;                         // of a CPU; null: the fastest it can run
+    TensorParallelSum sum = TensorParallelSum::automatic;              // of a GPU
     std::function<void(std::size_t done, std::size_t total)> progress; // bytes; while weights are read; may be empty
 };
 

@@ -1,28 +1,21 @@
-// The messages of failed MPI, CUDA and NCCL calls.
+// The messages of failed calls.
 #include "dist/comm/check.h"
 
 #include "dist/error.h"
 
 #include <mpi.h>
-#ifdef ENTRODRAFT_CUDA
-#include <cuda_runtime.h>
-#include <nccl.h>
-#endif
 
 #include <fmt/format.h>
 #include <string>
 
 namespace entrodraft::dist {
-namespace {
 
-[[noreturn]] void fail(const char* call, const std::string& reason, const std::source_location& place) {
+void fail(const char* call, const std::string& reason, const std::source_location& place) {
     std::string file = place.file_name();
     file = file.substr(file.find_last_of('/') + 1);
     throw Error(
         fmt::format("[rank {}] {} failed at {}:{}: {}", world_rank_or_zero(), call, file, place.line(), reason));
 }
-
-} // namespace
 
 int world_rank_or_zero() {
     int initialized = 0;
@@ -41,20 +34,5 @@ void check_mpi(int code, const char* call, std::source_location place) {
     MPI_Error_string(code, text, &length);
     fail(call, text, place);
 }
-
-#ifdef ENTRODRAFT_CUDA
-void check_cuda(int code, const char* call, std::source_location place) {
-    const auto error = static_cast<cudaError_t>(code);
-    if (error == cudaSuccess) return;
-    fail(call, cudaGetErrorString(error), place);
-}
-
-void check_nccl(int code, const char* call, std::source_location place) {
-    const auto result = static_cast<ncclResult_t>(code);
-    // A call on a non-blocking communicator may still be under way: whoever called it polls.
-    if (result == ncclSuccess || result == ncclInProgress) return;
-    fail(call, std::string(ncclGetErrorString(result)) + " (NCCL_DEBUG=WARN says more)", place);
-}
-#endif
 
 } // namespace entrodraft::dist

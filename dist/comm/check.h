@@ -3,11 +3,15 @@
 #pragma once
 
 #include <source_location>
+#include <string>
 
 namespace entrodraft::dist {
 
 // The rank of this process in the MPI world, 0 without MPI. Local.
 int world_rank_or_zero();
+
+// Throws the Error that those below say.
+[[noreturn]] void fail(const char* call, const std::string& reason, const std::source_location& place);
 
 // Each throws Error("[rank r] CALL failed at FILE:LINE: REASON") unless `code` says success. Local.
 void check_mpi(int code, const char* call, std::source_location place = std::source_location::current());

@@ -31,6 +31,10 @@ void Communicator::enqueue_all_reduce_sum(void*, std::size_t, ElementType, void*
     throw Error("a communicator of host memory (" + name() + ") cannot sum in the order of a stream");
 }
 
+void Communicator::enqueue_all_gather(const void*, void*, std::size_t, void*) {
+    throw Error("a communicator of host memory (" + name() + ") cannot gather in the order of a stream");
+}
+
 std::unique_ptr<SymmetricBuffer> Communicator::make_symmetric_buffer(std::size_t, Deadline) {
     return nullptr;
 }
@@ -39,9 +43,21 @@ void Communicator::await_stream(void*, Deadline) {
     throw Error("a communicator of host memory (" + name() + ") has nothing on a stream");
 }
 
-void Communicator::count_again(const Traffic& sums) {
-    traffic_.all_reduces += sums.all_reduces;
-    traffic_.all_reduce_bytes += sums.all_reduce_bytes;
+Traffic Traffic::since(const Traffic& before) const {
+    return {broadcasts - before.broadcasts,
+            broadcast_bytes - before.broadcast_bytes,
+            gathers - before.gathers,
+            gather_bytes - before.gather_bytes,
+            all_reduces - before.all_reduces,
+            all_reduce_bytes - before.all_reduce_bytes,
+            waited_seconds - before.waited_seconds};
+}
+
+void Communicator::count_again(const Traffic& enqueued) {
+    traffic_.gathers += enqueued.gathers;
+    traffic_.gather_bytes += enqueued.gather_bytes;
+    traffic_.all_reduces += enqueued.all_reduces;
+    traffic_.all_reduce_bytes += enqueued.all_reduce_bytes;
 }
 
 void Communicator::count_all_reduce(std::size_t bytes) {

@@ -25,6 +25,9 @@ struct Traffic {
     std::uint64_t gathers = 0, gather_bytes = 0;
     std::uint64_t all_reduces = 0, all_reduce_bytes = 0;
     double waited_seconds = 0; // for other ranks
+
+    // What has been added since `before`.
+    Traffic since(const Traffic& before) const;
 };
 
 enum class ElementType { float32, bfloat16, float16 };
@@ -44,8 +47,8 @@ class Communicator {
     virtual int size() const = 0;
     virtual std::string name() const = 0; // "self", "node", "mpi", "nccl": for reports
     const Traffic& traffic() const { return traffic_; }
-    // Enqueued sums that a graph of them does once more. Local.
-    void count_again(const Traffic& sums);
+    // Enqueued collectives that a graph of them does once more. Local.
+    void count_again(const Traffic& enqueued);
 
     // data[0..count) becomes the sum over all ranks, added in rank order, the same bits on every rank.
     // Host communicators take float32 only (throws Error default_value). Collective over the group.
@@ -65,13 +68,22 @@ class Communicator {
     // a graph; nothing waits here. Communicators of GPUs only (nccl_comm.h, staged_comm.h): others throw Error.
     // Collective over the group.
     virtual void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream);
+    // Whether that adds in rank order as well. Otherwise the order may depend on the count and on an element's place,
+    // and a row's sum on the rows beside it.
+    virtual bool enqueued_sums_are_ordered() const { return true; }
+    // Rank r's `bytes` bytes of device memory reach all + r * bytes on every rank, as work of `stream` in the same way;
+    // `mine` is no part of `all`. Collective over the group.
+    virtual void enqueue_all_gather(const void* mine, void* all, std::size_t bytes, void* stream);
     // Memory of `bytes` bytes, the same on every rank, in which enqueued sums are fastest; null where any memory of the
     // device will do. Zeroed; freed before the communicator, with no sum under way in it. Throws as wait() does.
     // Collective over the group.
     virtual std::unique_ptr<SymmetricBuffer> make_symmetric_buffer(std::size_t bytes, Deadline deadline);
-    // Until `stream` has done all its work, enqueued sums included. Throws Timeout and Error, as wait() does. Local
-    // wait on collectives.
+    // Until `stream` has done all its work, enqueued collectives included. Throws Timeout and Error, as wait() does;
+    // the caller then destroys the graphs that hold such collectives and calls abort(). Local wait on collectives.
     virtual void await_stream(void* stream, Deadline deadline);
+    // Ends what was enqueued and waits for ranks that do not come; the communicator is unusable afterwards. No graph
+    // may hold its collectives any more. Returns within seconds whatever the others do. Local.
+    virtual void abort() {}
 
     // Start and wait in one. Collective over the group.
     void all_reduce_sum(float* data, std::size_t count, Deadline deadline);

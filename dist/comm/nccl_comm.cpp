@@ -16,7 +16,10 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <future>
 #include <string>
+#include <thread>
+#include <utility>
 
 namespace entrodraft::dist {
 namespace {
@@ -52,6 +55,9 @@ class NcclComm final : public Communicator {
     void wait(Deadline deadline) override;
     void barrier(Deadline deadline) override;
     void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) override;
+    bool enqueued_sums_are_ordered() const override { return size_ <= 2; } // a + b = b + a
+    void enqueue_all_gather(const void* mine, void* all, std::size_t bytes, void* stream) override;
+    void abort() override { abort_connection(); }
     void await_stream(void* stream, Deadline deadline) override;
     std::unique_ptr<SymmetricBuffer> make_symmetric_buffer(std::size_t bytes, Deadline deadline) override;
 
@@ -165,6 +171,13 @@ void NcclComm::enqueue_all_reduce_sum(void* data, std::size_t count, ElementType
     await_nccl("all-reduce", Deadline::after_seconds(options_.enqueue_seconds));
 }
 
+void NcclComm::enqueue_all_gather(const void* mine, void* all, std::size_t bytes, void* stream) {
+    require_idle("all-gather");
+    count_gather(bytes);
+    check_nccl(ncclAllGather(mine, all, bytes, ncclInt8, comm_, static_cast<cudaStream_t>(stream)), "ncclAllGather");
+    await_nccl("all-gather", Deadline::after_seconds(options_.enqueue_seconds));
+}
+
 #ifdef NCCL_WIN_COLL_SYMMETRIC
 
 // A symmetric window: registered on every rank, so that NCCL may sum small messages in one shot over the ranks' memory
@@ -219,12 +232,7 @@ std::unique_ptr<SymmetricBuffer> NcclComm::make_symmetric_buffer(std::size_t, De
 
 void NcclComm::await_stream(void* stream, Deadline deadline) {
     require_idle("waiting for a pass");
-    try {
-        await_device("a pass", deadline, [&] { return cudaStreamQuery(static_cast<cudaStream_t>(stream)); });
-    } catch (...) {
-        abort_connection();
-        throw;
-    }
+    await_device("a pass", deadline, [&] { return cudaStreamQuery(static_cast<cudaStream_t>(stream)); });
 }
 
 void NcclComm::require_idle(const char* what) const {
@@ -289,9 +297,18 @@ void NcclComm::close_connection() {
     }
 }
 
+// ncclCommAbort waits for as long as a graph holds a collective of this communicator, whatever it was told of blocking.
+// So it waits on a thread of its own, which is left behind where it has not ended in time.
 void NcclComm::abort_connection() {
-    if (comm_ != nullptr) ncclCommAbort(comm_);
-    comm_ = nullptr;
+    if (comm_ == nullptr) return;
+    std::promise<void> ended;
+    const std::future<void> waits = ended.get_future();
+    std::thread([ended = std::move(ended), comm = std::exchange(comm_, nullptr), device = options_.device]() mutable {
+        cudaSetDevice(device);
+        ncclCommAbort(comm);
+        ended.set_value();
+    }).detach();
+    waits.wait_for(std::chrono::duration<double>(options_.close_seconds));
 }
 
 } // namespace

@@ -1,6 +1,6 @@
 // Collectives among GPUs through NCCL: buffers in device memory, deadlines on the host.
 //
-// Only in builds with ENTRODRAFT_CUDA. Made once the layout is known, one GPU a rank; destroyed before
+// Only in builds with ENTRODRAFT_CUDA, and in tests over stand-ins for CUDA and NCCL. Made once the layout is known, one GPU a rank; destroyed before
 // Session::leave.
 #pragma once
 
@@ -13,13 +13,13 @@ namespace entrodraft::dist {
 struct NcclOptions {
     int device = 0;              // of this rank, as CUDA counts them
     void* work_stream = nullptr; // cudaStream_t whose earlier work a collective waits for; null: the default stream
-    double close_seconds = 2;    // how long the destructor waits for the others before it aborts
+    double close_seconds = 2;    // how long the destructor waits for the others before it aborts, and abort() for NCCL
     double enqueue_seconds = 60; // how long the others may take to set up what an enqueued sum needs
 };
 
-// The ranks of `host` with their devices. The sum's order is NCCL's: the same bits on every rank, fixed for a given
-// rank count, size and machine. Throws the same Error on every rank when one of them cannot start. Collective over
-// `host`, which is used only here.
+// The ranks of `host` with their devices. The sum's order is NCCL's: the same bits on every rank; beyond two ranks it
+// depends on count, place and machine. Throws the same Error on every rank when one of them cannot start. Collective
+// over `host`, which is used only here.
 std::unique_ptr<Communicator> make_nccl_comm(Communicator& host, const NcclOptions& options, Deadline deadline);
 
 } // namespace entrodraft::dist

@@ -24,8 +24,8 @@ class StagedComm final : public Communicator {
     StagedComm(const StagedComm&) = delete;
     StagedComm& operator=(const StagedComm&) = delete;
     ~StagedComm() override {
-        for (auto& [count, sum] : sums_)
-            cudaFreeHost(sum.numbers);
+        for (auto& [key, staged] : staged_)
+            cudaFreeHost(staged.memory);
     }
 
     int rank() const override { return host_->rank(); }
@@ -43,62 +43,86 @@ class StagedComm final : public Communicator {
     void wait(Deadline deadline) override { host_->wait(deadline); }
     bool is_ready() override { return host_->is_ready(); }
     void enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) override;
+    void enqueue_all_gather(const void* mine, void* all, std::size_t bytes, void* stream) override;
     void await_stream(void* stream, Deadline deadline) override;
 
   private:
-    // Of so many numbers; stays where it is, graphs point to it.
-    struct Sum {
+    enum class Kind { sum, gather };
+    // A collective of so many bytes; stays where it is, graphs point to it.
+    struct Staged {
         StagedComm* comm = nullptr;
-        std::size_t count = 0;
-        float* numbers = nullptr; // pinned
+        Kind kind = Kind::sum;
+        std::size_t bytes = 0;       // of a rank
+        std::byte* memory = nullptr; // pinned: this rank's bytes, and behind them those of all in a gather
+
+        std::byte* result() const { return kind == Kind::gather ? memory + bytes : memory; }
     };
 
-    Sum& sum_of(std::size_t count);
-    static void add_up(void* sum);
+    Staged& staged(Kind kind, std::size_t bytes);
+    void enqueue(Staged& staged, const void* mine, void* result, std::size_t result_bytes, void* stream);
+    void run(const Staged& staged);
+    static void run_on_cuda_thread(void* staged);
 
     std::unique_ptr<Communicator> host_;
     double timeout_seconds_;
-    std::map<std::size_t, Sum> sums_; // by count: those of one stream come one after another
+    std::map<std::pair<Kind, std::size_t>, Staged> staged_; // by bytes: those of one stream come one after another
     std::mutex failing_;
-    std::exception_ptr failure_; // of a sum on CUDA's thread; the others are left out from then on
+    std::exception_ptr failure_; // on CUDA's thread; what follows is left out from then on
 };
 
-StagedComm::Sum& StagedComm::sum_of(std::size_t count) {
-    Sum& sum = sums_[count];
-    if (sum.numbers != nullptr) return sum;
-    sum.comm = this;
-    sum.count = count;
+StagedComm::Staged& StagedComm::staged(Kind kind, std::size_t bytes) {
+    Staged& staged = staged_[{kind, bytes}];
+    if (staged.memory != nullptr) return staged;
+    const std::size_t parts = kind == Kind::gather ? static_cast<std::size_t>(size()) + 1 : 1;
     void* memory = nullptr;
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed; // memory may be asked for under capture
     check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
-    const cudaError_t made = cudaHostAlloc(&memory, count * sizeof(float), cudaHostAllocDefault);
+    const cudaError_t made = cudaHostAlloc(&memory, parts * bytes, cudaHostAllocDefault);
     check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
     check_cuda(made, "cudaHostAlloc");
-    sum.numbers = static_cast<float*>(memory);
-    return sum;
+    staged = {this, kind, bytes, static_cast<std::byte*>(memory)};
+    return staged;
+}
+
+void StagedComm::enqueue(Staged& staged, const void* mine, void* result, std::size_t result_bytes, void* stream) {
+    const auto on = static_cast<cudaStream_t>(stream);
+    check_cuda(cudaMemcpyAsync(staged.memory, mine, staged.bytes, cudaMemcpyDeviceToHost, on), "cudaMemcpyAsync");
+    check_cuda(cudaLaunchHostFunc(on, &StagedComm::run_on_cuda_thread, &staged), "cudaLaunchHostFunc");
+    check_cuda(cudaMemcpyAsync(result, staged.result(), result_bytes, cudaMemcpyHostToDevice, on), "cudaMemcpyAsync");
 }
 
 void StagedComm::enqueue_all_reduce_sum(void* data, std::size_t count, ElementType type, void* stream) {
     if (type != ElementType::float32) throw Error("all-reduce on the host takes float32 only");
-    Sum& sum = sum_of(count);
-    const auto on = static_cast<cudaStream_t>(stream);
     const std::size_t bytes = count * sizeof(float);
     count_all_reduce(bytes);
-    check_cuda(cudaMemcpyAsync(sum.numbers, data, bytes, cudaMemcpyDeviceToHost, on), "cudaMemcpyAsync");
-    check_cuda(cudaLaunchHostFunc(on, &StagedComm::add_up, &sum), "cudaLaunchHostFunc");
-    check_cuda(cudaMemcpyAsync(data, sum.numbers, bytes, cudaMemcpyHostToDevice, on), "cudaMemcpyAsync");
+    enqueue(staged(Kind::sum, bytes), data, data, bytes, stream);
 }
 
-// On a thread of CUDA's.
-void StagedComm::add_up(void* sum) {
-    const Sum& what = *static_cast<Sum*>(sum);
+void StagedComm::enqueue_all_gather(const void* mine, void* all, std::size_t bytes, void* stream) {
+    count_gather(bytes);
+    enqueue(staged(Kind::gather, bytes), mine, all, static_cast<std::size_t>(size()) * bytes, stream);
+}
+
+void StagedComm::run(const Staged& staged) {
+    const Deadline deadline = Deadline::after_seconds(timeout_seconds_);
+    if (staged.kind == Kind::sum) {
+        host_->all_reduce_sum(reinterpret_cast<float*>(staged.memory), staged.bytes / sizeof(float), deadline);
+        return;
+    }
+    constexpr int kRoot = 0;
+    host_->gather(staged.memory, staged.result(), staged.bytes, kRoot, deadline);
+    host_->broadcast(staged.result(), static_cast<std::size_t>(size()) * staged.bytes, kRoot, deadline);
+}
+
+void StagedComm::run_on_cuda_thread(void* staged) {
+    const Staged& what = *static_cast<Staged*>(staged);
     StagedComm& self = *what.comm;
     {
         const std::lock_guard lock(self.failing_);
         if (self.failure_) return;
     }
     try {
-        self.host_->all_reduce_sum(what.numbers, what.count, Deadline::after_seconds(self.timeout_seconds_));
+        self.run(what);
     } catch (...) {
         const std::lock_guard lock(self.failing_);
         self.failure_ = std::current_exception();

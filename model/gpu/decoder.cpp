@@ -75,8 +75,8 @@ class GpuDecoder final : public Decoder {
         : Decoder(setup, std::move(cache)), tp_(tp), stream_(std::move(stream)),
           timeout_seconds_(options.timeout_seconds),
           weights_(checkpoint, config_, shard_, view.type, options.weight_type, options.progress),
-          workspace_(config_, shard_, weights_, view, tp, *stream_, timeout_seconds_), outputs_(workspace_),
-          host_table_(1), table_(1), loop_(1), host_loop_(1) {}
+          workspace_(config_, shard_, weights_, view, tp, *stream_, options), outputs_(workspace_), host_table_(1),
+          table_(1), loop_(1), host_loop_(1) {}
 
     std::size_t weight_bytes() const override { return weights_.bytes_per_pass; }
     double operations_per_row() const override { return weights_.operations_per_row; }
@@ -96,7 +96,7 @@ class GpuDecoder final : public Decoder {
     // A form that has been met.
     struct KnownForm {
         Graph graph;
-        dist::Traffic sums; // of one launch
+        dist::Traffic enqueued; // by one launch
     };
 
     Form form_of(const Pass& pass) const;
@@ -167,12 +167,11 @@ void GpuDecoder::run(const Form& form) {
     KnownForm& known = found->second;
     if (is_new) return record(form);
     if (known.graph) {
-        tp_.count_again(known.sums);
+        tp_.count_again(known.enqueued);
     } else {
         const dist::Traffic before = tp_.traffic();
         known.graph = Graph(*stream_, [&] { record(form); });
-        known.sums = {.all_reduces = tp_.traffic().all_reduces - before.all_reduces,
-                      .all_reduce_bytes = tp_.traffic().all_reduce_bytes - before.all_reduce_bytes};
+        known.enqueued = tp_.traffic().since(before);
     }
     known.graph.launch(*stream_);
 }
@@ -196,10 +195,14 @@ void GpuDecoder::compute(const Form& form) {
 }
 
 void GpuDecoder::await() {
-    if (tp_.size() > 1)
+    if (tp_.size() == 1) return stream_->wait(timeout_seconds_);
+    try {
         tp_.await_stream(stream_->handle(), deadline());
-    else
-        stream_->wait(timeout_seconds_);
+    } catch (...) {
+        forms_.clear(); // their graphs hold sums
+        tp_.abort();
+        throw;
+    }
 }
 
 // ---- loops ----

@@ -75,10 +75,10 @@ void embed(void* stream, const RowTable& table, const Embed& call);
 
 // x += delta, where there is one; then out = norm(x), where there is an out. Both norms: weight [width], bias or none.
 struct NormCall {
-    float* x = nullptr;          // [rows][width], the residual stream
-    const void* delta = nullptr; // [rows][delta_stride], of delta_type
-    NumberType delta_type = NumberType::float32;
-    int delta_stride = 0;
+    float* x = nullptr;           // [rows][width], the residual stream
+    const float* delta = nullptr; // [n_parts][rows][width], added up in order of the parts: to be added to x
+    int n_parts = 1;
+    bool replaces_x = false; // x becomes delta
     Norm norm = Norm::rms;
     const float* weight = nullptr; // none: out is x itself, rounded
     const float* bias = nullptr;

@@ -2,14 +2,19 @@
 
 #include "model/positions.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace entrodraft::model::gpu {
 
 // ---- what passes share ----
 
 GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, const DeviceWeights& read,
                            const CacheView& memory, dist::Communicator& ranks, const Stream& queue,
-                           double timeout_seconds)
-    : config(model), shard(held), weights(read), cache(memory), tp(ranks), stream(queue) {
+                           const DecoderOptions& options)
+    : config(model), shard(held), weights(read), cache(memory), tp(ranks), stream(queue),
+      adds_parts(tp.size() > 1 && (options.sum == TensorParallelSum::ordered ||
+                                   (options.sum == TensorParallelSum::automatic && !tp.enqueued_sums_are_ordered()))) {
     const auto rows_of = [&](int width) {
         return DeviceBytes(index(kMaxRows) * index(aligned(width)) * bytes_of(weights.type));
     };
@@ -28,7 +33,7 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     const auto upload = [&]<typename T>(const std::vector<T>& values) {
         DeviceArray<T> array(values.size());
         copy(stream, array.data(), values.data(), values.size() * sizeof(T));
-        stream.wait(timeout_seconds);
+        stream.wait(options.timeout_seconds);
         return array;
     };
     const dist::HeadShard& heads = shard.heads;
@@ -51,8 +56,11 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
 }
 
 void GpuWorkspace::make_summed(dist::Deadline deadline) {
-    for (SummedArray* array : {&x, &delta})
-        if (array->size() == 0) *array = SummedArray(tp, index(kMaxRows) * index(config.hidden_size), deadline);
+    if (x.size() > 0) return;
+    const std::size_t floats = index(kMaxRows) * index(config.hidden_size);
+    x = SummedArray(tp, floats, deadline);
+    delta = SummedArray(tp, index(kMaxRows) * index(std::max(config.hidden_size, config.embedding_size)), deadline);
+    if (adds_parts) parts = SummedArray(tp, index(tp.size()) * floats, deadline);
 }
 
 void GpuWorkspace::sum_over_ranks(float* data, int rows, int width) const {
@@ -89,7 +97,8 @@ void GpuOps::embed() {
     call.width = config.embedding_size;
     multiply_into_delta({weights.project_in, rounded(call, w_.embedded)}, false);
     gpu::embed(handle(), rows_, positions);
-    pending_ = true;
+    pending_ = w_.delta.data();
+    n_pending_parts_ = 1;
 }
 
 void GpuOps::multiply_into_delta(const Product& product, bool add) {
@@ -103,24 +112,39 @@ void GpuOps::multiply_into_delta(const Product& product, bool add) {
 void GpuOps::add(std::initializer_list<Product> products) {
     for (const Product& product : products)
         multiply_into_delta(product, &product != products.begin());
-    w_.sum_over_ranks(w_.delta.data(), rows_.rows, w_.config.hidden_size);
-    pending_ = true;
+    sum_delta();
+}
+
+// What is pending is then the sum of delta over the ranks. Which order NCCL adds in depends on where a row lies in the
+// message: only the rows of a prompt, of which nothing is emitted, always lie in the same place.
+void GpuOps::sum_delta() {
+    const int hidden = w_.config.hidden_size;
+    if (w_.adds_parts && extent_.logit_rows > 0) {
+        w_.tp.enqueue_all_gather(w_.delta.data(), w_.parts.data(), index(rows_.rows) * index(hidden) * sizeof(float),
+                                 handle());
+        pending_ = w_.parts.data();
+        n_pending_parts_ = w_.tp.size();
+    } else {
+        w_.sum_over_ranks(w_.delta.data(), rows_.rows, hidden);
+        pending_ = w_.delta.data();
+        n_pending_parts_ = 1;
+    }
 }
 
 void GpuOps::add_normed(Product product, const DeviceNorm& norm) {
     multiply_into_delta(product, false);
-    w_.sum_over_ranks(w_.delta.data(), rows_.rows, w_.config.hidden_size);
+    sum_delta();
     NormCall call = norm_call(w_.delta.data(), norm);
     call.out = w_.normed_delta.data();
     call.out_stride = w_.config.hidden_size;
     add_and_norm(handle(), call);
-    NormCall addition = norm_call(w_.x.data(), {});
-    addition.delta = w_.normed_delta.data();
-    add_and_norm(handle(), addition);
+    pending_ = w_.normed_delta.data();
+    n_pending_parts_ = 1;
+    add_pending();
 }
 
 void GpuOps::add_pending() {
-    if (pending_) add_and_norm(handle(), norm_call(w_.x.data(), {}));
+    if (pending_ != nullptr) add_and_norm(handle(), norm_call(w_.x.data(), {}));
 }
 
 void GpuOps::keep_hidden(int layers_done) {
@@ -134,15 +158,16 @@ void GpuOps::keep_hidden(int layers_done) {
 
 // ---- norms ----
 
-// Of all rows of x, the residual stream (to which it first adds what is pending) or delta; as yet without an output.
+// Of all rows of x, the residual stream (to which it first adds what is pending) or delta (which becomes what is
+// pending); as yet without an output.
 NormCall GpuOps::norm_call(float* x, const DeviceNorm& norm) {
     NormCall call;
     call.x = x;
-    if (pending_ && x == w_.x.data()) {
-        call.delta = w_.delta.data();
-        pending_ = false;
-    }
-    call.delta_stride = call.width = w_.config.hidden_size;
+    call.delta = std::exchange(pending_, nullptr);
+    call.n_parts = n_pending_parts_;
+    call.replaces_x = x == w_.delta.data();
+    if (call.delta == x) call.delta = nullptr; // it is that already
+    call.width = w_.config.hidden_size;
     call.norm = w_.config.norm;
     call.weight = norm.weight.data();
     call.bias = norm.bias.data();

@@ -1,7 +1,7 @@
 // The operations of model/transformer.h as kernels on a stream.
 //
-// A sum that is to be added to the residual stream stays in delta until something reads the stream: the next norm then
-// adds it in the same kernel. Called by gpu/decoder.
+// A sum that is to be added to the residual stream stays where it is until something reads the stream: the next norm
+// then adds it in the same kernel, and adds up what the ranks have of it. Called by gpu/decoder.
 #pragma once
 
 #include "dist/comm/communicator.h"
@@ -23,11 +23,12 @@ namespace entrodraft::model::gpu {
 struct GpuWorkspace {
     // All that is handed over outlives it. Throws dist::Error, dist::Timeout. Local.
     GpuWorkspace(const ModelConfig& config, const RankShard& shard, const DeviceWeights& weights,
-                 const CacheView& cache, dist::Communicator& tp, const Stream& stream, double timeout_seconds);
+                 const CacheView& cache, dist::Communicator& tp, const Stream& stream, const DecoderOptions& options);
 
     // What ranks make together, before the first pass. Collective over tp.
     void make_summed(dist::Deadline deadline);
-    // Sums [rows][width] over the ranks, in the order of the stream. Collective over tp.
+    // Sums [rows][width] over the ranks, in an order that tp chooses: for prompts, whose rows always lie in the same
+    // place, and where at most two ranks have any but zeros. Collective over tp.
     void sum_over_ranks(float* data, int rows, int width) const;
     int vocab() const { return static_cast<int>(shard.vocab.size()); }
 
@@ -37,13 +38,15 @@ struct GpuWorkspace {
     CacheView cache;
     dist::Communicator& tp;
     const Stream& stream;
+    bool adds_parts; // sums of delta are gathered, and added up in rank order by the kernel that adds them to x
 
     DeviceArray<float> cosines, sines;  // [max_positions][rotary dims / 2] or empty
     DeviceArray<float> slopes;          // ALiBi, [own query heads] or empty
     DeviceArray<std::int32_t> kv_heads; // [own query heads]: the own key head of each
     // float32, [kMaxRows][...]
     SummedArray x;                   // the residual stream, [hidden_size]
-    SummedArray delta;               // [hidden_size]: what is to be added to it
+    SummedArray delta;               // [hidden_size]: what is to be added to it; or [embedding_size]
+    SummedArray parts;               // [ranks] times that: the delta of each, one rank's rows behind another's
     DeviceArray<float> normed_delta; // [hidden_size], of Block::sandwich
     DeviceArray<float> logits;       // [own vocabulary]
     DeviceArray<float> partial;      // attend's workspace
@@ -103,6 +106,7 @@ class GpuOps {
     Linear linear_call(const DeviceMatrix& matrix, Operand from) const;
     HeadRows heads(int layer, Operand qkv) const;
     void multiply_into_delta(const Product& product, bool add);
+    void sum_delta();
     NormCall norm_call(float* x, const DeviceNorm& norm);
     Operand rounded(NormCall call, const DeviceBytes& to);
     void add_pending();
@@ -114,7 +118,9 @@ class GpuOps {
     Extent extent_;
     const Pass& pass_;
     std::vector<float>& hidden_;
-    bool pending_ = false; // delta is still to be added to x
+    // What is still to be added to x, or to become delta: NormCall's, null where nothing is.
+    const float* pending_ = nullptr;
+    int n_pending_parts_ = 0;
 };
 
 } // namespace entrodraft::model::gpu

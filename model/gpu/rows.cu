@@ -30,13 +30,18 @@ template <typename T> __global__ void embed_rows(RowTable table, Embed call) {
 }
 
 // A block a row. Mean first, then the mean square of what is left, as on the CPU.
-template <typename Delta, typename Out> __global__ void add_and_norm_rows(NormCall call) {
+template <typename Out> __global__ void add_and_norm_rows(NormCall call) {
     const int row = static_cast<int>(blockIdx.x), first = static_cast<int>(threadIdx.x);
     float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], call.width, 0);
     if (call.delta != nullptr) {
-        const Delta* delta = static_cast<const Delta*>(call.delta) + place(row, call.delta_stride, 0);
-        for (int i = first; i < call.width; i += kThreads)
-            x[i] += to_float(delta[i]);
+        const float* delta = call.delta + place(row, call.width, 0);
+        const std::size_t part_stride = place(call.rows, call.width, 0);
+        for (int i = first; i < call.width; i += kThreads) {
+            float sum = delta[i];
+            for (int part = 1; part < call.n_parts; ++part)
+                sum += delta[static_cast<std::size_t>(part) * part_stride + static_cast<std::size_t>(i)];
+            x[i] = call.replaces_x ? sum : x[i] + sum;
+        }
     }
     if (call.out == nullptr) return; // the same on all threads
     Out* out = static_cast<Out*>(call.out) + place(row, call.out_stride, 0);
@@ -102,10 +107,8 @@ void embed(void* stream, const RowTable& table, const Embed& call) {
 }
 
 void add_and_norm(void* stream, const NormCall& call) {
-    with_type(call.delta_type, [&]<typename Delta>(Delta*) {
-        with_type(call.out_type, [&]<typename Out>(Out*) {
-            launch(stream, {static_cast<unsigned>(call.rows), kThreads}, add_and_norm_rows<Delta, Out>, call);
-        });
+    with_type(call.out_type, [&]<typename Out>(Out*) {
+        launch(stream, {static_cast<unsigned>(call.rows), kThreads}, add_and_norm_rows<Out>, call);
     });
 }
 

@@ -35,6 +35,7 @@ struct Grid {
 // Puts kernel(arguments...) on the stream. Throws Error where it cannot be launched. Local.
 template <typename... Parameters, typename... Arguments>
 void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const Arguments&... arguments) {
+    if (grid.blocks.x == 0 || grid.blocks.y == 0) return; // CUDA refuses a grid of nothing
     const auto on = static_cast<cudaStream_t>(stream);
 #ifdef ENTRODRAFT_CUDA_STAND_IN
     check(cuda_stand_in::enqueue(on,

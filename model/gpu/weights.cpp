@@ -88,8 +88,8 @@ class Uploader {
                 matrix.n += static_cast<int>(part.rows.size());
             matrix.k = static_cast<int>(source->inputs.size());
         }
-        if (matrix.n == 0) return matrix;
         matrix.stride = aligned(matrix.k);
+        if (matrix.n == 0 || matrix.k == 0) return matrix; // this rank's part of a small model may be empty
         const std::size_t row_bytes = static_cast<std::size_t>(matrix.stride) * model::bytes_of(held);
         matrix.numbers = DeviceBytes(static_cast<std::size_t>(matrix.n) * row_bytes);
         std::byte* to = matrix.numbers.data();

@@ -4,8 +4,9 @@
 // Blocks run one after another; the threads of a block are fibers that switch at barriers and warp operations, in lane
 // order. A barrier that not all threads of a block (lanes of a warp) reach ends the program with a message, as do reads
 // and writes outside of what was allocated where the sanitizers watch. Streams do at once what they are told, unless
-// they are being captured: then it is kept, and done by cudaGraphLaunch. Only what the project uses is here; nothing of
-// speed or of memory ordering between running blocks can be learnt from it.
+// they are being captured (then it is kept, and done by cudaGraphLaunch) or a collective is before it that not all
+// ranks have come to (then whoever asks about the stream goes on with it). Ranks may be threads (nccl.cpp). Only what
+// the project uses is here; nothing of speed or of memory ordering between running blocks can be learnt from it.
 #pragma once
 
 #include <cmath>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -44,6 +46,8 @@ struct alignas(16) float4 {
 };
 
 namespace cuda_stand_in {
+
+using Work = std::function<bool()>; // whether it is done
 
 // Where the running fiber is.
 struct Place {
@@ -264,6 +268,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 namespace cuda_stand_in {
 // Does it, or keeps it where the stream is being captured.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+// The same of what may have to wait for others: false as long as it does. A graph that keeps it keeps `held` as well.
+cudaError_t enqueue_collective(cudaStream_t stream, Work work, std::shared_ptr<void> held);
 // What cudaGraphSetConditional does in a kernel.
 void set_condition(cudaGraphConditionalHandle condition, bool goes_on);
 } // namespace cuda_stand_in

@@ -6,21 +6,52 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <memory>
+#include <thread>
 #include <vector>
 
 struct CudaStandInGraph {
-    std::vector<std::function<void()>> work;
+    std::vector<cuda_stand_in::Work> work;
+    std::vector<std::shared_ptr<void>> held; // as long as the graph
     std::vector<std::shared_ptr<unsigned>> conditions;
 };
 struct CudaStandInStream {
-    CudaStandInGraph* captured = nullptr; // while it is being captured
+    CudaStandInGraph* captured = nullptr;    // while it is being captured
+    std::deque<cuda_stand_in::Work> waiting; // behind a collective that others have not come to
+    std::uint64_t put = 0, done = 0;         // how much work it was ever given, and has ended
+
+    // Does what can be done. Whether that was all.
+    bool progress() {
+        while (!waiting.empty() && waiting.front()()) {
+            waiting.pop_front();
+            ++done;
+        }
+        return waiting.empty();
+    }
+    void put_on(cuda_stand_in::Work work) {
+        ++put;
+        waiting.push_back(std::move(work));
+        progress();
+    }
+};
+struct CudaStandInEvent {
+    CudaStandInStream* stream = nullptr;
+    std::uint64_t put = 0; // on the stream when it was recorded
+
+    bool has_come() const { return stream == nullptr || stream->progress() || stream->done >= put; }
 };
 struct CudaStandInNode {};
 
 namespace cuda_stand_in {
 
 namespace {
+
+// The default stream is each thread's own.
+CudaStandInStream& stream_of(cudaStream_t stream) {
+    static thread_local CudaStandInStream of_thread;
+    return stream != nullptr ? *stream : of_thread;
+}
 
 constexpr unsigned kWarp = 32;
 constexpr std::size_t kStackBytes = 128 * 1024;
@@ -180,10 +211,23 @@ void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std:
 }
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
-    if (stream != nullptr && stream->captured != nullptr)
-        stream->captured->work.push_back(std::move(work));
-    else
-        work();
+    return enqueue_collective(
+        stream,
+        [work = std::move(work)] {
+            work();
+            return true;
+        },
+        nullptr);
+}
+
+cudaError_t enqueue_collective(cudaStream_t stream, Work work, std::shared_ptr<void> held) {
+    CudaStandInStream& on = stream_of(stream);
+    if (on.captured != nullptr) {
+        on.captured->work.push_back(std::move(work));
+        if (held) on.captured->held.push_back(std::move(held));
+    } else {
+        on.put_on(std::move(work));
+    }
     return cudaSuccess;
 }
 
@@ -253,30 +297,36 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     delete stream;
     return cudaSuccess;
 }
-cudaError_t cudaStreamQuery(cudaStream_t) {
-    return cudaSuccess;
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    return cuda_stand_in::stream_of(stream).progress() ? cudaSuccess : cudaErrorNotReady;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    while (!cuda_stand_in::stream_of(stream).progress())
+        std::this_thread::yield();
     return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* argument) {
     return cuda_stand_in::enqueue(stream, [=] { function(argument); });
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-    return cudaSuccess;
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    return cuda_stand_in::enqueue_collective(
+        stream, [recorded = *event] { return recorded.has_come(); }, nullptr);
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-    *event = nullptr;
+    *event = new CudaStandInEvent;
     return cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t) {
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    delete event;
     return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    CudaStandInStream& on = cuda_stand_in::stream_of(stream);
+    *event = {&on, on.put};
     return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t) {
-    return cudaSuccess;
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    return event->has_come() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
     return cudaSuccess;
@@ -321,10 +371,11 @@ cudaError_t cudaGraphAddNode(cudaGraphNode_t*, cudaGraph_t graph, const cudaGrap
     };
     const auto body = std::make_shared<Body>();
     parameters->conditional.phGraph_out = &body->pointer;
-    graph->work.push_back([body, handle = parameters->conditional.handle] {
+    graph->work.push_back([body, handle = parameters->conditional.handle] { // no collectives in it
         while (*reinterpret_cast<unsigned*>(handle) != 0)
             for (const auto& work : body->graph.work)
                 work();
+        return true;
     });
     return cudaSuccess;
 }
@@ -333,10 +384,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-    return cuda_stand_in::enqueue(stream, [executable] {
-        for (const auto& work : executable->work)
-            work();
-    });
+    for (const cuda_stand_in::Work& work : executable->work) // not what it holds: it may be destroyed meanwhile
+        cuda_stand_in::enqueue_collective(stream, work, nullptr);
+    return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
     delete executable;

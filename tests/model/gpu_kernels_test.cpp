@@ -239,20 +239,21 @@ TEST_F(GpuKernels, AGraphReadsItsInputsAnewEachTime) {
 TEST_F(GpuKernels, NormsAreThoseOfTheCpu) {
     const kernels::Kernels& cpu = *kernels::kernels_named("portable");
     for (const Norm norm : {Norm::rms, Norm::layer})
-        for (const int width : {8, 100, 700}) {
+        for (const auto& [width, n_parts] : {std::pair{8, 1}, {100, 1}, {700, 3}}) {
             constexpr int kRows = 3;
             const std::vector<float> x = random_numbers(NumberType::float32, index(kRows * width), random, 3),
-                                     delta = random_numbers(NumberType::bfloat16, index(kRows * width), random),
+                                     parts =
+                                         random_numbers(NumberType::float32, index(n_parts * kRows * width), random),
                                      weight = random_numbers(NumberType::float32, index(width), random),
                                      bias = random_numbers(NumberType::float32, index(width), random);
             DeviceArray<float> stream_x = to_device(x);
             const DeviceArray<float> weights = to_device(weight), biases = to_device(bias);
-            const Numbers deltas(NumberType::bfloat16, delta), out(NumberType::float32, x.size());
+            const Numbers deltas(NumberType::float32, parts), out(NumberType::float32, x.size());
             NormCall call;
             call.x = stream_x.data();
-            call.delta = deltas.data();
-            call.delta_type = NumberType::bfloat16;
-            call.delta_stride = call.width = call.out_stride = width;
+            call.delta = static_cast<const float*>(deltas.data());
+            call.n_parts = n_parts;
+            call.width = call.out_stride = width;
             call.norm = norm;
             call.weight = weights.data();
             call.bias = norm == Norm::layer ? biases.data() : nullptr;
@@ -262,8 +263,12 @@ TEST_F(GpuKernels, NormsAreThoseOfTheCpu) {
             add_and_norm(stream.handle(), call);
             finish();
             std::vector<float> sum = x, expected(x.size());
-            for (std::size_t i = 0; i < x.size(); ++i)
-                sum[i] += delta[i];
+            for (std::size_t i = 0; i < x.size(); ++i) {
+                float delta = parts[i];
+                for (int part = 1; part < n_parts; ++part)
+                    delta += parts[index(part) * x.size() + i];
+                sum[i] += delta;
+            }
             EXPECT_EQ(to_host(stream_x), sum);
             for (int r = 0; r < kRows; ++r) {
                 const float* row = sum.data() + r * width;

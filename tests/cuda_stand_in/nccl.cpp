@@ -1,0 +1,208 @@
+#include "tests/cuda_stand_in/nccl.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace cuda_stand_in {
+
+using Bytes = std::vector<unsigned char>;
+
+// One collective: what each rank has brought, by value, so that nobody waits for others to read it.
+struct Collective {
+    std::map<int, Bytes> brought; // by rank
+    int left = 0;                 // ranks that have taken what they wanted
+};
+
+// The ranks of a communicator.
+struct Group {
+    std::mutex mutex;
+    int connected = 0;
+    std::map<std::uint64_t, Collective> collectives;           // by number
+    std::map<std::pair<int, int>, std::deque<Bytes>> messages; // by sender and receiver
+};
+
+// What works on streams keep of a communicator that may be gone.
+struct CommState {
+    std::shared_ptr<Group> group;
+    int rank = 0, size = 1;
+    std::uint64_t next = 0; // number of this rank's next collective
+    std::atomic<bool> aborted{false};
+    std::shared_ptr<int> graphs = std::make_shared<int>(); // held by each graph that has captured a collective
+};
+
+} // namespace cuda_stand_in
+
+struct CudaStandInNcclComm {
+    std::shared_ptr<cuda_stand_in::CommState> state;
+};
+
+namespace {
+
+using cuda_stand_in::Bytes;
+using cuda_stand_in::Collective;
+using cuda_stand_in::CommState;
+using cuda_stand_in::Group;
+
+std::mutex groups_mutex;
+std::map<std::uint64_t, std::shared_ptr<Group>> groups; // by unique id
+
+// Where a rank of three or more begins to add depends on where an element is, as with rings.
+void add_up(const std::map<int, Bytes>& brought, float* out, std::size_t count) {
+    const std::size_t ranks = brought.size(), chunk = (count + ranks - 1) / ranks;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto part = [&](std::size_t step) {
+            const Bytes& bytes = brought.at(static_cast<int>((i / chunk + 1 + step) % ranks));
+            return reinterpret_cast<const float*>(bytes.data())[i];
+        };
+        float sum = part(0);
+        for (std::size_t step = 1; step < ranks; ++step)
+            sum += part(step);
+        out[i] = sum;
+    }
+}
+
+// Brings `bytes` of `in`; when all have come, `take` is given what they brought.
+ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, const void* in, std::size_t bytes,
+                     std::function<void(const std::map<int, Bytes>&)> take) {
+    constexpr std::uint64_t kNotBrought = ~std::uint64_t{0};
+    cuda_stand_in::enqueue_collective(
+        stream,
+        [state = comm->state, in, bytes, take = std::move(take), number = kNotBrought]() mutable {
+            if (state->aborted) return true;
+            const std::lock_guard lock(state->group->mutex);
+            if (number == kNotBrought) number = state->next++;
+            Collective& collective = state->group->collectives[number];
+            const auto* first = static_cast<const unsigned char*>(in);
+            collective.brought.try_emplace(state->rank, first, first + bytes);
+            if (static_cast<int>(collective.brought.size()) < state->size) return false;
+            take(collective.brought);
+            if (++collective.left == state->size) state->group->collectives.erase(number);
+            return true;
+        },
+        comm->state->graphs);
+    return ncclSuccess;
+}
+
+void end(ncclComm_t comm) {
+    while (comm->state->graphs.use_count() > 1)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    delete comm;
+}
+
+} // namespace
+
+const char* ncclGetErrorString(ncclResult_t) {
+    return "error";
+}
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+    static std::atomic<std::uint64_t> next{1};
+    const std::uint64_t number = next++;
+    std::memcpy(id->internal, &number, sizeof number);
+    return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+    if (config->blocking != 0) return ncclInvalidArgument;
+    std::uint64_t number = 0;
+    std::memcpy(&number, id.internal, sizeof number);
+    const auto state = std::make_shared<CommState>();
+    state->rank = rank;
+    state->size = size;
+    {
+        const std::lock_guard lock(groups_mutex);
+        std::shared_ptr<Group>& group = groups[number];
+        if (!group) group = std::make_shared<Group>();
+        state->group = group;
+        if (++group->connected == size) groups.erase(number);
+    }
+    *comm = new CudaStandInNcclComm{state};
+    return ncclInProgress;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+    const std::lock_guard lock(groups_mutex);
+    *state = comm->state->group->connected == comm->state->size ? ncclSuccess : ncclInProgress;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommFinalize(ncclComm_t) {
+    return ncclSuccess;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    end(comm);
+    return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    comm->state->aborted = true;
+    end(comm);
+    return ncclSuccess;
+}
+ncclResult_t ncclGroupStart() {
+    return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+    return ncclSuccess;
+}
+ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t,
+                           ncclComm_t comm, cudaStream_t stream) {
+    if (type != ncclFloat32) return ncclInvalidArgument;
+    return enqueue(comm, stream, in, count * sizeof(float),
+                   [out, count](const auto& brought) { add_up(brought, static_cast<float*>(out), count); });
+}
+ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+    if (type != ncclInt8) return ncclInvalidArgument;
+    return enqueue(comm, stream, in, count, [out](const auto& brought) {
+        auto* to = static_cast<unsigned char*>(out);
+        for (const auto& [rank, bytes] : brought)
+            to = std::copy(bytes.begin(), bytes.end(), to);
+    });
+}
+ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+    if (type != ncclInt8) return ncclInvalidArgument;
+    return enqueue(comm, stream, in, count, [out, root](const auto& brought) {
+        std::ranges::copy(brought.at(root), static_cast<unsigned char*>(out));
+    });
+}
+ncclResult_t ncclSend(const void* in, std::size_t count, ncclDataType_t, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    cuda_stand_in::enqueue(stream, [state = comm->state, in, count, peer] {
+        const auto* first = static_cast<const unsigned char*>(in);
+        const std::lock_guard lock(state->group->mutex);
+        state->group->messages[{state->rank, peer}].emplace_back(first, first + count);
+    });
+    return ncclSuccess;
+}
+ncclResult_t ncclRecv(void* out, std::size_t, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream) {
+    cuda_stand_in::enqueue_collective(
+        stream,
+        [state = comm->state, out, peer] {
+            if (state->aborted) return true;
+            const std::lock_guard lock(state->group->mutex);
+            std::deque<Bytes>& arrived = state->group->messages[{peer, state->rank}];
+            if (arrived.empty()) return false;
+            std::ranges::copy(arrived.front(), static_cast<unsigned char*>(out));
+            arrived.pop_front();
+            return true;
+        },
+        comm->state->graphs);
+    return ncclSuccess;
+}
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
+    return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : ncclInvalidArgument;
+}
+ncclResult_t ncclMemFree(void* memory) {
+    cudaFree(memory);
+    return ncclSuccess;
+}
+ncclResult_t ncclCommWindowRegister(ncclComm_t, void* memory, std::size_t, ncclWindow_t* window, int) {
+    *window = memory;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
+    return ncclSuccess;
+}
