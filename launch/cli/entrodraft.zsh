@@ -40,6 +40,7 @@ _entrodraft() {
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, each drafts for the one before it; none: plain decoding; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
             '--device=[what computes: auto, cpu, cuda; gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda)' \
+            '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
@@ -113,6 +114,7 @@ _entrodraft() {
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of what would draft; several are recorded beside each other, the first is what texts are decoded with; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
             '--device=[what computes: auto, cpu, cuda; gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda)' \
+            '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
@@ -150,7 +152,7 @@ _entrodraft() {
             '--help[show this and exit; -h likewise]' \
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '*--recording=[made by record; several: their texts together, of the same models; the name may be left out]:FILE:_files' \
-            '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of these, none, oracle, grid (many settings of each); a number may be a range FROM..TO..STEP \[all,oracle\]]:RULE,RULE:_values -s , value all oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' \
+            '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of these, none, oracle, grid (many settings of each); a number may be a range FROM..TO..STEP \[all,oracle\]]:RULE,RULE:_values -s , value all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' \
             '--best[show only the fastest setting of each rule]' \
             '--draft=[only the D-th draft of the recording, from 1 \[each\]]:D: ' \
             '--max-draft-tokens=[most drafted tokens a round, up to what was recorded \[15\]]:N: ' \
@@ -175,6 +177,7 @@ _entrodraft() {
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of the draft to tune for; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
             '--device=[what computes: auto, cpu, cuda; gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda)' \
+            '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
@@ -254,6 +257,7 @@ _entrodraft() {
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of the draft; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
             '--device=[what computes: auto, cpu, cuda; gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda)' \
+            '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
@@ -273,6 +277,7 @@ _entrodraft() {
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of the draft; several: a cascade, the largest first, unless --drafters names one alone; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
             '--device=[what computes: auto, cpu, cuda; gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda)' \
+            '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \

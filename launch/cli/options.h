@@ -40,6 +40,7 @@ struct ModelOptions {
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
     DeviceChoice device = DeviceChoice::automatic;
+    model::TensorParallelSum sum = model::TensorParallelSum::automatic;
     int threads = 0;     // 0: as gather_facts() counts them
     int max_context = 0; // positions of a sequence; 0: all that the target has
     double collective_timeout_seconds = dist::kDefaultTimeoutSeconds;

@@ -64,6 +64,14 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
         models.device = static_cast<DeviceChoice>(index_among(devices, given.meant({{"gpu", "cuda"}})));
     };
     set.add("device", "DEVICE", "what computes: {}; gpu is cuda [auto: cpu]", read_device).choosing(devices);
+    set.add(
+        "tensor-parallel-sum", "HOW", models.sum, {"auto", "all-reduce", "ordered"},
+        "how GPUs sum over the ranks of the target: {}. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL's "
+        "order, in which text depends on batch and draft sizes beyond two ranks");
+    set.check([&models](const ParsedOptions& given) {
+        given.refuse_without_effect("tensor-parallel-sum", models.device == DeviceChoice::cuda,
+                                    "without --device cuda");
+    });
     declare_weight_types(set, models.dtype, models.draft_dtype,
                          "the weights' type in memory: {} (GPUs); also fp32, bf16, fp16, half, fp8 [auto: the file's]",
                          true);

@@ -105,6 +105,7 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
         model::DecoderOptions decoder;
         decoder.timeout_seconds = options.collective_timeout_seconds;
         decoder.weight_type = part.type;
+        decoder.sum = options.sum;
         decoder.capacity = std::min(cache.positions, from.config.max_positions);
         decoder.n_slots = cache.sequences + part.beside;
         decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };

@@ -29,4 +29,12 @@ TEST(RankDevice, AnIdleGpuIsNotedWithTheRemedyOfTheBuild) {
     EXPECT_EQ(idle_gpu_note(DeviceChoice::cuda, true, 2), "");
 }
 
+TEST(RankDevice, ASharedGpuIsNotedWhereItCostsTime) {
+    const dist::SelfComm alone; // of the target, sharded or not, with sums in device memory
+    EXPECT_EQ(shared_gpu_note({.is_gpu = true, .number = 3, .sharers = 1}, nullptr), "");
+    EXPECT_EQ(shared_gpu_note({.is_gpu = true, .number = 3, .sharers = 2}, &alone), "");
+    EXPECT_EQ(shared_gpu_note({.is_gpu = false, .sharers = 2}, nullptr), "") << "the CPU";
+    EXPECT_NE(shared_gpu_note({.is_gpu = true, .number = 3, .sharers = 2}, nullptr).find("GPU 3"), std::string::npos);
+}
+
 } // namespace rank_device_test
