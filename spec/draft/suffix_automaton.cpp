@@ -112,7 +112,7 @@ SuffixAutomaton::State SuffixAutomaton::split(State from, TokenId token, State t
     n_extra_transitions_ += block.count;
     steps_ += block.count;
     splits_.back().block = block;
-    set_link(target, created);
+    (is_split(target) ? splits_[target - kSplit].link : links_[target]) = created;
     // A transition that the text stands for leads to a state longer by one, so it never leads to `target` from here on.
     for (State at = from;; at = link(at)) {
         ++steps_;
@@ -160,13 +160,6 @@ SuffixAutomaton::Counts SuffixAutomaton::counts() const {
     return {links_.size() + splits_.size(), text_.size() + n_extra_transitions_, steps_,
             bytes_of(text_) + bytes_of(links_) + bytes_of(latest_) + bytes_of(splits_) + bytes_of(edges_) +
                 prefix_blocks_.size() * kNodeBytes};
-}
-
-void SuffixAutomaton::set_link(State state, State to) {
-    if (is_split(state))
-        splits_[state - kSplit].link = to;
-    else
-        links_[state] = to;
 }
 
 std::uint32_t SuffixAutomaton::end(State state) const {

@@ -91,7 +91,6 @@ class SuffixAutomaton {
     static bool is_split(State state) { return state >= kSplit; }
     std::uint32_t length(State state) const { return is_split(state) ? splits_[state - kSplit].length : state; }
     State link(State state) const { return is_split(state) ? splits_[state - kSplit].link : links_[state]; }
-    void set_link(State state, State to);
     std::uint32_t end(State state) const;
     void refresh(State state);
 

@@ -177,10 +177,8 @@ RecordedLine line_of(const BlockReader& block, const RecordingHead& head) {
     record.ignore_eos = object.truth("ignore_eos");
     record.seed = seed_of(object);
     record.temperature = number(object, "temperature", 0, kMaxTemperature);
-    for (const Json& piece : object.list("pieces")) {
-        require(piece.is_string(), "a piece of the text is not a string");
-        record.pieces.push_back(piece.get<std::string>());
-    }
+    for (const Json& piece : object.list("pieces"))
+        record.pieces.push_back(model::text_of(piece, "a piece of the text"));
     record.drafts.resize(head.drafts.size());
     each_column(record, [&](const std::string& name, auto& values) { block.read(name, values); });
     check(record, head);

@@ -1,6 +1,8 @@
 // Blocks, packed and unpacked: see recording_block.h and docs/formats.md.
 #include "spec/replay/recording_block.h"
 
+#include "model/checkpoint/json_file.h"
+
 #include <zlib.h>
 
 #include <bit>
@@ -21,7 +23,6 @@ constexpr std::string_view kMagic = "EDR1";
 constexpr std::size_t kHeadBytes = 12;                  // magic, length, checksum
 constexpr std::size_t kMaxBytes = std::size_t{1} << 30; // of a block, unpacked
 constexpr std::size_t kValueBytes = 4;
-constexpr int kDeepest = 8;
 
 void put(std::string& to, std::uint32_t value) {
     to.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -71,18 +72,6 @@ std::string inflated(std::string_view packed) {
     return bytes;
 }
 
-Json parse(std::string_view text) {
-    const auto guard = [](int depth, Json::parse_event_t, Json&) {
-        if (depth > kDeepest) throw std::runtime_error("its JSON is nested too deeply");
-        return true;
-    };
-    try {
-        return Json::parse(text, guard);
-    } catch (const Json::exception& error) {
-        throw std::runtime_error(std::string("its JSON cannot be read (") + error.what() + ")");
-    }
-}
-
 std::size_t count_of(const Json& column) {
     const auto found = column.find("count");
     const bool is_count = found != column.end() && found->is_number_unsigned();
@@ -128,7 +117,7 @@ BlockReader::BlockReader(std::string_view bytes, std::size_t& length) {
     unpacked_ = inflated(packed);
     const std::size_t text = unpacked_.size() < 4 ? unpacked_.size() : number_at(unpacked_, 0);
     if (unpacked_.size() < 4 || text > unpacked_.size() - 4) throw std::runtime_error("its JSON is cut off");
-    json = parse(std::string_view(unpacked_).substr(4, text));
+    json = model::parse_json(std::string_view(unpacked_).substr(4, text), "its JSON");
     if (!json.is_object()) throw std::runtime_error("its JSON is not an object");
     columns_at_ = 4 + text;
     check_columns(unpacked_.size() - columns_at_);
