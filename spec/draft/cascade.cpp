@@ -159,9 +159,9 @@ void CascadeDrafter::inner_round(const DraftTask& task, Slot& slot, int most) {
     const TextEnd end = {task.slot, text_, n_inner + 1};
     const SourceLogits rows =
         level_.source->rows_after(std::span(&end, 1), slot.chooser.needs(whole, choice.acceptance).with_rows());
-    const bool says_something = read_rows(rows, n_inner, rule, choice, slot.chooser);
+    const bool can_emit = read_rows(rows, n_inner, rule, choice, slot.chooser);
     text_.resize(round_start);
-    if (!says_something) return;
+    if (!can_emit) return;
     const Verification verification = verify(choice, round_start);
     for (std::size_t i = 0; i <= static_cast<std::size_t>(verification.accepted); ++i) {
         const bool accepted = i < static_cast<std::size_t>(verification.accepted);

@@ -1,7 +1,6 @@
 // A draft model on a rank of its own that does not wait for the verification: while the target scores a draft, it
-// drafts what would come next for the most likely ends of the round, all of them in the same passes, each on a slot of
-// the cache that shares the text's own. If the round ends in one of them its draft is ready, and drafting has cost
-// nothing.
+// drafts what would come next for the most likely outcomes of the round, all of them in the same passes, each on a slot
+// of the cache that shares the text's own. If one of them comes true its draft is ready, and drafting has cost nothing.
 //
 // Without a backup, what is broadcast is what would have been drafted after the verification: the same tokens from the
 // same random numbers, as long as the stop rule goes by the text. (`expected-gain` also knows what is free, and drafts

@@ -1,4 +1,4 @@
-// Chances of a round's ends: see outcome_model.h.
+// Chances of a round's outcomes: see outcome_model.h.
 #include "spec/draft/outcome_model.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How a round may end, and how likely each end is: how many drafted tokens are accepted and the token emitted after
+// Outcomes of a round, and how likely each is: how many drafted tokens are accepted and the token emitted after
 // them, given what is known of the drafted ones.
 //
 // A token's chance is learnt as expected-gain learns it (gain_model.h). Where one is rejected, the target's token is
@@ -29,7 +29,7 @@ class OutcomeModel {
   public:
     explicit OutcomeModel(int max_candidates);
 
-    // The most likely `most` ends of a round in which places.size() - 1 tokens were drafted, the most likely first.
+    // The most likely `most` outcomes of a round in which places.size() - 1 tokens were drafted, the most likely first.
     // Local.
     std::vector<Outcome> most_likely(std::span<const Place> places, int most) const;
     // The round ended so. Local.

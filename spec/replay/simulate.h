@@ -28,8 +28,8 @@ struct ReplaySetting {
     StopRuleOptions rule;
     std::size_t draft = 0; // of the recording
     Costs costs;           // what expected-gain goes by, and how much is drafted while the target scores
-    // Ends of a round that a draft on a rank of its own drafts for meanwhile (draft_ahead.cpp), as if rows of a draft
-    // pass cost nothing; 0: none. An estimate: a run takes its own times.
+    // Outcomes of a round that a draft on a rank of its own drafts for meanwhile (draft_ahead.cpp), as if rows of a
+    // draft pass cost nothing; 0: none. An estimate: a run takes its own times.
     int ahead = 0;
 };
 

@@ -11,19 +11,19 @@ namespace {
 
 class Confidence final : public StopCondition {
   public:
-    explicit Confidence(const StopRuleOptions& options) : least_(options.get("confidence-threshold")) {}
+    explicit Confidence(const StopRuleOptions& options) : min_(options.get("confidence-threshold")) {}
 
     std::unique_ptr<StopCondition> clone() const override { return std::make_unique<Confidence>(*this); }
     bool fires(const Drafting& drafting) override {
-        return static_cast<double>(drafting.tokens.back().probability) < least_;
+        return static_cast<double>(drafting.tokens.back().probability) < min_;
     }
     void forecast(const Drafting&, DeviceStopRule& rule) const override {
         rule.kind = DeviceStopRule::Kind::probability;
-        rule.threshold = least_;
+        rule.threshold = min_;
     }
 
   private:
-    double least_; // c
+    double min_; // c
 };
 
 } // namespace
