@@ -52,8 +52,9 @@ def random_draft(work):
 def rule_of(name):
     """The --rules spelling of a setting's name: "model, static, threshold 2.25 nats" is static:2.25."""
     parts = name.split(", ")[1:]
-    numbers = [word for part in parts[1:] for word in part.split() if word.replace(".", "", 1).isdigit()]
-    return ":".join([parts[0], *numbers])
+    values = [word for part in parts[1:] for word in part.split()
+              if word.replace(".", "", 1).isdigit() or word == "persistent"]
+    return ":".join([parts[0], *values])
 
 
 def tuned(options, costs):
