@@ -134,8 +134,7 @@ std::size_t bytes_of(WeightType type) {
 
 ModelConfig read_config(const std::filesystem::path& directory) {
     const auto path = directory / "config.json";
-    const Json json = read_json_file(path, kMaxConfigBytes, {.reject_large_numbers = false});
-    if (!json.is_object()) throw BadFile(path.string() + ": not a JSON object");
+    const Json json = read_object(path);
     const Fields fields(json, path.string());
     const FamilyDescription& family = family_of(fields);
 
@@ -151,8 +150,7 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     // An end-of-text id in generation_config.json takes the place of config.json's.
     const auto generation_path = directory / "generation_config.json";
     if (!std::filesystem::exists(generation_path)) return config;
-    const Json generation = read_json_file(generation_path, kMaxConfigBytes, {.reject_large_numbers = false});
-    if (!generation.is_object()) throw BadFile(generation_path.string() + ": not a JSON object");
+    const Json generation = read_object(generation_path);
     const Fields more(generation, generation_path.string());
     if (more.find("eos_token_id") != nullptr) config.eos_token_ids = more.token_ids("eos_token_id");
     return config;

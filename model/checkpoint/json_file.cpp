@@ -37,8 +37,8 @@ std::string reason_of(const Json::exception& error) {
 // Stands between the parser and a handler: caps the depth and turns the parser's complaints into BadFile.
 class Guard final : public nlohmann::json_sax<Json> {
   public:
-    Guard(nlohmann::json_sax<Json>& handler, std::string_view text, const std::string& what, const JsonRules& rules)
-        : handler_(handler), text_(text), what_(what), rules_(rules) {}
+    Guard(nlohmann::json_sax<Json>& handler, std::string_view text, const std::string& what, LargeNumbers large)
+        : handler_(handler), text_(text), what_(what), large_(large) {}
 
     bool null() override { return handler_.null(); }
     bool boolean(bool value) override { return handler_.boolean(value); }
@@ -46,7 +46,7 @@ class Guard final : public nlohmann::json_sax<Json> {
     bool number_unsigned(std::uint64_t value) override { return handler_.number_unsigned(value); }
     bool number_float(double value, const std::string& digits) override {
         // The parser hands over whole numbers that fit 64 bits neither signed nor unsigned as floating point.
-        if (rules_.reject_large_numbers && digits.find_first_of(".eE") == std::string::npos) {
+        if (large_ == LargeNumbers::refused && digits.find_first_of(".eE") == std::string::npos) {
             throw BadFile(what_ + ": the whole number " + digits.substr(0, 40) + " does not fit 64 bits");
         }
         return handler_.number_float(value, digits);
@@ -84,15 +84,14 @@ class Guard final : public nlohmann::json_sax<Json> {
     nlohmann::json_sax<Json>& handler_;
     std::string_view text_;
     const std::string& what_;
-    const JsonRules& rules_;
+    LargeNumbers large_;
     std::size_t depth_ = 0;
 };
 
 // Builds the value. nlohmann's own builder lets the last of two equal keys win without a word.
 class Builder final : public nlohmann::json_sax<Json> {
   public:
-    Builder(const std::string& what, bool reject_duplicate_keys)
-        : what_(what), reject_duplicate_keys_(reject_duplicate_keys) {}
+    explicit Builder(const std::string& what) : what_(what) {}
 
     Json take() { return std::move(root_); }
 
@@ -110,9 +109,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     bool key(std::string& value) override {
         auto& object = open_.back()->get_ref<Json::object_t&>();
         const auto [at, is_new] = object.try_emplace(std::move(value));
-        if (!is_new && reject_duplicate_keys_) {
-            throw BadFile(what_ + ": the key " + in_quotes(at->first) + " appears twice in one object");
-        }
+        if (!is_new) throw BadFile(what_ + ": the key " + in_quotes(at->first) + " appears twice in one object");
         member_ = &at->second;
         return true;
     }
@@ -146,7 +143,6 @@ class Builder final : public nlohmann::json_sax<Json> {
     }
 
     const std::string& what_;
-    bool reject_duplicate_keys_;
     Json root_;
     std::vector<Json*> open_;
     Json* member_ = nullptr;
@@ -183,24 +179,23 @@ std::string read_text_file(const std::filesystem::path& file, std::size_t max_by
     return text;
 }
 
-void scan_json(std::string_view text, const std::string& what, nlohmann::json_sax<Json>& handler,
-               const JsonRules& rules) {
+void scan_json(std::string_view text, const std::string& what, nlohmann::json_sax<Json>& handler, LargeNumbers large) {
     // The parser would pass over a byte order mark and take a NUL for the end of the text.
     if (text.starts_with("\xef\xbb\xbf")) throw BadFile(what + ": begins with a byte order mark; remove it");
     const auto nul = text.find('\0');
     if (nul != std::string_view::npos) throw BadFile(what + ": " + place_in(text, nul) + ": a NUL byte in JSON");
-    Guard guard(handler, text, what, rules);
+    Guard guard(handler, text, what, large);
     if (!Json::sax_parse(text.begin(), text.end(), &guard)) throw BadFile(what + ": no valid JSON");
 }
 
-Json parse_json(std::string_view text, const std::string& what, const JsonRules& rules) {
-    Builder builder(what, rules.reject_duplicate_keys);
-    scan_json(text, what, builder, rules);
+Json parse_json(std::string_view text, const std::string& what, LargeNumbers large) {
+    Builder builder(what);
+    scan_json(text, what, builder, large);
     return builder.take();
 }
 
-Json read_json_file(const std::filesystem::path& file, std::size_t max_bytes, const JsonRules& rules) {
-    return parse_json(read_text_file(file, max_bytes), file.string(), rules);
+Json read_json_file(const std::filesystem::path& file, std::size_t max_bytes, LargeNumbers large) {
+    return parse_json(read_text_file(file, max_bytes), file.string(), large);
 }
 
 bool file_exists(const std::filesystem::path& file) {
@@ -208,11 +203,14 @@ bool file_exists(const std::filesystem::path& file) {
     return std::filesystem::exists(std::filesystem::symlink_status(file, ignored));
 }
 
-Json read_optional_object(const std::filesystem::path& file) {
-    if (!file_exists(file)) return Json::object();
-    Json value = read_json_file(file, kMaxConfigBytes, {.reject_large_numbers = false});
+Json read_object(const std::filesystem::path& file) {
+    Json value = read_json_file(file, kMaxConfigBytes, LargeNumbers::as_floating_point);
     if (!value.is_object()) throw BadFile(file.string() + ": not a JSON object");
     return value;
+}
+
+Json read_optional_object(const std::filesystem::path& file) {
+    return file_exists(file) ? read_object(file) : Json::object();
 }
 
 } // namespace entrodraft::model

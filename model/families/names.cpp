@@ -94,16 +94,16 @@ bool are_equal_tensors(const TensorView& a, const TensorView& b) {
     return true;
 }
 
-TensorNames named(const std::string& prefix, std::string_view stem, bool has_bias) {
+TensorNames tensor_names(const std::string& prefix, std::string_view stem, bool has_bias) {
     if (stem.empty()) return {};
     const std::string name = prefix + std::string(stem);
     return {name + ".weight", has_bias ? name + ".bias" : ""};
 }
 
 LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const std::string& prefix) {
-    const auto norm = [&](std::string_view stem) { return named(prefix, stem, config.norm == Norm::layer); };
-    const auto qkv = [&](std::string_view stem) { return named(prefix, stem, config.qkv_bias); };
-    const auto mlp = [&](std::string_view stem) { return named(prefix, stem, config.mlp_bias); };
+    const auto norm = [&](std::string_view stem) { return tensor_names(prefix, stem, config.norm == Norm::layer); };
+    const auto qkv = [&](std::string_view stem) { return tensor_names(prefix, stem, config.qkv_bias); };
+    const auto mlp = [&](std::string_view stem) { return tensor_names(prefix, stem, config.mlp_bias); };
     return {.attention_norm = norm(stems.attention_norm),
             .mlp_norm = norm(stems.mlp_norm),
             .after_attention_norm = norm(stems.after_attention_norm),
@@ -112,9 +112,9 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
             .key = qkv(stems.key),
             .value = qkv(stems.value),
             .qkv = qkv(stems.qkv),
-            .query_norm = named(prefix, stems.query_norm, false),
-            .key_norm = named(prefix, stems.key_norm, false),
-            .output = named(prefix, stems.output, config.output_bias),
+            .query_norm = tensor_names(prefix, stems.query_norm, false),
+            .key_norm = tensor_names(prefix, stems.key_norm, false),
+            .output = tensor_names(prefix, stems.output, config.output_bias),
             .gate = mlp(stems.gate),
             .up = mlp(stems.up),
             .gate_up = mlp(stems.gate_up),
@@ -123,12 +123,12 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
 
 ModelNames names_with_prefix(const ModelConfig& config, const TensorStems& stems, const std::string& prefix) {
     ModelNames names;
-    names.embedding = named(prefix, stems.embedding, false);
-    names.positions = named(prefix, stems.positions, false);
-    names.project_in = named(prefix, stems.project_in, false);
-    names.project_out = named(prefix, stems.project_out, false);
-    names.final_norm = named(prefix, stems.final_norm, config.norm == Norm::layer);
-    names.head = named("", stems.head, config.head_bias);
+    names.embedding = tensor_names(prefix, stems.embedding, false);
+    names.positions = tensor_names(prefix, stems.positions, false);
+    names.project_in = tensor_names(prefix, stems.project_in, false);
+    names.project_out = tensor_names(prefix, stems.project_out, false);
+    names.final_norm = tensor_names(prefix, stems.final_norm, config.norm == Norm::layer);
+    names.head = tensor_names("", stems.head, config.head_bias);
     names.qkv = stems.qkv;
     names.transposed = stems.transposed;
     names.layer = [config, prefix, stems](int index) {
