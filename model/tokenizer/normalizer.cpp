@@ -64,7 +64,7 @@ void replace_matches(NormalizedText& text, const Pattern& pattern, const std::st
 
 // Of a change of the text after which its first character counts as what it was.
 template <typename Change> NormalizerStep on_text(Change change) {
-    return [change](NormalizedText& text) { text.text = change(text.text); };
+    return [change = std::move(change)](NormalizedText& text) { text.text = change(text.text); };
 }
 
 NormalizerStep normalizer_step(const ComponentStep& step, const std::shared_ptr<const CharClasses>& classes) {
