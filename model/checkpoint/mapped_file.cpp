@@ -24,12 +24,6 @@ FileIdentity identity_of(const struct stat& about) {
             ns(about.st_ctim)};
 }
 
-bool starts_with(std::span<const std::byte> bytes, std::string_view text) {
-    return bytes.size() >= text.size() && std::equal(text.begin(), text.end(), bytes.begin(), [](char c, std::byte b) {
-               return static_cast<std::byte>(c) == b;
-           });
-}
-
 } // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes, std::string_view format)
@@ -57,7 +51,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, std::size_t min_bytes,
     }
     data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (data_ == MAP_FAILED) throw BadFile(name_ + ": cannot be mapped: " + system_reason());
-    if (starts_with(bytes(), kLfsPointer)) {
+    if (text().starts_with(kLfsPointer)) {
         ::munmap(data_, size_);
         throw BadFile(name_ + ": this is a Git LFS pointer, not the file; fetch the file with git lfs pull");
     }

@@ -31,6 +31,7 @@ class MappedFile {
     const std::string& name() const { return name_; } // the path, as messages show it
     const FileIdentity& identity() const { return identity_; }
     std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
+    std::string_view text() const { return {static_cast<const char*>(data_), size_}; } // the same
 
   private:
     std::string name_;

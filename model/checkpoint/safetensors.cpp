@@ -314,7 +314,7 @@ TensorFile open_safetensors(const std::filesystem::path& path) {
     file.mapping = std::make_shared<const MappedFile>(path, kLengthBytes, "safetensors");
     const auto bytes = file.mapping->bytes();
     const std::size_t header_bytes = header_length(*file.mapping);
-    const std::string_view header(reinterpret_cast<const char*>(bytes.data() + kLengthBytes), header_bytes);
+    const std::string_view header = file.mapping->text().substr(kLengthBytes, header_bytes);
     const auto data = bytes.subspan(kLengthBytes + header_bytes);
     for (HeaderEntry& entry : parse_safetensors_header(header, data.size(), file.mapping->name())) {
         TensorView view;

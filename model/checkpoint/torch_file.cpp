@@ -22,9 +22,8 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 void require_zip(const MappedFile& file) {
-    const std::string_view text = text_of(file.bytes());
-    if (text.starts_with("PK\3\4")) return;
-    if (text.starts_with('\x80')) {
+    if (file.text().starts_with("PK\3\4")) return;
+    if (file.text().starts_with('\x80')) {
         throw BadFile(file.name() + ": written by torch before 1.6 or without its zip format, which is not read; load "
                                     "it with torch and save it again, or save the model as safetensors");
     }
