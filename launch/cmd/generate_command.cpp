@@ -12,6 +12,7 @@
 #include "launch/io/timeline.h"
 #include "launch/load/drafters.h"
 #include "launch/load/model_pair.h"
+#include "launch/pair_engine.h"
 #include "launch/phase.h"
 #include "launch/replaced_file.h"
 #include "launch/serve/dispatcher.h"
@@ -27,19 +28,6 @@
 namespace entrodraft::launch {
 
 namespace {
-
-spec::EngineOptions engine_options(const GenerateOptions& options, const ModelPair& models,
-                                   const std::optional<spec::Costs>& costs) {
-    spec::EngineOptions engine;
-    engine.acceptance = options.speculation.acceptance;
-    engine.stop_rule = options.speculation.stop_rules.front();
-    engine.costs = costs;
-    engine.n_slots = models.batch_size;
-    engine.vocab_size = models.vocab_size;
-    engine.record_margins = options.check;
-    engine.timeout_seconds = options.models.collective_timeout_seconds;
-    return engine;
-}
 
 // Puts the run's settings beside what the replicas counted.
 void add_settings(RunSummary& summary, const GenerateOptions& options, const ModelPair& models) {
@@ -108,15 +96,15 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
     });
     const SpeculationOptions& speculation = options->speculation;
     const Drafters drafters(session, *models, speculation.sources, session.timeout_seconds());
-    const std::unique_ptr<spec::Drafter> drafter = drafters.make(speculation.drafter, speculation.stop_rules, costs);
-    spec::EngineParts parts = models->engine_parts(drafter.get());
     std::optional<Timeline> timeline;
-    if (!options->timeline.empty()) {
-        timeline.emplace(session, models->clock);
-        parts.watch = &*timeline;
-    }
-    spec::Engine engine(engine_options(*options, *models, costs.front()), parts);
-
+    if (!options->timeline.empty()) timeline.emplace(session, models->clock);
+    PairEngine engine(session, *models, drafters,
+                      {.drafter = speculation.drafter,
+                       .rules = speculation.stop_rules,
+                       .costs = costs,
+                       .acceptance = speculation.acceptance,
+                       .record_margins = options->check,
+                       .watch = timeline ? &*timeline : nullptr});
     const std::unique_ptr<dist::Channel> channel =
         session.channel(models->layout, models->clock, session.timeout_seconds());
     if (dispatcher) dispatcher->start(channel.get());
@@ -125,7 +113,7 @@ int run_generate(dist::Session& session, const Arguments& arguments) {
         tracker.emplace(dispatcher ? &*dispatcher : nullptr, channel.get(), *options, models->clock);
     const MachineWatch machine(session);
     const double start = models->clock.now_seconds();
-    const bool interrupted = decode(session, engine, tracker ? &*tracker : nullptr);
+    const bool interrupted = decode(session, engine.engine(), tracker ? &*tracker : nullptr);
     session.watch().enter(dist::kNoRound, "end");
     cancel_abort_timer();
     if (tracker) tracker->close(interrupted);

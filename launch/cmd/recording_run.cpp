@@ -23,7 +23,7 @@ RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Draf
                            const RecordingPlan& plan)
     : session_(session), models_(models), plan_(plan),
       engine_(session, models, drafters,
-              {{{"model"}, {0}, {}}, {default_rule(plan.max_draft_tokens)}, {plan.costs}, {}, {}}) {
+              {{{"model"}, {0}, {}}, {default_rule(plan.max_draft_tokens)}, {plan.costs}, {}}) {
     std::vector<model::Decoder*> drafts;
     for (std::size_t draft = 0; models.layout.is_coordinator() && draft < models.drafts.size(); ++draft)
         drafts.push_back(&drafters.draft_model(draft));

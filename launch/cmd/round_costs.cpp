@@ -1,7 +1,7 @@
 // Costs out of rounds: see round_costs.h.
 #include "launch/cmd/round_costs.h"
 
-#include "launch/decode_one.h"
+#include "launch/pair_engine.h"
 #include "launch/phase.h"
 #include "launch/statistics.h"
 
@@ -65,7 +65,7 @@ PairEngine::Setting setting_of_length(std::size_t draft, int length) {
     spec::StopRuleOptions rule("static", {{"entropy-threshold", kNever}});
     rule.max_tokens = std::max(length, 1);
     const DrafterChoice one_model = {{"model"}, {draft}, {}};
-    return {length > 0 ? one_model : DrafterChoice{}, {rule}, {std::nullopt}, {}, {}};
+    return {length > 0 ? one_model : DrafterChoice{}, {rule}, {std::nullopt}, {}};
 }
 
 // False where a signal ended it.

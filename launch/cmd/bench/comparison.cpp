@@ -1,8 +1,8 @@
 // Running settings in turn: see comparison.h.
 #include "launch/cmd/bench/comparison.h"
 
-#include "launch/decode_one.h"
 #include "launch/io/progress.h"
+#include "launch/pair_engine.h"
 #include "launch/phase.h"
 #include "spec/replay/tune.h"
 

@@ -33,7 +33,6 @@ constexpr int kNgram = 8;
 // What is made of an outcome's counts and times.
 struct Figures {
     const Outcome* outcome = nullptr;
-    const Setting* setting = nullptr;
     PromptTimes times;
     Interval speedup;                 // over all prompts together
     double predicted = 0;             // counts times costs
@@ -115,15 +114,16 @@ Interval alpha_interval(const Outcome& outcome) {
 // counted for a single model alone.
 std::optional<Columns> iid_row(spec::Costs costs, const Figures& figures, double operations_ratio) {
     const spec::Stats& stats = figures.outcome->stats;
-    const DrafterChoice& drafter = figures.setting->drafter;
-    if (!figures.setting->drafts() || !stats.alpha() || stats.rounds == 0 || figures.setting->acceptance.is_lossy())
+    const DrafterChoice& drafter = figures.outcome->setting.drafter;
+    if (!figures.outcome->setting.drafts() || !stats.alpha() || stats.rounds == 0 ||
+        figures.outcome->setting.acceptance.is_lossy())
         return std::nullopt;
     if (!stats.levels.empty() && stats.drafted > 0)
         costs.t_draft = stats.seconds.draft / static_cast<double>(stats.drafted);
     const bool is_first_draft = drafter.is_one_model() && drafter.drafts[0] == 0;
     const spec::IidFigures iid = spec::iid_figures(stats, costs, is_first_draft ? operations_ratio : 0);
     const Interval interval = alpha_interval(*figures.outcome);
-    return Columns{{"", "i.i.d. model", figures.setting->name()},
+    return Columns{{"", "i.i.d. model", figures.outcome->setting.name()},
                    {"alpha", "alpha", *stats.alpha(), 3},
                    {"interval_alpha", "95 % interval", Json{interval.low, interval.high}, format_interval(interval, 3)},
                    {"c", "c", iid.c, 3},
@@ -139,7 +139,7 @@ std::optional<Columns> iid_row(spec::Costs costs, const Figures& figures, double
 
 Columns figures_row(const Figures& figures) {
     const spec::Stats& stats = figures.outcome->stats;
-    const Setting& setting = *figures.setting;
+    const Setting& setting = figures.outcome->setting;
     const Interval& speedup = figures.speedup;
     const auto [oracle, share_of_oracle, share_of_gain] = oracle_columns(figures.predicted, figures.oracle);
     return {{"setting", "setting", setting.name()},
@@ -179,7 +179,6 @@ Figures figures_of(const ComparisonTask& task, const Temperature& result, const 
     const std::vector<spec::Costs> costs = costs_of(task, outcome);
     Figures figures;
     figures.outcome = &outcome;
-    figures.setting = &setting;
     PromptTimes plain_times;
     plain_times.add(plain.stats_of_prompts);
     figures.times.add(outcome.stats_of_prompts);
@@ -206,7 +205,7 @@ Json to_json(const Figures& figures) {
     json.update(json_of(figures.row));
     json["ms_of_texts"] = figures.times.ms;
     if (figures.different_texts) json["texts_different_from_plain"] = *figures.different_texts;
-    if (figures.setting->drafts()) json["iid"] = figures.iid ? json_of(*figures.iid) : Json();
+    if (figures.outcome->setting.drafts()) json["iid"] = figures.iid ? json_of(*figures.iid) : Json();
     json["time_share"] = json_of(figures.phases);
     return json;
 }
@@ -220,7 +219,7 @@ std::string tables_of(const std::vector<Figures>& shown) {
         const std::vector<spec::Stats>& drafting = figures.outcome->stats.levels;
         for (std::size_t level = 0; level < drafting.size(); ++level)
             levels.push_back(
-                level_row(fmt::format("{}, level {}", figures.setting->name(), level + 2), drafting[level]));
+                level_row(fmt::format("{}, level {}", figures.outcome->setting.name(), level + 2), drafting[level]));
     }
     return table_of(settings) + "\n" + table_of(phases) + "\n" + table_of(iid) + (levels.empty() ? "" : "\n") +
            table_of(levels);
@@ -228,7 +227,7 @@ std::string tables_of(const std::vector<Figures>& shown) {
 
 // What --tune shows the fastest setting of: a rule of a drafter and acceptance.
 std::string group_of(const Figures& figures) {
-    const Setting& setting = *figures.setting;
+    const Setting& setting = figures.outcome->setting;
     if (!setting.drafts()) return setting.name();
     return fmt::format("{}, {}, {}", describe(setting.drafter), setting.acceptance_name(),
                        setting.rules.front().name());
@@ -236,21 +235,21 @@ std::string group_of(const Figures& figures) {
 
 std::string to_text(double temperature, const std::vector<Figures>& all, bool best_alone) {
     std::vector<Figures> shown = all;
-    std::erase_if(shown, [](const Figures& each) { return each.setting->kind == SettingKind::longest; });
+    std::erase_if(shown, [](const Figures& each) { return each.outcome->setting.kind == SettingKind::longest; });
     if (best_alone) shown = best_of_each(shown, group_of, [](const Figures& each) { return each.predicted; });
     std::string text = fmt::format("Temperature {:.2f}", temperature);
-    const auto is_lossy = [](const Figures& figures) { return figures.setting->acceptance.is_lossy(); };
+    const auto is_lossy = [](const Figures& figures) { return figures.outcome->setting.acceptance.is_lossy(); };
     const auto is_compared = [](const Figures& figures) {
-        return figures.different_texts && figures.setting->drafts();
+        return figures.different_texts && figures.outcome->setting.drafts();
     };
     if (std::ranges::any_of(all, is_compared))
         text += temperature > 0                      ? ", every gumbel text equal to plain sampling with the same seed"
                 : std::ranges::any_of(all, is_lossy) ? ", every text that is not lossy equal to plain decoding"
                                                      : ", every text equal to plain decoding";
     for (const Figures& figures : all)
-        if (figures.setting->kind == SettingKind::longest && figures.oracle > 0)
-            text += fmt::format("\noracle of {}, {}: {:.3f}", describe(figures.setting->drafter),
-                                figures.setting->acceptance_name(), figures.oracle);
+        if (figures.outcome->setting.kind == SettingKind::longest && figures.oracle > 0)
+            text += fmt::format("\noracle of {}, {}: {:.3f}", describe(figures.outcome->setting.drafter),
+                                figures.outcome->setting.acceptance_name(), figures.oracle);
     return text + "\n" + tables_of(shown) + "\n";
 }
 

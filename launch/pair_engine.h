@@ -1,4 +1,4 @@
-// One request after another through an engine of its own: what bench compare, record and tune decode with.
+// Engines over a pair of models, with drafters of their own: what generate, bench compare, record and tune decode with.
 #pragma once
 
 #include "launch/load/drafters.h"
@@ -27,14 +27,18 @@ class PairEngine {
         std::vector<spec::StopRuleOptions> rules;      // of each level of a cascade
         std::vector<std::optional<spec::Costs>> costs; // likewise, for expected-gain; none: measured as it goes
         spec::AcceptanceOptions acceptance;
-        std::optional<double> synthetic_acceptance;
+        std::optional<double> synthetic_acceptance = std::nullopt;
+        bool record_margins = false;
+        dist::StepWatch* watch = nullptr; // in place of the session's
     };
     using OnRound = std::function<void(const spec::Request&, const spec::RoundTrace&)>;
 
     // `models` and `drafters` outlive it. Local.
     PairEngine(dist::Session& session, ModelPair& models, const Drafters& drafters, const Setting& setting);
 
-    // `request` counts on the coordinator alone; null elsewhere. Collective over the replica.
+    spec::Engine& engine() { return *engine_; }
+
+    // One request, which counts on the coordinator alone; null elsewhere. Collective over the replica.
     DecodedText decode(const spec::Request* request, const volatile int& stop_signal = kNoSignal,
                        const OnRound& on_round = {});
 

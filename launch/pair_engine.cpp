@@ -1,5 +1,5 @@
-// See decode_one.h.
-#include "launch/decode_one.h"
+// See pair_engine.h.
+#include "launch/pair_engine.h"
 
 #include <utility>
 
@@ -13,10 +13,12 @@ PairEngine::PairEngine(dist::Session& session, ModelPair& models, const Drafters
     engine.costs = setting.costs.front();
     engine.n_slots = models.batch_size;
     engine.vocab_size = models.vocab_size;
+    engine.record_margins = setting.record_margins;
     engine.timeout_seconds = session.timeout_seconds();
     engine.synthetic_acceptance = setting.synthetic_acceptance;
     spec::EngineParts parts = models.engine_parts(drafter_.get());
     if (setting.drafter.kinds.empty()) parts.sharded_draft = nullptr; // nobody has to wait for drafts
+    if (setting.watch) parts.watch = setting.watch;
     engine_ = std::make_unique<spec::Engine>(engine, parts);
 }
 
