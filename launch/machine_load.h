@@ -32,9 +32,9 @@ std::optional<double> load_average(std::string_view proc_loadavg);
 // What the cores of one host did during a timed stretch, as one of its ranks saw it. Goes through a collective as it
 // is.
 struct HostLoad {
-    char host[64] = {}; // zero-terminated
-    int n_cores = 0;    // that the job's ranks may run on
-    double seconds = 0; // of the stretch
+    char host[64] = {};       // zero-terminated
+    int n_cores = 0;          // that the job's ranks may run on
+    double seconds = 0;       // of the stretch
     double load_average = -1; // of one minute, at the start
     double busy_seconds = -1; // of these cores together; -1, here and above: not known
     double stolen_seconds = 0;

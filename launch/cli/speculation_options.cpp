@@ -146,10 +146,12 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
     for (const DrafterChoice& drafter : drafters) {
         refuse_if(placement == dist::DraftPlacement::sharded && !drafter.is_one_model(),
                   "--draft-placement sharded is for one --draft; it goes with no other drafter");
-        for (std::size_t i = 0; i < (may(drafter) ? settings.size() : 1); ++i) {
+        if (!may(drafter)) {
             all.push_back(drafter);
-            if (may(drafter)) all.back().ahead = settings[i];
+            continue;
         }
+        for (const auto& setting : settings)
+            all.emplace_back(drafter).ahead = setting;
     }
     return all;
 }

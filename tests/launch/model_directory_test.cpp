@@ -57,8 +57,8 @@ TEST_F(ModelDirectory, PrefersALocalDirectoryToTheCache) {
 
 TEST_F(ModelDirectory, NamesTheCommandThatDownloadsWhatIsAbsent) {
     EXPECT_EQ(refusal("facebook/opt-125m"),
-              "--target facebook/opt-125m: is not a directory here, and the Hugging Face cache " + cache.path().string() +
-                  " does not hold it; to download it: hf download facebook/opt-125m");
+              "--target facebook/opt-125m: is not a directory here, and the Hugging Face cache " +
+                  cache.path().string() + " does not hold it; to download it: hf download facebook/opt-125m");
 }
 
 TEST_F(ModelDirectory, LooksUpNoPathsAndOddNames) {

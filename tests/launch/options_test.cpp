@@ -396,6 +396,14 @@ TEST(Options, MissingValuesAndStrayArgumentsAreNamed) {
     expect_refused({"--seed", "1", "--seed", "2"}, "--seed is given 2 times");
 }
 
+TEST(Options, NamesOfFilesAndDirectoriesAreNotEmpty) {
+    EXPECT_EQ(refusal_of({"--draft", ""}), "--draft is empty; name a directory");
+    EXPECT_EQ(refusal_of({"--costs", ""}), "--costs is empty; name a file");
+    EXPECT_EQ(refusal_of({"--trace", ""}), "--trace is empty; name a file");
+    EXPECT_EQ(refusal([] { parse({"--target", "t", "--input", ""}); }), "--input is empty; name a file or -");
+    EXPECT_EQ(refusal([] { parse({"--target", "", "--prompt", "p"}); }), "--target is empty; name a directory");
+}
+
 TEST(Options, WhatWouldHaveNoEffectIsRefused) {
     expect_refused({"--stop-rule", "constant", "--entropy-threshold", "2"},
                    "--entropy-threshold has no effect with --stop-rule constant; it belongs to static, cumulative");
