@@ -20,6 +20,8 @@ import sys
 import tempfile
 
 import scaling_model
+from gpus import SHAPES
+from json_file import BadFile
 from runs import DEMO, Parser, comma_list, file_name, program, report, run
 
 MPIRUN = "mpirun --bind-to none -n {ranks}" + (" --allow-run-as-root" if os.geteuid() == 0 else "")
@@ -42,11 +44,14 @@ def parse_options():
     parser.add_argument("--prompts", help="JSON lines: bench compare runs on them too, greedily")
     parser.add_argument("--max-prompts", type=int, default=16, help="of --prompts [16]")
     parser.add_argument("--hardware", help="figures of GPUs to extrapolate to: bench/hardware.json")
+    parser.add_argument("--shapes", type=comma_list(str, SHAPES), metavar="LIST", help="of --hardware: models, as of scaling_model.py")
     parser.add_argument("--keep", help="a directory for the files of the single runs")
     parser.add_argument("--output", type=file_name, help="JSON of scaling_model.py")
     options = parser.parse_args()
     if min(options.ranks) < 1 or options.threads < 1 or options.turns < 1:
         parser.error("--ranks, --threads and --turns are at least 1")
+    if options.shapes and not options.hardware:
+        parser.error("--shapes has no effect without --hardware FILE")
     if "{ranks}" not in options.launcher:
         parser.error("--launcher must say {ranks} where their number goes")
     return options
@@ -124,8 +129,8 @@ def main():
         costs = measure(options, settings, work)
         files = list(costs.values()) + (compare(options, costs, work) if options.prompts else [])
         try:
-            text, result = scaling_model.reported(files, options.hardware)
-        except scaling_model.BadFile as error:
+            text, result = scaling_model.reported(files, options.hardware, options.shapes)
+        except BadFile as error:
             raise SystemExit(f"scaling.py: {error}") from None
         report("\n" + text, result, options.output)
 

@@ -19,7 +19,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
 import scaling_model as model  # noqa: E402
-from scaling_model import SHAPES, Hardware, Latency, Link, Setting  # noqa: E402
+from gpus import LARGE, SHAPES, Hardware, gpu_row, read_hardware  # noqa: E402
+from scaling_model import Latency, Link, Setting  # noqa: E402
 
 BINARY = None
 HARDWARE = str(ROOT / "bench/hardware.json")
@@ -103,7 +104,8 @@ class Model(unittest.TestCase):
 class Gpus(unittest.TestCase):
     def test_shapes_have_the_parameters_of_their_models(self):
         for name, parameters in (("llama-3-8b", 8030261248), ("llama-3-70b", 70553706496), ("llama-3-405b", 405853388800),
-                                 ("falcon-40b", 41303293952), ("opt-66b", 65719701504)):
+                                 ("falcon-40b", 41303293952), ("opt-66b", 65719701504), ("opt-6.7b", 6658473984),
+                                 ("opt-2.7b", 2651596800), ("opt-125m", 125239296)):
             self.assertEqual(sum(SHAPES[name].weights(1)[1:]), parameters, name)
 
     def test_a_pass_reads_all_but_the_embedding(self):
@@ -123,17 +125,17 @@ class Gpus(unittest.TestCase):
 
     def test_a_pass_is_reading_and_two_all_reduces_a_layer(self):
         shape = SHAPES["llama-3-8b"]
-        row = model.gpu_row(ROUND_NUMBERS, shape, 8, 0.5)
+        row = gpu_row(ROUND_NUMBERS, shape, 8, 0.5)
         self.assertAlmostEqual(row["all_reduces_ms"], 65e3 * ROUND_NUMBERS.all_reduce(8, 8192))
         self.assertAlmostEqual(row["t_target_ms"] - row["all_reduces_ms"], 2 * shape.weights(8)[0] / 0.5e12 * 1e3)
         self.assertAlmostEqual(1e3 / row["tokens_per_second"] - row["t_target_ms"], 20e-3)
-        self.assertIn("do not fit", model.gpu_row(ROUND_NUMBERS, SHAPES["llama-3-405b"], 8, 0.5)["why"])
-        self.assertIn("its 32 heads", model.gpu_row(ROUND_NUMBERS, shape, 64, 0.5)["why"])
-        falcon = model.gpu_row(ROUND_NUMBERS, SHAPES["falcon-40b"], 8, 0.5)
+        self.assertIn("do not fit", gpu_row(ROUND_NUMBERS, SHAPES["llama-3-405b"], 8, 0.5)["why"])
+        self.assertIn("its 32 heads", gpu_row(ROUND_NUMBERS, shape, 64, 0.5)["why"])
+        falcon = gpu_row(ROUND_NUMBERS, SHAPES["falcon-40b"], 8, 0.5)
         self.assertAlmostEqual(falcon["all_reduces_ms"], 61e3 * ROUND_NUMBERS.all_reduce(8, 16384))  # one a layer
 
     def test_the_projects_own_hardware_file_is_whole(self):
-        hardware, published = model.read_hardware(HARDWARE)
+        hardware, published = read_hardware(HARDWARE)
         self.assertEqual((len(hardware), len(published)), (3, 2))
         self.assertEqual(hardware["H200 SXM"].memory_bandwidth, 4.8e12)
 
@@ -256,7 +258,7 @@ class Files(unittest.TestCase):
         self.assertIsNone(result["model"])
         for row in result["extrapolated"]:  # broadcast and gather are the rest
             self.assertAlmostEqual(row["tokens_per_second"] * row["t_target_ms"], 1000, delta=60)
-        self.assertEqual(len(result["extrapolated"]) + len(result["not_extrapolated"]), 3 * 6 * 7)
+        self.assertEqual(len(result["extrapolated"]) + len(result["not_extrapolated"]), 3 * len(LARGE) * 7)
 
     def test_bad_options_and_files_end_in_one_line(self):
         whole = self.file(latency(1, 1, 0.8))
