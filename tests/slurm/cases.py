@@ -112,7 +112,7 @@ class Job:
     """A script submitted with prompts, and what is to be seen of it."""
 
     def __init__(self, bench, name, *, script="entrodraft", prompts=64, options=("--max-new-tokens", "400"),
-                 sbatch=(), ranks=2):
+                 sbatch=(), ranks=2, environment=None):
         self.bench = bench
         self.cluster = bench.cluster
         self.directory = bench.case_directory(name)
@@ -120,14 +120,14 @@ class Job:
         self.prompts = bench.prompts(prompts) if isinstance(prompts, int) else prompts
         self.options = list(options)
         self.ranks = ranks
-        nodes = () if script == "multi-node" else ("--ntasks-per-node=2",)
-        self.command = [*nodes, "--cpus-per-task=1", "--time=30", *sbatch, bench.script(script), self.prompts,
+        self.environment = {**bench.environment, **(environment or {})}
+        self.command = ["--ntasks-per-node=2", "--cpus-per-task=1", "--time=30", *sbatch, bench.script(script), self.prompts,
                         self.output, *bench.models, *self.options, "--quiet"]
         self.id = None
         self.submit()
 
     def submit(self):
-        self.id = self.cluster.submit(*self.command, cwd=self.directory, environment=self.bench.environment)
+        self.id = self.cluster.submit(*self.command, cwd=self.directory, environment=self.environment)
 
     def await_lines(self, count=2, seconds=240):
         """Waits until so many more lines are written; what follows finds the job at work."""
@@ -166,8 +166,8 @@ def entrodraft_script(bench):
     return "16 lines"
 
 
-def multi_node_script(bench):
-    job = Job(bench, "multi-node", script="multi-node", prompts=16, options=("--max-new-tokens", "64"),
+def several_nodes(bench):
+    job = Job(bench, "several-nodes", prompts=16, options=("--max-new-tokens", "64"),
               sbatch=("--nodes=2", "--ntasks-per-node=1"))
     job.finish()
     nodes = bench.cluster.job(job.id)["NodeList"]
@@ -175,10 +175,53 @@ def multi_node_script(bench):
 
 
 def four_ranks_on_two_nodes(bench):
-    job = Job(bench, "four-ranks", script="multi-node", prompts=16, options=("--max-new-tokens", "64"), ranks=4,
+    job = Job(bench, "four-ranks", prompts=16, options=("--max-new-tokens", "64"), ranks=4,
               sbatch=("--nodes=2", "--ntasks-per-node=2"))
     job.finish()
     return "16 lines"
+
+
+# In place of the program: says which GPUs its rank sees, and computes on the CPU.
+RANK_WITH_GPUS = """#!/bin/bash
+echo "$SLURMD_NODENAME $SLURM_LOCALID ${{CUDA_VISIBLE_DEVICES:-none}} $ENTRODRAFT_SITE $*" >>"{seen}"
+exec "{binary}" "${{@/#cuda/cpu}}"
+"""
+
+
+def run_with_gpus(bench, name, nodes, options=()):
+    """Runs gpus.sbatch over nodes of two GPUs each; returns what each rank saw, in order."""
+    directory = bench.case_directory(f"{name}-program")
+    program, setup, seen = (f"{directory}/{each}" for each in ("entrodraft", "setup.sh", "seen"))
+    with open(program, "w", encoding="utf-8") as file:
+        file.write(RANK_WITH_GPUS.format(seen=seen, binary=bench.binary))
+    os.chmod(program, 0o755)
+    with open(setup, "w", encoding="utf-8") as file:
+        file.write("export ENTRODRAFT_SITE=known\n")  # as `module load` would
+    job = Job(bench, name, script="gpus", prompts=16, options=("--max-new-tokens", "64", *options), ranks=2 * nodes,
+              sbatch=(f"--nodes={nodes}", "--gpus-per-node=2"),
+              environment={"ENTRODRAFT": program, "ENTRODRAFT_SETUP": setup})
+    job.finish()
+    with open(seen, encoding="utf-8") as lines:
+        return sorted(line.split(maxsplit=4) for line in lines)
+
+
+def gpus_script(bench):
+    """Every rank of a node sees all of its GPUs, and is told to use one."""
+    seen = run_with_gpus(bench, "gpus", 1)
+    for rank, (_, local, gpus, site, arguments) in enumerate(seen):
+        if (local, gpus, site) != (str(rank), "0,1", "known") or "--device cuda" not in arguments:
+            raise Failure(f"rank {rank} has {local}, {gpus}, {site}, {arguments}")
+    if len(seen) != 2:
+        raise Failure(f"{len(seen)} ranks, not 2")
+    return "2 ranks, each sees GPUs 0,1"
+
+
+def gpus_of_several_nodes(bench):
+    seen = run_with_gpus(bench, "gpus-of-nodes", 2)
+    places = [(local, gpus) for _, local, gpus, *_ in seen]
+    if places != [("0", "0,1"), ("1", "0,1")] * 2 or len({node for node, *_ in seen}) != 2:
+        raise Failure(f"ranks are not two on each of two nodes: {seen}")
+    return "4 ranks on 2 nodes"
 
 
 def array_script(bench):
@@ -360,7 +403,7 @@ def node_lost(bench):
 
 def other_node_lost(bench):
     """The second node of two is gone."""
-    job = Job(bench, "other-node-lost", script="multi-node", sbatch=("--nodes=2", "--ntasks-per-node=1"))
+    job = Job(bench, "other-node-lost", sbatch=("--nodes=2", "--ntasks-per-node=1"))
     job.await_lines()
     node = job_nodes(bench.cluster, job.id)[1]
     bench.cluster.cut_power(node)
@@ -387,6 +430,6 @@ def job_nodes(cluster, job):
 
 
 SMOKE = (entrodraft_script, told_to_stop)
-ALL = (entrodraft_script, multi_node_script, four_ranks_on_two_nodes, array_script, scaling_script, scaling_requeued,
+ALL = (entrodraft_script, several_nodes, four_ranks_on_two_nodes, gpus_script, gpus_of_several_nodes, array_script, scaling_script, scaling_requeued,
        told_to_stop, array_task_requeued, requeued_by_operator, preempted_at_once, preempted_with_grace, time_limit,
        time_limit_without_signal, cancelled, rank_killed, node_lost, other_node_lost, slurmd_killed)

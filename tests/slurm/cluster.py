@@ -58,12 +58,18 @@ InactiveLimit=0
 MinJobAge=3600
 ReturnToService=2
 MailProg=/bin/true
+GresTypes=gpu
 {nodes}
 PartitionName=work Nodes=ALL Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=0 MaxTime=INFINITE
 PartitionName=graceful Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=20 MaxTime=INFINITE
 PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE
 """
 
+
+# Two files that every machine has stand for a node's GPUs: Slurm counts them and sets CUDA_VISIBLE_DEVICES.
+GPUS = """NodeName={nodes} Name=gpu File=/dev/null
+NodeName={nodes} Name=gpu File=/dev/zero
+"""
 
 # Open MPI names its files of shared memory by host and rank on it: ranks of two nodes here would share them.
 TASK_PROLOG = """#!/bin/sh
@@ -187,6 +193,8 @@ class Cluster:
         self._start_munge()
         with open(f"{self.directory}/slurm.conf", "w", encoding="utf-8") as file:
             file.write(self._configuration())
+        with open(f"{self.directory}/gres.conf", "w", encoding="utf-8") as file:
+            file.write(GPUS.format(nodes=",".join(self.names)))
         with open(f"{self.directory}/task-prolog", "w", encoding="utf-8") as file:
             file.write(TASK_PROLOG.format(memory=self.memory))
         os.chmod(f"{self.directory}/task-prolog", 0o755)
@@ -207,7 +215,7 @@ class Cluster:
     def _configuration(self):
         host = socket.gethostname()
         nodes = "\n".join(
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs={self.cpus} State=UNKNOWN"
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs={self.cpus} Gres=gpu:2 State=UNKNOWN"
             for name in self.names)
         user = self.command("id", "-un").strip()
         return CONFIGURATION.format(host=host, user=user, directory=self.directory, controller_port=free_port(),
