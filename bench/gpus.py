@@ -72,6 +72,7 @@ SHAPES = {
     "falcon-40b": Shape("falcon", 60, 8192, 128, 8, 32768, 65024),
     "opt-66b": Shape("opt", 64, 9216, 72, 72, 36864, 50272),
     "llama-1b": Shape("llama", 22, 2048, 32, 4, 5632, 32000),  # of random_checkpoint.py
+    "llama-3.2-1b": Shape("llama", 16, 2048, 32, 8, 8192, 128256),
     "opt-6.7b": Shape("opt", 32, 4096, 32, 32, 16384, 50272),
     "opt-2.7b": Shape("opt", 32, 2560, 32, 32, 10240, 50272),
     "opt-125m": Shape("opt", 12, 768, 12, 12, 3072, 50272)}

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""gpu_first.py in its short form on what is here, and with programs that hang, fail, crash or print what tools of a GPU print.
+
+    tests/gpu_first_test.py [--program build/entrodraft] [--tests build/test_gpu_on_stand_in] [--device cpu]
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import gpu_first  # noqa: E402
+
+OPTIONS = None
+NCU = '''==PROF== Connected to process 7
+"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","7","norm_rows(NormCall)","gpu__time_duration.sum","ns","2,000"
+"0","7","norm_rows(NormCall)","dram__bytes_read.sum","byte","8,000"
+"1","7","multiply<bf16>(Linear, int)","gpu__time_duration.sum","ns","10000"
+"1","7","multiply<bf16>(Linear, int)","dram__bytes_read.sum","byte","40,000,000"
+"2","7","norm_rows(NormCall)","gpu__time_duration.sum","ns","4,000"
+"2","7","norm_rows(NormCall)","dram__bytes_read.sum","byte","16,000"
+'''
+LATENCY = {"environment": {"device": "NVIDIA H200", "dtype": "bfloat16"}, "context": 1000, "weight_bytes_per_rank": 15.0e9,
+           "read_rate_bytes_per_second": 4.3e12, "target_shape": {"layers": 32, "hidden_size": 4096, "vocab_size": 128256},
+           "target": [{"rows": rows, "median_ms": 4.6 + 0.1 * rows} for rows in range(1, 18)]}
+HELP = "  --context N  tokens\n"
+
+
+class Fakes(unittest.TestCase):
+    """What becomes of a part whose program misbehaves."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.work = pathlib.Path(scratch.name)
+
+    def program(self, name, text):
+        path = self.work / name
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def lines(self, *arguments, parts, code=0, path=None):
+        done = subprocess.run(
+            [sys.executable, HERE / "gpu_first.py", "--device", "cpu", "--work", self.work / "work", "--parts", parts, *map(str, arguments)],
+            capture_output=True, text=True, check=False, timeout=120,
+            env={**os.environ, "PATH": f"{self.work}:{path or os.environ['PATH']}"})
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_a_part_that_hangs_is_a_line_and_its_processes_end(self):
+        pids = self.work / "pids"
+        program = self.program("hangs", f'''case "$*" in
+            *--help) echo ;;
+            *latency*) sleep 1000 & echo $! $$ >{pids}; trap "" TERM; wait; sleep 1000 ;;
+            *) echo '{{}}' ;;
+            esac''')
+        tests = self.program("tests", 'case $1 in --gtest_list_tests) echo "GpuKernels." ;; *) echo "[       OK ] GpuKernels.A (1 ms)" ;; esac')
+        began = time.monotonic()
+        lines = self.lines("--program", program, "--tests", tests, "--short", "--limits", "passes=1", parts="passes,tests", code=1)
+        self.assertLess(time.monotonic() - began, 30)
+        tested, last = lines[:2], lines[2:]
+        self.assertEqual([(line["part"], line.get("status")) for line in tested], [("tests", None), ("tests", "ok")])
+        self.assertEqual([line["status"] for line in last], ["timed out"])
+        self.assertIn("bench latency", last[0]["why"])
+        for pid in pids.read_text().split():
+            state = pathlib.Path(f"/proc/{pid}/stat")
+            self.assertTrue(not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z", pid)
+
+    def test_the_next_part_goes_on_after_a_failure(self):
+        program = self.program("fails", 'echo "no such device" >&2; exit 1')
+        tests = self.program("tests", "exit 0")
+        lines = self.lines("--program", program, "--tests", tests, "--short", parts="machine,tests,texts", code=1)
+        self.assertEqual([line["status"] for line in lines], ["failed", "ok", "failed"])
+        self.assertIn("no such device", lines[0]["why"])
+
+    def test_a_suite_that_crashes_names_its_test_and_the_next_runs(self):
+        tests = self.program("tests", '''case $1 in
+            --gtest_list_tests) echo "GpuEngine."; echo "  A"; echo "GpuKernels." ;;
+            *Kernels*) echo "[ RUN      ] GpuKernels.Good"; echo "[       OK ] GpuKernels.Good (1 ms)"
+                       echo "[ RUN      ] GpuKernels.Bad"; kill -SEGV $$ ;;
+            *) echo "[ RUN      ] GpuEngine.B"; echo "[  FAILED  ] GpuEngine.B (3 ms)"; echo "[  FAILED  ] GpuEngine.B"; exit 1 ;;
+            esac''')
+        kernels, engine, ending = self.lines("--program", "true", "--tests", tests, parts="tests", code=1)
+        self.assertEqual((kernels["suite"], kernels["passed"], kernels["crashed"], kernels["code"]), ("GpuKernels", 1, "GpuKernels.Bad", -11))
+        self.assertEqual((engine["failed"], "crashed" in engine), (["GpuEngine.B"], False))
+        self.assertEqual((ending["status"], ending["why"]), ("failed", "2 suites did not pass"))
+
+    def test_what_no_time_is_left_for_is_said(self):
+        lines = self.lines("--program", "true", "--tests", "true", "--seconds", 0, parts="machine,tests")
+        self.assertEqual([(line["part"], line["status"]) for line in lines], [("machine", "not run"), ("tests", "not run")])
+
+    def test_without_a_gpu_it_is_skipped(self):
+        program = self.program("none", '''echo '{"ranks": [{"gpus": 0}], "checks": []}' ''')
+        done = subprocess.run([sys.executable, HERE / "gpu_first.py", "--program", program], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout.count("\n")), (77, 1))
+
+    def test_a_pass_stands_beside_the_rate_of_reading_and_the_prediction(self):
+        program = self.program("fake", f"""case "$*" in *--help) echo '{HELP}' ;; *) cat <<'END'
+{json.dumps(LATENCY)}
+END
+            esac""")
+        (self.work / "work/llama-3.1-8b").mkdir(parents=True)
+        for shape in ("llama-3.1-8b", "opt-125m", "opt-6.7b"):
+            (self.work / "work" / shape).mkdir(exist_ok=True)
+            (self.work / "work" / shape / "config.json").write_text("{}")
+        line = self.lines("--program", program, parts="passes")[1]
+        self.assertAlmostEqual(line["share_of_read_rate"], 15.0 / 4.3 / 4.7, places=3)
+        self.assertAlmostEqual(line["predicted_ms"], 4.661, places=3)
+        self.assertAlmostEqual(line["measured_over_predicted"], 4.7 / 4.661, places=3)
+        self.assertAlmostEqual(line["t16_over_t1"], 6.2 / 4.7, places=3)
+        self.assertGreater(line["t8_predicted_ms"], line["predicted_ms"])
+
+    def test_weights_are_filled_on_the_device_where_the_program_can(self):
+        seen = self.work / "seen"
+        program = self.program("fills", f"""case "$*" in *--help) echo '{HELP}  --random-weights SEED  filled' ;;
+            *) echo "$*" >>{seen}; cat <<'END'
+{json.dumps(LATENCY)}
+END
+            esac""")
+        self.lines("--program", program, parts="passes")
+        for line in seen.read_text().splitlines():
+            self.assertIn(" --random-weights 1 ", line)
+            directory = pathlib.Path(line.split("--target ")[1].split()[0])
+            self.assertEqual(sorted(path.name for path in directory.iterdir()), ["config.json", "tokenizer.json"])
+
+    def test_kernels_are_summed_up_by_name(self):
+        multiply, norm = gpu_first.kernel_lines(NCU)
+        self.assertEqual(multiply, {"kernel": "multiply<bf16>", "launches": 1, "median_us": 10.0, "total_us": 10.0, "gb_per_s": 4000.0})
+        self.assertEqual((norm["kernel"], norm["launches"], norm["median_us"], norm["gb_per_s"]), ("norm_rows", 2, 3.0, 4.0))
+        with self.assertRaises(gpu_first.Failed):
+            gpu_first.kernel_lines("==ERROR== no permission\n")
+        self.program("ncu", f"cat <<'END'\n{NCU}END")
+        program = self.program("fake", f"echo '{HELP}'")
+        lines = self.lines("--program", program, "--short", parts="kernels")
+        self.assertEqual([line.get("kernel") for line in lines], ["multiply<bf16>", "norm_rows", None])
+
+    def test_a_sanitizers_finding_fails_its_part(self):
+        self.program("compute-sanitizer", '''echo "========= COMPUTE-SANITIZER"
+            [ $2 != racecheck ] || { echo "========= Error: race"; echo "========= ERROR SUMMARY: 1 error"; exit 9; }
+            echo "========= ERROR SUMMARY: 0 errors"''')
+        *tools, ending = self.lines("--program", "true", "--tests", "true", parts="sanitizer", code=1)
+        self.assertEqual([(line["tool"], line["code"]) for line in tools], [("memcheck", 0), ("racecheck", 9), ("initcheck", 0)])
+        self.assertEqual((ending["status"], ending["why"]), ("failed", "racecheck"))
+
+
+class Short(unittest.TestCase):
+    """Every part that can run here, on the program itself."""
+
+    def test_runs_every_part_to_its_end(self):
+        if not OPTIONS.program:
+            self.skipTest("needs --program")
+        with tempfile.TemporaryDirectory() as work:
+            output = pathlib.Path(work) / "first.jsonl"
+            done = subprocess.run(
+                [sys.executable, HERE / "gpu_first.py", "--short", "--device", OPTIONS.device, "--program", OPTIONS.program, "--tests",
+                 OPTIONS.tests, "--mpi-tests", "/no/such/file", "--suites", "VerifyKernels", "--output", output, "--parts",
+                 ",".join(gpu_first.DEFAULT) + (",rounds" if OPTIONS.device == "cpu" else ""), "--limits",
+                 "tests=120,passes=120,chains=120,prompts=120,texts=240,ranks=120"],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(done.stdout, output.read_text())
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        status = {line["part"]: line["status"] for line in lines if "status" in line}
+        self.assertEqual(list(status), sorted(status, key=list(gpu_first.NAMES).index))
+        for part in ("machine", "tests", "passes", "chains", "prompts", "texts", "ranks"):
+            self.assertEqual(status[part], "ok")
+        of = {part: [line for line in lines if line["part"] == part and "status" not in line] for part in status}
+        self.assertEqual([(line["suite"], line["failed"]) for line in of["tests"]], [("GpuVerifyKernels", [])])
+        self.assertTrue(all(line["t1_ms"] > 0 and line["read_rate_gb_per_s"] > 0 for line in of["passes"]))
+        self.assertTrue(all(of["chains"][0][field] > 0 for field in ("draft_of_1_ms", "draft_of_9_ms")))  # no more where others compute
+        self.assertGreater(of["prompts"][0]["ttft_ms"], 0)
+        self.assertEqual([line["equal"] for line in of["texts"]], [4, 4, 4])
+        self.assertEqual([line["equal"] for line in of["ranks"]], [2])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program")
+    parser.add_argument("--tests")
+    parser.add_argument("--device", default="cpu")
+    OPTIONS, rest = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *rest])
