@@ -7,6 +7,14 @@ namespace entrodraft::model::gpu {
 
 namespace {
 
+#if defined(CUDART_VERSION) && CUDART_VERSION < 13000 // there the forms with edges have names of their own
+constexpr auto get_capture_info = cudaStreamGetCaptureInfo_v3;
+constexpr auto add_node = cudaGraphAddNode_v2;
+#else
+constexpr auto get_capture_info = cudaStreamGetCaptureInfo;
+constexpr auto add_node = cudaGraphAddNode;
+#endif
+
 cudaStream_t of(const Stream& stream) {
     return static_cast<cudaStream_t>(stream.handle());
 }
@@ -35,7 +43,7 @@ cudaGraphNode_t record_into(const Stream& stream, void* graph, const cudaGraphNo
         const cudaGraphNode_t* ends = nullptr;
         const cudaGraphEdgeData* edges = nullptr;
         std::size_t n_ends = 0;
-        check(cudaStreamGetCaptureInfo(of(stream), &status, nullptr, nullptr, &ends, &edges, &n_ends),
+        check(get_capture_info(of(stream), &status, nullptr, nullptr, &ends, &edges, &n_ends),
               "cudaStreamGetCaptureInfo");
         if (n_ends != 1) throw dist::Error("work of a stream ends in " + std::to_string(n_ends) + " places");
         last = ends[0];
@@ -94,7 +102,7 @@ Graph::Graph(const Stream& stream, const Repeated& parts) {
     loop.conditional.type = cudaGraphCondTypeWhile;
     loop.conditional.size = 1;
     cudaGraphNode_t repeated = nullptr;
-    check(cudaGraphAddNode(&repeated, graph, &end_of_first, nullptr, 1, &loop), "cudaGraphAddNode");
+    check(add_node(&repeated, graph, &end_of_first, nullptr, 1, &loop), "cudaGraphAddNode");
     record_into(stream, loop.conditional.phGraph_out[0], nullptr, parts.again);
     record_into(stream, graph, &repeated, parts.last);
     instantiate(graph);

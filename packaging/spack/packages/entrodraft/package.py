@@ -34,7 +34,7 @@ class Entrodraft(CMakePackage, CudaPackage):
     depends_on("utf8proc")
     depends_on("zlib-api")
     depends_on("fmt@9:")
-    depends_on("cuda@13:", when="+cuda")
+    depends_on("cuda@12.4:", when="+cuda")
     for arch in CudaPackage.cuda_arch_values:
         depends_on(f"nccl@2.28: cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
     depends_on("googletest", when="+tests")
