@@ -5,8 +5,9 @@
 
     machine    driver, GPU, clocks, what the program sees; with a `doctor --gpu` also what that measures
     tests      test_gpu_on_device, a process and a line for each suite: kernels, then decoder, then engine
-    passes     passes of 1 to 17 rows at contexts of 64 to 30,000, random weights, bfloat16: beside the rate at which the GPU
-               reads and beside what bench/gpu_path.py predicts
+    passes     passes of 1 to 17 rows at contexts of 64 to 30,000, and of 1 to 128 rows; random weights, bfloat16: beside the
+               rate at which the GPU reads and beside what bench/gpu_path.py predicts
+    torch      the same passes by a library's kernels, where the program has `--backend torch`
     chains     a step of the draft's loop on the device, as it runs: drafts of 9 less drafts of 1 in the trace of real rounds
     kernels    microseconds and bytes of each kernel of such passes, by ncu
     prompts    time to the first token of prompts of 512, 2,048 and 8,192 tokens, beside the prediction
@@ -122,8 +123,9 @@ class Limit:
             end(process)
             raise OutOfTime(f"still running after {seconds:.0f} s: {' '.join(command)}") from None
         if codes and process.returncode not in codes:
-            told = (process.stderr_text.strip() or process.stdout_text.strip()).splitlines()
-            raise Failed(f"exit code {process.returncode}: {' '.join(command)}: {' | '.join(told[-4:])}")
+            told = [line.strip() for line in (process.stderr_text.strip() or process.stdout_text.strip()).splitlines() if line.strip("- ")]
+            told = told if len(told) <= 5 else [*told[:3], "...", *told[-2:]]  # mpirun's own words come last
+            raise Failed(f"exit code {process.returncode}: {' '.join(command)}: {' | '.join(told)}")
         return process
 
 
@@ -267,21 +269,27 @@ def pass_line(on, shown, shape):
     return {**line, "read_rate_gb_per_s": round(rate / 1e9, 1), "share_of_read_rate": round(weights / rate / (one / 1e3), 3)}
 
 
-def latency(on, limit, shape, context, rows, repetitions):
+def latency(on, limit, shape, context, rows, repetitions, more=()):
     return json.loads(limit.run([
-        on.program, "bench", "latency", *on.weights(limit, shape), *on.device, "--dtype", "bfloat16", "--rows", rows, "--repetitions",
+        on.program, "bench", "latency", *on.weights(limit, shape), *on.device, *more, "--dtype", "bfloat16", "--rows", rows, "--repetitions",
         repetitions, "--context", context, "--max-context", context + rows + 8, "--json"]).stdout_text)
 
 
 def passes(on, limit):
-    """The middle of contexts first, the small model first: it says the same of kernels and loads at once."""
-    if on.short:
-        settings = [("opt-125m", 8), ("llama-3.1-8b", 8)]
-    else:
-        settings = [("opt-125m", 1000), ("llama-3.1-8b", 1000), ("llama-3.1-8b", 30000), ("llama-3.1-8b", 64), ("llama-3.1-8b", 4000),
-                    ("opt-125m", 64), ("opt-6.7b", 1000)]
-    for shape, context in settings:
-        yield pass_line(on, latency(on, limit, shape, context, 8 if on.short else 17, 2 if on.short else 30), shape)
+    """The small model first, which loads at once, then the context that matters most; the longest, whose prompt takes its time, last."""
+    settings = [("opt-125m", 1000, 17, 30), ("llama-3.1-8b", 1000, 17, 30), ("llama-3.1-8b", 4000, 17, 30), ("llama-3.1-8b", 64, 17, 30),
+                ("llama-3.1-8b", 1000, 128, 3), ("opt-125m", 64, 17, 30), ("opt-6.7b", 1000, 17, 30), ("llama-3.1-8b", 30000, 17, 10)]
+    for shape, context, rows, repetitions in [("opt-125m", 8, 8, 2), ("llama-3.1-8b", 8, 8, 2)] if on.short else settings:
+        yield pass_line(on, latency(on, limit, shape, context, rows, repetitions), shape)
+
+
+def torch(on, limit):
+    """The same by a library's kernels, where the program has them."""
+    if not on.has_option(limit, "bench latency", "--backend"):
+        raise Missing("bench latency --backend torch: not in this program")
+    for shape in ("opt-125m",) if on.short else ("opt-125m", "llama-3.1-8b"):
+        yield {"backend": "torch", **pass_line(on, latency(on, limit, shape, 8 if on.short else 1000, 8, 2 if on.short else 30,
+                                                           ["--backend", "torch"]), shape)}
 
 
 def chains(on, limit):
@@ -454,7 +462,7 @@ def peers(on, limit):
 
 
 PARTS = {  # in the order in which they run, with seconds
-    machine: 20, tests: 90, passes: 150, chains: 60, kernels: 60, prompts: 60, texts: 90, ranks: 40, sanitizer: 90, nccl: 30,
+    machine: 20, tests: 90, passes: 150, torch: 40, chains: 60, kernels: 60, prompts: 60, texts: 90, ranks: 40, sanitizer: 90, nccl: 30,
     rounds: 300, peers: 600}
 NAMES = {part.__name__: part for part in PARTS}
 DEFAULT = [name for name in NAMES if name not in ("rounds", "peers")]
