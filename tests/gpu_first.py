@@ -17,10 +17,10 @@
     nccl       test_dist_mpi's NCCL cases, two ranks that take themselves for two hosts
     rounds, peers   only by --parts: rounds at a synthetic acceptance over prediction; transformers on the same GPU
 
-Every line has `part`; the last of a part `status` (ok, failed, timed out, missing, not run) and `seconds`. Each part has a limit of its own
-and --seconds bounds all: what hangs or fails is such a line, and the next part goes on. Needs the standard library only, so that a build
-carried to a borrowed machine will do: --program, --tests and --mpi-tests name its files. With --device cpu and --short all that a CPU can do runs in
-seconds, as gpu_first_test.py has it. Exit code 1 where a part failed, 77 where there is no GPU.
+Every line has `part`; the last of a part `status` (ok, failed, timed out, missing, not run) and `seconds`. Each part has a limit of
+its own and --seconds bounds all: what hangs or fails is such a line, and the next part goes on. Needs the standard library only, and of a
+build the program and its tests, which gpu_carry.py packs for a borrowed machine. With --device cpu and --short all that a CPU can do
+runs in seconds, as gpu_first_test.py has it. Exit code 1 where a part failed, 77 where there is no GPU.
 """
 
 import argparse

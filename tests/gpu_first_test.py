@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -151,6 +152,26 @@ END
         *tools, ending = self.lines("--program", "true", "--tests", "true", parts="sanitizer", code=1)
         self.assertEqual([(line["tool"], line["code"]) for line in tools], [("memcheck", 0), ("racecheck", 9), ("initcheck", 0)])
         self.assertEqual((ending["status"], ending["why"]), ("failed", "racecheck"))
+
+
+class Carried(unittest.TestCase):
+    def test_a_carried_build_runs_with_its_own_libraries(self):
+        if not OPTIONS.program or not shutil.which("ompi_info"):
+            self.skipTest("needs --program, and Open MPI")
+        with tempfile.TemporaryDirectory() as work:
+            folder = pathlib.Path(work) / "carried"
+            subprocess.run([sys.executable, HERE / "gpu_carry.py", "--build", pathlib.Path(OPTIONS.program).parent, "--output", folder],
+                           check=True, capture_output=True)
+            self.assertLess(sum(file.stat().st_size for file in folder.rglob("*")), 60e6)
+            environment = {"PATH": "/usr/bin:/bin", "HOME": work}
+            told = subprocess.run([folder / "run", "ldd", folder / "bin/entrodraft"], env=environment, capture_output=True, text=True,
+                                  check=True, cwd=HERE.parent).stdout
+            for name in ("libmpi.so", "libonig.so", "libstdc++.so"):
+                self.assertIn(str(folder), next(line for line in told.splitlines() if name in line))
+            run = [folder / "run", "mpirun", *gpu_first.AS_ROOT, "-n", "2", "--oversubscribe", "--bind-to", "none", "entrodraft", "doctor",
+                   "--repetitions", "1", "--json"]
+            self.assertEqual(len(json.loads(subprocess.run(run, env=environment, capture_output=True, text=True, check=True,
+                                                           cwd=HERE.parent).stdout)["ranks"]), 2)
 
 
 class Short(unittest.TestCase):

@@ -429,7 +429,7 @@ def job_nodes(cluster, job):
     return cluster.command("scontrol", "show", "hostnames", cluster.job(job)["NodeList"]).split()
 
 
-SMOKE = (entrodraft_script, told_to_stop)
+SMOKE = (entrodraft_script, told_to_stop, gpus_script)
 ALL = (entrodraft_script, several_nodes, four_ranks_on_two_nodes, gpus_script, gpus_of_several_nodes, array_script, scaling_script, scaling_requeued,
        told_to_stop, array_task_requeued, requeued_by_operator, preempted_at_once, preempted_with_grace, time_limit,
        time_limit_without_signal, cancelled, rank_killed, node_lost, other_node_lost, slurmd_killed)

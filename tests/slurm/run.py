@@ -32,7 +32,7 @@ def parse_arguments():
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     parser = argparse.ArgumentParser(description="the scripts of slurm/ on a real Slurm on this machine")
     parser.add_argument("--binary", default=f"{source}/build/entrodraft")
-    parser.add_argument("--smoke", action="store_true", help="two cases on two nodes")
+    parser.add_argument("--smoke", action="store_true", help="three cases on two nodes")
     parser.add_argument("--only", help="names of cases, separated by commas")
     parser.add_argument("--keep", action="store_true", help="leave the directory of logs and results")
     arguments = parser.parse_args()
