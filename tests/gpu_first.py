@@ -49,7 +49,6 @@ SKIPPED = 77
 SEED = 1  # of random weights
 MAX_FAILURES = 20  # that a suite's line names
 GOLDEN = ROOT / "tests/model/golden"
-PAIR = ["--target", DEMO / "target", "--draft", DEMO / "draft"]
 
 
 class Failed(Exception):
@@ -195,7 +194,16 @@ class Machine:
                                 for n, length in enumerate(lengths)))
         return file
 
-    def demo_prompts(self, count):
+    @property
+    def pair(self):
+        """A target and its draft that are trained; in short form tiny ones."""
+        folder = (GOLDEN / "llama-target", GOLDEN / "llama-draft") if self.short else (DEMO / "target", DEMO / "draft")
+        return ["--target", folder[0], "--draft", folder[1]]
+
+    def pair_prompts(self, count):
+        """That the pair's vocabulary has."""
+        if self.short:
+            return self.prompts(range(3, 3 + count))
         file = self.work / f"demo-{count}.jsonl"
         file.write_text("".join((DEMO / "prompts.jsonl").read_text().splitlines(keepends=True)[:count]))
         return file
@@ -371,13 +379,13 @@ def equal_texts(name, expected, got):
 
 
 def texts(on, limit):
-    file, tokens = on.demo_prompts(4 if on.short else 64), 8 if on.short else 512
+    file, tokens, pair = on.pair_prompts(4 if on.short else 64), 8 if on.short else 512, on.pair
     different = []
     for name, reference, tested in (
-            ("float32, greedy: the CPU's", [*PAIR[:2], "--device", "cpu", "--dtype", "float32"], [*PAIR[:2], *on.device, "--dtype", "float32"]),
-            ("bfloat16, greedy: plain decoding's", [*PAIR[:2], *on.device, "--dtype", "bfloat16"], [*PAIR, *on.device, "--dtype", "bfloat16"]),
-            ("bfloat16, gumbel: plain decoding's", [*PAIR[:2], *on.device, "--dtype", "bfloat16", "--temperature", 1, "--seed", 1],
-             [*PAIR, *on.device, "--dtype", "bfloat16", "--temperature", 1, "--seed", 1])):
+            ("float32, greedy: the CPU's", [*pair[:2], "--device", "cpu", "--dtype", "float32"], [*pair[:2], *on.device, "--dtype", "float32"]),
+            ("bfloat16, greedy: plain decoding's", [*pair[:2], *on.device, "--dtype", "bfloat16"], [*pair, *on.device, "--dtype", "bfloat16"]),
+            ("bfloat16, gumbel: plain decoding's", [*pair[:2], *on.device, "--dtype", "bfloat16", "--temperature", 1, "--seed", 1],
+             [*pair, *on.device, "--dtype", "bfloat16", "--temperature", 1, "--seed", 1])):
         common = ["--input", file, "--max-new-tokens", min(tokens, 64) if "CPU" in name else tokens, "--ignore-eos"]
         line, is_equal = equal_texts(name, *(texts_of(on.generated(limit, which, *arguments, *common))
                                              for which, arguments in (("reference", reference), ("tested", tested))))
@@ -390,7 +398,7 @@ def texts(on, limit):
 def ranks(on, limit):
     if not shutil.which("mpirun"):
         raise Missing("mpirun is not on the path")
-    common = [*PAIR, *on.device, "--dtype", "float32", "--input", on.demo_prompts(2 if on.short else 8), "--max-new-tokens",
+    common = [*on.pair, *on.device, "--dtype", "float32", "--input", on.pair_prompts(2 if on.short else 8), "--max-new-tokens",
               8 if on.short else 48]
     one, different = texts_of(on.generated(limit, "ranks", *common)), []
     for count in (2,) if on.short else (2, 4):
@@ -438,7 +446,7 @@ def rounds(on, limit):
                 *on.weights(limit, "opt-125m" if on.short else "opt-6.7b"), "--draft", on.weights(limit, "opt-125m")[1], "--temperatures", 0,
                 "--rules", "constant:2,constant:4,constant:7", "--synthetic-acceptance", on.options.acceptance, "--max-context",
                 128 if on.short else 1024]),
-            ("demo pair", on.demo_prompts(8), [*PAIR, "--temperatures", "0,1", "--rules", "static,expected-gain"])):
+            ("demo pair", on.pair_prompts(8), [*on.pair, "--temperatures", "0,1", "--rules", "static,expected-gain"])):
         shown = json.loads(limit.run([
             on.program, "bench", "compare", *arguments, *on.device, "--dtype", "bfloat16", "--input", file, "--prompts", 8,
             "--max-new-tokens", 8 if on.short else 128, "--quiet", "--json"]).stdout_text)
