@@ -13,6 +13,7 @@
     prompts    time to the first token of prompts of 512, 2,048 and 8,192 tokens, beside the prediction
     texts      demo pair: float32 against the CPU; bfloat16, speculative against plain, greedy and gumbel, 64 x 512 tokens
     ranks      two and four ranks on the one GPU emit what one rank emits
+    several    passes and sums over two, four and eight GPUs, and texts with a draft against plain ones there
     sanitizer  compute-sanitizer memcheck, racecheck and initcheck over the tests of kernels
     nccl       test_dist_mpi's NCCL cases, two ranks that take themselves for two hosts
     rounds, peers   only by --parts: rounds at a synthetic acceptance over prediction; transformers on the same GPU
@@ -140,6 +141,10 @@ class Machine:
         self.rates, self.kernels = gpu_path.read_gpu_path(ROOT / "bench/hardware.json")
         self._help = {}
 
+    def gpus_seen(self, limit):
+        doctor = json.loads(limit.run([self.program, "doctor", "--repetitions", 1, "--json"], codes=(0, 1)).stdout_text)
+        return doctor["ranks"][0]["gpus"] or 0
+
     def has_option(self, limit, command, option):
         """Whether the program knows an option, by its help."""
         if command not in self._help:
@@ -173,11 +178,11 @@ class Machine:
         shape = gpu_path.shape_named(*(target_shape[field] for field in ("layers", "hidden_size", "vocab_size")))
         return (self.rates[hardware], SHAPES[shape]) if hardware and shape else None
 
-    def beside(self, known, rows, context, milliseconds, in_loop=False):
+    def beside(self, known, rows, context, milliseconds, *, gpus=1, in_loop=False):
         """Fields: what is predicted, and measured over it."""
-        if not known:
+        if not known or not gpu_path.fits(known[0], known[1], gpus):
             return {}
-        predicted = gpu_path.predicted_pass(known[0], self.kernels, known[1], 1, rows, context, in_loop).total * 1e3
+        predicted = gpu_path.predicted_pass(known[0], self.kernels, known[1], gpus, rows, context, in_loop).total * 1e3
         return {"predicted_ms": round(predicted, 4), "measured_over_predicted": round(milliseconds / predicted, 3)}
 
     def generated(self, limit, name, *arguments, launcher=()):
@@ -221,6 +226,8 @@ def machine(on, limit):
         ended = limit.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"], codes=())
         for line in ended.stdout_text.splitlines():
             yield dict(zip((field.replace(".", "_") for field in fields.split(",")), (value.strip() for value in line.split(","))))
+        if len(ended.stdout_text.splitlines()) > 1:
+            yield {"links": limit.run(["nvidia-smi", "topo", "-m"], codes=()).stdout_text.splitlines()}
     if on.has_option(limit, "doctor", "--gpu"):
         yield {"doctor": json.loads(limit.run([on.program, "doctor", "--gpu", "--json"], codes=(0, 1)).stdout_text)}
     else:
@@ -267,19 +274,27 @@ def pass_line(on, shown, shape):
     """Of bench latency's JSON."""
     by_rows = {each["rows"]: each["median_ms"] for each in shown["target"]}
     one, known = by_rows[1], on.predicted(shown["environment"]["device"], shown["target_shape"])
-    line = {"shape": shape, "device": shown["environment"]["device"], "dtype": shown["environment"]["dtype"],
-            "context": shown["context"], "t1_ms": one, **on.beside(known, 1, shown["context"], one)}
+    gpus = shown["tensor_parallel"]
+    line = {"shape": shape, "device": shown["environment"]["device"], "dtype": shown["environment"]["dtype"], "gpus": gpus,
+            "context": shown["context"], "t1_ms": one, **on.beside(known, 1, shown["context"], one, gpus=gpus)}
     for rows in (rows for rows in (2, 4, 8, 16, 17, 33, 64, 128) if rows in by_rows):
         line[f"t{rows}_over_t1"] = round(by_rows[rows] / one, 3)
-    if 8 in by_rows and known:
-        line["t8_predicted_ms"] = on.beside(known, 8, shown["context"], by_rows[8])["predicted_ms"]
+    if 8 in by_rows:
+        line.update({f"t8_{name}": value for name, value in on.beside(known, 8, shown["context"], by_rows[8], gpus=gpus).items()})
+    if gpus > 1:
+        line["sums_us"] = {each["name"].split(", ")[-1]: round(each["median_ms"] * 1e3, 2) for each in shown["collectives"]
+                           if each["name"].startswith("all-reduce")}
     weights, rate = shown["weight_bytes_per_rank"], shown["read_rate_bytes_per_second"]
     return {**line, "read_rate_gb_per_s": round(rate / 1e9, 1), "share_of_read_rate": round(weights / rate / (one / 1e3), 3)}
 
 
-def latency(on, limit, shape, context, rows, repetitions, more=()):
+def on_ranks(count):
+    return ["mpirun", "-n", count, "--oversubscribe", "--bind-to", "none", *AS_ROOT] if count > 1 else []
+
+
+def latency(on, limit, shape, context, rows, repetitions, more=(), ranks=1):
     return json.loads(limit.run([
-        on.program, "bench", "latency", *on.weights(limit, shape), *on.device, *more, "--dtype", "bfloat16", "--rows", rows, "--repetitions",
+        *on_ranks(ranks), on.program, "bench", "latency", *on.weights(limit, shape), *on.device, *more, "--dtype", "bfloat16", "--rows", rows, "--repetitions",
         repetitions, "--context", context, "--max-context", context + rows + 8, "--json"]).stdout_text)
 
 
@@ -402,12 +417,33 @@ def ranks(on, limit):
               8 if on.short else 48]
     one, different = texts_of(on.generated(limit, "ranks", *common)), []
     for count in (2,) if on.short else (2, 4):
-        launcher = ["mpirun", "-n", count, "--oversubscribe", "--bind-to", "none", *AS_ROOT]
-        line, is_equal = equal_texts(f"{count} ranks: one rank's", one, texts_of(on.generated(limit, "ranks", *common, launcher=launcher)))
+        line, is_equal = equal_texts(f"{count} ranks: one rank's", one,
+                                     texts_of(on.generated(limit, "ranks", *common, launcher=on_ranks(count))))
         different += [] if is_equal else [count]
         yield line
     if different:
         raise Failed(f"other texts on {' and '.join(map(str, different))} ranks")
+
+
+def several(on, limit):
+    """A sum must not depend on the rows beside it: then texts with a draft are plain ones on any number of GPUs."""
+    gpus = 2 if on.options.device == "cpu" else on.gpus_seen(limit)
+    if gpus < 2:
+        raise Missing("the program sees one GPU")
+    if not shutil.which("mpirun"):
+        raise Missing("mpirun is not on the path")
+    different = []
+    for count in (count for count in (2, 4, 8) if count <= gpus):
+        shape = "opt-125m" if on.short else "llama-3.1-8b"
+        yield pass_line(on, latency(on, limit, shape, *((8, 8, 2) if on.short else (1000, 16, 30)), ranks=count), shape)
+        common = [*on.device, "--dtype", "bfloat16", "--input", on.pair_prompts(4 if on.short else 64), "--max-new-tokens",
+                  8 if on.short else 128, "--ignore-eos"]
+        line, is_equal = equal_texts(f"{count} ranks, bfloat16, greedy: plain decoding's", *(
+            texts_of(on.generated(limit, "several", *pair, *common, launcher=on_ranks(count))) for pair in (on.pair[:2], on.pair)))
+        different += [] if is_equal else [count]
+        yield line
+    if different:
+        raise Failed(f"other texts with a draft on {' and '.join(map(str, different))} GPUs")
 
 
 def sanitizer(on, limit):
@@ -470,7 +506,8 @@ def peers(on, limit):
 
 
 PARTS = {  # in the order in which they run, with seconds
-    machine: 20, tests: 90, passes: 150, torch: 40, chains: 60, kernels: 60, prompts: 60, texts: 90, ranks: 40, sanitizer: 90, nccl: 30,
+    machine: 20, tests: 90, passes: 150, torch: 40, chains: 60, kernels: 60, prompts: 60, texts: 90, ranks: 40, several: 120,
+    sanitizer: 90, nccl: 30,
     rounds: 300, peers: 600}
 NAMES = {part.__name__: part for part in PARTS}
 DEFAULT = [name for name in NAMES if name not in ("rounds", "peers")]
@@ -528,10 +565,7 @@ def parse():
 
 def has_device(options):
     """Whether the program sees what it is to compute on."""
-    if options.device == "cpu":
-        return True
-    doctor = Limit(60).run([options.program, "doctor", "--repetitions", 1, "--json"], codes=(0, 1))
-    return bool(json.loads(doctor.stdout_text)["ranks"][0]["gpus"])
+    return options.device == "cpu" or Machine(options, None).gpus_seen(Limit(60)) > 0
 
 
 def main():

@@ -31,7 +31,7 @@ NCU = '''==PROF== Connected to process 7
 "2","7","norm_rows(NormCall)","dram__bytes_read.sum","byte","16,000"
 '''
 LATENCY = {"environment": {"device": "NVIDIA H200", "dtype": "bfloat16"}, "context": 1000, "weight_bytes_per_rank": 15.0e9,
-           "read_rate_bytes_per_second": 4.3e12, "target_shape": {"layers": 32, "hidden_size": 4096, "vocab_size": 128256},
+           "read_rate_bytes_per_second": 4.3e12, "tensor_parallel": 1, "target_shape": {"layers": 32, "hidden_size": 4096, "vocab_size": 128256},
            "target": [{"rows": rows, "median_ms": 4.6 + 0.1 * rows} for rows in range(1, 18)]}
 HELP = "  --context N  tokens\n"
 
@@ -186,14 +186,14 @@ class Short(unittest.TestCase):
                 [sys.executable, HERE / "gpu_first.py", "--short", "--device", OPTIONS.device, "--program", OPTIONS.program, "--tests",
                  OPTIONS.tests, "--mpi-tests", "/no/such/file", "--suites", "VerifyKernels", "--output", output, "--parts",
                  ",".join(gpu_first.DEFAULT) + (",rounds" if OPTIONS.device == "cpu" else ""), "--limits",
-                 "tests=120,passes=120,chains=120,prompts=120,texts=240,ranks=120"],
+                 "tests=120,passes=120,chains=120,prompts=120,texts=240,ranks=120,several=120"],
                 capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertEqual(done.stdout, output.read_text())
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         status = {line["part"]: line["status"] for line in lines if "status" in line}
         self.assertEqual(list(status), sorted(status, key=list(gpu_first.NAMES).index))
-        for part in ("machine", "tests", "passes", "chains", "prompts", "texts", "ranks"):
+        for part in ("machine", "tests", "passes", "chains", "prompts", "texts", "ranks") + (("several",) if OPTIONS.device == "cpu" else ()):
             self.assertEqual(status[part], "ok")
         of = {part: [line for line in lines if line["part"] == part and "status" not in line] for part in status}
         self.assertEqual([(line["suite"], line["failed"]) for line in of["tests"]], [("GpuVerifyKernels", [])])
@@ -202,6 +202,9 @@ class Short(unittest.TestCase):
         self.assertGreater(of["prompts"][0]["ttft_ms"], 0)
         self.assertEqual([line["equal"] for line in of["texts"]], [4, 4, 4])
         self.assertEqual([line["equal"] for line in of["ranks"]], [2])
+        if OPTIONS.device == "cpu":
+            self.assertEqual((of["several"][0]["gpus"], of["several"][1]["equal"]), (2, 4))
+            self.assertTrue(all(each > 0 for each in of["several"][0]["sums_us"].values()))
 
 
 if __name__ == "__main__":

@@ -188,8 +188,8 @@ exec "{binary}" "${{@/#cuda/cpu}}"
 """
 
 
-def run_with_gpus(bench, name, nodes, options=()):
-    """Runs gpus.sbatch over nodes of two GPUs each; returns what each rank saw, in order."""
+def program_with_gpus(bench, name):
+    """(environment of a job, the file in which each rank says what it sees)."""
     directory = bench.case_directory(f"{name}-program")
     program, setup, seen = (f"{directory}/{each}" for each in ("entrodraft", "setup.sh", "seen"))
     with open(program, "w", encoding="utf-8") as file:
@@ -197,12 +197,20 @@ def run_with_gpus(bench, name, nodes, options=()):
     os.chmod(program, 0o755)
     with open(setup, "w", encoding="utf-8") as file:
         file.write("export ENTRODRAFT_SITE=known\n")  # as `module load` would
-    job = Job(bench, name, script="gpus", prompts=16, options=("--max-new-tokens", "64", *options), ranks=2 * nodes,
-              sbatch=(f"--nodes={nodes}", "--gpus-per-node=2"),
-              environment={"ENTRODRAFT": program, "ENTRODRAFT_SETUP": setup})
-    job.finish()
+    return {"ENTRODRAFT": program, "ENTRODRAFT_SETUP": setup}, seen
+
+
+def what_ranks_saw(seen):
     with open(seen, encoding="utf-8") as lines:
         return sorted(line.split(maxsplit=4) for line in lines)
+
+
+def run_with_gpus(bench, name, nodes):
+    """Runs gpus.sbatch over nodes of two GPUs each; returns what each rank saw, in order."""
+    environment, seen = program_with_gpus(bench, name)
+    Job(bench, name, script="gpus", prompts=16, options=("--max-new-tokens", "64"), ranks=2 * nodes,
+        sbatch=(f"--nodes={nodes}", "--gpus-per-node=2"), environment=environment).finish()
+    return what_ranks_saw(seen)
 
 
 def gpus_script(bench):
@@ -280,6 +288,25 @@ def scaling_script(bench):
     if not all(row.get(rate, 0) > 0 for row in measured for rate in rates):
         raise Failure(f"scaling.json does not hold tokens/s without and with the draft: {measured}")
     return "1 and 2 ranks; two nodes talk over mpi"
+
+
+def scaling_on_gpus(bench):
+    """One GPU, then two, each a rank's: steps of a part of the job see the GPUs of their node."""
+    directory, (environment, seen) = bench.case_directory("scaling-on-gpus"), program_with_gpus(bench, "scaling-on-gpus")
+    os.symlink(f"{bench.source}/bench", f"{directory}/bench")
+    job = bench.cluster.submit("--ntasks-per-node=2", "--gpus-per-node=2", "--cpus-per-task=1", "--time=30", bench.script("scaling"),
+                               bench.prompts(16), f"{directory}/scaling", *bench.models, cwd=directory,
+                               environment={**bench.environment, **environment, "PROMPTS": "2"})
+    bench.cluster.wait_end(job, 900)
+    ranks = [(local, gpus, "latency" in arguments) for _, local, gpus, _, arguments in what_ranks_saw(seen)]
+    expected = [("0", "0,1", is_latency) for is_latency in (False, False, True, True)] + [("1", "0,1", False), ("1", "0,1", True)]
+    if sorted(ranks) != sorted(expected):
+        raise Failure(f"ranks of the steps saw {ranks}")
+    with open(f"{directory}/scaling/scaling.json", encoding="utf-8") as scaling:
+        result = json.load(scaling)
+    if [row["ranks"] for row in result["measured"]] != [1, 2] or not result["gpu_path"]:
+        raise Failure("scaling.json does not hold 1 and 2 ranks, and what kernels should take")
+    return "1 and 2 ranks; each step sees GPUs 0,1"
 
 
 def scaling_requeued(bench):
@@ -430,6 +457,7 @@ def job_nodes(cluster, job):
 
 
 SMOKE = (entrodraft_script, told_to_stop, gpus_script)
-ALL = (entrodraft_script, several_nodes, four_ranks_on_two_nodes, gpus_script, gpus_of_several_nodes, array_script, scaling_script, scaling_requeued,
-       told_to_stop, array_task_requeued, requeued_by_operator, preempted_at_once, preempted_with_grace, time_limit,
-       time_limit_without_signal, cancelled, rank_killed, node_lost, other_node_lost, slurmd_killed)
+ALL = (entrodraft_script, several_nodes, four_ranks_on_two_nodes, gpus_script, gpus_of_several_nodes, array_script,
+       scaling_script, scaling_on_gpus, scaling_requeued, told_to_stop, array_task_requeued, requeued_by_operator,
+       preempted_at_once, preempted_with_grace, time_limit, time_limit_without_signal, cancelled, rank_killed, node_lost,
+       other_node_lost, slurmd_killed)
