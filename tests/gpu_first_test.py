@@ -18,7 +18,8 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-import gpu_first  # noqa: E402
+import gpu_parts  # noqa: E402
+from limited import Failed  # noqa: E402
 
 OPTIONS = None
 NCU = '''==PROF== Connected to process 7
@@ -135,11 +136,11 @@ END
             self.assertEqual(sorted(path.name for path in directory.iterdir()), ["config.json", "tokenizer.json"])
 
     def test_kernels_are_summed_up_by_name(self):
-        multiply, norm = gpu_first.kernel_lines(NCU)
+        multiply, norm = gpu_parts.kernel_lines(NCU)
         self.assertEqual(multiply, {"kernel": "multiply<bf16>", "launches": 1, "median_us": 10.0, "total_us": 10.0, "gb_per_s": 4000.0})
         self.assertEqual((norm["kernel"], norm["launches"], norm["median_us"], norm["gb_per_s"]), ("norm_rows", 2, 3.0, 4.0))
-        with self.assertRaises(gpu_first.Failed):
-            gpu_first.kernel_lines("==ERROR== no permission\n")
+        with self.assertRaises(Failed):
+            gpu_parts.kernel_lines("==ERROR== no permission\n")
         self.program("ncu", f"cat <<'END'\n{NCU}END")
         program = self.program("fake", f"echo '{HELP}'")
         lines = self.lines("--program", program, "--short", parts="kernels")
@@ -168,7 +169,7 @@ class Carried(unittest.TestCase):
                                   check=True, cwd=HERE.parent).stdout
             for name in ("libmpi.so", "libonig.so", "libstdc++.so"):
                 self.assertIn(str(folder), next(line for line in told.splitlines() if name in line))
-            run = [folder / "run", "mpirun", *gpu_first.AS_ROOT, "-n", "2", "--oversubscribe", "--bind-to", "none", "entrodraft", "doctor",
+            run = [folder / "run", "mpirun", *gpu_parts.AS_ROOT, "-n", "2", "--oversubscribe", "--bind-to", "none", "entrodraft", "doctor",
                    "--repetitions", "1", "--json"]
             self.assertEqual(len(json.loads(subprocess.run(run, env=environment, capture_output=True, text=True, check=True,
                                                            cwd=HERE.parent).stdout)["ranks"]), 2)
@@ -185,14 +186,14 @@ class Short(unittest.TestCase):
             done = subprocess.run(
                 [sys.executable, HERE / "gpu_first.py", "--short", "--device", OPTIONS.device, "--program", OPTIONS.program, "--tests",
                  OPTIONS.tests, "--mpi-tests", "/no/such/file", "--suites", "VerifyKernels", "--output", output, "--parts",
-                 ",".join(gpu_first.DEFAULT) + (",rounds" if OPTIONS.device == "cpu" else ""), "--limits",
+                 ",".join(gpu_parts.DEFAULT) + (",rounds" if OPTIONS.device == "cpu" else ""), "--limits",
                  "tests=120,passes=120,chains=120,prompts=120,texts=240,ranks=120,several=120"],
                 capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertEqual(done.stdout, output.read_text())
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         status = {line["part"]: line["status"] for line in lines if "status" in line}
-        self.assertEqual(list(status), sorted(status, key=list(gpu_first.NAMES).index))
+        self.assertEqual(list(status), sorted(status, key=list(gpu_parts.NAMES).index))
         for part in ("machine", "tests", "passes", "chains", "prompts", "texts", "ranks") + (("several",) if OPTIONS.device == "cpu" else ()):
             self.assertEqual(status[part], "ok")
         of = {part: [line for line in lines if line["part"] == part and "status" not in line] for part in status}

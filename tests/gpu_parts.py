@@ -1,0 +1,407 @@
+"""The parts of gpu_first.py, which says what each is: generators of fields, a line of JSON each, over a Machine under a Limit."""
+
+import csv
+import io
+import json
+import pathlib
+import re
+import shutil
+import statistics
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+
+import gpu_path  # noqa: E402
+from gpus import SHAPES  # noqa: E402
+from limited import Failed, Missing, OutOfTime  # noqa: E402
+from runs import AS_ROOT, DEMO, texts_of  # noqa: E402
+
+SEED = 1  # of random weights
+MAX_FAILURES = 20  # that a suite's line names
+GOLDEN = ROOT / "tests/model/golden"
+
+
+# ---- what they share ----
+
+class Machine:
+    """The program, what it runs on, and checkpoints of random weights."""
+
+    def __init__(self, options, work):
+        self.options, self.work = options, work
+        self.program, self.short = options.program, options.short
+        self.device = ["--device", options.device]
+        self.rates, self.kernels = gpu_path.read_gpu_path(ROOT / "bench/hardware.json")
+        self._help = {}
+
+    def gpus_seen(self, limit):
+        doctor = json.loads(limit.run([self.program, "doctor", "--repetitions", 1, "--json"], codes=(0, 1)).stdout_text)
+        return doctor["ranks"][0]["gpus"] or 0
+
+    def has_option(self, limit, command, option):
+        """Whether the program knows an option, by its help."""
+        if command not in self._help:
+            self._help[command] = limit.run([self.program, *command.split(), "--help"]).stdout_text
+        return re.search(rf"^ +{option}\b", self._help[command], re.M) is not None
+
+    def written(self, limit, shape):
+        """A checkpoint of random weights, written once; in short form a tiny one."""
+        if self.short:
+            return GOLDEN / f"llama-{'draft' if shape.startswith('opt') else 'target'}"
+        directory = self.work / shape
+        if not (directory / "config.json").exists():  # written last
+            limit.run([sys.executable, ROOT / "bench/random_checkpoint.py", directory, "--shape", shape])
+        return directory
+
+    def weights(self, limit, shape):
+        """Options that name a target of random weights: filled on the device where the program can, else written."""
+        if self.short or not self.has_option(limit, "bench latency", "--random-weights"):
+            return ["--target", self.written(limit, shape)]
+        directory = self.work / f"{shape}-without-weights"
+        if not directory.exists():
+            directory.mkdir()
+            config = json.loads((ROOT / f"tests/launch/public_shapes/{shape}.json").read_text())["config"]
+            (directory / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
+            shutil.copy(DEMO / "target/tokenizer.json", directory)
+        return ["--target", directory, "--random-weights", SEED]
+
+    def predicted(self, device, target_shape):
+        """(Rates, Shape) of a measurement, None where either is not known."""
+        hardware = gpu_path.hardware_named(device, self.rates)
+        shape = gpu_path.shape_named(*(target_shape[field] for field in ("layers", "hidden_size", "vocab_size")))
+        return (self.rates[hardware], SHAPES[shape]) if hardware and shape else None
+
+    def beside(self, known, rows, context, milliseconds, *, gpus=1, in_loop=False):
+        """Fields: what is predicted, and measured over it."""
+        if not known or not gpu_path.fits(known[0], known[1], gpus):
+            return {}
+        predicted = gpu_path.predicted_pass(known[0], self.kernels, known[1], gpus, rows, context, in_loop).total * 1e3
+        return {"predicted_ms": round(predicted, 4), "measured_over_predicted": round(milliseconds / predicted, 3)}
+
+    def generated(self, limit, name, *arguments, launcher=()):
+        """Result lines of generate."""
+        output = self.work / f"{name}.jsonl"
+        output.unlink(missing_ok=True)
+        limit.run([*launcher, self.program, "generate", *arguments, "--output", output, "--quiet"])
+        return output
+
+    def prompts(self, lengths):
+        """A file of prompts of so many tokens."""
+        file = self.work / f"prompts-{'-'.join(map(str, lengths))}.jsonl"
+        file.write_text("".join(json.dumps({"prompt_token_ids": [2 + (7 * i + 31 * n) % 251 for i in range(length)]}) + "\n"
+                                for n, length in enumerate(lengths)))
+        return file
+
+    @property
+    def pair(self):
+        """A target and its draft that are trained; in short form tiny ones."""
+        folder = (GOLDEN / "llama-target", GOLDEN / "llama-draft") if self.short else (DEMO / "target", DEMO / "draft")
+        return ["--target", folder[0], "--draft", folder[1]]
+
+    def pair_prompts(self, count):
+        """That the pair's vocabulary has."""
+        if self.short:
+            return self.prompts(range(3, 3 + count))
+        file = self.work / f"demo-{count}.jsonl"
+        file.write_text("".join((DEMO / "prompts.jsonl").read_text().splitlines(keepends=True)[:count]))
+        return file
+
+
+# ---- the parts ----
+
+def machine(on, limit):
+    told = limit.run([on.program, "--version"]).stdout_text.split("\n")[0]
+    doctor = json.loads(limit.run([on.program, "doctor", "--repetitions", 1, "--json"], codes=(0, 1)).stdout_text)
+    yield {"program": told, "gpus_seen": doctor["ranks"][0]["gpus"], "cores": doctor["ranks"][0]["cores"],
+           "problems": [each["text"] for each in doctor["checks"] if each["status"] != "ok"]}
+    if shutil.which("nvidia-smi"):
+        fields = "name,driver_version,memory.total,memory.free,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,mig.mode.current"
+        ended = limit.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"], codes=())
+        for line in ended.stdout_text.splitlines():
+            yield dict(zip((field.replace(".", "_") for field in fields.split(",")), (value.strip() for value in line.split(","))))
+        if len(ended.stdout_text.splitlines()) > 1:
+            yield {"links": limit.run(["nvidia-smi", "topo", "-m"], codes=()).stdout_text.splitlines()}
+    if on.has_option(limit, "doctor", "--gpu"):
+        yield {"doctor": json.loads(limit.run([on.program, "doctor", "--gpu", "--json"], codes=(0, 1)).stdout_text)}
+    else:
+        yield {"missing": "doctor --gpu: the rate of reading random words, gaps of a graph, sums"}
+
+
+def suites_of(on, limit):
+    """Suites of the tests, those of kernels first."""
+    listed = limit.run([on.options.tests, "--gtest_list_tests"]).stdout_text.splitlines()
+    suites = [line.split(".")[0] for line in listed if line and not line.startswith((" ", "Running"))]
+    order = ("Kernels", "VerifiedRows", "Decoder", "Families")
+    suites.sort(key=lambda suite: next((i for i, name in enumerate(order) if name in suite), len(order)))
+    return [suite for suite in suites if not on.options.suites or re.search(on.options.suites, suite)]
+
+
+def tests(on, limit):
+    failed = 0
+    for suite in suites_of(on, limit):
+        began = time.monotonic()
+        line = {"suite": suite}
+        try:
+            ended = limit.run([on.options.tests, f"--gtest_filter={suite}.*", "--gtest_brief=0"], codes=(), most=limit.seconds / 2)
+            lines = ended.stdout_text.splitlines()
+
+            def named(mark, found=tuple(lines)):  # with the time, so that the list at the end does not count again
+                return [each.split("] ")[1].split(" (")[0].split(",")[0] for each in found if each.startswith(mark) and " (" in each]
+
+            line.update(passed=len(named("[       OK ]")), failed=named("[  FAILED  ]")[:MAX_FAILURES], skipped=len(named("[  SKIPPED ]")))
+            if ended.returncode not in (0, 1):
+                started = [each.split("] ")[1] for each in lines if each.startswith("[ RUN      ]")]
+                line.update(crashed=started[-1] if started else "", code=ended.returncode,
+                            told=(ended.stderr_text.strip().splitlines() or [""])[-1])
+            failed += ended.returncode != 0
+        except OutOfTime as error:
+            line["timed_out"], failed = str(error), failed + 1
+        yield {**line, "took_s": round(time.monotonic() - began, 1)}
+        if limit.left() <= 0:
+            break
+    if failed:
+        raise Failed(f"{failed} suites did not pass")
+
+
+def pass_line(on, shown, shape):
+    """Of bench latency's JSON."""
+    by_rows = {each["rows"]: each["median_ms"] for each in shown["target"]}
+    one, known = by_rows[1], on.predicted(shown["environment"]["device"], shown["target_shape"])
+    gpus = shown["tensor_parallel"]
+    line = {"shape": shape, "device": shown["environment"]["device"], "dtype": shown["environment"]["dtype"], "gpus": gpus,
+            "context": shown["context"], "t1_ms": one, **on.beside(known, 1, shown["context"], one, gpus=gpus)}
+    for rows in (rows for rows in (2, 4, 8, 16, 17, 33, 64, 128) if rows in by_rows):
+        line[f"t{rows}_over_t1"] = round(by_rows[rows] / one, 3)
+    if 8 in by_rows:
+        line.update({f"t8_{name}": value for name, value in on.beside(known, 8, shown["context"], by_rows[8], gpus=gpus).items()})
+    if gpus > 1:
+        line["sums_us"] = {each["name"].split(", ")[-1]: round(each["median_ms"] * 1e3, 2) for each in shown["collectives"]
+                           if each["name"].startswith("all-reduce")}
+    weights, rate = shown["weight_bytes_per_rank"], shown["read_rate_bytes_per_second"]
+    return {**line, "read_rate_gb_per_s": round(rate / 1e9, 1), "share_of_read_rate": round(weights / rate / (one / 1e3), 3)}
+
+
+def on_ranks(count):
+    return ["mpirun", "-n", count, "--oversubscribe", "--bind-to", "none", *AS_ROOT] if count > 1 else []
+
+
+def latency(on, limit, shape, context, rows, repetitions, more=(), ranks=1):
+    return json.loads(limit.run([
+        *on_ranks(ranks), on.program, "bench", "latency", *on.weights(limit, shape), *on.device, *more, "--dtype", "bfloat16", "--rows", rows, "--repetitions",
+        repetitions, "--context", context, "--max-context", context + rows + 8, "--json"]).stdout_text)
+
+
+def passes(on, limit):
+    """The small model first, which loads at once, then the context that matters most; the longest, whose prompt takes its time, last."""
+    settings = [("opt-125m", 1000, 17, 30), ("llama-3.1-8b", 1000, 17, 30), ("llama-3.1-8b", 4000, 17, 30), ("llama-3.1-8b", 64, 17, 30),
+                ("llama-3.1-8b", 1000, 128, 3), ("opt-125m", 64, 17, 30), ("opt-6.7b", 1000, 17, 30), ("llama-3.1-8b", 30000, 17, 10)]
+    for shape, context, rows, repetitions in [("opt-125m", 8, 8, 2), ("llama-3.1-8b", 8, 8, 2)] if on.short else settings:
+        yield pass_line(on, latency(on, limit, shape, context, rows, repetitions), shape)
+
+
+def torch(on, limit):
+    """The same by a library's kernels, where the program has them."""
+    if not on.has_option(limit, "bench latency", "--backend"):
+        raise Missing("bench latency --backend torch: not in this program")
+    for shape in ("opt-125m",) if on.short else ("opt-125m", "llama-3.1-8b"):
+        yield {"backend": "torch", **pass_line(on, latency(on, limit, shape, 8 if on.short else 1000, 8, 2 if on.short else 30,
+                                                           ["--backend", "torch"]), shape)}
+
+
+def chains(on, limit):
+    """Target and draft are one: every token is accepted, so that rounds are alike."""
+    settings = [("opt-125m", 1000), ("opt-125m", 64), ("llama-3.2-1b", 1000), ("llama-3.2-1b", 30000)]
+    tokens = 40 if on.short else 400
+    for shape, context in [("opt-125m", 8)] if on.short else settings:
+        pair = on.weights(limit, shape)
+        medians = {}
+        for drafted in (1, 9):
+            trace = on.work / "chain-rounds.jsonl"
+            trace.unlink(missing_ok=True)
+            on.generated(limit, "chain", *pair, "--draft", pair[1], *on.device, "--dtype", "bfloat16", "--input", on.prompts([context]),
+                         "--max-new-tokens", tokens, "--max-context", context + tokens + 16, "--ignore-eos", "--stop-rule",
+                         "constant", "--num-draft-tokens", drafted, "--trace", trace)
+            rounds = [json.loads(line) for line in trace.read_text().splitlines()]
+            times = [each["draft_ms"] for each in rounds if len(each["drafted"]) == drafted]
+            if not times:
+                raise Failed(f"no round of {shape} drafted {drafted} tokens")
+            medians[drafted] = statistics.median(times)
+        step = (medians[9] - medians[1]) / 8
+        device = latency(on, limit, shape, context, 1, 1)
+        known = on.predicted(device["environment"]["device"], device["target_shape"])
+        yield {"shape": shape, "context": context, "draft_of_1_ms": medians[1], "draft_of_9_ms": medians[9], "step_ms": round(step, 4),
+               **on.beside(known, 1, context, step, in_loop=True)}
+
+
+def kernel_lines(text):
+    """Of ncu's CSV: by kernel how often it ran, median microseconds and bytes, those that took longest first."""
+    begin = text.find('"ID"')
+    if begin < 0:
+        raise Failed(f"ncu printed no table: {text.strip().splitlines()[-1:]}")
+    runs = {}
+    for row in csv.DictReader(io.StringIO(text[begin:])):
+        if row.get("Metric Name") in ("gpu__time_duration.sum", "dram__bytes_read.sum"):
+            name = re.sub(r"\(.*", "", row["Kernel Name"])
+            runs.setdefault(name, {}).setdefault(row["Metric Name"], []).append(float(row["Metric Value"].replace(",", "")))
+    lines = [{"kernel": name, "launches": len(of["gpu__time_duration.sum"]),
+              "median_us": round(statistics.median(of["gpu__time_duration.sum"]) / 1e3, 2),
+              "total_us": round(sum(of["gpu__time_duration.sum"]) / 1e3, 1),
+              "gb_per_s": round(sum(of.get("dram__bytes_read.sum", [0])) / max(sum(of["gpu__time_duration.sum"]), 1), 1)}
+             for name, of in runs.items() if "gpu__time_duration.sum" in of]
+    return sorted(lines, key=lambda line: -line["total_us"])
+
+
+def kernels(on, limit):
+    if not shutil.which("ncu"):
+        raise Missing("ncu is not on the path")
+    for shape, context, rows in [("opt-125m", 8, 1)] if on.short else [("opt-125m", 1000, 1), ("llama-3.1-8b", 1000, 1),
+                                                                      ("llama-3.1-8b", 4000, 16)]:
+        launches = (1 if on.short else 32) * 11 * 3
+        ended = limit.run([
+            "ncu", "--clock-control", "none", "--graph-profiling", "node", "--print-units", "base", "--csv", "--launch-count", launches,
+            "--metrics", "gpu__time_duration.sum,dram__bytes_read.sum", on.program, "bench", "latency", *on.weights(limit, shape),
+            *on.device, "--dtype", "bfloat16", "--rows", rows, "--repetitions", 1, "--context", context, "--max-context", context + 64])
+        for line in kernel_lines(ended.stdout_text):
+            yield {"shape": shape, "context": context, "rows": rows, **line}
+
+
+def prompts(on, limit):
+    shape, lengths = ("llama-3.1-8b", (24,)) if on.short else ("llama-3.1-8b", gpu_path.PROMPTS)
+    model = on.weights(limit, shape)
+    device = latency(on, limit, shape, 8, 1, 1)
+    known = on.predicted(device["environment"]["device"], device["target_shape"])
+    for tokens in lengths:
+        output = on.generated(limit, "prompts", *model, *on.device, "--dtype", "bfloat16", "--input", on.prompts([tokens] * 3),
+                              "--max-new-tokens", 1, "--max-context", tokens + 16, "--ignore-eos")
+        measured = statistics.median(json.loads(line)["stats"]["ttft_ms"] for line in output.read_text().splitlines()[1:])
+        line = {"shape": shape, "tokens": tokens, "ttft_ms": measured, "tokens_per_second": round(tokens / measured * 1e3)}
+        if known:
+            own, library = gpu_path.predicted_prompt(known[0], on.kernels, known[1], tokens)
+            line.update(launches_predicted_ms=round(own * 1e3, 2), chunks_predicted_ms=round(library * 1e3, 2))
+        yield line
+
+
+def equal_texts(name, expected, got):
+    same = sum(a == b for a, b in zip(expected, got))
+    return {"texts": name, "equal": same, "of": len(expected)}, same == len(expected) == len(got)
+
+
+def texts(on, limit):
+    file, tokens, pair = on.pair_prompts(4 if on.short else 64), 8 if on.short else 512, on.pair
+    different = []
+    for name, reference, tested in (
+            ("float32, greedy: the CPU's", [*pair[:2], "--device", "cpu", "--dtype", "float32"], [*pair[:2], *on.device, "--dtype", "float32"]),
+            ("bfloat16, greedy: plain decoding's", [*pair[:2], *on.device, "--dtype", "bfloat16"], [*pair, *on.device, "--dtype", "bfloat16"]),
+            ("bfloat16, gumbel: plain decoding's", [*pair[:2], *on.device, "--dtype", "bfloat16", "--temperature", 1, "--seed", 1],
+             [*pair, *on.device, "--dtype", "bfloat16", "--temperature", 1, "--seed", 1])):
+        common = ["--input", file, "--max-new-tokens", min(tokens, 64) if "CPU" in name else tokens, "--ignore-eos"]
+        line, is_equal = equal_texts(name, *(texts_of(on.generated(limit, which, *arguments, *common))
+                                             for which, arguments in (("reference", reference), ("tested", tested))))
+        different += [] if is_equal else [name]
+        yield line
+    if different:
+        raise Failed(f"other texts: {'; '.join(different)}")
+
+
+def ranks(on, limit):
+    if not shutil.which("mpirun"):
+        raise Missing("mpirun is not on the path")
+    common = [*on.pair, *on.device, "--dtype", "float32", "--input", on.pair_prompts(2 if on.short else 8), "--max-new-tokens",
+              8 if on.short else 48]
+    one, different = texts_of(on.generated(limit, "ranks", *common)), []
+    for count in (2,) if on.short else (2, 4):
+        line, is_equal = equal_texts(f"{count} ranks: one rank's", one,
+                                     texts_of(on.generated(limit, "ranks", *common, launcher=on_ranks(count))))
+        different += [] if is_equal else [count]
+        yield line
+    if different:
+        raise Failed(f"other texts on {' and '.join(map(str, different))} ranks")
+
+
+def several(on, limit):
+    """A sum must not depend on the rows beside it: then texts with a draft are plain ones on any number of GPUs."""
+    gpus = 2 if on.options.device == "cpu" else on.gpus_seen(limit)
+    if gpus < 2:
+        raise Missing("the program sees one GPU")
+    if not shutil.which("mpirun"):
+        raise Missing("mpirun is not on the path")
+    different = []
+    for count in (count for count in (2, 4, 8) if count <= gpus):
+        shape = "opt-125m" if on.short else "llama-3.1-8b"
+        yield pass_line(on, latency(on, limit, shape, *((8, 8, 2) if on.short else (1000, 16, 30)), ranks=count), shape)
+        common = [*on.device, "--dtype", "bfloat16", "--input", on.pair_prompts(4 if on.short else 64), "--max-new-tokens",
+                  8 if on.short else 128, "--ignore-eos"]
+        line, is_equal = equal_texts(f"{count} ranks, bfloat16, greedy: plain decoding's", *(
+            texts_of(on.generated(limit, "several", *pair, *common, launcher=on_ranks(count))) for pair in (on.pair[:2], on.pair)))
+        different += [] if is_equal else [count]
+        yield line
+    if different:
+        raise Failed(f"other texts with a draft on {' and '.join(map(str, different))} GPUs")
+
+
+def sanitizer(on, limit):
+    if not shutil.which("compute-sanitizer"):
+        raise Missing("compute-sanitizer is not on the path")
+    faulty = []
+    for tool in ("memcheck", "racecheck", "initcheck"):
+        ended = limit.run(["compute-sanitizer", "--tool", tool, "--error-exitcode", 9, on.options.tests, "--gtest_filter=GpuKernels.*"],
+                          codes=(), most=limit.seconds / 2)
+        told = [line for line in ended.stdout_text.splitlines() if line.startswith("=========")]
+        yield {"tool": tool, "code": ended.returncode, "summary": told[-1] if told else "", "first": told[1:4] if ended.returncode else []}
+        faulty += [tool] if ended.returncode else []
+    if faulty:
+        raise Failed(", ".join(faulty))
+
+
+def nccl(on, limit):
+    """Two ranks on one GPU are refused unless they take themselves for two hosts."""
+    if not shutil.which("mpirun") or not pathlib.Path(on.options.mpi_tests).exists():
+        raise Missing("mpirun or test_dist_mpi is not here")
+    one = [on.options.mpi_tests, "--gtest_filter=Nccl*"]
+    ended = limit.run(["mpirun", *AS_ROOT, "--oversubscribe", "--bind-to", "none", "-n", 1, "-x", "NCCL_HOSTID=first", *one, ":",
+                       "-n", 1, "-x", "NCCL_HOSTID=second", *one], codes=())
+    counts = {name: len(re.findall(rf"^\[ +{name} +\] Nccl.*\(", ended.stdout_text, re.M)) for name in ("OK", "FAILED", "SKIPPED")}
+    yield {"ranks": 2, "code": ended.returncode, **{name.lower(): count for name, count in counts.items()}}
+    if not counts["OK"] + counts["FAILED"] + ended.returncode:
+        raise Missing("the tests skip themselves: no NCCL in the build, or fewer GPUs than ranks")
+    if ended.returncode:
+        raise Failed((ended.stderr_text.strip().splitlines() or ["exit code " + str(ended.returncode)])[-1])
+
+
+def rounds(on, limit):
+    """The first on random weights at a given acceptance, the second of the demo pair."""
+    for name, file, arguments in (
+            ("opt-6.7b and opt-125m", on.prompts([32] * 8), [
+                *on.weights(limit, "opt-125m" if on.short else "opt-6.7b"), "--draft", on.weights(limit, "opt-125m")[1], "--temperatures", 0,
+                "--rules", "constant:2,constant:4,constant:7", "--synthetic-acceptance", on.options.acceptance, "--max-context",
+                128 if on.short else 1024]),
+            ("demo pair", on.pair_prompts(8), [*on.pair, "--temperatures", "0,1", "--rules", "static,expected-gain"])):
+        shown = json.loads(limit.run([
+            on.program, "bench", "compare", *arguments, *on.device, "--dtype", "bfloat16", "--input", file, "--prompts", 8,
+            "--max-new-tokens", 8 if on.short else 128, "--quiet", "--json"]).stdout_text)
+        yield {"pair": name, "entropy_overhead": shown["entropy_overhead"]}
+        for at in shown["temperatures"]:
+            for setting in at["settings"]:
+                yield {"pair": name, "temperature": at["temperature"], **{field: setting[field] for field in (
+                    "setting", "kind", "tokens_per_second", "speedup", "predicted_speedup", "measured_over_predicted") if field in setting}}
+        if on.short:
+            return
+
+
+def peers(on, limit):
+    script = ROOT / "bench/peers/transformers.py"
+    common = ["--binary", on.program, *on.device, "--dtypes", "bfloat16", "--repetitions", 3, "--limit", 4]
+    for shape in ("llama-3.1-8b", "opt-6.7b", "opt-125m"):
+        ended = limit.run([sys.executable, script, "--target", on.written(limit, shape), "--plain-only", *common])
+        yield {"shape": shape, "table": ended.stdout_text.splitlines()}
+    ended = limit.run([sys.executable, script, *common, "--modes", "constant 3", "--modes", "constant 5"])
+    yield {"shape": "demo pair", "table": ended.stdout_text.splitlines()}
+
+
+PARTS = {  # in the order in which they run, with seconds
+    machine: 20, tests: 90, passes: 150, torch: 40, chains: 60, kernels: 60, prompts: 60, texts: 90, ranks: 40, several: 120,
+    sanitizer: 90, nccl: 30,
+    rounds: 300, peers: 600}
+NAMES = {part.__name__: part for part in PARTS}
+DEFAULT = [name for name in NAMES if name not in ("rounds", "peers")]
