@@ -139,8 +139,12 @@ std::vector<Finding> findings_of(const std::vector<RankFacts>& ranks) {
         if (first.gpus > 0 && std::ssize(here) > first.gpus)
             findings.push_back(
                 {false, fmt::format("host {}: {} for {}: NCCL needs one for each rank; start no more ranks "
-                                    "than GPUs",
-                                    host, counted(std::ssize(here), "rank"), counted(first.gpus, "GPU"))});
+                                    "than GPUs{}",
+                                    host, counted(std::ssize(here), "rank"), counted(first.gpus, "GPU"),
+                                    first.gpus > 1 ? ""
+                                                   : ", or, where the launcher shows each rank its own GPU alone, ask "
+                                                     "for --gpus-per-node without --gpus-per-task and --gpu-bind: "
+                                                     "hidden from each other, GPUs sum through host memory")});
     }
     return findings;
 }

@@ -66,6 +66,7 @@ TEST(LaunchCheck, RefusesAnotherBuildAndWarnsOfTooFewGpus) {
     ranks = {rank_on("n1", 0, 8), rank_on("n1", 0, 8)};
     ranks[0].gpus = ranks[1].gpus = 1;
     EXPECT_TRUE(contains(only(ranks, false), "2 ranks for 1 GPU")) << only(ranks, false);
+    EXPECT_TRUE(contains(only(ranks, false), "--gpus-per-node without --gpus-per-task")) << only(ranks, false);
 }
 
 TEST(LaunchCheck, NamesSharedMemoryThatIsTooSmallAndItsRemedy) {
