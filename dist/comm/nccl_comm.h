@@ -1,7 +1,7 @@
 // Collectives among GPUs through NCCL: buffers in device memory, deadlines on the host.
 //
-// Only in builds with ENTRODRAFT_CUDA, and in tests over stand-ins for CUDA and NCCL. Made once the layout is known, one GPU a rank; destroyed before
-// Session::leave.
+// Only in builds with ENTRODRAFT_CUDA, and in tests over stand-ins for CUDA and NCCL. Made once the layout is known,
+// one GPU a rank; destroyed before Session::leave.
 #pragma once
 
 #include "dist/comm/communicator.h"

@@ -199,7 +199,8 @@ void ResultWriter::read_existing() {
         } catch (const std::exception& error) {
             throw std::runtime_error(place + ": " + error.what() + "; " + kNeedsOurs);
         }
-        if (!line->terminated || !is_result(object)) throw std::runtime_error(place + " is not a result; " + kNeedsOurs);
+        if (!line->terminated || !is_result(object))
+            throw std::runtime_error(place + " is not a result; " + kNeedsOurs);
         if (object.contains("error")) ++served_with_error_;
         served_.push_back(hash_of_id(compact_field(line->text, object, "id")));
         whole_bytes = lines.bytes_read();

@@ -277,7 +277,8 @@ TEST(Resume, RefusesAFileThatIsNoOutput) {
     const test::ScratchFile text("hello\nworld\n"), json("{\"id\":1}\n");
     EXPECT_NE(message_of([&] { ResultWriter(text.path(), Existing::resume); }).find("line 1: not JSON"),
               std::string::npos);
-    EXPECT_NE(message_of([&] { ResultWriter(json.path(), Existing::resume); }).find("is not a result"), std::string::npos);
+    EXPECT_NE(message_of([&] { ResultWriter(json.path(), Existing::resume); }).find("is not a result"),
+              std::string::npos);
     EXPECT_EQ(text.text(), "hello\nworld\n");
 }
 
