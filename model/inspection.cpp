@@ -57,9 +57,9 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& ru
     const std::int64_t row = 4 * std::int64_t{config.hidden_size} + shapes.layer.qkv.outputs +
                              shapes.layer.output.inputs + (config.gated_mlp ? 3 : 2) * shard.mlp.size() +
                              config.embedding_size + shard.vocab.size() + beside;
-    const std::int64_t blocks = in_units(run.length, gpu::kKeyBlock) / gpu::kKeyBlock;
-    const std::int64_t part = std::int64_t{gpu::kAttendRows} * shard.n_query_heads() * (config.head_dim + 2);
-    std::uint64_t floats = product({kMaxRows, row}) + product({blocks, part});
+    const auto head_stride = static_cast<int>(in_units(config.head_dim, gpu::kHeadAlign));
+    std::uint64_t floats = product({kMaxRows, row}) + gpu::attend_workspace_floats(shard.n_query_heads(), head_stride,
+                                                                                   static_cast<int>(run.length));
     if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
     return floats * kFloat;
 }

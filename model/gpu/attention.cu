@@ -1,36 +1,21 @@
-// Attention of few rows over long caches: keys are cut into blocks at fixed places, each query meets each block on a
-// warp of its own, and what the blocks say is merged in their order. So a row's result depends on its own keys alone.
-#include "model/gpu/kernels.h"
-#include "model/gpu/simt.cuh"
+// Attention over the cache: keys lie in blocks at fixed places, each query has a partial result (a part) of each block,
+// and the parts are merged in an order that the row's own keys alone decide. 16-bit caches: attention_tensor_cores.cu
+// computes the parts; float32 caches: a warp a query here.
+#include "model/gpu/attention.cuh"
 
+#include <algorithm>
 #include <stdexcept>
+#include <type_traits>
 
 namespace entrodraft::model::gpu {
 
 namespace {
 
 constexpr int kWarps = 4;
+constexpr int kMergeWarps = 8;
 constexpr int kQueriesOfBlock = 8; // two a warp, of the same head where there are as many rows
 constexpr int kKeysOfLane = kKeyBlock / kWarp;
 constexpr int kDimsOfLane = kMaxHeadDim / kWarp;
-constexpr int kPartHead = 2; // a part of a query: largest score, sum of weights, then the weighted values
-
-__device__ std::size_t part_at(const AttendCall& call, int row, int head, int block) {
-    const int blocks = (call.max_keys + kKeyBlock - 1) / kKeyBlock;
-    const auto query =
-        static_cast<std::size_t>(row) * static_cast<std::size_t>(call.n_query_heads) + static_cast<std::size_t>(head);
-    return (query * static_cast<std::size_t>(blocks) + static_cast<std::size_t>(block)) *
-           static_cast<std::size_t>(kPartHead + call.cache.head_dim);
-}
-
-__device__ std::size_t cache_at(const CacheView& cache, int layer, int slot, int kv_head, int place) {
-    const std::size_t of_slots =
-        static_cast<std::size_t>(layer) * static_cast<std::size_t>(cache.n_slots) + static_cast<std::size_t>(slot);
-    const std::size_t of_heads =
-        of_slots * static_cast<std::size_t>(cache.n_kv_heads) + static_cast<std::size_t>(kv_head);
-    return (of_heads * static_cast<std::size_t>(cache.capacity) + static_cast<std::size_t>(place)) *
-           static_cast<std::size_t>(cache.head_stride);
-}
 
 // ---- before: norms, rotation, and into the cache ----
 
@@ -80,55 +65,41 @@ template <typename T> __global__ void place_heads(RowTable table, PlaceCall call
         to[d] = from_float<T>(mine[d]);
 }
 
-// ---- a query and a block of keys ----
+// ---- float32: a query and a block of keys ----
 
-// Which keys a row sees in this layer.
-struct Reach {
-    int begin, end;
-    int mask_begin; // negative: no mask
-    const std::uint64_t* mask;
-    __device__ bool holds(int key) const {
-        if (key < begin || key >= end) return false;
-        if (mask_begin < 0 || key < mask_begin) return true;
-        const int bit = key - mask_begin;
-        return (mask[bit / 64] >> (bit % 64) & 1) != 0;
+// Where a row's keys begin in its own slot and in the slot that holds the prefix it shares.
+struct KeyPlaces {
+    std::size_t own, shared;
+    int prefix_length;
+    std::size_t stride;
+    __device__ std::size_t at(int key) const {
+        return (key < prefix_length ? shared : own) + static_cast<std::size_t>(key) * stride;
     }
 };
 
-__device__ Reach reach_of(const RowTable& table, int row, int window) {
-    Reach reach = {table.first_keys[row], table.n_keys[row], table.mask_begins[row],
-                   table.masks + static_cast<std::size_t>(row) * kMaskWords};
-    const int of_layer = window > 0 ? table.window_ends[row] - window : 0;
-    if (of_layer > reach.begin) reach.begin = of_layer;
-    if (reach.mask_begin >= 0 && reach.begin > reach.mask_begin) reach.begin = reach.mask_begin;
-    return reach;
+__device__ KeyPlaces key_places(const RowTable& table, const AttendCall& call, int row, int kv_head) {
+    return {cache_at(call.cache, call.layer, table.slots[row], kv_head, 0),
+            cache_at(call.cache, call.layer, table.prefix_slots[row], kv_head, 0), table.prefix_lengths[row],
+            static_cast<std::size_t>(call.cache.head_stride)};
 }
 
-// scale * q . key, with the family's cap and bias. Each lane has a key of its own.
-template <typename T>
-__device__ float score_of(const AttendCall& call, const float* query, const T* key, int place, int head) {
-    constexpr int kPerLoad = 16 / static_cast<int>(sizeof(T));
+// query . key; each lane has a key of its own.
+__device__ float product_of(const float* query, const float* key, int dims) {
     float sum = 0;
-    for (int d = 0; d < call.cache.head_stride; d += kPerLoad) {
-        const uint4 loaded = *reinterpret_cast<const uint4*>(key + d);
-        const T* numbers = reinterpret_cast<const T*>(&loaded);
-#pragma unroll
-        for (int i = 0; i < kPerLoad; ++i)
-            sum += query[d + i] * to_float(numbers[i]);
+    for (int d = 0; d < dims; d += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(key + d);
+        sum += query[d] * four.x;
+        sum += query[d + 1] * four.y;
+        sum += query[d + 2] * four.z;
+        sum += query[d + 3] * four.w;
     }
-    float score = sum * call.scale;
-    if (call.soft_cap > 0) score = call.soft_cap * tanhf(score / call.soft_cap);
-    if (call.slopes != nullptr) {
-        // Falcon rounds slope times place to bfloat16, and scales it as the product is scaled.
-        const float bias = to_float(from_float<__nv_bfloat16>(call.slopes[head] * static_cast<float>(place)));
-        score += bias * call.scale;
-    }
-    return score;
+    return sum;
 }
 
-template <typename T> __global__ void attend_blocks(RowTable table, AttendCall call) {
+__global__ void attend_blocks(RowTable table, AttendCall call) {
     __shared__ float queries[kWarps][kMaxHeadDim];
-    const int lane = lane_of_thread(), block = static_cast<int>(blockIdx.x), dim = call.cache.head_dim;
+    const int lane = lane_of_thread(), block = static_cast<int>(blockIdx.x);
+    const int dim = call.cache.head_dim, dims = call.cache.head_stride;
     const int first_key = block * kKeyBlock;
     float* query = queries[warp_of_thread()];
     for (int i = warp_of_thread(); i < kQueriesOfBlock; i += kWarps) {
@@ -136,30 +107,25 @@ template <typename T> __global__ void attend_blocks(RowTable table, AttendCall c
         const int head = number / table.rows, row = number % table.rows;
         if (head >= call.n_query_heads || table.slots[row] < 0) continue; // whole warps
         const Reach reach = reach_of(table, row, call.window);
-        if (reach.end <= first_key || reach.begin >= first_key + kKeyBlock) continue;
-        const T* q = static_cast<const T*>(call.qkv) +
-                     static_cast<std::size_t>(row) * static_cast<std::size_t>(call.stride) +
-                     static_cast<std::size_t>(head) * static_cast<std::size_t>(dim);
+        if (!reach.meets(block)) continue;
+        const float* q = static_cast<const float*>(call.qkv) +
+                         static_cast<std::size_t>(row) * static_cast<std::size_t>(call.stride) +
+                         static_cast<std::size_t>(head) * static_cast<std::size_t>(dim);
         __syncwarp(); // the query before it has been read
-        for (int d = lane; d < call.cache.head_stride; d += kWarp)
-            query[d] = d < dim ? to_float(q[d]) : 0.0f;
+        for (int d = lane; d < dims; d += kWarp)
+            query[d] = d < dim ? q[d] : 0.0f;
         __syncwarp();
 
-        const int kv_head = call.kv_head_of[head], prefix = table.prefix_lengths[row];
-        const std::size_t own = cache_at(call.cache, call.layer, table.slots[row], kv_head, 0);
-        const std::size_t shared = cache_at(call.cache, call.layer, table.prefix_slots[row], kv_head, 0);
-        const auto at = [&](int key) {
-            return (key < prefix ? shared : own) +
-                   static_cast<std::size_t>(key) * static_cast<std::size_t>(call.cache.head_stride);
-        };
+        const KeyPlaces places = key_places(table, call, row, call.kv_head_of[head]);
         float weights[kKeysOfLane];
         float largest = -INFINITY;
 #pragma unroll
         for (int j = 0; j < kKeysOfLane; ++j) {
             const int key = first_key + j * kWarp + lane;
             weights[j] = -INFINITY;
-            if (!reach.holds(key)) continue;
-            weights[j] = score_of(call, query, static_cast<const T*>(call.cache.keys) + at(key), key, head);
+            if ((reach.seen(first_key + j * kWarp) >> lane & 1) == 0) continue;
+            const float product = product_of(query, static_cast<const float*>(call.cache.keys) + places.at(key), dims);
+            weights[j] = score_of(call, product, key, head);
             if (weights[j] > largest) largest = weights[j];
         }
         largest = warp_max(largest);
@@ -177,43 +143,83 @@ template <typename T> __global__ void attend_blocks(RowTable table, AttendCall c
             for (int of = 0; of < kWarp; ++of) {
                 const float weight = __shfl_sync(kAllLanes, weights[j], of);
                 if (weight == 0.0f) continue; // the same on all lanes
-                const T* value = static_cast<const T*>(call.cache.values) + at(first_key + j * kWarp + of);
+                const float* value =
+                    static_cast<const float*>(call.cache.values) + places.at(first_key + j * kWarp + of);
 #pragma unroll
                 for (int e = 0; e < kDimsOfLane; ++e)
-                    if (lane + e * kWarp < dim) values[e] += weight * to_float(value[lane + e * kWarp]);
+                    if (lane + e * kWarp < dims) values[e] += weight * value[lane + e * kWarp];
             }
-        float* part = call.partial + part_at(call, row, head, block);
+        float* part = part_of(call, row, head, block);
         if (lane == 0) {
             part[0] = largest;
             part[1] = sum;
         }
 #pragma unroll
         for (int e = 0; e < kDimsOfLane; ++e)
-            if (lane + e * kWarp < dim) part[kPartHead + lane + e * kWarp] = values[e];
+            if (lane + e * kWarp < dims) part[kPartHead + lane + e * kWarp] = values[e];
     }
 }
 
-// A warp a query: its parts in order.
-template <typename T> __global__ void merge_blocks(RowTable table, AttendCall call) {
-    const int head = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread(), row = static_cast<int>(blockIdx.y);
-    const int lane = lane_of_thread(), dim = call.cache.head_dim;
-    if (head >= call.n_query_heads || table.slots[row] < 0) return;
+// ---- all types: the parts of a query ----
+
+// A block of threads a query. Its warps take every kMergeWarps-th part, a lane four dimensions of it and the four 128
+// further on; then the warps' sums are added in order.
+template <typename T>
+__global__ void __launch_bounds__(kMergeWarps* kWarp) merge_parts_of_queries(RowTable table, AttendCall call) {
+    constexpr int kFours = kMaxHeadDim / (4 * kWarp);
+    __shared__ float4 of_warps[kMergeWarps][kFours * kWarp];
+    __shared__ float weights[kMergeWarps * kWarp];
+    const int head = static_cast<int>(blockIdx.x), row = static_cast<int>(blockIdx.y);
+    const int lane = lane_of_thread(), warp = warp_of_thread();
+    const int dim = call.cache.head_dim, dims = call.cache.head_stride;
+    if (table.slots[row] < 0) return; // the whole block
     const Reach reach = reach_of(table, row, call.window);
     const int first = reach.begin / kKeyBlock, end = (reach.end + kKeyBlock - 1) / kKeyBlock;
-    const auto part = [&](int block) { return call.partial + part_at(call, row, head, block); };
+    const float* parts = part_of(call, row, head, 0);
+    const auto part = [&](int block) { return parts + static_cast<std::size_t>(block) * (kPartHead + dims); };
     float largest = -INFINITY;
-    for (int block = first; block < end; ++block)
-        if (part(block)[0] > largest) largest = part(block)[0];
+    for (int block = first + lane; block < end; block += kWarp)
+        largest = fmaxf(largest, part(block)[0]);
+    largest = warp_max(largest);
     float sum = 0;
-    for (int block = first; block < end; ++block)
-        if (part(block)[1] > 0) sum += part(block)[1] * expf(part(block)[0] - largest);
+    for (int block = first + lane; block < end; block += kWarp)
+        sum += part(block)[1] * expf(part(block)[0] - largest);
+    sum = warp_sum(sum);
+
+    // A part a thread: the weights first, then nothing but loads and sums.
+    float4 values[kFours] = {};
+    for (int begin = first; begin < end; begin += kMergeWarps * kWarp) {
+        const int own = begin + static_cast<int>(threadIdx.x);
+        __syncthreads(); // the weights before have been read
+        weights[threadIdx.x] = own < end ? expf(part(own)[0] - largest) : 0.0f;
+        __syncthreads();
+        const int n_parts = end - begin < kMergeWarps * kWarp ? end - begin : kMergeWarps * kWarp;
+#pragma unroll 8
+        for (int i = warp; i < n_parts; i += kMergeWarps) {
+            const float weight = weights[i];
+#pragma unroll
+            for (int e = 0; e < kFours; ++e) {
+                const int d = 4 * (lane + e * kWarp);
+                const float4 four =
+                    __ldg(reinterpret_cast<const float4*>(part(begin + i) + kPartHead + (d < dims ? d : 0)));
+                values[e].x += weight * four.x;
+                values[e].y += weight * four.y;
+                values[e].z += weight * four.z;
+                values[e].w += weight * four.w;
+            }
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < kFours; ++e)
+        of_warps[warp][lane + e * kWarp] = values[e];
+    __syncthreads();
     T* out = static_cast<T*>(call.attended) +
              static_cast<std::size_t>(row) * static_cast<std::size_t>(call.out_stride) +
              static_cast<std::size_t>(head) * static_cast<std::size_t>(dim);
-    for (int d = lane; d < dim; d += kWarp) {
+    for (int d = static_cast<int>(threadIdx.x); d < dim; d += kMergeWarps * kWarp) {
         float value = 0;
-        for (int block = first; block < end; ++block)
-            if (part(block)[1] > 0) value += part(block)[kPartHead + d] * expf(part(block)[0] - largest);
+        for (int of = 0; of < kMergeWarps; ++of)
+            value += reinterpret_cast<const float*>(of_warps[of])[d];
         out[d] = from_float<T>(value / sum);
     }
 }
@@ -231,22 +237,25 @@ RowTable rows_from(const RowTable& table, int begin, int rows) {
 }
 
 template <typename T> void attend_rows(void* stream, const RowTable& table, const AttendCall& call) {
-    const int queries = table.rows * call.n_query_heads;
-    const dim3 blocks(blocks_for(static_cast<std::size_t>(call.max_keys), kKeyBlock),
-                      blocks_for(static_cast<std::size_t>(queries), kQueriesOfBlock));
-    launch(stream, {blocks, kWarps * kWarp}, attend_blocks<T>, table, call);
-    const dim3 merges(blocks_for(static_cast<std::size_t>(call.n_query_heads), kWarps),
-                      static_cast<unsigned>(table.rows));
-    launch(stream, {merges, kWarps * kWarp}, merge_blocks<T>, table, call);
+    if constexpr (std::is_same_v<T, float>) {
+        const dim3 blocks(blocks_for(static_cast<std::size_t>(call.max_keys), kKeyBlock),
+                          blocks_for(static_cast<std::size_t>(table.rows * call.n_query_heads), kQueriesOfBlock));
+        launch(stream, {blocks, kWarps * kWarp}, attend_blocks, table, call);
+    } else {
+        attend_tensor_cores(stream, table, call);
+    }
+    const dim3 queries(static_cast<unsigned>(call.n_query_heads), static_cast<unsigned>(table.rows));
+    launch(stream, {queries, kMergeWarps * kWarp}, merge_parts_of_queries<T>, table, call);
 }
 
-// A few rows at a time, so that the workspace is theirs alone.
+// As many rows at a time as the workspace has memory for: kAttendRows over a full cache, more over fewer keys.
 template <typename T> void attend_in(void* stream, const RowTable& table, const AttendCall& call) {
-    for (int begin = 0; begin < table.rows; begin += kAttendRows) {
+    const int n_rows = kAttendRows * key_blocks(call.cache.capacity) / key_blocks(call.max_keys);
+    for (int begin = 0; begin < table.rows; begin += n_rows) {
         AttendCall part = call;
         part.qkv = static_cast<T*>(call.qkv) + static_cast<std::ptrdiff_t>(begin) * call.stride;
         part.attended = static_cast<T*>(call.attended) + static_cast<std::ptrdiff_t>(begin) * call.out_stride;
-        attend_rows<T>(stream, rows_from(table, begin, std::min(kAttendRows, table.rows - begin)), part);
+        attend_rows<T>(stream, rows_from(table, begin, std::min(n_rows, table.rows - begin)), part);
     }
 }
 
@@ -257,11 +266,6 @@ void check_head_dim(int dim) {
 }
 
 } // namespace
-
-std::size_t attend_workspace_floats(int rows, int n_query_heads, int head_dim, int max_keys) {
-    return static_cast<std::size_t>(std::min(rows, kAttendRows)) * static_cast<std::size_t>(n_query_heads) *
-           blocks_for(static_cast<std::size_t>(max_keys), kKeyBlock) * static_cast<std::size_t>(kPartHead + head_dim);
-}
 
 void place_keys(void* stream, const RowTable& table, const PlaceCall& call) {
     check_head_dim(call.cache.head_dim);

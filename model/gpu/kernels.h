@@ -150,13 +150,22 @@ struct AttendCall : HeadRows {
     const float* slopes = nullptr; // ALiBi, [n_query_heads]: a key's score gains slope * scale * its place
     int window = 0;                // of this layer: a row sees its last `window` keys; 0: all
     int max_keys = 0;              // keys that any row may see: the blocks that are launched
-    float* partial = nullptr;      // workspace, attend_workspace_floats() of it
+    float* partial = nullptr;      // workspace, attend_workspace_floats() of the cache
     void* attended = nullptr;      // [rows][out_stride] of the cache's type
     int out_stride = 0;
 };
 inline constexpr int kKeyBlock = 256;
-inline constexpr int kAttendRows = 16; // that share the workspace
-std::size_t attend_workspace_floats(int rows, int n_query_heads, int head_dim, int max_keys);
+constexpr int key_blocks(int n_keys) {
+    return (n_keys + kKeyBlock - 1) / kKeyBlock;
+}
+// A query's part of a block of keys is kPartHead floats and its values; the workspace holds those of kAttendRows rows
+// over a full cache.
+inline constexpr int kPartHead = 4;
+inline constexpr int kAttendRows = 16;
+constexpr std::size_t attend_workspace_floats(int n_query_heads, int head_stride, int capacity) {
+    return static_cast<std::size_t>(kAttendRows) * static_cast<std::size_t>(n_query_heads) *
+           static_cast<std::size_t>(key_blocks(capacity)) * static_cast<std::size_t>(kPartHead + head_stride);
+}
 void attend(void* stream, const RowTable& table, const AttendCall& call);
 
 // What a row of logits says, as kernels::LogitStats has it; sums in float32 within a block of logits, merged in double.
@@ -187,7 +196,7 @@ struct SummarizeCall {
     DeviceNoisy* noisy_partial = nullptr; // workspace, [rows][kStatsBlocks]
     DeviceNoisy* noisy = nullptr;         // [rows]
 };
-inline constexpr int kStatsBlocks = 32;
+inline constexpr int kStatsBlocks = 32; // a lane of a warp each when they are merged
 void summarize_logits(void* stream, const SummarizeCall& call);
 
 // x[r][0..width) = cap * tanh(x / cap) of rows * stride floats. For logits.

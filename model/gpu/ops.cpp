@@ -21,8 +21,7 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
     const DeviceLayer& layer = weights.layers.front();
     if (config.block == Block::sandwich) normed_delta = DeviceArray<float>(index(kMaxRows) * index(config.hidden_size));
     logits = DeviceArray<float>(index(kMaxRows) * index(vocab()));
-    partial =
-        DeviceArray<float>(attend_workspace_floats(kMaxRows, shard.n_query_heads(), config.head_dim, cache.capacity));
+    partial = DeviceArray<float>(attend_workspace_floats(shard.n_query_heads(), cache.head_stride, cache.capacity));
     normed = rows_of(config.hidden_size);
     if (weights.project_in.n > 0) embedded = rows_of(config.embedding_size);
     qkv = rows_of(layer.qkv.n);

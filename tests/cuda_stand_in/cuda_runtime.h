@@ -111,6 +111,24 @@ inline unsigned __ballot_sync(unsigned, bool predicate) {
         if (const bool* of_lane = shown.of<bool>(lane); of_lane != nullptr && *of_lane) bits |= 1u << lane;
     return bits;
 }
+template <typename Better> int reduce_warp(int value, const Better& better) {
+    const cuda_stand_in::Shown shown = cuda_stand_in::show_warp(&value, sizeof value);
+    for (int lane = 0; lane < 32; ++lane)
+        if (const int* of_lane = shown.of<int>(lane); of_lane != nullptr) value = better(value, *of_lane);
+    return value;
+}
+inline int __reduce_min_sync(unsigned, int value) {
+    return reduce_warp(value, [](int a, int b) { return a < b ? a : b; });
+}
+inline int __reduce_max_sync(unsigned, int value) {
+    return reduce_warp(value, [](int a, int b) { return a < b ? b : a; });
+}
+template <typename T> T __ldg(const T* from) {
+    return *from;
+}
+inline int __ffs(int bits) {
+    return __builtin_ffs(bits);
+}
 inline void __threadfence() {}
 inline int atomicAdd(int* to, int value) {
     return std::exchange(*to, *to + value);

@@ -337,7 +337,7 @@ TEST_F(GpuKernels, LooksUpItsOwnTokensAndAddsPositions) {
 struct AttentionCase {
     NumberType type = NumberType::float32;
     int n_query_heads = 4, n_kv_heads = 2, head_dim = 16, n_slots = 3, n_layers = 2, capacity = 600, layer = 1;
-    int window = 0;
+    int window = 0, max_keys = 0; // 0: capacity
     float scale = 0.25f, soft_cap = 0;
     std::vector<float> slopes;
     struct Query {
@@ -435,8 +435,8 @@ struct AttentionCase {
         call.soft_cap = soft_cap;
         call.slopes = slopes.empty() ? nullptr : d_slopes.data();
         call.window = window;
-        call.max_keys = capacity;
-        const DeviceArray<float> partial(attend_workspace_floats(table.rows, n_query_heads, head_dim, capacity));
+        call.max_keys = max_keys > 0 ? max_keys : capacity;
+        const DeviceArray<float> partial(attend_workspace_floats(n_query_heads, head_stride(), capacity));
         call.partial = partial.data();
         call.out_stride = n_query_heads * head_dim;
         const Numbers out(type, queries.size() * index(call.out_stride));
@@ -461,11 +461,31 @@ struct AttentionCase {
                                 out[index(d)], epsilon_of(type) * 4 + 2e-5)
                         << "row " << r << ", head " << head << ", dimension " << d;
             }
-        AttentionCase alone = *this; // a row alone says the same, bit by bit
-        alone.queries = {queries.back()};
-        const std::vector<float> last(qkv.end() - stride, qkv.end()),
-            of_last = alone.on_device(stream, keys, values, last, stride);
-        EXPECT_TRUE(std::equal(of_last.begin(), of_last.end(), got.end() - n_query_heads * head_dim));
+        for (const int n : {1, 2, 7, 16, 64})
+            if (n < static_cast<int>(queries.size())) expect_same_bits(stream, keys, values, qkv, stride, got, n);
+    }
+
+    // Rows n at a time, each as `got` has it from all of them together.
+    void expect_same_bits(const Stream& stream, const std::vector<float>& keys, const std::vector<float>& values,
+                          const std::vector<float>& qkv, int stride, const std::vector<float>& got, int n) const {
+        const auto rows_of = [](const std::vector<float>& from, std::size_t first, std::size_t end, int width) {
+            return std::vector<float>(from.begin() + static_cast<std::ptrdiff_t>(first * index(width)),
+                                      from.begin() + static_cast<std::ptrdiff_t>(end * index(width)));
+        };
+        const int width = n_query_heads * head_dim;
+        for (std::size_t first = 0; first < queries.size(); first += index(n)) {
+            const std::size_t end = std::min(first + index(n), queries.size());
+            AttentionCase few = *this;
+            few.queries.assign(queries.begin() + static_cast<std::ptrdiff_t>(first),
+                               queries.begin() + static_cast<std::ptrdiff_t>(end));
+            const std::vector<float> of_few =
+                few.on_device(stream, keys, values, rows_of(qkv, first, end, stride), stride);
+            for (std::size_t r = first; r < end; ++r) {
+                if (queries[r].slot < 0) continue;
+                EXPECT_EQ(rows_of(of_few, r - first, r - first + 1, width), rows_of(got, r, r + 1, width))
+                    << "row " << r << " in passes of " << n << " rows";
+            }
+        }
     }
 };
 
@@ -501,6 +521,61 @@ TEST_F(GpuKernels, AttentionHasCapsBiasesAndHeadsOfManySizes) {
         of.queries = {{0, 3}, {2, 270}};
         of.check(stream, random);
     }
+}
+
+TEST_F(GpuKernels, AttentionHasAnyNumberOfQueryHeadsForAKeyHead) {
+    for (const auto& [n_query_heads, n_kv_heads, head_dim] :
+         {std::tuple{71, 1, 64}, {12, 12, 32}, {5, 2, 96}, {40, 8, 16}, {6, 3, 256}, {16, 1, 128}})
+        for (const NumberType type : {NumberType::bfloat16, NumberType::float16}) {
+            AttentionCase of;
+            of.type = type;
+            of.n_query_heads = n_query_heads;
+            of.n_kv_heads = n_kv_heads;
+            of.head_dim = head_dim;
+            of.n_slots = 2;
+            of.capacity = 300;
+            of.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+            of.queries = {{0, 270}, {0, 271}, {1, 20}, {-1, 0}};
+            of.check(stream, random);
+        }
+}
+
+TEST_F(GpuKernels, AttentionOf16BitsKeepsToWindowsTreesAndSharedBeginnings) {
+    for (const NumberType type : {NumberType::bfloat16, NumberType::float16}) {
+        AttentionCase of;
+        of.type = type;
+        of.window = 40;
+        of.soft_cap = 5;
+        of.queries = {{0, 30, 0, 30}, {1, 300, 0, 300}, {1, 301, 290, 301}, {2, 599, 0, 560}};
+        of.check(stream, random);
+        of.window = 0;
+        of.slopes = alibi_slopes(of.n_query_heads);
+        of.queries = {{1, 310, 0, 0, 0, 256}, {1, 311, 0, 0, 0, 256}, {2, 310, 0, 0, 0, 256}, {1, 100, 0, 0, 2, 48}};
+        of.check(stream, random);
+        of.slopes.clear();
+        of.queries.clear();
+        for (int r = 0; r < 9; ++r) // a tree of 100 keys from 250 on, over the end of a block
+            of.queries.push_back({0, 350, 0, 0, 0, 0, 250, {std::uint64_t{random()} << 32 | random() | 1, random()}});
+        of.queries.push_back({0, 261, 0, 0, 0, 0, 256, {0b10101, 0}});
+        of.queries.push_back({0, 400, 0, 0, 0, 0, 330, {~std::uint64_t{0} << 3, 1}});
+        of.check(stream, random);
+    }
+}
+
+// Several runs of rows, tiles that are not full, and more rows than share the workspace over a full cache.
+TEST_F(GpuKernels, ARowOfAttentionDoesNotDependOnTheRowsBesideIt) {
+    AttentionCase of;
+    of.type = NumberType::bfloat16;
+    of.n_query_heads = 6;
+    of.n_kv_heads = 2;
+    of.capacity = 2100;
+    of.max_keys = 512;
+    of.n_slots = 2;
+    of.n_layers = 1;
+    of.layer = 0;
+    for (int r = 0; r < 128; ++r)
+        of.queries.push_back(r < 90 ? AttentionCase::Query{0, 200 + r} : AttentionCase::Query{1, 300 + r});
+    of.check(stream, random);
 }
 
 TEST_F(GpuKernels, HeadsThatDoNotFitAreRefused) {
