@@ -2,6 +2,8 @@
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
 
+#include <type_traits>
+
 namespace entrodraft::model::gpu {
 
 namespace {
@@ -29,7 +31,76 @@ template <typename T> __global__ void embed_rows(RowTable table, Embed call) {
     }
 }
 
-// A block a row. Mean first, then the mean square of what is left, as on the CPU.
+// ---- norms: a block a row; mean first, then the mean square of what is left, as on the CPU ----
+
+constexpr int kNormThreads = 512;
+constexpr int kHeldWidth = 4 * kNormThreads; // of a row of which each thread holds four numbers
+
+// Four numbers that lie together.
+template <typename T> struct alignas(4 * sizeof(T)) Four { T numbers[4]; };
+
+// The row in registers, kHeld times four numbers a thread. Weights come from far: they are asked for before the sums.
+template <typename Out, int kHeld>
+__global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall call) {
+    const int row = static_cast<int>(blockIdx.x), width = call.width;
+    float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], width, 0);
+    const auto begin_of = [](int e) { return 4 * (static_cast<int>(threadIdx.x) + e * kNormThreads); };
+    float held[kHeld][4] = {}, deltas[kHeld][4] = {}, weights[kHeld][4] = {}, biases[kHeld][4] = {};
+    const auto load = [&]<typename T>(const T* from, float(&to)[kHeld][4]) {
+#pragma unroll
+        for (int e = 0; e < kHeld; ++e) {
+            if (begin_of(e) >= width) continue;
+            const Four<T> four = *reinterpret_cast<const Four<T>*>(from + begin_of(e));
+            for (int i = 0; i < 4; ++i)
+                to[e][i] = to_float(four.numbers[i]);
+        }
+    };
+    const auto store = [&]<typename T>(T* to) {
+#pragma unroll
+        for (int e = 0; e < kHeld; ++e) {
+            Four<T> four;
+            for (int i = 0; i < 4; ++i)
+                four.numbers[i] = from_float<T>(held[e][i]);
+            if (begin_of(e) < width) *reinterpret_cast<Four<T>*>(to + begin_of(e)) = four;
+        }
+    };
+    const auto for_each = [&](const auto& f) { // number of the row that this thread holds
+#pragma unroll
+        for (int e = 0; e < kHeld; ++e)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (begin_of(e) < width) f(e, i);
+    };
+    load(x, held);
+    const float* delta = call.delta == nullptr ? nullptr : call.delta + place(row, width, 0);
+    if (delta != nullptr) load(delta, deltas);
+    if (call.weight != nullptr) load(call.weight, weights);
+    if (call.bias != nullptr) load(call.bias, biases);
+    if (delta != nullptr) {
+        for (int part = 1; part < call.n_parts; ++part) {
+            float more[kHeld][4] = {};
+            load(delta + static_cast<std::size_t>(part) * place(call.rows, width, 0), more);
+            for_each([&](int e, int i) { deltas[e][i] += more[e][i]; });
+        }
+        for_each([&](int e, int i) { held[e][i] = call.replaces_x ? deltas[e][i] : held[e][i] + deltas[e][i]; });
+        store(x);
+    }
+    if (call.out == nullptr) return; // the same on all threads
+    Out* out = static_cast<Out*>(call.out) + place(row, call.out_stride, 0);
+    if (call.weight == nullptr) return store(out);
+    float mean = 0, squares = 0;
+    if (call.norm == Norm::layer) {
+        float sum = 0;
+        for_each([&](int e, int i) { sum += held[e][i]; });
+        mean = block_sum(sum) / static_cast<float>(width);
+    }
+    for_each([&](int e, int i) { squares += (held[e][i] - mean) * (held[e][i] - mean); });
+    const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(width) + call.epsilon);
+    for_each([&](int e, int i) { held[e][i] = (held[e][i] - mean) * scale * weights[e][i] + biases[e][i]; });
+    store(out);
+}
+
+// Rows of any width, a number after the other.
 template <typename Out> __global__ void add_and_norm_rows(NormCall call) {
     const int row = static_cast<int>(blockIdx.x), first = static_cast<int>(threadIdx.x);
     float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], call.width, 0);
@@ -68,7 +139,6 @@ template <typename Out> __global__ void add_and_norm_rows(NormCall call) {
         out[i] = from_float<Out>(y);
     }
 }
-
 __device__ float activated(Activation activation, float x) {
     switch (activation) {
     case Activation::silu:
@@ -107,8 +177,15 @@ void embed(void* stream, const RowTable& table, const Embed& call) {
 }
 
 void add_and_norm(void* stream, const NormCall& call) {
+    const bool is_held = call.width <= 4 * kHeldWidth && call.width % 4 == 0 && call.out_stride % 4 == 0;
+    const auto n_rows = static_cast<unsigned>(call.rows);
     with_type(call.out_type, [&]<typename Out>(Out*) {
-        launch(stream, {static_cast<unsigned>(call.rows), kThreads}, add_and_norm_rows<Out>, call);
+        if (!is_held)
+            launch(stream, {n_rows, kThreads}, add_and_norm_rows<Out>, call);
+        else
+            launch(stream, {n_rows, kNormThreads},
+                   call.width <= 2 * kHeldWidth ? add_and_norm_held_rows<Out, 2> : add_and_norm_held_rows<Out, 4>,
+                   call);
     });
 }
 
