@@ -32,27 +32,31 @@ __global__ void summarize_parts(SummarizeCall call) {
                                                    static_cast<double>(sum), static_cast<double>(shifted)};
 }
 
-// A thread a row: the parts in order, each brought to the largest so far.
+// Two parts as one; `after` has the later tokens.
+__device__ DeviceLogitStats merged(const DeviceLogitStats& before, const DeviceLogitStats& after) {
+    if (after.arg_max < 0) return before;
+    if (before.arg_max < 0) return after;
+    // The part with the smaller largest shrinks; the sums of shifted terms shift with it.
+    DeviceLogitStats high = after.max > before.max ? after : before;
+    const DeviceLogitStats& low = after.max > before.max ? before : after;
+    const double fall = low.max == high.max ? 0.0 : static_cast<double>(low.max) - static_cast<double>(high.max);
+    const double kept = exp(fall);
+    high.sum_shifted_exp += (low.sum_shifted_exp + (kept > 0 ? fall * low.sum_exp : 0.0)) * kept;
+    high.sum_exp += low.sum_exp * kept;
+    return high;
+}
+
+// A warp a row, a lane a part: neighbours first, so that parts stay in order.
 __global__ void merge_parts(SummarizeCall call) {
-    const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-    if (row >= call.rows) return;
-    DeviceLogitStats whole = {0, -1, 0, 0};
-    for (int i = 0; i < kStatsBlocks; ++i) {
-        const DeviceLogitStats part = call.partial[row * kStatsBlocks + i];
-        if (part.arg_max < 0) continue;
-        if (whole.arg_max < 0) {
-            whole = part;
-            continue;
-        }
-        // The part with the smaller largest shrinks; the sums of shifted terms shift with it.
-        DeviceLogitStats high = part.max > whole.max ? part : whole, low = part.max > whole.max ? whole : part;
-        const double fall = low.max == high.max ? 0.0 : static_cast<double>(low.max) - static_cast<double>(high.max);
-        const double kept = exp(fall);
-        high.sum_shifted_exp += (low.sum_shifted_exp + (kept > 0 ? fall * low.sum_exp : 0.0)) * kept;
-        high.sum_exp += low.sum_exp * kept;
-        whole = high;
+    const int row = static_cast<int>(blockIdx.x), lane = lane_of_thread();
+    DeviceLogitStats stats = call.partial[row * kStatsBlocks + lane];
+    for (int step = 1; step < kWarp; step *= 2) {
+        const DeviceLogitStats other = {
+            __shfl_xor_sync(kAllLanes, stats.max, step), __shfl_xor_sync(kAllLanes, stats.arg_max, step),
+            __shfl_xor_sync(kAllLanes, stats.sum_exp, step), __shfl_xor_sync(kAllLanes, stats.sum_shifted_exp, step)};
+        stats = (lane & step) == 0 ? merged(stats, other) : merged(other, stats);
     }
-    call.stats[row] = whole;
+    if (lane == 0) call.stats[row] = stats;
 }
 
 __global__ void noisy_parts(SummarizeCall call) {
@@ -71,19 +75,16 @@ __global__ void noisy_parts(SummarizeCall call) {
 }
 
 __global__ void merge_noisy_parts(SummarizeCall call) {
-    const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-    if (row >= call.rows) return;
-    DeviceNoisy best = {0, -1, 0};
-    for (int i = 0; i < kStatsBlocks; ++i)
-        best = better(best, call.noisy_partial[row * kStatsBlocks + i]);
-    call.noisy[row] = best;
+    const int row = static_cast<int>(blockIdx.x);
+    const DeviceNoisy best = best_of_warp(call.noisy_partial[row * kStatsBlocks + lane_of_thread()]);
+    if (lane_of_thread() == 0) call.noisy[row] = best;
 }
 
 } // namespace
 
 void summarize_logits(void* stream, const SummarizeCall& call) {
     launch(stream, {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads}, summarize_parts, call);
-    const Grid merge = {blocks_for(static_cast<std::size_t>(call.rows), kWarp), kWarp};
+    const Grid merge = {static_cast<unsigned>(call.rows), kWarp}; // a lane a part
     launch(stream, merge, merge_parts, call);
     if (call.noises == nullptr) return;
     launch(stream, {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads}, noisy_parts, call);

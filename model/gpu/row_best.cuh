@@ -50,10 +50,15 @@ __device__ inline DeviceNoisy of_other_lane(const DeviceNoisy& best, int step) {
             __shfl_xor_sync(kAllLanes, best.logit, step)};
 }
 
-template <typename T> __device__ T best_of_block(T best) {
-    __shared__ T of_warps[kRowThreads / kWarp];
+template <typename T> __device__ T best_of_warp(T best) {
     for (int step = kWarp / 2; step > 0; step /= 2)
         best = better(best, of_other_lane(best, step));
+    return best;
+}
+
+template <typename T> __device__ T best_of_block(T best) {
+    __shared__ T of_warps[kRowThreads / kWarp];
+    best = best_of_warp(best);
     if (lane_of_thread() == 0) of_warps[warp_of_thread()] = best;
     __syncthreads();
     best = of_warps[0];

@@ -140,6 +140,11 @@ __device__ inline float warp_sum(float x) {
     return x;
 }
 #endif
+__device__ inline double warp_sum(double x) {
+    for (int step = kWarp / 2; step > 0; step /= 2)
+        x += __shfl_xor_sync(kAllLanes, x, step);
+    return x;
+}
 __device__ inline float warp_max(float x) {
     for (int step = kWarp / 2; step > 0; step /= 2) {
         const float other = __shfl_xor_sync(kAllLanes, x, step);

@@ -6,6 +6,8 @@
 #include "model/gpu/row_best.cuh"
 #include "model/gpu/simt.cuh"
 
+#include <algorithm>
+
 namespace entrodraft::spec::gpu {
 
 namespace {
@@ -51,15 +53,11 @@ __global__ void mass_parts(VerifyCall call) {
     if (threadIdx.x == 0) call.mass_parts[share.row * kStatsBlocks + share.part] = masses;
 }
 
-__device__ SoftmaxMass merged(const VerifyMasses* parts, SoftmaxMass VerifyMasses::*which, double temperature) {
-    SoftmaxMass whole = {-INFINITY, 0, 0};
-    for (int i = 0; i < kStatsBlocks; ++i)
-        whole.max = (parts[i].*which).max > whole.max ? (parts[i].*which).max : whole.max;
-    for (int i = 0; i < kStatsBlocks; ++i) {
-        const SoftmaxMass part = parts[i].*which;
-        if (part.max == -INFINITY) continue;
-        whole.sum += part.sum * exp((static_cast<double>(part.max) - static_cast<double>(whole.max)) / temperature);
-    }
+// A lane a part.
+__device__ SoftmaxMass merged(const SoftmaxMass& part, double temperature) {
+    SoftmaxMass whole = {warp_max(part.max), 0, 0};
+    const double share = exp((static_cast<double>(part.max) - static_cast<double>(whole.max)) / temperature);
+    whole.sum = warp_sum(part.max == -INFINITY ? 0.0 : part.sum * share);
     whole.inverse_sum = static_cast<float>(1 / whole.sum);
     return whole;
 }
@@ -68,27 +66,30 @@ __device__ float probability(float x, const SoftmaxMass& mass, float scale) {
     return __fmul_rn(weight(x, mass.max, scale), mass.inverse_sum); // rounded, so that equal rows differ by nothing
 }
 
-// One block, a thread a row; then one thread walks along the texts.
-__global__ void merge_masses(VerifyCall call) {
-    const int row = static_cast<int>(threadIdx.x);
-    if (row < call.rows && is_verified(call, row)) {
+constexpr int kMaxMergeWarps = 32;
+
+// One block, a warp a row; then one thread walks along the texts.
+__global__ void __launch_bounds__(kMaxMergeWarps* kWarp) merge_masses(VerifyCall call) {
+    for (int row = warp_of_thread(); row < call.rows; row += static_cast<int>(blockDim.x) / kWarp) {
+        if (!is_verified(call, row)) continue;
         const DeviceDraftedRow drafted = call.drafted[row];
         const auto scale = static_cast<float>(1 / drafted.noise.temperature);
-        const VerifyMasses* parts = call.mass_parts + row * kStatsBlocks;
-        VerifyMasses masses = {merged(parts, &VerifyMasses::target, drafted.noise.temperature), {}};
+        const VerifyMasses part = call.mass_parts[row * kStatsBlocks + lane_of_thread()];
+        VerifyMasses masses = {merged(part.target, drafted.noise.temperature), {}};
         VerifiedRow verified = {};
         verified.scale = 1;
         verified.next = -1;
         if (drafted.draft_logits != nullptr) {
-            masses.draft = merged(parts, &VerifyMasses::draft, drafted.noise.temperature);
+            masses.draft = merged(part.draft, drafted.noise.temperature);
             verified.p = probability(row_of(call, row)[drafted.drafted], masses.target, scale);
             verified.q = probability(drafted.draft_logits[drafted.drafted], masses.draft, scale);
         }
+        if (lane_of_thread() > 0) continue;
         call.masses[row] = masses;
         call.verified[row] = verified;
     }
     __syncthreads();
-    if (row != 0) return;
+    if (threadIdx.x != 0) return;
     for (int r = 1; r < call.rows; ++r) {
         if (!is_verified(call, r) || call.drafted[r].is_first != 0 || call.drafted[r].is_scaled == 0) continue;
         const VerifiedRow& before = call.verified[r - 1];
@@ -140,19 +141,18 @@ __global__ void excess_parts(VerifyCall call) {
                                                              best};
 }
 
+// A warp a row, a lane a part.
 __global__ void merge_excess(VerifyCall call) {
-    const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-    if (row >= call.rows || !is_verified(call, row)) return;
-    VerifiedRow verified = call.verified[row];
-    DeviceNoisy best = {0, -1, 0};
-    for (int i = 0; i < kStatsBlocks; ++i) {
-        const VerifyPart part = call.parts[row * kStatsBlocks + i];
-        verified.excess += part.excess;
-        verified.overlap += part.overlap;
-        best = better(best, part.best);
-    }
+    const int row = static_cast<int>(blockIdx.x);
+    if (!is_verified(call, row)) return; // the whole warp
+    const VerifyPart part = call.parts[row * kStatsBlocks + lane_of_thread()];
+    const double excess = warp_sum(part.excess), overlap = warp_sum(part.overlap);
+    const DeviceNoisy best = best_of_warp(part.best);
+    if (lane_of_thread() > 0) return;
+    VerifiedRow& verified = call.verified[row];
+    verified.excess = excess;
+    verified.overlap = overlap;
     verified.next = best.token;
-    call.verified[row] = verified;
 }
 
 __global__ void widen(WidenCall call) {
@@ -171,9 +171,9 @@ __global__ void widen(WidenCall call) {
 void verify_rows(void* stream, const VerifyCall& call) {
     const Grid parts = {dim3(kStatsBlocks, static_cast<unsigned>(call.rows)), kRowThreads};
     launch(stream, parts, mass_parts, call);
-    launch(stream, {1, blocks_for(static_cast<std::size_t>(call.rows), kWarp) * kWarp}, merge_masses, call);
+    launch(stream, {1, static_cast<unsigned>(std::min(call.rows, kMaxMergeWarps) * kWarp)}, merge_masses, call);
     launch(stream, parts, excess_parts, call);
-    launch(stream, {blocks_for(static_cast<std::size_t>(call.rows), kWarp), kWarp}, merge_excess, call);
+    launch(stream, {static_cast<unsigned>(call.rows), kWarp}, merge_excess, call);
 }
 
 void widen_rows(void* stream, const WidenCall& call) {
