@@ -36,7 +36,8 @@ class Kernel:
     name: str
     registers: int = 0
     spilled_bytes: int = 0  # stored and loaded
-    wide_loads: int | None = None  # of 16 bytes, from global memory
+    loads: int | None = None  # of global memory, in the code
+    wide_loads: int | None = None  # those of 16 bytes
     loads_under_way: int | None = None
     bytes_under_way: int | None = None
     tensor_core_steps: int | None = None
@@ -153,6 +154,7 @@ def compile_file(source, arch, nvcc, nvdisasm, folder):
         kernel = Kernel(arch, names[mangled], registers, spilled)
         if mangled in code:
             instructions = code[mangled]
+            kernel.loads = sum(load_bytes(opcode) > 0 for opcode, _ in instructions)
             kernel.wide_loads = sum(load_bytes(opcode) == WIDE for opcode, _ in instructions)
             kernel.loads_under_way, kernel.bytes_under_way = most_under_way(instructions)
             kernel.tensor_core_steps = sum(opcode.startswith("HMMA") for opcode, _ in instructions)
@@ -176,9 +178,9 @@ def table(kernels):
     def cell(value):
         return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
-    rows = [["kernel", "sm", "registers", "spilled", "16-byte loads", "under way", "bytes", "a key", "mma"]]
+    rows = [["kernel", "sm", "registers", "spilled", "loads", "16 bytes", "under way", "bytes", "a key", "mma"]]
     rows += [[cell(value) for value in (kernel.name, kernel.arch, kernel.registers, kernel.spilled_bytes,
-                                        kernel.wide_loads, kernel.loads_under_way, kernel.bytes_under_way,
+                                        kernel.loads, kernel.wide_loads, kernel.loads_under_way, kernel.bytes_under_way,
                                         kernel.loads_a_key, kernel.tensor_core_steps)] for kernel in kernels]
     return aligned(rows)
 
