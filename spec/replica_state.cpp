@@ -37,7 +37,6 @@ void ReplicaState::check(const Packet& packet, std::uint64_t round) const {
 }
 
 void ReplicaState::apply_previous_result(const Packet& packet) {
-    if (packet.header().command != Command::round) return;
     for (int i = 0; i < n_slots(); ++i) {
         const SlotHeader& header = packet.slot(i);
         if (header.state != SlotState::decoding) continue;
@@ -77,7 +76,7 @@ std::vector<model::Row> ReplicaState::prefill(int slot, int n_rows) {
     return rows;
 }
 
-TargetBatch ReplicaState::batch(const Packet& packet) {
+TargetBatch ReplicaState::begin_round(const Packet& packet) {
     TargetBatch batch;
     for (int i = 0; i < n_slots(); ++i) {
         if (packet.slot(i).state != SlotState::decoding) continue;

@@ -39,8 +39,8 @@ class ReplicaState {
     // Throws std::runtime_error where the packet is not number `round`, is damaged, or does not go with these
     // sequences.
     void check(const Packet& packet, std::uint64_t round) const;
-    // Drafted tokens that the packet says were accepted in the round before, then the token emitted after them, become
-    // text; the target's cache forgets the others.
+    // Of a round's packet: drafted tokens that it says were accepted in the round before, then the token emitted after
+    // them, become text; the target's cache forgets the others.
     void apply_previous_result(const Packet& packet);
 
     // The packet's commands. `admission`: the bytes that were broadcast.
@@ -48,8 +48,9 @@ class ReplicaState {
     void retire(int slot) { at(slot) = {}; }
     // The next `n_rows` of the slot's prompt.
     std::vector<model::Row> prefill(int slot, int n_rows);
-    // The rows of a round. Valid until the next one.
-    TargetBatch batch(const Packet& packet);
+    // Keeps what the round's packet drafts until its result comes, and gives the rows of its pass. Valid until the
+    // next.
+    TargetBatch begin_round(const Packet& packet);
 
   private:
     struct Slot {

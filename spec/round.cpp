@@ -13,7 +13,7 @@ constexpr std::uint64_t kSignalSeen = 1; // status word of a gather
 constexpr int kRoot = dist::RankLayout::kCoordinatorReplicaRank;
 
 // Where the draft is sharded across the ranks, the others run its passes with the coordinator until that has no more.
-void follow_draft(const RankContext& rank, bool is_coordinator) {
+void end_or_follow_draft(const RankContext& rank, bool is_coordinator) {
     if (rank.sharded_draft) is_coordinator ? rank.sharded_draft->end_of_step() : rank.sharded_draft->follow();
 }
 
@@ -27,7 +27,8 @@ std::vector<TargetRows> gather_rows(const RankContext& rank, TargetGather& gathe
                                     std::span<const ScoredSequence> sequences = {},
                                     const model::PassResult& scores = {}) {
     gather.start(rank.stop_signal != 0 ? kSignalSeen : 0, sequences, scores);
-    // A coordinator that holds no shard drafts ahead until the others have scored.
+    // A coordinator that holds no shard drafts ahead, for the likely outcomes of the round, until the others have
+    // scored.
     if (coordinator && !rank.target && sequences.size() == 1)
         coordinator->draft_ahead([&] { return gather.has_arrived(); });
     std::vector<TargetRows> rows = gather.finish(rank.deadline());
@@ -48,9 +49,10 @@ void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, s
 // Draft and target read the same chunk of the prompt; concurrently, where the draft has a rank of its own.
 void prefill(const RankContext& rank, ReplicaState& state, Coordinator* coordinator, const PacketHeader& header) {
     const std::vector<model::Row> rows = state.prefill(header.slot, static_cast<int>(header.prefill_rows));
-    const std::size_t n_read = static_cast<std::size_t>(rows.back().position) + 1;
+    const std::size_t n_read =
+        static_cast<std::size_t>(rows.back().position) + 1; // the draft leaves the last one unread
     if (coordinator) coordinator->prefill(header.slot, state.tokens(header.slot).first(n_read + 1));
-    follow_draft(rank, coordinator != nullptr);
+    end_or_follow_draft(rank, coordinator != nullptr);
     if (rank.target)
         rank.target->forward({.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
 }
@@ -108,11 +110,11 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
                       const Plan& plan) {
     RoundObserver& observer = rank.observer;
 
-    // 1. The coordinator drafts until stop rules fire or budgets are exhausted. Its sequences are ahead of `state` here
-    // by the result of the last round, which travels in the next packet.
+    // 1. The coordinator drafts until stop rules fire, or the cap or what is left of max_new_tokens is reached. Its
+    // sequences are ahead of `state` here by the result of the last round, which travels in the next round's packet.
     observer.enter("draft", &StepSeconds::draft);
     DraftsBySlot drafts = coordinator && plan.command == Command::round ? coordinator->draft(state) : DraftsBySlot{};
-    follow_draft(rank, coordinator != nullptr);
+    end_or_follow_draft(rank, coordinator != nullptr);
 
     // 2. One broadcast says what every rank does next, and how many of the drafted tokens of the round before were
     // accepted.
@@ -120,16 +122,17 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
     const Packet packet =
         broadcast(rank, coordinator ? coordinator->pack(plan, drafts, state, observer.round()) : state.empty_packet());
     state.check(packet, observer.round());
-    state.apply_previous_result(packet);
     const Command command = packet.header().command;
     if (command != Command::round) {
         run_command(rank, state, gather, coordinator, plan, packet.header());
         return {command, {}};
     }
 
+    state.apply_previous_result(packet);
+
     // 3. One pass of the target over the next token and the drafted ones of every sequence.
     observer.enter("score", &StepSeconds::score);
-    const TargetBatch batch = state.batch(packet);
+    const TargetBatch batch = state.begin_round(packet);
     model::PassResult scores;
     if (rank.target)
         scores =
@@ -145,7 +148,8 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
     observer.enter("gather", rank.target ? &StepSeconds::gather : &StepSeconds::score);
     const std::vector<TargetRows> rows = gather_rows(rank, gather, coordinator, batch.sequences, scores);
 
-    // 5. The coordinator accepts drafted tokens and emits one more; the other ranks hear of it in the next broadcast.
+    // 5. The coordinator accepts drafted tokens and emits one more; the other ranks hear of it in the next round's
+    // packet.
     observer.enter("verify", &StepSeconds::verify);
     if (coordinator) coordinator->verify(drafts, batch, scores, rows, observer.seconds_since_drafting());
     return {command, std::move(drafts)};
