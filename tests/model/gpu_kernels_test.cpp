@@ -288,22 +288,24 @@ TEST_F(GpuKernels, NormsAreThoseOfTheCpu) {
 TEST_F(GpuKernels, NormsAreThoseOfFloat64AtAnyWidth) {
     constexpr int kRows = 2;
     for (const int width : {1, 7, 64, 2048, 4096, 6020, 8192, 8196, 9001})
-        for (const auto& [norm, delta_type, out_type, in_place, with_weight] :
-             {std::tuple{Norm::rms, NumberType::float32, NumberType::bfloat16, false, true},
-              {Norm::layer, NumberType::float16, NumberType::float32, true, true},
-              {Norm::layer, NumberType::bfloat16, NumberType::float16, false, true},
-              {Norm::rms, NumberType::float32, NumberType::bfloat16, false, false}}) {
+        for (const auto& [norm, n_parts, out_type, in_place, with_weight] :
+             {std::tuple{Norm::rms, 1, NumberType::bfloat16, false, true},
+              {Norm::layer, 3, NumberType::float32, true, true},
+              {Norm::layer, 8, NumberType::float16, false, true},
+              {Norm::rms, 1, NumberType::bfloat16, false, false}}) {
             const std::vector<float> x = random_numbers(NumberType::float32, index(kRows * width), random, 3),
-                                     delta = random_numbers(delta_type, index(kRows * width), random),
+                                     parts =
+                                         random_numbers(NumberType::float32, index(n_parts * kRows * width), random),
                                      weight = random_numbers(NumberType::float32, index(width), random),
                                      bias = random_numbers(NumberType::float32, index(width), random);
-            const Numbers stream_x(NumberType::float32, x), deltas(delta_type, delta), out(out_type, x.size());
+            const Numbers stream_x(NumberType::float32, x), out(out_type, x.size());
+            const DeviceArray<float> deltas = to_device(parts);
             const DeviceArray<float> weights = to_device(weight), biases = to_device(bias);
             NormCall call;
             call.x = static_cast<float*>(stream_x.data());
             call.delta = deltas.data();
-            call.delta_type = delta_type;
-            call.delta_stride = call.width = call.out_stride = width;
+            call.n_parts = n_parts;
+            call.width = call.out_stride = width;
             call.norm = norm;
             call.weight = with_weight ? weights.data() : nullptr;
             call.bias = with_weight && norm == Norm::layer ? biases.data() : nullptr;
@@ -317,8 +319,11 @@ TEST_F(GpuKernels, NormsAreThoseOfFloat64AtAnyWidth) {
             for (int r = 0; r < kRows; ++r) {
                 std::vector<double> row;
                 double mean = 0, squares = 0;
-                for (int i = 0; i < width; ++i)
-                    row.push_back(x[index(r * width + i)] + delta[index(r * width + i)]);
+                for (int i = 0; i < width; ++i) {
+                    row.push_back(x[index(r * width + i)]);
+                    for (int part = 0; part < n_parts; ++part)
+                        row.back() += parts[index((part * kRows + r) * width + i)];
+                }
                 for (const double number : row)
                     mean += norm == Norm::layer ? number / width : 0;
                 for (const double number : row)
