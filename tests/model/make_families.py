@@ -128,10 +128,6 @@ PAIRS = {
         shows=[rope("yarn", factor=4.0, original_max_position_embeddings=32, attention_factor=1.0),
                rope("yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=1.5),
                rope("yarn", factor=4.0, original_max_position_embeddings=32, truncate=False)]),
-    "starcoder2": Pair(
-        "starcoder2", Model(common(2, 42, 7, 60, kv=1, head_dim=6, sliding_window=15)),
-        Model(common(1, 36, 3, 52, kv=3, use_bias=False, tie_word_embeddings=False), old=True),
-        shows=[{"sliding_window": None}, {"norm_epsilon": 0.01}]),
     "mistral": Pair(
         "mistral", Model(common(2, 42, 6, 52, kv=3, head_dim=8, sliding_window=13)),
         Model(common(1, 36, 3, 52, kv=1, sliding_window=20), old=True), shows=[{"sliding_window": 14}]),
