@@ -3,12 +3,14 @@
 
 #include "model/cpu/decoder.h"
 #include "model/cpu/packed_matrix.h"
+#include "model/torch/plugin.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace entrodraft {
@@ -34,13 +37,30 @@ inline nlohmann::json golden_expectations(const std::string& name) {
     return nlohmann::json::parse(file).at(name);
 }
 
+inline std::unique_ptr<model::Decoder> load_on_torch(const model::Checkpoint& checkpoint,
+                                                     const model::ModelConfig& config,
+                                                     const model::DecoderOptions& options, dist::Communicator& tp,
+                                                     model::ThreadTeam& team) {
+    return model::torch::load_decoder(checkpoint, config, options, tp, {"cpu", team.size()});
+}
+
+// With our kernels, or, where ENTRODRAFT_TEST_BACKEND is torch, with ATen: so the tests of the label torch run.
+inline std::unique_ptr<model::Decoder> load_for_tests(const model::Checkpoint& checkpoint,
+                                                      const model::ModelConfig& config,
+                                                      const model::DecoderOptions& options, dist::Communicator& tp,
+                                                      model::ThreadTeam& team) {
+    const char* backend = std::getenv("ENTRODRAFT_TEST_BACKEND");
+    const bool is_torch = backend != nullptr && std::string_view(backend) == "torch";
+    return (is_torch ? load_on_torch : model::load_cpu_decoder)(checkpoint, config, options, tp, team);
+}
+
 struct TestModelOptions {
     int threads = 1;
     int max_positions = 0;                        // 0: as the checkpoint says
     std::vector<std::int64_t> eos_token_ids = {}; // empty: as the checkpoint says
     dist::Communicator* tp = nullptr;             // null: this rank alone
     model::DecoderOptions decoder = {};
-    decltype(&model::load_cpu_decoder) load = &model::load_cpu_decoder; // onto which device
+    decltype(&model::load_cpu_decoder) load = &load_for_tests; // onto which device
 };
 
 // A checkpoint loaded on this rank, with a team of its own.

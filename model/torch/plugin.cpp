@@ -1,0 +1,55 @@
+#include "model/torch/plugin.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <stdexcept>
+#include <string_view>
+
+namespace entrodraft::model::torch {
+
+namespace {
+
+struct OpenedPlugin {
+    const Plugin* plugin = nullptr;
+    std::string why_missing;
+};
+
+// It is looked for where the program's own libraries are (its RUNPATH), and never closed: decoders are of its code.
+OpenedPlugin open_plugin() {
+    constexpr const char* kFile = "libentrodraft_torch.so";
+    constexpr const char* kRemedy = "build with -DENTRODRAFT_TORCH=ON, which needs a torch from PyPI "
+                                    "(pip install torch), or leave --backend torch out";
+    void* library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return {nullptr, fmt::format("{}; {}", dlerror(), kRemedy)};
+    const auto* plugin = static_cast<const Plugin*>(dlsym(library, "entrodraft_torch"));
+    if (plugin == nullptr || std::string_view(plugin->version) != ENTRODRAFT_PLUGIN_VERSION)
+        return {nullptr, fmt::format("{} is of another version of this program; {}", kFile, kRemedy)};
+    return {plugin, ""};
+}
+
+const OpenedPlugin& opened() {
+    static const OpenedPlugin once = open_plugin();
+    return once;
+}
+
+const Plugin& plugin() {
+    if (opened().plugin == nullptr) throw std::runtime_error(opened().why_missing);
+    return *opened().plugin;
+}
+
+} // namespace
+
+std::string why_missing() {
+    return opened().why_missing;
+}
+
+int device_count(const std::string& type) {
+    return plugin().device_count(type);
+}
+
+std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
+                                      const DecoderOptions& options, dist::Communicator& tp, const Place& place) {
+    return plugin().load_decoder(checkpoint, config, options, tp, place);
+}
+
+} // namespace entrodraft::model::torch

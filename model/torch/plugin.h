@@ -1,0 +1,39 @@
+// ATen, the tensor library of PyTorch, as a second implementation of a decoder's passes, for comparison and for devices
+// that our kernels do not know. It lies in a shared library of its own, which is opened when it is asked for: the
+// program neither links nor needs torch.
+//
+// Not promised, unlike for the other decoders: that a row's bits do not depend on the rows beside it. Called by
+// rank_device and tests; implemented in torch/decoder.
+#pragma once
+
+#include "model/decoder.h"
+
+#include <memory>
+#include <string>
+
+namespace entrodraft::model::torch {
+
+// Where a decoder computes.
+struct Place {
+    std::string device = "cpu"; // as ATen names it: "cuda:1"
+    int threads = 1;            // on a CPU, of all decoders of the process
+};
+
+// Why decoders of this kind cannot be loaded, with the remedy, in one line; empty: they can. Local.
+std::string why_missing();
+// Devices of a type ("cuda", "xpu") that ATen sees. Throws std::runtime_error where why_missing() says why. Local.
+int device_count(const std::string& type);
+// As load_cpu_decoder. Weights in float32, bfloat16 and float16; keys, values and activations are of the weights' type,
+// the residual stream is float32. Sums over ranks go through host memory, over which `tp` sums. Throws
+// std::runtime_error where why_missing() says why, std::invalid_argument (types, devices). Local.
+std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
+                                      const DecoderOptions& options, dist::Communicator& tp, const Place& place);
+
+// What the shared library exports, under the name "entrodraft_torch".
+struct Plugin {
+    const char* version; // of the program that it was built with
+    int (*device_count)(const std::string& type);
+    decltype(&torch::load_decoder) load_decoder;
+};
+
+} // namespace entrodraft::model::torch

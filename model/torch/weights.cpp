@@ -1,0 +1,109 @@
+#include "model/torch/weights.h"
+
+#include "model/cpu/packing.h"
+
+#include <ATen/ops/empty.h>
+#include <algorithm>
+
+namespace entrodraft::model::torch {
+
+namespace {
+
+// Rows of a stored matrix, as they come, in float32.
+at::Tensor read_rows(const TensorView& tensor, dist::Slice rows) {
+    at::Tensor floats = at::empty({rows.size(), tensor.shape[1]}, at::kFloat);
+    read_floats(tensor, {rows.begin * tensor.shape[1], rows.end * tensor.shape[1]}, floats.mutable_data_ptr<float>());
+    return floats;
+}
+
+// The parts of the sources, one behind the other; undefined where the model has none, while a rank's may be empty.
+at::Tensor read_matrix(const Checkpoint& checkpoint, const std::vector<const MatrixSource*>& stacked,
+                       const at::TensorOptions& options) {
+    constexpr std::int64_t kNumbersAtOnce = std::int64_t{1} << 23;
+    std::int64_t n = 0, k = 0;
+    bool has_parts = false;
+    for (const MatrixSource* source : stacked) {
+        k = source->inputs.size();
+        for (const StoredSlice& part : source->rows)
+            n += part.rows.size();
+        has_parts = has_parts || !source->rows.empty();
+    }
+    if (!has_parts) return {};
+    at::Tensor matrix = at::empty({n, k}, options);
+    std::int64_t at = 0;
+    const auto place = [&](const MatrixSource& source, const at::Tensor& rows) {
+        matrix.narrow(0, at, rows.size(0)).copy_(rows.narrow(1, source.inputs.begin, k));
+        at += rows.size(0);
+    };
+    for (const MatrixSource* source : stacked) {
+        for (const StoredSlice& part : source->rows) {
+            const TensorView& tensor = checkpoint.tensor(part.tensor->weight);
+            if (source->transposed) {
+                place(*source,
+                      read_rows(tensor, {0, tensor.shape[0]}).t().narrow(0, part.rows.begin, part.rows.size()));
+                continue;
+            }
+            const std::int64_t at_once = std::max<std::int64_t>(1, kNumbersAtOnce / tensor.shape[1]);
+            for (std::int64_t begin = part.rows.begin; begin < part.rows.end; begin += at_once)
+                place(*source, read_rows(tensor, {begin, std::min(begin + at_once, part.rows.end)}));
+        }
+    }
+    return matrix;
+}
+
+} // namespace
+
+TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
+                             const at::TensorOptions& numbers,
+                             const std::function<void(std::size_t, std::size_t)>& progress) {
+    const ModelNames names = names_of(config, checkpoint);
+    const at::Device device = numbers.device();
+    const auto read_norm = [&](const TensorNames& of) -> TensorNorm {
+        TensorNorm norm = {to_tensor(read_norm_weight(checkpoint, config, of), device), {}};
+        if (!of.bias.empty()) norm.bias = to_tensor(read_vector(checkpoint, of.bias), device);
+        return norm;
+    };
+    const auto read = [&](const std::vector<const MatrixSource*>& stacked, bool has_bias) -> TensorMatrix {
+        std::vector<float> biases;
+        for (const MatrixSource* source : stacked) {
+            const std::vector<float> of = has_bias ? read_biases(checkpoint, source->rows) : std::vector<float>();
+            biases.insert(biases.end(), of.begin(), of.end());
+        }
+        TensorMatrix matrix = {read_matrix(checkpoint, stacked, numbers), to_tensor(biases, device)};
+        if (matrix.bias.defined()) matrix.bias = matrix.bias.to(numbers.dtype());
+        if (matrix.weight.defined()) {
+            bytes_per_pass += matrix.weight.nbytes();
+            operations_per_row += 2.0 * static_cast<double>(matrix.weight.numel());
+        }
+        return matrix;
+    };
+    for (int i = 0; i < config.n_layers; ++i) {
+        const LayerNames layer = names.layer(i);
+        const LayerSources sources = layer_sources(config, names, layer, shard);
+        layers.push_back({read_norm(layer.attention_norm), read_norm(layer.mlp_norm),
+                          read_norm(layer.after_attention_norm), read_norm(layer.after_mlp_norm),
+                          read_norm(layer.query_norm), read_norm(layer.key_norm), read({&sources.qkv}, true),
+                          read({&sources.output}, shard.is_first), // of what is summed over ranks, biases count once
+                          read({&sources.gate, &sources.up}, true), read({&sources.down}, shard.is_first)});
+        const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
+        if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
+    }
+    const OuterSources sources = outer_sources(config, names, shard);
+    own_head = read({&sources.head}, false);
+    project_in = read({&sources.project_in}, false);
+    project_out = read({&sources.project_out}, false);
+    const std::size_t without_embedding = bytes_per_pass;
+    const double operations_without = operations_per_row;
+    embedding = read({&sources.embedding}, false);
+    if (own_head.weight.defined()) { // then the embedding is only looked up
+        bytes_per_pass = without_embedding;
+        operations_per_row = operations_without;
+    }
+    final_norm = read_norm(names.final_norm);
+    if (!names.positions.weight.empty())
+        positions = to_tensor(read_vector(checkpoint, names.positions.weight), device).view({-1, config.hidden_size});
+    if (!names.head.bias.empty()) head_bias = to_tensor(read_biases(checkpoint, {{&names.head, shard.vocab}}), device);
+    if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
+}
+
+} // namespace entrodraft::model::torch

@@ -1,0 +1,55 @@
+// All weights of a model that one rank holds, as tensors of ATen: matrices [outputs][inputs] in the weights' type,
+// vectors in float32 but for biases, which are of the matrix's type.
+//
+// What is read from where is the same for every device (model/sources.h). Called by torch/decoder.
+#pragma once
+
+#include "model/checkpoint/checkpoint.h"
+#include "model/sources.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <functional>
+#include <iterator>
+#include <vector>
+
+namespace entrodraft::model::torch {
+
+struct TensorMatrix {
+    at::Tensor weight, bias; // bias: [outputs], or undefined
+};
+
+struct TensorNorm {
+    at::Tensor weight, bias; // weight undefined: no norm
+};
+
+struct TensorLayer {
+    TensorNorm attention_norm, mlp_norm, after_attention_norm, after_mlp_norm, query_norm, key_norm;
+    TensorMatrix qkv, output, wide, down; // wide: gate, then up; or up alone
+};
+
+struct TensorWeights {
+    // Reads the rank's slice onto the device. `progress` is told of bytes done and of all. Throws BadFile, c10::Error.
+    // Local.
+    TensorWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
+                  const at::TensorOptions& numbers, const std::function<void(std::size_t, std::size_t)>& progress);
+
+    const TensorMatrix& head() const { return own_head.weight.defined() ? own_head : embedding; }
+
+    TensorMatrix embedding, own_head, project_in, project_out;
+    at::Tensor positions; // learned, [max_positions + position_offset][hidden_size], float32; or undefined
+    at::Tensor head_bias; // [own vocabulary], float32; or undefined
+    std::vector<TensorLayer> layers;
+    TensorNorm final_norm;
+    std::size_t bytes_per_pass = 0; // read by a pass of one row
+    double operations_per_row = 0;  // multiply-adds times two
+};
+
+// A copy on the device; undefined of an empty vector. Local.
+template <typename T> at::Tensor to_tensor(const std::vector<T>& values, at::Device device) {
+    if (values.empty()) return {};
+    return at::from_blob(const_cast<T*>(values.data()), std::ssize(values), c10::CppTypeToScalarType<T>::value)
+        .to(device, c10::CppTypeToScalarType<T>::value, false, true);
+}
+
+} // namespace entrodraft::model::torch

@@ -1,0 +1,98 @@
+#include "model/torch/workspace.h"
+
+#include "model/positions.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <algorithm>
+#include <c10/core/InferenceMode.h>
+#include <limits>
+#include <utility>
+
+namespace entrodraft::model::torch {
+
+using at::Tensor;
+
+TensorCache::TensorCache(const KvCache::Shape& shape, const at::TensorOptions& options)
+    : numbers_(at::empty(
+          {shape.n_layers, 2, shape.n_slots, shape.n_kv_heads, KvCache::whole_blocks(shape.capacity), shape.head_dim},
+          options)) {}
+
+void TensorCache::copy(int from_slot, int from, int to_slot, int to, int count) {
+    const c10::InferenceMode mode;
+    const auto part = [&](int slot, int at) { return numbers_.select(2, slot).narrow(3, at, count); };
+    part(to_slot, to).copy_(part(from_slot, from));
+}
+
+TorchWorkspace::TorchWorkspace(const ModelConfig& model, const RankShard& held, const TensorWeights& read,
+                               const KvCache& books, Tensor cache_numbers, dist::Communicator& ranks)
+    : config(model), shard(held), weights(read), cache(books), cached(std::move(cache_numbers)), tp(ranks),
+      type(cached.scalar_type()), device(cached.device()) {
+    const dist::Slice queries = shard.heads.query_heads;
+    std::vector<std::int64_t> kv_head_of;
+    for (std::int64_t head = queries.begin; head < queries.end; ++head)
+        kv_head_of.push_back(head / (config.n_heads / config.n_kv_heads) - shard.heads.kv_heads.begin);
+    const int n_kv_heads = shard.n_kv_heads();
+    group = shard.n_query_heads() / n_kv_heads;
+    bool is_even = group * n_kv_heads == shard.n_query_heads();
+    for (std::size_t i = 0; i < kv_head_of.size(); ++i)
+        is_even = is_even && kv_head_of[i] == static_cast<std::int64_t>(i) / group;
+    if (!is_even) {
+        group = 1;
+        kv_heads = to_tensor(kv_head_of, device);
+    }
+    if (config.positions == Positions::rotary) {
+        RotaryTable angles(config.rope);
+        angles.cover(config.max_positions - 1);
+        const std::int64_t half = config.rope.dims / 2;
+        const std::size_t count = index(config.max_positions) * static_cast<std::size_t>(half);
+        const auto table = [&](const float* from) {
+            return to_tensor(std::vector<float>(from, from + count), device).view({-1, half});
+        };
+        cosines = table(angles.cosines(0));
+        sines = table(angles.sines(0));
+    }
+    if (config.positions == Positions::alibi) {
+        // Falcon rounds slope times position to bfloat16, adds it to the product, and scales both.
+        const std::vector<float> slopes = alibi_slopes(config.n_heads);
+        const Tensor own =
+            to_tensor(std::vector<float>(slopes.begin() + queries.begin, slopes.begin() + queries.end), device);
+        const Tensor places = at::arange(cached.size(4), at::TensorOptions(device).dtype(at::kFloat));
+        alibi = (own.unsqueeze(1) * places).to(at::kBFloat16).to(at::kFloat) * config.attention_scale;
+    }
+}
+
+Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
+    const Pass& pass = layout.pass;
+    const int rows = segment.end - segment.begin, keys = segment.cached + rows;
+    std::vector<float> mask(index(rows) * index(keys), -std::numeric_limits<float>::infinity());
+    bool hides = false;
+    for (int i = 0; i < rows; ++i) {
+        const int row = segment.begin + i;
+        const bool in_tree = pass.mask == Mask::by_parent;
+        const int n_keys = pass.mask == Mask::full ? keys : segment.cached + i + 1;
+        // In a tree, the cached keys within reach; the tree itself is narrower than any window.
+        const int end = in_tree ? pass.rows[index(row)].position + 1 : n_keys;
+        int first = window > 0 ? std::max(0, end - window) : 0;
+        if (in_tree) first = std::min(first, segment.cached);
+        const std::uint64_t* ancestors = in_tree ? &layout.ancestors[index(row) * PassLayout::kAncestorWords] : nullptr;
+        for (int j = 0; j < keys; ++j) {
+            const int in_segment = j - segment.cached;
+            const bool sees =
+                j >= first && j < n_keys &&
+                (!in_tree || in_segment < 0 || (ancestors[in_segment / 64] >> (in_segment % 64) & 1) != 0);
+            if (sees) mask[index(i) * index(keys) + index(j)] = 0;
+            hides = hides || !sees;
+        }
+    }
+    if (!hides && !alibi.defined()) return {};
+    Tensor added = to_tensor(mask, device).view({1, 1, rows, keys});
+    if (alibi.defined())
+        added = (alibi.narrow(1, 0, keys).unsqueeze(1) + added).view({1, -1, std::int64_t{group} * rows, keys});
+    else if (group > 1)
+        added = added.repeat({1, 1, group, 1});
+    return config.attention_soft_cap > 0 ? added : added.to(type);
+}
+
+} // namespace entrodraft::model::torch

@@ -1,0 +1,56 @@
+// What the passes of a decoder on ATen share: the cache's numbers, angles, the pass at hand, and which keys its rows
+// see. Called by torch/decoder.
+#pragma once
+
+#include "dist/comm/communicator.h"
+#include "model/kv_cache.h"
+#include "model/pass_layout.h"
+#include "model/torch/weights.h"
+
+#include <ATen/core/Tensor.h>
+#include <cstdint>
+#include <vector>
+
+namespace entrodraft::model::torch {
+
+// Keys and values of all slots. The books are KvCache's.
+class TensorCache final : public KvMemory {
+  public:
+    TensorCache(const KvCache::Shape& shape, const at::TensorOptions& options);
+
+    const at::Tensor& numbers() const { return numbers_; }
+    void copy(int from_slot, int from, int to_slot, int to, int count) override;
+
+  private:
+    at::Tensor numbers_; // [layers][keys, values][slots][own key heads][capacity][head_dim]
+};
+
+// What the passes of a decoder share. All that is handed over outlives it.
+struct TorchWorkspace {
+    TorchWorkspace(const ModelConfig& model, const RankShard& held, const TensorWeights& read, const KvCache& books,
+                   at::Tensor cache_numbers, dist::Communicator& ranks);
+
+    // What is added to the scores of a segment's rows, [1][key heads or 1][group * rows][keys]: minus infinity for keys
+    // that a row does not see, of the last `window` (0: all), and ALiBi's; undefined: nothing.
+    at::Tensor mask_of(const Segment& segment, int window) const;
+
+    const ModelConfig& config;
+    const RankShard& shard;
+    const TensorWeights& weights;
+    const KvCache& cache;
+    at::Tensor cached; // TensorCache's
+    dist::Communicator& tp;
+    at::ScalarType type; // of activations but the residual stream, and of the cache
+    at::Device device;
+
+    at::Tensor cosines, sines; // [max_positions][rotary dims / 2], float32, or undefined
+    at::Tensor alibi;          // [own query heads][capacity], as scores are scaled, or undefined
+    int group = 1;             // query heads that read a key head
+    at::Tensor kv_heads;       // [own query heads]: its key head, where these groups are cut unevenly; else undefined
+    PassLayout layout;         // of the pass at hand
+    dist::Deadline deadline;
+    std::vector<float> hidden; // [hidden_layers][rows][hidden_size]
+    at::Tensor logits;         // [logit_rows][own vocabulary], float32, in host memory
+};
+
+} // namespace entrodraft::model::torch
