@@ -31,7 +31,8 @@ struct ChatTemplateOptions {
     std::string date;       // empty: the template's own
 };
 
-enum class DeviceChoice { automatic, cpu, cuda }; // automatic: the CPU
+enum class DeviceChoice { automatic, cpu, cuda, xpu }; // automatic: the CPU; xpu: of torch alone
+enum class Backend { native, torch };                  // whose operations: our kernels', or ATen's
 
 // Which models, on what.
 struct ModelOptions {
@@ -40,6 +41,7 @@ struct ModelOptions {
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
     DeviceChoice device = DeviceChoice::automatic;
+    Backend backend = Backend::native;
     model::TensorParallelSum sum = model::TensorParallelSum::automatic;
     int threads = 0;     // 0: as gather_facts() counts them
     int max_context = 0; // positions of a sequence; 0: all that the target has

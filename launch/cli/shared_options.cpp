@@ -59,25 +59,33 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
             if (given.given(option)) models.needs_text = std::string("--") + option;
         models.quiet = given.given("quiet");
     });
-    const Names devices = {"auto", "cpu", "cuda"};
+    const Names devices = {"auto", "cpu", "cuda", "xpu"};
     const auto read_device = [&models, devices](const GivenValue& given) {
         models.device = static_cast<DeviceChoice>(index_among(devices, given.meant({{"gpu", "cuda"}})));
     };
-    set.add("device", "DEVICE", "what computes: {}; gpu is cuda [auto: cpu]", read_device).choosing(devices);
+    set.add("device", "DEVICE", "what computes: {} (with --backend torch); gpu is cuda [auto: cpu]", read_device)
+        .choosing(devices);
+    set.add("backend", "NAME", models.backend, {"native", "torch"},
+            "{}: this program's kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend "
+            "on what is batched with it");
     set.add(
         "tensor-parallel-sum", "HOW", models.sum, {"auto", "all-reduce", "ordered"},
         "how GPUs sum over the ranks of the target: {}. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL's "
         "order, in which text depends on batch and draft sizes beyond two ranks");
     set.check([&models](const ParsedOptions& given) {
-        given.refuse_without_effect("tensor-parallel-sum", models.device == DeviceChoice::cuda,
-                                    "without --device cuda");
+        const bool sums_on_gpus = models.device == DeviceChoice::cuda && models.backend == Backend::native;
+        given.refuse_without_effect("tensor-parallel-sum", sums_on_gpus, "without --device cuda and our own kernels");
     });
     declare_weight_types(set, models.dtype, models.draft_dtype,
                          "the weights' type in memory: {} (GPUs); also fp32, bf16, fp16, half, fp8 [auto: the file's]",
                          true);
     set.check([&models](const ParsedOptions&) {
-        const bool any_float8 = models.dtype == WeightType::float8 || models.draft_dtype == WeightType::float8;
-        refuse_if(any_float8 && models.device != DeviceChoice::cuda,
+        const auto any = [&](WeightType type) { return models.dtype == type || models.draft_dtype == type; };
+        const bool is_torch = models.backend == Backend::torch;
+        refuse_if(is_torch && (any(WeightType::int8) || any(WeightType::float8)),
+                  "--backend torch has weights in float32, bfloat16 and float16; 8-bit ones are for --backend native");
+        refuse_if(models.device == DeviceChoice::xpu && !is_torch, "--device xpu is for --backend torch");
+        refuse_if(any(WeightType::float8) && models.device != DeviceChoice::cuda,
                   "float8 weights are for --device cuda; CPUs have int8");
     });
     set.add("threads", "N", models.threads, kThreads, kThreadsHelp);

@@ -151,7 +151,10 @@ void require_memory(dist::Session& session, std::span<const HeldModel> held, int
     RankMemory mine;
     in_agreement(session, [&] {
         mine = memory_of(held, threads, cache);
-        mine.available_bytes = device.is_gpu ? free_gpu_bytes() : available_memory_bytes();
+        if (device.is_gpu)
+            mine.available_bytes = free_gpu_bytes();
+        else if (device.is_cpu()) // what torch's other devices have is not known
+            mine.available_bytes = available_memory_bytes();
     });
     mine.is_gpu = device.is_gpu;
     mine.host =

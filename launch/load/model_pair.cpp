@@ -149,8 +149,9 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     pair->vocab_size = target.config.vocab_size;
     if (target.tokenizer) pair->vocab_size = std::min(pair->vocab_size, target.tokenizer->size());
     pair->replica = session.split(layout.replica);
-    pair->device = choose_device(session, options.device);
-    if (pair->layout.is_writer() && !options.quiet && options.device == DeviceChoice::automatic && has_gpu_file())
+    pair->device = choose_device(session, options.device, options.backend);
+    if (pair->layout.is_writer() && !options.quiet && options.backend == Backend::native &&
+        options.device == DeviceChoice::automatic && has_gpu_file())
         if (const std::string note = idle_gpu_note(options.device, true, n_gpus()); !note.empty()) log_line(note);
     pair->tp = split_for_passes(session, pair->device, layout.holds_target() ? layout.replica : -1);
     if (pair->layout.is_writer() && !options.quiet)
@@ -162,7 +163,7 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
                                              : options.draft_dtype.value_or(opened.drafts.front().config.stored_type);
     CacheShape cache = {placement.batch_size, target.config.max_positions};
     if (options.max_context > 0) cache.positions = std::min(options.max_context, cache.positions);
-    const auto held = held_models(opened, options, layout, placement.ahead, pair->device.is_gpu);
+    const auto held = held_models(opened, options, layout, placement.ahead, !pair->device.is_native_cpu());
     require_memory(session, held, threads, cache, pair->device);
     const double begin = pair->clock.now_seconds();
     in_agreement(session, [&] {

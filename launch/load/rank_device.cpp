@@ -6,6 +6,7 @@
 #include "launch/phase.h"
 #include "model/cpu/decoder.h"
 #include "model/cpu/roofline.h"
+#include "model/torch/plugin.h"
 #include "spec/verify/random.h"
 
 #ifdef ENTRODRAFT_CUDA
@@ -21,6 +22,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -63,7 +65,31 @@ std::uint64_t free_gpu_bytes() {
 #endif
 }
 
-RankDevice choose_device(dist::Session& session, DeviceChoice wanted) {
+namespace {
+
+// One of the devices of the kind that torch sees, by the rank's number among the ranks of its host.
+RankDevice choose_torch_device(dist::Session& session, DeviceChoice wanted) {
+    RankDevice device;
+    in_agreement(session, [&] {
+        if (const std::string why = model::torch::why_missing(); !why.empty())
+            throw BadOption("--backend torch: " + why);
+        device.torch = wanted == DeviceChoice::cuda ? "cuda" : wanted == DeviceChoice::xpu ? "xpu" : "cpu";
+        if (!device.is_cpu()) {
+            const int count = model::torch::device_count(device.torch);
+            if (count == 0)
+                throw BadOption(fmt::format("--device {}: torch sees no such device on host {}", device.torch,
+                                            session.host_name()));
+            device.torch += fmt::format(":{}", session.node_local_rank() % count);
+        }
+        device.name = "torch " + device.torch;
+    });
+    return device;
+}
+
+} // namespace
+
+RankDevice choose_device(dist::Session& session, DeviceChoice wanted, Backend backend) {
+    if (backend == Backend::torch) return choose_torch_device(session, wanted);
     RankDevice device;
     if (wanted != DeviceChoice::cuda) return device;
     in_agreement(session, [&] {
@@ -164,10 +190,11 @@ std::function<void()> sum_for_passes([[maybe_unused]] const RankDevice& device, 
     };
 }
 
-double read_rate([[maybe_unused]] const RankDevice& device, model::ThreadTeam& team, std::size_t bytes) {
+double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes) {
 #ifdef ENTRODRAFT_CUDA
     if (device.is_gpu) return model::gpu::read_rate(bytes);
 #endif
+    if (!device.is_cpu()) return std::numeric_limits<double>::infinity();
     return model::read_rate(team, bytes);
 }
 
@@ -178,10 +205,11 @@ std::unique_ptr<spec::DeviceVerifier> make_device_verifier([[maybe_unused]] cons
     return nullptr;
 }
 
-std::unique_ptr<model::Decoder> load_decoder([[maybe_unused]] const RankDevice& device,
-                                             const model::Checkpoint& checkpoint, const model::ModelConfig& config,
-                                             const model::DecoderOptions& options, dist::Communicator& tp,
-                                             model::ThreadTeam& team) {
+std::unique_ptr<model::Decoder> load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
+                                             const model::ModelConfig& config, const model::DecoderOptions& options,
+                                             dist::Communicator& tp, model::ThreadTeam& team) {
+    if (!device.torch.empty())
+        return model::torch::load_decoder(checkpoint, config, options, tp, {device.torch, team.size()});
 #ifdef ENTRODRAFT_CUDA
     if (device.is_gpu) return model::gpu::load_decoder(checkpoint, config, options, tp);
 #endif

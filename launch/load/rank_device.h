@@ -20,11 +20,15 @@
 namespace entrodraft::launch {
 
 struct RankDevice {
-    bool is_gpu = false;
+    bool is_gpu = false;        // with our kernels
     int number = 0;             // of the GPU, as CUDA counts those that this process sees
     std::uint64_t identity = 0; // of the GPU, whoever sees it under whatever number
     int sharers = 1;            // ranks of the run that this GPU serves
-    std::string name = "cpu";   // or as its maker calls it: "NVIDIA H200"
+    std::string name = "cpu";   // or as its maker calls it: "NVIDIA H200"; of torch "torch cpu"
+    std::string torch = "";     // the device as ATen names it, where torch computes; else empty
+
+    bool is_cpu() const { return !is_gpu && (torch.empty() || torch == "cpu"); }
+    bool is_native_cpu() const { return !is_gpu && torch.empty(); } // else the cache is of the weights' type
 };
 
 // GPUs that this process sees; -1 in builds that know none. Local.
@@ -38,8 +42,8 @@ bool has_gpu_file(const std::filesystem::path& devices = "/dev");
 std::string idle_gpu_note(DeviceChoice device, bool has_gpu_file, int gpus);
 
 // The CPU, but for `cuda`: then a GPU for each rank of a host, by its number among the ranks there; ranks share where
-// there are fewer. Throws OrderlyFailure where there is none. Collective over the world.
-RankDevice choose_device(dist::Session& session, DeviceChoice wanted);
+// there are fewer. Throws OrderlyFailure where there is none, or no torch. Collective over the world.
+RankDevice choose_device(dist::Session& session, DeviceChoice wanted, Backend backend);
 
 // For people: one line where a GPU that serves several ranks costs time, with the remedy; else "". `tp` sums passes,
 // null on a rank without the target. Pure.
@@ -55,13 +59,13 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
 std::function<void()> sum_for_passes(const RankDevice& device, dist::Communicator& tp, std::size_t floats,
                                      double timeout_seconds);
 
-// Bytes that the device reads in a second from an array of so many. Local.
+// Bytes that the device reads in a second from an array of so many; infinity where that is not known. Local.
 double read_rate(const RankDevice& device, model::ThreadTeam& team, std::size_t bytes);
 
 // Drafting and verification on the GPU; null on a CPU. It outlives the rank's decoders. Local.
 std::unique_ptr<spec::DeviceVerifier> make_device_verifier(const RankDevice& device);
 
-// As model::load_cpu_decoder, onto the device. Local.
+// As model::load_cpu_decoder, onto the device; torch has as many threads as `team`. Local.
 std::unique_ptr<model::Decoder> load_decoder(const RankDevice& device, const model::Checkpoint& checkpoint,
                                              const model::ModelConfig& config, const model::DecoderOptions& options,
                                              dist::Communicator& tp, model::ThreadTeam& team);

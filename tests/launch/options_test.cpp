@@ -332,6 +332,10 @@ TEST(Options, ValuesOfOtherProgramsAreUnderstood) {
     }
     EXPECT_EQ(parse_more({"--device", "gpu", "--dtype", "fp8"}).models.device, DeviceChoice::cuda);
     expect_refused({"--dtype", "fp8"}, "float8 weights are for --device cuda");
+    EXPECT_EQ(parse_more({"--backend", "torch", "--device", "xpu"}).models.backend, Backend::torch);
+    expect_refused({"--device", "xpu"}, "--device xpu is for --backend torch");
+    expect_refused({"--backend", "torch", "--draft", "d", "--draft-dtype", "int8"},
+                   "8-bit ones are for --backend native");
     EXPECT_NE(
         refusal([] {
             options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(), {"--model", "m", "--dtype", "fp8"}));

@@ -165,8 +165,9 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
     });
     const auto models = open_models(session, options->models, {.draft = options->placement});
     in_agreement(session, [&] {
-        if (!options->shards.empty() && models->device.is_gpu)
-            throw BadOption("--shards times shards on the CPU alone: add --device cpu");
+        if (!options->shards.empty() && !models->device.is_native_cpu())
+            throw BadOption("--shards times shards of native passes on the CPU alone: add --device cpu, and leave "
+                            "--backend torch out");
         require_heads_for(options->shards, models->target_config);
     });
     const LatencyPlan& plan = options->plan;

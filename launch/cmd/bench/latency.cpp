@@ -192,7 +192,7 @@ void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan
     const double rate = read_rate(models.device, *models.team, bytes);
     session.world().barrier(session.deadline());
     // No pass of a round comes near a GPU's.
-    const double peak = models.device.is_gpu ? kNoLimit : model::arithmetic_peak(*models.team);
+    const double peak = !models.device.is_cpu() ? kNoLimit : model::arithmetic_peak(*models.team);
     std::vector<double> limits;
     for (int rows = 1; rows <= plan.rows; ++rows)
         limits.push_back(counts ? std::max(static_cast<double>(bytes) / rate, rows * operations / peak) : 0);
