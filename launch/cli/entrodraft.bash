@@ -22,11 +22,12 @@ _entrodraft() {
     case $command in
     help) options='generate record simulate tune tokenize build-table inspect doctor bench --json' ;;
     'generate')
-        options='--help --config --target --draft --device --tensor-parallel-sum --dtype --draft-dtype --threads --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --prompt --input --output --shard --resume --max-new-tokens --ignore-eos --stop --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --typical-epsilon --typical-delta --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
+        options='--help --config --target --draft --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --prompt --input --output --shard --resume --max-new-tokens --ignore-eos --stop --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --typical-epsilon --typical-delta --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
         case $previous in
         --config|--lookup-corpus|--draft-table|--input|--output|--trace|--timeline|--summary|--costs) kind=-f ;;
         --target|--draft) kind=-d ;;
-        --device) kind=-W separators='' values='auto cpu cuda' ;;
+        --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
+        --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
@@ -41,11 +42,12 @@ _entrodraft() {
         --threads|--ngram-max|--ngram-min|--ngram-full|--prompt|--shard|--max-new-tokens|--stop|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--max-draft-tokens|--min-draft-tokens|--lenience|--typical-epsilon|--typical-delta|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
         esac ;;
     'record')
-        options='--help --config --target --draft --device --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
+        options='--help --config --target --draft --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
         case $previous in
         --config|--input|--output|--costs) kind=-f ;;
         --target|--draft) kind=-d ;;
-        --device) kind=-W separators='' values='auto cpu cuda' ;;
+        --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
+        --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
@@ -61,11 +63,12 @@ _entrodraft() {
         --draft|--max-draft-tokens|--min-draft-tokens|--entropy-of|--threads|--t-draft|--t-first-draft|--t-target|--t-round|--draft-ahead) return ;;
         esac ;;
     'tune')
-        options='--help --config --target --draft --device --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens'
+        options='--help --config --target --draft --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens'
         case $previous in
         --config|--input|--recording|--output|--report|--costs) kind=-f ;;
         --target|--draft) kind=-d ;;
-        --device) kind=-W separators='' values='auto cpu cuda' ;;
+        --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
+        --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
@@ -101,11 +104,12 @@ _entrodraft() {
         --threads|--repetitions|--collective-timeout) return ;;
         esac ;;
     'bench latency')
-        options='--help --config --target --draft --device --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --draft-placement --rows --context --repetitions --shards --output --json'
+        options='--help --config --target --draft --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --draft-placement --rows --context --repetitions --shards --output --json'
         case $previous in
         --config|--output) kind=-f ;;
         --target|--draft) kind=-d ;;
-        --device) kind=-W separators='' values='auto cpu cuda' ;;
+        --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
+        --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
@@ -113,11 +117,12 @@ _entrodraft() {
         --threads|--max-context|--collective-timeout|--rows|--context|--repetitions|--shards) return ;;
         esac ;;
     'bench compare')
-        options='--help --config --target --draft --device --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --draft-placement --input --prompts --max-new-tokens --temperatures --seed --drafters --rules --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --output --json --quiet'
+        options='--help --config --target --draft --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --draft-placement --input --prompts --max-new-tokens --temperatures --seed --drafters --rules --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --output --json --quiet'
         case $previous in
         --config|--input|--costs|--lookup-corpus|--draft-table|--output) kind=-f ;;
         --target|--draft) kind=-d ;;
-        --device) kind=-W separators='' values='auto cpu cuda' ;;
+        --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
+        --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;

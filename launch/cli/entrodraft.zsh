@@ -39,7 +39,8 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, each drafts for the one before it; none: plain decoding; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
-            '--device=[what computes: auto, cpu, cuda; gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda)' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda xpu)' \
+            '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
@@ -113,7 +114,8 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of what would draft; several are recorded beside each other, the first is what texts are decoded with; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
-            '--device=[what computes: auto, cpu, cuda; gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda)' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda xpu)' \
+            '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
@@ -176,7 +178,8 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of the draft to tune for; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
-            '--device=[what computes: auto, cpu, cuda; gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda)' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda xpu)' \
+            '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
@@ -256,7 +259,8 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of the draft; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
-            '--device=[what computes: auto, cpu, cuda; gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda)' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda xpu)' \
+            '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
@@ -276,7 +280,8 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of the draft; several: a cascade, the largest first, unless --drafters names one alone; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
-            '--device=[what computes: auto, cpu, cuda; gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda)' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda xpu)' \
+            '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
