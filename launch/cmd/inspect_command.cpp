@@ -59,7 +59,7 @@ struct Inspection {
     std::optional<std::uint64_t> memory_bytes; // of a rank
     std::vector<RankShare> ranks;
     model::AllReduces all_reduces;
-    std::string first_broken; // the message at the end; what is merely not there is no failure
+    std::string first_broken; // the message at the end; what is merely not there is not a failure
 
     std::uint64_t largest_rank_bytes() const {
         return std::ranges::max_element(ranks, {}, &RankShare::total_bytes)->total_bytes();

@@ -180,7 +180,12 @@ std::function<void()> sum_for_passes([[maybe_unused]] const RankDevice& device, 
             std::make_shared<model::gpu::SummedArray>(tp, floats, dist::Deadline::after_seconds(timeout_seconds));
         return [stream, numbers, &tp, timeout_seconds] {
             tp.enqueue_all_reduce_sum(numbers->data(), numbers->size(), dist::ElementType::float32, stream->handle());
-            tp.await_stream(stream->handle(), dist::Deadline::after_seconds(timeout_seconds));
+            try {
+                tp.await_stream(stream->handle(), dist::Deadline::after_seconds(timeout_seconds));
+            } catch (...) { // before the memory goes that the sum is in
+                tp.abort();
+                throw;
+            }
         };
     }
 #endif
