@@ -6,7 +6,8 @@
 Compiles the .cu files of model/gpu and spec/gpu for each compute capability and reads ptxas's report and the machine
 code. Under way: the most loads of global memory (and their bytes) that one lane has issued before it needs the first of
 them, along the code as it lies; a branch forgets none. Loads a key: loads of 16 bytes for each of a warp's keys, where
-the kernel is one of attention on tensor cores. Needs nvcc, nvdisasm (of the CUDA toolkit, PyPI's nvidia-cuda-nvdisasm
+the kernel is one of attention on tensor cores. Before wait: loads that are issued before it waits for the kernel in
+front of it, from compute capability 9.0 on. Needs nvcc, nvdisasm (of the CUDA toolkit, PyPI's nvidia-cuda-nvdisasm
 or triton; without it there are no loads in the table), c++filt, and the standard library.
 """
 
@@ -37,10 +38,13 @@ class Kernel:
     registers: int = 0
     spilled_bytes: int = 0  # stored and loaded
     loads: int | None = None  # of global memory, in the code
-    wide_loads: int | None = None  # those of 16 bytes
+    wide_loads: int | None = None  # those of 16 bytes, but of what other blocks of the kernel have written
     loads_under_way: int | None = None
     bytes_under_way: int | None = None
     tensor_core_steps: int | None = None
+    starts_next: int | None = None  # times that it lets the next kernel start (programmatic dependent launch), in the code
+    waits: int | None = None  # times that it waits for the kernel before
+    before_wait: int | None = None  # loads and stores in front of the first wait; None without one
 
     @property
     def loads_a_key(self):
@@ -62,6 +66,13 @@ def load_bytes(opcode):
         if part in parts:
             return n_bytes
     return 4
+
+
+def before_wait(instructions):
+    """Loads and stores of global memory in front of the first wait for the kernel before; None without a wait."""
+    opcodes = [opcode for opcode, _ in instructions]
+    return sum(opcode.startswith(("LDG", "STG", "ATOMG", "REDG")) for opcode in opcodes[:opcodes.index("ACQBULK")]) \
+        if "ACQBULK" in opcodes else None
 
 
 def most_under_way(instructions):
@@ -155,9 +166,12 @@ def compile_file(source, arch, nvcc, nvdisasm, folder):
         if mangled in code:
             instructions = code[mangled]
             kernel.loads = sum(load_bytes(opcode) > 0 for opcode, _ in instructions)
-            kernel.wide_loads = sum(load_bytes(opcode) == WIDE for opcode, _ in instructions)
+            kernel.wide_loads = sum(load_bytes(opcode) == WIDE and "STRONG" not in opcode for opcode, _ in instructions)
             kernel.loads_under_way, kernel.bytes_under_way = most_under_way(instructions)
             kernel.tensor_core_steps = sum(opcode.startswith("HMMA") for opcode, _ in instructions)
+            kernel.starts_next = sum(opcode == "PREEXIT" for opcode, _ in instructions)
+            kernel.waits = sum(opcode == "ACQBULK" for opcode, _ in instructions)
+            kernel.before_wait = before_wait(instructions)
         kernels.append(kernel)
     return kernels
 
@@ -178,10 +192,10 @@ def table(kernels):
     def cell(value):
         return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
-    rows = [["kernel", "sm", "registers", "spilled", "loads", "16 bytes", "under way", "bytes", "a key", "mma"]]
+    rows = [["kernel", "sm", "registers", "spilled", "loads", "16 bytes", "under way", "bytes", "a key", "mma", "before wait"]]
     rows += [[cell(value) for value in (kernel.name, kernel.arch, kernel.registers, kernel.spilled_bytes,
                                         kernel.loads, kernel.wide_loads, kernel.loads_under_way, kernel.bytes_under_way,
-                                        kernel.loads_a_key, kernel.tensor_core_steps)] for kernel in kernels]
+                                        kernel.loads_a_key, kernel.tensor_core_steps, kernel.before_wait)] for kernel in kernels]
     return aligned(rows)
 
 

@@ -11,9 +11,9 @@ bench/hardware.json, each with its source; in bfloat16:
                      + (2 layers + 1) * sum(GPUs, 4 * rows * hidden)
                      + head's summary, copies and the host's round trip
 
-readings: a launch takes some rows (rows_a_launch), more of them read the weights again. A step of a draft's loop is t(1, c)
-with what ends a step in place of the host's round trip. A prompt goes through launches of many rows, which the second-level cache bounds, or
-through a library's products in chunks. Parts are added up, as if nothing overlapped: latencies to 35 % either way, no promise.
+readings: a launch takes up to rows_a_launch rows, more of them read the weights again. A step of a draft's loop is t(1, c)
+with what ends a step in place of the host's round trip. A prompt goes through a library's products in chunks; of their rate alone, the
+whole prompt is to reach GOAL. Parts are added up, as if nothing overlapped: latencies to 35 % either way, no promise.
 Standard library only.
 """
 
@@ -26,6 +26,8 @@ from runs import aligned
 GPUS = (1, 2, 4, 8)
 CONTEXTS = (64, 1000, 4000, 30000)
 PROMPTS = (512, 2048, 8192)
+GOAL = 0.6  # of the rate at which a library multiplies, over a whole prompt
+MIN_PROMPT_ROWS = 16  # fewer are padded
 DEFAULT_SHAPES = ("llama-3-8b", "llama-3-70b", "opt-6.7b", "opt-125m")
 SUMMED_BYTES = (16384, 262144)  # of hardware.json's sums: one row and sixteen of 4,096
 MAX_ATTENTION_ROWS = 16  # of one launch: more rows read keys and values again
@@ -39,22 +41,18 @@ class Kernels(typing.NamedTuple):
     gap: float  # from kernel to kernel inside a graph
     attention_share: float  # of the read rate, while keys and values are read
     attention_factor: float  # operations beside those of the formula: weights as two terms
-    rows_a_launch: int
-    wide_rows: int  # that a launch of more than two times rows_a_launch takes
+    rows_a_launch: int  # at most
     pass_end: float  # the head's summary, copies, the host
     step_end: float  # of a draft's loop: summary and decision
-    cache_rate: float  # second-level cache
-    cache_bytes: float  # activations that a wide launch moves through it, a byte of weights
-    pass_rows: int  # of a prompt, by such launches
-    chunk: int  # of a prompt, through a library's products
+    chunk: int  # tokens of a prompt, at most
+    prompt_attention_share: float  # of the operation rate, of a chunk's attention
 
     @property
     def layer(self):
         return sum(count * (self.gap + seconds) for count, seconds in self.a_layer)
 
     def readings(self, rows):
-        few = 2 * self.rows_a_launch
-        return -(-rows // (self.rows_a_launch if rows <= few else self.wide_rows))
+        return -(-rows // self.rows_a_launch)
 
 
 class Rates(typing.NamedTuple):
@@ -71,6 +69,24 @@ class Rates(typing.NamedTuple):
             return 0.0
         (small, large), (low, high) = SUMMED_BYTES, self.sums[gpus]
         return max(low, low + (size - small) * (high - low) / (large - small))
+
+
+class Prompt(typing.NamedTuple):
+    """Seconds of all its chunks."""
+
+    products: float
+    attention: float
+    activations: float  # moving them between products
+    kernels: float  # gaps, what is neither of these, and each chunk's end
+
+    @property
+    def total(self):
+        return sum(self)
+
+    @property
+    def share(self):
+        """Of the time that is the library's."""
+        return self.products / self.total
 
 
 class Parts(typing.NamedTuple):
@@ -110,10 +126,9 @@ def read_gpu_path(name):
         a_layer=tuple((file.get(f"{path}.a_layer", COUNT), microseconds(path)) for path in file.each("gpu_path.kernels")),
         head=2 * gap + microseconds("gpu_path.head_us"), gap=gap, attention_share=figure("gpu_path.attention_share"),
         attention_factor=figure("gpu_path.attention_factor"), rows_a_launch=figure("gpu_path.rows_a_launch", COUNT),
-        wide_rows=figure("gpu_path.wide_rows", COUNT), pass_end=microseconds("gpu_path.pass_end_us"),
-        step_end=microseconds("gpu_path.step_end_us"), cache_rate=figure("gpu_path.cache_gb_per_s") * 1e9,
-        cache_bytes=figure("gpu_path.cache_bytes"), pass_rows=figure("gpu_path.pass_rows", COUNT),
-        chunk=figure("gpu_path.chunk", COUNT))
+        pass_end=microseconds("gpu_path.pass_end_us"),
+        step_end=microseconds("gpu_path.step_end_us"), chunk=figure("gpu_path.chunk", COUNT),
+        prompt_attention_share=figure("gpu_path.prompt_attention_share"))
     rates = {}
     for entry in file.each("hardware"):
         if "reached" in file.get(entry, OBJECT):
@@ -145,18 +160,20 @@ def predicted_pass(rates, kernels, shape, gpus, rows, context, in_loop=False):
 
 
 def predicted_prompt(rates, kernels, shape, tokens):
-    """(seconds by launches of many rows, by a library's products in chunks), on one GPU."""
-    read = shape.weights(1)[0]
-    launch = 2 * read * (1 + kernels.cache_bytes) / kernels.cache_rate  # the cache moves weights and activations
-    a_pass, own, library = shape.layers * kernels.layer + kernels.head + kernels.pass_end, 0.0, 0.0
-    for begin in range(0, tokens, kernels.pass_rows):
-        rows = min(kernels.pass_rows, tokens - begin)
-        own += (-(-rows // kernels.wide_rows) * launch + a_pass
-                + attention(rates, kernels, shape, 1, rows, begin + rows / 2))
-    for begin in range(0, tokens, kernels.chunk):  # the last one is padded
-        scores = 4 * kernels.chunk * (begin + kernels.chunk / 2) * shape.query_width(1) / rates.operations
-        library += (max(2 * read / rates.read, 2 * read * kernels.chunk / rates.operations) + shape.layers * scores + a_pass)
-    return own, library
+    """Of a Prompt on one GPU, whose last token is left to the first pass of decoding."""
+    matrices = shape.weights(1)[0] - shape.hidden * shape.vocab  # without the head
+    width = shape.query_width(1)
+    # A row's bytes between the products of a layer: residual stream, sums and what is normed; queries, keys and values; the MLP's.
+    moved = 28 * shape.hidden + 4 * width + shape.cache_bytes(1) + (6 if shape.family == "llama" else 4) * shape.intermediate
+    products = attended = activations = launched = 0.0
+    for begin in range(0, tokens, kernels.chunk):
+        rows = min(kernels.chunk, tokens - begin)
+        padded = max(MIN_PROMPT_ROWS, 1 << (rows - 1).bit_length())
+        products += max(2 * matrices / rates.read, 2 * matrices * padded / rates.operations)
+        attended += shape.layers * 4 * rows * (begin + rows / 2) * width / (kernels.prompt_attention_share * rates.operations)
+        activations += shape.layers * padded * moved / rates.read
+        launched += shape.layers * kernels.layer + kernels.pass_end
+    return Prompt(products, attended, activations, launched)
 
 
 def fits(rates, shape, gpus):
@@ -185,11 +202,11 @@ def rows_of(name, rates, kernels, shape_name):
 def prompts_of(name, rates, kernels, shape_name):
     """Of the JSON: prompts on one GPU that holds the model."""
     shape = SHAPES[shape_name]
-    timed = [(tokens, *predicted_prompt(rates, kernels, shape, tokens)) for tokens in PROMPTS if tokens <= shape.positions]
     if not fits(rates, shape, 1):
         return []
-    return [{"hardware": name, "shape": shape_name, "tokens": tokens, "launches_ms": own * 1e3, "chunks_ms": library * 1e3}
-            for tokens, own, library in timed]
+    timed = [(tokens, predicted_prompt(rates, kernels, shape, tokens)) for tokens in PROMPTS if tokens <= shape.positions]
+    return [{"hardware": name, "shape": shape_name, "tokens": tokens, "ms": prompt.total * 1e3, "products_ms": prompt.products * 1e3,
+             "attention_ms": prompt.attention * 1e3, "share_of_rate": prompt.share} for tokens, prompt in timed]
 
 
 COLUMNS = [("GPUs", "gpus", 0), ("context", "context", 0), ("t(1) ms", "t1_ms", 3), ("t(8) ms", "t8_ms", 3),
@@ -202,8 +219,8 @@ def table(rows, prompts):
     text = f"\n{rows[0]['shape']} on {rows[0]['hardware']}\n" + aligned(
         [[head for head, *_ in COLUMNS]] + [[f"{row[field]:.{decimals}f}" for _, field, decimals in COLUMNS] for row in rows])
     for prompt in prompts:
-        text += (f"prompt of {prompt['tokens']}: {prompt['launches_ms']:.1f} ms by launches of many rows, "
-                 f"{prompt['chunks_ms']:.1f} ms by a library's products in chunks\n")
+        text += (f"prompt of {prompt['tokens']}: {prompt['ms']:.1f} ms, of which products {prompt['products_ms']:.1f} and attention "
+                 f"{prompt['attention_ms']:.1f}: {prompt['share_of_rate']:.2f} of the library's rate (goal: {GOAL})\n")
     return text
 
 

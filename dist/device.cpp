@@ -27,6 +27,14 @@ DeviceFacts device_facts(int device) {
     return facts;
 }
 
+PeerLink peer_link(int from, int to) {
+    int access = 0, atomics = 0;
+    check_cuda(cudaDeviceCanAccessPeer(&access, from, to), "cudaDeviceCanAccessPeer");
+    check_cuda(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to),
+               "cudaDeviceGetP2PAttribute");
+    return {access != 0, atomics != 0};
+}
+
 void use_device(int device) {
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
 }

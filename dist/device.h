@@ -17,6 +17,13 @@ struct DeviceFacts {
 };
 // Throws Error. Local.
 DeviceFacts device_facts(int device);
+// How a device reaches another one of this process.
+struct PeerLink {
+    bool has_access = false;  // reads and writes its memory; else copies go through the host's
+    bool has_atomics = false; // native ones, which NVLink has and PCIe has not
+};
+// Throws Error. Local.
+PeerLink peer_link(int from, int to);
 // Later CUDA calls of this thread are about this device. Throws Error. Local.
 void use_device(int device);
 

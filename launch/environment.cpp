@@ -35,18 +35,20 @@ std::string compiler() {
 } // namespace
 
 Json environment_of(const dist::Session& session, const ModelPair& models) {
-    return {{"cpu", cpu_model()},
-            {"cores", std::thread::hardware_concurrency()},
-            {"ranks", session.world_size()},
-            {"host_ranks", session.node_local_size()}, // of the first rank's host
-            {"threads_per_rank", models.team->size()},
-            {"version", version_text()},
-            {"compiler", compiler()},
-            {"dtype", model::to_string(models.target_type)},
-            {"draft_dtype", model::to_string(models.draft_type)},
-            {"communicator", models.replica->name()},
-            {"device", models.device.name},
-            {"draft_placement", dist::to_string(models.layout.placement)}};
+    Json environment = {{"cpu", cpu_model()},
+                        {"cores", std::thread::hardware_concurrency()},
+                        {"ranks", session.world_size()},
+                        {"host_ranks", session.node_local_size()}, // of the first rank's host
+                        {"threads_per_rank", models.team->size()},
+                        {"version", version_text()},
+                        {"compiler", compiler()},
+                        {"dtype", model::to_string(models.target_type)},
+                        {"draft_dtype", model::to_string(models.draft_type)},
+                        {"communicator", models.replica->name()},
+                        {"device", models.device.name},
+                        {"draft_placement", dist::to_string(models.layout.placement)}};
+    if (models.random_weights) environment["random_weights"] = *models.random_weights;
+    return environment;
 }
 
 std::string environment_line(const Json& environment) {

@@ -29,7 +29,7 @@ bool all_full_attention(const Json& types) {
 // not (null and a missing field change it nowhere). A family that reads one knows what it means; any other is refused
 // by name.
 void refuse_unsupported(const Fields& fields) {
-    static const std::pair<Json, std::vector<std::string>> kByNeutralValue[] = {
+    static const std::pair<Json, std::vector<std::string>> by_neutral_value[] = {
         {false,
          {"attention_bias", "mlp_bias", "qkv_bias", "use_bias", "use_qk_norm", "qk_layernorm", "use_sliding_window",
           "apply_residual_connection_post_layernorm", "use_bidirectional_attention", "add_cross_attention",
@@ -44,7 +44,7 @@ void refuse_unsupported(const Fields& fields) {
           "compression_config", "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar",
           "attention_multiplier", "scale_depth", "dim_model_base", "no_rope_layers"}},
     };
-    for (const auto& [neutral, names] : kByNeutralValue) {
+    for (const auto& [neutral, names] : by_neutral_value) {
         for (const std::string& name : names) {
             if (fields.was_read(name)) continue;
             const Json* value = fields.find(name.c_str());
@@ -58,7 +58,8 @@ void refuse_unsupported(const Fields& fields) {
 const FamilyDescription& family_of(const Fields& fields) {
     const Json& type = fields.required("model_type");
     for (const FamilyDescription& family : families()) {
-        if (type != family.model_type) continue;
+        const auto is_type = [&](const std::string& other) { return type == other; };
+        if (type != family.model_type && std::ranges::none_of(family.other_types, is_type)) continue;
         const Json* architectures = fields.find("architectures");
         bool found = architectures == nullptr;
         if (architectures != nullptr && architectures->is_array())
@@ -132,10 +133,13 @@ std::size_t bytes_of(WeightType type) {
     return type == WeightType::float32 ? 4 : type == WeightType::int8 || type == WeightType::float8 ? 1 : 2;
 }
 
-ModelConfig read_config(const std::filesystem::path& directory) {
-    const auto path = directory / "config.json";
-    const Json json = read_object(path);
-    const Fields fields(json, path.string());
+WeightType activation_type(WeightType weights, WeightType stored) {
+    if (weights != WeightType::int8 && weights != WeightType::float8) return weights;
+    return stored == WeightType::float16 ? WeightType::float16 : WeightType::bfloat16;
+}
+
+ModelConfig read_config(const Json& json, const std::string& file) {
+    const Fields fields(json, file);
     const FamilyDescription& family = family_of(fields);
 
     ModelConfig config;
@@ -146,6 +150,12 @@ ModelConfig read_config(const std::filesystem::path& directory) {
     refuse_unsupported(fields);
     refuse_absurd_size(fields, config);
     config.stored_type = read_weight_type(fields);
+    return config;
+}
+
+ModelConfig read_config(const std::filesystem::path& directory) {
+    const auto path = directory / "config.json";
+    ModelConfig config = read_config(read_object(path), path.string());
 
     // An end-of-text id in generation_config.json takes the place of config.json's.
     const auto generation_path = directory / "generation_config.json";

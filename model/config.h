@@ -26,8 +26,46 @@ enum class Block {
     parallel,  // x += attention(norm x) + mlp(norm x), with one all-reduce; two norms or one
 };
 
+// How a draft head makes the residual stream x of features f, which are hidden states of its target or a state of its
+// own, and the embedding e of the row's token.
+enum class Fusion {
+    none,      // x = e: a model by itself
+    features,  // x = f
+    linear,    // x = W [e; f]
+    attention, // x = f, and the first layer's queries, keys and values are made of [norm e; norm f]
+    sum,       // x = activation(norm(f + e))
+    concat,    // x = U [f; e] + activation(W [f; e])
+};
+
+// Of a draft head; model/heads/head.h says which heads are what.
+struct FusionConfig {
+    Fusion kind = Fusion::none;
+    int n_features = 1;               // hidden states of the target that a row has
+    int feature_size = 0;             // of each: the target's hidden_size
+    bool projects_features = false;   // those of the target, to hidden_size
+    bool has_bias = false;            // linear, concat
+    bool norms_inputs = false;        // linear: W [norm e; norm f]
+    bool features_first = false;      // linear: W [f; e]
+    bool normed_residual = false;     // attention: x = norm f
+    bool first_attention_norm = true; // linear: whether the first layer norms what it attends with
+    int n_residual_blocks = 0;        // features, concat: then x += activation(W x + b), so often
+    // Norms of the features, the first over the first so many numbers, and so on; what is behind them stays as it is.
+    int n_feature_norms = 0;
+    int feature_norm_size = 0;
+    Norm feature_norm = Norm::rms;
+    float features_scale =
+        0; // where it is not 0, they are divided by their root mean square then, and multiplied by it
+    float feature_norm_epsilon = 1e-5f, feature_norm_offset = 0;
+
+    int width() const { return n_features * feature_size; } // of a row's features
+    int joined_size(int hidden_size) const { return kind == Fusion::concat ? width() + hidden_size : 2 * hidden_size; }
+};
+
 std::string to_string(WeightType type); // "float32", "bfloat16", "float16", "int8", "float8"
 std::size_t bytes_of(WeightType type);  // of a weight in memory; int8's scales not counted
+// Of activations and cache where these are of the weights' type (GPUs): of 8-bit weights what the checkpoint was made
+// for, or the wider range.
+WeightType activation_type(WeightType weights, WeightType stored);
 
 enum class RopeScaling { none, linear, dynamic, llama3, yarn };
 
@@ -79,11 +117,15 @@ struct ModelConfig {
     std::vector<int>
         windows; // by layer: how many positions a row sees, itself included; 0: all. Empty: all, everywhere
 
+    FusionConfig fusion;
+    int head_size = 0; // outputs of a draft head that knows fewer tokens than it reads; 0: vocab_size
     bool tied_embeddings = false;
     WeightType stored_type = WeightType::float32; // what the config says the file holds
     std::int64_t bos_token_id = -1;               // -1: none
     std::vector<std::int64_t> eos_token_ids;
 
+    bool is_draft_head() const { return fusion.kind != Fusion::none; }
+    int n_outputs() const { return head_size > 0 ? head_size : vocab_size; }
     int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)]; }
 };
 

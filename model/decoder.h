@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 namespace entrodraft::model {
@@ -27,25 +28,35 @@ struct Row {
     TokenId token = 0;
     int slot = 0;     // whose cache it reads and extends
     int position = 0; // rotary position
-    int parent = -1;  // row of this pass it follows; -1: the cached prefix
+    int parent = -1;  // row it follows, of Pass::cached_nodes and then of this pass; -1: the cached prefix
 };
 
 // Which keys a row attends to.
 enum class Mask {
     causal,    // the cached prefix and all rows of its slot up to itself: a chain
-    window,    // of those, the last Pass::window ones, itself included
-    by_parent, // the cached prefix and its ancestors in this pass: a tree
-    full,      // the cached prefix and every row of its slot in this pass
+    by_parent, // the cached prefix and its ancestors, in this pass or in Pass::cached_nodes: a tree
 };
 
 struct Pass {
-    std::span<const Row> rows;          // rows of one slot are contiguous, in order
-    std::span<const int> logit_rows;    // which rows need logits; empty: none
-    std::span<const int> hidden_layers; // after which layers to return hidden states (0: the embedding)
+    std::span<const Row> rows;       // rows of one slot are contiguous, in order
+    std::span<const int> logit_rows; // which rows need logits; empty: none
+    // After which layers to return hidden states; 0: the embedding. Of a draft head n_layers + 1: after the final norm,
+    // of rows with logits.
+    std::span<const int> hidden_layers;
     Mask mask = Mask::causal;
-    int window = 0; // of Mask::window: how many positions a row sees
     LogitNeeds needs = {};
     int summary_vocab = 0; // tokens that count in it, from the first of the vocabulary; 0: all
+    // A chunk of a prompt: causal rows of one slot, in order, without logits and hidden states. It begins at a multiple
+    // of max_prompt_rows() and may have as many rows. Its rows may be rounded otherwise than those of other passes, by
+    // their tokens and positions alone: not by how the prompt ends, nor by what else is decoded.
+    bool is_prompt = false;
+    // Of a draft head, [rows][ModelConfig::fusion.width()]: hidden states of its target, one after another, that the
+    // rows are fused with; or, where they are the head's own, [rows][hidden_size].
+    std::span<const float> features = {};
+    bool features_are_own = false;
+    // Rows of earlier passes that belong to the same trees, slot by slot as in `rows`: the last positions of the slots'
+    // caches. Of Mask::by_parent alone.
+    std::span<const Row> cached_nodes = {};
 };
 
 struct PassResult {
@@ -100,18 +111,27 @@ class Decoder {
 
     const ModelConfig& config() const { return config_; }
     KvCache& cache() { return *cache_; }
-    // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i.
-    dist::Slice local_vocab() const { return shard_.vocab; }
+    // This rank's token ids: logits[.][i] belongs to token local_vocab().begin + i. Of a draft head that knows fewer
+    // tokens, places in its own list of them.
+    dist::Slice local_vocab() const { return shard_.outputs; }
     virtual std::size_t weight_bytes() const = 0; // read by a pass of one row on this rank
     virtual double
     operations_per_row() const = 0;      // multiply-adds times two of a row on this rank, attention not counted
-    static constexpr int kMaxRows = 128; // of a pass: longer prompts go in chunks
+    static constexpr int kMaxRows = 128; // of a pass that is not a chunk of a prompt
     int max_rows() const { return kMaxRows; }
+    // Of a pass that is a prompt's chunk. The same on all ranks that hold the model.
+    virtual int max_prompt_rows() const { return kMaxRows; }
+
+    // A line for the user about how it computes; empty: nothing to say.
+    virtual std::string note() const { return {}; }
 
     // Computes the rows, writes their keys and values at the end of their slots and appends them to the cache.
     // Throws std::invalid_argument on rows that break the contract above. Collective over the ranks that hold the
     // model.
     virtual PassResult forward(const Pass& pass) = 0;
+
+    // KvCache::keep, wherever the sequence's keys and values are. Local.
+    virtual void keep(int slot, int length, std::span<const int> path) { cache_->keep(slot, length, path); }
 
   protected:
     Decoder(const DecoderSetup& setup, std::shared_ptr<KvCache> cache)

@@ -2,7 +2,7 @@
 #include "model/inspection.h"
 
 #include "model/cpu/packed_matrix.h"
-#include "model/gpu/kernels.h"
+#include "model/gpu/prompt_products.h"
 #include "model/kv_cache.h"
 #include "model/pass_layout.h"
 
@@ -28,25 +28,47 @@ std::int64_t in_units(std::int64_t length, std::int64_t unit) {
     return (length + unit - 1) / unit * unit;
 }
 
+// As gpu/weights has it: rows padded, 8-bit ones with a scale; the embedding, which is looked up, in the activations'
+// type, and a second time where 8 bits of it are the head.
+std::uint64_t gpu_matrix_bytes(MatrixShape shape, WeightType type) {
+    const bool has_8_bits = bytes_of(type) == 1;
+    return product(
+               {shape.outputs, in_units(shape.inputs, gpu::kLinearAlign), static_cast<std::int64_t>(bytes_of(type))}) +
+           (has_8_bits ? product({shape.outputs, sizeof(float)}) : 0);
+}
+
 void add_weights(const ModelConfig& config, const RunShape& run, RankNeeds& needs) {
     const ShardShapes shapes = shapes_of(config, needs.shard);
-    const auto add = [&](MatrixShape shape, int times) {
+    const auto add = [&](MatrixShape shape, int times, WeightType type) {
         if (shape.outputs == 0 || shape.inputs == 0) return;
-        const std::uint64_t bytes = PackedMatrix(shape.outputs, shape.inputs, run.type, 1).bytes();
+        const std::uint64_t bytes =
+            run.on_gpu ? gpu_matrix_bytes(shape, type) : PackedMatrix(shape.outputs, shape.inputs, type, 1).bytes();
         needs.weight_bytes += static_cast<std::uint64_t>(times) * bytes;
     };
-    for (const MatrixShape& shape : {shapes.embedding, shapes.head, shapes.project_in, shapes.project_out})
-        add(shape, 1);
+    add(shapes.embedding, 1, run.on_gpu ? cache_type(config, run) : run.type);
+    if (run.on_gpu && config.tied_embeddings && bytes_of(run.type) == 1) add(shapes.embedding, 1, run.type);
     for (const MatrixShape& shape :
-         {shapes.layer.qkv, shapes.layer.output, shapes.layer.gate, shapes.layer.up, shapes.layer.down})
-        add(shape, config.n_layers);
+         {shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection, shapes.fusion, shapes.skip})
+        add(shape, 1, run.type);
+    add(shapes.residual_block, config.fusion.n_residual_blocks, run.type);
+    if (config.n_layers > 0) {
+        add(shapes.first_qkv, 1, run.type);
+        add(shapes.layer.qkv, config.n_layers - 1, run.type);
+    }
+    for (const MatrixShape& shape : {shapes.layer.output, shapes.layer.down})
+        add(shape, config.n_layers, run.type);
+    for (MatrixShape shape : {shapes.layer.gate, shapes.layer.up}) {
+        if (run.on_gpu && config.gated_mlp) shape.outputs = static_cast<int>(in_units(shape.outputs, gpu::kGateGroup));
+        add(shape, config.n_layers, run.type);
+    }
     needs.weight_bytes += product({shapes.floats, sizeof(float)});
 }
 
 std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const std::int64_t capacity = in_units(run.length, KvCache::kBlock);
-    const std::int64_t number = run.on_gpu && run.type != WeightType::float32 ? 2 : sizeof(float);
-    return product({2, config.n_layers, run.batch, shard.n_kv_heads(), capacity, config.head_dim, number});
+    const std::int64_t head = run.on_gpu ? in_units(config.head_dim, gpu::kHeadAlign) : config.head_dim;
+    const auto number = static_cast<std::int64_t>(bytes_of(cache_type(config, run)));
+    return product({2, config.n_layers, run.batch, shard.n_kv_heads(), capacity, head, number});
 }
 
 // As gpu/decoder makes them, all numbers taken for float32.
@@ -56,10 +78,11 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& ru
     const std::int64_t beside = run.ranks > 1 ? config.vocab_size : shard.vocab.size();
     const std::int64_t row = 4 * std::int64_t{config.hidden_size} + shapes.layer.qkv.outputs +
                              shapes.layer.output.inputs + (config.gated_mlp ? 3 : 2) * shard.mlp.size() +
-                             config.embedding_size + shard.vocab.size() + beside;
+                             config.embedding_size;
     const auto head_stride = static_cast<int>(in_units(config.head_dim, gpu::kHeadAlign));
-    std::uint64_t floats = product({kMaxRows, row}) + gpu::attend_workspace_floats(shard.n_query_heads(), head_stride,
-                                                                                   static_cast<int>(run.length));
+    std::uint64_t floats =
+        product({gpu::max_prompt_rows(run.type), row}) + product({kMaxRows, shard.vocab.size() + beside}) +
+        gpu::attend_workspace_floats(shard.n_query_heads(), head_stride, static_cast<int>(run.length));
     if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
     return floats * kFloat;
 }
@@ -84,6 +107,10 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
 }
 
 } // namespace
+
+WeightType cache_type(const ModelConfig& config, const RunShape& run) {
+    return run.on_gpu ? activation_type(run.type, config.stored_type) : WeightType::float32;
+}
 
 RankNeeds needs_of(const ModelConfig& config, const RunShape& run, int rank) {
     RankNeeds needs;

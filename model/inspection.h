@@ -17,17 +17,20 @@ struct RunShape {
     int batch = 1;   // sequences
     int length = 0;  // positions of each
     WeightType type = WeightType::float32;
-    bool on_gpu = false; // the bytes are then those of its memory
+    bool on_gpu = false; // the bytes are then those of its memory; or of torch's device
 };
 
 struct RankNeeds {
     RankShard shard;
     bool shares_kv_heads = false;       // some of its KV heads are copies that other ranks hold too
     std::uint64_t weight_bytes = 0;     // packed; norms, biases and learned positions in float32
-    std::uint64_t cache_bytes = 0;      // keys and values: float32, on a GPU of the weights' type
+    std::uint64_t cache_bytes = 0;      // keys and values, of cache_type()
     std::uint64_t activation_bytes = 0; // buffers of the longest pass
     std::uint64_t total_bytes() const { return weight_bytes + cache_bytes + activation_bytes; }
 };
+
+// Of keys and values. Pure.
+WeightType cache_type(const ModelConfig& config, const RunShape& run);
 
 // Throws std::invalid_argument where the model cannot be sharded across so many ranks, and where the bytes of so many
 // positions cannot be counted in 63 bits. Local.

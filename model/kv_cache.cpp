@@ -121,8 +121,15 @@ void KvCache::copy_range(int from, int to, int begin, int end) {
     }
 }
 
-void KvCache::copy_position(int slot, int from, int to) {
-    if (elsewhere_) return elsewhere_->copy(slot, from, slot, to, 1);
+// See KvMemory.
+void KvCache::move(int slot, std::span<const int> from, int to) {
+    if (from.empty()) return;
+    if (elsewhere_) return elsewhere_->move(slot, from, to);
+    for (const int position : from)
+        move_position(slot, position, to++);
+}
+
+void KvCache::move_position(int slot, int from, int to) {
     const std::size_t dim = index(shape_.head_dim);
     auto key_offset = [&](int position) { return index(position / kBlock) * dim * kBlock + index(position % kBlock); };
     for (int layer = 0; layer < shape_.n_layers; ++layer) {
@@ -140,19 +147,20 @@ void KvCache::keep(int slot, int length, std::span<const int> path) {
     if (length < 0 || length > lengths_[index(slot)])
         throw std::out_of_range(
             fmt::format("cannot keep {} positions of a cache of {}", length, lengths_[index(slot)]));
-    int previous = -1;
+    int previous = -1, stays = length; // up to where all is kept
+    std::vector<int> moved;            // positions behind that
     for (const int step : path) {
         if (step <= previous || step >= lengths_[index(slot)] - length)
             throw std::out_of_range("a path to keep must increase and lie within the cached rows");
         previous = step;
+        if (length + step == stays)
+            ++stays;
+        else
+            moved.push_back(length + step);
     }
-    int stays = 0; // at the beginning of the path
-    while (stays < static_cast<int>(path.size()) && path[index(stays)] == stays)
-        ++stays;
-    check_unread(slot, length + stays);
-    if (stays < static_cast<int>(path.size())) own_from(slot, length + stays, prefix(slot).length);
-    for (int i = stays; i < static_cast<int>(path.size()); ++i)
-        copy_position(slot, length + path[index(i)], length + i);
+    check_unread(slot, stays);
+    if (!moved.empty()) own_from(slot, stays, prefix(slot).length);
+    move(slot, moved, stays);
     truncate(slot, length + static_cast<int>(path.size()));
 }
 

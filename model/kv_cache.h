@@ -27,6 +27,8 @@ class KvMemory {
     virtual ~KvMemory() = default;
     // Positions [from, from + count) of every layer and head of a slot, to those from `to` on of a slot.
     virtual void copy(int from_slot, int from, int to_slot, int to, int count) = 0;
+    // Positions from[i] of every layer and head of a slot, to positions to + i. `from` increases, from[i] >= to + i.
+    virtual void move(int slot, std::span<const int> from, int to) = 0;
 };
 
 class KvCache {
@@ -84,7 +86,8 @@ class KvCache {
   private:
     std::size_t head_floats() const;
     std::size_t head_index(int layer, int slot, int kv_head) const;
-    void copy_position(int slot, int from, int to);
+    void move(int slot, std::span<const int> from, int to);
+    void move_position(int slot, int from, int to);
     void copy_range(int from, int to, int begin, int end);
     void become(int from, int to, Prefix in_place, int length);
     void own_from(int slot, int position, int end);

@@ -16,9 +16,10 @@ template <typename... Values> void require(bool holds, fmt::format_string<Values
 
 } // namespace
 
-void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache& cache) {
+void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache& cache, int max_prompt_rows) {
     pass = next;
-    require(!pass.rows.empty() && rows() <= kMaxRows, "a pass takes 1 to {} rows, not {}", kMaxRows, rows());
+    const int max_rows = pass.is_prompt ? max_prompt_rows : kMaxRows;
+    require(!pass.rows.empty() && rows() <= max_rows, "a pass takes 1 to {} rows, not {}", max_rows, rows());
     segments.clear();
     segment_of.clear();
     tokens.clear();
@@ -28,6 +29,7 @@ void PassLayout::set(const Pass& next, const ModelConfig& config, const KvCache&
     for (const Segment& segment : segments)
         require(segment.cached + segment.end - segment.begin <= cache.shape().capacity, "the cache holds {} positions",
                 cache.shape().capacity);
+    add_cached_nodes();
     check_wishes(config);
     bundle_segments(cache);
     if (pass.mask == Mask::by_parent) trace_ancestors();
@@ -40,12 +42,15 @@ void PassLayout::add_row(int r, const ModelConfig& config, const KvCache& cache)
     require(row.slot >= 0 && row.slot < cache.shape().n_slots, "no cache slot {}", row.slot);
     require(row.position >= 0 && row.position < config.max_positions, "position {} is outside the context of {}",
             row.position, config.max_positions);
-    require(row.parent < r && (row.parent < 0 || pass.rows[index(row.parent)].slot == row.slot),
+    const int n_cached_nodes = static_cast<int>(pass.cached_nodes.size()), parent = row.parent - n_cached_nodes;
+    require(parent < r &&
+                (row.parent < 0 ||
+                 (parent < 0 ? pass.cached_nodes[index(row.parent)] : pass.rows[index(parent)]).slot == row.slot),
             "a row's parent must be before it in the same sequence");
     if (segments.empty() || segments.back().slot != row.slot) {
         const auto is_own = [&](const Segment& s) { return s.slot == row.slot; };
         require(std::none_of(segments.begin(), segments.end(), is_own), "rows of slot {} are not contiguous", row.slot);
-        segments.push_back({row.slot, r, r, cache.length(row.slot)});
+        segments.push_back({row.slot, r, r, cache.length(row.slot), cache.length(row.slot)});
     }
     segments.back().end = r + 1;
     segment_of.push_back(static_cast<int>(segments.size()) - 1);
@@ -91,32 +96,56 @@ void PassLayout::bundle_segments(const KvCache& cache) {
 
 void PassLayout::check_wishes(const ModelConfig& config) const {
     const bool is_tree = pass.mask == Mask::by_parent;
-    require(pass.mask != Mask::window || pass.window >= 1, "a window holds at least the row itself, not {} positions",
-            pass.window);
+    require(!pass.is_prompt || (pass.mask == Mask::causal && segments.size() == 1 && pass.logit_rows.empty() &&
+                                pass.hidden_layers.empty()),
+            "a prompt's chunk is of one sequence, causal, and returns nothing");
     require(!is_tree || config.positions != Positions::alibi,
             "token trees need positions of their own, which ALiBi has not");
     for (const int window : config.windows)
         require(!is_tree || window == 0 || window >= kMaxRows, "token trees need a sliding window of at least {}",
                 kMaxRows);
+    const int width = pass.features_are_own ? config.hidden_size : config.fusion.width();
+    require(pass.features.size() == (config.is_draft_head() ? pass.rows.size() * index(width) : 0),
+            "a pass of {} rows has {} numbers of features", rows(), pass.features.size());
     require(pass.logit_rows.size() <= pass.rows.size(), "more rows need logits than the pass has");
     for (const int row : pass.logit_rows)
         require(row >= 0 && row < rows(), "row {} needs logits; the pass has {} rows", row, rows());
     for (const int layer : pass.hidden_layers)
-        require(layer >= 0 && layer <= config.n_layers, "no hidden states after layer {} of {}", layer,
-                config.n_layers);
+        require(layer >= 0 && layer <= config.n_layers + (config.is_draft_head() ? 1 : 0),
+                "no hidden states after layer {} of {}", layer, config.n_layers);
 }
 
-void PassLayout::trace_ancestors() {
-    ancestors.assign(pass.rows.size() * kAncestorWords, 0);
-    for (const Segment& segment : segments) {
-        for (int r = segment.begin; r < segment.end; ++r) {
-            std::uint64_t* mine = &ancestors[index(r) * kAncestorWords];
-            const int parent = pass.rows[index(r)].parent;
-            if (parent >= 0) std::copy_n(&ancestors[index(parent) * kAncestorWords], kAncestorWords, mine);
-            const int bit = r - segment.begin;
-            mine[bit / 64] |= std::uint64_t{1} << (bit % 64);
-        }
+void PassLayout::add_cached_nodes() {
+    require(pass.cached_nodes.empty() || pass.mask == Mask::by_parent, "only the pass of a tree has cached nodes");
+    for (const Row& node : pass.cached_nodes) {
+        const auto segment = std::ranges::find(segments, node.slot, &Segment::slot);
+        require(segment != segments.end() && segment->tree_begin > 0, "a cached node is of no sequence of the pass");
+        --segment->tree_begin;
     }
+    for (const Segment& segment : segments)
+        require(pass.mask != Mask::by_parent ||
+                    segment.cached - segment.tree_begin + segment.end - segment.begin <= kMaxRows,
+                "a tree has at most {} nodes", kMaxRows);
+}
+
+// Bits of every node's ancestors and its own, the cached nodes' first.
+void PassLayout::trace_ancestors() {
+    const std::size_t n_cached = pass.cached_nodes.size();
+    ancestors.assign((n_cached + pass.rows.size()) * kAncestorWords, 0);
+    for (const Segment& segment : segments) {
+        int bit = 0;
+        const auto trace = [&](std::size_t node, const Row& row) {
+            std::uint64_t* mine = &ancestors[node * kAncestorWords];
+            if (row.parent >= 0) std::copy_n(&ancestors[index(row.parent) * kAncestorWords], kAncestorWords, mine);
+            mine[bit / 64] |= std::uint64_t{1} << (bit % 64);
+            ++bit;
+        };
+        for (std::size_t node = 0; node < n_cached; ++node)
+            if (pass.cached_nodes[node].slot == segment.slot) trace(node, pass.cached_nodes[node]);
+        for (int r = segment.begin; r < segment.end; ++r)
+            trace(n_cached + index(r), pass.rows[index(r)]);
+    }
+    ancestors.erase(ancestors.begin(), ancestors.begin() + static_cast<std::ptrdiff_t>(n_cached * kAncestorWords));
 }
 
 } // namespace entrodraft::model

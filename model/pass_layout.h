@@ -17,6 +17,7 @@ struct Segment {
     int begin = 0;
     int end = 0;
     int cached = 0;
+    int tree_begin = 0; // `cached`, but for the nodes of its tree that are cached already: where ancestor bits begin
 };
 
 // Rows of segments whose slots begin with the same blocks, or of one segment: attention takes them together.
@@ -36,17 +37,18 @@ struct PassLayout {
     std::vector<Bundle> bundles;
     std::vector<int> bundled; // rows, bundle after bundle
     std::vector<TokenId> tokens;
-    std::vector<std::uint64_t> ancestors; // [rows][kAncestorWords], of Mask::by_parent; bits count within the segment
+    std::vector<std::uint64_t> ancestors; // [rows][kAncestorWords], of Mask::by_parent; bit i: position tree_begin + i
     int last_position = 0;
 
     int rows() const { return static_cast<int>(pass.rows.size()); }
-    // Throws std::invalid_argument on rows that break decoder.h's contract. Local.
-    void set(const Pass& next, const ModelConfig& config, const KvCache& cache);
+    // Throws std::invalid_argument on rows that break decoder.h's contract; `max_prompt_rows` is the decoder's. Local.
+    void set(const Pass& next, const ModelConfig& config, const KvCache& cache, int max_prompt_rows);
 
   private:
     void add_row(int row, const ModelConfig& config, const KvCache& cache);
     void bundle_segments(const KvCache& cache);
     void check_wishes(const ModelConfig& config) const;
+    void add_cached_nodes();
     void trace_ancestors();
 };
 

@@ -8,16 +8,46 @@ RankShard shard_of(const ModelConfig& config, int rank, int ranks) {
     constexpr int kVocabUnit = 64;
     return {dist::head_shard(config.n_heads, config.n_kv_heads, rank, ranks),
             dist::even_slice(config.intermediate_size, rank, ranks, kernels::kLanes),
-            dist::even_slice(config.vocab_size, rank, ranks, kVocabUnit), rank == 0};
+            dist::even_slice(config.vocab_size, rank, ranks, kVocabUnit),
+            dist::even_slice(config.n_outputs(), rank, ranks, kVocabUnit), rank == 0};
+}
+
+namespace {
+
+// Norms and biases that a draft head has beyond those of its layers, less the norm that its first layer lacks.
+std::int64_t fusion_floats(const ModelConfig& config) {
+    const FusionConfig& fusion = config.fusion;
+    const std::int64_t hidden = config.hidden_size, norm = (config.norm == Norm::layer ? 2 : 1) * hidden;
+    const bool attends = fusion.kind == Fusion::attention;
+    std::int64_t floats = fusion.n_residual_blocks * hidden;
+    if (fusion.has_bias) floats += (fusion.kind == Fusion::concat ? 2 : 1) * hidden;
+    if (fusion.kind == Fusion::sum) floats += 2 * hidden;
+    floats +=
+        (fusion.feature_norm == Norm::layer ? 2 : 1) * fusion.n_feature_norms * std::int64_t{fusion.feature_norm_size};
+    if (attends || fusion.norms_inputs) floats += 2 * norm;
+    if (config.n_layers > 0 && (attends || !fusion.first_attention_norm)) floats -= norm;
+    return floats;
+}
+
+} // namespace
+
+int attention_input_size(const ModelConfig& config, int layer) {
+    return config.fusion.kind == Fusion::attention && layer == 0 ? 2 * config.hidden_size : config.hidden_size;
 }
 
 ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     const int hidden = config.hidden_size, embedding = config.embedding_size, dim = config.head_dim;
-    const int mlp = static_cast<int>(shard.mlp.size()), vocab = static_cast<int>(shard.vocab.size());
+    const int mlp = static_cast<int>(shard.mlp.size()), outputs = static_cast<int>(shard.outputs.size());
+    const FusionConfig& fusion = config.fusion;
     const int attended = shard.n_query_heads() * dim;
     ShardShapes shapes;
-    shapes.embedding = {vocab, embedding};
-    if (!config.tied_embeddings) shapes.head = {vocab, embedding};
+    if (fusion.kind != Fusion::features) shapes.embedding = {static_cast<int>(shard.vocab.size()), embedding};
+    if (!config.tied_embeddings) shapes.head = {outputs, embedding};
+    if (fusion.projects_features) shapes.feature_projection = {hidden, fusion.width()};
+    const bool is_concat = fusion.kind == Fusion::concat;
+    if (fusion.kind == Fusion::linear || is_concat) shapes.fusion = {hidden, fusion.joined_size(hidden)};
+    if (is_concat) shapes.skip = shapes.fusion;
+    if (fusion.n_residual_blocks > 0) shapes.residual_block = {hidden, hidden};
     if (embedding != hidden) {
         shapes.project_in = {hidden, embedding};
         shapes.project_out = {embedding, hidden};
@@ -25,6 +55,7 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     const int qkv = attended + 2 * shard.n_kv_heads() * dim;
     shapes.layer = {{qkv, hidden}, {hidden, attended}, {}, {mlp, hidden}, {hidden, mlp}};
     if (config.gated_mlp) shapes.layer.gate = {mlp, hidden};
+    shapes.first_qkv = {qkv, attention_input_size(config, 0)};
 
     const std::int64_t norm = (config.norm == Norm::layer ? 2 : 1) * std::int64_t{hidden};
     std::int64_t layer = norm * (config.block == Block::sandwich ? 4 : config.shared_norm ? 1 : 2);
@@ -32,7 +63,8 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     if (config.qkv_bias) layer += qkv;
     if (config.mlp_bias) layer += (config.gated_mlp ? 2 : 1) * mlp;
     if (shard.is_first) layer += (config.output_bias ? hidden : 0) + (config.mlp_bias ? hidden : 0);
-    shapes.floats = config.n_layers * layer + (config.final_norm ? norm : 0) + (config.head_bias ? vocab : 0);
+    shapes.floats = config.n_layers * layer + (config.final_norm ? norm : 0) + (config.head_bias ? outputs : 0);
+    if (config.is_draft_head()) shapes.floats += fusion_floats(config);
     if (config.positions == Positions::learned)
         shapes.floats += (std::int64_t{config.max_positions} + config.position_offset) * hidden;
     return shapes;
@@ -42,8 +74,12 @@ std::int64_t parameter_count(const ModelConfig& config) {
     const ShardShapes shapes = shapes_of(config, shard_of(config, 0, 1));
     const auto count = [](auto... matrices) { return ((std::int64_t{matrices.outputs} * matrices.inputs) + ...); };
     const LayerShapes& layer = shapes.layer;
-    return config.n_layers * count(layer.qkv, layer.output, layer.gate, layer.up, layer.down) +
-           count(shapes.embedding, shapes.head, shapes.project_in, shapes.project_out) + shapes.floats;
+    const std::int64_t wider = count(shapes.first_qkv) - count(layer.qkv);
+    return config.n_layers * count(layer.qkv, layer.output, layer.gate, layer.up, layer.down) + wider +
+           config.fusion.n_residual_blocks * count(shapes.residual_block) +
+           count(shapes.embedding, shapes.head, shapes.project_in, shapes.project_out, shapes.feature_projection,
+                 shapes.fusion, shapes.skip) +
+           shapes.floats;
 }
 
 } // namespace entrodraft::model

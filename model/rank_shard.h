@@ -14,6 +14,7 @@ struct RankShard {
     dist::HeadShard heads;
     dist::Slice mlp;      // of the MLP's width, in whole units of 16
     dist::Slice vocab;    // of the token ids, in whole units of 64
+    dist::Slice outputs;  // of the logits: the same, but of a draft head that knows fewer tokens
     bool is_first = true; // carries the residual and the biases of what is summed over ranks
 
     int n_query_heads() const { return static_cast<int>(heads.query_heads.size()); }
@@ -38,10 +39,14 @@ struct LayerShapes {
 struct ShardShapes {
     MatrixShape embedding; // of the rank's tokens; the head too where the two are tied
     MatrixShape project_in, project_out;
-    LayerShapes layer; // of every layer
+    LayerShapes layer;     // of every layer, but for
+    MatrixShape first_qkv; // the first layer's, which a draft head may make of rows twice as wide
+    MatrixShape feature_projection, fusion, skip, residual_block; // of a draft head
     MatrixShape head;
     std::int64_t floats = 0; // norms, biases and learned positions, kept in float32
 };
+// Of the rows that queries, keys and values of a layer are made of. Local.
+int attention_input_size(const ModelConfig& config, int layer);
 // Local.
 ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard);
 

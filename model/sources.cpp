@@ -46,14 +46,14 @@ StoredSlice up_rows(const ModelConfig& config, const LayerNames& layer, dist::Sl
 
 } // namespace
 
-LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer,
+LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer, int number,
                            const RankShard& shard) {
     const dist::Slice hidden = {0, config.hidden_size};
     const dist::Slice attended = {shard.heads.query_heads.begin * config.head_dim,
                                   shard.heads.query_heads.end * config.head_dim};
     const bool turned = names.transposed;
     LayerSources sources;
-    sources.qkv = {qkv_rows(config, names.qkv, layer, shard.heads), hidden, turned};
+    sources.qkv = {qkv_rows(config, names.qkv, layer, shard.heads), {0, attention_input_size(config, number)}, turned};
     sources.output = {{{&layer.output, hidden}}, attended, turned};
     if (config.gated_mlp) sources.gate = {{gate_rows(layer, shard.mlp)}, hidden, turned};
     sources.up = {{up_rows(config, layer, shard.mlp)}, hidden, turned};
@@ -64,8 +64,16 @@ LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, c
 OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, const RankShard& shard) {
     const dist::Slice hidden = {0, config.hidden_size}, embedded = {0, config.embedding_size};
     OuterSources sources;
-    sources.embedding = {{{&names.embedding, shard.vocab}}, embedded};
-    if (!config.tied_embeddings) sources.head = {{{&names.head, shard.vocab}}, embedded};
+    const FusionConfig& fusion = config.fusion;
+    if (fusion.kind != Fusion::features) sources.embedding = {{{&names.embedding, shard.vocab}}, embedded};
+    if (!config.tied_embeddings) sources.head = {{{&names.head, shard.outputs}}, embedded};
+    if (fusion.projects_features)
+        sources.feature_projection = {{{&names.fusion.feature_projection, hidden}}, {0, fusion.width()}};
+    const dist::Slice joined = {0, fusion.joined_size(config.hidden_size)};
+    if (!names.fusion.linear.weight.empty()) sources.fusion = {{{&names.fusion.linear, hidden}}, joined};
+    if (!names.fusion.skip.weight.empty()) sources.skip = {{{&names.fusion.skip, hidden}}, joined};
+    for (const TensorNames& block : names.fusion.residual_blocks)
+        sources.residual_blocks.push_back({{{&block, hidden}}, hidden});
     if (config.embedding_size != config.hidden_size) {
         sources.project_in = {{{&names.project_in, hidden}}, embedded};
         sources.project_out = {{{&names.project_out, embedded}}, hidden};

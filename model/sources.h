@@ -26,14 +26,16 @@ struct LayerSources {
     MatrixSource qkv, output, gate, up, down; // gate: of gated MLPs only
     std::array<const MatrixSource*, 5> all() const { return {&qkv, &output, &gate, &up, &down}; }
 };
-// `layer` must outlive the result. Local.
-LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer,
+// Of layer `number`, whose names `layer` are; they must outlive the result. Local.
+LayerSources layer_sources(const ModelConfig& config, const ModelNames& names, const LayerNames& layer, int number,
                            const RankShard& shard);
 
 struct OuterSources {
-    MatrixSource embedding;
-    MatrixSource head;                    // no rows where it is the embedding
-    MatrixSource project_in, project_out; // no rows where embeddings are as wide as layers
+    MatrixSource embedding;                        // no rows where a draft head has none
+    MatrixSource head;                             // no rows where it is the embedding
+    MatrixSource project_in, project_out;          // no rows where embeddings are as wide as layers
+    MatrixSource feature_projection, fusion, skip; // of a draft head
+    std::vector<MatrixSource> residual_blocks;
 };
 // `names` must outlive the result. Local.
 OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, const RankShard& shard);

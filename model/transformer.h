@@ -18,6 +18,16 @@
 //   final_norm()                   norm(x) of the rows whose logits are wanted
 //   head(from)                     their logits, and what is to be made of them
 //
+// and, of a draft head (Ops::kFuses: on devices that can):
+//
+//   features()                     the pass's features; those of the target normed and projected
+//   join(features)                 [embedding; features], normed and in the config's order
+//   fuse(joined)                   x = W joined
+//   replace_residual(features)     x = features, normed if the config says so
+//   add_activated(w)               x += activation(x * w)
+//   add_features(features)         x = activation(norm(features + x))
+//   fuse_activated(joined)         x = U joined + activation(W joined)
+//
 // Operations return Ops::Operand: activations that are overwritten when the operation runs again. Barriers, all-reduces
 // and fused kernels are inside them. A branch below depends on the config alone, so all threads and ranks take the
 // same.
@@ -29,6 +39,33 @@
 
 namespace entrodraft::model {
 
+// How a draft head joins what it reads of the target with the tokens' embeddings.
+template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
+    const auto features = ops.features();
+    switch (config.fusion.kind) {
+    case Fusion::none:
+        return;
+    case Fusion::features:
+        ops.replace_residual(features);
+        break;
+    case Fusion::linear:
+        ops.fuse(ops.join(features));
+        break;
+    case Fusion::attention: // joined() is what the first layer's attention reads
+        ops.join(features);
+        ops.replace_residual(features);
+        break;
+    case Fusion::sum:
+        ops.add_features(features);
+        break;
+    case Fusion::concat:
+        ops.fuse_activated(ops.join(features));
+        break;
+    }
+    for (const auto& block : ops.weights().fusion.residual_blocks)
+        ops.add_activated(block);
+}
+
 template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int number) {
     const auto& layer = ops.weights().layers[static_cast<std::size_t>(number)];
     const auto project_qkv = [&](auto from) { return ops.column_linear(layer.qkv, from, ops.qkv()); };
@@ -37,10 +74,15 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
         return ops.attend(number, qkv);
     };
     const auto attention = [&](auto from) { return attend(project_qkv(from)); };
+    const auto attention_input = [&] {
+        if constexpr (Ops::kFuses)
+            if (config.fusion.kind == Fusion::attention && number == 0) return ops.joined();
+        return ops.norm(layer.attention_norm);
+    };
     const auto mlp = [&](auto from) { return ops.activate(layer, ops.gate_up(layer, from)); };
     switch (config.block) {
     case Block::pre_norm:
-        ops.add({{layer.output, attention(ops.norm(layer.attention_norm))}});
+        ops.add({{layer.output, attention(attention_input())}});
         ops.add({{layer.down, mlp(ops.norm(layer.mlp_norm))}});
         return;
     case Block::post_norm:
@@ -68,6 +110,8 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
 template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
     ops.embed();
     ops.keep_hidden(0);
+    if constexpr (Ops::kFuses)
+        if (config.is_draft_head()) run_fusion(config, ops);
     for (int layer = 0; layer < config.n_layers; ++layer) {
         run_layer(config, ops, layer);
         ops.keep_hidden(layer + 1);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 
 namespace entrodraft::spec {
 
@@ -36,8 +37,10 @@ VerifyOptions verify_options(const EngineOptions& options) {
 Coordinator::Coordinator(const EngineOptions& options, const EngineParts& parts)
     : options_(options), parts_(parts), verifier_(verifier_of(options)),
       gain_({max_rows(options), first_cost(parts), options.costs}),
-      sequences_(static_cast<std::size_t>(options.n_slots)), target_hidden_(sequences_.size()) {
+      sequences_(static_cast<std::size_t>(options.n_slots)) {
     if (parts.drafter) hidden_layers_ = parts.drafter->hidden_layers();
+    if (!hidden_layers_.empty() && !parts.wants_hidden)
+        throw std::invalid_argument("the drafter wants hidden states, of which the other ranks do not know");
 }
 
 // ---- what comes next ----
@@ -63,7 +66,6 @@ bool Coordinator::admits_another(const EngineCallbacks& callbacks, int slot) {
     sequence(slot).emplace(std::move(*request), options_.stop_rule, &gain_, parts_.tokenizer, callbacks.on_text);
     sequence(slot)->admitted_at = parts_.clock->now_seconds();
     sequence(slot)->verified_on_device = can_verify_on_device(sequence(slot)->request());
-    target_hidden_[static_cast<std::size_t>(slot)].clear();
     return true;
 }
 
@@ -85,16 +87,15 @@ Packet Coordinator::pack(const Plan& plan, const DraftsBySlot& drafts, const Rep
     header.admission_bytes = static_cast<std::uint32_t>(plan.admission.size());
     if (plan.command == Command::prefill)
         header.prefill_rows =
-            static_cast<std::uint32_t>(std::min(state.prefill_left(plan.slot), model::Decoder::kMaxRows));
+            static_cast<std::uint32_t>(std::min(state.prefill_left(plan.slot), parts_.max_prompt_rows));
     for (int i = 0; i < n_slots(); ++i) {
         packet.slot(i).state = state.slot_state(i);
         if (plan.command != Command::round || !state.is_read(i)) continue;
         const Draft& draft = drafts[static_cast<std::size_t>(i)];
         packet.slot(i) = {SlotState::decoding, draft.end, static_cast<std::uint8_t>(draft.tokens.size()),
-                          static_cast<std::uint8_t>(sequence(i)->verification.accepted), sequence(i)->tokens().back()};
-        std::copy(draft.tokens.begin(), draft.tokens.end(), packet.tokens(i).begin());
-        const std::span<std::int8_t> parents = packet.parents(i).first(draft.tokens.size());
-        std::iota(parents.begin(), parents.end(), std::int8_t{-1}); // a chain
+                          static_cast<std::int8_t>(sequence(i)->last_accepted), sequence(i)->tokens().back()};
+        std::ranges::copy(draft.tokens, packet.tokens(i).begin());
+        std::ranges::copy(draft.parents, packet.parents(i).begin());
     }
     packet.seal();
     return packet;
@@ -124,8 +125,8 @@ DraftsBySlot Coordinator::draft(const ReplicaState& state) {
                           &own.rule,
                           &drafts[static_cast<std::size_t>(slot)],
                           left_tokens(own),
-                          target_hidden_[static_cast<std::size_t>(slot)],
-                          own.verified_on_device});
+                          own.verified_on_device,
+                          &gain_});
     }
     if (!tasks_.empty()) parts_.drafter->propose(tasks_);
     return drafts;
@@ -137,8 +138,13 @@ int Coordinator::left_tokens(const Sequence& own) const {
     return std::min(own.remaining_tokens(), context_left) - 1;
 }
 
-void Coordinator::prefill(int slot, std::span<const TokenId> prompt) {
-    if (parts_.drafter && !sequence(slot)->request().plain) parts_.drafter->prefill(slot, prompt);
+void Coordinator::prefill(int slot, std::span<const TokenId> prompt, std::span<const model::Row> rows,
+                          const model::PassResult& scores) {
+    if (!parts_.drafter || sequence(slot)->request().plain) return;
+    std::vector<int> all(rows.size());
+    std::iota(all.begin(), all.end(), 0);
+    hand_hidden(slot, rows.front().position, all, rows.size(), scores);
+    parts_.drafter->prefill(slot, prompt);
 }
 
 void Coordinator::draft_ahead(const std::function<bool()>& enough) {
@@ -152,54 +158,67 @@ void Coordinator::verify(const DraftsBySlot& drafts, const TargetBatch& batch, c
     for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
         const ScoredSequence& scored = batch.sequences[i];
         const Draft& draft = drafts[static_cast<std::size_t>(scored.slot)];
+        const auto position = static_cast<int>(sequence(scored.slot)->tokens().size()) - 1; // of the next token's row
         const BatchLoad load = {static_cast<int>(batch.rows.size() - scored.n_rows()),
                                 static_cast<int>(batch.sequences.size())};
-        verify(*sequence(scored.slot), draft, rows[i],
-               {static_cast<int>(draft.tokens.size()), 0, is_cut_short(draft.end),
-                draft.seconds + draft.entropy_seconds, target_seconds, load});
-        keep_hidden(batch, scored, scores);
+        verify(*sequence(scored.slot), draft, rows[i], target_seconds, load);
+        if (hidden_layers_.empty()) continue;
+        std::vector<int> rows_kept = {static_cast<int>(scored.first_row)};
+        for (const int node : path_to(draft.parents, sequence(scored.slot)->last_accepted))
+            rows_kept.push_back(static_cast<int>(scored.first_row) + 1 + node);
+        hand_hidden(scored.slot, position, rows_kept, batch.rows.size(), scores);
     }
 }
 
-void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& rows, const RoundFeedback& feedback) {
+void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& rows, double target_seconds,
+                         const BatchLoad& load) {
     VerifiedRound verified;
     try {
         verified = verifier_->verify(rows, draft, own.request(), own.tokens().size());
     } catch (const NothingToSay& nothing) { // of this text alone: the others go on
         own.verification = {};
+        own.last_accepted = -1;
         return own.fail(nothing.what());
     }
     const int accepted = verified.verification.accepted;
     own.verification = verified.verification;
+    own.last_accepted = verified.last_accepted;
+    const std::vector<int> path = path_to(draft.parents, verified.last_accepted);
     own.logit_margins.insert(own.logit_margins.end(), verified.margins.begin(), verified.margins.end());
-    own.stats.count_round(feedback.drafted, accepted, draft.passes);
-    own.stats.count_entropies(draft.entropies_nats, accepted);
+    own.stats.count_tree(draft.parents, verified.last_accepted, draft.passes);
+    own.stats.count_entropies(draft.entropies_on(path), accepted);
     own.stats.ahead += draft.ahead;
     own.stats.overlap += verified.overlap;
     own.stats.overlaps += verified.overlaps;
     add_levels(own.stats.levels, draft.levels);
-    if (!own.request().plain) { // a replay teaches nothing of drafting
-        RoundFeedback result = feedback;
-        result.accepted = accepted;
+    if (!own.request().plain) { // a replay teaches nothing of drafting; rules have seen a tree's best path
+        RoundFeedback result = feedback_of(draft, path);
+        result.draft_seconds = draft.seconds + draft.entropy_seconds;
+        result.target_seconds = target_seconds;
+        result.batch_load = load;
         own.rule.end_round(result);
     }
     const bool is_first = own.stats.new_tokens == 0;
-    std::vector<TokenId> emitted(draft.tokens.begin(), draft.tokens.begin() + accepted);
+    std::vector<TokenId> emitted;
+    for (const int node : path)
+        emitted.push_back(draft.tokens[static_cast<std::size_t>(node)]);
     emitted.push_back(verified.verification.next_token);
     own.emit(emitted, parts_.target_config->eos_token_ids, parts_.target_config->max_positions);
     if (is_first) own.stats.seconds.first_token = parts_.clock->now_seconds() - own.admitted_at;
 }
 
-// Of every layer that the drafter asked for, the target's state at the last accepted row: for the next draft.
-void Coordinator::keep_hidden(const TargetBatch& batch, const ScoredSequence& scored, const model::PassResult& scores) {
+// The target's states of these of a pass's n_rows, to a drafter that wants them.
+void Coordinator::hand_hidden(int slot, int first_position, std::span<const int> rows, std::size_t n_rows,
+                              const model::PassResult& scores) {
+    if (hidden_layers_.empty() || sequence(slot)->request().plain) return;
     const auto width = static_cast<std::size_t>(parts_.target_config->hidden_size);
-    const std::size_t row = scored.first_row + static_cast<std::size_t>(sequence(scored.slot)->verification.accepted);
-    std::vector<float>& kept = target_hidden_[static_cast<std::size_t>(scored.slot)];
-    kept.clear();
-    for (std::size_t layer = 0; layer < hidden_layers_.size(); ++layer) {
-        const auto state = scores.hidden.subspan((layer * batch.rows.size() + row) * width, width);
-        kept.insert(kept.end(), state.begin(), state.end());
-    }
+    std::vector<float> states;
+    for (const int row : rows)
+        for (std::size_t layer = 0; layer < hidden_layers_.size(); ++layer) {
+            const auto state = scores.hidden.subspan((layer * n_rows + static_cast<std::size_t>(row)) * width, width);
+            states.insert(states.end(), state.begin(), state.end());
+        }
+    parts_.drafter->take_hidden(slot, first_position, states);
 }
 
 // ---- behind a step ----

@@ -42,8 +42,10 @@ class Coordinator {
     DraftsBySlot draft(const ReplicaState& state);
     // What ranks are told: the plan, the drafts, and the result of the round before.
     Packet pack(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round);
-    // The draft model reads the prompt as far as the target does.
-    void prefill(int slot, std::span<const TokenId> prompt);
+    // The draft model reads the prompt as far as the target does. `rows` of the target's pass are that chunk; their
+    // states count where hidden_layers() are wanted.
+    void prefill(int slot, std::span<const TokenId> prompt, std::span<const model::Row> rows,
+                 const model::PassResult& scores);
     // While the target scores the draft of a sequence alone, drafts for its most likely outcomes.
     void draft_ahead(const std::function<bool()>& enough);
     // How many drafted tokens are accepted, and the token emitted after them; what is emitted becomes text, and rules
@@ -64,8 +66,10 @@ class Coordinator {
     void hand_out(int slot, const EngineCallbacks& callbacks);
     bool can_verify_on_device(const Request& request) const;
     int left_tokens(const Sequence& sequence) const;
-    void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, const RoundFeedback& feedback);
-    void keep_hidden(const TargetBatch& batch, const ScoredSequence& scored, const model::PassResult& scores);
+    void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
+                const BatchLoad& load);
+    void hand_hidden(int slot, int first_position, std::span<const int> rows, std::size_t n_rows,
+                     const model::PassResult& scores);
 
     int n_slots() const { return static_cast<int>(sequences_.size()); }
     std::optional<Sequence>& sequence(int slot) { return sequences_[static_cast<std::size_t>(slot)]; }
@@ -78,9 +82,8 @@ class Coordinator {
     std::vector<std::optional<Sequence>> sequences_; // [slot]
     std::vector<DraftTask> tasks_;                   // of this round
     std::vector<int> hidden_layers_;
-    std::vector<std::vector<float>> target_hidden_; // [slot][hidden_layers][hidden_size] at the last accepted row
-    bool prefilled_ = false;                        // whether the last step read a part of a prompt
-    bool signal_seen_ = false;                      // by any rank
+    bool prefilled_ = false;   // whether the last step read a part of a prompt
+    bool signal_seen_ = false; // by any rank
 };
 
 } // namespace entrodraft::spec

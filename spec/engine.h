@@ -58,6 +58,11 @@ struct EngineParts {
     dist::StepWatch* watch = nullptr;
     ShardedDraftModel* sharded_draft = nullptr; // on all ranks of the replica, or on none
     DeviceVerifier* device_verifier = nullptr;  // of this rank's GPU; null: models are on the CPU
+    // Decoder::max_prompt_rows() of the ranks with a shard: what is read of a prompt at a time.
+    int max_prompt_rows = model::Decoder::kMaxRows;
+    // Whether the drafter wants the target's hidden states, on all ranks: of prompts too, so that chunks of these are
+    // passes like any other, of at most Decoder::kMaxRows.
+    bool wants_hidden = false;
 };
 
 // A round as it went.

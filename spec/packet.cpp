@@ -166,8 +166,8 @@ std::string Packet::why_unexpected_slot(int index) const {
         return fmt::format("draft end {} is unknown", static_cast<unsigned>(head.draft_end));
     if (head.n_drafted > max_draft_tokens_)
         return fmt::format("{} drafted tokens exceed {}", int{head.n_drafted}, max_draft_tokens_);
-    if (head.n_committed > max_draft_tokens_)
-        return fmt::format("{} committed tokens exceed {}", int{head.n_committed}, max_draft_tokens_);
+    if (head.last_accepted < -1 || head.last_accepted >= max_draft_tokens_)
+        return fmt::format("drafted token {} is the last accepted of {}", int{head.last_accepted}, max_draft_tokens_);
     if (header().command != Command::round || head.state != SlotState::decoding) return {}; // not looked at
     if (head.next_token < 0) return fmt::format("next token {} is negative", head.next_token);
     for (std::size_t i = 0; i < head.n_drafted; ++i) {

@@ -2,7 +2,8 @@
 // copyable bytes of a size fixed at start by batch size and max draft tokens, so that one broadcast carries it. An
 // admission follows the packet that says how long it is: a new sequence's prompt and the options that ranks act on.
 //
-// Layout of a packet: PacketHeader, then per slot a SlotHeader, max_draft_tokens tokens (i32) and as many parents (i8).
+// Layout of a packet: PacketHeader, then per slot a SlotHeader, max_draft_tokens tokens (i32) and as many parents (i8;
+// see verify/token_tree.h).
 // Filled by the coordinator, read by every rank; every later branch depends on packets and admissions alone.
 #pragma once
 
@@ -40,7 +41,7 @@ constexpr bool is_cut_short(DraftEnd end) {
 
 struct PacketHeader {
     static constexpr std::uint32_t kMagic = 0x44524445; // "EDRD"
-    static constexpr std::uint16_t kVersion = 1;
+    static constexpr std::uint16_t kVersion = 2;
     std::uint32_t magic = kMagic;
     std::uint16_t version = kVersion;
     Command command = Command::stop;
@@ -56,8 +57,8 @@ struct SlotHeader {
     SlotState state = SlotState::empty;
     DraftEnd draft_end = DraftEnd::none;
     std::uint8_t n_drafted = 0;
-    std::uint8_t n_committed = 0; // accepted drafted tokens of the previous round
-    TokenId next_token = -1;      // emitted after them: the first row of this round
+    std::int8_t last_accepted = -1; // the last accepted drafted token of the previous round; -1: none is
+    TokenId next_token = -1;        // emitted after them: the first row of this round
 };
 
 class Packet {

@@ -31,8 +31,8 @@ void ReplicaState::check(const Packet& packet, std::uint64_t round) const {
     for (int i = 0; i < n_slots() && header.command == Command::round; ++i) {
         if (packet.slot(i).state != SlotState::decoding) continue;
         if (!is_read(i)) throw std::runtime_error("a sequence is to be decoded that is not yet read");
-        if (packet.slot(i).n_committed > at(i).drafted.size())
-            throw std::runtime_error("the broadcast commit is longer than the draft before it");
+        if (packet.slot(i).last_accepted >= static_cast<int>(at(i).drafted.size()))
+            throw std::runtime_error("a drafted token was accepted that the round before had not");
     }
 }
 
@@ -44,27 +44,29 @@ void ReplicaState::apply_previous_result(const Packet& packet) {
         const bool is_first_round = slot.state == SlotState::prefilling;
         slot.state = SlotState::decoding;
         if (is_first_round) continue; // the next token is the prompt's last
-        std::vector<TokenId> emitted(slot.drafted.begin(), slot.drafted.begin() + header.n_committed);
+        std::vector<int> kept = {0};  // rows of the pass
+        std::vector<TokenId> emitted;
+        for (const int node : path_to(slot.parents, header.last_accepted)) {
+            kept.push_back(node + 1);
+            emitted.push_back(slot.drafted[static_cast<std::size_t>(node)]);
+        }
         emitted.push_back(header.next_token);
+        if (target_) target_->cache().keep(i, static_cast<int>(slot.tokens.size()) - 1, kept);
         slot.tokens.insert(slot.tokens.end(), emitted.begin(), emitted.end());
         for (const TokenId token : emitted)
             slot.checksum = hash_bytes(&token, sizeof token, slot.checksum);
         slot.cached = static_cast<int>(slot.tokens.size()) - 1;
-        cut_cache(i);
     }
-}
-
-void ReplicaState::cut_cache(int slot) const {
-    if (target_) target_->cache().truncate(slot, at(slot).cached);
 }
 
 void ReplicaState::admit(int slot, std::span<const TokenId> prompt, std::span<const std::byte> admission) {
     at(slot) = {SlotState::prefilling,
                 {prompt.begin(), prompt.end()},
                 {},
+                {},
                 hash_bytes(admission.data(), admission.size()), // of all that ranks act on
                 0};
-    cut_cache(slot);
+    if (target_) target_->cache().truncate(slot, 0);
 }
 
 std::vector<model::Row> ReplicaState::prefill(int slot, int n_rows) {
@@ -82,12 +84,16 @@ TargetBatch ReplicaState::begin_round(const Packet& packet) {
         if (packet.slot(i).state != SlotState::decoding) continue;
         Slot& slot = at(i);
         const auto drafted = packet.tokens(i).first(packet.slot(i).n_drafted);
+        const Parents parents = packet.parents(i).first(packet.slot(i).n_drafted);
         slot.drafted.assign(drafted.begin(), drafted.end());
+        slot.parents.assign(parents.begin(), parents.end());
+        if (!is_chain(parents)) batch.mask = model::Mask::by_parent;
         const int position = static_cast<int>(slot.tokens.size()) - 1, first = static_cast<int>(batch.rows.size());
-        batch.sequences.push_back({i, batch.rows.size(), slot.tokens, slot.drafted});
+        batch.sequences.push_back({i, batch.rows.size(), slot.tokens, slot.drafted, slot.parents});
         batch.rows.push_back({slot.tokens.back(), i, position, -1});
-        for (std::size_t k = 0; k < drafted.size(); ++k) // its parent among the drafted; -1: the next token
-            batch.rows.push_back({drafted[k], i, position + 1 + static_cast<int>(k), first + 1 + packet.parents(i)[k]});
+        for (std::size_t k = 0; k < drafted.size(); ++k)
+            batch.rows.push_back(
+                {drafted[k], i, position + depth_of(parents, static_cast<int>(k)), first + 1 + parents[k]});
     }
     batch.logit_rows.resize(batch.rows.size());
     std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);

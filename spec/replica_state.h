@@ -16,9 +16,10 @@ namespace entrodraft::spec {
 
 // One pass of the target.
 struct TargetBatch {
-    std::vector<model::Row> rows;          // sequence by sequence: the next token, then the drafted ones
-    std::vector<ScoredSequence> sequences; // slots increase
-    std::vector<int> logit_rows;           // all of them
+    std::vector<model::Row> rows;           // sequence by sequence: the next token, then the drafted ones
+    std::vector<ScoredSequence> sequences;  // slots increase
+    std::vector<int> logit_rows;            // all of them
+    model::Mask mask = model::Mask::causal; // of trees: by_parent
 };
 
 class ReplicaState {
@@ -55,15 +56,15 @@ class ReplicaState {
   private:
     struct Slot {
         SlotState state = SlotState::empty;
-        std::vector<TokenId> tokens;  // the last one is the next token
-        std::vector<TokenId> drafted; // in the round before; some of them are accepted
-        std::uint64_t checksum = 0;   // of the admission and the tokens since
-        int cached = 0;               // tokens that the target has read
+        std::vector<TokenId> tokens;      // the last one is the next token
+        std::vector<TokenId> drafted;     // in the round before; some of them are accepted
+        std::vector<std::int8_t> parents; // of these, see verify/token_tree.h
+        std::uint64_t checksum = 0;       // of the admission and the tokens since
+        int cached = 0;                   // tokens that the target has read
     };
 
     Slot& at(int slot) { return slots_[static_cast<std::size_t>(slot)]; }
     const Slot& at(int slot) const { return slots_[static_cast<std::size_t>(slot)]; }
-    void cut_cache(int slot) const;
 
     model::Decoder* target_;
     std::vector<Slot> slots_;

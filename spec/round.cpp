@@ -46,15 +46,29 @@ void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, s
     state.admit(header.slot, request.prompt, bytes);
 }
 
-// Draft and target read the same chunk of the prompt; concurrently, where the draft has a rank of its own.
+std::span<const int> hidden_layers(const Coordinator* coordinator) {
+    return coordinator ? coordinator->hidden_layers() : std::span<const int>();
+}
+
+// Draft and target read the same chunk of the prompt; concurrently, where the draft has a rank of its own. A drafter
+// that wants the target's hidden states reads behind it.
 void prefill(const RankContext& rank, ReplicaState& state, Coordinator* coordinator, const PacketHeader& header) {
     const std::vector<model::Row> rows = state.prefill(header.slot, static_cast<int>(header.prefill_rows));
     const std::size_t n_read =
         static_cast<std::size_t>(rows.back().position) + 1; // the draft leaves the last one unread
-    if (coordinator) coordinator->prefill(header.slot, state.tokens(header.slot).first(n_read + 1));
-    end_or_follow_draft(rank, coordinator != nullptr);
+    model::PassResult scores;
+    const auto read_draft = [&] {
+        if (coordinator) coordinator->prefill(header.slot, state.tokens(header.slot).first(n_read + 1), rows, scores);
+        end_or_follow_draft(rank, coordinator != nullptr);
+    };
+    if (!rank.wants_hidden) read_draft();
     if (rank.target)
-        rank.target->forward({.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
+        scores = rank.target->forward({.rows = rows,
+                                       .logit_rows = {},
+                                       .hidden_layers = hidden_layers(coordinator),
+                                       .mask = model::Mask::causal,
+                                       .is_prompt = !rank.wants_hidden});
+    if (rank.wants_hidden) read_draft();
 }
 
 // Commands other than a round.
@@ -135,13 +149,12 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
     const TargetBatch batch = state.begin_round(packet);
     model::PassResult scores;
     if (rank.target)
-        scores =
-            rank.target->forward({.rows = batch.rows,
-                                  .logit_rows = batch.logit_rows,
-                                  .hidden_layers = coordinator ? coordinator->hidden_layers() : std::span<const int>(),
-                                  .mask = model::Mask::causal,
-                                  .needs = gather.needs(batch.sequences),
-                                  .summary_vocab = gather.vocab_size()});
+        scores = rank.target->forward({.rows = batch.rows,
+                                       .logit_rows = batch.logit_rows,
+                                       .hidden_layers = hidden_layers(coordinator),
+                                       .mask = batch.mask,
+                                       .needs = gather.needs(batch.sequences),
+                                       .summary_vocab = gather.vocab_size()});
 
     // 4. One gather sends the coordinator what acceptance needs of each row. A rank without a shard waits here for the
     // target's pass.

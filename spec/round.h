@@ -48,6 +48,7 @@ struct RankContext {
     ShardedDraftModel* sharded_draft; // on all ranks, or on none
     double timeout_seconds;           // of every collective
     RoundObserver& observer;
+    bool wants_hidden;               // EngineParts has it
     const volatile int& stop_signal; // set by a signal handler
 
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds); }

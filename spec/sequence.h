@@ -40,7 +40,8 @@ class Sequence {
     Completion finish();
 
     StopRule rule;
-    Verification verification; // of the last round; rides in the next broadcast
+    Verification verification; // of the last round
+    int last_accepted = -1;    // of its drafted tokens; rides in the next broadcast
     std::vector<double> logit_margins;
     Stats stats;
     double admitted_at = 0;          // seconds on the round's clock

@@ -113,22 +113,51 @@ StepSeconds StepSeconds::operator/(double n) const {
             verify / n, prefill / n, first_token / n, total / n};
 }
 
+namespace {
+
+struct RoundCounts {
+    int drafted = 0;
+    int levels = 0;   // positions that the draft reached
+    int verified = 0; // of these
+    int accepted = 0;
+    int passes = 0;
+};
+
+void count(Stats& stats, const RoundCounts& round) {
+    ++stats.rounds;
+    ++stats.target_passes;
+    stats.drafted += round.drafted;
+    stats.drafted_levels += round.levels;
+    stats.accepted += round.accepted;
+    stats.draft_passes += round.passes;
+    stats.drafting_rounds += round.passes > 0 ? 1 : 0;
+    count_at(stats.passes_of_rows, round.drafted + 1);
+    count_at(stats.rounds_of_accepted, round.accepted);
+    const auto verified = static_cast<std::size_t>(round.verified);
+    if (stats.by_position.size() < verified) stats.by_position.resize(verified);
+    for (int i = 0; i < round.verified; ++i)
+        stats.by_position[static_cast<std::size_t>(i)] += {1, i < round.accepted ? 1 : 0};
+}
+
+} // namespace
+
 void Stats::count_round(int n_drafted, int n_accepted, int n_draft_passes) {
     if (n_drafted < 0 || n_accepted < 0 || n_accepted > n_drafted || n_draft_passes < 0)
         throw std::invalid_argument(fmt::format("a round of {} drafted and {} accepted tokens in {} passes cannot be",
                                                 n_drafted, n_accepted, n_draft_passes));
-    ++rounds;
-    ++target_passes;
-    drafted += n_drafted;
-    accepted += n_accepted;
-    draft_passes += n_draft_passes;
-    drafting_rounds += n_draft_passes > 0 ? 1 : 0;
-    count_at(passes_of_rows, n_drafted + 1);
-    count_at(rounds_of_accepted, n_accepted);
-    const int n_verified = std::min(n_drafted, n_accepted + 1);
-    if (static_cast<int>(by_position.size()) < n_verified) by_position.resize(static_cast<std::size_t>(n_verified));
-    for (int i = 0; i < n_verified; ++i)
-        by_position[static_cast<std::size_t>(i)] += {1, i < n_accepted ? 1 : 0};
+    count(*this, {n_drafted, n_drafted, std::min(n_drafted, n_accepted + 1), n_accepted, n_draft_passes});
+}
+
+void Stats::count_tree(Parents parents, int last_accepted, int n_draft_passes) {
+    const auto n_drafted = static_cast<int>(parents.size());
+    int n_levels = 0;
+    bool goes_on = false; // behind the accepted path
+    for (int node = 0; node < n_drafted; ++node) {
+        n_levels = std::max(n_levels, depth_of(parents, node));
+        goes_on = goes_on || parent_of(parents, node) == last_accepted;
+    }
+    const int n_accepted = depth_of(parents, last_accepted);
+    count(*this, {n_drafted, n_levels, n_accepted + (goes_on ? 1 : 0), n_accepted, n_draft_passes});
 }
 
 void Stats::count_entropies(std::span<const float> entropies_nats, int n_accepted) {
@@ -147,6 +176,7 @@ Stats& Stats::operator+=(const Stats& other) {
     new_tokens += other.new_tokens;
     rounds += other.rounds;
     drafted += other.drafted;
+    drafted_levels += other.drafted_levels;
     accepted += other.accepted;
     target_passes += other.target_passes;
     draft_passes += other.draft_passes;
@@ -303,15 +333,15 @@ IidFigures iid_figures(const Stats& stats, const Costs& costs, double operations
     if (!stats.alpha() || stats.rounds == 0) throw std::invalid_argument("the run's alpha is not known");
     IidFigures figures;
     figures.c = ratio(costs.t_draft, costs.target_seconds(1));
-    figures.mean_drafted = ratio(stats.drafted, stats.rounds);
+    figures.mean_drafted = ratio(stats.drafted_levels, stats.rounds);
     // Between two whole numbers of drafted tokens, on the line between them.
     const int k = static_cast<int>(figures.mean_drafted);
     const double share = figures.mean_drafted - k, alpha = *stats.alpha();
     figures.expected_tokens = std::lerp(expected_tokens(alpha, k), expected_tokens(alpha, k + 1), share);
     figures.walltime_factor = figures.expected_tokens / (figures.mean_drafted * figures.c + 1);
     if (operations_ratio <= 0) return figures;
-    figures.operations_factor =
-        (figures.mean_drafted * operations_ratio + figures.mean_drafted + 1) / figures.expected_tokens;
+    const double drafted = ratio(stats.drafted, stats.rounds); // of a tree more than positions
+    figures.operations_factor = (drafted * operations_ratio + drafted + 1) / figures.expected_tokens;
     const double rows = static_cast<double>(stats.drafted + stats.rounds);
     figures.measured_operations_factor =
         ratio(static_cast<double>(stats.draft_passes) * operations_ratio + rows, static_cast<double>(stats.new_tokens));

@@ -1,6 +1,8 @@
 // What a run counts and times, per sequence and in total, and the figures made from it. Pure.
 #pragma once
 
+#include "spec/verify/token_tree.h"
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -57,13 +59,14 @@ struct Stats {
     std::int64_t new_tokens = 0;
     std::int64_t rounds = 0;
     std::int64_t drafted = 0;
+    std::int64_t drafted_levels = 0; // positions that drafts reached: of trees fewer than drafted
     std::int64_t accepted = 0;
     std::int64_t target_passes = 0;               // rounds; prefill not counted
     std::int64_t draft_passes = 0;                // prefill not counted
     std::int64_t drafting_rounds = 0;             // rounds with a draft pass in them
     std::vector<std::int64_t> passes_of_rows;     // [r]: target passes of r rows
     std::vector<std::int64_t> rounds_of_accepted; // [a]: rounds in which a drafted tokens were accepted
-    std::vector<Acceptances> by_position;         // [i]: of the i-th token of a draft, from 0
+    std::vector<Acceptances> by_position;         // [i]: of the i-th position of a draft, from 0
     std::vector<Acceptances> by_entropy;          // [bin], where the drafter has one
     double overlap = 0;                           // sum over verified tokens of sum min(p / lenience, q), greedy 1 or 0
     std::int64_t overlaps = 0;                    // how many that are; gumbel knows none
@@ -71,7 +74,10 @@ struct Stats {
     StepSeconds seconds;
     std::vector<Stats> levels; // of a cascade: its models among themselves, the largest as the target first
 
+    // Of a chain.
     void count_round(int n_drafted, int n_accepted, int n_draft_passes);
+    // Of any tree: at a position one of the tokens behind the accepted path was accepted, or none of them.
+    void count_tree(Parents parents, int last_accepted, int n_draft_passes);
     // Of a round's drafted tokens; NaN: no entropy.
     void count_entropies(std::span<const float> entropies_nats, int n_accepted);
     Stats& operator+=(const Stats& other);

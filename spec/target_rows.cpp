@@ -113,7 +113,7 @@ RowEncoder::Slice RowEncoder::processed(const ScoredSequence& sequence, const mo
         processed_.insert(processed_.end(), from.begin(), from.end());
     }
     processor_->follow(sequence.tokens);
-    processor_->apply_to_rows(sequence.drafted, processed_, static_cast<TokenId>(vocab.begin));
+    processor_->apply_to_rows(sequence.drafted, sequence.parents, processed_, static_cast<TokenId>(vocab.begin));
     return {processed_, size, size};
 }
 
@@ -133,8 +133,7 @@ void RowEncoder::encode(const ScoredSequence& sequence, const model::PassResult&
         if (format_ == RowFormat::logits) {
             std::memcpy(encoded.data(), logits.data(), logits.size_bytes());
         } else if (format_ == RowFormat::shortlist) {
-            make_shortlist({logits.first(n_known()), first_token, sequence.tokens.size() + row}, sampling_, noise_,
-                           encoded);
+            make_shortlist({logits.first(n_known()), first_token, sequence.position(row)}, sampling_, noise_, encoded);
         } else {
             const BestToken best =
                 best_of_slice(logits.empty() ? logits : logits.first(n_known()), sequence, scores, row);
@@ -151,7 +150,7 @@ BestToken RowEncoder::best_of_slice(std::span<const float> logits, const ScoredS
     const std::size_t pass_row = sequence.first_row + row;
     if (format_ == RowFormat::gumbel_max) {
         if (!logits.empty())
-            return gumbel_max({logits, first_token, sequence.tokens.size() + row}, sampling_.temperature, noise_);
+            return gumbel_max({logits, first_token, sequence.position(row)}, sampling_.temperature, noise_);
         const model::NoisyToken& found = scores.noisy[pass_row];
         return {found.token < 0 ? kNoValue : found.value, found.token, kNoValue};
     }
@@ -172,7 +171,7 @@ BestToken RowEncoder::best_of_slice(std::span<const float> logits, const ScoredS
 TargetRows RowEncoder::decode(std::span<const std::byte> parts, std::size_t stride, const ScoredSequence& sequence) {
     TargetRows rows;
     rows.encoder_ = this;
-    rows.position_ = sequence.tokens.size();
+    rows.sequence_ = sequence;
     rows.parts_ = parts;
     rows.part_stride_ = stride;
     if (format_ != RowFormat::logits) return rows;
@@ -192,7 +191,7 @@ TargetRows RowEncoder::rows_of(const ScoredSequence& sequence, const model::Pass
     const Slice slice = processed(sequence, scores);
     TargetRows rows;
     rows.encoder_ = this;
-    rows.position_ = sequence.tokens.size();
+    rows.sequence_ = sequence;
     rows.logits_ = slice.logits;
     rows.stride_ = slice.stride;
     return rows;
@@ -210,7 +209,7 @@ std::span<const std::byte> TargetRows::part(int tp_rank, std::size_t row) const 
 BestToken TargetRows::best(std::size_t row) const {
     const int tp_size = encoder_->setting_->tp_size;
     if (format() == RowFormat::logits)
-        return gumbel_max_adjusted({logits(row), 0, position_ + row}, encoder_->sampling_, encoder_->noise_);
+        return gumbel_max_adjusted({logits(row), 0, sequence_.position(row)}, encoder_->sampling_, encoder_->noise_);
     if (format() == RowFormat::shortlist) {
         std::vector<std::byte> shortlists;
         for (int tp_rank = 0; tp_rank < tp_size; ++tp_rank) {
@@ -268,7 +267,7 @@ model::LogitNeeds TargetGather::needs(std::span<const ScoredSequence> sequences)
         const RowEncoder& encoder = encoder_of(sequence);
         all = all.and_those_of(encoder.needs());
         for (std::size_t i = 0; i < sequence.n_rows(); ++i) {
-            noises_.push_back(encoder.noise(sequence.tokens.size() + i));
+            noises_.push_back(encoder.noise(sequence.position(i)));
             any_noise = any_noise || noises_.back().temperature > 0;
             drafted_rows_.push_back(encoder.drafted_row(sequence, i));
             any_verified = any_verified || drafted_rows_.back().noise.temperature > 0;

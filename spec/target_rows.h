@@ -11,6 +11,7 @@
 #include "spec/request.h"
 #include "spec/verify/device_verifier.h"
 #include "spec/verify/random.h"
+#include "spec/verify/token_tree.h"
 #include "spec/verify/verify.h"
 
 #include <cstddef>
@@ -57,8 +58,13 @@ struct ScoredSequence {
     std::size_t first_row = 0;       // of the pass
     std::span<const TokenId> tokens; // prompt and accepted text
     std::span<const TokenId> drafted;
+    Parents parents; // of the drafted tokens
 
     std::size_t n_rows() const { return drafted.size() + 1; }
+    // Of the token that a row decides, in the sequence. Local.
+    std::uint64_t position(std::size_t row) const {
+        return tokens.size() + static_cast<std::size_t>(depth_of(parents, static_cast<int>(row) - 1));
+    }
 };
 
 class RowEncoder;
@@ -80,7 +86,7 @@ class TargetRows {
     std::span<const std::byte> part(int tp_rank, std::size_t row) const;
 
     const RowEncoder* encoder_ = nullptr;
-    std::uint64_t position_ = 0;       // in the sequence, of the token that row 0 decides
+    ScoredSequence sequence_;
     std::span<const std::byte> parts_; // of replica rank r: from r * part_stride_ on
     std::size_t part_stride_ = 0;
     std::span<const float> logits_; // [rows][stride_], of format logits

@@ -22,6 +22,12 @@ bool adjust_if_alive(std::span<const float> logits, const SamplingOptions& sampl
     }
 }
 
+// Of a chain, whose last accepted token follows from how many there are.
+VerifiedRound of_chain(VerifiedRound verified) {
+    verified.last_accepted = verified.verification.accepted - 1;
+    return verified;
+}
+
 class ExactVerifier final : public Verifier {
   public:
     explicit ExactVerifier(const VerifyOptions& options) : options_(options) {}
@@ -29,7 +35,8 @@ class ExactVerifier final : public Verifier {
                          std::uint64_t position) override;
 
   private:
-    VerifiedRound verify_best(const TargetRows& rows, std::span<const TokenId> drafted) const;
+    VerifiedRound verify_best(const TargetRows& rows, const Draft& draft) const;
+    VerifiedRound verify_tree(const Draft& draft, const Request& request, std::uint64_t position) const;
     VerifiedRound verify_on_device(const TargetRows& rows, std::size_t n_drafted, const Request& request,
                                    std::uint64_t position);
     void read_rows(const TargetRows& rows, std::size_t n_rows, const Request& request);
@@ -47,10 +54,15 @@ VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, 
     const SamplingOptions& sampling = request.sampling;
     const bool noisy = options_.acceptance.kind == Acceptance::gumbel && !sampling.greedy();
     if (rows.format() == RowFormat::verified_on_device)
-        return verify_on_device(rows, drafted.size(), request, position);
-    if (noisy || rows.format() == RowFormat::arg_max) return verify_best(rows, drafted);
+        return of_chain(verify_on_device(rows, drafted.size(), request, position));
+    if (noisy || rows.format() == RowFormat::arg_max) return verify_best(rows, draft);
 
     read_rows(rows, drafted.size() + 1, request);
+    if (!is_chain(draft.parents)) {
+        VerifiedRound verified = verify_tree(draft, request, position);
+        if (static_cast<std::size_t>(verified.last_accepted + 1) == dead_row_) throw NothingToSay();
+        return verified;
+    }
     const RandomStream acceptance(sampling.seed, request.sequence_key, Purpose::acceptance);
     const RandomStream resample(sampling.seed, request.sequence_key, Purpose::resample);
     VerifiedRound verified;
@@ -69,24 +81,60 @@ VerifiedRound ExactVerifier::verify(const TargetRows& rows, const Draft& draft, 
         add_overlaps(draft, verified);
     }
     if (static_cast<std::size_t>(verified.verification.accepted) == dead_row_) throw NothingToSay();
-    return verified;
+    return of_chain(std::move(verified));
 }
 
 // Greedy and gumbel: a drafted token is accepted while the target would have emitted it.
-VerifiedRound ExactVerifier::verify_best(const TargetRows& rows, std::span<const TokenId> drafted) const {
+VerifiedRound ExactVerifier::verify_best(const TargetRows& rows, const Draft& draft) const {
     VerifiedRound verified;
-    std::size_t row = 0;
-    for (;; ++row) { // rows behind the first difference follow tokens that nobody emits
-        const BestToken best = rows.best(row);
-        verified.verification = {static_cast<int>(row), best.token};
+    for (int node = -1;; ++verified.verification.accepted) { // rows of other branches follow tokens that nobody emits
+        const BestToken best = rows.best(static_cast<std::size_t>(node + 1));
+        verified.verification.next_token = best.token;
+        verified.last_accepted = node;
         if (options_.record_margins) verified.margins.push_back(best.value - best.runner_up);
-        if (row == drafted.size() || drafted[row] != best.token) break;
+        const std::vector<int> children = children_of(draft.parents, node);
+        const auto child = std::ranges::find(children, best.token,
+                                             [&](int each) { return draft.tokens[static_cast<std::size_t>(each)]; });
+        if (rows.format() == RowFormat::arg_max) { // p and q are one-hot
+            verified.overlap += child != children.end() ? 1 : 0;
+            verified.overlaps += children.empty() ? 0 : 1;
+        }
+        if (child == children.end()) return verified;
+        node = *child;
     }
-    if (rows.format() == RowFormat::arg_max) { // p and q are one-hot
-        verified.overlap = verified.verification.accepted;
-        verified.overlaps = static_cast<int>(std::min(drafted.size(), row + 1));
+}
+
+// By p_; `block` is for chains alone.
+VerifiedRound ExactVerifier::verify_tree(const Draft& draft, const Request& request, std::uint64_t position) const {
+    const SamplingOptions& sampling = request.sampling;
+    const RandomStream acceptance(sampling.seed, request.sequence_key, Purpose::acceptance);
+    const RandomStream resample(sampling.seed, request.sequence_key, Purpose::resample);
+    const TreeInput input = {draft.tokens, draft.parents, p_, position};
+    const auto emit = [&](std::span<const float> row, std::size_t depth) {
+        return sampling.greedy() ? arg_max(row) : sample(row, resample.uniform(position + depth));
+    };
+    TreeVerification verified;
+    if (options_.acceptance.kind == Acceptance::typical) {
+        const auto score = [&](std::span<const float> p, TokenId token) -> std::optional<double> {
+            if (!is_typical(p, token, options_.acceptance.typical)) return std::nullopt;
+            return std::log(static_cast<double>(p[static_cast<std::size_t>(token)]));
+        };
+        verified = verify_longest_path(input, score, emit);
+    } else if (sampling.greedy()) { // of logits
+        const double margin = std::log(options_.acceptance.lenience);
+        const auto score = [&](std::span<const float> logits, TokenId token) -> std::optional<double> {
+            const double below = static_cast<double>(logits[static_cast<std::size_t>(token)]) -
+                                 static_cast<double>(logits[static_cast<std::size_t>(arg_max(logits))]);
+            return below >= margin ? std::optional(below) : std::nullopt;
+        };
+        verified = verify_longest_path(input, score, emit);
+    } else {
+        verified = verify_tree_rejection(input, draft.q, tree_numbers(acceptance, resample, position));
     }
-    return verified;
+    VerifiedRound round;
+    round.verification = {depth_of(draft.parents, verified.last_accepted), verified.next_token};
+    round.last_accepted = verified.last_accepted;
+    return round;
 }
 
 // By what the GPU that holds the rows made of them.
@@ -152,10 +200,12 @@ class SyntheticVerifier final : public Verifier {
                          std::uint64_t position) override {
         VerifiedRound verified = verifier_->verify(rows, draft, request, position);
         const RandomStream chance(request.sampling.seed, request.sequence_key, Purpose::acceptance);
+        const std::vector<int> best = first_path(draft.parents);
         std::size_t accepted = 0;
-        while (accepted < draft.tokens.size() && chance.uniform(position + accepted) < probability_)
+        while (accepted < best.size() && chance.uniform(position + accepted) < probability_)
             ++accepted;
         verified.verification.accepted = static_cast<int>(accepted);
+        verified.last_accepted = accepted > 0 ? best[accepted - 1] : -1;
         return verified;
     }
 

@@ -5,7 +5,7 @@
     FOLDER/run tests/gpu_first.py --output first.jsonl              # there, in a checkout of the same sources
 
 Holds the program, the tests of GPU code and of NCCL, mpirun, and their libraries, stripped: some 30 MB. Not in it: glibc, which has to be as new
-there as here, the driver, and NCCL (of 200 MB): the machine's is found by LD_LIBRARY_PATH or beside torch. Tests read files by the path of the
+there as here, the driver, NCCL and cuBLASLt (of 200 and 500 MB): the machine's are found by LD_LIBRARY_PATH, in its toolkit or beside torch. Tests read files by the path of the
 sources here, which `run` makes a link to the checkout. Open MPI as Debian has it, for the ranks of one host; standard library only.
 """
 
@@ -19,7 +19,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAMS = ("entrodraft", "test_gpu_on_device", "test_gpu_on_stand_in", "test_dist_mpi")
-THERE = re.compile(r"/(ld-linux[-\w]*|libc|libm|libdl|librt|libpthread|libresolv|libutil|libcuda|libnccl)\.so")  # of the other machine
+THERE = re.compile(r"/(ld-linux[-\w]*|libc|libm|libdl|librt|libpthread|libresolv|libutil|libcuda|libnccl|libcublasLt)\.so")  # of the other machine
 NETWORKS = re.compile(r"libfabric|libucp|libibverbs|librdmacm|libpsm|libucs")  # of many hosts
 
 RUN = """#!/bin/sh
@@ -28,7 +28,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 for nccl in "$here"/lib /usr/lib/x86_64-linux-gnu /usr/local/lib/python3*/*-packages/nvidia/nccl/lib /opt/*/lib/python3*/site-packages/nvidia/nccl/lib; do
     [ ! -e "$nccl/libnccl.so.2" ] || break
 done
-export PATH="$here/bin:$PATH" LD_LIBRARY_PATH="$here/lib:$nccl:${{LD_LIBRARY_PATH:-}}"
+for cublas in "$here"/lib /usr/local/cuda/lib64 /usr/local/lib/python3*/*-packages/nvidia/*/lib /opt/*/lib/python3*/site-packages/nvidia/*/lib; do
+    [ ! -e "$cublas"/libcublasLt.so.* ] || break
+done
+export PATH="$here/bin:$PATH" LD_LIBRARY_PATH="$here/lib:$nccl:$cublas:${{LD_LIBRARY_PATH:-}}"
 export OPAL_PREFIX="$here" OPAL_BINDIR="$here/bin" OPAL_LIBDIR="$here/lib" OPAL_PKGLIBDIR="$here/openmpi" OPAL_PKGDATADIR="$here/share" \\
     OPAL_SYSCONFDIR="$here/share" PMIX_INSTALL_PREFIX="$here" PMIX_LIBDIR="$here/lib" PMIX_PKGLIBDIR="$here/pmix" PMIX_PKGDATADIR="$here/share"
 export PMIX_MCA_gds=hash OMPI_MCA_btl=self,vader OMPI_MCA_plm_rsh_agent=sh # which no other host is there to be reached by
@@ -43,7 +46,7 @@ esac
 def needed(file):
     """Libraries of a program or library that are to be carried; None where one is not here."""
     listed = subprocess.run(["ldd", file], capture_output=True, text=True, check=True).stdout
-    if "not found" in listed.replace("libcuda.so.1 => not found", "").replace("libnccl.so.2 => not found", ""):
+    if "not found" in re.sub(r"(libcuda|libnccl|libcublasLt)\.so[.\d]* => not found", "", listed):
         return None
     return {pathlib.Path(path) for path in re.findall(r"=> (/\S+)", listed) if not THERE.search(path)}
 

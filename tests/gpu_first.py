@@ -3,12 +3,12 @@
 
     python3 tests/gpu_first.py [--build build] [--output first.jsonl] [--seconds 560] [--parts LIST] [--work DIR]
 
-    machine    driver, GPU, clocks, what the program sees; with a `doctor --gpu` also what that measures
+    machine    driver, GPU, clocks, what the program sees and `doctor --gpu` finds
     tests      test_gpu_on_device, a process and a line for each suite: kernels, then decoder, then engine
     passes     passes of 1 to 17 rows at contexts of 64 to 30,000, and of 1 to 128 rows; random weights, bfloat16: beside the
                rate at which the GPU reads and beside what bench/gpu_path.py predicts
     torch      the same passes by a library's kernels, where the program has `--backend torch`
-    chains     a step of the draft's loop on the device, as it runs: drafts of 9 less drafts of 1 in the trace of real rounds
+    chains     a step of the draft's loop on the device: drafts of 9 tokens less drafts of 1
     kernels    microseconds and bytes of each kernel of such passes, by ncu
     prompts    time to the first token of prompts of 512, 2,048 and 8,192 tokens, beside the prediction
     texts      demo pair: float32 against the CPU; bfloat16, speculative against plain, greedy and gumbel, 64 x 512 tokens
@@ -82,7 +82,7 @@ def parse():
     parser.add_argument("--seconds", type=float, default=560, help="of all parts together [560]")
     parser.add_argument("--limits", type=limits_of, default={}, metavar="PART=SECONDS,...", help="other limits than the script's")
     parser.add_argument("--acceptance", type=float, default=0.8, help="of rounds on random weights [0.8]")
-    parser.add_argument("--work", type=pathlib.Path, help="where random checkpoints go and stay [a temporary folder]")
+    parser.add_argument("--work", type=pathlib.Path, help="where files go and stay [a temporary folder]")
     parser.add_argument("--output", type=pathlib.Path, help="the same lines, in a file")
     options = parser.parse_args()
     for name, file in (("program", "entrodraft"), ("tests", "test_gpu_on_device"), ("mpi_tests", "test_dist_mpi")):

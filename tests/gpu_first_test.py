@@ -31,10 +31,10 @@ NCU = '''==PROF== Connected to process 7
 "2","7","norm_rows(NormCall)","gpu__time_duration.sum","ns","4,000"
 "2","7","norm_rows(NormCall)","dram__bytes_read.sum","byte","16,000"
 '''
-LATENCY = {"environment": {"device": "NVIDIA H200", "dtype": "bfloat16"}, "context": 1000, "weight_bytes_per_rank": 15.0e9,
-           "read_rate_bytes_per_second": 4.3e12, "tensor_parallel": 1, "target_shape": {"layers": 32, "hidden_size": 4096, "vocab_size": 128256},
-           "target": [{"rows": rows, "median_ms": 4.6 + 0.1 * rows} for rows in range(1, 18)]}
-HELP = "  --context N  tokens\n"
+LATENCY = {"environment": {"device": "NVIDIA H200", "dtype": "bfloat16"}, "weight_bytes_per_rank": 15.0e9, "read_rate_bytes_per_second": 4.3e12,
+           "tensor_parallel": 1, "target_shape": {"layers": 32, "hidden_size": 4096, "vocab_size": 128256},
+           "contexts": [{"context": context, "target": [{"rows": rows, "median_ms": 4.6 + 0.1 * rows} for rows in range(1, 18)]}
+                        for context in (64, 1000)]}
 
 
 class Fakes(unittest.TestCase):
@@ -107,33 +107,28 @@ class Fakes(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout.count("\n")), (77, 1))
 
     def test_a_pass_stands_beside_the_rate_of_reading_and_the_prediction(self):
-        program = self.program("fake", f"""case "$*" in *--help) echo '{HELP}' ;; *) cat <<'END'
+        program = self.program("fake", f"""cat <<'END'
 {json.dumps(LATENCY)}
-END
-            esac""")
-        (self.work / "work/llama-3.1-8b").mkdir(parents=True)
-        for shape in ("llama-3.1-8b", "opt-125m", "opt-6.7b"):
-            (self.work / "work" / shape).mkdir(exist_ok=True)
-            (self.work / "work" / shape / "config.json").write_text("{}")
-        line = self.lines("--program", program, parts="passes")[1]
+END""")
+        other, line = self.lines("--program", program, parts="passes")[:2]
+        self.assertEqual([line["context"], other["context"]], [1000, 64])
+        self.assertLess(other["predicted_ms"], line["predicted_ms"])
         self.assertAlmostEqual(line["share_of_read_rate"], 15.0 / 4.3 / 4.7, places=3)
-        self.assertAlmostEqual(line["predicted_ms"], 4.661, places=3)
-        self.assertAlmostEqual(line["measured_over_predicted"], 4.7 / 4.661, places=3)
+        self.assertAlmostEqual(line["predicted_ms"], 4.295, places=3)
+        self.assertAlmostEqual(line["measured_over_predicted"], 4.7 / 4.295, places=3)
         self.assertAlmostEqual(line["t16_over_t1"], 6.2 / 4.7, places=3)
         self.assertGreater(line["t8_predicted_ms"], line["predicted_ms"])
 
-    def test_weights_are_filled_on_the_device_where_the_program_can(self):
+    def test_weights_are_made_up_where_they_are_used(self):
         seen = self.work / "seen"
-        program = self.program("fills", f"""case "$*" in *--help) echo '{HELP}  --random-weights SEED  filled' ;;
-            *) echo "$*" >>{seen}; cat <<'END'
+        program = self.program("fills", f"""echo "$*" >>{seen}; cat <<'END'
 {json.dumps(LATENCY)}
-END
-            esac""")
+END""")
         self.lines("--program", program, parts="passes")
         for line in seen.read_text().splitlines():
             self.assertIn(" --random-weights 1 ", line)
             directory = pathlib.Path(line.split("--target ")[1].split()[0])
-            self.assertEqual(sorted(path.name for path in directory.iterdir()), ["config.json", "tokenizer.json"])
+            self.assertEqual([path.name for path in directory.iterdir()], ["config.json"])
 
     def test_kernels_are_summed_up_by_name(self):
         multiply, norm = gpu_parts.kernel_lines(NCU)
@@ -142,8 +137,7 @@ END
         with self.assertRaises(Failed):
             gpu_parts.kernel_lines("==ERROR== no permission\n")
         self.program("ncu", f"cat <<'END'\n{NCU}END")
-        program = self.program("fake", f"echo '{HELP}'")
-        lines = self.lines("--program", program, "--short", parts="kernels")
+        lines = self.lines("--program", "true", "--short", parts="kernels")
         self.assertEqual([line.get("kernel") for line in lines], ["multiply<bf16>", "norm_rows", None])
 
     def test_a_sanitizers_finding_fails_its_part(self):
@@ -187,7 +181,7 @@ class Short(unittest.TestCase):
                 [sys.executable, HERE / "gpu_first.py", "--short", "--device", OPTIONS.device, "--program", OPTIONS.program, "--tests",
                  OPTIONS.tests, "--mpi-tests", "/no/such/file", "--suites", "VerifyKernels", "--output", output, "--parts",
                  ",".join(gpu_parts.DEFAULT) + (",rounds" if OPTIONS.device == "cpu" else ""), "--limits",
-                 "tests=120,passes=120,chains=120,prompts=120,texts=240,ranks=120,several=120"],
+                 "machine=120,tests=120,passes=120,chains=120,prompts=120,texts=240,ranks=120,several=120"],
                 capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertEqual(done.stdout, output.read_text())
@@ -199,7 +193,7 @@ class Short(unittest.TestCase):
         of = {part: [line for line in lines if line["part"] == part and "status" not in line] for part in status}
         self.assertEqual([(line["suite"], line["failed"]) for line in of["tests"]], [("GpuVerifyKernels", [])])
         self.assertTrue(all(line["t1_ms"] > 0 and line["read_rate_gb_per_s"] > 0 for line in of["passes"]))
-        self.assertTrue(all(of["chains"][0][field] > 0 for field in ("draft_of_1_ms", "draft_of_9_ms")))  # no more where others compute
+        self.assertGreater(of["chains"][0]["draft_of_1_ms"], 0)  # no more where others compute
         self.assertGreater(of["prompts"][0]["ttft_ms"], 0)
         self.assertEqual([line["equal"] for line in of["texts"]], [4, 4, 4])
         self.assertEqual([line["equal"] for line in of["ranks"]], [2])

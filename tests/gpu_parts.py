@@ -33,37 +33,30 @@ class Machine:
         self.program, self.short = options.program, options.short
         self.device = ["--device", options.device]
         self.rates, self.kernels = gpu_path.read_gpu_path(ROOT / "bench/hardware.json")
-        self._help = {}
 
     def gpus_seen(self, limit):
         doctor = json.loads(limit.run([self.program, "doctor", "--repetitions", 1, "--json"], codes=(0, 1)).stdout_text)
         return doctor["ranks"][0]["gpus"] or 0
 
-    def has_option(self, limit, command, option):
-        """Whether the program knows an option, by its help."""
-        if command not in self._help:
-            self._help[command] = limit.run([self.program, *command.split(), "--help"]).stdout_text
-        return re.search(rf"^ +{option}\b", self._help[command], re.M) is not None
+    def tiny(self, shape):
+        return GOLDEN / f"llama-{'draft' if shape.startswith('opt') else 'target'}"
 
     def written(self, limit, shape):
-        """A checkpoint of random weights, written once; in short form a tiny one."""
+        """A checkpoint of random weights, written once, for other programs; in short form a tiny one."""
         if self.short:
-            return GOLDEN / f"llama-{'draft' if shape.startswith('opt') else 'target'}"
+            return self.tiny(shape)
         directory = self.work / shape
         if not (directory / "config.json").exists():  # written last
             limit.run([sys.executable, ROOT / "bench/random_checkpoint.py", directory, "--shape", shape])
         return directory
 
-    def weights(self, limit, shape):
-        """Options that name a target of random weights: filled on the device where the program can, else written."""
-        if self.short or not self.has_option(limit, "bench latency", "--random-weights"):
-            return ["--target", self.written(limit, shape)]
-        directory = self.work / f"{shape}-without-weights"
+    def weights(self, shape):
+        """Options that name a target of random weights, which every rank makes up."""
+        directory = self.tiny(shape) if self.short else self.work / f"{shape}-without-weights"
         if not directory.exists():
             directory.mkdir()
             config = json.loads((ROOT / f"tests/launch/public_shapes/{shape}.json").read_text())["config"]
             (directory / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
-            shutil.copy(DEMO / "target/tokenizer.json", directory)
         return ["--target", directory, "--random-weights", SEED]
 
     def predicted(self, device, target_shape):
@@ -122,10 +115,8 @@ def machine(on, limit):
             yield dict(zip((field.replace(".", "_") for field in fields.split(",")), (value.strip() for value in line.split(","))))
         if len(ended.stdout_text.splitlines()) > 1:
             yield {"links": limit.run(["nvidia-smi", "topo", "-m"], codes=()).stdout_text.splitlines()}
-    if on.has_option(limit, "doctor", "--gpu"):
-        yield {"doctor": json.loads(limit.run([on.program, "doctor", "--gpu", "--json"], codes=(0, 1)).stdout_text)}
-    else:
-        yield {"missing": "doctor --gpu: the rate of reading random words, gaps of a graph, sums"}
+    found = json.loads(limit.run([on.program, "doctor", "--gpu", "--json"], codes=(0, 1)).stdout_text)
+    yield {"gpus": found["gpus"], "failed": [each["text"] for each in found["checks"] if each["status"] == "failed"]}
 
 
 def suites_of(on, limit):
@@ -164,77 +155,66 @@ def tests(on, limit):
         raise Failed(f"{failed} suites did not pass")
 
 
-def pass_line(on, shown, shape):
-    """Of bench latency's JSON."""
-    by_rows = {each["rows"]: each["median_ms"] for each in shown["target"]}
-    one, known = by_rows[1], on.predicted(shown["environment"]["device"], shown["target_shape"])
-    gpus = shown["tensor_parallel"]
-    line = {"shape": shape, "device": shown["environment"]["device"], "dtype": shown["environment"]["dtype"], "gpus": gpus,
-            "context": shown["context"], "t1_ms": one, **on.beside(known, 1, shown["context"], one, gpus=gpus)}
-    for rows in (rows for rows in (2, 4, 8, 16, 17, 33, 64, 128) if rows in by_rows):
-        line[f"t{rows}_over_t1"] = round(by_rows[rows] / one, 3)
-    if 8 in by_rows:
-        line.update({f"t8_{name}": value for name, value in on.beside(known, 8, shown["context"], by_rows[8], gpus=gpus).items()})
-    if gpus > 1:
-        line["sums_us"] = {each["name"].split(", ")[-1]: round(each["median_ms"] * 1e3, 2) for each in shown["collectives"]
-                           if each["name"].startswith("all-reduce")}
-    weights, rate = shown["weight_bytes_per_rank"], shown["read_rate_bytes_per_second"]
-    return {**line, "read_rate_gb_per_s": round(rate / 1e9, 1), "share_of_read_rate": round(weights / rate / (one / 1e3), 3)}
+def pass_lines(on, shown, shape):
+    """Of bench latency's JSON, a line for each context."""
+    known, gpus = on.predicted(shown["environment"]["device"], shown["target_shape"]), shown["tensor_parallel"]
+    for passes in shown["contexts"]:
+        by_rows, context = {each["rows"]: each["median_ms"] for each in passes["target"]}, passes["context"]
+        one = by_rows[1]
+        line = {"shape": shape, "device": shown["environment"]["device"], "dtype": shown["environment"]["dtype"], "gpus": gpus,
+                "context": context, "t1_ms": one, **on.beside(known, 1, context, one, gpus=gpus)}
+        for rows in (rows for rows in (2, 4, 8, 16, 17, 33, 64, 128) if rows in by_rows):
+            line[f"t{rows}_over_t1"] = round(by_rows[rows] / one, 3)
+        if 8 in by_rows:
+            line.update({f"t8_{name}": value for name, value in on.beside(known, 8, context, by_rows[8], gpus=gpus).items()})
+        if gpus > 1:
+            line["sums_us"] = {each["name"].split(", ")[-1]: round(each["median_ms"] * 1e3, 2) for each in shown["collectives"]
+                               if each["name"].startswith("all-reduce")}
+        weights, rate = shown["weight_bytes_per_rank"], shown["read_rate_bytes_per_second"]
+        yield {**line, "read_rate_gb_per_s": round(rate / 1e9, 1), "share_of_read_rate": round(weights / rate / (one / 1e3), 3)}
 
 
 def on_ranks(count):
     return ["mpirun", "-n", count, "--oversubscribe", "--bind-to", "none", *AS_ROOT] if count > 1 else []
 
 
-def latency(on, limit, shape, context, rows, repetitions, more=(), ranks=1):
+def latency(on, limit, shape, contexts, rows, repetitions, more=(), ranks=1):
     return json.loads(limit.run([
-        *on_ranks(ranks), on.program, "bench", "latency", *on.weights(limit, shape), *on.device, *more, "--dtype", "bfloat16", "--rows", rows, "--repetitions",
-        repetitions, "--context", context, "--max-context", context + rows + 8, "--json"]).stdout_text)
+        *on_ranks(ranks), on.program, "bench", "latency", *on.weights(shape), *on.device, *more, "--dtype", "bfloat16", "--rows", rows, "--repetitions",
+        repetitions, "--context", ",".join(map(str, contexts)), "--max-context", max(contexts) + max(rows, 9) + 8, "--json"]).stdout_text)
 
 
 def passes(on, limit):
-    """The small model first, which loads at once, then the context that matters most; the longest, whose prompt takes its time, last."""
-    settings = [("opt-125m", 1000, 17, 30), ("llama-3.1-8b", 1000, 17, 30), ("llama-3.1-8b", 4000, 17, 30), ("llama-3.1-8b", 64, 17, 30),
-                ("llama-3.1-8b", 1000, 128, 3), ("opt-125m", 64, 17, 30), ("opt-6.7b", 1000, 17, 30), ("llama-3.1-8b", 30000, 17, 10)]
-    for shape, context, rows, repetitions in [("opt-125m", 8, 8, 2), ("llama-3.1-8b", 8, 8, 2)] if on.short else settings:
-        yield pass_line(on, latency(on, limit, shape, context, rows, repetitions), shape)
+    """The small model first, then the context that matters most; the longest, whose prompt takes its time, last."""
+    settings = [("opt-125m", (1000, 64), 17, 30), ("llama-3.1-8b", (1000, 4000, 64), 17, 30), ("llama-3.1-8b", (1000,), 128, 3),
+                ("opt-6.7b", (1000,), 17, 30), ("llama-3.1-8b", (30000,), 17, 10)]
+    for shape, contexts, rows, repetitions in [("opt-125m", (8, 3), 8, 2), ("llama-3.1-8b", (8,), 8, 2)] if on.short else settings:
+        yield from pass_lines(on, latency(on, limit, shape, contexts, rows, repetitions), shape)
 
 
 def torch(on, limit):
     """The same by a library's kernels, where the program was built with them."""
     for shape in ("opt-125m",) if on.short else ("opt-125m", "llama-3.1-8b"):
         try:
-            passes = latency(on, limit, shape, 8 if on.short else 1000, 8, 2 if on.short else 30, ["--backend", "torch"])
+            passes = latency(on, limit, shape, [8 if on.short else 1000], 8, 2 if on.short else 30, ["--backend", "torch"])
         except Failed as failed:
             if "-DENTRODRAFT_TORCH=ON" in str(failed):
                 raise Missing("a build with -DENTRODRAFT_TORCH=ON") from failed
             raise
-        yield {"backend": "torch", **pass_line(on, passes, shape)}
+        beside = {name: passes["target"][0][name] for name in ("native_ms", "over_native")}
+        yield from ({"backend": "torch", **beside, **line} for line in pass_lines(on, passes, shape))
 
 
 def chains(on, limit):
-    """Target and draft are one: every token is accepted, so that rounds are alike."""
-    settings = [("opt-125m", 1000), ("opt-125m", 64), ("llama-3.2-1b", 1000), ("llama-3.2-1b", 30000)]
-    tokens = 40 if on.short else 400
-    for shape, context in [("opt-125m", 8)] if on.short else settings:
-        pair = on.weights(limit, shape)
-        medians = {}
-        for drafted in (1, 9):
-            trace = on.work / "chain-rounds.jsonl"
-            trace.unlink(missing_ok=True)
-            on.generated(limit, "chain", *pair, "--draft", pair[1], *on.device, "--dtype", "bfloat16", "--input", on.prompts([context]),
-                         "--max-new-tokens", tokens, "--max-context", context + tokens + 16, "--ignore-eos", "--stop-rule",
-                         "constant", "--num-draft-tokens", drafted, "--trace", trace)
-            rounds = [json.loads(line) for line in trace.read_text().splitlines()]
-            times = [each["draft_ms"] for each in rounds if len(each["drafted"]) == drafted]
-            if not times:
-                raise Failed(f"no round of {shape} drafted {drafted} tokens")
-            medians[drafted] = statistics.median(times)
-        step = (medians[9] - medians[1]) / 8
-        device = latency(on, limit, shape, context, 1, 1)
-        known = on.predicted(device["environment"]["device"], device["target_shape"])
-        yield {"shape": shape, "context": context, "draft_of_1_ms": medians[1], "draft_of_9_ms": medians[9], "step_ms": round(step, 4),
-               **on.beside(known, 1, context, step, in_loop=True)}
+    """A step of the draft's loop on the device: a draft of nine tokens less one of one, over eight."""
+    settings = [("opt-125m", (1000, 64)), ("llama-3.2-1b", (1000, 30000))]
+    for shape, contexts in [("opt-125m", (8,))] if on.short else settings:
+        shown = latency(on, limit, shape, contexts, 1, 2 if on.short else 30, ["--draft", on.weights(shape)[1]])
+        known = on.predicted(shown["environment"]["device"], shown["target_shape"])
+        for passes in shown["contexts"]:
+            step, context = passes["draft"]["median_ms"], passes["context"]
+            yield {"shape": shape, "context": context, "draft_of_1_ms": passes["first_draft"]["median_ms"], "step_ms": round(step, 4),
+                   **on.beside(known, 1, context, step, in_loop=True)}
 
 
 def kernel_lines(text):
@@ -263,7 +243,7 @@ def kernels(on, limit):
         launches = (1 if on.short else 32) * 11 * 3
         ended = limit.run([
             "ncu", "--clock-control", "none", "--graph-profiling", "node", "--print-units", "base", "--csv", "--launch-count", launches,
-            "--metrics", "gpu__time_duration.sum,dram__bytes_read.sum", on.program, "bench", "latency", *on.weights(limit, shape),
+            "--metrics", "gpu__time_duration.sum,dram__bytes_read.sum", on.program, "bench", "latency", *on.weights(shape),
             *on.device, "--dtype", "bfloat16", "--rows", rows, "--repetitions", 1, "--context", context, "--max-context", context + 64])
         for line in kernel_lines(ended.stdout_text):
             yield {"shape": shape, "context": context, "rows": rows, **line}
@@ -271,8 +251,8 @@ def kernels(on, limit):
 
 def prompts(on, limit):
     shape, lengths = ("llama-3.1-8b", (24,)) if on.short else ("llama-3.1-8b", gpu_path.PROMPTS)
-    model = on.weights(limit, shape)
-    device = latency(on, limit, shape, 8, 1, 1)
+    model = on.weights(shape)
+    device = latency(on, limit, shape, [8], 1, 1)
     known = on.predicted(device["environment"]["device"], device["target_shape"])
     for tokens in lengths:
         output = on.generated(limit, "prompts", *model, *on.device, "--dtype", "bfloat16", "--input", on.prompts([tokens] * 3),
@@ -280,8 +260,9 @@ def prompts(on, limit):
         measured = statistics.median(json.loads(line)["stats"]["ttft_ms"] for line in output.read_text().splitlines()[1:])
         line = {"shape": shape, "tokens": tokens, "ttft_ms": measured, "tokens_per_second": round(tokens / measured * 1e3)}
         if known:
-            own, library = gpu_path.predicted_prompt(known[0], on.kernels, known[1], tokens)
-            line.update(launches_predicted_ms=round(own * 1e3, 2), chunks_predicted_ms=round(library * 1e3, 2))
+            prompt = gpu_path.predicted_prompt(known[0], on.kernels, known[1], tokens)
+            line.update(predicted_ms=round(prompt.total * 1e3, 2), predicted_share_of_rate=round(prompt.share, 3),
+                        share_of_rate=round(prompt.products * 1e3 / measured, 3), goal=gpu_path.GOAL)
         yield line
 
 
@@ -332,7 +313,7 @@ def several(on, limit):
     different = []
     for count in (count for count in (2, 4, 8) if count <= gpus):
         shape = "opt-125m" if on.short else "llama-3.1-8b"
-        yield pass_line(on, latency(on, limit, shape, *((8, 8, 2) if on.short else (1000, 16, 30)), ranks=count), shape)
+        yield from pass_lines(on, latency(on, limit, shape, *(([8], 8, 2) if on.short else ([1000], 16, 30)), ranks=count), shape)
         common = [*on.device, "--dtype", "bfloat16", "--input", on.pair_prompts(4 if on.short else 64), "--max-new-tokens",
                   8 if on.short else 128, "--ignore-eos"]
         line, is_equal = equal_texts(f"{count} ranks, bfloat16, greedy: plain decoding's", *(
@@ -376,7 +357,7 @@ def rounds(on, limit):
     """The first on random weights at a given acceptance, the second of the demo pair."""
     for name, file, arguments in (
             ("opt-6.7b and opt-125m", on.prompts([32] * 8), [
-                *on.weights(limit, "opt-125m" if on.short else "opt-6.7b"), "--draft", on.weights(limit, "opt-125m")[1], "--temperatures", 0,
+                *on.weights("opt-125m" if on.short else "opt-6.7b"), "--draft", on.weights("opt-125m")[1], "--temperatures", 0,
                 "--rules", "constant:2,constant:4,constant:7", "--synthetic-acceptance", on.options.acceptance, "--max-context",
                 128 if on.short else 1024]),
             ("demo pair", on.pair_prompts(8), [*on.pair, "--temperatures", "0,1", "--rules", "static,expected-gain"])):

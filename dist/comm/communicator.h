@@ -72,7 +72,7 @@ class Communicator {
     // and a row's sum on the rows beside it.
     virtual bool enqueued_sums_are_ordered() const { return true; }
     // Rank r's `bytes` bytes of device memory reach all + r * bytes on every rank, as work of `stream` in the same way;
-    // `mine` does not lie in `all`. Collective over the group.
+    // `mine` does not lie in `all`; both begin at a multiple of 8 bytes. Collective over the group.
     virtual void enqueue_all_gather(const void* mine, void* all, std::size_t bytes, void* stream);
     // Memory of `bytes` bytes, the same on every rank, in which enqueued sums are fastest; null where any memory of the
     // device will do. Zeroed; freed before the communicator, with no sum under way in it. Throws as wait() does.

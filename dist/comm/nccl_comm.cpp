@@ -7,11 +7,13 @@
 #include "dist/agreement.h"
 #include "dist/comm/backoff.h"
 #include "dist/comm/check.h"
+#include "dist/comm/push.h"
 #include "dist/device.h"
 #include "dist/error.h"
 
 #include <cuda_runtime.h>
 #include <nccl.h>
+#include <nccl_device.h>
 
 #include <chrono>
 #include <cstdio>
@@ -36,6 +38,24 @@ ncclDataType_t nccl_type(ElementType type) {
     throw Error("unknown element type in all-reduce");
 }
 
+// A word of the host's memory that the device reads and writes too; 0 at first.
+class SharedWord {
+  public:
+    SharedWord() {
+        void* memory = nullptr;
+        check_cuda(cudaHostAlloc(&memory, sizeof(unsigned), cudaHostAllocMapped), "cudaHostAlloc");
+        word_.reset(static_cast<unsigned*>(memory));
+        *word_ = 0;
+    }
+    volatile unsigned* get() const { return word_.get(); }
+
+  private:
+    struct Free {
+        void operator()(unsigned* word) const { cudaFreeHost(word); }
+    };
+    std::unique_ptr<unsigned, Free> word_;
+};
+
 class NcclComm final : public Communicator {
   public:
     NcclComm(int rank, int size, const NcclOptions& options);
@@ -45,6 +65,9 @@ class NcclComm final : public Communicator {
 
     // Collective over the group.
     void connect(const ncclUniqueId& id, Deadline deadline);
+    // Whether this rank can write to the memory of all others. All must, or none will.
+    bool can_push() const { return inbox_ != nullptr; }
+    void refrain_from_pushing() { inbox_.reset(); }
 
     int rank() const override { return rank_; }
     int size() const override { return size_; }
@@ -64,6 +87,7 @@ class NcclComm final : public Communicator {
   private:
     class Window;
 
+    void make_inbox(Deadline deadline);
     void require_idle(const char* what) const;
     void begin(const char* what);
     bool nccl_is_idle();
@@ -83,12 +107,54 @@ class NcclComm final : public Communicator {
     cudaEvent_t finished_ = nullptr;  // on our stream: the collective has ended
     ncclComm_t comm_ = nullptr;       // null before connect and after an abort
     const char* in_flight_ = nullptr; // what is under way, for messages
+    SharedWord has_ended_;            // a gather, before all parts had come
+    std::unique_ptr<Window> inbox_;   // for what others push; null: NCCL gathers
+    DeviceBuffer push_state_;         // freed first, which waits for the device
+};
+
+// A symmetric window: registered on every rank, so that NCCL may sum small messages in one shot over the ranks' memory
+// (within a node with NVLink; elsewhere it sums as ever), and a kernel may write to that of others.
+class NcclComm::Window final : public SymmetricBuffer {
+  public:
+    Window(NcclComm& owner, std::size_t bytes, Deadline deadline) : owner_(owner) {
+        void* memory = nullptr;
+        check_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
+        memory_.reset(memory);
+        check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
+        check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // no stream of ours waits for that one
+        try {
+            check_nccl(ncclCommWindowRegister(owner.comm_, memory, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
+                       "ncclCommWindowRegister");
+            owner.await_nccl("registering memory", deadline);
+        } catch (...) { // NCCL may still write into both members
+            owner.abort_connection();
+            throw;
+        }
+    }
+    Window(const Window&) = delete;
+    Window& operator=(const Window&) = delete;
+    ~Window() override {
+        if (owner_.comm_ != nullptr && window_ != nullptr) ncclCommWindowDeregister(owner_.comm_, window_);
+    }
+    void* data() const override { return memory_.get(); }
+    ncclWindow_t handle() const { return window_; } // null where windows are not supported
+
+  private:
+    struct Free {
+        void operator()(void* memory) const { ncclMemFree(memory); }
+    };
+
+    NcclComm& owner_;
+    std::unique_ptr<void, Free> memory_;
+    ncclWindow_t window_ = nullptr;
 };
 
 NcclComm::NcclComm(int rank, int size, const NcclOptions& options)
-    : rank_(rank), size_(size), options_(options), barrier_token_(options.device, sizeof(float)) {
-    const float zero = 0;
-    barrier_token_.copy_from_host(&zero);
+    : rank_(rank), size_(size), options_(options), barrier_token_(options.device, sizeof(float)),
+      push_state_(options.device, sizeof(PushState)) {
+    check_cuda(cudaMemset(barrier_token_.data(), 0, barrier_token_.bytes()), "cudaMemset");
+    check_cuda(cudaMemset(push_state_.data(), 0, push_state_.bytes()), "cudaMemset");
+    check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // no stream of ours waits for that one
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     check_cuda(cudaEventCreateWithFlags(&work_done_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     check_cuda(cudaEventCreateWithFlags(&finished_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -97,7 +163,10 @@ NcclComm::NcclComm(int rank, int size, const NcclOptions& options)
 NcclComm::~NcclComm() {
     const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
     if (comm_ != nullptr && (unwinding || in_flight_ != nullptr)) abort_connection();
-    if (comm_ != nullptr) close_connection();
+    if (comm_ != nullptr) {
+        inbox_.reset();
+        close_connection();
+    }
     if (finished_ != nullptr) cudaEventDestroy(finished_);
     if (work_done_ != nullptr) cudaEventDestroy(work_done_);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -109,6 +178,12 @@ void NcclComm::connect(const ncclUniqueId& id, Deadline deadline) {
     check_nccl(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig");
     await_nccl("connecting", deadline);
     barrier(deadline); // what the first collective sets up cannot be set up under capture
+    if (size_ > 1) make_inbox(deadline);
+}
+
+void NcclComm::make_inbox(Deadline deadline) {
+    auto inbox = std::make_unique<Window>(*this, inbox_bytes(size_), deadline);
+    if (inbox->handle() != nullptr && ncclTeamLsa(comm_).nRanks == size_) inbox_ = std::move(inbox);
 }
 
 void NcclComm::start_all_reduce_sum(void* data, std::size_t count, ElementType type) {
@@ -174,47 +249,22 @@ void NcclComm::enqueue_all_reduce_sum(void* data, std::size_t count, ElementType
 void NcclComm::enqueue_all_gather(const void* mine, void* all, std::size_t bytes, void* stream) {
     require_idle("all-gather");
     count_gather(bytes);
+    if (inbox_ && bytes <= kMaxPushedBytes && bytes % kPushedWord == 0) {
+        PushCall call;
+        call.mine = mine;
+        call.all = all;
+        call.bytes = bytes;
+        call.rank = rank_;
+        call.ranks = size_;
+        call.inbox = inbox_->handle();
+        call.state = static_cast<PushState*>(push_state_.data());
+        call.has_ended = has_ended_.get();
+        call.limit_ns = static_cast<std::uint64_t>(options_.gather_seconds * 1e9);
+        return push_and_collect(stream, call);
+    }
     check_nccl(ncclAllGather(mine, all, bytes, ncclInt8, comm_, static_cast<cudaStream_t>(stream)), "ncclAllGather");
     await_nccl("all-gather", Deadline::after_seconds(options_.enqueue_seconds));
 }
-
-#ifdef NCCL_WIN_COLL_SYMMETRIC
-
-// A symmetric window: registered on every rank, so that NCCL may sum small messages in one shot over the ranks' memory
-// (within a node with NVLink; elsewhere it sums as ever).
-class NcclComm::Window final : public SymmetricBuffer {
-  public:
-    Window(NcclComm& owner, std::size_t bytes, Deadline deadline) : owner_(owner) {
-        void* memory = nullptr;
-        check_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc");
-        memory_.reset(memory);
-        check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
-        check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"); // no stream of ours waits for that one
-        try {
-            check_nccl(ncclCommWindowRegister(owner.comm_, memory, bytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
-                       "ncclCommWindowRegister");
-            owner.await_nccl("registering memory", deadline);
-        } catch (...) { // NCCL may still write into both members
-            owner.abort_connection();
-            throw;
-        }
-    }
-    Window(const Window&) = delete;
-    Window& operator=(const Window&) = delete;
-    ~Window() override {
-        if (owner_.comm_ != nullptr && window_ != nullptr) ncclCommWindowDeregister(owner_.comm_, window_);
-    }
-    void* data() const override { return memory_.get(); }
-
-  private:
-    struct Free {
-        void operator()(void* memory) const { ncclMemFree(memory); }
-    };
-
-    NcclComm& owner_;
-    std::unique_ptr<void, Free> memory_;
-    ncclWindow_t window_ = nullptr; // null where there is no such support
-};
 
 std::unique_ptr<SymmetricBuffer> NcclComm::make_symmetric_buffer(std::size_t bytes, Deadline deadline) {
     require_idle("making memory for sums");
@@ -222,17 +272,13 @@ std::unique_ptr<SymmetricBuffer> NcclComm::make_symmetric_buffer(std::size_t byt
     return std::make_unique<Window>(*this, bytes, deadline);
 }
 
-#else // before NCCL 2.27
-
-std::unique_ptr<SymmetricBuffer> NcclComm::make_symmetric_buffer(std::size_t, Deadline) {
-    return nullptr;
-}
-
-#endif
-
 void NcclComm::await_stream(void* stream, Deadline deadline) {
     require_idle("waiting for a pass");
-    await_device("a pass", deadline, [&] { return cudaStreamQuery(static_cast<cudaStream_t>(stream)); });
+    await_device("a pass", deadline, [&] {
+        const cudaError_t state = cudaStreamQuery(static_cast<cudaStream_t>(stream));
+        if (*has_ended_.get() != 0) throw_timeout("a pass", options_.gather_seconds);
+        return state;
+    });
 }
 
 void NcclComm::require_idle(const char* what) const {
@@ -301,6 +347,8 @@ void NcclComm::close_connection() {
 // So it waits on a thread of its own, which is left behind where it has not ended in time.
 void NcclComm::abort_connection() {
     if (comm_ == nullptr) return;
+    *has_ended_.get() = 1;
+    if (inbox_) std::this_thread::sleep_for(std::chrono::duration<double>(kLookSeconds)); // NCCL unmaps the inboxes
     std::promise<void> ended;
     const std::future<void> waits = ended.get_future();
     std::thread([ended = std::move(ended), comm = std::exchange(comm_, nullptr), device = options_.device]() mutable {
@@ -337,6 +385,9 @@ std::unique_ptr<Communicator> make_nccl_comm(Communicator& host, const NcclOptio
     const bool bounded = deadline.at < std::chrono::steady_clock::time_point::max() - kTimeToAgree;
     const Status connected = agree(host, mine, bounded ? Deadline{deadline.at + kTimeToAgree} : deadline);
     if (!connected.ok()) throw Error(connected.message);
+    float can_push = comm->can_push() ? 1 : 0;
+    host.all_reduce_sum(&can_push, 1, deadline);
+    if (can_push < static_cast<float>(host.size())) comm->refrain_from_pushing();
     return comm;
 }
 

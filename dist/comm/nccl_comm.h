@@ -1,7 +1,8 @@
 // Collectives among GPUs through NCCL: buffers in device memory, deadlines on the host.
 //
-// Only in builds with ENTRODRAFT_CUDA, and in tests over stand-ins for CUDA and NCCL. Made once the layout is known,
-// one GPU a rank; destroyed before Session::leave.
+// Where all ranks reach each other's memory, small all-gathers are done by a kernel of ours (push.h). Only in builds
+// with ENTRODRAFT_CUDA, and in tests over stand-ins for CUDA and NCCL. Made once the layout is known, one GPU a rank;
+// destroyed before Session::leave.
 #pragma once
 
 #include "dist/comm/communicator.h"
@@ -15,6 +16,7 @@ struct NcclOptions {
     void* work_stream = nullptr; // cudaStream_t whose earlier work a collective waits for; null: the default stream
     double close_seconds = 2;    // how long the destructor waits for the others before it aborts, and abort() for NCCL
     double enqueue_seconds = 60; // how long the others may take to set up what an enqueued sum needs
+    double gather_seconds = kDefaultTimeoutSeconds; // how long the kernel of a small all-gather waits for the others
 };
 
 // The ranks of `host` with their devices. The sum's order is NCCL's: the same bits on every rank; beyond two ranks it

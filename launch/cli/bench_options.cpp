@@ -12,21 +12,24 @@ namespace {
 
 void read_drafters(const ParsedOptions& given, CompareOptions& options) {
     const std::size_t n_drafts = options.models.drafts.size();
-    for (const std::string& name : split_list(given.text("drafters", n_drafts > 0 ? "model" : ""))) {
+    for (const std::string& name : split_list(given.text("drafters", default_drafter(options.models)))) {
         std::size_t number = 0; // "draft2": the second --draft alone
         for (std::size_t draft = 1; draft <= n_drafts; ++draft)
             if (name == fmt::format("draft{}", draft)) number = draft;
         refuse_if(number == 0 && name.starts_with("draft"),
                   fmt::format("--drafters {}: --draft is given {}; draft1 is the first of them", name,
                               counted(n_drafts, "time")));
-        options.drafters.push_back(parse_drafter({"drafters", number > 0 ? "model" : name}, '+', n_drafts));
+        options.drafters.push_back(parse_drafter({"drafters", number > 0 ? "model" : name}, '+', options.models));
         if (number > 0) options.drafters.back().drafts = {number - 1};
     }
     refuse_if(options.drafters.empty() && given.text("rules") != "none",
-              "nothing to compare: give --draft DIR, or --drafters NAME,NAME");
+              "nothing to compare: give --draft DIR, --head DIR or --drafters NAME,NAME");
     const auto has_model = [](const DrafterChoice& one) { return one.has("model"); };
     refuse_if(n_drafts > 0 && std::ranges::none_of(options.drafters, has_model),
               "--draft has no effect: --drafters " + given.text("drafters") + " names no model");
+    const auto has_head = [](const DrafterChoice& one) { return one.has("head"); };
+    refuse_if(!options.models.head.empty() && std::ranges::none_of(options.drafters, has_head),
+              "--head has no effect: --drafters " + given.text("drafters") + " names no head");
     options.drafters = with_ahead(options.drafters, given, options.placement, 1, options.ahead,
                                   "--draft-placement dedicated and one --draft, which drafts last");
     check_sources(given, options.drafters, options.sources);
@@ -38,6 +41,14 @@ void check_compare(const ParsedOptions& given, CompareOptions& options) {
     options.every_rule.max_tokens = options.max_draft_tokens;
     options.rules = compared_rules(given.text("rules", "all"), options.every_rule, n_levels);
     refuse_if(options.acceptances.empty(), "--acceptances is empty; name one or leave it out");
+    if (!options.trees.empty()) {
+        refuse_if(options.models.drafts.size() != 1 || options.placement == dist::DraftPlacement::sharded,
+                  "--tree is for one --draft, colocated or dedicated");
+        refuse_if(std::ranges::count(options.acceptances, spec::Acceptance::block) > 0 || options.lenience < 1 ||
+                      options.synthetic_acceptance,
+                  "--tree goes without --lenience, --synthetic-acceptance and --acceptances block");
+        use_cpu_for("--tree", options.models);
+    }
     refuse_if(options.lenience < 1 && std::ranges::count(options.acceptances, spec::Acceptance::rejection) == 0,
               "--lenience has no effect: --acceptances does not name rejection");
     const std::size_t n_costs = options.costs.size();
@@ -63,16 +74,30 @@ void declare(OptionSet& set, LatencyOptions& options) {
     declare_measured_models(set, options.models, "checkpoint of the draft");
     declare_placement(set, options.placement);
     set.group("Latency");
-    set.add("rows", "R", options.plan.rows, {1, spec::kMaxSlots},
-            fmt::format("time passes of 1 to R rows, up to {}", spec::kMaxSlots));
-    set.add("context", "N", options.plan.context, at_least(1), "tokens in the cache before each pass");
+    set.add("rows", "R,R", options.plan.rows, {1, spec::kMaxSlots},
+            fmt::format("time passes of 1 to R rows, up to {}; several numbers: of these rows alone, 1 among them [{}]",
+                        spec::kMaxSlots, options.plan.rows.front()));
+    set.add("context", "N,N", options.plan.contexts, at_least(1),
+            "tokens in the cache before each pass; all passes are timed behind each, and the costs that simulate and "
+            "tune take are those of the first [1000 on GPUs, 64 on CPUs, or as many as fit]");
     set.add("repetitions", "N", options.plan.repetitions, {1, 1000000},
             "passes of each kind; collectives are timed five times as often");
+    set.add("tree", "SHAPE",
+            "of the target: time passes of a tree's first rows as well, beside chains of as many: medusa-63, eagle-25, "
+            "N,N,... (children by level) or a JSON file of paths",
+            [&options](const GivenValue& given) { options.plan.tree = spec::parse_tree(given.text); });
     set.add("shards", "N,N", options.shards, {1, 65536},
             "on one rank: time a shard of each N ranks by itself too, for bench/scaling_model.py [none]");
     set.add_output("output", options.output, "write the costs file", kStdoutIsForJson);
     set.add("json", options.json, kJsonHelp);
     set.check([&options](const ParsedOptions& given) {
+        refuse_if(!options.plan.times(1),
+                  "--rows " + given.text("rows") + " lacks 1, with which the others are compared");
+        if (options.plan.tree) {
+            refuse_if(options.plan.tree->shape != spec::TreeOptions::Shape::fixed,
+                      fmt::format("--tree {} has no rows of its own: a fixed tree is timed", options.plan.tree->name));
+            use_cpu_for("--tree", options.models);
+        }
         const std::size_t n_drafts = options.models.drafts.size();
         given.refuse_without_effect("draft-placement", n_drafts > 0, "without --draft DIR");
         refuse_if(n_drafts > 1, "--draft is given more than once; time one pair at a time, a cascade level by level");
@@ -85,6 +110,7 @@ void declare(OptionSet& set, CompareOptions& options) {
     declare_measured_models(set, options.models,
                             "checkpoint of the draft; several: a cascade, the largest first, unless --drafters names "
                             "one alone");
+    declare_head(set, options.models);
     declare_placement(set, options.placement);
     set.group("Compare");
     set.add("input", "FILE|-", options.input, "JSON lines of prompts, as for generate")
@@ -101,6 +127,11 @@ void declare(OptionSet& set, CompareOptions& options) {
     set.add("rules", "RULE,RULE",
             stop_rule_forms() + ", all of these, none; of a cascade RULE/RULE; plain decoding always runs [all]")
         .choosing(with_stop_rules({"all", "none"}), ",/");
+    declare_trees(
+        set, options.trees,
+        fmt::format("a tree of one --draft, beside the rules, which are of chains; one that grows has at most "
+                    "{} tokens",
+                    spec::TreeOptions::kDefaultTokens));
     const Names acceptances = names_up_to(spec::Acceptance::typical);
     set.add("acceptances", "LIST", "{}; greedy text knows no difference [gumbel]",
             [&options, acceptances](const GivenValue& given) {

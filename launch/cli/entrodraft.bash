@@ -22,16 +22,16 @@ _entrodraft() {
     case $command in
     help) options='generate record simulate tune tokenize build-table inspect doctor bench --json' ;;
     'generate')
-        options='--help --config --target --draft --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --prompt --input --output --shard --resume --max-new-tokens --ignore-eos --stop --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --typical-epsilon --typical-delta --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --head --drafter --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --prompt --input --output --shard --resume --max-new-tokens --ignore-eos --stop --check --trace --timeline --summary --verbose --quiet --chat --system --chat-template --chat-date --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --stop-rule --entropy-threshold --entropy-factor --entropy-window --num-draft-tokens --heuristic-persistent --confidence-threshold --svip-threshold --adaedl-gamma --entropy-unit --entropy-of --max-draft-tokens --min-draft-tokens --drop-stop-token --costs --acceptance --lenience --tree --typical-epsilon --typical-delta --draft-placement --draft-ahead --draft-ahead-passes --replicas --batch-size --max-context --collective-timeout'
         case $previous in
         --config|--lookup-corpus|--draft-table|--input|--output|--trace|--timeline|--summary|--costs) kind=-f ;;
-        --target|--draft) kind=-d ;;
+        --target|--draft|--head) kind=-d ;;
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
-        --drafter) kind=-W separators=',' values='model ngram suffix bigram unigram random' ;;
+        --drafter) kind=-W separators=',' values='model head ngram suffix bigram unigram random' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
         --chat-template) kind=-W separators='' values='chatml chatml-bos qwen1.5 qwen2 qwen2.5 qwen2.5-math qwen3 qwen3-thinking smollm2 llama-2 llama-3 llama-3.1 mistral-no-system mistral-no-system-space mistral-v1 mistral-v3 mistral-nemo mistral-v7 gemma gemma-no-bos zephyr phi-3 phi-3-bos phi-3.5 phi-3-first phi-3-first-bos phi-4 phi-4-first phi-4-mini vicuna falcon-instruct falcon-chat falcon-3 deepseek-llm deepseek-r1 deepseek-r1-no-think openchat solar' ;;
         --stop-rule) kind=-W separators='' values='static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' ;;
@@ -39,10 +39,10 @@ _entrodraft() {
         --entropy-of) kind=-W separators='' values='raw adjusted' ;;
         --acceptance) kind=-W separators='' values='rejection block gumbel typical' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
-        --threads|--ngram-max|--ngram-min|--ngram-full|--prompt|--shard|--max-new-tokens|--stop|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--max-draft-tokens|--min-draft-tokens|--lenience|--typical-epsilon|--typical-delta|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
+        --random-weights|--threads|--ngram-max|--ngram-min|--ngram-full|--prompt|--shard|--max-new-tokens|--stop|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--max-draft-tokens|--min-draft-tokens|--lenience|--tree|--typical-epsilon|--typical-delta|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
         esac ;;
     'record')
-        options='--help --config --target --draft --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
         case $previous in
         --config|--input|--output|--costs) kind=-f ;;
         --target|--draft) kind=-d ;;
@@ -52,18 +52,18 @@ _entrodraft() {
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --chat-template) kind=-W separators='' values='chatml chatml-bos qwen1.5 qwen2 qwen2.5 qwen2.5-math qwen3 qwen3-thinking smollm2 llama-2 llama-3 llama-3.1 mistral-no-system mistral-no-system-space mistral-v1 mistral-v3 mistral-nemo mistral-v7 gemma gemma-no-bos zephyr phi-3 phi-3-bos phi-3.5 phi-3-first phi-3-first-bos phi-4 phi-4-first phi-4-mini vicuna falcon-instruct falcon-chat falcon-3 deepseek-llm deepseek-r1 deepseek-r1-no-think openchat solar' ;;
-        --threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--stop|--max-draft-tokens|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--system|--chat-date) return ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--system|--chat-date) return ;;
         esac ;;
     'simulate')
-        options='--help --config --recording --rules --best --draft --max-draft-tokens --min-draft-tokens --drop-stop-token --entropy-of --threads --output --trace --json --costs --t-draft --t-first-draft --t-target --t-round --draft-placement --draft-ahead'
+        options='--help --config --recording --rules --tree --best --draft --max-draft-tokens --min-draft-tokens --drop-stop-token --entropy-of --threads --output --trace --json --costs --t-draft --t-first-draft --t-target --t-round --draft-placement --draft-ahead'
         case $previous in
         --config|--recording|--output|--trace|--costs) kind=-f ;;
         --rules) kind=-W separators=',' values='all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated' ;;
-        --draft|--max-draft-tokens|--min-draft-tokens|--entropy-of|--threads|--t-draft|--t-first-draft|--t-target|--t-round|--draft-ahead) return ;;
+        --tree|--draft|--max-draft-tokens|--min-draft-tokens|--entropy-of|--threads|--t-draft|--t-first-draft|--t-target|--t-round|--draft-ahead) return ;;
         esac ;;
     'tune')
-        options='--help --config --target --draft --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens'
         case $previous in
         --config|--input|--recording|--output|--report|--costs) kind=-f ;;
         --target|--draft) kind=-d ;;
@@ -72,7 +72,7 @@ _entrodraft() {
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
-        --threads|--max-context|--collective-timeout|--prompts|--repetitions|--max-new-tokens|--stop|--max-draft-tokens|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens) return ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--prompts|--repetitions|--max-new-tokens|--stop|--max-draft-tokens|--tree|--entropy-of|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens) return ;;
         esac ;;
     'tokenize')
         options='--help --config --model --text --input --decode --add-special-tokens --skip-special-tokens'
@@ -88,23 +88,24 @@ _entrodraft() {
         --model) kind=-d ;;
         esac ;;
     'inspect')
-        options='--help --config --model --draft --json --tensor-parallel --dtype --draft-dtype --batch-size --length --threads --memory'
+        options='--help --config --model --draft --json --tensor-parallel --device --dtype --draft-dtype --batch-size --length --threads --memory'
         case $previous in
         --config) kind=-f ;;
         --model|--draft) kind=-d ;;
-        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8' ;;
-        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8' ;;
+        --device) kind=-W separators='' values='cpu cuda' ;;
+        --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
+        --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --tensor-parallel|--batch-size|--length|--threads|--memory) return ;;
         esac ;;
     'doctor')
-        options='--help --config --target --draft --threads --repetitions --collective-timeout --json'
+        options='--help --config --target --draft --gpu --threads --repetitions --collective-timeout --json'
         case $previous in
         --config) kind=-f ;;
         --target|--draft) kind=-d ;;
         --threads|--repetitions|--collective-timeout) return ;;
         esac ;;
     'bench latency')
-        options='--help --config --target --draft --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --draft-placement --rows --context --repetitions --shards --output --json'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --draft-placement --rows --context --repetitions --tree --shards --output --json'
         case $previous in
         --config|--output) kind=-f ;;
         --target|--draft) kind=-d ;;
@@ -114,25 +115,25 @@ _entrodraft() {
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
-        --threads|--max-context|--collective-timeout|--rows|--context|--repetitions|--shards) return ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--rows|--context|--repetitions|--tree|--shards) return ;;
         esac ;;
     'bench compare')
-        options='--help --config --target --draft --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --draft-placement --input --prompts --max-new-tokens --temperatures --seed --drafters --rules --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --output --json --quiet'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --head --draft-placement --input --prompts --max-new-tokens --temperatures --seed --drafters --rules --tree --acceptances --entropy-of --lenience --max-draft-tokens --min-draft-tokens --drop-stop-token --draft-ahead --draft-ahead-passes --tune --synthetic-acceptance --costs --ngram-max --ngram-min --ngram-match --ngram-full --lookup-corpus --draft-table --output --json --quiet'
         case $previous in
         --config|--input|--costs|--lookup-corpus|--draft-table|--output) kind=-f ;;
-        --target|--draft) kind=-d ;;
+        --target|--draft|--head) kind=-d ;;
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
         --dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-dtype) kind=-W separators='' values='auto float32 bfloat16 float16 int8 float8' ;;
         --draft-placement) kind=-W separators='' values='colocated dedicated sharded' ;;
-        --drafters) kind=-W separators=',+' values='model ngram suffix bigram unigram random' ;;
+        --drafters) kind=-W separators=',+' values='model head ngram suffix bigram unigram random' ;;
         --rules) kind=-W separators=',/' values='all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' ;;
         --acceptances) kind=-W separators=',' values='rejection block gumbel typical' ;;
         --entropy-of) kind=-W separators='' values='raw adjusted' ;;
         --ngram-match) kind=-W separators='' values='latest first' ;;
-        --threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--temperatures|--seed|--lenience|--max-draft-tokens|--min-draft-tokens|--draft-ahead|--draft-ahead-passes|--synthetic-acceptance|--ngram-max|--ngram-min|--ngram-full) return ;;
+        --random-weights|--threads|--max-context|--collective-timeout|--prompts|--max-new-tokens|--temperatures|--seed|--tree|--lenience|--max-draft-tokens|--min-draft-tokens|--draft-ahead|--draft-ahead-passes|--synthetic-acceptance|--ngram-max|--ngram-min|--ngram-full) return ;;
         esac ;;
     esac
     case $kind in

@@ -39,13 +39,15 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, each drafts for the one before it; none: plain decoding; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
-            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda xpu)' \
+            '--random-weights=[weights made up where they are used, the same on any number of any devices: the directories of target and draft need hold config.json alone. For measurements: the text means nothing]:SEED: ' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
-            '--drafter=[model: --draft; without a model ngram, suffix: what followed the text'\''s end before; bigram, unigram: a table of counts; random; of several, separated by commas, the first with anything to propose \[model, with --draft\]]:LIST:_values -s , value model ngram suffix bigram unigram random' \
+            '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
+            '--drafter=[model: --draft; head: --head; without a model ngram, suffix: what followed the text'\''s end before; bigram, unigram: a table of counts; random; of several, separated by commas, the first with anything to propose \[model with --draft, head with --head\]]:LIST:_values -s , value model head ngram suffix bigram unigram random' \
             '--ngram-max=[most tokens that ngram matches \[4\]]:N: ' \
             '--ngram-min=[least tokens that ngram and suffix match \[1; of several drafters 3\]]:N: ' \
             '--ngram-match=[latest, first: of several matches of ngram \[latest\]]:WHICH:(latest first)' \
@@ -99,6 +101,7 @@ _entrodraft() {
             '*--costs=[of expected-gain: costs of passes from bench latency, for repeatable runs \[measured in the run\]]:FILE:_files' \
             '--acceptance=[gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text at the same seed; typical: LOSSY, not the target'\''s own text \[gumbel; with --lenience below 1 rejection\]]:WHICH:(rejection block gumbel typical)' \
             '--lenience=[of rejection, in (0, 1\]; below 1 the text is no longer the target'\''s \[1\]]:L: ' \
+            '--tree=[drafts a tree, not a chain: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; --max-draft-tokens is that of its tokens \[of a fixed one its own, else 63\]]:SHAPE: ' \
             '--typical-epsilon=[of typical: most probability that is asked of a token \[0.09\]]:E: ' \
             '--typical-delta=[of typical: that share of exp(-entropy) \[0.3\]]:D: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
@@ -114,7 +117,8 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of what would draft; several are recorded beside each other, the first is what texts are decoded with; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
-            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda xpu)' \
+            '--random-weights=[weights made up where they are used, the same on any number of any devices: the directories of target and draft need hold config.json alone. For measurements: the text means nothing]:SEED: ' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
@@ -130,6 +134,7 @@ _entrodraft() {
             '--ignore-eos[do not stop at the end-of-text token]' \
             '*--stop=[end the text before this string, token_ids after the token that completed it; repeatable]:STRING: ' \
             '--max-draft-tokens=[longest draft that can be replayed, 1 to 127 \[15\]]:N: ' \
+            '*--tree=[trees of this shape, and narrower ones of its kind, can be replayed as well: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
             '--entropy-of=[what recordings hold; adjusted is for generate and bench compare]:raw: ' \
             '*--costs=[costs of passes, as bench latency writes them; of each --draft \[measured first\]]:FILE:_files' \
             '--quiet[no progress, no warnings, no summary]' \
@@ -155,9 +160,10 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '*--recording=[made by record; several: their texts together, of the same models; the name may be left out]:FILE:_files' \
             '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of these, none, oracle, grid (many settings of each); a number may be a range FROM..TO..STEP \[all,oracle\]]:RULE,RULE:_values -s , value all none oracle grid static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' \
+            '*--tree=[a tree of the recording, beside the rules, which are of chains: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
             '--best[show only the fastest setting of each rule]' \
             '--draft=[only the D-th draft of the recording, from 1 \[each\]]:D: ' \
-            '--max-draft-tokens=[most drafted tokens a round, up to what was recorded \[15\]]:N: ' \
+            '--max-draft-tokens=[most drafted tokens a round, up to what was recorded \[15; of trees that grow 63\]]:N: ' \
             '--min-draft-tokens=[drafted tokens before which no rule fires \[1\]]:N: ' \
             '--drop-stop-token[drop the token that fired a threshold rule (for study; slower)]' \
             '--entropy-of=[what recordings hold; adjusted is for generate and bench compare]:raw: ' \
@@ -178,7 +184,8 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of the draft to tune for; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
-            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda xpu)' \
+            '--random-weights=[weights made up where they are used, the same on any number of any devices: the directories of target and draft need hold config.json alone. For measurements: the text means nothing]:SEED: ' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
@@ -195,7 +202,8 @@ _entrodraft() {
             '--max-new-tokens=[new tokens of a text, at most \[128\]]:N: ' \
             '--ignore-eos[do not stop at the end-of-text token]' \
             '*--stop=[end the text before this string, token_ids after the token that completed it; repeatable]:STRING: ' \
-            '--max-draft-tokens=[most drafted tokens a round, of all settings \[15\]]:N: ' \
+            '--max-draft-tokens=[most drafted tokens a round, of all settings but trees \[15\]]:N: ' \
+            '*--tree=[a tree to try beside the rules, with narrower ones of its kind: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
             '--entropy-of=[what recordings hold; adjusted is for generate and bench compare]:raw: ' \
             '*--costs=[costs of passes, as bench latency writes them \[measured first\]]:FILE:_files' \
             '--quiet[no progress]' \
@@ -237,8 +245,9 @@ _entrodraft() {
             '--draft=[checkpoint that is to draft for it: whether it can, and its share of memory; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
             '--json[all of it as JSON on stdout]' \
             '--tensor-parallel=[ranks that the model is sharded across \[1\]; also -tp, --tensor-parallel-size]:N: ' \
-            '--dtype=[in memory: auto, float32, bfloat16, float16, int8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8)' \
-            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8)' \
+            '--device=[whose memory: cpu, cuda; gpu is cuda \[cpu\]]:DEVICE:(cpu cuda)' \
+            '--dtype=[in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs) \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
+            '--draft-dtype=[the same for the draft \[as --dtype\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
             '--batch-size=[sequences decoded together \[1\]]:B: ' \
             '--length=[positions of each sequence, prompt included \[the model'\''s context\]]:L: ' \
             '--threads=[threads of each rank; each has buffers of its own \[1\]]:N: ' \
@@ -249,6 +258,7 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint that is to be sharded across the ranks: its files and heads are checked too; the name may be left out; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint that is to draft for it; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
+            '--gpu[GPUs too: which rank has which, peer access, the rate of reading, sums, and kernels against the CPU'\''s]' \
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--repetitions=[of every collective \[1000\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
@@ -259,7 +269,8 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of the draft; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
-            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda xpu)' \
+            '--random-weights=[weights made up where they are used, the same on any number of any devices: the directories of target and draft need hold config.json alone. For measurements: the text means nothing]:SEED: ' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
@@ -268,9 +279,10 @@ _entrodraft() {
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
-            '--rows=[time passes of 1 to R rows, up to 128 \[16\]]:R: ' \
-            '--context=[tokens in the cache before each pass \[64\]]:N: ' \
+            '--rows=[time passes of 1 to R rows, up to 128; several numbers: of these rows alone, 1 among them \[16\]]:R,R: ' \
+            '--context=[tokens in the cache before each pass; all passes are timed behind each, and the costs that simulate and tune take are those of the first \[1000 on GPUs, 64 on CPUs, or as many as fit\]]:N,N: ' \
             '--repetitions=[passes of each kind; collectives are timed five times as often \[200\]]:N: ' \
+            '--tree=[of the target: time passes of a tree'\''s first rows as well, beside chains of as many: medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths]:SHAPE: ' \
             '--shards=[on one rank: time a shard of each N ranks by itself too, for bench/scaling_model.py \[none\]]:N,N: ' \
             '--output=[write the costs file]:FILE:_files' \
             '--json[results as JSON on stdout, not as tables]' ;;
@@ -280,7 +292,8 @@ _entrodraft() {
             '--config=[read '\''option = value'\'' lines; the command line goes first]:FILE:_files' \
             '--target=[checkpoint whose text is wanted: a directory, or the name of a model in the Hugging Face cache; also -m, --model]:DIR:_path_files -/' \
             '*--draft=[checkpoint of the draft; several: a cascade, the largest first, unless --drafters names one alone; also -md, --draft-model, --model-draft]:DIR:_path_files -/' \
-            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda \[auto: cpu\]]:DEVICE:(auto cpu cuda xpu)' \
+            '--random-weights=[weights made up where they are used, the same on any number of any devices: the directories of target and draft need hold config.json alone. For measurements: the text means nothing]:SEED: ' \
+            '--device=[what computes: auto, cpu, cuda, xpu (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold the models and compute three rows as another implementation does; else, and with --backend torch, the CPU]:DEVICE:(auto cpu cuda xpu)' \
             '--backend=[native, torch: this program'\''s kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend on what is batched with it \[native\]]:NAME:(native torch)' \
             '--tensor-parallel-sum=[how GPUs sum over the ranks of the target: auto, all-reduce, ordered. auto: ordered (by rank) beyond two ranks; all-reduce is NCCL'\''s order, in which text depends on batch and draft sizes beyond two ranks \[auto\]]:HOW:(auto all-reduce ordered)' \
             '--dtype=[the weights'\'' type in memory: auto, float32, bfloat16, float16, int8, float8 (GPUs); also fp32, bf16, fp16, half, fp8 \[auto: the file'\''s\]]:TYPE:(auto float32 bfloat16 float16 int8 float8)' \
@@ -288,14 +301,16 @@ _entrodraft() {
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
+            '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--input=[JSON lines of prompts, as for generate]:FILE|-:_files' \
             '--prompts=[only the first N of them \[all\]]:N: ' \
             '--max-new-tokens=[new tokens of a text, at most \[128\]]:N: ' \
             '--temperatures=[each measured by itself \[0,1\]]:T,T: ' \
             '--seed=[of sampled text: the same seed, the same text; with --acceptance rejection or block only where the draft is the same, see --costs \[0\]]:N: ' \
-            '--drafters=[model, draft2 (the second --draft alone), ngram, suffix, bigram, unigram, random, or several in turn as in ngram+model \[model\]]:LIST:_values -s , value model ngram suffix bigram unigram random' \
+            '--drafters=[model, draft2 (the second --draft alone), head, ngram, suffix, bigram, unigram, random, or several in turn as in ngram+model \[model\]]:LIST:_values -s , value model head ngram suffix bigram unigram random' \
             '--rules=[static:TAU, moving-average:LAMBDA:N, cumulative:TAU:N, constant:K, heuristic:K, heuristic:K:persistent, adaptive:K, confidence:C, svip:H, adaedl:GAMMA, expected-gain, all of these, none; of a cascade RULE/RULE; plain decoding always runs \[all\]]:RULE,RULE:_values -s , value all none static moving-average cumulative constant heuristic adaptive confidence svip adaedl expected-gain' \
+            '*--tree=[a tree of one --draft, beside the rules, which are of chains; one that grows has at most 63 tokens: expected-gain\[:DEPTH:TOP_K\], eagle2\[:DEPTH:TOP_K\], medusa-63, eagle-25, N,N,... (children by level) or a JSON file of paths; given once for each]:SHAPE: ' \
             '--acceptances=[rejection, block, gumbel, typical; greedy text knows no difference \[gumbel\]]:LIST:_values -s , value rejection block gumbel typical' \
             '--entropy-of=[raw, adjusted: the distribution that rules look at \[raw\]]:WHICH:(raw adjusted)' \
             '--lenience=[of rejection, in (0, 1\]; below 1 the text is no longer the target'\''s \[1\]]:L: ' \

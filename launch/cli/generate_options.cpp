@@ -52,14 +52,18 @@ void declare_drafters(OptionSet& set, GenerateOptions& options) {
     DrafterChoice& drafter = options.speculation.drafter;
     set.group("Drafters");
     set.add("drafter", "LIST",
-            proposals_of_drafters() +
-                "; of several, separated by commas, the first with anything to propose [model, with --draft]")
+            proposals_of_drafters() + "; of several, separated by commas, the first with anything to propose [model "
+                                      "with --draft, head with --head]")
         .choosing(spec::drafter_names(), ",");
     declare_sources(set, options.speculation.sources);
     set.check([&](const ParsedOptions& given) {
         const std::size_t n_drafts = options.models.drafts.size();
-        const GivenValue list = {"drafter", given.text("drafter", n_drafts > 0 ? "model" : "")};
-        if (given.given("drafter") || n_drafts > 0) drafter = parse_drafter(list, ',', n_drafts);
+        const bool has_head = !options.models.head.empty();
+        const GivenValue list = {"drafter", given.text("drafter", default_drafter(options.models))};
+        if (given.given("drafter") || !list.text.empty()) drafter = parse_drafter(list, ',', options.models);
+        refuse_if(
+            has_head && !drafter.has("head"),
+            fmt::format("--drafter {} drafts without a head; leave out --head, or add head to the list", list.text));
         refuse_if(
             n_drafts > 0 && !drafter.has("model"),
             fmt::format("--drafter {} drafts without a model; leave out --draft, or add model to the list", list.text));
@@ -70,7 +74,7 @@ void declare_drafters(OptionSet& set, GenerateOptions& options) {
 // Plain decoding samples by Gumbel noise, so that --acceptance gumbel says what it does anyway. The widest pass of a
 // run is also that of a run that it is compared with, so the cap may be given alone.
 void refuse_without_drafter(const ParsedOptions& given) {
-    constexpr const char* kWhy = "without --draft DIR or --drafter NAME";
+    constexpr const char* kWhy = "without --draft DIR, --head DIR or --drafter NAME";
     given.refuse_without_effect("draft-placement", false, kWhy);
     for (const OptionGroup& group : groups_of<GenerateOptions>())
         for (const OptionSpec& option : group.options) {
@@ -92,6 +96,10 @@ void declare_speculation(OptionSet& set, GenerateOptions& options) {
             "gumbel: sampled text that no draft changes; rejection, block: more tokens accepted, but another text at "
             "the same seed; typical: LOSSY, not the target's own text [gumbel; with --lenience below 1 rejection]");
     declare_lenience(set, acceptance.lenience);
+    set.add("tree", "SHAPE",
+            fmt::format("drafts a tree, not a chain: {}; --max-draft-tokens is that of its tokens [of a fixed one "
+                        "its own, else {}]",
+                        spec::kTreeNames, kTreeTokens));
     set.add("typical-epsilon", "E", acceptance.typical.epsilon, {0, 1},
             "of typical: most probability that is asked of a token");
     set.add("typical-delta", "D", acceptance.typical.delta, {0, 1}, "of typical: that share of exp(-entropy)");
@@ -103,6 +111,7 @@ void declare_speculation(OptionSet& set, GenerateOptions& options) {
         for (const char* option : {"typical-epsilon", "typical-delta"})
             given.refuse_without_effect(option, acceptance.kind == spec::Acceptance::typical,
                                         "without --acceptance typical");
+        read_tree(given, acceptance, speculation);
     });
 }
 
@@ -166,6 +175,7 @@ void declare(OptionSet& set, GenerateOptions& options) {
     declare_models(set, options.models,
                    "smaller checkpoint with the same vocabulary that proposes; several, the largest first: a cascade, "
                    "each drafts for the one before it; none: plain decoding");
+    declare_head(set, options.models);
     declare_drafters(set, options);
     declare_text(set, options);
     declare_chat(set, options.models, options.requests);

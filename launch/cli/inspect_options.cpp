@@ -72,6 +72,8 @@ void declare(OptionSet& set, DoctorOptions& options) {
         .also(kTargetAliases)
         .is_positional = true;
     set.add("draft", "DIR", options.drafts, "checkpoint that is to draft for it").also(kDraftAliases);
+    set.add("gpu", options.gpu,
+            "GPUs too: which rank has which, peer access, the rate of reading, sums, and kernels against the CPU's");
     set.add("threads", "N", options.threads, kThreads, kThreadsHelp);
     set.add("repetitions", "N", options.repetitions, {1, 1'000'000}, "of every collective");
     declare_timeout(set, options.collective_timeout_seconds);
@@ -94,7 +96,15 @@ void declare(OptionSet& set, InspectOptions& options) {
     set.group("What each rank would hold");
     set.add("tensor-parallel", "N", options.ranks, {1, 65536}, "ranks that the model is sharded across")
         .also("tp tensor-parallel-size");
-    declare_weight_types(set, options.dtype, options.draft_dtype, "in memory: {} [auto: the file's]", false);
+    const Names devices = {"cpu", "cuda"};
+    const auto read_device = [&options, devices](const GivenValue& given) {
+        options.on_gpu = index_among(devices, given.meant({{"gpu", "cuda"}})) == 1;
+    };
+    set.add("device", "DEVICE", "whose memory: {}; gpu is cuda [cpu]", read_device).choosing(devices);
+    declare_weight_types(set, options.dtype, options.draft_dtype, "in memory: {} (GPUs) [auto: the file's]");
+    set.check([&options](const ParsedOptions&) {
+        refuse_float8_without_gpu(options.dtype, options.draft_dtype, options.on_gpu);
+    });
     set.add("batch-size", "B", options.batch, at_least(1), "sequences decoded together");
     set.add("length", "L", options.length, at_least(1),
             "positions of each sequence, prompt included [the model's context]");

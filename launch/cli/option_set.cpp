@@ -404,21 +404,26 @@ std::string options_text(const std::vector<OptionGroup>& groups) {
 
 // ---- words ----
 
+// Letters to add, leave out, replace or exchange with the next.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> previous(b.size() + 1), row(b.size() + 1);
+    std::vector<std::size_t> before(b.size() + 1), previous(b.size() + 1), row(b.size() + 1);
     for (std::size_t j = 0; j <= b.size(); ++j)
         previous[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
         row[0] = i;
-        for (std::size_t j = 1; j <= b.size(); ++j)
+        for (std::size_t j = 1; j <= b.size(); ++j) {
             row[j] = std::min({previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = std::min(row[j], before[j - 2] + 1);
+        }
+        std::swap(before, previous);
         std::swap(previous, row);
     }
     return previous.back();
 }
 
 std::optional<std::string> nearest(std::string_view name, const Names& candidates) {
-    const std::size_t most = std::max<std::size_t>(2, name.size() / 3);
+    const std::size_t most = name.size() <= 4 ? 1 : std::max<std::size_t>(2, name.size() / 3);
     std::optional<std::string> best;
     std::pair<bool, std::size_t> best_rank; // parts go first, then the nearest
     for (const std::string& candidate : candidates) {

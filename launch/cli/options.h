@@ -9,12 +9,14 @@
 #include "dist/layout.h"
 #include "launch/cli/option_set.h"
 #include "model/config.h"
+#include "spec/draft/drafter.h"
 #include "spec/draft/lookup_index.h"
 #include "spec/engine.h"
 #include "spec/stop/stop_rule.h"
 #include "spec/verify/logit_processing.h"
 #include "spec/verify/sampling.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,15 +33,17 @@ struct ChatTemplateOptions {
     std::string date;       // empty: the template's own
 };
 
-enum class DeviceChoice { automatic, cpu, cuda, xpu }; // automatic: the CPU; xpu: of torch alone
+enum class DeviceChoice { automatic, cpu, cuda, xpu }; // automatic: rank_device.h; xpu: of torch alone
 enum class Backend { native, torch };                  // whose operations: our kernels', or ATen's
 
 // Which models, on what.
 struct ModelOptions {
     std::string target;                     // directory
     std::vector<std::string> drafts;        // directories, the largest first; several: a cascade
+    std::string head;                       // directory of a draft head; empty: none
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
+    std::optional<std::uint64_t> random_weights; // seed of weights that are made up; empty: the files'
     DeviceChoice device = DeviceChoice::automatic;
     Backend backend = Backend::native;
     model::TensorParallelSum sum = model::TensorParallelSum::automatic;
@@ -64,12 +68,15 @@ struct RequestDefaults {
 
 // What proposes tokens: the first of these that has anything to propose. None: plain decoding.
 struct DrafterChoice {
-    std::vector<std::string> kinds;          // as spec::drafter_names()
-    std::vector<std::size_t> drafts;         // of `model`: places in ModelOptions::drafts, a cascade of them
-    std::optional<spec::AheadOptions> ahead; // none: nothing is drafted ahead
+    std::vector<std::string> kinds;               // as spec::drafter_names()
+    std::vector<std::size_t> drafts;              // of `model`: places in ModelOptions::drafts, a cascade of them
+    std::optional<spec::TreeOptions> tree = {};   // of one model or head; none: chains
+    std::optional<spec::AheadOptions> ahead = {}; // none: nothing is drafted ahead
 
     bool has(std::string_view kind) const;
     bool is_one_model() const;
+    bool is_head() const; // alone
+    bool runs_model() const { return has("model") || has("head"); }
 };
 // Outcomes that it may draft for at once; 0: it does not draft ahead.
 int outcomes_ahead(const DrafterChoice& drafter);
@@ -143,9 +150,15 @@ struct BuildTableOptions {
 
 // What is timed of passes.
 struct LatencyPlan {
-    int rows = 16;
-    int context = 64;
+    std::vector<int> rows = {16}; // of a pass: 1 to so many; of several numbers, these alone
+    std::vector<int> contexts;    // tokens in the cache before each pass, one after another; empty: default_context()
     int repetitions = 200;
+    std::optional<spec::TreeOptions> tree; // whose first rows are timed beside chains of as many; a fixed one
+
+    int max_rows() const { return *std::ranges::max_element(rows); }
+    bool times(int n_rows) const {
+        return rows.size() == 1 ? n_rows <= rows.front() : std::ranges::count(rows, n_rows) > 0;
+    }
 };
 
 struct LatencyOptions {
@@ -172,6 +185,7 @@ struct CompareOptions {
     bool json = false;
     bool quiet = false;
     std::vector<std::vector<spec::StopRuleOptions>> rules; // each for every level of a cascade
+    std::vector<spec::TreeOptions> trees;                  // of the first --draft, beside chains
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
     spec::StopRuleOptions every_rule; // what holds for all of them
     std::vector<spec::Acceptance> acceptances = {spec::Acceptance::gumbel};
@@ -186,6 +200,7 @@ struct RecordOptions {
     RequestDefaults requests;
     std::string input;
     std::string output;
+    std::vector<spec::TreeOptions> trees; // whose rows are recorded as well
     bool resume = false;
     int max_prompts = 0; // 0: all
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
@@ -203,6 +218,7 @@ struct CostsInstead {
 struct SimulateOptions {
     std::vector<std::string> recordings;
     std::vector<spec::StopRuleOptions> rules;
+    std::vector<spec::TreeOptions> trees;
     bool oracle = false; // and plain decoding, which every speed-up is over, always
     // The cap of all rules and of the oracle; none: that of the rules, or what the recording holds if that is less.
     std::optional<int> max_draft_tokens;
@@ -222,9 +238,10 @@ struct TuneOptions {
     ModelOptions models;
     RequestDefaults requests;
     std::string input;
-    std::string recording; // to choose by; empty: made of half the prompts
-    std::string output;    // --config file of the winner
-    std::string report;    // JSON; empty: none
+    std::string recording;                // to choose by; empty: made of half the prompts
+    std::string output;                   // --config file of the winner
+    std::string report;                   // JSON; empty: none
+    std::vector<spec::TreeOptions> trees; // that are tried beside the rules, with narrower ones
     int max_prompts = 0;
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
     int repetitions = 3; // real runs of each rule's best
@@ -234,6 +251,7 @@ struct TuneOptions {
 
 struct DoctorOptions {
     std::string target; // empty: none
+    bool gpu = false;   // GPUs are looked at, and must be there
     std::vector<std::string> drafts;
     int threads = 0; // 0: as gather_facts() counts them
     int repetitions = 1000;
@@ -247,6 +265,7 @@ struct InspectOptions {
     std::string draft;                      // empty: none
     std::optional<model::WeightType> dtype; // empty: the file's
     std::optional<model::WeightType> draft_dtype;
+    bool on_gpu = false;
     int ranks = 1;
     int threads = 1; // of each rank
     int batch = 1;

@@ -60,6 +60,7 @@ Names with_ranges(const std::string& rule) {
 void read_rules(const ParsedOptions& given, const spec::StopRuleOptions& common, SimulateOptions& options) {
     std::string listed;
     for (const std::string& one : split_list(given.text("rules", "all,oracle"))) {
+        if (one == "none" && !options.trees.empty()) continue; // trees alone
         if (one == "oracle") {
             options.oracle = true;
         } else if (one == "grid") { // its settings, with what is given for all rules
@@ -70,7 +71,7 @@ void read_rules(const ParsedOptions& given, const spec::StopRuleOptions& common,
                 listed += (listed.empty() ? "" : ",") + rule;
         }
     }
-    refuse_if(listed.empty() && options.rules.empty() && !options.oracle,
+    refuse_if(listed.empty() && options.rules.empty() && options.trees.empty() && !options.oracle,
               "--rules is empty; name rules, separated by commas");
     if (listed.empty()) return;
     for (const auto& levels : compared_rules(listed, common, 1, {"oracle", "grid"}))
@@ -122,6 +123,10 @@ void declare(OptionSet& set, RecordOptions& options) {
     declare_ends(set, options.requests);
     set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
             fmt::format("longest draft that can be replayed, 1 to {}", kDraftTokens.max));
+    declare_trees(set, options.trees, "trees of this shape, and narrower ones of its kind, can be replayed as well");
+    set.check([&options](const ParsedOptions&) {
+        if (!options.trees.empty()) use_cpu_for("--tree", options.models);
+    });
     declare_raw_entropies(set);
     set.add("costs", "FILE", options.costs,
             "costs of passes, as bench latency writes them; of each --draft [measured first]");
@@ -142,10 +147,12 @@ void declare(OptionSet& set, SimulateOptions& options) {
             stop_rule_forms() + ", all of these, none, oracle, grid (many settings of each); a number may be a range "
                                 "FROM..TO..STEP [all,oracle]")
         .choosing(with_stop_rules({"all", "none", "oracle", "grid"}), ",");
+    declare_trees(set, options.trees, "a tree of the recording, beside the rules, which are of chains");
     set.add("best", options.best_of_each, "show only the fastest setting of each rule");
     set.add("draft", "D", options.draft, at_least(1), "only the D-th draft of the recording, from 1 [each]");
     set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
-            fmt::format("most drafted tokens a round, up to what was recorded [{}]", options.every_rule.max_tokens));
+            fmt::format("most drafted tokens a round, up to what was recorded [{}; of trees that grow {}]",
+                        options.every_rule.max_tokens, spec::TreeOptions::kDefaultTokens));
     declare_min_draft_tokens(set, options.every_rule.min_tokens);
     declare_drop_stop_token(set, options.every_rule.drop_stop_token);
     declare_raw_entropies(set);
@@ -157,9 +164,9 @@ void declare(OptionSet& set, SimulateOptions& options) {
     set.check([&options](const ParsedOptions& given) {
         options.every_rule.max_tokens = options.max_draft_tokens.value_or(options.every_rule.max_tokens);
         read_rules(given, options.every_rule, options);
-        const std::size_t n_settings = options.rules.size() + (options.oracle ? 1 : 0);
+        const std::size_t n_settings = options.rules.size() + options.trees.size() + (options.oracle ? 1 : 0);
         refuse_if(!options.trace.empty() && n_settings != 1,
-                  fmt::format("--trace shows the rounds of one setting; --rules names {}", n_settings));
+                  fmt::format("--trace shows the rounds of one setting; --rules and --tree name {}", n_settings));
     });
     declare_what_if(set, options);
 }
@@ -186,7 +193,11 @@ void declare(OptionSet& set, TuneOptions& options) {
     declare_new_tokens(set, options.requests.max_new_tokens);
     declare_ends(set, options.requests);
     set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
-            "most drafted tokens a round, of all settings");
+            "most drafted tokens a round, of all settings but trees");
+    declare_trees(set, options.trees, "a tree to try beside the rules, with narrower ones of its kind");
+    set.check([&options](const ParsedOptions&) {
+        if (!options.trees.empty()) use_cpu_for("--tree", options.models);
+    });
     declare_raw_entropies(set);
     set.add("costs", "FILE", options.costs, "costs of passes, as bench latency writes them [measured first]");
     set.add("quiet", options.quiet, "no progress");

@@ -11,22 +11,20 @@ namespace {
 
 using WeightType = model::WeightType;
 
-void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightType>& field, const char* help,
-                         bool knows_gpus) {
-    Names names = names_up_to(knows_gpus ? WeightType::float8 : WeightType::int8);
+void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightType>& field, const char* help) {
+    Names names = names_up_to(WeightType::float8);
     names.insert(names.begin(), "auto");
-    const auto read = [&field, names, knows_gpus](const GivenValue& given) {
+    const auto read = [&field, names](const GivenValue& given) {
         const GivenValue usual = given.meant({{"fp32", "float32"},
                                               {"float", "float32"},
                                               {"bf16", "bfloat16"},
                                               {"fp16", "float16"},
                                               {"half", "float16"},
                                               {"fp8", "float8"}});
-        const std::string begin = fmt::format("--{} {} is ", given.name, given.text);
-        refuse_if(given.text == "int4" && knows_gpus,
-                  begin + "not supported yet: this version has float32, bfloat16, float16, int8 and float8");
-        refuse_if(usual.text == "float8" && !knows_gpus,
-                  begin + "for GPUs, and this command knows CPUs alone; they have int8");
+        refuse_if(given.text == "int4",
+                  fmt::format("--{} int4 is not supported yet: this version has float32, bfloat16, float16, int8 and "
+                              "float8",
+                              given.name));
         const std::size_t index = index_among(names, usual);
         field = index == 0 ? std::nullopt : std::optional(static_cast<WeightType>(index - 1));
     };
@@ -38,13 +36,40 @@ void declare_weight_type(OptionSet& set, const char* name, std::optional<WeightT
 // ---- models ----
 
 void declare_weight_types(OptionSet& set, std::optional<WeightType>& target, std::optional<WeightType>& draft,
-                          const char* help, bool knows_gpus) {
-    declare_weight_type(set, "dtype", target, help, knows_gpus);
+                          const char* help) {
+    declare_weight_type(set, "dtype", target, help);
     set.check([&](const ParsedOptions& given) {
         draft = target;
-        given.refuse_without_effect("draft-dtype", given.given("draft"), "without --draft DIR");
+        given.refuse_without_effect("draft-dtype", given.given("draft") || given.given("head"), "without --draft DIR");
     });
-    declare_weight_type(set, "draft-dtype", draft, "the same for the draft [as --dtype]", knows_gpus);
+    declare_weight_type(set, "draft-dtype", draft, "the same for the draft [as --dtype]");
+}
+
+void declare_head(OptionSet& set, ModelOptions& models) {
+    set.add(
+        "head", "DIR", models.head,
+        "draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md");
+    set.check([&models](const ParsedOptions&) {
+        if (models.head.empty()) return;
+        refuse_if(!models.drafts.empty(), "--head and --draft: give one of them");
+        refuse_if(models.random_weights.has_value(), "--random-weights makes up no --head");
+        use_cpu_for("--head", models);
+    });
+}
+
+std::string default_drafter(const ModelOptions& models) {
+    return !models.head.empty() ? "head" : !models.drafts.empty() ? "model" : "";
+}
+
+void use_cpu_for(const char* option, ModelOptions& models) {
+    refuse_if(models.device == DeviceChoice::cuda || models.backend == Backend::torch,
+              fmt::format("{} is for CPUs and --backend native so far", option));
+    models.device = DeviceChoice::cpu;
+}
+
+void refuse_float8_without_gpu(std::optional<WeightType> target, std::optional<WeightType> draft, bool on_gpu) {
+    refuse_if((target == WeightType::float8 || draft == WeightType::float8) && !on_gpu,
+              "float8 weights are for --device cuda; CPUs have int8");
 }
 
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help) {
@@ -59,11 +84,18 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
             if (given.given(option)) models.needs_text = std::string("--") + option;
         models.quiet = given.given("quiet");
     });
+    set.add("random-weights", "SEED", models.random_weights, {},
+            "weights made up where they are used, the same on any number of any devices: the directories of target and "
+            "draft need hold config.json alone. For measurements: the text means nothing");
     const Names devices = {"auto", "cpu", "cuda", "xpu"};
     const auto read_device = [&models, devices](const GivenValue& given) {
         models.device = static_cast<DeviceChoice>(index_among(devices, given.meant({{"gpu", "cuda"}})));
     };
-    set.add("device", "DEVICE", "what computes: {} (with --backend torch); gpu is cuda [auto: cpu]", read_device)
+    set.add("device", "DEVICE",
+            "what computes: {} (with --backend torch); gpu is cuda. auto: GPUs, where every rank sees one, which hold "
+            "the "
+            "models and compute three rows as another implementation does; else, and with --backend torch, the CPU",
+            read_device)
         .choosing(devices);
     set.add("backend", "NAME", models.backend, {"native", "torch"},
             "{}: this program's kernels, or libtorch (builds with -DENTRODRAFT_TORCH=ON), with which a text may depend "
@@ -77,16 +109,14 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
         given.refuse_without_effect("tensor-parallel-sum", sums_on_gpus, "without --device cuda and our own kernels");
     });
     declare_weight_types(set, models.dtype, models.draft_dtype,
-                         "the weights' type in memory: {} (GPUs); also fp32, bf16, fp16, half, fp8 [auto: the file's]",
-                         true);
+                         "the weights' type in memory: {} (GPUs); also fp32, bf16, fp16, half, fp8 [auto: the file's]");
     set.check([&models](const ParsedOptions&) {
         const auto any = [&](WeightType type) { return models.dtype == type || models.draft_dtype == type; };
         const bool is_torch = models.backend == Backend::torch;
         refuse_if(is_torch && (any(WeightType::int8) || any(WeightType::float8)),
                   "--backend torch has weights in float32, bfloat16 and float16; 8-bit ones are for --backend native");
         refuse_if(models.device == DeviceChoice::xpu && !is_torch, "--device xpu is for --backend torch");
-        refuse_if(any(WeightType::float8) && models.device != DeviceChoice::cuda,
-                  "float8 weights are for --device cuda; CPUs have int8");
+        refuse_float8_without_gpu(models.dtype, models.draft_dtype, models.device == DeviceChoice::cuda);
     });
     set.add("threads", "N", models.threads, kThreads, kThreadsHelp);
 }

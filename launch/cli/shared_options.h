@@ -3,6 +3,7 @@
 #pragma once
 
 #include "launch/cli/options.h"
+#include "spec/draft/drafter.h"
 #include "spec/packet.h"
 
 #include <string>
@@ -25,11 +26,19 @@ constexpr const char* kJsonHelp = "results as JSON on stdout, not as tables";
 
 // Models and what computes. `draft_help`: what --draft is to this command.
 void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help);
+void declare_head(OptionSet& set, ModelOptions& models);
+// Of --drafter, where it is not given: "model", "head" or none.
+std::string default_drafter(const ModelOptions& models);
+// Takes the CPU for what has no form for other devices yet; refuses those that were asked for.
+void use_cpu_for(const char* option, ModelOptions& models);
 // The same of commands that are run on models for their figures, with --max-context and --collective-timeout.
 void declare_measured_models(OptionSet& set, ModelOptions& models, const char* draft_help);
-// --dtype and --draft-dtype. `knows_gpus`: float8 is one.
+// --dtype and --draft-dtype.
 void declare_weight_types(OptionSet& set, std::optional<model::WeightType>& target,
-                          std::optional<model::WeightType>& draft, const char* help, bool knows_gpus);
+                          std::optional<model::WeightType>& draft, const char* help);
+// Throws BadOption where one of them is float8 and no GPU computes.
+void refuse_float8_without_gpu(std::optional<model::WeightType> target, std::optional<model::WeightType> draft,
+                               bool on_gpu);
 OptionSpec& declare_max_context(OptionSet& set, int& positions);
 void declare_timeout(OptionSet& set, double& seconds);
 void declare_placement(OptionSet& set, dist::DraftPlacement& placement);
@@ -45,12 +54,17 @@ void declare_chat(OptionSet& set, ModelOptions& models, RequestDefaults& request
 // "model: --draft; without a model ngram, suffix: what followed the text's end before; ...": neighbours that propose
 // the same are named together.
 std::string proposals_of_drafters();
+// Trees of one draft model, with the stop rule that goes with them where none is given. Read behind the drafters and
+// the stop rules.
+void read_tree(const ParsedOptions& given, const spec::AcceptanceOptions& acceptance, SpeculationOptions& speculation);
+// --tree, given once for each of several.
+void declare_trees(OptionSet& set, std::vector<spec::TreeOptions>& trees, const std::string& help);
 // What drafters without a model draw on; check_sources() reads it with the drafters in view.
 void declare_sources(OptionSet& set, DrafterSources& sources);
 void check_sources(const ParsedOptions& given, const std::vector<DrafterChoice>& drafters, DrafterSources& sources);
 void declare_lenience(OptionSet& set, double& lenience);
 // "ngram,model".
-DrafterChoice parse_drafter(const GivenValue& given, char separator, std::size_t n_drafts);
+DrafterChoice parse_drafter(const GivenValue& given, char separator, const ModelOptions& models);
 void declare_ahead_passes(OptionSet& set, AheadLists& ahead, const char* help);
 // The drafters, those that can draft ahead with each setting of `ahead`; `needs` says what that takes. A draft that is
 // sharded across the ranks goes with no other drafter.
@@ -72,6 +86,8 @@ OptionSpec& declare_min_draft_tokens(OptionSet& set, int& field);
 void declare_drop_stop_token(OptionSet& set, bool& field);
 extern const Names kEntropyNames; // raw, adjusted
 constexpr Range kDraftTokens = {1, spec::Packet::kMaxDraftTokens};
+constexpr int kTreeTokens =
+    spec::TreeOptions::kDefaultTokens; // of a tree that grows, at most, unless --max-draft-tokens says otherwise
 
 // stop_rules and costs of `speculation`. Throws BadOption. Local.
 void read_stop_rules(const ParsedOptions& given, std::size_t n_levels, SpeculationOptions& speculation);

@@ -32,21 +32,26 @@ bool DrafterChoice::is_one_model() const {
 
 std::string proposals_of_drafters() {
     std::string text, last_help;
+    bool last_reads = false; // a directory of weights: "--draft"
     for (const spec::DrafterType& drafter : spec::all_drafters()) {
         const std::string help = *drafter.help ? std::string(": ") + drafter.help : "";
+        const bool reads = std::string_view(drafter.help).starts_with("--");
         if (!help.empty() && help == last_help)
             text.insert(text.size() - help.size(), ", " + drafter.name);
         else
-            text += (text.empty()                  ? ""
-                     : text.find(';') == text.npos ? "; without a model "
-                                                   : "; ") +
-                    drafter.name + help;
+            text += (text.empty() ? "" : last_reads && !reads ? "; without a model " : "; ") + drafter.name + help;
         last_help = help;
+        last_reads = reads;
     }
     return text;
 }
 
-DrafterChoice parse_drafter(const GivenValue& given, char separator, std::size_t n_drafts) {
+bool DrafterChoice::is_head() const {
+    return kinds.size() == 1 && has("head");
+}
+
+DrafterChoice parse_drafter(const GivenValue& given, char separator, const ModelOptions& models) {
+    const std::size_t n_drafts = models.drafts.size();
     const std::string spelled = fmt::format("--{} {}", given.name, given.text);
     DrafterChoice choice;
     choice.drafts.resize(n_drafts);
@@ -58,6 +63,7 @@ DrafterChoice parse_drafter(const GivenValue& given, char separator, std::size_t
     }
     refuse_if(choice.kinds.empty(), "--" + given.name + " is empty; name a drafter or leave it out");
     refuse_if(choice.has("model") && n_drafts == 0, "--" + given.name + " model needs --draft DIR");
+    refuse_if(choice.has("head") && models.head.empty(), "--" + given.name + " head needs --head DIR");
     return choice;
 }
 
@@ -105,9 +111,46 @@ std::string describe(const DrafterChoice& drafter) {
         parts.push_back(is_cascade ? fmt::format("{}", fmt::join(models, "<")) : kind);
     }
     std::string text = fmt::format("{}", fmt::join(parts, "+"));
+    if (drafter.tree) text += " tree " + drafter.tree->name;
     if (drafter.ahead) text += " ahead";
     if (drafter.ahead && drafter.ahead->outcomes > 0) text += fmt::format(" of {}", drafter.ahead->outcomes);
     return text;
+}
+
+// ---- trees ----
+
+void read_tree(const ParsedOptions& given, const spec::AcceptanceOptions& acceptance, SpeculationOptions& speculation) {
+    if (!given.given("tree")) return;
+    DrafterChoice& drafter = speculation.drafter;
+    refuse_if(!drafter.is_one_model() && !drafter.is_head(),
+              "--tree is for one --draft or --head; it goes with no other drafter and no cascade");
+    refuse_if(acceptance.kind == spec::Acceptance::block, "--acceptance block is for chains, not for --tree");
+    refuse_if(speculation.stop_rules.front().drop_stop_token, "--drop-stop-token is for chains, not for --tree");
+    refuse_if(speculation.stop_rules.front().entropy_of == spec::EntropyOf::adjusted,
+              "--entropy-of adjusted is for chains; rules see the raw entropies of a --tree");
+    refuse_if(acceptance.lenience < 1 && acceptance.kind == spec::Acceptance::rejection && given.given("temperature"),
+              "--lenience below 1 goes with --tree for greedy text alone");
+    drafter.tree = spec::parse_tree(given.text("tree"));
+    spec::StopRuleOptions& rule = speculation.stop_rules.front();
+    const bool is_fixed = drafter.tree->shape == spec::TreeOptions::Shape::fixed;
+    const bool weighs = drafter.tree->shape == spec::TreeOptions::Shape::expected_gain;
+    const int size = is_fixed ? static_cast<int>(drafter.tree->paths.size()) : kTreeTokens;
+    const int cap = given.given("max-draft-tokens") ? rule.max_tokens : size;
+    if (!given.given("stop-rule")) {
+        const spec::StopRuleOptions chosen(weighs ? "expected-gain" : "constant");
+        rule = with_common(chosen, speculation.every_rule);
+    }
+    refuse_if(weighs && !rule.is("expected-gain"), "--tree expected-gain decides by --stop-rule expected-gain alone");
+    rule.max_tokens = cap;
+    refuse_if(is_fixed && rule.max_tokens < size, fmt::format("--tree {} has {} tokens, and --max-draft-tokens is {}",
+                                                              given.text("tree"), size, rule.max_tokens));
+    if (!given.given("stop-rule") && !weighs) rule.set("num-draft-tokens", rule.max_tokens); // never ends a tree
+}
+
+void declare_trees(OptionSet& set, std::vector<spec::TreeOptions>& trees, const std::string& help) {
+    set.add("tree", "SHAPE", fmt::format("{}: {}; given once for each", help, spec::kTreeNames),
+            [&trees](const GivenValue& given) { trees.push_back(spec::parse_tree(given.text)); })
+        .repeatable = true;
 }
 
 // ---- drafting ahead ----
@@ -129,7 +172,7 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
     // where the round ended as nobody foresaw.
     const auto may = [&](const DrafterChoice& drafter) {
         return placement == dist::DraftPlacement::dedicated && batch_size == 1 && drafter.drafts.size() == 1 &&
-               !drafter.kinds.empty() && drafter.kinds.back() == "model";
+               !drafter.tree && !drafter.kinds.empty() && drafter.kinds.back() == "model";
     };
     const bool any_may = std::ranges::any_of(drafters, may);
     for (const char* option : {"draft-ahead", "draft-ahead-passes"})
@@ -144,6 +187,8 @@ std::vector<DrafterChoice> with_ahead(const std::vector<DrafterChoice>& drafters
     if (ahead.outcomes.empty()) settings.push_back(spec::AheadOptions{0, ahead.passes});
     std::vector<DrafterChoice> all;
     for (const DrafterChoice& drafter : drafters) {
+        refuse_if(placement != dist::DraftPlacement::colocated && drafter.has("head"),
+                  "--head reads the target's hidden states: it goes with --draft-placement colocated alone");
         refuse_if(placement == dist::DraftPlacement::sharded && !drafter.is_one_model(),
                   "--draft-placement sharded is for one --draft; it goes with no other drafter");
         if (!may(drafter)) {

@@ -3,6 +3,7 @@
 //
 // The checks are those that generate and bench make on their way (launch_check.h, model_pair.h); here all are shown.
 #include "launch/cli/command_options.h"
+#include "launch/cmd/doctor_gpu.h"
 #include "launch/cmd/doctor_report.h"
 #include "launch/commands.h"
 #include "launch/failure.h"
@@ -30,6 +31,34 @@ std::vector<Columns> rows_of(const DoctorReport::Transport& transport) {
                 {"p90_us", "", time.seconds.p90 * 1e6},
                 {"p99_us", "p99", time.seconds.p99 * 1e6, 2}};
     });
+}
+
+std::vector<Columns> rows_of(const std::vector<RankGpu>& gpus) {
+    std::vector<Columns> rows;
+    for (const RankGpu& gpu : gpus) {
+        std::vector<int> peers;
+        bool has_atomics = true;
+        for (int other = 0; other < gpu.links.count; ++other) {
+            if ((gpu.links.access >> other & 1) == 0) continue;
+            peers.push_back(other);
+            has_atomics = has_atomics && (gpu.links.atomics >> other & 1) != 0;
+        }
+        rows.push_back({{"rank", "rank", rows.size()},
+                        {"number", "GPU", gpu.number},
+                        {"name", "name", gpu.name},
+                        {"identity", "", fmt::format("{:016x}", gpu.identity)},
+                        {"ranks", "its ranks", gpu.sharers},
+                        {"seen", "seen", gpu.links.count},
+                        {"peer_access", "peer access to", peers,
+                         peers.empty() ? "none" : fmt::format("{}", fmt::join(peers, " "))},
+                        {"native_atomics", "native atomics", !peers.empty() && has_atomics,
+                         peers.empty() ? ""
+                         : has_atomics ? "yes"
+                                       : "not all"},
+                        {"free_bytes", "free", gpu.free_bytes, format_bytes(gpu.free_bytes)},
+                        {"read_rate_bytes_per_second", "reads GB/s", gpu.read_rate, 1, 1e-9}});
+    }
+    return rows;
 }
 
 constexpr std::size_t kHiddenSize = 4096; // of the model that none was named for: that of many 7B ones
@@ -113,6 +142,7 @@ std::string DoctorReport::text() const {
     }
     for (const Check& check : checks)
         text += fmt::format("  {:<9}{}\n", check.status, check.text);
+    if (!gpus.empty()) text += "\n" + table_of(rows_of(gpus), "  ");
     for (const Transport& transport : transports)
         text += "\n" + table_of(rows_of(transport), "  ");
     return text;
@@ -145,6 +175,7 @@ Json DoctorReport::json() const {
             {"ranks", of_ranks},
             {"files", {{"target", target.empty() ? Json() : Json(target)}, {"drafts", drafts}}},
             {"checks", of_checks},
+            {"gpus", json_of(rows_of(gpus))},
             {"collectives", collectives},
             {"machine", to_json(machine)}};
 }
@@ -168,6 +199,7 @@ int run_doctor(dist::Session& session, const Arguments& arguments) {
         const std::string slower = slower_sum(report.transports[0].times, report.transports[1].times);
         if (!slower.empty()) report.add({false, slower});
     }
+    if (options->gpu) look_at_gpus(session, threads, hidden, options->repetitions, report);
     report.add(watch.stop());
     in_agreement(session, [&] { print(session, options->json ? indented(report.json()) : report.text()); });
     return report.has_errors() ? kFailure : kAllServed;

@@ -5,12 +5,25 @@
 #include "launch/io/json_line.h"
 #include "launch/io/report.h"
 #include "launch/load/launch_check.h"
+#include "launch/load/rank_device.h"
 #include "launch/machine_load.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace entrodraft::launch {
+
+// A rank's GPU; goes through a collective as it is.
+struct RankGpu {
+    char name[64] = {}; // zero-terminated
+    int number = 0;     // as the rank sees it
+    int sharers = 1;    // ranks that it serves
+    std::uint64_t identity = 0;
+    std::uint64_t free_bytes = 0;
+    double read_rate = 0; // bytes a second
+    GpuLinks links;
+};
 
 struct DoctorReport {
     struct Check {
@@ -23,6 +36,7 @@ struct DoctorReport {
     };
 
     std::vector<RankFacts> ranks;
+    std::vector<RankGpu> gpus; // by rank; empty: not looked at, or none
     std::vector<Check> checks;
     std::vector<Transport> transports;
     MachineLoad machine; // while collectives were timed

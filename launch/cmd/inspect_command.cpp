@@ -173,9 +173,12 @@ Inspection inspect(const InspectOptions& options) {
     const model::ModelConfig& config = inspection.model.config;
     if (options.length > config.max_positions)
         throw BadOption(fmt::format("--length {}: the model has {} positions", options.length, config.max_positions));
-    inspection.model.run = {options.ranks, options.threads, options.batch,
+    inspection.model.run = {options.ranks,
+                            options.threads,
+                            options.batch,
                             options.length > 0 ? options.length : config.max_positions,
-                            options.dtype.value_or(config.stored_type)};
+                            options.dtype.value_or(config.stored_type),
+                            options.on_gpu};
     inspection.memory_bytes = options.memory_bytes;
     if (!options.draft.empty()) {
         inspection.draft = look_at(options.draft, "--draft", inspection.first_broken);
@@ -301,9 +304,10 @@ std::string memory_line(const Inspection& inspection) {
 std::string run_text(const Inspection& inspection) {
     const model::RunShape& run = inspection.model.run;
     std::string text =
-        fmt::format("On {} of {}: weights in {}, {} of {} positions, KV cache in float32\n{}",
-                    format_count(run.ranks, "rank"), format_count(run.threads, "thread"), to_string(run.type),
-                    format_count(run.batch, "sequence"), format_count(run.length), ranks_table(inspection));
+        fmt::format("On {} of {}: weights in {}, {} of {} positions, KV cache in {}\n{}",
+                    format_count(run.ranks, "rank"), run.on_gpu ? "a GPU" : format_count(run.threads, "thread"),
+                    to_string(run.type), format_count(run.batch, "sequence"), format_count(run.length),
+                    to_string(cache_type(inspection.model.config, run)), ranks_table(inspection));
     if (inspection.all_reduces.count > 0)
         text += fmt::format("  a pass of one row takes {} of together {}\n",
                             format_count(inspection.all_reduces.count, "all-reduce"),
@@ -331,8 +335,13 @@ Json to_json(const Inspection& inspection) {
         json["pair"] = inspection.pair;
     }
     const model::RunShape& run = inspection.model.run;
-    json["run"] = {{"tensor_parallel", run.ranks}, {"threads", run.threads},       {"batch_size", run.batch},
-                   {"length", run.length},         {"dtype", to_string(run.type)}, {"kv_cache_dtype", "float32"}};
+    json["run"] = {{"tensor_parallel", run.ranks},
+                   {"threads", run.threads},
+                   {"batch_size", run.batch},
+                   {"length", run.length},
+                   {"dtype", to_string(run.type)},
+                   {"device", run.on_gpu ? "cuda" : "cpu"},
+                   {"kv_cache_dtype", to_string(cache_type(inspection.model.config, run))}};
     if (inspection.draft) json["run"]["draft_dtype"] = to_string(inspection.draft->run.type);
     for (std::size_t rank = 0; rank < inspection.ranks.size(); ++rank)
         json["ranks"].push_back(json_of(rank_row(inspection, rank)));

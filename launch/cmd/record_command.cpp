@@ -185,8 +185,8 @@ bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters
     head.costs = read_costs(session, options.costs);
     LatencyPlan latency_plan;
     latency_plan.repetitions = 20;
-    latency_plan.rows = options.max_draft_tokens + 1;
-    latency_plan.context = static_cast<int>(from_writer(session, fitting_context(models, latency_plan.rows)));
+    const int most_drafted = options.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens; // of a tree
+    latency_plan.rows = {std::max(options.max_draft_tokens, most_drafted) + 1};
     const MachineWatch watch(session);
     const Latency latency = measure_latency(session, models, latency_plan);
     if (options.costs.empty()) {
@@ -197,8 +197,10 @@ bool measure(dist::Session& session, ModelPair& models, const Drafters& drafters
         auto costs = measure_round_costs(session, models, drafters, prompts, options.max_draft_tokens, stop_signal());
         if (!costs) return false;
         head.costs = std::move(*costs);
+        for (spec::Costs& each : head.costs)
+            add_wider_passes(latency.first(), each);
     }
-    const MachineLoad machine = watch.stop(spread_of(latency.target.front()));
+    const MachineLoad machine = watch.stop(spread_of(latency.first().target.front()));
     Json environment = environment_of(session, models), collectives = Json::array();
     environment["machine"] = to_json(machine);
     head.environment = compact(environment);
@@ -227,6 +229,8 @@ int run_record(dist::Session& session, const Arguments& arguments) {
         if (!coordinates) return;
         output = std::make_unique<RecordingOutput>(*options, *models);
         head = recording_head(*models, options->models, options->input, options->requests, options->max_draft_tokens);
+        for (const spec::TreeOptions& tree : options->trees)
+            head.add_tree(tree);
         if (output->is_new()) return;
         const spec::RecordingHead& begun = output->existing().head; // it goes on only as it began
         if (const std::string field = spec::first_difference(begun, head); !field.empty())
@@ -248,6 +252,7 @@ int run_record(dist::Session& session, const Arguments& arguments) {
     }
     RecordingPlan plan;
     plan.max_draft_tokens = options->max_draft_tokens;
+    plan.trees = options->trees;
     if (coordinates && !head.costs.empty()) plan.costs = head.costs.front();
     RecordingRun run(session, *models, drafters, plan);
     {

@@ -31,6 +31,7 @@ RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Draf
     recorder.limits = models.draft_limits();
     recorder.max_draft_tokens = plan.max_draft_tokens;
     recorder.draft_slots = 1 + kChains;
+    recorder.trees = plan.trees;
     recorder.timeout_seconds = session.timeout_seconds();
     recorder_.emplace(recorder, models.engine_parts(nullptr), drafts);
 }

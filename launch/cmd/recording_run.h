@@ -15,7 +15,8 @@ namespace entrodraft::launch {
 
 struct RecordingPlan {
     int max_draft_tokens = spec::StopRuleOptions::kDefaultMaxTokens;
-    std::optional<spec::Costs> costs; // of the first draft, with which the texts are decoded; on the coordinator
+    std::vector<spec::TreeOptions> trees = {};
+    std::optional<spec::Costs> costs = {}; // of the first draft, with which the texts are decoded; on the coordinator
 };
 
 class RecordingRun {

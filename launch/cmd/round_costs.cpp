@@ -164,4 +164,12 @@ std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& sessi
     return all;
 }
 
+void add_wider_passes(const PassTimes& passes, spec::Costs& costs) {
+    if (costs.t_target.empty()) return;
+    const std::size_t narrow = costs.t_target.size();
+    const double beyond = costs.t_target.back() - passes.target.at(narrow - 1).median;
+    for (std::size_t rows = narrow; rows < passes.target.size(); ++rows)
+        costs.t_target.push_back(std::max(costs.t_target.back(), passes.target[rows].median + beyond));
+}
+
 } // namespace entrodraft::launch

@@ -4,6 +4,7 @@
 // With them, counts of passes become milliseconds that runs agree with. Called by record and tune.
 #pragma once
 
+#include "launch/cmd/bench/latency.h"
 #include "launch/load/drafters.h"
 #include "launch/load/model_pair.h"
 #include "spec/stats.h"
@@ -22,5 +23,9 @@ std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& sessi
                                                             const Drafters& drafters,
                                                             std::span<const spec::Request> prompts,
                                                             int max_draft_tokens, const volatile int& stop_signal);
+
+// Passes of more rows than were timed in decoding take as much longer as passes alone do, of `passes`. Nothing where
+// there are no costs. Local.
+void add_wider_passes(const PassTimes& passes, spec::Costs& costs);
 
 } // namespace entrodraft::launch

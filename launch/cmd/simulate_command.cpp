@@ -74,6 +74,14 @@ spec::Costs costs_of(const CostsInstead& instead, const spec::Costs& recorded) {
     return costs;
 }
 
+// Wider passes would count as cheap as the widest that was timed. A last row's time goes on where --t-target says so.
+void require_rows(const spec::Costs& costs, const spec::TreeOptions& tree, int max_tokens) {
+    if (static_cast<int>(costs.t_target.size()) <= max_tokens)
+        throw BadOption(fmt::format("--tree {} may take passes of {} rows, and costs are of up to {}: give --costs of "
+                                    "bench latency --rows {}, or fewer --max-draft-tokens",
+                                    tree.name, max_tokens + 1, costs.t_target.size(), max_tokens + 1));
+}
+
 std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, const spec::RecordingHead& head) {
     const int n_drafts = static_cast<int>(head.drafts.size());
     if (options.draft && *options.draft > n_drafts)
@@ -93,6 +101,12 @@ std::vector<spec::ReplaySetting> settings_of(const SimulateOptions& options, con
                 rule.max_tokens =
                     rule.is_persistent() ? head.max_draft_tokens : std::max(any.max_tokens, rule.min_tokens);
             settings.push_back({spec::ReplayKind::rule, rule, draft, costs, options.ahead.value_or(0)});
+        }
+        for (const spec::TreeOptions& tree : options.trees) {
+            const spec::StopRuleOptions rule =
+                spec::tree_rule(tree, options.max_draft_tokens.value_or(spec::TreeOptions::kDefaultTokens));
+            if (options.costs.t_target_ms.empty()) require_rows(costs, tree, rule.max_tokens);
+            settings.push_back({spec::ReplayKind::rule, rule, draft, costs, 0, tree});
         }
         if (options.oracle) settings.push_back({spec::ReplayKind::oracle, any, draft, costs});
     }
@@ -140,7 +154,8 @@ struct SimulatedSetting {
 // Which draft, and of a rule which one: what --best shows one setting of.
 std::pair<std::size_t, std::string> kind_of(const SimulatedSetting& simulated) {
     const spec::ReplaySetting& setting = simulated.setting();
-    return {setting.draft, setting.kind == spec::ReplayKind::rule     ? setting.rule.name()
+    return {setting.draft, setting.tree                               ? "tree"
+                           : setting.kind == spec::ReplayKind::rule   ? setting.rule.name()
                            : setting.kind == spec::ReplayKind::oracle ? "oracle"
                                                                       : "plain"};
 }
@@ -183,8 +198,11 @@ Columns simulation_row(const SimulatedSetting& simulated, bool names_draft) {
     const auto [oracle, share_of_oracle, share_of_gain] = oracle_columns(simulated.speedup, simulated.oracle_speedup);
     return {{"setting", "setting",
              (names_draft ? fmt::format("draft {}, ", setting.draft + 1) : "") +
-                 (is_rule ? describe(setting.rule, EntropyUnit::nats) : kind)},
-            {"rule", "", kind},
+                 (setting.tree ? "tree " + setting.tree->name
+                  : is_rule    ? describe(setting.rule, EntropyUnit::nats)
+                               : kind)},
+            {"rule", "", is_rule ? setting.rule.name() : kind},
+            {"tree", "", setting.tree ? Json(setting.tree->name) : Column::unknown()},
             {"parameters", "", of_rule(parameters_json(setting.rule))},
             {"max_draft_tokens", "", of_rule(setting.rule.max_tokens)},
             {"min_draft_tokens", "", of_rule(setting.rule.min_tokens)},

@@ -27,6 +27,8 @@ namespace entrodraft::launch {
 
 namespace {
 
+constexpr int kWideRepetitions = 20; // of passes that trees alone make
+
 // Prompts to choose settings on, and to confirm them on. On the coordinator.
 struct Prompts {
     std::vector<spec::Request> chosen_on;
@@ -70,6 +72,10 @@ class Tuning {
     void find_costs() {
         if (!options_.costs.empty()) {
             costs_ = read_costs(session_, options_.costs).front();
+            in_agreement(session_, [&] {
+                if (!options_.trees.empty())
+                    require_wide_enough(costs_, options_.costs.front(), spec::TreeOptions::kDefaultTokens);
+            });
             return;
         }
         const std::vector<spec::Request>& prompts =
@@ -77,12 +83,19 @@ class Tuning {
         const auto costs =
             measure_round_costs(session_, *models_, drafters_, prompts, options_.max_draft_tokens, kNoSignal);
         if (coordinates()) costs_ = costs->front();
+        if (options_.trees.empty()) return;
+        LatencyPlan wide;
+        wide.rows = {spec::TreeOptions::kDefaultTokens + 1};
+        wide.repetitions = kWideRepetitions;
+        const Latency latency = measure_latency(session_, *models_, wide);
+        if (coordinates()) add_wider_passes(latency.first(), costs_);
     }
 
     void record() {
         if (!options_.recording.empty()) return;
-        RecordingRun run(session_, *models_, drafters_,
-                         {options_.max_draft_tokens, coordinates() ? std::optional(costs_) : std::nullopt});
+        RecordingRun run(
+            session_, *models_, drafters_,
+            {options_.max_draft_tokens, options_.trees, coordinates() ? std::optional(costs_) : std::nullopt});
         const std::int64_t n_prompts = from_writer(session_, std::ssize(prompts_.chosen_on));
         Progress progress(options_.quiet || !coordinates());
         std::int64_t new_tokens = 0;
@@ -94,9 +107,11 @@ class Tuning {
             recording_.lines.push_back(std::move(*line));
             progress.update(static_cast<double>(i + 1) / static_cast<double>(n_prompts), i + 1, new_tokens);
         }
-        if (coordinates())
-            recording_.head =
-                recording_head(*models_, options_.models, options_.input, options_.requests, options_.max_draft_tokens);
+        if (!coordinates()) return;
+        recording_.head =
+            recording_head(*models_, options_.models, options_.input, options_.requests, options_.max_draft_tokens);
+        for (const spec::TreeOptions& tree : options_.trees)
+            recording_.head.add_tree(tree);
     }
 
     void simulate() {
@@ -104,9 +119,12 @@ class Tuning {
             if (!coordinates()) return;
             const std::vector<const spec::TextRecord*> texts = recording_.texts();
             if (texts.empty()) throw std::runtime_error("no text could be recorded to choose settings on");
-            for (spec::TunedRule& rule :
-                 spec::tune({&recording_.head, texts, 0, costs_, options_.max_draft_tokens, models_->team->size()})) {
-                settings_.push_back(rule.best.setting.rule);
+            std::vector<spec::TunedRule> tuned = spec::tune(
+                {&recording_.head, texts, 0, costs_, options_.max_draft_tokens, models_->team->size(), options_.trees});
+            std::ranges::stable_partition(tuned, [](const auto& rule) { return !rule.best.setting.tree; });
+            for (spec::TunedRule& rule : tuned) { // chains first, as they are compared
+                settings_.push_back({rule.best.setting.rule, -1});
+                if (rule.best.setting.tree) settings_.back().tree = place_of(rule.best.setting.tree->name);
                 rules_.emplace_back().tuned = std::move(rule);
             }
         });
@@ -121,8 +139,12 @@ class Tuning {
         settings.temperatures = {options_.requests.sampling.temperature};
         settings.max_new_tokens = INT_MAX; // each prompt's own
         settings.drafters = {{{"model"}, {0}, {}}};
-        for (const spec::StopRuleOptions& rule : settings_)
-            settings.rules.push_back({rule});
+        const std::vector<spec::TreeOptions> trees = all_trees();
+        for (const TunedSetting& setting : settings_)
+            if (setting.tree < 0)
+                settings.rules.push_back({setting.rule});
+            else
+                settings.trees.push_back(trees.at(static_cast<std::size_t>(setting.tree)));
         settings.max_draft_tokens = options_.max_draft_tokens;
         settings.acceptances = {spec::Acceptance::gumbel};
         settings.quiet = options_.quiet;
@@ -161,18 +183,37 @@ class Tuning {
                                        counted(options_.repetitions, "time"), prompts_.confirmed_on.size(),
                                        again == 0 ? " others" : fmt::format(", {} of them the same", again),
                                        table_of(rows_of(rules_, confirmed_row)));
-        if (winner.may_beat_plain()) text += fmt::format("best: {}\n", describe(winner.setting(), EntropyUnit::nats));
+        if (winner.may_beat_plain()) text += fmt::format("best: {}\n", winner.name());
         for (const std::string& line : about)
             text += line + "\n";
         ResultWriter writer("-", Existing::refuse);
         writer.write_text(text + prediction_warning(rules_) + machine_.warning_line());
-        replace_file(options_.output, config_text(winner.setting(), recording_.head.noisy, remarks));
+        replace_file(options_.output, config_text(winner, recording_.head.noisy, remarks));
         if (!options_.report.empty()) replace_file(options_.report, indented(report_json(winner)));
         writer.write_text("written to " + options_.output + "\n");
     }
 
   private:
+    // Trivially copyable, as ranks send it.
+    struct TunedSetting {
+        spec::StopRuleOptions rule;
+        int tree = -1; // in all_trees(); -1: a chain
+    };
+
     bool coordinates() const { return models_->layout.is_coordinator(); }
+
+    // That may win, on every rank the same.
+    std::vector<spec::TreeOptions> all_trees() const {
+        std::vector<spec::TreeOptions> all;
+        for (const spec::TreeOptions& widest : options_.trees)
+            for (spec::TreeOptions& tree : spec::narrower_trees(widest))
+                all.push_back(std::move(tree));
+        return all;
+    }
+    int place_of(const std::string& tree) const {
+        const std::vector<spec::TreeOptions> all = all_trees();
+        return static_cast<int>(std::ranges::find(all, tree, &spec::TreeOptions::name) - all.begin());
+    }
 
     void note(const Temperature& result, PromptTimes& plain) {
         auto rule = rules_.begin();
@@ -201,6 +242,8 @@ class Tuning {
         spec::RecordingHead own =
             recording_head(*models_, options_.models, options_.input, options_.requests, begun.max_draft_tokens);
         own.sampling.seed = begun.sampling.seed;
+        own.trees = begun.trees; // replays say what of them is missing
+        own.tree_children = begun.tree_children;
         if (const std::string field = spec::first_difference(begun, own); !field.empty())
             throw std::runtime_error(fmt::format("{} was made with other options (its field {} differs); give those of "
                                                  "that record, or record anew",
@@ -225,12 +268,13 @@ class Tuning {
     }
 
     Json tried_json(const spec::TriedSetting& tried) const {
-        Json json = {{"setting", describe(tried.rule, EntropyUnit::nats)},
+        Json json = {{"setting", tried.tree ? "tree " + tried.tree->name : describe(tried.rule, EntropyUnit::nats)},
                      {"rule", tried.rule.name()},
                      {"parameters", parameters_json(tried.rule)},
                      {"draft", 0},
                      {"ms_per_token", tried.seconds_per_token * 1e3},
                      {"speedup", spec::predicted_plain_seconds(1, costs_) / tried.seconds_per_token}};
+        if (tried.tree) json["tree"] = tried.tree->name;
         json.update(counts_json(tried.stats));
         return json;
     }
@@ -263,8 +307,8 @@ class Tuning {
     Prompts prompts_;
     spec::Recording recording_;
     spec::Costs costs_;
-    std::vector<ConfirmedRule> rules_;            // on the coordinator
-    std::vector<spec::StopRuleOptions> settings_; // of the same rules, on every rank
+    std::vector<ConfirmedRule> rules_;   // on the coordinator
+    std::vector<TunedSetting> settings_; // of the same rules, on every rank
 };
 
 } // namespace

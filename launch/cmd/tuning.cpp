@@ -29,8 +29,8 @@ const ConfirmedRule& winner_of(const std::vector<ConfirmedRule>& rules) {
                 best = &rule;
         if (best) return *best;
     }
-    const auto adaptive =
-        std::ranges::find_if(rules, [](const ConfirmedRule& rule) { return rule.setting().type().weighs_costs; });
+    const auto adaptive = std::ranges::find_if(
+        rules, [](const ConfirmedRule& rule) { return rule.setting().type().weighs_costs && !rule.tree(); });
     return adaptive != rules.end() ? *adaptive : rules.at(0);
 }
 
@@ -38,7 +38,7 @@ std::vector<std::string> remarks_of(const ConfirmedRule& winner, const std::vect
     if (!winner.may_beat_plain())
         return {
             fmt::format("nothing beats plain decoding here: leave --draft out; with one, {} drafts only where it pays",
-                        describe(winner.setting(), EntropyUnit::nats))};
+                        winner.name())};
     std::vector<std::string> remarks;
     if (!winner.speedup.is_known())
         remarks.push_back("no difference from plain decoding can be seen on a single prompt: give more prompts");
@@ -50,6 +50,10 @@ std::vector<std::string> remarks_of(const ConfirmedRule& winner, const std::vect
                         "rules {} it has the lowest simulated time",
                         winner.beats_plain() ? "also seen to beat plain decoding" : "with a speed-up above 1"));
     return remarks;
+}
+
+std::string ConfirmedRule::name() const {
+    return tree() ? "tree " + tree()->name : describe(setting(), EntropyUnit::nats);
 }
 
 std::string prediction_warning(const std::vector<ConfirmedRule>& rules) {
@@ -66,10 +70,13 @@ std::string prediction_warning(const std::vector<ConfirmedRule>& rules) {
         ratio);
 }
 
-std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, const std::vector<std::string>& remarks) {
+std::string config_text(const ConfirmedRule& confirmed, bool is_sampled, const std::vector<std::string>& remarks) {
+    const spec::StopRuleOptions& rule = confirmed.setting();
+    const char* const acceptance = is_sampled ? "acceptance = gumbel\n" : "";
     std::string text;
     for (const std::string& remark : remarks)
         text += fmt::format("# {}\n", remark);
+    if (confirmed.tree()) return text + fmt::format("tree = {}\n{}", confirmed.tree()->name, acceptance);
     text += fmt::format("stop-rule = {}\n", rule.name());
     const Json parameters = parameters_json(rule);
     for (const auto& [name, value] : parameters.items()) {
@@ -77,14 +84,15 @@ std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, cons
         std::replace(option.begin(), option.end(), '_', '-');
         text += fmt::format("{} = {}\n", option, value.dump());
     }
-    return text + fmt::format("max-draft-tokens = {}\n{}", rule.max_tokens, is_sampled ? "acceptance = gumbel\n" : "");
+    return text + fmt::format("max-draft-tokens = {}\n{}", rule.max_tokens, acceptance);
 }
 
 Columns confirmed_row(const ConfirmedRule& rule) {
     const Interval& behind = rule.behind;
     const Interval percent = {100 * behind.mean, 100 * behind.low, 100 * behind.high, behind.prompts};
-    return {{"setting", "best setting of each rule", describe(rule.setting(), EntropyUnit::nats)},
+    return {{"setting", "best setting of each rule", rule.name()},
             {"rule", "", rule.setting().name()},
+            {"tree", "", rule.tree() ? Json(rule.tree()->name) : Column::unknown()},
             {"parameters", "", parameters_json(rule.setting())},
             {"simulated_ms_per_token", "simulated ms/token", rule.simulated_ms(), 4},
             {"measured_ms_per_token", "measured ms/token", rule.measured_ms.mean, 4},

@@ -23,6 +23,8 @@ struct ConfirmedRule {
     Interval speedup;        // measured, over plain decoding, pairwise over prompts
 
     const spec::StopRuleOptions& setting() const { return tuned.best.setting.rule; }
+    const std::optional<spec::TreeOptions>& tree() const { return tuned.best.setting.tree; }
+    std::string name() const;                                             // in words
     double simulated_ms() const { return tuned.seconds_per_token * 1e3; } // on the prompts that it was chosen on
 
     // Whether the runs tell it from the fastest, and from plain decoding; else it may still be faster than that.
@@ -46,9 +48,9 @@ std::vector<std::string> remarks_of(const ConfirmedRule& winner, const std::vect
 // A warning, a line, where measured times are far from counts times costs; else empty. Local.
 std::string prediction_warning(const std::vector<ConfirmedRule>& rules);
 
-// "stop-rule = static" and what belongs to it, for --config; `remarks` are before it as comments. Sampled text was
-// tuned with gumbel, which the file then asks for.
-std::string config_text(const spec::StopRuleOptions& rule, bool is_sampled, const std::vector<std::string>& remarks);
+// "stop-rule = static" and what belongs to it, or "tree = SHAPE", for --config; `remarks` are before it as comments.
+// Sampled text was tuned with gumbel, which the file then asks for.
+std::string config_text(const ConfirmedRule& rule, bool is_sampled, const std::vector<std::string>& remarks);
 
 Columns confirmed_row(const ConfirmedRule& rule);
 

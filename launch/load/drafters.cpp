@@ -18,7 +18,7 @@
 namespace entrodraft::launch {
 
 Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds)
-    : models_(models), sources_(sources) {
+    : models_(models), sources_(sources), head_(models.head_modules()) {
     in_agreement(session, timeout_seconds, [&] {
         if (!models_.layout.is_coordinator()) return;
         if (!sources.draft_table.empty())
@@ -36,6 +36,8 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     for (const std::size_t draft : choice.drafts)
         parts.models.push_back(&draft_model(draft));
     parts.device = models_.sharded_draft ? nullptr : models_.device_verifier.get();
+    if (choice.has("head")) parts.head = head_ ? &*head_ : nullptr;
+    parts.tree = choice.tree;
     parts.rules.assign(rules.begin(), rules.end());
     parts.costs.assign(costs.begin(), costs.end());
     parts.ngram = sources_.ngram;
@@ -71,7 +73,7 @@ std::vector<std::optional<spec::Costs>> read_costs_files(const SpeculationOption
         if (file.empty()) continue;
         costs = spec::read_costs(file);
         require_wide_enough(*costs, file, speculation.stop_rules.at(level).max_tokens);
-        if (!speculation.drafter.has("model")) *costs = {0, costs->t_target, std::nullopt, costs->t_round};
+        if (!speculation.drafter.runs_model()) *costs = {0, costs->t_target, std::nullopt, costs->t_round};
     }
     return levels;
 }

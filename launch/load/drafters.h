@@ -37,6 +37,7 @@ class Drafters {
     DrafterSources sources_;
     std::shared_ptr<const spec::SuffixAutomaton> corpus_; // may be null
     std::optional<spec::TokenTable> table_;
+    std::optional<spec::HeadModules> head_; // none: there is no head
 };
 
 // Throws BadOption where costs, those of --costs `file`, are of narrower passes than drafts of so many tokens make.

@@ -146,8 +146,8 @@ RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheSh
     return memory;
 }
 
-void require_memory(dist::Session& session, std::span<const HeldModel> held, int threads, const CacheShape& cache,
-                    const RankDevice& device) {
+RankMemory planned_memory(dist::Session& session, std::span<const HeldModel> held, int threads, const CacheShape& cache,
+                          const RankDevice& device) {
     RankMemory mine;
     in_agreement(session, [&] {
         mine = memory_of(held, threads, cache);
@@ -159,8 +159,7 @@ void require_memory(dist::Session& session, std::span<const HeldModel> held, int
     mine.is_gpu = device.is_gpu;
     mine.host =
         device.is_gpu ? device.identity : spec::hash_bytes(session.host_name().data(), session.host_name().size());
-    const std::string why = why_too_little_memory(from_all(session, mine), cache);
-    if (!why.empty()) throw OrderlyFailure(kBadOptions, why); // the same on every rank
+    return mine;
 }
 
 } // namespace entrodraft::launch

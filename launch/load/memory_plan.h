@@ -1,6 +1,6 @@
 // Whether weights, KV cache and buffers of all ranks of a host, or of a GPU, fit its memory, before anything is loaded.
 //
-// Arithmetic, but for require_memory() and a look at what the system says is free. A cache takes memory only as
+// Arithmetic, but for planned_memory() and a look at what the system says is free. A cache takes memory only as
 // positions are first written; it is counted whole all the same, so that no run dies of its longest text. Called by
 // model_pair.
 #pragma once
@@ -59,9 +59,8 @@ std::uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
 // std::invalid_argument where that cannot be counted. Local.
 RankMemory memory_of(std::span<const HeldModel> held, int threads, const CacheShape& cache);
 
-// Throws OrderlyFailure, with that line, where a host or a GPU cannot hold what its ranks need. Collective over the
-// world.
-void require_memory(dist::Session& session, std::span<const HeldModel> held, int threads, const CacheShape& cache,
-                    const RankDevice& device);
+// The same with what is free where it goes. Throws OrderlyFailure. Collective over the world.
+RankMemory planned_memory(dist::Session& session, std::span<const HeldModel> held, int threads, const CacheShape& cache,
+                          const RankDevice& device);
 
 } // namespace entrodraft::launch

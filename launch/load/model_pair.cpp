@@ -3,12 +3,14 @@
 
 #include "launch/failure.h"
 #include "launch/io/progress.h"
+#include "launch/load/device_check.h"
 #include "launch/load/launch_check.h"
 #include "launch/load/memory_plan.h"
 #include "launch/load/opened_model.h"
 #include "launch/load/same_models.h"
 #include "launch/model_directory.h"
 #include "launch/phase.h"
+#include "model/self_check.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -31,6 +33,10 @@ std::vector<HeldModel> held_models(const OpenedPair& opened, const ModelOptions&
     for (const OpenedModel& draft : opened.drafts)
         held.push_back({&draft.config, options.draft_dtype.value_or(draft.config.stored_type),
                         is_sharded ? layout.tp_size : 1, is_sharded ? layout.tp_rank : 0, ahead, on_gpu});
+    for (std::size_t i = 0; opened.head && i < opened.head->head.modules.size(); ++i) {
+        const model::ModelConfig& config = opened.head->head.modules[i].config;
+        held.push_back({&config, options.draft_dtype.value_or(config.stored_type), 1, 0, 0, on_gpu});
+    }
     return held;
 }
 
@@ -79,7 +85,17 @@ spec::EngineParts ModelPair::engine_parts(spec::Drafter* drafter) {
             target_pass_bytes,
             watch,
             sharded_draft.get(),
-            device_verifier.get()};
+            device_verifier.get(),
+            head ? std::min(max_prompt_rows, model::Decoder::kMaxRows) : max_prompt_rows,
+            head.has_value()};
+}
+
+std::optional<spec::HeadModules> ModelPair::head_modules() const {
+    if (!head) return std::nullopt;
+    spec::HeadModules modules = {&*head, {}};
+    for (const auto& decoder : head_decoders)
+        modules.modules.push_back(decoder.get());
+    return modules;
 }
 
 double operations_ratio(const ModelPair& models) {
@@ -118,10 +134,103 @@ void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, 
     if (layout.owns_draft())
         for (const OpenedModel& draft : opened.drafts)
             pair.drafts.push_back(load(draft, "draft", *part++, is_sharded ? *pair.tp : pair.self));
+    if (layout.owns_draft() && opened.head)
+        for (const model::HeadModule& module : opened.head->head.modules) {
+            model::DecoderOptions decoder;
+            decoder.weight_type = part++->type;
+            decoder.capacity = std::min(cache.positions, module.config.max_positions);
+            decoder.n_slots = cache.sequences;
+            pair.head_decoders.push_back(
+                load_decoder(pair.device, module.weights, module.config, decoder, pair.self, *pair.team));
+        }
     if (is_sharded && !opened.drafts.empty())
         pair.sharded_draft = std::make_unique<spec::ShardedDraftModel>(*pair.drafts.front(), *pair.replica,
                                                                        options.collective_timeout_seconds);
 }
+
+// How the models of the first replica compute, where there is something to say.
+void log_notes(const ModelPair& pair) {
+    if (pair.layout.replica != 0) return;
+    const auto log = [](const char* what, const model::Decoder& decoder) {
+        if (const std::string note = decoder.note(); !note.empty()) log_line(fmt::format("note: {}: {}", what, note));
+    };
+    if (pair.layout.tp_rank == 0) log("target", *pair.target);
+    for (const auto& draft : pair.drafts)
+        if (pair.layout.is_coordinator()) log("draft", *draft);
+}
+
+// The models on the ranks' devices, and what sums their passes there.
+class PairLoader {
+  public:
+    PairLoader(dist::Session& session, const OpenedPair& opened, const ModelOptions& options,
+               const Placement& placement, ModelPair& pair)
+        : session_(session), opened_(opened), options_(options), placement_(placement), pair_(pair) {
+        cache_ = {placement.batch_size, opened.target.config.max_positions};
+        if (options.max_context > 0) cache_.positions = std::min(options.max_context, cache_.positions);
+    }
+
+    int positions() const { return cache_.positions; }
+
+    // What sums the passes, on the devices as they are chosen by now. Collective over the world.
+    void connect() {
+        pair_.tp = split_for_passes(session_, pair_.device, pair_.layout.holds_target() ? pair_.layout.replica : -1);
+        if (const std::string about = shared_gpu_note(pair_.device, pair_.tp.get()); !about.empty())
+            log(about, options_.quiet);
+    }
+
+    // Where the device was left to the program, GPUs have to hold the models and to compute as another implementation
+    // does; else that computes. Behind connect(). Throws OrderlyFailure. Collective over the world.
+    void load() {
+        const bool is_left_to_us = options_.device == DeviceChoice::automatic && pair_.device.is_gpu;
+        if (const std::string why = memory_shortage(); !why.empty()) {
+            if (!is_left_to_us) throw OrderlyFailure(kBadOptions, why); // the same on every rank
+            note(why + "; cpu is used", options_.quiet);
+            pair_.device = {};
+            connect();
+            return load();
+        }
+        in_agreement(session_, [&] { load_weights(opened_, held(), options_, cache_, pair_); });
+        if (!is_left_to_us || cache_.positions < model::kCheckedRows) return;
+        const DeviceCheck check = check_device(session_, opened_, held(), pair_);
+        if (!check.left_out.empty()) note(check.left_out + "; the GPU is used unchecked", options_.quiet);
+        if (check.failure.empty()) return;
+        note(fmt::format("the GPU failed its self-check against {}: {}; {} is used", check.safe.name, check.failure,
+                         check.safe.name),
+             false);
+        unload();
+        pair_.device = check.safe;
+        connect();
+        load();
+    }
+
+  private:
+    std::vector<HeldModel> held() const {
+        return held_models(opened_, options_, pair_.layout, placement_.ahead, !pair_.device.is_native_cpu());
+    }
+    std::string memory_shortage() {
+        return why_too_little_memory(
+            from_all(session_, planned_memory(session_, held(), pair_.team->size(), cache_, pair_.device)), cache_);
+    }
+    void unload() {
+        pair_.sharded_draft.reset();
+        pair_.drafts.clear();
+        pair_.head_decoders.clear();
+        pair_.target.reset();
+        pair_.device_verifier.reset();
+        pair_.tp.reset();
+    }
+    void note(const std::string& line, bool is_quiet) const { log("note: --device auto: " + line, is_quiet); }
+    void log(const std::string& line, bool is_quiet) const {
+        if (pair_.layout.is_writer() && !is_quiet) log_line(line);
+    }
+
+    dist::Session& session_;
+    const OpenedPair& opened_;
+    const ModelOptions& options_;
+    const Placement& placement_;
+    ModelPair& pair_;
+    CacheShape cache_;
+};
 
 } // namespace
 
@@ -134,7 +243,8 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     in_agreement(session, [&] {
         pair->layout = layout_of(session, placement);
         pair->batch_size = placement.batch_size;
-        opened = open_pair(options.target, options.drafts);
+        pair->random_weights = options.random_weights;
+        opened = open_pair(options.target, options.drafts, options.random_weights, options.head);
         if (!options.needs_text.empty() && !opened.target.tokenizer)
             throw BadOption(fmt::format("{} needs a tokenizer, and --target {} has none (tokenizer.json, or vocab.json "
                                         "with merges.txt); lines of --input may give prompt_token_ids",
@@ -145,37 +255,34 @@ std::unique_ptr<ModelPair> open_models(dist::Session& session, const ModelOption
     if (pair->layout.is_writer() && !options.quiet) warn_of_models(opened);
 
     const OpenedModel& target = opened.target;
-    const dist::RankLayout& layout = pair->layout;
     pair->vocab_size = target.config.vocab_size;
     if (target.tokenizer) pair->vocab_size = std::min(pair->vocab_size, target.tokenizer->size());
-    pair->replica = session.split(layout.replica);
+    pair->replica = session.split(pair->layout.replica);
     pair->device = choose_device(session, options.device, options.backend);
-    if (pair->layout.is_writer() && !options.quiet && options.backend == Backend::native &&
-        options.device == DeviceChoice::automatic && has_gpu_file())
-        if (const std::string note = idle_gpu_note(options.device, true, n_gpus()); !note.empty()) log_line(note);
-    pair->tp = split_for_passes(session, pair->device, layout.holds_target() ? layout.replica : -1);
-    if (pair->layout.is_writer() && !options.quiet)
-        if (const std::string note = shared_gpu_note(pair->device, pair->tp.get()); !note.empty()) log_line(note);
+    if (pair->layout.is_writer() && !options.quiet && options.backend == Backend::native)
+        if (const std::string note = idle_gpu_note(options.device, pair->device, n_gpus(), has_gpu_file());
+            !note.empty())
+            log_line(note);
+    PairLoader loader(session, opened, options, placement, *pair);
+    loader.connect();
     const int threads = check_launch(session, options.threads, options.quiet);
     require_same_models(session, opened, {.threads = threads, .quiet = options.quiet});
     pair->target_type = options.dtype.value_or(target.config.stored_type);
     pair->draft_type = opened.drafts.empty() ? pair->target_type
                                              : options.draft_dtype.value_or(opened.drafts.front().config.stored_type);
-    CacheShape cache = {placement.batch_size, target.config.max_positions};
-    if (options.max_context > 0) cache.positions = std::min(options.max_context, cache.positions);
-    const auto held = held_models(opened, options, layout, placement.ahead, !pair->device.is_native_cpu());
-    require_memory(session, held, threads, cache, pair->device);
     const double begin = pair->clock.now_seconds();
-    in_agreement(session, [&] {
-        pair->team = std::make_unique<model::ThreadTeam>(threads);
-        load_weights(opened, held, options, cache, *pair);
-        pair->tokenizer = std::move(opened.target.tokenizer);
-        pair->target_config = target.config;
-        pair->target_config.max_positions = cache.positions;
-        pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / layout.tp_size;
-        if (pair->target) pair->target_pass_bytes = static_cast<double>(pair->target->weight_bytes());
-    });
+    in_agreement(session, [&] { pair->team = std::make_unique<model::ThreadTeam>(threads); });
+    loader.load();
     pair->load_seconds = pair->clock.now_seconds() - begin;
+    pair->tokenizer = std::move(opened.target.tokenizer);
+    if (opened.head) pair->head = std::move(opened.head->head);
+    pair->target_config = target.config;
+    pair->target_config.max_positions = loader.positions();
+    pair->target_pass_bytes = static_cast<double>(target.checkpoint->total_bytes()) / pair->layout.tp_size;
+    if (pair->target) pair->target_pass_bytes = static_cast<double>(pair->target->weight_bytes());
+    const std::vector<int> prompt_rows = from_all(session, pair->target ? pair->target->max_prompt_rows() : 0);
+    pair->max_prompt_rows = *std::max_element(prompt_rows.begin(), prompt_rows.end());
+    if (!options.quiet) log_notes(*pair);
     for (const OpenedModel* model : models_of(opened))
         pair->load_bytes += static_cast<double>(model->checkpoint->total_bytes()) * placement.replicas;
     return pair;

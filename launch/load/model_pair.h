@@ -12,6 +12,7 @@
 #include "model/decoder.h"
 #include "model/thread_team.h"
 #include "model/tokenizer/tokenizer.h"
+#include "spec/draft/head_texts.h"
 #include "spec/draft/sharded_draft_model.h"
 #include "spec/engine.h"
 
@@ -34,11 +35,15 @@ struct ModelPair {
     std::optional<model::Tokenizer> tokenizer;
     Chat chat; // the target's
     model::ModelConfig target_config;
-    double target_pass_bytes = 0;                           // of weights that a pass reads, of a rank with a shard
-    std::unique_ptr<spec::DeviceVerifier> device_verifier;  // where models are on a GPU
-    std::unique_ptr<model::Decoder> target;                 // on ranks with a shard
-    std::vector<std::unique_ptr<model::Decoder>> drafts;    // on draft owners: one for each --draft, the largest first
-    std::unique_ptr<spec::ShardedDraftModel> sharded_draft; // on all ranks, where the draft is sharded across them
+    double target_pass_bytes = 0;                          // of weights that a pass reads, of a rank with a shard
+    int max_prompt_rows = 0;                               // of the ranks with a shard, on all ranks
+    std::unique_ptr<spec::DeviceVerifier> device_verifier; // where models are on a GPU
+    std::unique_ptr<model::Decoder> target;                // on ranks with a shard
+    std::vector<std::unique_ptr<model::Decoder>> drafts;   // on draft owners: one for each --draft, the largest first
+    std::optional<model::DraftHead> head;                  // on all ranks, where there is one
+    std::vector<std::unique_ptr<model::Decoder>> head_decoders; // its modules, on draft owners
+    std::unique_ptr<spec::ShardedDraftModel> sharded_draft;     // on all ranks, where the draft is sharded across them
+    std::optional<std::uint64_t> random_weights;                // seed of weights that are made up
     model::WeightType target_type{};
     model::WeightType draft_type{};
     double load_seconds = 0; // of reading all weights, of the slowest rank
@@ -48,6 +53,8 @@ struct ModelPair {
     PromptLimits prompt_limits() const;
     // What bounds every draft of this pair.
     spec::DraftLimits draft_limits() const;
+    // Of the drafter `head`; on draft owners. Null: there is no head.
+    std::optional<spec::HeadModules> head_modules() const;
     // Of an engine over this pair. `drafter` counts on the coordinator.
     spec::EngineParts engine_parts(spec::Drafter* drafter);
 };

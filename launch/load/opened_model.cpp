@@ -15,18 +15,6 @@ namespace entrodraft::launch {
 
 namespace {
 
-OpenedModel open_model(const std::string& option, const std::string& name) {
-    const std::string directory = resolve_checkpoint_directory(name, option);
-    OpenedModel opened;
-    opened.name = option + " " + name;
-    opened.path = directory;
-    opened.config = model::read_config(directory);
-    opened.checkpoint = model::Checkpoint::open(directory);
-    opened.was_untied = model::untie_stored_head(opened.config, *opened.checkpoint);
-    if (has_tokenizer_files(directory)) opened.tokenizer = model::Tokenizer::open(directory);
-    return opened;
-}
-
 Vocabulary vocabulary_of(const OpenedModel& opened) {
     Vocabulary vocabulary = {opened.name, std::nullopt, 0, opened.config.vocab_size};
     if (opened.tokenizer) {
@@ -70,12 +58,33 @@ std::vector<const OpenedModel*> models_of(const OpenedPair& pair) {
     return models;
 }
 
-OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts) {
+OpenedModel open_model(const std::string& option, const std::string& name,
+                       std::optional<std::uint64_t> random_weights) {
+    const std::string directory = resolve_checkpoint_directory(name, option);
+    OpenedModel opened;
+    opened.name = option + " " + name;
+    opened.path = directory;
+    opened.config = model::read_config(directory);
+    opened.checkpoint =
+        random_weights ? model::random_checkpoint(opened.config, *random_weights) : model::Checkpoint::open(directory);
+    opened.was_untied = model::untie_stored_head(opened.config, *opened.checkpoint);
+    if (has_tokenizer_files(directory)) opened.tokenizer = model::Tokenizer::open(directory);
+    return opened;
+}
+
+OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts,
+                     std::optional<std::uint64_t> random_weights, const std::string& head) {
     OpenedPair pair;
-    pair.target = open_model("--target", target);
+    pair.target = open_model("--target", target, random_weights);
+    if (!head.empty()) {
+        const std::string directory = resolve_checkpoint_directory(head, "--head");
+        pair.head = {"--head " + head, directory,
+                     model::read_head(directory, pair.target.config, *pair.target.checkpoint)};
+    }
     const Vocabulary of_target = vocabulary_of(pair.target);
     for (const std::string& name : drafts) {
-        const Vocabulary of_draft = vocabulary_of(pair.drafts.emplace_back(open_model("--draft", name)));
+        const Vocabulary of_draft =
+            vocabulary_of(pair.drafts.emplace_back(open_model("--draft", name, random_weights)));
         if (const auto why = why_no_pair(of_target, of_draft)) throw BadOption(*why);
         if (std::string line = not_compared(of_target, of_draft); !line.empty()) pair.not_compared.push_back(line);
     }

@@ -6,6 +6,7 @@
 #include "dist/layout.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/config.h"
+#include "model/heads/head.h"
 #include "model/tokenizer/tokenizer.h"
 
 #include <cstdint>
@@ -41,8 +42,15 @@ struct OpenedModel {
     std::optional<model::Tokenizer> tokenizer; // none: the directory has no file of one
 };
 
+struct OpenedHead {
+    std::string name; // "--head DIR"
+    std::filesystem::path path;
+    model::DraftHead head;
+};
+
 struct OpenedPair {
     OpenedModel target;
+    std::optional<OpenedHead> head;
     std::vector<OpenedModel> drafts;       // the largest first
     std::vector<std::string> not_compared; // a line for each draft whose tokens could not be compared
 };
@@ -50,9 +58,15 @@ struct OpenedPair {
 // The target, then the drafts.
 std::vector<const OpenedModel*> models_of(const OpenedPair& pair);
 
-// Throws BadOption, naming the option, where a directory is missing or a draft has another vocabulary than the target;
-// what reading throws otherwise.
-OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts);
+// The checkpoint, or its config with weights made up by `random_weights`, a seed. Throws BadOption, naming the option,
+// where a directory is missing; what reading throws otherwise. Local.
+OpenedModel open_model(const std::string& option, const std::string& name,
+                       std::optional<std::uint64_t> random_weights = {});
+
+// The same of both; throws BadOption where a draft has another vocabulary than the target. `head`: a draft head of the
+// target; empty: none. Local.
+OpenedPair open_pair(const std::string& target, const std::vector<std::string>& drafts,
+                     std::optional<std::uint64_t> random_weights = {}, const std::string& head = "");
 
 // That model::untie_stored_head() has untied `model`, "--target DIR".
 std::string stored_head_warning(const std::string& model);

@@ -41,12 +41,12 @@ bool has_gpu_file(const std::filesystem::path& devices) {
     return false;
 }
 
-std::string idle_gpu_note(DeviceChoice device, bool has_gpu_file, int gpus) {
-    if (device != DeviceChoice::automatic || !has_gpu_file || gpus == 0) return "";
+std::string idle_gpu_note(DeviceChoice wanted, const RankDevice& chosen, int gpus, bool has_gpu_file) {
+    if (wanted != DeviceChoice::automatic || chosen.is_gpu || !has_gpu_file || gpus == 0) return "";
     if (gpus < 0)
         return "note: there is a GPU, but this program was built without CUDA and computes on the CPU: build it with "
                "-DENTRODRAFT_CUDA=ON";
-    return "note: there is a GPU, but --device auto computes on the CPU: --device cuda uses the GPU";
+    return "note: there is a GPU, but not every rank sees one, and --device auto computes on the CPU";
 }
 
 int n_gpus() {
@@ -65,6 +65,20 @@ std::uint64_t free_gpu_bytes() {
 #endif
 }
 
+GpuLinks gpu_links([[maybe_unused]] const RankDevice& device) {
+    GpuLinks links;
+#ifdef ENTRODRAFT_CUDA
+    links.count = std::min(dist::device_count(), GpuLinks::kMaxGpus);
+    for (int other = 0; device.is_gpu && other < links.count; ++other) {
+        if (other == device.number) continue;
+        const dist::PeerLink link = dist::peer_link(device.number, other);
+        links.access |= static_cast<std::uint32_t>(link.has_access) << other;
+        links.atomics |= static_cast<std::uint32_t>(link.has_atomics) << other;
+    }
+#endif
+    return links;
+}
+
 namespace {
 
 // One of the devices of the kind that torch sees, by the rank's number among the ranks of its host.
@@ -75,10 +89,10 @@ RankDevice choose_torch_device(dist::Session& session, DeviceChoice wanted) {
             throw BadOption("--backend torch: " + why);
         device.torch = wanted == DeviceChoice::cuda ? "cuda" : wanted == DeviceChoice::xpu ? "xpu" : "cpu";
         if (!device.is_cpu()) {
-            const int count = model::torch::device_count(device.torch);
+            const auto [count, why_none] = model::torch::devices_of(device.torch);
             if (count == 0)
-                throw BadOption(fmt::format("--device {}: torch sees no such device on host {}", device.torch,
-                                            session.host_name()));
+                throw BadOption(fmt::format("--device {} with --backend torch, on host {}: {}", device.torch,
+                                            session.host_name(), why_none));
             device.torch += fmt::format(":{}", session.node_local_rank() % count);
         }
         device.name = "torch " + device.torch;
@@ -91,6 +105,10 @@ RankDevice choose_torch_device(dist::Session& session, DeviceChoice wanted) {
 RankDevice choose_device(dist::Session& session, DeviceChoice wanted, Backend backend) {
     if (backend == Backend::torch) return choose_torch_device(session, wanted);
     RankDevice device;
+    if (wanted == DeviceChoice::automatic) {
+        const std::vector<int> seen = from_all(session, n_gpus());
+        if (std::ranges::min(seen) > 0) wanted = DeviceChoice::cuda;
+    }
     if (wanted != DeviceChoice::cuda) return device;
     in_agreement(session, [&] {
         const int count = n_gpus();
@@ -156,7 +174,8 @@ std::unique_ptr<dist::Communicator> split_for_passes(dist::Session& session, con
         }
         const int sharers = most_sharers(*host, device.identity, session.deadline());
         if (sharers == 1) {
-            group = dist::make_nccl_comm(*host, {.device = device.number}, session.deadline());
+            group = dist::make_nccl_comm(*host, {.device = device.number, .gather_seconds = session.timeout_seconds()},
+                                         session.deadline());
         } else if (host->name() == "node") {
             group = dist::make_staged_comm(std::move(host), session.timeout_seconds());
         } else {

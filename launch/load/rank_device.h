@@ -34,16 +34,24 @@ struct RankDevice {
 // GPUs that this process sees; -1 in builds that know none. Local.
 int n_gpus();
 std::uint64_t free_gpu_bytes(); // of this rank's GPU, what nobody has taken
+// How a rank's GPU reaches those that it sees; goes through a collective as it is.
+struct GpuLinks {
+    static constexpr int kMaxGpus = 32;
+    int count = 0;                         // GPUs that the rank sees, as far as there is room
+    std::uint32_t access = 0, atomics = 0; // bits by their number: peer access; native atomics, which NVLink has
+};
+GpuLinks gpu_links(const RankDevice& device); // throws dist::Error. Local
 // Whether NVIDIA's driver has made a file for a GPU (nvidia0, nvidia1, ...), in builds with and without CUDA. Local.
 bool has_gpu_file(const std::filesystem::path& devices = "/dev");
 
-// For people, where `device` was left to the program, which computes on the CPU, and `has_gpu_file` says that there is
-// a GPU: one line with the remedy; else "". `gpus`: n_gpus(). Pure.
-std::string idle_gpu_note(DeviceChoice device, bool has_gpu_file, int gpus);
-
-// The CPU, but for `cuda`: then a GPU for each rank of a host, by its number among the ranks there; ranks share where
-// there are fewer. Throws OrderlyFailure where there is none, or no torch. Collective over the world.
+// The GPU of each rank of a host, by its number among the ranks there, where all ranks see one and none else is asked
+// for; ranks share where there are fewer. Else the CPU. Of torch what `wanted` says, automatic: the CPU. Throws
+// OrderlyFailure where what was asked for is not there. Collective over the world.
 RankDevice choose_device(dist::Session& session, DeviceChoice wanted, Backend backend);
+
+// For people, where the device was left to the program, which has `chosen` the CPU though there is a GPU
+// (has_gpu_file): one line with the reason; else "". `gpus`: n_gpus(). Pure.
+std::string idle_gpu_note(DeviceChoice wanted, const RankDevice& chosen, int gpus, bool has_gpu_file);
 
 // For people: one line where a GPU that serves several ranks costs time, with the remedy; else "". `tp` sums passes,
 // null on a rank without the target. Pure.

@@ -65,6 +65,11 @@ std::vector<Part> small_parts_of(const OpenedPair& pair) {
             parts.push_back({fmt::format("{} of {}", file, model->name), digest_of_file(model->path / file)});
         parts.push_back({"the list of tensors in " + model->name, digest_of_headers(*model->checkpoint)});
     }
+    if (pair.head) {
+        parts.push_back({"config.json of " + pair.head->name, digest_of_file(pair.head->path / "config.json")});
+        for (const model::HeadModule& module : pair.head->head.modules)
+            parts.push_back({"the list of tensors in " + pair.head->name, digest_of_headers(module.weights)});
+    }
     return parts;
 }
 

@@ -129,6 +129,36 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
                   "there" + other_weights(directory));
 }
 
+Checkpoint Checkpoint::composed(std::filesystem::path where, const std::vector<Part>& parts) {
+    Checkpoint checkpoint;
+    checkpoint.where_ = std::move(where);
+    std::set<const Checkpoint*> sources;
+    for (const Part& part : parts) {
+        const TensorView& tensor = part.from->tensor(part.stored_name);
+        checkpoint.tensors_.emplace(part.name, tensor);
+        checkpoint.total_bytes_ += tensor.bytes.size();
+        if (sources.insert(part.from).second)
+            checkpoint.mappings_.insert(checkpoint.mappings_.end(), part.from->mappings_.begin(),
+                                        part.from->mappings_.end());
+    }
+    return checkpoint;
+}
+
+Checkpoint Checkpoint::generated(std::vector<TensorView> tensors, std::size_t element_bytes) {
+    static const std::string no_file = "random weights";
+    Checkpoint checkpoint;
+    checkpoint.where_ = no_file;
+    for (TensorView& tensor : tensors) {
+        std::uint64_t bytes = element_bytes;
+        for (const std::int64_t dim : tensor.shape)
+            bytes *= static_cast<std::uint64_t>(dim);
+        checkpoint.total_bytes_ += bytes;
+        tensor.file = &no_file;
+        checkpoint.tensors_.emplace(tensor.name, tensor);
+    }
+    return checkpoint;
+}
+
 std::vector<FileIdentity> Checkpoint::files() const {
     std::vector<FileIdentity> identities;
     for (const auto& mapping : mappings_)

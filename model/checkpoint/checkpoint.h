@@ -1,5 +1,6 @@
 // All tensors of a checkpoint directory, whatever files they lie in: safetensors or pickled by torch, single or in
-// shards that an index names. Memory-mapped: opening reads headers alone. Knows no model and converts nothing.
+// shards that an index names. Memory-mapped: opening reads headers alone. Or tensors that lie in none (generated
+// values). Knows no model and converts nothing.
 // Called by decoder, families and inspect.
 #pragma once
 
@@ -23,6 +24,18 @@ class Checkpoint {
     static Checkpoint open(const std::filesystem::path& directory);
     // One file by itself: by torch where its name ends in .bin, .pt or .pth, else safetensors. Throws BadFile. Local.
     static Checkpoint open_file(const std::filesystem::path& file);
+    // Of tensors of DiskType::generated, whose elements would take so many bytes in a file. Local.
+    static Checkpoint generated(std::vector<TensorView> tensors, std::size_t element_bytes);
+
+    // A tensor of `from`, which may be named otherwise there.
+    struct Part {
+        std::string name;
+        const Checkpoint* from;
+        std::string stored_name;
+    };
+    // Of tensors of others, whose files it shares; `where` is what messages name. Throws BadFile where one is missing.
+    // Local.
+    static Checkpoint composed(std::filesystem::path where, const std::vector<Part>& parts);
 
     bool has(const std::string& name) const;
     // Throws BadFile naming the tensor and the directory when it is missing. Local.

@@ -1,6 +1,8 @@
-// A tensor as it lies in a file: name, type, shape and its bytes within the mapping. What every reader of weights
-// gives, and the readers of one file; no arithmetic. Called by checkpoint and all that take weights.
+// A tensor as it lies in a file, or as it is made up: name, type, shape and its bytes within the mapping. What every
+// reader of weights gives, and the readers of one file; no arithmetic. Called by checkpoint and all that take weights.
 #pragma once
+
+#include "model/checkpoint/generated_values.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +17,7 @@ namespace entrodraft::model {
 
 class MappedFile;
 
-enum class DiskType { float32, float16, bfloat16, other };
+enum class DiskType { float32, float16, bfloat16, generated, other }; // generated: in no file
 
 // By the names that safetensors uses; in safetensors.cpp.
 DiskType disk_type(std::string_view dtype);
@@ -27,8 +29,9 @@ struct TensorView {
     std::string dtype; // "F16", "BF16", "F32", ...: safetensors' names, in every kind of file
     DiskType type = DiskType::other;
     std::vector<std::int64_t> shape;  // [] is one element; row-major
-    std::span<const std::byte> bytes; // not necessarily aligned
+    std::span<const std::byte> bytes; // not necessarily aligned; none of a generated one
     const std::string* file = nullptr;
+    GeneratedValues generated = {}; // of DiskType::generated
 };
 
 // What one file holds. The names are distinct.

@@ -131,19 +131,17 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, const Task& task,
     const PassLayout& layout = *task.layout;
     const Pass& pass = layout.pass;
     const Segment& segment = layout.segments[index(layout.segment_of[index(row)])];
-    const int dim = config_->head_dim, length = segment.end - segment.begin;
-    int window = config_->window(task.layer);
-    if (pass.mask == Mask::window) window = window > 0 ? std::min(window, pass.window) : pass.window;
+    const int dim = config_->head_dim, window = config_->window(task.layer);
     args.q[i] = task.qkv.row(row) + query_head * dim;
     args.out[i] = task.attended.row(row) + query_head * dim;
-    args.n_keys[i] = segment.cached + (pass.mask == Mask::full ? length : row - segment.begin + 1);
+    args.n_keys[i] = segment.cached + row - segment.begin + 1;
     // In a tree, the cached keys within reach; the tree itself is narrower than any window.
     const int end = pass.mask == Mask::by_parent ? pass.rows[index(row)].position + 1 : args.n_keys[i];
     if (window > 0) args.first_key[i] = std::max(0, end - window);
     if (pass.mask == Mask::by_parent) {
-        args.first_key[i] = std::min(args.first_key[i], segment.cached);
+        args.first_key[i] = std::min(args.first_key[i], segment.tree_begin);
         args.mask[i] = &layout.ancestors[index(row) * PassLayout::kAncestorWords];
-        args.mask_begin[i] = segment.cached;
+        args.mask_begin[i] = segment.tree_begin;
     }
     if (!slopes_.empty()) args.bias[i] = biases_.as<float>() + index(query_head) * args.scratch_stride;
 }

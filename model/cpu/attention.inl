@@ -62,6 +62,30 @@ ALWAYS_INLINE void add_bias(float* scores, const float* bias, const KeyRange& ke
         *reinterpret_cast<Vec*>(scores + j) += *reinterpret_cast<const Vec*>(bias + j);
 }
 
+ALWAYS_INLINE bool is_seen(const AttentionArgs& a, int query, int j) {
+    const int bit = j - a.mask_begin[query];
+    return (a.mask[query][bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+// The scores of the tree's keys that the query sees move together, to where they are in a text that has these alone:
+// lanes are summed up there as they are for that text, to the bit.
+ALWAYS_INLINE void close_gaps(const AttentionArgs& a, int query, float* scores) {
+    int at = a.mask_begin[query];
+    for (int j = at; j < a.n_keys[query]; ++j)
+        if (is_seen(a, query, j)) scores[at++] = scores[j];
+    for (; at < a.n_keys[query]; ++at)
+        scores[at] = kMasked;
+}
+
+// And the weights back to their keys.
+ALWAYS_INLINE void open_gaps(const AttentionArgs& a, int query, float* scores) {
+    int at = a.mask_begin[query];
+    for (int j = at; j < a.n_keys[query]; ++j)
+        at += is_seen(a, query, j) ? 1 : 0;
+    for (int j = a.n_keys[query] - 1; j >= a.mask_begin[query]; --j)
+        scores[j] = is_seen(a, query, j) ? scores[--at] : 0;
+}
+
 // Turns scores into weights that sum to 1 / the returned scale; masked and padded keys get exactly 0.
 float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
     float* scores = a.scratch + static_cast<std::size_t>(query) * a.scratch_stride;
@@ -71,12 +95,7 @@ float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
         scores[j] = kMasked;
     for (int j = a.n_keys[query]; j < keys.padded; ++j)
         scores[j] = kMasked;
-    if (a.mask[query]) {
-        for (int j = a.mask_begin[query]; j < a.n_keys[query]; ++j) {
-            const int bit = j - a.mask_begin[query];
-            if (!(a.mask[query][bit / 64] >> (bit % 64) & 1)) scores[j] = kMasked;
-        }
-    }
+    if (a.mask[query]) close_gaps(a, query, scores);
     Vec largest = splat(kMasked);
     for (int j = keys.begin; j < keys.padded; j += kWidth) {
         const Vec s = *reinterpret_cast<const Vec*>(scores + j);
@@ -91,6 +110,7 @@ float soften(const AttentionArgs& a, int query, const KeyRange& keys) {
         *reinterpret_cast<Vec*>(scores + j) = e;
         sum += e;
     }
+    if (a.mask[query]) open_gaps(a, query, scores);
     return 1.0f / sum_lanes(sum);
 }
 

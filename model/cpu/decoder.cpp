@@ -7,6 +7,7 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <stdexcept>
 
@@ -36,10 +37,13 @@ struct Workspace {
     Buffer qkv;      // own query heads, key heads, value heads
     Buffer attended; // [own query heads][head_dim]
     Buffer gate, up; // own part of the MLP's width
+    Buffer features; // [the wider of hidden_size, padded, and fusion.width()], of a draft head: as its layers take them
+    Buffer wide;     // [joined_width()]: what is projected, then what is joined
     Buffer logits;   // own vocabulary
     Buffer normed;   // [threads][kMaxRows][hidden_size]
     Buffer scratch;  // [threads][scratch_floats], for PackedMatrix::multiply
     std::size_t scratch_floats;
+    std::size_t features_stride = 0;
     std::vector<float> hidden;                      // [hidden_layers][rows][hidden_size]
     std::vector<kernels::LaneStats> lane_stats;     // [threads][kMaxRows]
     std::vector<kernels::LogitStats> summary_parts; // [threads][kMaxRows]
@@ -50,22 +54,34 @@ std::size_t padded(int outputs) {
     return index((outputs + kernels::kLanes - 1) / kernels::kLanes * kernels::kLanes);
 }
 
+std::size_t joined_width(const ModelConfig& config) {
+    return index(std::max(config.fusion.width(), config.fusion.joined_size(config.hidden_size)));
+}
+
 Workspace::Workspace(const ModelConfig& model, const RankShard& held, const ModelWeights& packed, KvCache& cache,
                      int threads)
     : config(model), shard(held), weights(packed), attention(model, held, cache, threads) {
     const auto rows_of = [](std::size_t width) { return Buffer(kMaxRows * width * sizeof(float)); };
-    const LayerWeights& layer = weights.layers[0];
     x = rows_of(padded(config.hidden_size));
     if (config.block == Block::sandwich) delta = rows_of(padded(config.hidden_size));
     if (config.embedding_size != config.hidden_size) embedded = rows_of(padded(config.embedding_size));
-    qkv = rows_of(layer.qkv.y_stride());
-    attended = rows_of(index(shard.n_query_heads() * config.head_dim));
-    up = rows_of(layer.up.y_stride());
-    if (config.gated_mlp) gate = rows_of(layer.gate.y_stride());
+    int widest = std::max(config.hidden_size, config.embedding_size);
+    if (!weights.layers.empty()) {
+        const LayerWeights& layer = weights.layers[0];
+        qkv = rows_of(layer.qkv.y_stride());
+        attended = rows_of(index(shard.n_query_heads() * config.head_dim));
+        up = rows_of(layer.up.y_stride());
+        if (config.gated_mlp) gate = rows_of(layer.gate.y_stride());
+        widest = std::max({widest, layer.output.matrix().k(), layer.down.matrix().k()});
+    }
+    if (config.is_draft_head()) {
+        features_stride = padded(std::max(config.hidden_size, config.fusion.width()));
+        features = rows_of(features_stride);
+        wide = rows_of(joined_width(config));
+        widest = std::max(widest, static_cast<int>(joined_width(config)));
+    }
     logits = rows_of(index(weights.head().n_padded()));
     normed = rows_of(index(threads) * index(config.hidden_size));
-    const int widest =
-        std::max({config.hidden_size, config.embedding_size, layer.output.matrix().k(), layer.down.matrix().k()});
     scratch_floats = kernels::linear_scratch_floats(kMaxRows, widest);
     scratch = Buffer(index(threads) * scratch_floats * sizeof(float));
     lane_stats.resize(index(threads) * kMaxRows);
@@ -73,7 +89,7 @@ Workspace::Workspace(const ModelConfig& model, const RankShard& held, const Mode
 }
 
 void Workspace::begin_pass(const Pass& pass, const KvCache& cache) {
-    layout.set(pass, config, cache);
+    layout.set(pass, config, cache, kMaxRows);
     attention.cover(layout.last_position);
     hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config.hidden_size));
 }
@@ -97,6 +113,7 @@ void Workspace::merge_summaries(int n_threads) {
 class CpuOps {
   public:
     using Operand = Activations;
+    static constexpr bool kFuses = true;
     struct Product {
         const RowLinear& matrix;
         Operand from;
@@ -117,6 +134,7 @@ class CpuOps {
     // ---- the residual stream ----
 
     void embed() {
+        if (config_.fusion.kind == Fusion::features) return; // has no embedding
         const bool projects = config_.embedding_size != config_.hidden_size;
         const std::vector<float>& table = w_.weights.positions;
         const Operand x = residual(), tokens = projects ? embedded() : x;
@@ -167,6 +185,103 @@ class CpuOps {
                 if (layer == layers_done) std::copy_n(residual().row(r), config_.hidden_size, to);
     }
 
+    // ---- a draft head's fusion ----
+
+    Operand features() {
+        const Pass& pass = w_.layout.pass;
+        const FusionWeights& fusion = w_.weights.fusion;
+        const Operand to = rows_of(w_.features, w_.features_stride), wide = joined();
+        const bool projects = config_.fusion.projects_features && !pass.features_are_own;
+        const std::size_t width = pass.features.size() / index(n_rows());
+        const dist::Slice mine = own_rows();
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+            const float* from = &pass.features[index(r) * width];
+            float* normed = projects ? wide.row(r) : to.row(r);
+            std::copy_n(from, width, normed);
+            if (!pass.features_are_own) norm_features(from, normed);
+        }
+        context_.barrier();
+        if (!projects) return to;
+        column_linear(fusion.feature_projection, wide, to);
+        context_.barrier();
+        return to;
+    }
+
+    Operand joined() const { return rows_of(w_.wide, joined_width(config_)); }
+
+    Operand join(Operand features) {
+        const FusionWeights& fusion = w_.weights.fusion;
+        const Operand to = joined(), embedded = residual();
+        const std::size_t hidden = index(config_.hidden_size);
+        const bool is_concat = config_.fusion.kind == Fusion::concat; // of features as they are
+        const std::size_t width = is_concat ? index(config_.fusion.width()) : hidden;
+        const bool features_first = is_concat || config_.fusion.features_first;
+        const dist::Slice mine = own_rows();
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+            float* of_features = to.row(r) + (features_first ? 0 : hidden);
+            apply_norm(fusion.embedding_norm, embedded.row(r), to.row(r) + (features_first ? width : 0));
+            if (is_concat)
+                std::copy_n(features.row(r), width, of_features);
+            else
+                apply_norm(fusion.state_norm, features.row(r), of_features);
+        }
+        context_.barrier();
+        return to;
+    }
+
+    void fuse(Operand joined) {
+        column_linear(w_.weights.fusion.linear, joined, residual());
+        context_.barrier();
+    }
+
+    void fuse_activated(Operand joined) {
+        const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
+        column_linear(w_.weights.fusion.skip, joined, x);
+        column_linear(w_.weights.fusion.linear, joined, inner);
+        add_activated(x, inner);
+    }
+
+    void add_features(Operand features) {
+        const Operand x = residual();
+        const NormWeights& norm = w_.weights.fusion.sum_norm;
+        const dist::Slice mine = own_rows();
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+            for (int i = 0; i < config_.hidden_size; ++i)
+                x.row(r)[i] += features.row(r)[i];
+            apply_norm(norm, x.row(r), x.row(r));
+            for (int i = 0; i < config_.hidden_size; ++i)
+                x.row(r)[i] += norm.bias[index(i)];
+            kernels_.activate(config_.activation, x.row(r), nullptr, config_.hidden_size);
+        }
+        context_.barrier();
+    }
+
+    void replace_residual(Operand features) {
+        const dist::Slice mine = own_rows();
+        static const NormWeights none;
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
+            apply_norm(config_.fusion.normed_residual ? w_.weights.fusion.state_norm : none, features.row(r),
+                       residual().row(r));
+        context_.barrier();
+    }
+
+    void add_activated(const ColumnLinear& block) {
+        const Operand x = residual(), inner = rows_of(w_.features, w_.features_stride);
+        column_linear(block, x, inner);
+        add_activated(x, inner);
+    }
+
+    void add_activated(Operand x, Operand inner) {
+        context_.barrier();
+        const dist::Slice mine = own_rows();
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+            kernels_.activate(config_.activation, inner.row(r), nullptr, config_.hidden_size);
+            for (int i = 0; i < config_.hidden_size; ++i)
+                x.row(r)[i] += inner.row(r)[i];
+        }
+        context_.barrier();
+    }
+
     // ---- norms ----
 
     // Every thread norms all rows into its own memory: cheaper than meeting at a barrier.
@@ -188,12 +303,10 @@ class CpuOps {
         to.n_rows = 0;
         for (const int wanted : w_.layout.pass.logit_rows) {
             const float* from = residual().row(wanted);
-            if (config_.final_norm)
-                apply_norm(w_.weights.final_norm, from, to.row(to.n_rows));
-            else
-                std::copy_n(from, config_.hidden_size, to.row(to.n_rows));
+            apply_norm(w_.weights.final_norm, from, to.row(to.n_rows));
             ++to.n_rows;
         }
+        keep_normed(to);
         return to;
     }
 
@@ -257,8 +370,47 @@ class CpuOps {
     Operand rows_of(Buffer& buffer, std::size_t stride) const { return {buffer.as<float>(), stride, n_rows()}; }
     template <typename T> T* own(std::vector<T>& parts) const { return &parts[index(context_.thread) * kMaxRows]; }
 
+    // The state after the final norm of rows with logits: hidden states of layer n_layers + 1.
+    void keep_normed(Operand normed) {
+        if (context_.thread != 0) return;
+        const Pass& pass = w_.layout.pass;
+        float* to = w_.hidden.data();
+        for (const int layer : pass.hidden_layers) {
+            for (int r = 0; r < normed.n_rows && layer == config_.n_layers + 1; ++r)
+                std::copy_n(normed.row(r), config_.hidden_size,
+                            to + index(pass.logit_rows[index(r)]) * index(config_.hidden_size));
+            to += index(n_rows()) * index(config_.hidden_size);
+        }
+    }
+
+    // Of the target's features of a row.
+    void norm_features(const float* from, float* to) const {
+        const FusionConfig& fusion = config_.fusion;
+        const int size = fusion.feature_norm_size;
+        for (const NormWeights& norm : w_.weights.fusion.feature_norms) {
+            if (fusion.feature_norm == Norm::rms)
+                kernels_.rms_norm(from, norm.weight.data(), size, fusion.feature_norm_epsilon, to);
+            else
+                kernels_.layer_norm(from, norm.weight.data(), norm.bias.data(), size, fusion.feature_norm_epsilon, to);
+            from += size;
+            to += size;
+        }
+        if (fusion.features_scale == 0) return;
+        to -= size * fusion.n_feature_norms;
+        constexpr double kEpsilon = 1e-6;
+        double squares = 0;
+        for (int i = 0; i < fusion.width(); ++i)
+            squares += static_cast<double>(to[i]) * to[i];
+        const auto scale = static_cast<float>(fusion.features_scale / std::sqrt(squares / fusion.width() + kEpsilon));
+        for (int i = 0; i < fusion.width(); ++i)
+            to[i] *= scale;
+    }
+
+    // No weights: as it is.
     void apply_norm(const NormWeights& norm, const float* from, float* to) const {
-        if (config_.norm == Norm::rms)
+        if (norm.weight.empty())
+            std::copy_n(from, config_.hidden_size, to);
+        else if (config_.norm == Norm::rms)
             kernels_.rms_norm(from, norm.weight.data(), config_.hidden_size, config_.norm_epsilon, to);
         else
             kernels_.layer_norm(from, norm.weight.data(), norm.bias.data(), config_.hidden_size, config_.norm_epsilon,
@@ -284,14 +436,14 @@ class CpuOps {
 
     // Of this rank's slice of the vocabulary, the tokens that count in summaries.
     int counted_outputs() const {
-        const int known = w_.layout.pass.summary_vocab > 0 ? w_.layout.pass.summary_vocab : config_.vocab_size;
-        return static_cast<int>(std::clamp<std::int64_t>(known - w_.shard.vocab.begin, 0, w_.shard.vocab.size()));
+        const int known = w_.layout.pass.summary_vocab > 0 ? w_.layout.pass.summary_vocab : config_.n_outputs();
+        return static_cast<int>(std::clamp<std::int64_t>(known - w_.shard.outputs.begin, 0, w_.shard.outputs.size()));
     }
 
     // Of this thread's outputs of each row.
     void summarize(Operand logits, bool has_sums) const {
         const dist::Slice mine = w_.weights.head().outputs_of(context_.thread);
-        const int begin = static_cast<int>(mine.begin), first_token = static_cast<int>(w_.shard.vocab.begin) + begin;
+        const int begin = static_cast<int>(mine.begin), first_token = static_cast<int>(w_.shard.outputs.begin) + begin;
         const int n = std::clamp(counted_outputs() - begin, 0, static_cast<int>(mine.size()));
         for (int r = 0; r < logits.n_rows; ++r) {
             const float* row = logits.row(r) + begin;

@@ -1,6 +1,6 @@
 // Rows are taken in chunks of a few hundred inputs. Where file and memory have the same type, a chunk is turned
-// straight out of the file, else out of a small converted copy. To the turning all types are alike: words of 32 bits,
-// each one output's part of a line.
+// straight out of the file, else out of a small copy, converted or generated. To the turning all types are alike: words
+// of 32 bits, each one output's part of a line.
 #include "model/cpu/packing.h"
 
 #include "model/checkpoint/bad_file.h"
@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -59,26 +60,31 @@ template <typename From, typename To> void convert(const std::byte* from, std::s
     }
 }
 
+// Where an element of a tensor lies in its file.
+const std::byte* address_of(const TensorView& tensor, std::int64_t element) {
+    const std::size_t size = tensor.type == DiskType::float32 ? 4 : 2;
+    return tensor.bytes.data() + static_cast<std::size_t>(element) * size;
+}
+
+// At most kChunk elements, `stride` apart.
 template <typename To>
-void convert_from(const TensorView& tensor, const std::byte* from, std::int64_t stride, int count, std::byte* out) {
+void convert_from(const TensorView& tensor, std::int64_t first, std::int64_t stride, int count, std::byte* out) {
     const auto step = static_cast<std::size_t>(stride);
+    float values[kChunk];
     switch (tensor.type) {
     case DiskType::float32:
-        return convert<Float32Format, To>(from, step * 4, count, out);
+        return convert<Float32Format, To>(address_of(tensor, first), step * 4, count, out);
     case DiskType::float16:
-        return convert<Float16Format, To>(from, step * 2, count, out);
+        return convert<Float16Format, To>(address_of(tensor, first), step * 2, count, out);
     case DiskType::bfloat16:
-        return convert<BFloat16Format, To>(from, step * 2, count, out);
+        return convert<BFloat16Format, To>(address_of(tensor, first), step * 2, count, out);
+    case DiskType::generated:
+        read_generated(tensor.generated, first, stride, count, values);
+        return convert<Float32Format, To>(reinterpret_cast<const std::byte*>(values), 4, count, out);
     case DiskType::other:
         break;
     }
     refuse_type(tensor);
-}
-
-// Where input `input` of a row lies, counted from the row's beginning.
-const std::byte* address_of(const StoredWeights& row, std::int64_t input) {
-    const std::size_t size = row.tensor->type == DiskType::float32 ? 4 : 2;
-    return row.tensor->bytes.data() + static_cast<std::size_t>(row.first + input * row.stride) * size;
 }
 
 bool lies_as(const StoredWeights& row, WeightType type) {
@@ -90,6 +96,7 @@ bool lies_as(const StoredWeights& row, WeightType type) {
         return type == WeightType::float16;
     case DiskType::bfloat16:
         return type == WeightType::bfloat16;
+    case DiskType::generated:
     case DiskType::other:
         break;
     }
@@ -120,8 +127,20 @@ float largest_of(const std::byte* from, std::size_t step, std::int64_t count) {
     return Format::to_float(std::bit_cast<typename Format::Bits>(largest));
 }
 
+float largest_generated(const StoredWeights& row) {
+    float values[kChunk], largest = 0;
+    for (std::int64_t done = 0; done < row.inputs; done += kChunk) {
+        const int count = static_cast<int>(std::min<std::int64_t>(kChunk, row.inputs - done));
+        read_generated(row.tensor->generated, row.first + done * row.stride, row.stride, count, values);
+        for (int i = 0; i < count; ++i)
+            largest = std::max(largest, std::abs(values[i]));
+    }
+    return largest;
+}
+
 float largest_magnitude(const StoredWeights& row) {
-    const std::byte* from = address_of(row, 0);
+    if (row.tensor->type == DiskType::generated) return largest_generated(row);
+    const std::byte* from = address_of(*row.tensor, row.first);
     const auto step = static_cast<std::size_t>(row.stride);
     switch (row.tensor->type) {
     case DiskType::float32:
@@ -130,6 +149,7 @@ float largest_magnitude(const StoredWeights& row) {
         return largest_of<Float16Format, std::uint16_t>(from, step * 2, row.inputs);
     case DiskType::bfloat16:
         return largest_of<BFloat16Format, std::uint16_t>(from, step * 2, row.inputs);
+    case DiskType::generated:
     case DiskType::other:
         break;
     }
@@ -213,24 +233,25 @@ const std::byte* fetch(WeightType type, const StoredWeights& row, int input, int
                        int lane) {
     const std::int64_t wanted = row.tensor ? row.wanted.size() - input : 0;
     const bool whole = count <= wanted && count % inputs_of_line(type) == 0;
-    if (whole && lies_as(row, type)) return address_of(row, row.wanted.begin + input);
+    const std::int64_t first = row.tensor ? row.first + (row.wanted.begin + input) * row.stride : 0;
+    if (whole && lies_as(row, type)) return address_of(*row.tensor, first);
     std::byte* to = staging.rows[lane];
     if (!whole) std::memset(to, type == WeightType::int8 ? 128 : 0, sizeof(staging.rows[lane]));
     count = static_cast<int>(std::clamp<std::int64_t>(wanted, 0, count));
     if (count == 0) return to;
-    const std::byte* from = address_of(row, row.wanted.begin + input);
     switch (type) {
     case WeightType::float32:
-        convert_from<Float32Format>(*row.tensor, from, row.stride, count, to);
+        convert_from<Float32Format>(*row.tensor, first, row.stride, count, to);
         break;
     case WeightType::bfloat16:
-        convert_from<BFloat16Format>(*row.tensor, from, row.stride, count, to);
+        convert_from<BFloat16Format>(*row.tensor, first, row.stride, count, to);
         break;
     case WeightType::float16:
-        convert_from<Float16Format>(*row.tensor, from, row.stride, count, to);
+        convert_from<Float16Format>(*row.tensor, first, row.stride, count, to);
         break;
     case WeightType::int8:
-        convert_from<Float32Format>(*row.tensor, from, row.stride, count, reinterpret_cast<std::byte*>(staging.floats));
+        convert_from<Float32Format>(*row.tensor, first, row.stride, count,
+                                    reinterpret_cast<std::byte*>(staging.floats));
         quantise(staging.floats, count, scale, reinterpret_cast<std::uint8_t*>(to));
         break;
     case WeightType::float8:
@@ -296,12 +317,9 @@ void unpack_row(WeightType type, const std::byte* unit, int lane, float scale, d
 }
 
 void read_floats(const TensorView& tensor, dist::Slice range, float* out) {
-    const std::size_t size = tensor.type == DiskType::float32 ? 4 : 2;
-    const std::byte* from = tensor.bytes.data() + static_cast<std::size_t>(range.begin) * size;
     for (std::int64_t done = 0; done < range.size(); done += kChunk) {
         const int count = static_cast<int>(std::min<std::int64_t>(kChunk, range.size() - done));
-        convert_from<Float32Format>(tensor, from + static_cast<std::size_t>(done) * size, 1, count,
-                                    reinterpret_cast<std::byte*>(out + done));
+        convert_from<Float32Format>(tensor, range.begin + done, 1, count, reinterpret_cast<std::byte*>(out + done));
     }
 }
 

@@ -30,14 +30,21 @@ class ModelWeights::Loader {
         const auto row = [&](MatrixShape shape) { return RowLinear(shape.outputs, shape.inputs, type, threads); };
         to_.layers.resize(static_cast<std::size_t>(config_.n_layers));
         for (LayerWeights& layer : to_.layers) {
-            layer.qkv = column(shapes.layer.qkv);
+            layer.qkv = column(&layer == &to_.layers.front() ? shapes.first_qkv : shapes.layer.qkv);
             layer.output = row(shapes.layer.output);
             if (config_.gated_mlp) layer.gate = column(shapes.layer.gate);
             layer.up = column(shapes.layer.up);
             layer.down = row(shapes.layer.down);
         }
-        to_.embedding = VocabEmbedding(shard_.vocab, shapes.embedding.inputs, type, threads);
+        if (shapes.embedding.inputs > 0) // a rank may hold no tokens
+            to_.embedding = VocabEmbedding(shard_.vocab, shapes.embedding.inputs, type, threads);
         if (!config_.tied_embeddings) to_.own_head = column(shapes.head);
+        FusionWeights& fusion = to_.fusion;
+        if (shapes.feature_projection.outputs > 0) fusion.feature_projection = column(shapes.feature_projection);
+        if (shapes.fusion.outputs > 0) fusion.linear = column(shapes.fusion);
+        if (shapes.skip.outputs > 0) fusion.skip = column(shapes.skip);
+        for (int i = 0; i < config_.fusion.n_residual_blocks; ++i)
+            fusion.residual_blocks.push_back(column(shapes.residual_block));
         if (config_.embedding_size != config_.hidden_size) {
             to_.project_in = column(shapes.project_in);
             to_.project_out = column(shapes.project_out);
@@ -49,9 +56,10 @@ class ModelWeights::Loader {
         if (!names_.positions.weight.empty()) to_.positions = read_vector(checkpoint_, names_.positions.weight);
         to_.final_norm = read_norm(checkpoint_, config_, names_.final_norm);
         if (!names_.head.bias.empty()) {
-            to_.head_bias = read_biases(checkpoint_, {{&names_.head, shard_.vocab}});
+            to_.head_bias = read_biases(checkpoint_, {{&names_.head, shard_.outputs}});
             to_.head_bias.resize(static_cast<std::size_t>(to_.head().n_padded()));
         }
+        read_fusion_vectors();
         for (int i = 0; i < config_.n_layers; ++i) {
             const LayerNames names = names_.layer(i);
             LayerWeights& layer = to_.layers[static_cast<std::size_t>(i)];
@@ -61,7 +69,7 @@ class ModelWeights::Loader {
             layer.after_mlp_norm = read_norm(checkpoint_, config_, names.after_mlp_norm);
             layer.query_norm = read_norm(checkpoint_, config_, names.query_norm);
             layer.key_norm = read_norm(checkpoint_, config_, names.key_norm);
-            const LayerSources sources = layer_sources(config_, names_, names, shard_);
+            const LayerSources sources = layer_sources(config_, names_, names, i, shard_);
             const auto linears = layer.linears();
             for (std::size_t m = 0; m < linears.size(); ++m) {
                 const bool is_summed = linears[m] == &layer.output || linears[m] == &layer.down;
@@ -69,6 +77,23 @@ class ModelWeights::Loader {
                     linears[m]->set_bias(read_biases(checkpoint_, sources.all()[m]->rows));
             }
         }
+    }
+
+    void read_fusion_vectors() {
+        const FusionNames& names = names_.fusion;
+        FusionWeights& fusion = to_.fusion;
+        ModelConfig of_target = config_; // whose norm it is, where a head has the target's
+        of_target.norm_offset = config_.fusion.feature_norm_offset;
+        for (const TensorNames& each : names.feature_norms)
+            fusion.feature_norms.push_back(read_norm(checkpoint_, of_target, each));
+        fusion.embedding_norm = read_norm(checkpoint_, config_, names.embedding_norm);
+        fusion.state_norm = read_norm(checkpoint_, config_, names.state_norm);
+        const dist::Slice hidden = {0, config_.hidden_size};
+        fusion.linear.set_bias(read_biases(checkpoint_, {{&names.linear, hidden}}));
+        fusion.skip.set_bias(read_biases(checkpoint_, {{&names.skip, hidden}}));
+        fusion.sum_norm = read_norm(checkpoint_, config_, names.sum_norm);
+        for (std::size_t i = 0; i < fusion.residual_blocks.size(); ++i)
+            fusion.residual_blocks[i].set_bias(read_biases(checkpoint_, {{&names.residual_blocks[i], hidden}}));
     }
 
     // This thread's part of every matrix.
@@ -86,7 +111,7 @@ class ModelWeights::Loader {
         };
         for (int i = 0; i < config_.n_layers; ++i) {
             const LayerNames names = names_.layer(i);
-            const LayerSources sources = layer_sources(config_, names_, names, shard_);
+            const LayerSources sources = layer_sources(config_, names_, names, i, shard_);
             const auto linears = to_.layers[static_cast<std::size_t>(i)].linears();
             for (std::size_t m = 0; m < linears.size(); ++m)
                 fill(linears[m]->matrix(), *sources.all()[m]);
@@ -96,6 +121,12 @@ class ModelWeights::Loader {
         fill(to_.own_head.matrix(), sources.head);
         fill(to_.project_in.matrix(), sources.project_in);
         fill(to_.project_out.matrix(), sources.project_out);
+        FusionWeights& fusion = to_.fusion;
+        fill(fusion.feature_projection.matrix(), sources.feature_projection);
+        fill(fusion.linear.matrix(), sources.fusion);
+        fill(fusion.skip.matrix(), sources.skip);
+        for (std::size_t i = 0; i < fusion.residual_blocks.size(); ++i)
+            fill(fusion.residual_blocks[i].matrix(), sources.residual_blocks[i]);
     }
 
     // Gives matrices their memory, and counts what a pass reads of it.
@@ -111,8 +142,11 @@ class ModelWeights::Loader {
             for (ShardedLinear* linear : layer.linears())
                 place(linear->matrix());
         for (PackedMatrix* matrix :
-             {&to_.project_out.matrix(), &to_.embedding.table(), &to_.own_head.matrix(), &to_.project_in.matrix()})
+             {&to_.project_out.matrix(), &to_.embedding.table(), &to_.own_head.matrix(), &to_.project_in.matrix(),
+              &to_.fusion.feature_projection.matrix(), &to_.fusion.linear.matrix(), &to_.fusion.skip.matrix()})
             place(*matrix);
+        for (ColumnLinear& block : to_.fusion.residual_blocks)
+            place(block.matrix());
         arena.allocate();
     }
 

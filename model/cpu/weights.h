@@ -35,6 +35,15 @@ struct LayerWeights {
     std::array<ShardedLinear*, 5> linears() { return {&qkv, &output, &gate, &up, &down}; }
 };
 
+// Of a draft head (ModelConfig::fusion).
+struct FusionWeights {
+    std::vector<NormWeights> feature_norms;
+    ColumnLinear feature_projection;
+    ColumnLinear linear, skip;
+    NormWeights embedding_norm, state_norm, sum_norm;
+    std::vector<ColumnLinear> residual_blocks;
+};
+
 // How far loading has come, in bytes as they will lie in memory. Called by one thread.
 using LoadProgress = std::function<void(std::size_t done, std::size_t total)>;
 
@@ -49,6 +58,7 @@ class ModelWeights {
     VocabEmbedding embedding;
     std::vector<float> positions; // learned, [max_positions + position_offset][hidden_size]
     ColumnLinear project_in;      // where embeddings are narrower than the layers
+    FusionWeights fusion;
     std::vector<LayerWeights> layers;
     NormWeights final_norm;
     ColumnLinear project_out;

@@ -22,7 +22,7 @@ struct TensorStems {
     LayerStems layer = {};
     QkvForm qkv = QkvForm::separate;
     bool transposed = false;                    // matrices of the layers
-    std::vector<std::string_view> ignored = {}; // endings of the names of tensors that nothing reads
+    std::vector<std::string_view> ignored = {}; // how names of tensors begin or end that nothing reads
 };
 
 struct FamilyDescription {
@@ -33,6 +33,7 @@ struct FamilyDescription {
     // Prefixes that the body's tensors may have, in the order in which they are looked for.
     std::vector<std::string> prefixes;
     TensorStems (*stems)(const ModelConfig& config) = nullptr;
+    std::vector<std::string> other_types = {}; // model types of the same arithmetic and names
 };
 
 // In the order of the files' names.
@@ -40,6 +41,9 @@ std::vector<FamilyDescription> families_of_files();
 const std::vector<FamilyDescription>& families();
 // Throws std::invalid_argument where there is no such family.
 const FamilyDescription& describe(const std::string& model_type);
+
+// What a config.json says of a decoder; `file` is before every message. Throws BadFile. Local.
+ModelConfig read_config(const nlohmann::json& json, const std::string& file);
 
 // ---- what several families share ----
 

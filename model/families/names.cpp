@@ -3,6 +3,7 @@
 #include "model/checkpoint/bad_file.h"
 #include "model/cpu/packing.h"
 #include "model/families/families.h"
+#include "model/rank_shard.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -16,58 +17,87 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-// Checks tensors one by one and remembers which were asked for.
-class ShapeCheck {
-  public:
-    ShapeCheck(const Checkpoint& checkpoint, bool transposed) : checkpoint_(checkpoint), transposed_(transposed) {}
+enum class TensorRole { matrix, norm, bias };
 
-    void expect(const std::string& name, const Shape& shape) {
-        if (name.empty()) return;
-        const TensorView& tensor = checkpoint_.tensor(name);
-        const std::string where = *tensor.file + ": tensor " + in_quotes(name);
-        if (tensor.shape != shape) {
-            throw BadFile(fmt::format("{} has shape [{}], but config.json calls for [{}]", where,
-                                      fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
-        }
-        if (tensor.type == DiskType::other) {
-            throw BadFile(where + " is of type " + tensor.dtype + "; supported: F32, F16, BF16");
-        }
-        known_.insert(name);
+// Of all tensors that the config calls for, one by one.
+class TensorVisit {
+  public:
+    using Function = std::function<void(const std::string& name, const Shape& shape, TensorRole role)>;
+    TensorVisit(const ModelConfig& config, const ModelNames& names, Function visit)
+        : config_(config), names_(names), visit_(std::move(visit)) {}
+
+    void all() const {
+        const std::int64_t hidden = config_.hidden_size, embedding = config_.embedding_size;
+        if (config_.fusion.kind != Fusion::features)
+            one(names_.embedding.weight, {config_.vocab_size, embedding}, TensorRole::matrix);
+        one(names_.positions.weight, {config_.max_positions + config_.position_offset, hidden}, TensorRole::matrix);
+        one(names_.project_in.weight, {hidden, embedding}, TensorRole::matrix);
+        one(names_.project_out.weight, {embedding, hidden}, TensorRole::matrix);
+        norm(names_.final_norm, hidden);
+        if (!config_.tied_embeddings) one(names_.head.weight, {config_.n_outputs(), embedding}, TensorRole::matrix);
+        one(names_.head.bias, {config_.n_outputs()}, TensorRole::bias);
+        fusion();
+        for (int i = 0; i < config_.n_layers; ++i)
+            layer(names_.layer(i), attention_input_size(config_, i));
     }
-    void expect_norm(const TensorNames& names, std::int64_t width) {
-        expect(names.weight, {width});
-        expect(names.bias, {width});
-    }
-    // A matrix of a layer, [out, in] or the other way round.
-    void expect_matrix(const TensorNames& names, std::int64_t out, std::int64_t in) {
-        expect(names.weight, transposed_ ? Shape{in, out} : Shape{out, in});
-        expect(names.bias, {out});
-    }
-    bool knows(const std::string& name) const { return known_.contains(name); }
 
   private:
-    const Checkpoint& checkpoint_;
-    bool transposed_;
-    std::set<std::string> known_;
+    void one(const std::string& name, const Shape& shape, TensorRole role) const {
+        if (!name.empty()) visit_(name, shape, role);
+    }
+    void norm(const TensorNames& names, std::int64_t width) const {
+        one(names.weight, {width}, TensorRole::norm);
+        one(names.bias, {width}, TensorRole::bias);
+    }
+    // A matrix of a layer, [out, in] or the other way round.
+    void matrix(const TensorNames& names, std::int64_t out, std::int64_t in) const {
+        one(names.weight, names_.transposed ? Shape{in, out} : Shape{out, in}, TensorRole::matrix);
+        one(names.bias, {out}, TensorRole::bias);
+    }
+    void fusion() const {
+        const FusionNames& names = names_.fusion;
+        const std::int64_t hidden = config_.hidden_size;
+        for (const TensorNames& each : names.feature_norms)
+            norm(each, config_.fusion.feature_norm_size);
+        matrix(names.feature_projection, hidden, config_.fusion.width());
+        matrix(names.linear, hidden, config_.fusion.joined_size(config_.hidden_size));
+        matrix(names.skip, hidden, config_.fusion.joined_size(config_.hidden_size));
+        norm(names.sum_norm, hidden);
+        norm(names.embedding_norm, hidden);
+        norm(names.state_norm, hidden);
+        for (const TensorNames& each : names.residual_blocks)
+            matrix(each, hidden, hidden);
+    }
+    void layer(const LayerNames& names, std::int64_t attention_input) const {
+        const std::int64_t hidden = config_.hidden_size, inner = config_.intermediate_size, dim = config_.head_dim;
+        const std::int64_t query = config_.n_heads * dim, key = config_.n_kv_heads * dim;
+        for (const TensorNames* each :
+             {&names.attention_norm, &names.mlp_norm, &names.after_attention_norm, &names.after_mlp_norm})
+            norm(*each, hidden);
+        matrix(names.query, query, attention_input);
+        matrix(names.key, key, attention_input);
+        matrix(names.value, key, attention_input);
+        matrix(names.qkv, query + 2 * key, attention_input);
+        norm(names.query_norm, dim);
+        norm(names.key_norm, dim);
+        matrix(names.output, hidden, query);
+        matrix(names.gate, inner, hidden);
+        matrix(names.up, inner, hidden);
+        matrix(names.gate_up, 2 * inner, hidden);
+        matrix(names.down, hidden, inner);
+    }
+
+    const ModelConfig& config_;
+    const ModelNames& names_;
+    Function visit_;
 };
 
-void expect_layer(const ModelConfig& config, const LayerNames& names, ShapeCheck& check) {
-    const std::int64_t hidden = config.hidden_size, inner = config.intermediate_size, dim = config.head_dim;
-    const std::int64_t query = config.n_heads * dim, key = config.n_kv_heads * dim;
-    for (const TensorNames* norm :
-         {&names.attention_norm, &names.mlp_norm, &names.after_attention_norm, &names.after_mlp_norm})
-        check.expect_norm(*norm, hidden);
-    check.expect_matrix(names.query, query, hidden);
-    check.expect_matrix(names.key, key, hidden);
-    check.expect_matrix(names.value, key, hidden);
-    check.expect_matrix(names.qkv, query + 2 * key, hidden);
-    check.expect_norm(names.query_norm, dim);
-    check.expect_norm(names.key_norm, dim);
-    check.expect_matrix(names.output, hidden, query);
-    check.expect_matrix(names.gate, inner, hidden);
-    check.expect_matrix(names.up, inner, hidden);
-    check.expect_matrix(names.gate_up, 2 * inner, hidden);
-    check.expect_matrix(names.down, hidden, inner);
+// Of random weights.
+std::uint64_t key_of(std::uint64_t seed, const std::string& tensor) {
+    std::uint64_t key = mixed_word(seed);
+    for (const char letter : tensor)
+        key = mixed_word(key ^ static_cast<unsigned char>(letter));
+    return key;
 }
 
 std::int64_t count_elements(const TensorView& tensor) {
@@ -121,21 +151,49 @@ LayerNames layer_names(const ModelConfig& config, const LayerStems& stems, const
             .down = mlp(stems.down)};
 }
 
+// No family's: what heads/*.cpp call these tensors.
+FusionNames fusion_names(const ModelConfig& config, const std::string& prefix) {
+    const FusionConfig& fusion = config.fusion;
+    const auto norm = [&](std::string_view stem, bool is_there) {
+        return is_there ? tensor_names(prefix, stem, config.norm == Norm::layer) : TensorNames{};
+    };
+    const bool is_concat = fusion.kind == Fusion::concat, is_linear = fusion.kind == Fusion::linear || is_concat;
+    const bool norms_inputs = fusion.kind == Fusion::attention || fusion.norms_inputs;
+    FusionNames names;
+    for (int i = 0; i < fusion.n_feature_norms; ++i)
+        names.feature_norms.push_back(
+            tensor_names(prefix, fmt::format("feature_norm.{}", i), fusion.feature_norm == Norm::layer));
+    if (fusion.projects_features) names.feature_projection = tensor_names(prefix, "feature_projection", false);
+    if (is_linear) names.linear = tensor_names(prefix, "fusion", fusion.has_bias);
+    if (is_concat) names.skip = tensor_names(prefix, "skip", fusion.has_bias);
+    if (fusion.kind == Fusion::sum) names.sum_norm = tensor_names(prefix, "sum_norm", true);
+    names.embedding_norm = norm("embedding_norm", norms_inputs);
+    names.state_norm = norm("state_norm", norms_inputs);
+    for (int i = 0; i < fusion.n_residual_blocks; ++i)
+        names.residual_blocks.push_back(tensor_names(prefix, fmt::format("residual_blocks.{}", i), true));
+    return names;
+}
+
 ModelNames names_with_prefix(const ModelConfig& config, const TensorStems& stems, const std::string& prefix) {
     ModelNames names;
     names.embedding = tensor_names(prefix, stems.embedding, false);
     names.positions = tensor_names(prefix, stems.positions, false);
     names.project_in = tensor_names(prefix, stems.project_in, false);
     names.project_out = tensor_names(prefix, stems.project_out, false);
-    names.final_norm = tensor_names(prefix, stems.final_norm, config.norm == Norm::layer);
+    if (config.final_norm) names.final_norm = tensor_names(prefix, stems.final_norm, config.norm == Norm::layer);
     names.head = tensor_names("", stems.head, config.head_bias);
     names.qkv = stems.qkv;
     names.transposed = stems.transposed;
+    names.fusion = fusion_names(config, prefix);
     names.layer = [config, prefix, stems](int index) {
-        return layer_names(config, stems.layer, fmt::format("{}{}.{}.", prefix, stems.layers, index));
+        LayerNames layer = layer_names(config, stems.layer, fmt::format("{}{}.{}.", prefix, stems.layers, index));
+        if (index == 0 && (config.fusion.kind == Fusion::attention || !config.fusion.first_attention_norm))
+            layer.attention_norm = {};
+        return layer;
     };
-    names.ignores = [endings = stems.ignored](std::string_view name) {
-        return std::ranges::any_of(endings, [&](std::string_view ending) { return name.ends_with(ending); });
+    names.ignores = [parts = stems.ignored](std::string_view name) {
+        return std::ranges::any_of(
+            parts, [&](std::string_view part) { return name.starts_with(part) || name.ends_with(part); });
     };
     return names;
 }
@@ -176,27 +234,45 @@ ModelNames names_of(const ModelConfig& config, const Checkpoint& checkpoint) {
 
 void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint) {
     const ModelNames names = names_of(config, checkpoint);
-    ShapeCheck check(checkpoint, names.transposed);
-    check.expect(names.embedding.weight, {config.vocab_size, config.embedding_size});
-    check.expect(names.positions.weight, {config.max_positions + config.position_offset, config.hidden_size});
-    check.expect(names.project_in.weight, {config.hidden_size, config.embedding_size});
-    check.expect(names.project_out.weight, {config.embedding_size, config.hidden_size});
-    check.expect_norm(names.final_norm, config.hidden_size);
     if (!config.tied_embeddings && !checkpoint.has(names.head.weight)) {
         throw BadFile(*checkpoint.tensor(names.embedding.weight).file + ": tensor " + in_quotes(names.head.weight) +
                       " is missing; if the head is the embedding, say \"tie_word_embeddings\": true in config.json");
     }
-    check.expect(names.head.weight, {config.vocab_size, config.embedding_size});
-    check.expect(names.head.bias, {config.vocab_size});
+    std::set<std::string> known;
     // A config with absurdly many layers ends at the first that the file lacks.
-    for (int i = 0; i < config.n_layers; ++i)
-        expect_layer(config, names.layer(i), check);
-
+    TensorVisit(config, names, [&](const std::string& name, const Shape& shape, TensorRole) {
+        const TensorView& tensor = checkpoint.tensor(name);
+        const std::string where = *tensor.file + ": tensor " + in_quotes(tensor.name);
+        if (tensor.shape != shape) {
+            throw BadFile(fmt::format("{} has shape [{}], but config.json calls for [{}]", where,
+                                      fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
+        }
+        if (tensor.type == DiskType::other) {
+            throw BadFile(where + " is of type " + tensor.dtype + "; supported: F32, F16, BF16");
+        }
+        known.insert(name);
+    }).all();
     for (const auto& [name, tensor] : checkpoint.tensors()) {
-        if (check.knows(name) || names.ignores(name)) continue;
+        if (known.contains(name) || names.ignores(name)) continue;
         throw BadFile(fmt::format("{}: tensor {} has no place in the {} model of {} layers that config.json describes",
                                   *tensor.file, in_quotes(name), config.family, config.n_layers));
     }
+}
+
+Checkpoint random_checkpoint(const ModelConfig& config, std::uint64_t seed) {
+    const ModelNames names = names_of(config, Checkpoint());
+    std::vector<TensorView> tensors;
+    TensorVisit(config, names, [&](const std::string& name, const Shape& shape, TensorRole role) {
+        TensorView tensor;
+        tensor.name = name;
+        tensor.dtype = "random";
+        tensor.type = DiskType::generated;
+        tensor.shape = shape;
+        if (role == TensorRole::matrix) tensor.generated = {true, key_of(seed, name), 0};
+        if (role == TensorRole::norm) tensor.generated.value = 1 - config.norm_offset;
+        tensors.push_back(std::move(tensor));
+    }).all();
+    return Checkpoint::generated(std::move(tensors), bytes_of(config.stored_type));
 }
 
 } // namespace entrodraft::model

@@ -6,6 +6,7 @@
 #include "model/checkpoint/checkpoint.h"
 #include "model/config.h"
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -32,8 +33,8 @@ template <typename T> struct LayerParts {
     T attention_norm = {};                            // before the attention, or after it (post_norm)
     T mlp_norm = {};                                  // before the MLP, or after it (post_norm); empty where shared
     T after_attention_norm = {}, after_mlp_norm = {}; // sandwich
-    T query = {};                                     // [n_heads * head_dim, hidden_size]
-    T key = {}, value = {};                           // [n_kv_heads * head_dim, hidden_size]
+    T query = {};                                     // [n_heads * head_dim, attention_input_size()]
+    T key = {}, value = {};                           // [n_kv_heads * head_dim, attention_input_size()]
     T qkv = {};                       // [(n_heads + 2 n_kv_heads) * head_dim, hidden_size], instead of the three
     T query_norm = {}, key_norm = {}; // [head_dim]
     T output = {};                    // [hidden_size, n_heads * head_dim]
@@ -44,13 +45,24 @@ template <typename T> struct LayerParts {
 };
 using LayerNames = LayerParts<TensorNames>;
 
+// Of a draft head (ModelConfig::fusion).
+struct FusionNames {
+    std::vector<TensorNames> feature_norms;   // [feature_norm_size] each
+    TensorNames feature_projection;           // [hidden_size, n_features * feature_size]
+    TensorNames linear, skip;                 // [hidden_size, FusionConfig::joined_size()]: W and U
+    TensorNames embedding_norm, state_norm;   // [hidden_size], of e and f
+    TensorNames sum_norm;                     // [hidden_size], with a bias
+    std::vector<TensorNames> residual_blocks; // [hidden_size, hidden_size]
+};
+
 struct ModelNames {
     TensorNames embedding;   // [vocab_size, embedding_size]
     TensorNames positions;   // [max_positions + position_offset, hidden_size]
     TensorNames project_in;  // [hidden_size, embedding_size]
     TensorNames project_out; // [embedding_size, hidden_size]
     TensorNames final_norm;
-    TensorNames head; // [vocab_size, embedding_size]; the embedding's own name where the two are tied
+    FusionNames fusion;
+    TensorNames head; // [n_outputs, embedding_size]; the embedding's own name where the two are tied
     QkvForm qkv = QkvForm::separate;
     bool transposed = false; // matrices of the layers
     std::function<LayerNames(int)> layer;
@@ -68,5 +80,9 @@ bool untie_stored_head(ModelConfig& config, const Checkpoint& checkpoint);
 // Throws BadFile that names the tensor where one is missing, has a shape other than the config calls for or a type
 // that is not F32, F16 or BF16, or where the file holds a tensor that this model would leave out. Local.
 void check_shapes(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// The tensors that the config calls for, without files: matrices and learned positions of random weights, by the seed
+// and the tensor's name, norms that multiply by 1, biases of 0. Local.
+Checkpoint random_checkpoint(const ModelConfig& config, std::uint64_t seed);
 
 } // namespace entrodraft::model

@@ -1,4 +1,5 @@
-// Qwen2 and Qwen2.5: Llama with biases on queries, keys and values, and, if asked for, sliding windows on later layers.
+// Qwen2, Qwen2.5 and MiMo: Llama with biases on queries, keys and values, and, if asked for, sliding windows on later
+// layers.
 #include "model/families/families.h"
 
 namespace entrodraft::model {
@@ -20,10 +21,16 @@ void read_qwen2(const Fields& fields, ModelConfig& config) {
     read_token_ids(fields, -1, -1, config);
 }
 
+TensorStems qwen2_stems(const ModelConfig& config) {
+    TensorStems stems = llama_stems(config);
+    stems.ignored.push_back("model.mtp_layers."); // MiMo's draft head: heads/mtp.cpp
+    return stems;
+}
+
 } // namespace
 
 FamilyDescription qwen2_family() {
-    return {"qwen2", {"Qwen2ForCausalLM"}, read_qwen2, {"model.", ""}, llama_stems};
+    return {"qwen2", {"Qwen2ForCausalLM", "MiMoForCausalLM"}, read_qwen2, {"model.", ""}, qwen2_stems, {"mimo"}};
 }
 
 } // namespace entrodraft::model

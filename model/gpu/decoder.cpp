@@ -3,31 +3,28 @@
 #include "model/device_extension.h"
 #include "model/gpu/logit_outputs.h"
 #include "model/gpu/ops.h"
+#include "model/gpu/prompt_products.h"
 #include "model/transformer.h"
 
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <optional>
 #include <stdexcept>
 
 namespace entrodraft::model::gpu {
 
 namespace {
 
-// Of activations and cache; of 8-bit weights what the checkpoint was made for, or the wider range.
 NumberType number_type(WeightType type, WeightType stored) {
-    switch (type) {
+    switch (activation_type(type, stored)) {
     case WeightType::float32:
         return NumberType::float32;
-    case WeightType::bfloat16:
-        return NumberType::bfloat16;
     case WeightType::float16:
         return NumberType::float16;
-    case WeightType::int8:
-    case WeightType::float8:
-        return stored == WeightType::float16 ? NumberType::float16 : NumberType::bfloat16;
+    default:
+        return NumberType::bfloat16;
     }
-    throw std::invalid_argument("a type of weights that GPUs do not know");
 }
 
 // Keys and values of all slots in device memory. The books are KvCache's.
@@ -47,17 +44,16 @@ class DeviceCache final : public KvMemory {
 
     const CacheView& view() const { return view_; }
     void copy(int from_slot, int from, int to_slot, int to, int count) override {
-        const std::size_t position_bytes = index(view_.head_stride) * bytes_of(view_.type);
-        for (int layer = 0; layer < n_layers_; ++layer)
-            for (int head = 0; head < view_.n_kv_heads; ++head)
-                for (std::byte* numbers : {keys_.data(), values_.data()}) {
-                    const auto at = [&](int slot, int position) {
-                        const std::size_t heads =
-                            (index(layer) * index(view_.n_slots) + index(slot)) * index(view_.n_kv_heads) + index(head);
-                        return numbers + (heads * index(view_.capacity) + index(position)) * position_bytes;
-                    };
-                    gpu::copy(stream_, at(to_slot, to), at(from_slot, from), index(count) * position_bytes);
-                }
+        copy_positions(stream_.handle(), {view_, n_layers_, from_slot, from, to_slot, to, count});
+    }
+    void move(int slot, std::span<const int> from, int to) override {
+        for (; !from.empty(); to += MoveCall::kMaxCount) {
+            const auto some = from.first(std::min(from.size(), index(MoveCall::kMaxCount)));
+            MoveCall call = {view_, n_layers_, slot, to, static_cast<int>(some.size())};
+            std::ranges::copy(some, call.from);
+            move_positions(stream_.handle(), call);
+            from = from.subspan(some.size());
+        }
     }
 
   private:
@@ -76,17 +72,24 @@ class GpuDecoder final : public Decoder {
           timeout_seconds_(options.timeout_seconds),
           weights_(checkpoint, config_, shard_, view.type, options.weight_type, options.progress),
           workspace_(config_, shard_, weights_, view, tp, *stream_, options), outputs_(workspace_), host_table_(1),
-          table_(1), loop_(1), host_loop_(1) {}
+          table_(1), loop_(1), host_loop_(1) {
+        if (max_prompt_rows() == kMaxRows) return; // by the same kernels as other passes
+        prompt_products_.emplace(weights_, config_.hidden_size, *stream_, timeout_seconds_);
+        host_prompt_table_ = PinnedArray<PromptTable>(1);
+        prompt_table_ = DeviceArray<PromptTable>(1);
+    }
 
     std::size_t weight_bytes() const override { return weights_.bytes_per_pass; }
     double operations_per_row() const override { return weights_.operations_per_row; }
+    int max_prompt_rows() const override { return workspace_.max_rows; }
+    std::string note() const override { return prompt_products_ ? prompt_products_->note() : ""; }
     PassResult forward(const Pass& pass) override;
 
   private:
     // What makes one graph unlike another.
     struct Form {
-        int rows = 0; // padded
-        int max_keys = 0;
+        bool is_prompt = false; // through prompt_products_
+        int rows = 0;           // padded
         LogitForm logits;
         DeviceExtension* extension = nullptr;
         int extension_form = 0;
@@ -100,12 +103,11 @@ class GpuDecoder final : public Decoder {
     };
 
     Form form_of(const Pass& pass) const;
-    int padded_keys(int keys) const;
     void run(const Form& form);
     void record(const Form& form);
     void compute(const Form& form);
     int loop_rows(const Pass& pass, const Form& form) const;
-    void run_loop(const Pass& pass, const Form& pass_form, int max_rows);
+    void run_loop(const Form& pass_form, int max_rows);
     Graph loop_graph(const Form& form);
     void await();
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds_); }
@@ -119,6 +121,9 @@ class GpuDecoder final : public Decoder {
     PassLayout layout_;
     PinnedArray<PassTable> host_table_;
     DeviceArray<PassTable> table_;
+    std::optional<PromptProducts> prompt_products_; // none: prompts are passes like others
+    PinnedArray<PromptTable> host_prompt_table_;
+    DeviceArray<PromptTable> prompt_table_;
     std::map<Form, KnownForm> forms_;
     std::map<Form, Graph> loops_; // by the form of their further rows
     DeviceArray<LoopState> loop_;
@@ -127,15 +132,16 @@ class GpuDecoder final : public Decoder {
 };
 
 PassResult GpuDecoder::forward(const Pass& pass) {
-    layout_.set(pass, config_, *cache_);
+    layout_.set(pass, config_, *cache_, max_prompt_rows());
     const Form form = form_of(pass);
     workspace_.make_summed(deadline());
     if (form.extension != nullptr) form.extension->prepare(outputs_.logits(form.logits), deadline());
-    host_table_.data()->fill(layout_, *cache_, form.rows);
+    form.is_prompt ? host_prompt_table_.data()->fill(layout_, *cache_, form.rows)
+                   : host_table_.data()->fill(layout_, *cache_, form.rows);
     hidden_.resize(pass.hidden_layers.size() * pass.rows.size() * index(config_.hidden_size));
     pass.hidden_layers.empty() ? run(form) : record(form); // hidden states are copied out on the way
     const int max_rows = loop_rows(pass, form);
-    if (max_rows > 1) run_loop(pass, form, max_rows);
+    if (max_rows > 1) run_loop(form, max_rows);
     await();
     for (const Segment& segment : layout_.segments)
         cache_->append(segment.slot, segment.end - segment.begin);
@@ -145,20 +151,16 @@ PassResult GpuDecoder::forward(const Pass& pass) {
 }
 
 GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
-    int keys = 1;
-    for (const Segment& segment : layout_.segments)
-        keys = std::max(keys, segment.cached + segment.end - segment.begin);
-    Form form = {static_cast<int>(std::bit_ceil(pass.rows.size())), padded_keys(keys), outputs_.form_of(pass)};
+    Form form;
+    form.is_prompt = pass.is_prompt && prompt_products_;
+    form.rows =
+        std::max(static_cast<int>(std::bit_ceil(pass.rows.size())), form.is_prompt ? PromptProducts::kMinRows : 1);
+    form.logits = outputs_.form_of(pass);
     if (pass.needs.extension != nullptr && !pass.logit_rows.empty()) {
         form.extension = pass.needs.extension;
         form.extension_form = form.extension->form();
     }
     return form;
-}
-
-int GpuDecoder::padded_keys(int keys) const {
-    const std::size_t blocks = (index(keys) + kKeyBlock - 1) / kKeyBlock;
-    return std::min(static_cast<int>(std::bit_ceil(blocks)) * kKeyBlock, workspace_.cache.capacity);
 }
 
 // The first time at once, so that nothing has to be set up under capture; then as a graph.
@@ -179,7 +181,8 @@ void GpuDecoder::run(const Form& form) {
 // Everything of a pass, put on the stream.
 void GpuDecoder::record(const Form& form) {
     const DeviceLogits logits = outputs_.logits(form.logits);
-    copy(*stream_, table_.data(), host_table_.data(), sizeof(PassTable));
+    form.is_prompt ? copy_by_kernel(*stream_, prompt_table_.data(), host_prompt_table_.data(), sizeof(PromptTable))
+                   : copy_by_kernel(*stream_, table_.data(), host_table_.data(), sizeof(PassTable));
     if (form.extension != nullptr) form.extension->copy_in(logits);
     compute(form);
     outputs_.copy_out(form.logits);
@@ -188,9 +191,13 @@ void GpuDecoder::record(const Form& form) {
 
 // From the rows on the device to their logits and what is made of them, there.
 void GpuDecoder::compute(const Form& form) {
-    GpuOps ops(workspace_, *table_.data(), {form.rows, form.logits.n_rows, form.max_keys}, layout_.pass, hidden_);
+    const PassTable& table = *table_.data();
+    const RowTable rows =
+        form.is_prompt ? prompt_table_.data()->table(form.rows, table.masks[0]) : table.table(form.rows);
+    GpuOps ops(workspace_, rows, table.logit_rows, {form.logits.n_rows, form.is_prompt ? &*prompt_products_ : nullptr},
+               layout_.pass, hidden_);
     run_transformer(config_, ops);
-    outputs_.summarize(form.logits, *table_.data());
+    outputs_.summarize(form.logits, table);
     if (form.extension != nullptr) form.extension->enqueue(outputs_.logits(form.logits));
 }
 
@@ -218,13 +225,12 @@ int GpuDecoder::loop_rows(const Pass& pass, const Form& form) const {
 }
 
 // Behind a pass that is under way: what its last row says is read as the next row, and so on.
-void GpuDecoder::run_loop(const Pass& pass, const Form& pass_form, int max_rows) {
+void GpuDecoder::run_loop(const Form& pass_form, int max_rows) {
     host_loop_.data()->n_rows = 0;
     host_loop_.data()->max_rows = max_rows;
     Form form = pass_form;
     form.rows = 1;
     form.loop_rows = std::min(static_cast<int>(std::bit_ceil(static_cast<unsigned>(max_rows))), kMaxLoopRows);
-    form.max_keys = padded_keys(host_table_.data()->n_keys[pass.rows.size() - 1] + max_rows);
     Graph& graph = loops_[form];
     if (!graph) graph = loop_graph(form);
     graph.launch(*stream_);
@@ -236,13 +242,14 @@ Graph GpuDecoder::loop_graph(const Form& form) {
     Graph::Repeated parts;
     parts.first = [&](unsigned long long condition) {
         loop.condition = condition;
-        copy(*stream_, loop_.data(), host_loop_.data(), LoopState::bytes_of_rows(0));
+        copy_by_kernel(*stream_, loop_.data(), host_loop_.data(), LoopState::bytes_of_rows(0));
         form.extension->decide(*stream_, loop);
     };
     parts.again = [&] {
         compute(form);
         form.extension->decide(*stream_, loop);
     };
+    // No kernel: it would ask to overlap with the loop.
     parts.last = [&] { copy(*stream_, host_loop_.data(), loop_.data(), LoopState::bytes_of_rows(form.loop_rows)); };
     return Graph(*stream_, parts);
 }
@@ -251,6 +258,7 @@ Graph GpuDecoder::loop_graph(const Form& form) {
 
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp) {
+    if (config.is_draft_head()) throw std::invalid_argument("draft heads are for CPUs so far");
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
     auto stream = std::make_unique<Stream>();
     auto memory =

@@ -38,8 +38,7 @@ __device__ inline bool make_next_row(const DeviceLoop& loop, std::int32_t token,
     table.slots[0] = table.slots[from];
     table.positions[0] = table.positions[from] + 1;
     table.places[0] = table.places[from] + 1;
-    table.n_keys[0] = table.window_ends[0] = table.places[0] + 1;
-    table.first_keys[0] = 0;
+    table.n_keys[0] = table.places[0] + 1;
     table.prefix_slots[0] = table.prefix_slots[from];
     table.prefix_lengths[0] = table.prefix_lengths[from];
     table.mask_begins[0] = -1;

@@ -2,7 +2,7 @@
 //
 // All pointers are device memory unless a name says host; `stream` is a cudaStream_t. Sums are float32. A row's result
 // does not depend on the rows computed with it, nor on how many there are: every kernel treats rows alike and adds in
-// an order that shapes alone decide; a prefill through another GEMM would have to keep to chunks of one fixed size.
+// an order that shapes alone decide. (Products of prompts go through a library: prompt_products.h.)
 // Rows beyond those of a pass (padding) are those whose slot is negative: nothing is read or written for them but their
 // own activations. Called by gpu/decoder and the benches.
 #pragma once
@@ -10,6 +10,8 @@
 #include "model/config.h"
 #include "model/logit_needs.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,23 +20,29 @@ namespace entrodraft::model::gpu {
 enum class NumberType { float32, bfloat16, float16 };
 std::size_t bytes_of(NumberType type);
 
+inline constexpr int kMaxPromptRows = 512; // of a prompt's chunk
+
 // Rows of a pass, [rows] each, in device memory: a graph that reads them is launched again with other contents.
 struct RowTable {
     const std::int32_t* tokens = nullptr;
     const std::int32_t* slots = nullptr;        // negative: padding
     const std::int32_t* positions = nullptr;    // rotary
     const std::int32_t* places = nullptr;       // in the cache, where the row's own keys and values go
-    const std::int32_t* n_keys = nullptr;       // keys [0, n_keys) are there for the row
-    const std::int32_t* first_keys = nullptr;   // of the pass's own window; 0: all
-    const std::int32_t* window_ends = nullptr;  // a layer's window of w holds the keys from window_end - w on
-    const std::int32_t* prefix_slots = nullptr; // keys [0, prefix_length) lie in this slot, in the same places
+    const std::int32_t* n_keys = nullptr;       // that the row sees, up to its own; a layer's window holds the last
+    const std::int32_t* prefix_slots = nullptr; // places [0, prefix_length) are in this slot
     const std::int32_t* prefix_lengths = nullptr;
-    // Of a tree: key mask_begin + i counts only where bit i of the row's mask is set. A negative begin: all count.
+    // Key i is at place i. Of a tree only below mask_begin: behind it come the row's ancestors and the row, in order,
+    // at mask_begin + b for each bit b that is set in its mask. A negative begin: no tree.
     const std::int32_t* mask_begins = nullptr;
     const std::uint64_t* masks = nullptr; // [rows][kMaskWords]
     int rows = 0;                         // with padding
 };
 inline constexpr int kMaskWords = 2;
+
+// What becomes of a product before it is stored: nothing; activation(y); or, where w's rows are gates and ups by turns,
+// kGateGroup of each, n / 2 numbers y[r][i] = activation(gate i) * up i.
+enum class Epilogue { none, activation, gate };
+inline constexpr int kGateGroup = 8;
 
 // y[r][n] = x[r] . w[n] + bias[n]. Rows of w and x lie `stride` elements apart, a multiple of kLinearAlign, zeros
 // behind k. One call has 1 to 128 rows. With scales w is int8 or float8, each of its rows times its scale, and x of 16
@@ -54,8 +62,12 @@ struct Linear {
     bool add = false;              // y += instead; float32 only
     const float* scales = nullptr; // [n] or none
     bool is_float8 = false;        // w with scales is float8 (e4m3) in place of int8
+    Epilogue epilogue = Epilogue::none;
+    Activation activation = Activation::silu; // of the other epilogues
 };
 void linear(void* stream, const Linear& call);
+// y = bias, or y += bias where the call adds to y: before a product that is added to it. Any number of rows.
+void start_with_bias(void* stream, const Linear& call);
 inline constexpr int kLinearAlign = 64; // elements
 
 // x[r] = scale * table[token - first] (zeros where the token is another rank's) + positions[position].
@@ -92,11 +104,11 @@ struct NormCall {
 };
 void add_and_norm(void* stream, const NormCall& call);
 
-// out = f(gate) * up, or f(up) without a gate; [rows][width] of wide, gate first.
+// out = f(gate) * up, or f(up) without a gate; of what a library has multiplied.
 struct ActivateCall {
     Activation activation = Activation::silu;
     NumberType type = NumberType::float32;
-    const void* wide = nullptr; // [rows][wide_stride]: gate [width], then up [width]; or up alone
+    const void* wide = nullptr; // [rows][wide_stride]: gates and ups by turns, as Epilogue has them; or ups alone
     int wide_stride = 0;
     bool gated = true;
     void* out = nullptr; // [rows][out_stride]
@@ -120,6 +132,29 @@ struct CacheView {
 };
 inline constexpr int kHeadAlign = 8;
 inline constexpr int kMaxHeadDim = 256;
+
+// Positions [from, from + count) of a slot, of every layer and head, to those from `to` on of a slot. They do not
+// overlap.
+struct CopyCall {
+    CacheView cache;
+    int n_layers = 0;
+    int from_slot = 0, from = 0;
+    int to_slot = 0, to = 0;
+    int count = 0;
+};
+void copy_positions(void* stream, const CopyCall& call);
+
+// Positions from[i] of a slot, of every layer and head, to positions to + i. `from` increases, from[i] >= to + i.
+struct MoveCall {
+    static constexpr int kMaxCount = 128;
+    CacheView cache;
+    int n_layers = 0;
+    int slot = 0;
+    int to = 0;
+    int count = 0;
+    std::int32_t from[kMaxCount] = {};
+};
+void move_positions(void* stream, const MoveCall& call);
 
 // The heads of a pass's rows in a layer.
 struct HeadRows {
@@ -149,8 +184,8 @@ struct AttendCall : HeadRows {
     float soft_cap = 0;
     const float* slopes = nullptr; // ALiBi, [n_query_heads]: a key's score gains slope * scale * its place
     int window = 0;                // of this layer: a row sees its last `window` keys; 0: all
-    int max_keys = 0;              // keys that any row may see: the blocks that are launched
-    float* partial = nullptr;      // workspace, attend_workspace_floats() of the cache
+    float* parts = nullptr;        // workspace, attend_workspace_floats() of the cache
+    int* arrived = nullptr;        // workspace, [attend_rows()][n_query_heads], zeros before and after
     void* attended = nullptr;      // [rows][out_stride] of the cache's type
     int out_stride = 0;
 };
@@ -158,15 +193,27 @@ inline constexpr int kKeyBlock = 256;
 constexpr int key_blocks(int n_keys) {
     return (n_keys + kKeyBlock - 1) / kKeyBlock;
 }
-// A query's part of a block of keys is kPartHead floats and its values; the workspace holds those of kAttendRows rows
-// over a full cache.
+// A query's part of a block of keys is kPartHead floats and its values. The parts of a row over a full cache:
 inline constexpr int kPartHead = 4;
-inline constexpr int kAttendRows = 16;
+constexpr std::size_t part_floats(int n_query_heads, int head_stride, int capacity) {
+    return static_cast<std::size_t>(n_query_heads) * static_cast<std::size_t>(key_blocks(capacity)) *
+           static_cast<std::size_t>(kPartHead + head_stride);
+}
+// Rows that are attended at once, whose parts the workspace holds: all of a pass where 64 MiB are enough, 16 at least.
+constexpr int attend_rows(int n_query_heads, int head_stride, int capacity) {
+    constexpr std::size_t kFloats = std::size_t{16} << 20, kMin = 16, kMax = 128;
+    const std::size_t rows = kFloats / std::max<std::size_t>(1, part_floats(n_query_heads, head_stride, capacity));
+    return static_cast<int>(std::bit_floor(std::clamp(rows, kMin, kMax)));
+}
 constexpr std::size_t attend_workspace_floats(int n_query_heads, int head_stride, int capacity) {
-    return static_cast<std::size_t>(kAttendRows) * static_cast<std::size_t>(n_query_heads) *
-           static_cast<std::size_t>(key_blocks(capacity)) * static_cast<std::size_t>(kPartHead + head_stride);
+    return static_cast<std::size_t>(attend_rows(n_query_heads, head_stride, capacity)) *
+           part_floats(n_query_heads, head_stride, capacity);
 }
 void attend(void* stream, const RowTable& table, const AttendCall& call);
+// The same of a prompt's chunk, rows of one slot in order and padding behind them, by a kernel for many rows whose bits
+// are others: they depend on a row's own keys alone. Over float32 caches, and of heads of more than 128 dimensions, it
+// is attend().
+void attend_prompt(void* stream, const RowTable& table, const AttendCall& call);
 
 // What a row of logits says, as kernels::LogitStats has it; sums in float32 within a block of logits, merged in double.
 struct DeviceLogitStats {
@@ -198,6 +245,24 @@ struct SummarizeCall {
 };
 inline constexpr int kStatsBlocks = 32; // a lane of a warp each when they are merged
 void summarize_logits(void* stream, const SummarizeCall& call);
+
+// Rows of random weights (model/checkpoint/generated_values.h), in the codes of a type: out[r][i] is the code of
+// element (first_row + r) * row_step + (first_input + i) * input_step. With scales the codes are those of a row whose
+// largest magnitude is 2 m + 1 steps, by the m of the whole row.
+struct RandomRows {
+    std::uint64_t key = 0;
+    std::uint64_t first_row = 0, row_step = 0, input_step = 1;
+    int rows = 0;
+    int first_input = 0, inputs = 0;
+    int whole_inputs = 0;            // of the stored row
+    int code_bytes = 0;              // 1, 2 or 4
+    const void* codes = nullptr;     // [kRandomWeights], with scales [kRandomWeights / 2][kRandomWeights]
+    const float* scale_of = nullptr; // [kRandomWeights / 2]
+    float* scales = nullptr;         // [rows], or none
+    void* out = nullptr;             // [rows][stride]
+    int stride = 0;
+};
+void fill_random_rows(void* stream, const RandomRows& call);
 
 // x[r][0..width) = cap * tanh(x / cap) of rows * stride floats. For logits.
 void soft_cap(void* stream, float* x, std::size_t count, float cap);

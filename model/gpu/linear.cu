@@ -4,9 +4,10 @@
 // reads 64 bytes of a weight row that lie together, 16 a lane, and multiplies them as two steps of the tensor core:
 // which k is where inside a step does not matter as long as weights and activations agree, so neither is shuffled
 // nor staged. Warps' sums are added in order, so that a row's bits hang neither on the rows beside it nor on how many
-// groups of rows a launch has: 1 or 2 for decoding, 8 for a prompt. int8 and float8 weights: the same in chunks of 64,
-// a lane's 16 bytes widened to the activations' type on the way, which holds each of them exactly. float32: a warp an
-// output, lanes along k.
+// groups of rows a launch has: 1, 2, 4 or 8. int8 and float8 weights: the same in chunks of 64, a lane's 16 bytes
+// widened to the activations' type on the way, which holds each of them exactly. float32: a warp an output, lanes along
+// k.
+#include "model/gpu/activation.cuh"
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
 
@@ -17,36 +18,46 @@ namespace entrodraft::model::gpu {
 
 namespace {
 
-constexpr int kTile = 16;        // outputs of a tensor-core step
-constexpr int kRowGroup = 8;     // rows of a tensor-core step
-constexpr int kDecodeGroups = 2; // row groups of a launch for decoding: 16 rows
-constexpr int kPromptGroups = 8; // of one that reads a prompt: 64 rows for one read of the weights
+constexpr int kTile = 16;     // outputs of a tensor-core step
+constexpr int kRowGroup = 8;  // rows of a tensor-core step
+constexpr int kMaxGroups = 8; // row groups of a launch: 64 rows for one read of the weights
+constexpr int kWarps = 8;     // of a block
 
 struct Part {
     Linear call;
     int first_row; // of this launch
 };
 
-__device__ void store(const Linear& call, int row, int n, float sum) {
-    if (row >= call.rows || n >= call.n) return;
-    if (call.bias != nullptr) sum += call.bias[n];
+__device__ void store(const Linear& call, int row, int column, float y) {
     const std::size_t at =
-        static_cast<std::size_t>(row) * static_cast<std::size_t>(call.y_stride) + static_cast<std::size_t>(n);
+        static_cast<std::size_t>(row) * static_cast<std::size_t>(call.y_stride) + static_cast<std::size_t>(column);
     switch (call.y_type) {
     case NumberType::float32:
-        static_cast<float*>(call.y)[at] = call.add ? static_cast<float*>(call.y)[at] + sum : sum;
+        static_cast<float*>(call.y)[at] = call.add ? static_cast<float*>(call.y)[at] + y : y;
         return;
     case NumberType::bfloat16:
-        static_cast<__nv_bfloat16*>(call.y)[at] = from_float<__nv_bfloat16>(sum);
+        static_cast<__nv_bfloat16*>(call.y)[at] = from_float<__nv_bfloat16>(y);
         return;
     case NumberType::float16:
-        static_cast<__half*>(call.y)[at] = from_float<__half>(sum);
+        static_cast<__half*>(call.y)[at] = from_float<__half>(y);
         return;
     }
 }
 
+// From the sum of output n and, of a gate, that of its up.
+__device__ void finish(const Linear& call, int row, int n, float sum, float up) {
+    const auto scaled = [&](float x, int of) {
+        if (call.scales != nullptr) x *= call.scales[of];
+        return call.bias == nullptr ? x : x + call.bias[of];
+    };
+    float y = scaled(sum, n);
+    if (call.epilogue != Epilogue::none) y = activated(call.activation, y);
+    if (call.epilogue != Epilogue::gate) return store(call, row, n, y);
+    store(call, row, n / (2 * kGateGroup) * kGateGroup + n % kGateGroup, y * scaled(up, n + kGateGroup));
+}
+
 // Adds up what the warps of a block have of its outputs, in order, and stores it.
-template <int kTiles, int kGroups, int kWarps>
+template <int kTiles, int kGroups>
 __device__ void add_warps(const Part& part, const float (&sums)[kTiles][kGroups][4]) {
     const Linear& call = part.call;
     const int lane = lane_of_thread(), warp = warp_of_thread();
@@ -61,14 +72,20 @@ __device__ void add_warps(const Part& part, const float (&sums)[kTiles][kGroups]
             for (int c = 0; c < 4; ++c)
                 shared[warp * kOfWarp + (j * 4 + c) * kWarp + lane] = sums[i][j][c];
         __syncthreads();
-        for (int at = static_cast<int>(threadIdx.x); at < kOfWarp; at += kWarps * kWarp) {
-            float sum = 0;
-            for (int of = 0; of < kWarps; ++of)
-                sum += shared[of * kOfWarp + at];
-            const int holder = at % kWarp, c = at / kWarp % 4, j = at / kWarp / 4;
+        // A gate and its up are 8 outputs apart: numbers c and c + 2 of a lane.
+        const int n_numbers = call.epilogue == Epilogue::gate ? 2 : 4;
+        for (int at = static_cast<int>(threadIdx.x); at < kGroups * n_numbers * kWarp; at += kWarps * kWarp) {
+            const int holder = at % kWarp, c = at / kWarp % n_numbers, j = at / kWarp / n_numbers;
             const int n = first_output + i * kTile + holder / 4 + 8 * (c / 2);
             const int row = part.first_row + j * kRowGroup + 2 * (holder % 4) + c % 2;
-            store(call, row, n, call.scales != nullptr && n < call.n ? sum * call.scales[n] : sum);
+            if (row >= call.rows || n >= call.n) continue;
+            const auto sum_of = [&](int number) {
+                float sum = 0;
+                for (int of = 0; of < kWarps; ++of)
+                    sum += shared[of * kOfWarp + (j * 4 + number) * kWarp + holder];
+                return sum;
+            };
+            finish(call, row, n, sum_of(c), call.epilogue == Epilogue::gate ? sum_of(c + 2) : 0.0f);
         }
     }
 }
@@ -108,15 +125,24 @@ template <typename T, typename W> __device__ void weights_of_step(const uint4& r
     }
 }
 
+// Chunks whose loads are under way together: as many as registers allow, of two blocks to a multiprocessor but for 64
+// rows.
+template <int kTiles, int kGroups, int kInputs>
+constexpr int kChunksAhead = kGroups == kMaxGroups  ? 1
+                             : kGroups == 4         ? 2 / kInputs
+                             : kTiles* kGroups == 4 ? (kInputs == 1 ? 3 : 2)
+                                                    : 4 / kInputs;
+
 // Weights of type W, T itself, int8 or Float8. Rows that are not there are read as row 0 and not stored; so are
 // outputs.
-template <typename T, typename W, int kTiles, int kGroups, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp) multiply_tensor_cores(Part part) {
+template <typename T, typename W, int kTiles, int kGroups>
+__global__ void __launch_bounds__(kWarps* kWarp, kGroups < kMaxGroups ? 2 : 1) multiply_tensor_cores(Part part) {
+    start_next_kernel();
     constexpr int kOfLane = 16 / static_cast<int>(sizeof(W)); // weights that a lane reads at once
     constexpr int kSteps = kOfLane / 4;
-    constexpr int kInputs = kOfLane / 8;                              // reads of 8 activations
-    constexpr int kChunk = 4 * kOfLane;                               // of k, a warp at a time
-    constexpr int kAhead = kGroups > kDecodeGroups ? 1 : 4 / kInputs; // chunks whose loads are under way together
+    constexpr int kInputs = kOfLane / 8; // reads of 8 activations
+    constexpr int kChunk = 4 * kOfLane;  // of k, a warp at a time
+    constexpr int kAhead = kChunksAhead<kTiles, kGroups, kInputs>;
     const Linear& call = part.call;
     const int lane = lane_of_thread(), warp = warp_of_thread(), g = lane / 4, t = lane % 4;
     const int first_output = static_cast<int>(blockIdx.x) * kTile * kTiles;
@@ -135,21 +161,32 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply_tensor_cores(Part part
             static_cast<const T*>(call.x) + static_cast<std::size_t>(row < call.rows ? row : 0) * stride + kOfLane * t;
     }
 
-    float sums[kTiles][kGroups][4] = {};
     const int n_chunks = call.stride / kChunk;
-    for (int first = warp; first < n_chunks; first += kWarps * kAhead) {
-        uint4 weights[kAhead][kTiles][2];
-        uint4 inputs[kAhead][kGroups][kInputs];
+    uint4 weights[kAhead][kTiles][2];
+    const auto load_weights = [&](int first) {
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
-            const int chunk = first + a * kWarps;
-            if (chunk >= n_chunks) continue;
-            const std::size_t k = static_cast<std::size_t>(chunk) * kChunk;
+            if (first + a * kWarps >= n_chunks) continue; // the same on all lanes
+            const std::size_t k = static_cast<std::size_t>(first + a * kWarps) * kChunk;
 #pragma unroll
             for (int i = 0; i < kTiles; ++i)
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
                     weights[a][i][half] = load_streaming(w[i][half] + k);
+        }
+    };
+    load_weights(warp); // no kernel writes them
+    wait_for_inputs();
+
+    float sums[kTiles][kGroups][4] = {};
+#pragma unroll 1
+    for (int first = warp; first < n_chunks; first += kWarps * kAhead) {
+        if (first > warp) load_weights(first);
+        uint4 inputs[kAhead][kGroups][kInputs];
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) {
+            if (first + a * kWarps >= n_chunks) continue;
+            const std::size_t k = static_cast<std::size_t>(first + a * kWarps) * kChunk;
 #pragma unroll
             for (int i = 0; i < kGroups; ++i)
 #pragma unroll
@@ -158,7 +195,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply_tensor_cores(Part part
         }
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
-            if (first + a * kWarps >= n_chunks) continue; // the same on all lanes
+            if (first + a * kWarps >= n_chunks) continue;
 #pragma unroll
             for (int i = 0; i < kTiles; ++i)
 #pragma unroll
@@ -176,50 +213,45 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply_tensor_cores(Part part
                 }
         }
     }
-    add_warps<kTiles, kGroups, kWarps>(part, sums);
+    add_warps<kTiles, kGroups>(part, sums);
 }
 
-template <typename T, int kTiles, int kGroups, int kWarps> void launch_tiles(void* stream, const Part& part) {
+template <typename T, int kTiles, int kGroups> void launch_tiles(void* stream, const Part& part) {
     constexpr std::size_t kShared = sizeof(float) * kWarps * kGroups * 4 * kWarp;
     static_assert(kShared <= 48 * 1024);
     launch(stream, {blocks_for(static_cast<std::size_t>(part.call.n), kTile * kTiles), kWarps * kWarp, kShared},
-           part.call.scales == nullptr ? multiply_tensor_cores<T, T, kTiles, kGroups, kWarps>
-           : part.call.is_float8       ? multiply_tensor_cores<T, Float8, kTiles, kGroups, kWarps>
-                                       : multiply_tensor_cores<T, signed char, kTiles, kGroups, kWarps>,
+           part.call.scales == nullptr ? multiply_tensor_cores<T, T, kTiles, kGroups>
+           : part.call.is_float8       ? multiply_tensor_cores<T, Float8, kTiles, kGroups>
+                                       : multiply_tensor_cores<T, signed char, kTiles, kGroups>,
            part);
 }
 
 // How k is shared out, and with it the order of a sum, follows from the matrix's shape alone, not from the rows.
 template <typename T> void multiply_tiles(void* stream, const Linear& call) {
     constexpr int kManyOutputs = 8192; // then blocks of 32 outputs still fill every multiprocessor several times
-    constexpr int kDecodeRows = kRowGroup * kDecodeGroups, kPromptRows = kRowGroup * kPromptGroups;
-    for (int first = 0, taken = 0; first < call.rows; first += taken) {
+    const bool has_many = call.n >= kManyOutputs;
+    for (int first = 0; first < call.rows; first += kRowGroup * kMaxGroups) {
         const Part part = {call, first};
         const int left = call.rows - first;
-        taken = left > 2 * kDecodeRows ? kPromptRows : kDecodeRows;
-        if (taken == kPromptRows) {
-            launch_tiles<T, 2, kPromptGroups, 8>(stream, part);
-            continue;
-        }
-        const bool one_group = left <= kRowGroup;
-        if (call.n >= kManyOutputs)
-            one_group ? launch_tiles<T, 2, 1, 8>(stream, part) : launch_tiles<T, 2, 2, 8>(stream, part);
+        if (left <= kRowGroup)
+            has_many ? launch_tiles<T, 2, 1>(stream, part) : launch_tiles<T, 1, 1>(stream, part);
+        else if (left <= 2 * kRowGroup)
+            has_many ? launch_tiles<T, 2, 2>(stream, part) : launch_tiles<T, 1, 2>(stream, part);
+        else if (left <= 4 * kRowGroup)
+            has_many ? launch_tiles<T, 2, 4>(stream, part) : launch_tiles<T, 1, 4>(stream, part);
         else
-            one_group ? launch_tiles<T, 1, 1, 8>(stream, part) : launch_tiles<T, 1, 2, 8>(stream, part);
+            launch_tiles<T, 2, kMaxGroups>(stream, part);
     }
 }
 
 constexpr int kFloatWarps = 4;
 constexpr int kFloatRows = 8;
 
-// One warp an output; lane l adds k = 4 l, 4 l + 128, ... in order.
-__global__ void multiply_float(Part part) {
+// The sums of output n on all lanes of a warp; lane l adds k = 4 l, 4 l + 128, ... in order.
+__device__ void multiply_row(const Part& part, int n, float (&sums)[kFloatRows]) {
     const Linear& call = part.call;
-    const int n = static_cast<int>(blockIdx.x) * kFloatWarps + warp_of_thread();
-    if (n >= call.n) return; // a whole warp
     const auto stride = static_cast<std::size_t>(call.stride);
     const float* w = static_cast<const float*>(call.w) + static_cast<std::size_t>(n) * stride;
-    float sums[kFloatRows] = {};
     for (int k = 4 * lane_of_thread(); k < call.stride; k += 4 * kWarp) {
         const float4 of_w = *reinterpret_cast<const float4*>(w + k);
         for (int i = 0; i < kFloatRows && part.first_row + i < call.rows; ++i) {
@@ -228,10 +260,23 @@ __global__ void multiply_float(Part part) {
             sums[i] += of_w.x * of_x.x + of_w.y * of_x.y + of_w.z * of_x.z + of_w.w * of_x.w;
         }
     }
-    for (int i = 0; i < kFloatRows && part.first_row + i < call.rows; ++i) {
-        const float sum = warp_sum(sums[i]);
-        if (lane_of_thread() == 0) store(call, part.first_row + i, n, sum);
-    }
+    for (float& sum : sums)
+        sum = warp_sum(sum);
+}
+
+// One warp an output, or a gate and its up.
+__global__ void multiply_float(Part part) {
+    begin_kernel();
+    const Linear& call = part.call;
+    const bool is_gate = call.epilogue == Epilogue::gate;
+    const int i_output = static_cast<int>(blockIdx.x) * kFloatWarps + warp_of_thread();
+    const int n = is_gate ? gate_row(i_output) : i_output;
+    if (n >= call.n) return; // a whole warp
+    float sums[kFloatRows] = {}, ups[kFloatRows] = {};
+    multiply_row(part, n, sums);
+    if (is_gate) multiply_row(part, n + kGateGroup, ups);
+    for (int i = 0; i < kFloatRows && part.first_row + i < call.rows; ++i)
+        if (lane_of_thread() == 0) finish(call, part.first_row + i, n, sums[i], ups[i]);
 }
 
 } // namespace

@@ -52,8 +52,8 @@ void LogitOutputs::copy_out(const LogitForm& form) const {
     if (rows == 0) return;
     if (form.rows_too) copy(w_.stream, host_logits_.data(), w_.logits.data(), rows * vocab() * sizeof(float));
     if (form.summary != LogitSummary::none)
-        copy(w_.stream, host_stats_.data(), stats_.data(), rows * sizeof(DeviceLogitStats));
-    if (form.has_noise) copy(w_.stream, host_noisy_.data(), noisy_.data(), rows * sizeof(DeviceNoisy));
+        copy_by_kernel(w_.stream, host_stats_.data(), stats_.data(), rows * sizeof(DeviceLogitStats));
+    if (form.has_noise) copy_by_kernel(w_.stream, host_noisy_.data(), noisy_.data(), rows * sizeof(DeviceNoisy));
 }
 
 PassResult LogitOutputs::result(const LogitForm& form, const Pass& pass, const LoopState* loop,

@@ -13,6 +13,7 @@ __device__ const float* row_of(const SummarizeCall& call, int row) {
 }
 
 __global__ void summarize_parts(SummarizeCall call) {
+    begin_kernel();
     const auto [row, part, begin, end] = share_of_block(call.count);
     const float* x = row_of(call, row);
     Best best = {0, -1};
@@ -48,6 +49,7 @@ __device__ DeviceLogitStats merged(const DeviceLogitStats& before, const DeviceL
 
 // A warp a row, a lane a part: neighbours first, so that parts stay in order.
 __global__ void merge_parts(SummarizeCall call) {
+    begin_kernel();
     const int row = static_cast<int>(blockIdx.x), lane = lane_of_thread();
     DeviceLogitStats stats = call.partial[row * kStatsBlocks + lane];
     for (int step = 1; step < kWarp; step *= 2) {
@@ -60,6 +62,7 @@ __global__ void merge_parts(SummarizeCall call) {
 }
 
 __global__ void noisy_parts(SummarizeCall call) {
+    begin_kernel();
     const BlockShare share = share_of_block(call.count);
     const float* x = row_of(call, share.row);
     const DeviceNoise noise = call.noises[share.row];
@@ -75,6 +78,7 @@ __global__ void noisy_parts(SummarizeCall call) {
 }
 
 __global__ void merge_noisy_parts(SummarizeCall call) {
+    begin_kernel();
     const int row = static_cast<int>(blockIdx.x);
     const DeviceNoisy best = best_of_warp(call.noisy_partial[row * kStatsBlocks + lane_of_thread()]);
     if (lane_of_thread() == 0) call.noisy[row] = best;

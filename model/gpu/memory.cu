@@ -28,6 +28,14 @@ Held<destroy_recording> new_recording() {
     return Held<destroy_recording>(made);
 }
 
+constexpr unsigned kCopyThreads = 256;
+
+__global__ void copy_words(unsigned* to, const unsigned* from, std::size_t count) {
+    begin_kernel();
+    const std::size_t i = static_cast<std::size_t>(blockIdx.x) * kCopyThreads + threadIdx.x;
+    if (i < count) to[i] = from[i];
+}
+
 // Adds what `record` puts on the stream to the graph, behind a node or at its beginning; returns its last node. Other
 // threads of the process may call CUDA meanwhile.
 cudaGraphNode_t record_into(const Stream& stream, void* graph, const cudaGraphNode_t* behind,
@@ -145,6 +153,11 @@ void free_pinned(void* bytes) {
 
 void copy(const Stream& stream, void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, of(stream)), "cudaMemcpyAsync");
+}
+
+void copy_by_kernel(const Stream& stream, void* to, const void* from, std::size_t bytes) {
+    launch(stream.handle(), {blocks_for(bytes, kCopyThreads * sizeof(unsigned)), kCopyThreads}, copy_words,
+           static_cast<unsigned*>(to), static_cast<const unsigned*>(from), bytes / sizeof(unsigned));
 }
 
 DeviceMemory device_memory() {

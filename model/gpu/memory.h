@@ -100,6 +100,10 @@ template <typename T> using PinnedArray = ArrayOf<T, PinnedBytes>;
 // In the order of the stream; host memory that is not pinned is read or written before the call returns.
 void copy(const Stream& stream, void* to, const void* from, std::size_t bytes);
 
+// As copy(), of few bytes, a multiple of 4, between the device and pinned memory: by a kernel that reads or writes the
+// host's memory. As a node of a graph it starts sooner than a copy engine, and kernels beside it need not wait for one.
+void copy_by_kernel(const Stream& stream, void* to, const void* from, std::size_t bytes);
+
 struct DeviceMemory {
     std::size_t free_bytes = 0, total_bytes = 0;
 };

@@ -1,4 +1,5 @@
-// The noise of spec/verify/random.h on the device: the same bits, for it only adds, multiplies and divides, in the same order.
+// The noise of spec/verify/random.h on the device: the same bits, for it only adds, multiplies and divides, in the same
+// order.
 //
 // Included by row_best.cuh. A rough value in float32 says which tokens are worth the exact one.
 #pragma once

@@ -13,15 +13,18 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
                            const CacheView& memory, dist::Communicator& ranks, const Stream& queue,
                            const DecoderOptions& options)
     : config(model), shard(held), weights(read), cache(memory), tp(ranks), stream(queue),
+      max_rows(max_prompt_rows(options.weight_type)),
       adds_parts(tp.size() > 1 && (options.sum == TensorParallelSum::ordered ||
                                    (options.sum == TensorParallelSum::automatic && !tp.enqueued_sums_are_ordered()))) {
     const auto rows_of = [&](int width) {
-        return DeviceBytes(index(kMaxRows) * index(aligned(width)) * bytes_of(weights.type));
+        return DeviceBytes(index(max_rows) * index(aligned(width)) * bytes_of(weights.type));
     };
     const DeviceLayer& layer = weights.layers.front();
-    if (config.block == Block::sandwich) normed_delta = DeviceArray<float>(index(kMaxRows) * index(config.hidden_size));
+    if (config.block == Block::sandwich) normed_delta = DeviceArray<float>(index(max_rows) * index(config.hidden_size));
     logits = DeviceArray<float>(index(kMaxRows) * index(vocab()));
-    partial = DeviceArray<float>(attend_workspace_floats(shard.n_query_heads(), cache.head_stride, cache.capacity));
+    const int n_heads = shard.n_query_heads();
+    parts_of_keys = DeviceArray<float>(attend_workspace_floats(n_heads, cache.head_stride, cache.capacity));
+    arrived = DeviceArray<int>(index(attend_rows(n_heads, cache.head_stride, cache.capacity) * n_heads));
     normed = rows_of(config.hidden_size);
     if (weights.project_in.n > 0) embedded = rows_of(config.embedding_size);
     qkv = rows_of(layer.qkv.n);
@@ -56,10 +59,9 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
 
 void GpuWorkspace::make_summed(dist::Deadline deadline) {
     if (x.size() > 0) return;
-    const std::size_t floats = index(kMaxRows) * index(config.hidden_size);
-    x = SummedArray(tp, floats, deadline);
-    delta = SummedArray(tp, index(kMaxRows) * index(std::max(config.hidden_size, config.embedding_size)), deadline);
-    if (adds_parts) parts = SummedArray(tp, index(tp.size()) * floats, deadline);
+    x = SummedArray(tp, index(max_rows) * index(config.hidden_size), deadline);
+    delta = SummedArray(tp, index(max_rows) * index(std::max(config.hidden_size, config.embedding_size)), deadline);
+    if (adds_parts) parts = SummedArray(tp, index(tp.size()) * index(kMaxRows) * index(config.hidden_size), deadline);
 }
 
 void GpuWorkspace::sum_over_ranks(float* data, int rows, int width) const {
@@ -105,7 +107,7 @@ void GpuOps::multiply_into_delta(const Product& product, bool add) {
     call.y = w_.delta.data();
     call.y_stride = w_.config.hidden_size;
     call.add = add;
-    linear(handle(), call);
+    multiply(call);
 }
 
 void GpuOps::add(std::initializer_list<Product> products) {
@@ -114,8 +116,9 @@ void GpuOps::add(std::initializer_list<Product> products) {
     sum_delta();
 }
 
-// What is pending is then the sum of delta over the ranks. Which order NCCL adds in depends on where a row lies in the
-// message: only the rows of a prompt, of which nothing is emitted, always lie in the same place.
+// What is pending is then the sum of delta over the ranks. Which order NCCL adds in depends on the size of the message
+// and on where a row lies in it: only a prompt's rows, of which nothing is emitted, always lie in the same place, and
+// chunks of any length are summed as whole ones.
 void GpuOps::sum_delta() {
     const int hidden = w_.config.hidden_size;
     if (w_.adds_parts && extent_.logit_rows > 0) {
@@ -124,7 +127,8 @@ void GpuOps::sum_delta() {
         pending_ = w_.parts.data();
         n_pending_parts_ = w_.tp.size();
     } else {
-        w_.sum_over_ranks(w_.delta.data(), rows_.rows, hidden);
+        const bool is_chunk = w_.adds_parts && extent_.prompt_products != nullptr;
+        w_.sum_over_ranks(w_.delta.data(), is_chunk ? kMaxPromptRows : rows_.rows, hidden);
         pending_ = w_.delta.data();
         n_pending_parts_ = 1;
     }
@@ -195,7 +199,7 @@ GpuOps::Operand GpuOps::final_norm() {
     add_pending();
     NormCall call = norm_call(w_.x.data(), w_.weights.final_norm);
     call.rows = extent_.logit_rows;
-    call.from_rows = table_.logit_rows;
+    call.from_rows = logit_rows_;
     return rounded(call, w_.normed);
 }
 
@@ -203,18 +207,14 @@ GpuOps::Operand GpuOps::final_norm() {
 
 // Without an output as yet.
 Linear GpuOps::linear_call(const DeviceMatrix& matrix, Operand from) const {
-    Linear call;
-    call.type = w_.weights.type;
-    call.w = matrix.numbers.data();
+    Linear call = matrix.product(w_.weights.type);
     call.x = from.data;
-    call.k = matrix.k;
-    call.stride = matrix.stride;
-    call.n = matrix.n;
     call.rows = from.n_rows;
-    call.bias = matrix.bias.data();
-    call.scales = matrix.scales.data();
-    call.is_float8 = matrix.is_float8;
     return call;
+}
+
+void GpuOps::multiply(const Linear& call) const {
+    extent_.prompt_products != nullptr ? extent_.prompt_products->multiply(call) : linear(handle(), call);
 }
 
 GpuOps::Operand GpuOps::column_linear(const DeviceMatrix& matrix, Operand from, Operand to) {
@@ -222,7 +222,7 @@ GpuOps::Operand GpuOps::column_linear(const DeviceMatrix& matrix, Operand from, 
     call.y = to.data;
     call.y_stride = aligned(matrix.n);
     call.y_type = w_.weights.type;
-    linear(handle(), call);
+    multiply(call);
     return {to.data, from.n_rows};
 }
 
@@ -249,15 +249,29 @@ GpuOps::Operand GpuOps::attend(int layer, Operand qkv) {
     call.soft_cap = w_.config.attention_soft_cap;
     call.slopes = w_.slopes.data();
     call.window = w_.config.window(layer);
-    call.max_keys = extent_.max_keys;
-    call.partial = w_.partial.data();
+    call.parts = w_.parts_of_keys.data();
+    call.arrived = w_.arrived.data();
     call.attended = w_.attended.data();
     call.out_stride = aligned(w_.weights.layers[index(layer)].output.k);
-    gpu::attend(handle(), rows_, call);
+    (extent_.prompt_products != nullptr ? attend_prompt : gpu::attend)(handle(), rows_, call);
     return {w_.attended.data(), rows_.rows};
 }
 
+// Activated in the product itself, but for a library's.
+GpuOps::Operand GpuOps::gate_up(const DeviceLayer& layer, Operand from) {
+    if (extent_.prompt_products != nullptr) return column_linear(layer.wide, from, {w_.wide.data()});
+    Linear call = linear_call(layer.wide, from);
+    call.y = w_.inner.data();
+    call.y_stride = aligned(layer.down.k);
+    call.y_type = w_.weights.type;
+    call.epilogue = w_.config.gated_mlp ? Epilogue::gate : Epilogue::activation;
+    call.activation = w_.config.activation;
+    linear(handle(), call);
+    return {w_.inner.data(), from.n_rows};
+}
+
 GpuOps::Operand GpuOps::activate(const DeviceLayer& layer, Operand wide) {
+    if (extent_.prompt_products == nullptr) return wide; // gate_up has
     const int width = layer.down.k;
     gpu::activate(handle(), {w_.config.activation, w_.weights.type, wide.data, aligned(layer.wide.n),
                              w_.config.gated_mlp, w_.inner.data(), aligned(width), width, wide.n_rows});

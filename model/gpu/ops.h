@@ -9,6 +9,7 @@
 #include "model/gpu/kernels.h"
 #include "model/gpu/memory.h"
 #include "model/gpu/pass_table.h"
+#include "model/gpu/prompt_products.h"
 #include "model/gpu/summed_array.h"
 #include "model/gpu/weights.h"
 
@@ -38,28 +39,31 @@ struct GpuWorkspace {
     CacheView cache;
     dist::Communicator& tp;
     const Stream& stream;
+    int max_rows;    // of any pass
     bool adds_parts; // sums of delta are gathered, and added up in rank order by the kernel that adds them to x
 
     DeviceArray<float> cosines, sines;  // [max_positions][rotary dims / 2] or empty
     DeviceArray<float> slopes;          // ALiBi, [own query heads] or empty
     DeviceArray<std::int32_t> kv_heads; // [own query heads]: the own key head of each
-    // float32, [kMaxRows][...]
-    SummedArray x;                   // the residual stream, [hidden_size]
-    SummedArray delta;               // [hidden_size]: what is to be added to it; or [embedding_size]
-    SummedArray parts;               // [ranks] times that: the delta of each, one rank's rows behind another's
-    DeviceArray<float> normed_delta; // [hidden_size], of Block::sandwich
-    DeviceArray<float> logits;       // [own vocabulary]
-    DeviceArray<float> partial;      // attend's workspace
-    // In the weights' number type, [kMaxRows][width rounded up to kLinearAlign]
+    // float32, [max_rows][...]
+    SummedArray x;                    // the residual stream, [hidden_size]
+    SummedArray delta;                // [hidden_size]: what is to be added to it; or [embedding_size]
+    SummedArray parts;                // [ranks][kMaxRows][hidden_size]: the delta of each
+    DeviceArray<float> normed_delta;  // [hidden_size], of Block::sandwich
+    DeviceArray<float> logits;        // [kMaxRows][own vocabulary]
+    DeviceArray<float> parts_of_keys; // attend's workspace
+    DeviceArray<int> arrived;         // also
+    // In the weights' number type, [max_rows][width rounded up to kLinearAlign]
     DeviceBytes normed;      // hidden_size
     DeviceBytes embedded;    // embedding_size, of a narrower embedding
     DeviceBytes qkv;         // own query heads, key heads, value heads
     DeviceBytes attended;    // own query heads * head_dim
-    DeviceBytes wide, inner; // own part of the MLP's width: gate and up, and what comes of them
+    DeviceBytes wide, inner; // own part of the MLP's width: a prompt's gate and up, and what comes of them
 };
 
 class GpuOps {
   public:
+    static constexpr bool kFuses = false;
     struct Operand { // [n_rows][width rounded up to kLinearAlign], in the weights' number type
         void* data = nullptr;
         int n_rows = 0;
@@ -69,17 +73,15 @@ class GpuOps {
         Operand from;
     };
     struct Extent {
-        int rows = 0;       // padded
-        int logit_rows = 0; // padded
-        int max_keys = 0;   // that any row may see
+        int logit_rows = 0;                              // padded
+        const PromptProducts* prompt_products = nullptr; // of a prompt's chunk
     };
 
-    // Of the pass that `table`, which lies on the device, describes. Hidden states that `pass` asks for are copied to
+    // `rows` and which of them need logits lie on the device. Hidden states that `pass` asks for are copied to
     // `hidden`, [hidden_layers][rows][hidden_size].
-    GpuOps(GpuWorkspace& workspace, const PassTable& table, const Extent& extent, const Pass& pass,
-           std::vector<float>& hidden)
-        : w_(workspace), table_(table), rows_(table.table(extent.rows)), extent_(extent), pass_(pass), hidden_(hidden) {
-    }
+    GpuOps(GpuWorkspace& workspace, const RowTable& rows, const std::int32_t* logit_rows, const Extent& extent,
+           const Pass& pass, std::vector<float>& hidden)
+        : w_(workspace), rows_(rows), logit_rows_(logit_rows), extent_(extent), pass_(pass), hidden_(hidden) {}
 
     // See transformer.h. embed, add and add_normed are collective over tp.
     const DeviceWeights& weights() const { return w_.weights; }
@@ -92,9 +94,7 @@ class GpuOps {
     Operand column_linear(const DeviceMatrix& matrix, Operand from, Operand to);
     void rotate_and_append(int layer, Operand qkv);
     Operand attend(int layer, Operand qkv);
-    Operand gate_up(const DeviceLayer& layer, Operand from) {
-        return column_linear(layer.wide, from, {w_.wide.data()});
-    }
+    Operand gate_up(const DeviceLayer& layer, Operand from);
     Operand activate(const DeviceLayer& layer, Operand wide);
     void add(std::initializer_list<Product> products);
     void add_normed(Product product, const DeviceNorm& norm);
@@ -104,6 +104,7 @@ class GpuOps {
 
   private:
     Linear linear_call(const DeviceMatrix& matrix, Operand from) const;
+    void multiply(const Linear& call) const;
     HeadRows heads(int layer, Operand qkv) const;
     void multiply_into_delta(const Product& product, bool add);
     void sum_delta();
@@ -113,8 +114,8 @@ class GpuOps {
     void* handle() const { return w_.stream.handle(); }
 
     GpuWorkspace& w_;
-    const PassTable& table_;
     RowTable rows_;
+    const std::int32_t* logit_rows_;
     Extent extent_;
     const Pass& pass_;
     std::vector<float>& hidden_;

@@ -10,25 +10,36 @@
 
 namespace entrodraft::model::gpu {
 
-struct PassTable {
-    std::int32_t tokens[kMaxRows], slots[kMaxRows], positions[kMaxRows], places[kMaxRows], n_keys[kMaxRows],
-        first_keys[kMaxRows], window_ends[kMaxRows], prefix_slots[kMaxRows], prefix_lengths[kMaxRows],
-        mask_begins[kMaxRows];         // see RowTable
-    std::int32_t logit_rows[kMaxRows]; // which rows need logits
-    std::uint64_t masks[kMaxRows][kMaskWords];
-    DeviceNoise noises[kMaxRows]; // of logit rows
+// The columns of RowTable but for masks, of up to kRows rows.
+template <int kRows> struct RowColumns {
+    std::int32_t tokens[kRows], slots[kRows], positions[kRows], places[kRows], n_keys[kRows], prefix_slots[kRows],
+        prefix_lengths[kRows], mask_begins[kRows];
 
-    // The pass's rows, and padding up to `padded`: it belongs to no slot, and its logit rows are row 0's. Of what is
-    // not asked for nothing is written. On the host.
+    // The pass's rows, and padding up to `padded`, which belongs to no slot. On the host.
     void fill(const PassLayout& layout, const KvCache& cache, int padded);
-    // Of one that lies on the device.
-    RowTable table(int rows) const {
-        return {tokens,      slots,        positions,      places,      n_keys,   first_keys,
-                window_ends, prefix_slots, prefix_lengths, mask_begins, masks[0], rows};
+    // Of columns that lie on the device.
+    RowTable table(int rows, const std::uint64_t* masks) const {
+        return {tokens, slots, positions, places, n_keys, prefix_slots, prefix_lengths, mask_begins, masks, rows};
     }
 
   private:
     void fill_row(const PassLayout& layout, const KvCache& cache, int r);
+};
+
+// Of a prompt's chunk.
+using PromptTable = RowColumns<kMaxPromptRows>;
+
+struct PassTable : RowColumns<kMaxRows> {
+    std::int32_t logit_rows[kMaxRows]; // which rows need logits
+    std::uint64_t masks[kMaxRows][kMaskWords];
+    DeviceNoise noises[kMaxRows]; // of logit rows
+
+    // Padding's logit rows are row 0's. Of what is not asked for nothing is written. On the host.
+    void fill(const PassLayout& layout, const KvCache& cache, int padded);
+    // Of one that lies on the device.
+    RowTable table(int rows) const { return RowColumns::table(rows, masks[0]); }
+
+  private:
     void fill_needs(const Pass& pass);
 };
 

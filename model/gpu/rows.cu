@@ -1,4 +1,5 @@
 // What happens to rows between the products: looking up, norms, activations, caps and conversions.
+#include "model/gpu/activation.cuh"
 #include "model/gpu/kernels.h"
 #include "model/gpu/simt.cuh"
 
@@ -16,6 +17,7 @@ __device__ std::size_t place(int row, int stride, int column) {
 
 // A block a row.
 template <typename T> __global__ void embed_rows(RowTable table, Embed call) {
+    begin_kernel();
     const int row = static_cast<int>(blockIdx.x);
     const bool is_there = table.slots[row] >= 0;
     const int token = table.tokens[row] - call.first_token;
@@ -42,8 +44,8 @@ template <typename T> struct alignas(4 * sizeof(T)) Four { T numbers[4]; };
 // The row in registers, kHeld times four numbers a thread. Weights come from far: they are asked for before the sums.
 template <typename Out, int kHeld>
 __global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall call) {
+    start_next_kernel();
     const int row = static_cast<int>(blockIdx.x), width = call.width;
-    float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], width, 0);
     const auto begin_of = [](int e) { return 4 * (static_cast<int>(threadIdx.x) + e * kNormThreads); };
     float held[kHeld][4] = {}, deltas[kHeld][4] = {}, weights[kHeld][4] = {}, biases[kHeld][4] = {};
     const auto load = [&]<typename T>(const T* from, float(&to)[kHeld][4]) {
@@ -71,11 +73,13 @@ __global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall 
             for (int i = 0; i < 4; ++i)
                 if (begin_of(e) < width) f(e, i);
     };
+    if (call.weight != nullptr) load(call.weight, weights); // no kernel writes them
+    if (call.bias != nullptr) load(call.bias, biases);
+    wait_for_inputs();
+    float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], width, 0);
     load(x, held);
     const float* delta = call.delta == nullptr ? nullptr : call.delta + place(row, width, 0);
     if (delta != nullptr) load(delta, deltas);
-    if (call.weight != nullptr) load(call.weight, weights);
-    if (call.bias != nullptr) load(call.bias, biases);
     if (delta != nullptr) {
         for (int part = 1; part < call.n_parts; ++part) {
             float more[kHeld][4] = {};
@@ -102,6 +106,7 @@ __global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall 
 
 // Rows of any width, a number after the other.
 template <typename Out> __global__ void add_and_norm_rows(NormCall call) {
+    begin_kernel();
     const int row = static_cast<int>(blockIdx.x), first = static_cast<int>(threadIdx.x);
     float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], call.width, 0);
     if (call.delta != nullptr) {
@@ -139,31 +144,19 @@ template <typename Out> __global__ void add_and_norm_rows(NormCall call) {
         out[i] = from_float<Out>(y);
     }
 }
-__device__ float activated(Activation activation, float x) {
-    switch (activation) {
-    case Activation::silu:
-        return x / (1.0f + expf(-x));
-    case Activation::gelu:
-        return 0.5f * x * erfcf(-x * 0.70710678118654752f);
-    case Activation::gelu_tanh:
-        return x / (1.0f + expf(-1.5957691216057308f * (x + 0.044715f * (x * x * x))));
-    case Activation::relu:
-        return x < 0.0f ? 0.0f : x; // NaN stays NaN
-    }
-    return 0;
-}
-
 template <typename T> __global__ void activate_rows(ActivateCall call) {
+    begin_kernel();
     const int row = static_cast<int>(blockIdx.y);
     const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= call.width) return;
-    const T* wide = static_cast<const T*>(call.wide) + place(row, call.wide_stride, 0);
-    float y = activated(call.activation, to_float(wide[i]));
-    if (call.gated) y *= to_float(wide[call.width + i]);
+    const T* wide = static_cast<const T*>(call.wide) + place(row, call.wide_stride, call.gated ? gate_row(i) : i);
+    float y = activated(call.activation, to_float(wide[0]));
+    if (call.gated) y *= to_float(wide[kGateGroup]);
     static_cast<T*>(call.out)[place(row, call.out_stride, i)] = from_float<T>(y);
 }
 
 __global__ void cap_numbers(float* x, std::size_t count, float cap) {
+    begin_kernel();
     const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i < count) x[i] = cap * tanhf(x[i] / cap);
 }

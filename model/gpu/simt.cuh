@@ -1,10 +1,11 @@
-// What the kernels of this folder share: number types, warps, vector loads, the tensor cores' product, launching.
+// What the kernels of this folder share: number types, warps, vector loads, the tensor cores' product.
 //
 // Included by .cu files only. They are compiled by nvcc, and once more as C++ against tests/cuda_stand_in, where their
 // threads run one after another on the CPU.
 #pragma once
 
 #include "dist/error.h"
+#include "dist/kernel_launch.cuh"
 #include "model/gpu/kernels.h"
 
 #include <cuda_bf16.h>
@@ -24,31 +25,11 @@ inline void check(cudaError_t code, const char* call) {
     if (code != cudaSuccess) throw dist::Error(std::string(call) + " failed: " + cudaGetErrorString(code));
 }
 
-// ---- launching ----
-
-struct Grid {
-    dim3 blocks;
-    dim3 threads;
-    std::size_t shared_bytes = 0;
-};
-
-// Puts kernel(arguments...) on the stream. Throws Error where it cannot be launched. Local.
-template <typename... Parameters, typename... Arguments>
-void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const Arguments&... arguments) {
-    if (grid.blocks.x == 0 || grid.blocks.y == 0) return; // CUDA refuses a grid of nothing
-    const auto on = static_cast<cudaStream_t>(stream);
-#ifdef ENTRODRAFT_CUDA_STAND_IN
-    check(cuda_stand_in::enqueue(on,
-                                 [=] {
-                                     cuda_stand_in::run_grid(grid.blocks, grid.threads, grid.shared_bytes,
-                                                             [&] { kernel(static_cast<Parameters>(arguments)...); });
-                                 }),
-          "a kernel's launch");
-#else
-    kernel<<<grid.blocks, grid.threads, grid.shared_bytes, on>>>(static_cast<Parameters>(arguments)...);
-    check(cudaGetLastError(), "a kernel's launch");
-#endif
-}
+using dist::begin_kernel;
+using dist::Grid;
+using dist::launch;
+using dist::start_next_kernel;
+using dist::wait_for_inputs;
 
 constexpr unsigned blocks_for(std::size_t items, std::size_t per_block) {
     return static_cast<unsigned>((items + per_block - 1) / per_block);
@@ -99,11 +80,12 @@ template <typename Function> void with_type(NumberType type, const Function& f) 
     }
 }
 
-// 16 bytes, read once and not kept in the first-level cache where the device can be told so.
+// 16 bytes, read once and not kept in the first-level cache where the device can be told so. Not as constants (.nc):
+// ptxas then moves what is to be under way during wait_for_inputs() behind it.
 __device__ inline uint4 load_streaming(const void* from) {
 #if defined(__CUDA_ARCH__)
     uint4 got;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)
                  : "l"(from));
     return got;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -41,7 +42,7 @@ bool is_stored_as(const TensorView& tensor, WeightType held) {
 
 // The row's largest magnitude over the largest number there is: of int8 127, as on the CPU (packing.cpp), which takes
 // rows with infinities or NaNs alike: their outputs will be NaN.
-float scale_of(std::span<const float> row, WeightType held) {
+float scale_of_row(std::span<const float> row, WeightType held) {
     using Limits = std::numeric_limits<float>;
     float most = 0;
     for (const float value : row)
@@ -76,30 +77,54 @@ void store(std::span<const float> row, WeightType held, float scale, std::byte* 
     }
 }
 
-// Rows of a matrix on their way to the device.
+// Random weights as a type holds them: of each of the few that there are, the code; of 8 bits by the scale of its row.
+struct RandomCodes {
+    DeviceBytes codes;
+    DeviceArray<float> scale_of;
+
+    RandomCodes(WeightType held, const Stream& stream) {
+        std::vector<float> weights, scales;
+        for (int i = 0; i < kRandomWeights; ++i)
+            weights.push_back(random_weight(i));
+        const std::size_t middle = weights.size() / 2, bytes = model::bytes_of(held);
+        std::vector<std::byte> tables((is_scaled(held) ? middle : 1) * weights.size() * bytes);
+        for (std::size_t m = is_scaled(held) ? 0 : middle - 1, at = 0; m < middle; ++m, at += weights.size()) {
+            scales.push_back(is_scaled(held) ? scale_of_row({&weights[middle + m], 1}, held) : 1);
+            const std::size_t first = middle - 1 - m; // of those that are no larger
+            store(std::span(weights).subspan(first, 2 * (m + 1)), held, scales.back(),
+                  tables.data() + (at + first) * bytes);
+        }
+        codes = DeviceBytes(tables.size());
+        scale_of = DeviceArray<float>(scales.size());
+        copy(stream, codes.data(), tables.data(), tables.size());
+        copy(stream, scale_of.data(), scales.data(), scales.size() * sizeof(float));
+        stream.wait(kPatience);
+    }
+};
+
+// Of a gate's and an up's rows kGateGroup each by turns, as Epilogue::gate has them, padded to whole groups.
+template <typename T> std::vector<T> by_turns(const std::vector<T>& gates, const std::vector<T>& ups) {
+    std::vector<T> all;
+    for (std::size_t begin = 0; begin < gates.size(); begin += kGateGroup)
+        for (const std::vector<T>* of : {&gates, &ups})
+            for (std::size_t i = begin; i < begin + kGateGroup; ++i)
+                all.push_back(i < of->size() ? (*of)[i] : T{});
+    return all;
+}
+
+// Rows of a matrix on their way to the device, or random ones that are made there.
 class Uploader {
   public:
     explicit Uploader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-    DeviceMatrix matrix(const std::vector<const MatrixSource*>& stacked, WeightType held) {
-        DeviceMatrix matrix;
-        for (const MatrixSource* source : stacked) {
-            for (const StoredSlice& part : source->rows)
-                matrix.n += static_cast<int>(part.rows.size());
-            matrix.k = static_cast<int>(source->inputs.size());
-        }
-        matrix.stride = aligned(matrix.k);
-        if (matrix.n == 0 || matrix.k == 0) return matrix; // this rank's part of a small model may be empty
-        const std::size_t row_bytes = static_cast<std::size_t>(matrix.stride) * model::bytes_of(held);
-        matrix.numbers = DeviceBytes(static_cast<std::size_t>(matrix.n) * row_bytes);
-        std::byte* to = matrix.numbers.data();
-        scales_.clear();
-        for (const MatrixSource* source : stacked)
-            for (const StoredSlice& part : source->rows)
-                to = upload(*source, part, held, row_bytes, to);
-        if (is_scaled(held)) matrix.scales = vector(scales_);
-        matrix.is_float8 = held == WeightType::float8;
-        return matrix;
+    DeviceMatrix matrix(const MatrixSource& source, WeightType held) {
+        return matrix(rows_of(source), source.inputs, held);
+    }
+    // Of an MLP: gates and ups by turns (Epilogue::gate), or ups alone.
+    DeviceMatrix wide_matrix(const LayerSources& layer, WeightType held) {
+        const bool is_gated = !layer.gate.rows.empty();
+        return matrix(is_gated ? by_turns(rows_of(layer.gate), rows_of(layer.up)) : rows_of(layer.up), layer.up.inputs,
+                      held);
     }
 
     DeviceArray<float> vector(const std::vector<float>& values) const {
@@ -112,45 +137,131 @@ class Uploader {
   private:
     static constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
 
-    // Some rows at a time; returns where the next part goes.
-    std::byte* upload(const MatrixSource& source, const StoredSlice& part, WeightType held, std::size_t row_bytes,
-                      std::byte* to) {
-        const TensorView& tensor = checkpoint_.tensor(part.tensor->weight);
-        const std::size_t at_once = std::max<std::size_t>(1, kStagingBytes / row_bytes);
-        turned_.clear();
-        if (source.transposed) {
-            turned_.resize(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));
-            read_floats(tensor, {0, tensor.shape[0] * tensor.shape[1]}, turned_.data());
-        }
-        for (std::int64_t begin = part.rows.begin; begin < part.rows.end;) {
-            const std::int64_t end = std::min(part.rows.end, begin + static_cast<std::int64_t>(at_once));
-            staging_.assign(static_cast<std::size_t>(end - begin) * row_bytes, std::byte{0});
-            for (std::int64_t r = begin; r < end; ++r)
-                place_row(source, tensor, r, held, staging_.data() + static_cast<std::size_t>(r - begin) * row_bytes);
-            copy(stream_, to, staging_.data(), staging_.size());
-            stream_.wait(kPatience);
-            to += staging_.size();
-            begin = end;
-        }
-        return to;
+    struct StoredRow {
+        const MatrixSource* source = nullptr; // null: zeros
+        const TensorView* tensor = nullptr;
+        std::int64_t number = 0;
+    };
+
+    std::vector<StoredRow> rows_of(const MatrixSource& source) const {
+        std::vector<StoredRow> rows;
+        for (const StoredSlice& part : source.rows)
+            for (std::int64_t number = part.rows.begin; number < part.rows.end; ++number)
+                rows.push_back({&source, &checkpoint_.tensor(part.tensor->weight), number});
+        return rows;
     }
 
-    // The inputs that are wanted of stored row r. A scale is that of the whole row, so that any slice is quantised
+    DeviceMatrix matrix(const std::vector<StoredRow>& rows, const dist::Slice& inputs, WeightType held) {
+        DeviceMatrix matrix;
+        matrix.n = static_cast<int>(rows.size());
+        matrix.k = static_cast<int>(inputs.size());
+        matrix.stride = aligned(matrix.k);
+        if (matrix.n == 0 || matrix.k == 0) return matrix; // this rank's part of a small model may be empty
+        const std::size_t row_bytes = static_cast<std::size_t>(matrix.stride) * model::bytes_of(held);
+        matrix.numbers = DeviceBytes(rows.size() * row_bytes);
+        if (is_scaled(held)) matrix.scales = DeviceArray<float>(rows.size());
+        matrix.is_float8 = held == WeightType::float8;
+        turned_.clear();
+        for (std::size_t begin = 0; begin < rows.size();) {
+            const std::span<const StoredRow> run = run_at(rows, begin, row_bytes);
+            std::byte* to = matrix.numbers.data() + begin * row_bytes;
+            float* scales = is_scaled(held) ? matrix.scales.data() + begin : nullptr;
+            is_generated(run.front()) ? generate(run, held, matrix.stride, to, scales)
+                                      : upload(run, held, row_bytes, to, scales);
+            begin += run.size();
+        }
+        stream_.wait(kPatience);
+        return matrix;
+    }
+
+    static bool is_generated(const StoredRow& row) {
+        return row.source != nullptr && row.tensor->type == DiskType::generated;
+    }
+
+    // From row `begin` on: random rows that follow one another in their tensor, or as many others as are staged at
+    // once.
+    static std::span<const StoredRow> run_at(const std::vector<StoredRow>& rows, std::size_t begin,
+                                             std::size_t row_bytes) {
+        const StoredRow& first = rows[begin];
+        const std::size_t most =
+            is_generated(first) ? rows.size() : std::max<std::size_t>(1, kStagingBytes / row_bytes);
+        std::size_t n = 1;
+        for (; n < most && begin + n < rows.size(); ++n) {
+            const StoredRow& row = rows[begin + n];
+            const bool follows =
+                row.tensor == first.tensor && row.number == first.number + static_cast<std::int64_t>(n);
+            if (is_generated(first) ? !follows : is_generated(row)) break;
+        }
+        return std::span(rows).subspan(begin, n);
+    }
+
+    void generate(std::span<const StoredRow> rows, WeightType held, int stride, std::byte* to, float* scales) {
+        const MatrixSource& source = *rows.front().source;
+        const TensorView& tensor = *rows.front().tensor;
+        const RandomCodes& codes = random_codes_.try_emplace(held, held, stream_).first->second;
+        RandomRows call;
+        call.key = tensor.generated.key;
+        call.first_row = static_cast<std::uint64_t>(rows.front().number);
+        call.row_step = source.transposed ? 1 : static_cast<std::uint64_t>(tensor.shape[1]);
+        call.input_step = source.transposed ? static_cast<std::uint64_t>(tensor.shape[1]) : 1;
+        call.rows = static_cast<int>(rows.size());
+        call.first_input = static_cast<int>(source.inputs.begin);
+        call.inputs = static_cast<int>(source.inputs.size());
+        call.whole_inputs = static_cast<int>(tensor.shape[source.transposed ? 0 : 1]);
+        call.code_bytes = static_cast<int>(model::bytes_of(held));
+        call.codes = codes.codes.data();
+        call.scale_of = codes.scale_of.data();
+        call.scales = scales;
+        call.out = to;
+        call.stride = stride;
+        fill_random_rows(stream_.handle(), call);
+    }
+
+    void upload(std::span<const StoredRow> rows, WeightType held, std::size_t row_bytes, std::byte* to, float* scales) {
+        staging_.assign(rows.size() * row_bytes, std::byte{0});
+        scales_.clear();
+        for (std::size_t i = 0; i < rows.size(); ++i)
+            place_row(rows[i], held, staging_.data() + i * row_bytes);
+        copy(stream_, to, staging_.data(), staging_.size());
+        if (scales != nullptr) copy(stream_, scales, scales_.data(), scales_.size() * sizeof(float));
+        stream_.wait(kPatience);
+    }
+
+    // A stored matrix whose rows are inputs.
+    const std::vector<float>& turned(const TensorView& tensor) {
+        std::vector<float>& numbers = turned_[&tensor];
+        if (numbers.empty()) {
+            numbers.resize(static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]));
+            read_floats(tensor, {0, tensor.shape[0] * tensor.shape[1]}, numbers.data());
+        }
+        return numbers;
+    }
+
+    // The inputs that are wanted of a stored row. A scale is that of the whole row, so that any slice is quantised
     // alike.
-    void place_row(const MatrixSource& source, const TensorView& tensor, std::int64_t r, WeightType held,
-                   std::byte* to) {
+    void place_row(const StoredRow& row, WeightType held, std::byte* to) {
+        if (row.source == nullptr) {
+            if (is_scaled(held)) scales_.push_back(0);
+            return;
+        }
+        const MatrixSource& source = *row.source;
+        const TensorView& tensor = *row.tensor;
         const auto first = static_cast<std::size_t>(source.inputs.begin);
         const auto wanted = static_cast<std::size_t>(source.inputs.size());
         if (!source.transposed && is_stored_as(tensor, held)) {
-            const std::size_t place = static_cast<std::size_t>(r * tensor.shape[1]) + first;
+            const std::size_t place = static_cast<std::size_t>(row.number * tensor.shape[1]) + first;
             std::memcpy(to, tensor.bytes.data() + place * model::bytes_of(held), wanted * model::bytes_of(held));
             return;
         }
         row_.resize(static_cast<std::size_t>(tensor.shape[source.transposed ? 0 : 1]));
-        for (std::size_t i = 0; source.transposed && i < row_.size(); ++i)
-            row_[i] = turned_[i * static_cast<std::size_t>(tensor.shape[1]) + static_cast<std::size_t>(r)];
-        if (!source.transposed) read_floats(tensor, {r * tensor.shape[1], (r + 1) * tensor.shape[1]}, row_.data());
-        const float scale = is_scaled(held) ? scale_of(row_, held) : 1;
+        if (source.transposed) {
+            const std::vector<float>& numbers = turned(tensor);
+            for (std::size_t i = 0; i < row_.size(); ++i)
+                row_[i] = numbers[i * static_cast<std::size_t>(tensor.shape[1]) + static_cast<std::size_t>(row.number)];
+        } else {
+            read_floats(tensor, {row.number * tensor.shape[1], (row.number + 1) * tensor.shape[1]}, row_.data());
+        }
+        const float scale = is_scaled(held) ? scale_of_row(row_, held) : 1;
         if (is_scaled(held)) scales_.push_back(scale);
         store(std::span(row_).subspan(first, wanted), held, scale, to);
     }
@@ -158,12 +269,26 @@ class Uploader {
     const Checkpoint& checkpoint_;
     Stream stream_;
     std::vector<std::byte> staging_;
-    std::vector<float> turned_; // a stored matrix whose rows are inputs
+    std::map<const TensorView*, std::vector<float>> turned_; // of the matrix under way
     std::vector<float> row_;
-    std::vector<float> scales_; // of the matrix under way
+    std::vector<float> scales_; // of the rows under way
+    std::map<WeightType, RandomCodes> random_codes_;
 };
 
 } // namespace
+
+Linear DeviceMatrix::product(NumberType type_of_x) const {
+    Linear call;
+    call.type = type_of_x;
+    call.w = numbers.data();
+    call.k = k;
+    call.stride = stride;
+    call.n = n;
+    call.bias = bias.data();
+    call.scales = scales.data();
+    call.is_float8 = is_float8;
+    return call;
+}
 
 DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& config, const RankShard& shard,
                              NumberType number_type, WeightType multiplied,
@@ -178,18 +303,12 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         if (!of.bias.empty()) norm.bias = uploader.vector(read_vector(checkpoint, of.bias));
         return norm;
     };
-    const auto read_bias = [&](const std::vector<const MatrixSource*>& stacked) {
-        std::vector<float> biases;
-        for (const MatrixSource* source : stacked) {
-            const std::vector<float> of = read_biases(checkpoint, source->rows);
-            biases.insert(biases.end(), of.begin(), of.end());
-        }
-        return uploader.vector(biases);
+    const auto read_bias = [&](const MatrixSource& source) {
+        return uploader.vector(read_biases(checkpoint, source.rows));
     };
     for (int i = 0; i < config.n_layers; ++i) {
         const LayerNames layer_names = names.layer(i);
-        const LayerSources sources = layer_sources(config, names, layer_names, shard);
-        const std::vector<const MatrixSource*> wide = {&sources.gate, &sources.up};
+        const LayerSources sources = layer_sources(config, names, layer_names, i, shard);
         DeviceLayer layer;
         layer.attention_norm = read_norm(layer_names.attention_norm);
         layer.mlp_norm = read_norm(layer_names.mlp_norm);
@@ -197,40 +316,44 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         layer.after_mlp_norm = read_norm(layer_names.after_mlp_norm);
         layer.query_norm = read_norm(layer_names.query_norm);
         layer.key_norm = read_norm(layer_names.key_norm);
-        layer.qkv = uploader.matrix({&sources.qkv}, multiplied);
-        layer.qkv.bias = read_bias({&sources.qkv});
-        layer.output = uploader.matrix({&sources.output}, multiplied);
-        layer.wide = uploader.matrix(wide, multiplied);
-        layer.wide.bias = read_bias(wide);
-        layer.down = uploader.matrix({&sources.down}, multiplied);
+        layer.qkv = uploader.matrix(sources.qkv, multiplied);
+        layer.qkv.bias = read_bias(sources.qkv);
+        layer.output = uploader.matrix(sources.output, multiplied);
+        layer.wide = uploader.wide_matrix(sources, multiplied);
+        std::vector<float> wide_bias = read_biases(checkpoint, sources.up.rows);
+        if (config.gated_mlp) wide_bias = by_turns(read_biases(checkpoint, sources.gate.rows), wide_bias);
+        layer.wide.bias = uploader.vector(wide_bias);
+        layer.down = uploader.matrix(sources.down, multiplied);
         if (shard.is_first) { // of what is summed over ranks
-            layer.output.bias = read_bias({&sources.output});
-            layer.down.bias = read_bias({&sources.down});
+            layer.output.bias = read_bias(sources.output);
+            layer.down.bias = read_bias(sources.down);
         }
         layers.push_back(std::move(layer));
         const auto done = static_cast<std::size_t>(i + 1), all = static_cast<std::size_t>(config.n_layers) + 1;
         if (progress) progress(checkpoint.total_bytes() * done / all, checkpoint.total_bytes());
     }
     const OuterSources sources = outer_sources(config, names, shard);
-    embedding = uploader.matrix({&sources.embedding}, looked_up);
+    embedding = uploader.matrix(sources.embedding, looked_up);
     const bool is_tied = sources.head.rows.empty();
-    own_head = uploader.matrix({is_tied && is_scaled(multiplied) ? &sources.embedding : &sources.head}, multiplied);
-    project_in = uploader.matrix({&sources.project_in}, multiplied);
-    project_out = uploader.matrix({&sources.project_out}, multiplied);
+    own_head = uploader.matrix(is_tied && is_scaled(multiplied) ? sources.embedding : sources.head, multiplied);
+    project_in = uploader.matrix(sources.project_in, multiplied);
+    project_out = uploader.matrix(sources.project_out, multiplied);
     final_norm = read_norm(names.final_norm);
     if (!names.positions.weight.empty()) positions = uploader.vector(read_vector(checkpoint, names.positions.weight));
     if (!names.head.bias.empty()) head_bias = uploader.vector(read_biases(checkpoint, {{&names.head, shard.vocab}}));
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
-    const auto count = [&](const DeviceMatrix& matrix) {
+    const auto count = [&](const DeviceMatrix& matrix, int outputs) { // without padding
         bytes_per_pass += matrix.numbers.size();
-        operations_per_row += 2.0 * matrix.n * matrix.k;
+        operations_per_row += 2.0 * outputs * matrix.k;
     };
-    count(project_in);
-    count(project_out);
-    count(head());
-    for (const DeviceLayer& layer : layers)
-        for (const DeviceMatrix* matrix : {&layer.qkv, &layer.output, &layer.wide, &layer.down})
-            count(*matrix);
+    count(project_in, project_in.n);
+    count(project_out, project_out.n);
+    count(head(), head().n);
+    for (const DeviceLayer& layer : layers) {
+        for (const DeviceMatrix* matrix : {&layer.qkv, &layer.output, &layer.down})
+            count(*matrix, matrix->n);
+        count(layer.wide, (config.gated_mlp ? 2 : 1) * layer.down.k);
+    }
 }
 
 } // namespace entrodraft::model::gpu

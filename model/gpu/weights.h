@@ -26,6 +26,9 @@ struct DeviceMatrix {
     DeviceArray<float> bias;   // [n] or empty
     DeviceArray<float> scales; // [n] of 8-bit numbers, or empty
     bool is_float8 = false;
+
+    // Its product with activations of this type; rows, x and y are still to be said.
+    Linear product(NumberType type_of_x) const;
 };
 
 struct DeviceNorm {
@@ -34,7 +37,7 @@ struct DeviceNorm {
 
 struct DeviceLayer {
     DeviceNorm attention_norm, mlp_norm, after_attention_norm, after_mlp_norm, query_norm, key_norm;
-    DeviceMatrix qkv, output, wide, down; // wide: gate, then up; or up alone
+    DeviceMatrix qkv, output, wide, down; // wide: gates and ups by turns (Epilogue), or ups alone
 };
 
 struct DeviceWeights {

@@ -139,7 +139,7 @@ std::string replaced(std::string_view text, const std::vector<Span>& matches, st
     return out.append(text.substr(end));
 }
 
-Normalizer Normalizer::from_json(const nlohmann::json& normalizer, std::shared_ptr<const CharClasses> classes) {
+Normalizer Normalizer::from_json(const nlohmann::json& normalizer, const std::shared_ptr<const CharClasses>& classes) {
     Normalizer result;
     for (const ComponentStep& step : steps_of(normalizer, "normalizer", "normalizers"))
         result.steps_.push_back(normalizer_step(step, classes));

@@ -254,7 +254,8 @@ PrependScheme prepend_scheme_from_json(const nlohmann::json& object, const std::
     return scheme;
 }
 
-PreTokenizer PreTokenizer::from_json(const nlohmann::json& pre_tokenizer, std::shared_ptr<const CharClasses> classes) {
+PreTokenizer PreTokenizer::from_json(const nlohmann::json& pre_tokenizer,
+                                     const std::shared_ptr<const CharClasses>& classes) {
     PreTokenizer result;
     for (const ComponentStep& step : steps_of(pre_tokenizer, "pre_tokenizer", "pretokenizers")) {
         // Steps after ByteLevel see its alphabet, where a letter of two bytes is two characters.

@@ -32,7 +32,8 @@ using PreTokenizerStep = std::function<void(Pieces&)>;
 class PreTokenizer {
   public:
     // From the file's "pre_tokenizer" (null: the text is one word). Throws BadFile naming what is not supported. Local.
-    static PreTokenizer from_json(const nlohmann::json& pre_tokenizer, std::shared_ptr<const CharClasses> classes);
+    static PreTokenizer from_json(const nlohmann::json& pre_tokenizer,
+                                  const std::shared_ptr<const CharClasses>& classes);
 
     // Whether the words are plain bytes, to be read in the byte-level alphabet: where ByteLevel is the last step.
     bool gives_bytes() const { return gives_bytes_; }

@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/Version.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/gelu.h>
@@ -26,6 +27,8 @@
 #include <initializer_list>
 #include <map>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace entrodraft::model::torch {
@@ -52,6 +55,7 @@ at::ScalarType scalar_type(WeightType type) {
 // The operations of model/transformer.h. The residual stream is float32, other activations are of the weights' type.
 class TorchOps {
   public:
+    static constexpr bool kFuses = false;
     struct Operand { // [n_rows][width]
         Tensor rows;
         int n_rows = 0;
@@ -262,8 +266,7 @@ class TorchOps {
 
     // Made once for each window that layers have.
     const Tensor& mask_of(int layer, const Segment& segment) {
-        int window = config_.window(layer);
-        if (pass_.mask == Mask::window) window = window > 0 ? std::min(window, pass_.window) : pass_.window;
+        const int window = config_.window(layer);
         const auto [known, is_new] = masks_.try_emplace({segment.begin, window});
         if (is_new) known->second = w_.mask_of(segment, window);
         return known->second;
@@ -304,7 +307,7 @@ class TorchDecoder final : public Decoder {
             throw std::invalid_argument("a pass of the torch backend has no extension on a GPU");
         const c10::InferenceMode mode;
         TorchWorkspace& w = workspace_;
-        w.layout.set(pass, config_, *cache_);
+        w.layout.set(pass, config_, *cache_, max_prompt_rows());
         w.deadline = dist::Deadline::after_seconds(timeout_seconds_);
         w.hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config_.hidden_size));
         TorchOps ops(w);
@@ -339,23 +342,40 @@ class TorchDecoder final : public Decoder {
     std::vector<kernels::LogitStats> summaries_;
 };
 
-// ATen's code for a kind of device lies in a library of its own, which registers it.
-bool load_device_code(const std::string& type) {
-    return type == "cpu" || dlopen(("libtorch_" + type + ".so").c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr;
+// Another version may have all symbols, and other types behind them.
+std::string why_unusable() {
+    constexpr std::string_view kVersion = "TORCH_VERSION=";
+    const std::string config = at::show_config(); // "..., TORCH_VERSION=2.11.0, USE_CUDA=ON, ..."
+    const std::size_t key = config.find(kVersion);
+    const std::size_t begin = key == std::string::npos ? config.size() : key + kVersion.size();
+    const std::string found = config.substr(begin, config.find(',', begin) - begin);
+    if (found == ENTRODRAFT_TORCH_VERSION) return "";
+    Dl_info library = {};
+    dladdr(reinterpret_cast<const void*>(&at::show_config), &library);
+    return "was built over torch " ENTRODRAFT_TORCH_VERSION " and finds " + (found.empty() ? "another" : found) +
+           (library.dli_fname ? std::string(" (") + library.dli_fname + ")" : "");
 }
 
-int count_devices(const std::string& type) {
-    if (!load_device_code(type)) return 0;
+// ATen's code for a kind of device lies in a library of its own, which registers it. Empty, or why it is not there.
+std::string load_device_code(const std::string& type) {
+    if (type == "cpu" || dlopen(("libtorch_" + type + ".so").c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return "";
+    return "torch " ENTRODRAFT_TORCH_VERSION " has no code for it (" + std::string(dlerror()) + ")";
+}
+
+Devices devices(const std::string& type) {
+    if (const std::string why = load_device_code(type); !why.empty()) return {0, why};
     const c10::DeviceType of = c10::Device(type).type();
-    return c10::impl::hasDeviceGuardImpl(of) ? c10::impl::getDeviceGuardImpl(of)->deviceCount() : 0;
+    const int count = c10::impl::hasDeviceGuardImpl(of) ? c10::impl::getDeviceGuardImpl(of)->deviceCount() : 0;
+    return {count, count > 0 ? "" : "torch sees none (no device, no driver, or none is visible)"};
 }
 
 std::unique_ptr<Decoder> load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                               dist::Communicator& tp, const Place& place) {
     const c10::InferenceMode mode;
+    if (config.is_draft_head()) throw std::invalid_argument("draft heads are for --backend native so far");
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
-    if (!load_device_code(place.device.substr(0, place.device.find(':'))))
-        throw std::invalid_argument("torch has no code for the device " + place.device);
+    if (const std::string why = load_device_code(place.device.substr(0, place.device.find(':'))); !why.empty())
+        throw std::invalid_argument("device " + place.device + ": " + why);
     at::set_num_threads(place.threads);
     std::unique_ptr<Decoder> decoder;
     in_one_line([&] {
@@ -370,6 +390,6 @@ std::unique_ptr<Decoder> load(const Checkpoint& checkpoint, const ModelConfig& c
 } // namespace
 
 extern "C" __attribute__((visibility("default")))
-const Plugin entrodraft_torch = {ENTRODRAFT_PLUGIN_VERSION, &count_devices, &load};
+const Plugin entrodraft_torch = {ENTRODRAFT_PLUGIN_VERSION, &why_unusable, &devices, &load};
 
 } // namespace entrodraft::model::torch

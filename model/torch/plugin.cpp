@@ -17,13 +17,15 @@ struct OpenedPlugin {
 // It is looked for where the program's own libraries are (its RUNPATH), and never closed: decoders are of its code.
 OpenedPlugin open_plugin() {
     constexpr const char* kFile = "libentrodraft_torch.so";
-    constexpr const char* kRemedy = "build with -DENTRODRAFT_TORCH=ON, which needs a torch from PyPI "
+    constexpr const char* kRemedy = "build with -DENTRODRAFT_TORCH=ON over a torch that stays in its place "
                                     "(pip install torch), or leave --backend torch out";
     void* library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return {nullptr, fmt::format("{}; {}", dlerror(), kRemedy)};
     const auto* plugin = static_cast<const Plugin*>(dlsym(library, "entrodraft_torch"));
     if (plugin == nullptr || std::string_view(plugin->version) != ENTRODRAFT_PLUGIN_VERSION)
         return {nullptr, fmt::format("{} is of another version of this program; {}", kFile, kRemedy)};
+    if (const std::string why = plugin->why_unusable(); !why.empty())
+        return {nullptr, fmt::format("{} {}; {}", kFile, why, kRemedy)};
     return {plugin, ""};
 }
 
@@ -43,8 +45,8 @@ std::string why_missing() {
     return opened().why_missing;
 }
 
-int device_count(const std::string& type) {
-    return plugin().device_count(type);
+Devices devices_of(const std::string& type) {
+    return plugin().devices_of(type);
 }
 
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,

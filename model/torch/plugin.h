@@ -21,8 +21,12 @@ struct Place {
 
 // Why decoders of this kind cannot be loaded, with the remedy, in one line; empty: they can. Local.
 std::string why_missing();
+struct Devices {
+    int count = 0;
+    std::string why_none; // in a few words; empty: there are some
+};
 // Devices of a type ("cuda", "xpu") that ATen sees. Throws std::runtime_error where why_missing() says why. Local.
-int device_count(const std::string& type);
+Devices devices_of(const std::string& type);
 // As load_cpu_decoder. Weights in float32, bfloat16 and float16; keys, values and activations are of the weights' type,
 // the residual stream is float32. Sums over ranks go through host memory, over which `tp` sums. Throws
 // std::runtime_error where why_missing() says why, std::invalid_argument (types, devices). Local.
@@ -31,8 +35,9 @@ std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelC
 
 // What the shared library exports, under the name "entrodraft_torch".
 struct Plugin {
-    const char* version; // of the program that it was built with
-    int (*device_count)(const std::string& type);
+    const char* version;           // of the program that it was built with
+    std::string (*why_unusable)(); // what is wrong with the libtorch that was found at run time; empty: nothing
+    decltype(&torch::devices_of) devices_of;
     decltype(&torch::load_decoder) load_decoder;
 };
 

@@ -79,7 +79,7 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     };
     for (int i = 0; i < config.n_layers; ++i) {
         const LayerNames layer = names.layer(i);
-        const LayerSources sources = layer_sources(config, names, layer, shard);
+        const LayerSources sources = layer_sources(config, names, layer, i, shard);
         layers.push_back({read_norm(layer.attention_norm), read_norm(layer.mlp_norm),
                           read_norm(layer.after_attention_norm), read_norm(layer.after_mlp_norm),
                           read_norm(layer.query_norm), read_norm(layer.key_norm), read({&sources.qkv}, true),

@@ -25,6 +25,13 @@ void TensorCache::copy(int from_slot, int from, int to_slot, int to, int count) 
     part(to_slot, to).copy_(part(from_slot, from));
 }
 
+void TensorCache::move(int slot, std::span<const int> from, int to) {
+    const c10::InferenceMode mode;
+    const Tensor positions = numbers_.select(2, slot);
+    const std::vector<std::int64_t> rows(from.begin(), from.end());
+    positions.narrow(3, to, std::ssize(from)).copy_(positions.index_select(3, to_tensor(rows, numbers_.device())));
+}
+
 TorchWorkspace::TorchWorkspace(const ModelConfig& model, const RankShard& held, const TensorWeights& read,
                                const KvCache& books, Tensor cache_numbers, dist::Communicator& ranks)
     : config(model), shard(held), weights(read), cache(books), cached(std::move(cache_numbers)), tp(ranks),
@@ -71,17 +78,17 @@ Tensor TorchWorkspace::mask_of(const Segment& segment, int window) const {
     for (int i = 0; i < rows; ++i) {
         const int row = segment.begin + i;
         const bool in_tree = pass.mask == Mask::by_parent;
-        const int n_keys = pass.mask == Mask::full ? keys : segment.cached + i + 1;
+        const int n_keys = segment.cached + i + 1;
         // In a tree, the cached keys within reach; the tree itself is narrower than any window.
         const int end = in_tree ? pass.rows[index(row)].position + 1 : n_keys;
         int first = window > 0 ? std::max(0, end - window) : 0;
-        if (in_tree) first = std::min(first, segment.cached);
+        if (in_tree) first = std::min(first, segment.tree_begin);
         const std::uint64_t* ancestors = in_tree ? &layout.ancestors[index(row) * PassLayout::kAncestorWords] : nullptr;
         for (int j = 0; j < keys; ++j) {
-            const int in_segment = j - segment.cached;
+            const int in_tree_at = j - segment.tree_begin;
             const bool sees =
                 j >= first && j < n_keys &&
-                (!in_tree || in_segment < 0 || (ancestors[in_segment / 64] >> (in_segment % 64) & 1) != 0);
+                (!in_tree || in_tree_at < 0 || (ancestors[in_tree_at / 64] >> (in_tree_at % 64) & 1) != 0);
             if (sees) mask[index(i) * index(keys) + index(j)] = 0;
             hides = hides || !sees;
         }

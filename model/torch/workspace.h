@@ -20,6 +20,7 @@ class TensorCache final : public KvMemory {
 
     const at::Tensor& numbers() const { return numbers_; }
     void copy(int from_slot, int from, int to_slot, int to, int count) override;
+    void move(int slot, std::span<const int> from, int to) override;
 
   private:
     at::Tensor numbers_; // [layers][keys, values][slots][own key heads][capacity][head_dim]

@@ -247,6 +247,10 @@ class ChainDrafter final : public Drafter {
         source_->begin_sequence(slot);
         of(slot).chooser.begin_sequence(request, setting_.limits.eos_tokens);
     }
+    std::vector<int> hidden_layers() const override { return source_->hidden_layers(); }
+    void take_hidden(int slot, int first_position, std::span<const float> states) override {
+        source_->take_hidden(slot, first_position, states);
+    }
     void prefill(int slot, std::span<const TokenId> prompt) override { source_->prefill(slot, prompt); }
     void propose(std::span<const DraftTask> tasks) override {
         if (shares_passes()) return propose_together(tasks);
@@ -280,7 +284,7 @@ void ChainDrafter::propose_together(std::span<const DraftTask> tasks) {
     going_.clear();
     for (const DraftTask& task : tasks) {
         Slot& slot = of(task.slot);
-        slot.phase.begin(task, source_->context(), setting_.limits, slot.chooser);
+        slot.phase.begin(task, source_->context_of(task.slot), setting_.limits, slot.chooser);
         slot.share = 0;
         going_.push_back(&task);
     }

@@ -49,8 +49,13 @@ class LogitSource {
     virtual std::string name() const = 0;
     // Bytes of weights that a pass reads; 0 where there are none.
     virtual std::size_t weight_bytes() const { return 0; }
-    // Most tokens it can read.
+    // Most tokens that it can read.
     virtual std::size_t context() const { return kNoContext; }
+    // Most tokens that it can read of a draft's in this slot, text and drafted ones, in the round at hand.
+    virtual std::size_t context_of(int /*slot*/) const { return context(); }
+    // Layers of the target whose hidden states it wants, and these: see Drafter.
+    virtual std::vector<int> hidden_layers() const { return {}; }
+    virtual void take_hidden(int /*slot*/, int /*first_position*/, std::span<const float> /*states*/) {}
     // Most rows of logits that one pass gives.
     virtual std::size_t max_rows() const { return 128; }
     // Whether a pass over rows of several texts costs less than a pass for each.

@@ -11,6 +11,7 @@ std::vector<DrafterType> drafters_of_files(); // made by CMakeLists.txt out of t
 
 void Draft::clear() {
     tokens.clear();
+    parents.clear();
     entropies_nats.clear();
     probabilities.clear();
     q = {};
@@ -23,9 +24,34 @@ void Draft::clear() {
 }
 
 void Draft::add(TokenId token, const DraftedToken& seen) {
+    add(token, seen, static_cast<int>(tokens.size()) - 1);
+}
+
+void Draft::add(TokenId token, const DraftedToken& seen, int parent) {
     tokens.push_back(token);
+    parents.push_back(static_cast<std::int8_t>(parent));
     entropies_nats.push_back(seen.entropy_nats);
     probabilities.push_back(seen.probability);
+}
+
+std::vector<float> Draft::entropies_on(std::span<const int> path) const {
+    std::vector<float> entropies;
+    for (const int node : path)
+        entropies.push_back(entropies_nats[static_cast<std::size_t>(node)]);
+    const std::vector<int> rest = first_path(parents, path.empty() ? -1 : path.back());
+    if (!rest.empty()) entropies.push_back(entropies_nats[static_cast<std::size_t>(rest.front())]);
+    return entropies;
+}
+
+RoundFeedback feedback_of(const Draft& draft, std::span<const int> accepted_path) {
+    const std::vector<int> best = first_path(draft.parents);
+    RoundFeedback feedback;
+    feedback.drafted = static_cast<int>(best.size());
+    feedback.accepted = static_cast<int>(std::ranges::mismatch(best, accepted_path).in1 - best.begin());
+    feedback.cut_short = is_cut_short(draft.end);
+    feedback.rows = static_cast<int>(draft.tokens.size()) + 1;
+    feedback.emitted = static_cast<int>(accepted_path.size()) + 1;
+    return feedback;
 }
 
 DraftLimits draft_limits_of(const model::ModelConfig& target, int vocab_size) {
@@ -85,6 +111,15 @@ class FallbackDrafter final : public Drafter {
         for (const auto& drafter : drafters_)
             most = std::max(most, drafter->weight_bytes());
         return most;
+    }
+    std::vector<int> hidden_layers() const override {
+        for (const auto& drafter : drafters_)
+            if (std::vector<int> layers = drafter->hidden_layers(); !layers.empty()) return layers;
+        return {};
+    }
+    void take_hidden(int slot, int first_position, std::span<const float> states) override {
+        for (const auto& drafter : drafters_) // one head at most
+            drafter->take_hidden(slot, first_position, states);
     }
     void begin_sequence(int slot, const Request& request) override {
         for (const auto& drafter : drafters_)

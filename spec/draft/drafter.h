@@ -12,6 +12,7 @@
 #include "spec/packet.h"
 #include "spec/request.h"
 #include "spec/stop/stop_rule.h"
+#include "spec/verify/token_tree.h"
 #include "spec/verify/verify.h"
 
 #include <functional>
@@ -25,12 +26,14 @@
 namespace entrodraft::spec {
 
 class DeviceVerifier;
+struct HeadModules;
 class SuffixAutomaton;
 class TokenTable;
 
-// One drafting phase's result: a chain, each token after the one before.
+// One drafting phase's result: a chain, each token after the one before, or a tree.
 struct Draft {
     std::vector<TokenId> tokens;
+    std::vector<std::int8_t> parents;  // of the tokens, see verify/token_tree.h; the best child of a token comes first
     std::vector<float> entropies_nats; // of each token's raw distribution; NaN where not computed
     std::vector<float> probabilities;  // of each token in the raw distribution; NaN where not computed
     std::span<const float> q;          // [tokens.size()][vocab] adjusted distributions; empty where none is drawn from
@@ -42,9 +45,15 @@ struct Draft {
     std::vector<Stats> levels;  // of a cascade: what its models did among themselves, the largest first
 
     void clear();
-    // One more token, behind those there are.
+    // One more token, behind those there are, or after `parent`.
     void add(TokenId token, const DraftedToken& seen);
+    void add(TokenId token, const DraftedToken& seen, int parent);
+    // Of the accepted path's tokens, and of the first behind it, on the best path, which was not accepted.
+    std::vector<float> entropies_on(std::span<const int> path) const;
 };
+
+// What rules learn of a round but its times: they have seen a tree's best path. Local.
+RoundFeedback feedback_of(const Draft& draft, std::span<const int> accepted_path);
 
 // What all of a round's choices have in common, beside the request.
 struct ChoiceSetting {
@@ -64,11 +73,9 @@ struct DraftTask {
     ChoiceSetting choice;
     StopRule* rule = nullptr;
     Draft* draft = nullptr;
-    int left_tokens = 0; // what budget and target context leave, the cap apart
-    // [hidden_layers()][hidden_size of the target]: its states at the last accepted row, whose token is before
-    // the next token; empty in a sequence's first round.
-    std::span<const float> target_hidden = {};
+    int left_tokens = 0;             // what budget and target context leave, the cap apart
     bool verified_on_device = false; // rows stay on the GPU, see packet.h: only where the drafter keeps rows
+    const GainModel* gain = nullptr; // what the replica has learnt of the costs of passes; null: nothing
 };
 
 class Drafter {
@@ -77,8 +84,11 @@ class Drafter {
     virtual std::string name() const = 0;
     // Bytes of weights that a draft pass reads; 0 where there are none.
     virtual std::size_t weight_bytes() const { return 0; }
-    // Layers of the target whose hidden states propose() wants. None by default.
+    // Layers of the target whose hidden states it wants. None by default.
     virtual std::vector<int> hidden_layers() const { return {}; }
+    // These, [rows][hidden_layers()][hidden_size of the target], at the positions from `first_position` on: of each
+    // chunk of a prompt before prefill(), then of each round's accepted rows. Nothing by default. Local.
+    virtual void take_hidden(int /*slot*/, int /*first_position*/, std::span<const float> /*states*/) {}
     // Whether rows that tokens are drawn from can stay on the GPU of this rank. Not by default.
     virtual bool keeps_logits_on_device() const { return false; }
 
@@ -154,6 +164,38 @@ struct AheadOptions {
 std::unique_ptr<Drafter> make_ahead_drafter(model::Decoder& model, const AheadOptions& options,
                                             const DraftSetting& setting, std::unique_ptr<Drafter> backup = nullptr);
 
+// ---- trees ----
+
+// How a drafter makes a tree of what a model proposes. Siblings are the model's first choices, the best first: by
+// logit, with the noise that the target will add, or (fixed trees, `rejection`) as drawn one after another.
+struct TreeOptions {
+    enum class Shape {
+        fixed,         // `paths` says which
+        eagle2,        // Li et al. 2024: the top_k most probable nodes of a level go on; the most probable are proposed
+        expected_gain, // nodes that buy more expected tokens than their rows and passes cost
+    };
+    static constexpr int kDefaultTokens = 63; // of one that grows
+    std::string name = "expected-gain";       // as it was given
+    Shape shape = Shape::expected_gain;
+    std::vector<std::vector<int>> paths; // of a fixed one: each node's ranks among siblings, from the root
+    int depth = 6;                       // levels of the others, at most
+    int top_k = 8;                       // their nodes that go on from a level, and their siblings, at most
+
+    int most_children() const; // of a node
+    int most_levels() const;
+};
+// Of the tokens of a fixed tree, level by level. Local.
+std::vector<std::int8_t> parents_of(const TreeOptions& tree);
+// The stop rule that goes with the tree: expected-gain weighs costs, the others end by their shape. Up to `max_tokens`
+// of a tree that grows; of a fixed one as many as it has.
+StopRuleOptions tree_rule(const TreeOptions& tree, int max_tokens = TreeOptions::kDefaultTokens);
+// "expected-gain", "eagle2", each with :DEPTH:TOP_K behind it; "medusa-63" or "eagle-25" (their published trees);
+// "4,2,1" (children of each node of a level); else a JSON file of paths, [[0], [0, 0], [1], ...]. Throws
+// std::invalid_argument, std::runtime_error naming the file.
+TreeOptions parse_tree(const std::string& text);
+inline constexpr const char* kTreeNames = "expected-gain[:DEPTH:TOP_K], eagle2[:DEPTH:TOP_K], medusa-63, eagle-25, "
+                                          "N,N,... (children by level) or a JSON file of paths";
+
 // ---- drafters by name ----
 //
 // Each is one file of this folder, NAME_drafter.cpp, which holds its name, what it proposes, the options that it takes
@@ -164,6 +206,8 @@ std::unique_ptr<Drafter> make_ahead_drafter(model::Decoder& model, const AheadOp
 struct DrafterParts : DraftSetting {
     std::vector<model::Decoder*> models = {};           // of `model`: several are a cascade, the largest first
     DeviceVerifier* device = nullptr;                   // of the GPU that the models are on; null: of CPUs
+    const HeadModules* head = nullptr;                  // of `head`
+    std::optional<TreeOptions> tree = {};               // of `head`, or of `model` with one model; none: chains
     std::vector<StopRuleOptions> rules = {};            // of the models; the first is the engine's
     std::vector<std::optional<Costs>> costs = {};       // of the models, for expected-gain
     NgramOptions ngram = {};                            // of the look-ups

@@ -17,17 +17,22 @@ bool is_further(const model::RowNoise& noise, const model::RowNoise& of_row, std
 } // namespace
 
 ModelTexts::ModelTexts(model::Decoder& model, int n_slots, int vocab, DeviceVerifier* device)
-    : model_(model), device_(device), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)),
-      ahead_(cached_.size()) {}
+    : model_(model), device_(device), vocab_(vocab), cached_(static_cast<std::size_t>(n_slots)), ahead_(cached_.size()),
+      nodes_(cached_.size()) {}
 
 void ModelTexts::begin_sequence(int slot) {
     ahead_[static_cast<std::size_t>(slot)] = {};
+    nodes_[static_cast<std::size_t>(slot)].clear();
     model_.cache().truncate(slot, 0);
     cached(slot).clear();
 }
 
 void ModelTexts::prefill(int slot, std::span<const TokenId> prompt) {
-    if (!prompt.empty()) read(slot, prompt.first(std::min(prompt.size() - 1, context())));
+    if (prompt.empty()) return;
+    const std::size_t end = std::min(prompt.size() - 1, context());
+    const auto chunk = static_cast<std::size_t>(model_.max_prompt_rows());
+    while (cached(slot).size() < end)
+        read(slot, prompt.first(std::min(end, (cached(slot).size() / chunk + 1) * chunk)), true);
 }
 
 void ModelTexts::share(int from, int to, std::size_t length) {
@@ -44,8 +49,27 @@ void ModelTexts::move(int from, int to) {
     begin_sequence(from);
 }
 
+// The branch of a tree that the text goes on with becomes a part of it, the others go.
+void ModelTexts::keep_branch(const TextEnd& text) {
+    std::vector<TokenId>& held = cached(text.slot);
+    std::vector<TreeNode>& nodes = nodes_[static_cast<std::size_t>(text.slot)];
+    if (nodes.empty()) return;
+    const auto length = static_cast<int>(held.size());
+    std::vector<int> path;
+    if (text.tokens.size() >= held.size() && std::equal(held.begin(), held.end(), text.tokens.begin()))
+        for (int i = 0, parent = -1; i < static_cast<int>(nodes.size()) && held.size() < text.tokens.size(); ++i) {
+            const TreeNode& node = nodes[static_cast<std::size_t>(i)];
+            if (node.parent != parent || node.token != text.tokens[held.size()]) continue;
+            path.push_back(parent = i);
+            held.push_back(node.token);
+        }
+    model_.keep(text.slot, length, path);
+    nodes.clear();
+}
+
 // Cuts the cache back to where it agrees with the text, leaving at least the last n tokens to be read.
 void ModelTexts::forget(const TextEnd& text) {
+    keep_branch(text);
     std::vector<TokenId>& held = cached(text.slot);
     ahead_[static_cast<std::size_t>(text.slot)] = {};
     const std::size_t before = held.size();
@@ -64,14 +88,12 @@ void ModelTexts::add_rows(int slot, std::span<const TokenId> tokens) {
     held.insert(held.end(), tokens.begin() + static_cast<std::ptrdiff_t>(held.size()), tokens.end());
 }
 
-// Brings the slot's cache up to `tokens` in chunks, asking for no logits.
-void ModelTexts::read(int slot, std::span<const TokenId> tokens) {
-    const auto most = static_cast<std::size_t>(model_.max_rows());
-    while (cached(slot).size() < tokens.size()) {
-        rows_.clear();
-        add_rows(slot, tokens.first(std::min(tokens.size(), cached(slot).size() + most)));
-        model_.forward({.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
-    }
+// One pass that brings the slot's cache up to `tokens`, asking for no logits.
+void ModelTexts::read(int slot, std::span<const TokenId> tokens, bool is_prompt) {
+    rows_.clear();
+    add_rows(slot, tokens);
+    model_.forward(
+        {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .is_prompt = is_prompt});
 }
 
 // Texts that have more to be read than fits into one pass are read ahead.
@@ -79,10 +101,13 @@ void ModelTexts::make_room(std::span<const TextEnd> texts) {
     std::size_t rows = 0;
     for (const TextEnd& text : texts)
         rows += text.tokens.size() - cached(text.slot).size();
+    const auto max = static_cast<std::size_t>(model_.max_rows());
     for (const TextEnd& text : texts) {
-        if (rows <= static_cast<std::size_t>(model_.max_rows())) return;
-        rows -= text.tokens.size() - cached(text.slot).size() - text.n;
-        read(text.slot, text.tokens.first(text.tokens.size() - text.n));
+        if (rows <= max) return;
+        const std::size_t end = text.tokens.size() - text.n;
+        rows -= end - cached(text.slot).size();
+        while (cached(text.slot).size() < end)
+            read(text.slot, text.tokens.first(std::min(end, cached(text.slot).size() + max)), false);
     }
 }
 
@@ -139,6 +164,12 @@ SourceLogits ModelTexts::rows_after(std::span<const TextEnd> texts, model::Logit
     return {result.logits, result.logits_stride, static_cast<std::size_t>(vocab_), result.summaries, result.noisy};
 }
 
+SourceLogits ModelTexts::rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) {
+    tree_rows_.set(trees, nodes_, [&](int slot) { return static_cast<int>(cached(slot).size()); });
+    const model::PassResult result = model_.forward(tree_rows_.pass(needs, vocab_));
+    return {result.logits, result.logits_stride, static_cast<std::size_t>(vocab_), result.summaries, result.noisy};
+}
+
 std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int vocab, int n_slots,
                                                DeviceVerifier* device) {
     return std::make_unique<ModelTexts>(decoder, n_slots, vocab, device);
@@ -147,6 +178,10 @@ std::unique_ptr<LogitSource> make_model_source(model::Decoder& decoder, int voca
 namespace {
 
 std::unique_ptr<Drafter> make_model_drafter(const DrafterParts& parts) {
+    if (parts.tree)
+        return make_tree_drafter(
+            std::make_unique<ModelTexts>(*parts.models.at(0), parts.n_slots, parts.limits.vocab_size), *parts.tree,
+            parts);
     const auto source = [&](std::size_t level) {
         return std::make_unique<ModelTexts>(*parts.models.at(level), parts.n_slots, parts.limits.vocab_size,
                                             parts.device);

@@ -4,14 +4,14 @@
 // Called by the drafters that have a model, and by the recorder.
 #pragma once
 
-#include "spec/draft/chain.h"
+#include "spec/draft/tree.h"
 
 #include <span>
 #include <vector>
 
 namespace entrodraft::spec {
 
-class ModelTexts final : public LogitSource {
+class ModelTexts final : public TreeSource {
   public:
     // Slots [0, n_slots) of `model`, whose passes give logits of the whole vocabulary; `vocab` is how many tokens
     // count. `device`: see LogitSource::device. Both outlive this.
@@ -34,6 +34,9 @@ class ModelTexts final : public LogitSource {
     // One pass; none where the model went on with a chain before, and the text is that chain.
     SourceLogits rows_after(std::span<const TextEnd> texts, model::LogitNeeds needs) override;
 
+    // What of a tree becomes text is not read again.
+    SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) override;
+
   private:
     // Rows that the model made of a slot's chain beyond the one asked for.
     struct Ahead {
@@ -47,7 +50,8 @@ class ModelTexts final : public LogitSource {
     void keep_chain(const TextEnd& text, const model::LogitNeeds& needs, const model::PassResult& result);
     std::vector<TokenId>& cached(int slot) { return cached_[static_cast<std::size_t>(slot)]; }
     void forget(const TextEnd& text);
-    void read(int slot, std::span<const TokenId> tokens);
+    void keep_branch(const TextEnd& text);
+    void read(int slot, std::span<const TokenId> tokens, bool is_prompt);
     void make_room(std::span<const TextEnd> texts);
     void add_rows(int slot, std::span<const TokenId> tokens);
 
@@ -56,6 +60,8 @@ class ModelTexts final : public LogitSource {
     int vocab_;
     std::vector<std::vector<TokenId>> cached_; // [slot]: tokens whose keys and values the cache holds
     std::vector<Ahead> ahead_;                 // [slot]
+    std::vector<std::vector<TreeNode>> nodes_; // [slot]: behind these, of a tree
+    TreeRows tree_rows_;
     SourceLogits row_ahead_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;

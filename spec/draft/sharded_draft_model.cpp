@@ -19,13 +19,18 @@ constexpr int kLeader = 0;
 struct ShardedDraftModel::Order {
     std::uint32_t rows = 0; // of a pass; 0: the step's drafting is over
     std::uint32_t logit_rows = 0;
+    std::uint32_t cached_nodes = 0;
+    std::uint32_t is_tree = 0;   // Mask::by_parent
+    std::uint32_t is_prompt = 0; // Pass::is_prompt
+    std::uint32_t kept = 0;      // branches, before the pass
+    std::uint32_t kept_nodes = 0;
     std::uint32_t bytes = 0; // of the broadcast that follows
 };
 
 ShardedDraftModel::ShardedDraftModel(model::Decoder& shard, dist::Communicator& ranks, double timeout_seconds)
     : Decoder(shard), decoder_(shard), ranks_(ranks), timeout_seconds_(timeout_seconds),
       slice_floats_(static_cast<std::size_t>(model::vocab_slice(config(), 0, ranks.size()).size())) {
-    shard_.vocab = {0, config().vocab_size};
+    shard_.vocab = shard_.outputs = {0, config().vocab_size};
 }
 
 void ShardedDraftModel::end_of_step() {
@@ -33,12 +38,30 @@ void ShardedDraftModel::end_of_step() {
     ranks_.broadcast(&over, sizeof over, kLeader, deadline());
 }
 
+void ShardedDraftModel::keep(int slot, int length, std::span<const int> path) {
+    Decoder::keep(slot, length, path);
+    kept_.push_back({slot, length, static_cast<std::int32_t>(path.size())});
+    kept_paths_.insert(kept_paths_.end(), path.begin(), path.end());
+}
+
 model::PassResult ShardedDraftModel::forward(const model::Pass& pass) {
+    std::vector<int> lengths;
+    for (int slot = 0; slot < cache().shape().n_slots; ++slot)
+        lengths.push_back(cache().length(slot));
     message_.clear();
     append_values(message_, pass.rows);
     append_values(message_, pass.logit_rows);
-    Order order = {static_cast<std::uint32_t>(pass.rows.size()), static_cast<std::uint32_t>(pass.logit_rows.size()),
-                   static_cast<std::uint32_t>(message_.size())};
+    append_values(message_, pass.cached_nodes);
+    append_values(message_, std::span<const KeptBranch>(kept_));
+    append_values(message_, std::span<const int>(kept_paths_));
+    append_values(message_, std::span<const int>(lengths));
+    const auto count = [](const auto& values) { return static_cast<std::uint32_t>(values.size()); };
+    Order order = {count(pass.rows),         count(pass.logit_rows),
+                   count(pass.cached_nodes), pass.mask == model::Mask::by_parent ? 1U : 0U,
+                   pass.is_prompt ? 1U : 0U, count(kept_),
+                   count(kept_paths_),       count(message_)};
+    kept_.clear();
+    kept_paths_.clear();
     ranks_.broadcast(&order, sizeof order, kLeader, deadline());
     ranks_.broadcast(message_.data(), message_.size(), kLeader, deadline());
     this->pass(pass);
@@ -52,25 +75,55 @@ void ShardedDraftModel::follow() {
         Order order;
         ranks_.broadcast(&order, sizeof order, kLeader, deadline());
         if (order.rows == 0) return;
-        const std::size_t bytes = order.rows * sizeof(model::Row) + order.logit_rows * sizeof(int);
-        if (order.rows > static_cast<std::uint32_t>(max_rows()) || order.logit_rows > order.rows ||
-            order.bytes != bytes)
+        const std::size_t rows_and_nodes = std::size_t{order.rows} + order.cached_nodes;
+        const std::size_t numbers =
+            std::size_t{order.logit_rows} + order.kept_nodes + static_cast<std::size_t>(cache().shape().n_slots);
+        const bool is_prompt = order.is_prompt != 0;
+        if (order.rows > static_cast<std::uint32_t>(is_prompt ? max_prompt_rows() : max_rows()) ||
+            order.logit_rows > order.rows ||
+            order.bytes !=
+                rows_and_nodes * sizeof(model::Row) + order.kept * sizeof(KeptBranch) + numbers * sizeof(int))
             throw std::runtime_error("an order of the draft's leader cannot be followed");
-        message_.resize(bytes);
+        message_.resize(order.bytes);
         ranks_.broadcast(message_.data(), message_.size(), kLeader, deadline());
         std::span<const std::byte> rest = message_;
         const auto rows = take_values<model::Row>(rest, order.rows);
-        for (const model::Row& row : rows) // the leader's cache ends where its rows begin
-            if (row.parent < 0) cache().truncate(row.slot, row.position);
         const auto logit_rows = take_values<int>(rest, order.logit_rows);
-        pass({.rows = rows, .logit_rows = logit_rows, .hidden_layers = {}, .mask = model::Mask::causal});
+        const auto cached_nodes = take_values<model::Row>(rest, order.cached_nodes);
+        take_over(rest, order);
+        pass({.rows = rows,
+              .logit_rows = logit_rows,
+              .hidden_layers = {},
+              .mask = order.is_tree != 0 ? model::Mask::by_parent : model::Mask::causal,
+              .is_prompt = is_prompt,
+              .cached_nodes = cached_nodes});
     }
+}
+
+// Brings this rank's cache to where the leader's is: the branches it has kept, and how long its slots are.
+void ShardedDraftModel::take_over(std::span<const std::byte>& message, const Order& order) {
+    const auto kept = take_values<KeptBranch>(message, order.kept);
+    const auto nodes = take_values<int>(message, order.kept_nodes);
+    const auto lengths = take_values<int>(message, static_cast<std::size_t>(cache().shape().n_slots));
+    for (std::size_t begin = 0; const KeptBranch& branch : kept) {
+        const auto n = static_cast<std::size_t>(branch.nodes);
+        if (branch.slot < 0 || branch.slot >= cache().shape().n_slots || n > nodes.size() - begin)
+            throw std::runtime_error("a branch that the draft's leader has kept is none here");
+        cache().keep(branch.slot, branch.length, std::span(nodes).subspan(begin, n));
+        begin += n;
+    }
+    for (std::size_t slot = 0; slot < lengths.size(); ++slot)
+        cache().truncate(static_cast<int>(slot), lengths[slot]);
 }
 
 // This rank's part of a pass, and its logits to the leader.
 void ShardedDraftModel::pass(const model::Pass& pass) {
-    const model::PassResult own = decoder_.forward(
-        {.rows = pass.rows, .logit_rows = pass.logit_rows, .hidden_layers = {}, .mask = model::Mask::causal});
+    const model::PassResult own = decoder_.forward({.rows = pass.rows,
+                                                    .logit_rows = pass.logit_rows,
+                                                    .hidden_layers = {},
+                                                    .mask = pass.mask,
+                                                    .is_prompt = pass.is_prompt,
+                                                    .cached_nodes = pass.cached_nodes});
     const std::size_t n_rows = pass.logit_rows.size();
     if (n_rows == 0) return;
     const auto local = static_cast<std::size_t>(decoder_.local_vocab().size());

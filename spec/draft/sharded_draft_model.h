@@ -9,6 +9,8 @@
 #include "model/decoder.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 namespace entrodraft::spec {
@@ -21,10 +23,13 @@ class ShardedDraftModel final : public model::Decoder {
 
     std::size_t weight_bytes() const override { return decoder_.weight_bytes(); }
     double operations_per_row() const override { return decoder_.operations_per_row(); }
-    // With logits of the whole vocabulary. Rows follow their slot's cache: where that was truncated on this rank, so
-    // are the others'. Not for slots that share or fork. On the coordinator, while the others follow. Collective over
-    // the ranks.
+    int max_prompt_rows() const override { return decoder_.max_prompt_rows(); }
+    // With logits of the whole vocabulary. Slots are as long on the other ranks as on this one: where one was truncated
+    // here, so it is there. Not for slots that share or fork. On the coordinator, while the others follow. Collective
+    // over the ranks.
     model::PassResult forward(const model::Pass& pass) override;
+    // The others do so before the next pass. On the coordinator.
+    void keep(int slot, int length, std::span<const int> path) override;
 
     // Does what the coordinator does, until it says that its drafting, or its reading, is over for now. Collective over
     // the ranks.
@@ -34,15 +39,21 @@ class ShardedDraftModel final : public model::Decoder {
 
   private:
     struct Order;
+    struct KeptBranch {
+        std::int32_t slot = 0, length = 0, nodes = 0; // nodes: of its path
+    };
 
     void pass(const model::Pass& pass);
+    void take_over(std::span<const std::byte>& message, const Order& order);
     void assemble(std::size_t n_rows, const model::Pass& pass);
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds_); }
 
     model::Decoder& decoder_;
     dist::Communicator& ranks_;
     double timeout_seconds_;
-    std::size_t slice_floats_; // most vocabulary that a rank holds
+    std::size_t slice_floats_;     // most vocabulary that a rank holds
+    std::vector<KeptBranch> kept_; // since the last pass
+    std::vector<int> kept_paths_;  // of all of these, one behind another
     std::vector<std::byte> message_;
     std::vector<float> slices_;   // [rows][slice_floats_]: this rank's
     std::vector<float> gathered_; // [ranks][rows][slice_floats_]

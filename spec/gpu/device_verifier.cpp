@@ -37,7 +37,7 @@ class DraftLoop final : public model::DeviceExtension {
         if (kept.size() == 0) kept = DeviceArray<float>(DeviceVerifier::kMaxKept * stride_);
     }
     void copy_in(const DeviceLogits& logits) override {
-        copy(logits.stream, state_.data(), host_state_.data(), offsetof(DraftState, product));
+        copy_by_kernel(logits.stream, state_.data(), host_state_.data(), offsetof(DraftState, product));
     }
     void enqueue(const DeviceLogits& logits) override {
         if (keeps())
@@ -70,12 +70,13 @@ class VerifyExtension final : public model::DeviceExtension {
             whole_rows_ = SummedArray(logits.tp, kMaxVerified * static_cast<std::size_t>(logits.vocab_size), deadline);
     }
     void copy_in(const DeviceLogits& logits) override {
-        copy(logits.stream, drafted_.data(), host_drafted_.data(), kMaxVerified * sizeof(DeviceDraftedRow));
+        copy_by_kernel(logits.stream, drafted_.data(), host_drafted_.data(),
+                       static_cast<std::size_t>(logits.rows) * sizeof(DeviceDraftedRow));
     }
     void enqueue(const DeviceLogits& logits) override;
     void copy_out(const DeviceLogits& logits) override {
-        copy(logits.stream, host_verified_.data(), verified_.data(),
-             static_cast<std::size_t>(logits.rows) * sizeof(VerifiedRow));
+        copy_by_kernel(logits.stream, host_verified_.data(), verified_.data(),
+                       static_cast<std::size_t>(logits.rows) * sizeof(VerifiedRow));
     }
 
   private:

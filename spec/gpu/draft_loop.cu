@@ -48,6 +48,7 @@ __device__ bool stops(DraftState& state, int t, double x, double probability) {
 }
 
 __global__ void decide(DecideCall call) {
+    begin_kernel();
     if (threadIdx.x != 0) return;
     DraftState& state = *call.state;
     const LoopToken token = note_row(call.loop);
@@ -61,6 +62,7 @@ __global__ void decide(DecideCall call) {
 }
 
 __global__ void keep(KeepCall call) {
+    begin_kernel();
     const std::int32_t number = *call.number;
     if (number < 0) return;
     const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;

@@ -40,6 +40,7 @@ __device__ SoftmaxMass mass_of_part(const float* x, const BlockShare& share, flo
 }
 
 __global__ void mass_parts(VerifyCall call) {
+    begin_kernel();
     const BlockShare share = share_of_block(call.count);
     if (!is_verified(call, share.row)) return;
     const DeviceDraftedRow drafted = call.drafted[share.row];
@@ -70,6 +71,7 @@ constexpr int kMaxMergeWarps = 32;
 
 // One block, a warp a row; then one thread walks along the texts.
 __global__ void __launch_bounds__(kMaxMergeWarps* kWarp) merge_masses(VerifyCall call) {
+    begin_kernel();
     for (int row = warp_of_thread(); row < call.rows; row += static_cast<int>(blockDim.x) / kWarp) {
         if (!is_verified(call, row)) continue;
         const DeviceDraftedRow drafted = call.drafted[row];
@@ -103,6 +105,7 @@ __global__ void __launch_bounds__(kMaxMergeWarps* kWarp) merge_masses(VerifyCall
 constexpr float kBehind = -1e4f;
 
 __global__ void excess_parts(VerifyCall call) {
+    begin_kernel();
     const BlockShare share = share_of_block(call.count);
     if (!is_verified(call, share.row)) return;
     const DeviceDraftedRow drafted = call.drafted[share.row];
@@ -143,6 +146,7 @@ __global__ void excess_parts(VerifyCall call) {
 
 // A warp a row, a lane a part.
 __global__ void merge_excess(VerifyCall call) {
+    begin_kernel();
     const int row = static_cast<int>(blockIdx.x);
     if (!is_verified(call, row)) return; // the whole warp
     const VerifyPart part = call.parts[row * kStatsBlocks + lane_of_thread()];
@@ -156,6 +160,7 @@ __global__ void merge_excess(VerifyCall call) {
 }
 
 __global__ void widen(WidenCall call) {
+    begin_kernel();
     const auto row = static_cast<std::size_t>(blockIdx.y);
     const int step = static_cast<int>(gridDim.x * blockDim.x);
     for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < call.width; i += step) {

@@ -2,6 +2,7 @@
 #include "spec/replay/recorder.h"
 
 #include "model/cpu/kernels.h"
+#include "spec/replay/tree_recorder.h"
 #include "spec/round.h"
 #include "spec/verify/random.h"
 
@@ -46,9 +47,12 @@ double cross_entropy(std::span<const float> log_p, std::span<const float> log_q)
 
 // A draft, and what it has read.
 struct Recorder::Reader {
-    Reader(model::Decoder& model, int n_slots, int vocab) : texts(model, n_slots, vocab) {}
+    Reader(model::Decoder& model, const RecorderOptions& options)
+        : texts(model, options.draft_slots, options.limits.vocab_size),
+          trees(options.trees, options.limits, texts, options.draft_slots) {}
 
     ModelTexts texts;
+    TreeRecorder trees;
     TokenChooser chooser;
     std::vector<float> log_q;
     std::vector<float> adjusted;
@@ -71,7 +75,7 @@ Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std
       p_(kChunk), adjusted_(kChunk) {
     if (options.draft_slots < 2) throw std::invalid_argument("a draft that is recorded needs two slots of its cache");
     for (model::Decoder* draft : drafts)
-        readers_.push_back(std::make_unique<Reader>(*draft, options.draft_slots, options.limits.vocab_size));
+        readers_.push_back(std::make_unique<Reader>(*draft, options));
 }
 Recorder::~Recorder() = default;
 
@@ -85,8 +89,11 @@ void Recorder::record(TextRecord* record, const Request* request) {
     if (record) {
         chooser_.begin_sequence(*request, options_.limits.eos_tokens);
         record->drafts.assign(readers_.size(), {});
-        for (const auto& reader : readers_) {
+        for (std::size_t d = 0; d < readers_.size(); ++d) {
+            Reader* const reader = readers_[d].get();
+            reader->trees.begin_text(*request, *record, record->drafts[d]);
             reader->texts.begin_sequence(kSlot);
+            reader->texts.prefill(kSlot, std::span(tokens_).first(prompt_tokens));
             reader->chooser.begin_sequence(*request, options_.limits.eos_tokens);
         }
     }
@@ -100,8 +107,10 @@ void Recorder::record(TextRecord* record, const Request* request) {
         for (std::size_t d = 0; d < readers_.size(); ++d)
             note_draft(*readers_[d], record->drafts[d], *record, first, n);
     }
-    for (std::size_t d = 0; record && d < readers_.size(); ++d)
+    for (std::size_t d = 0; record && d < readers_.size(); ++d) {
         follow_astray(*readers_[d], record->drafts[d], *record);
+        if (!options_.trees.empty()) follow_trees(*readers_[d]);
+    }
     if (record)
         goes_on(false);
     else
@@ -149,10 +158,11 @@ void Recorder::read_prompt(std::span<const TokenId> tokens, std::size_t prompt_t
     std::vector<model::Row> rows;
     for (std::size_t done = 0; done < end;) {
         rows.clear();
-        const std::size_t n = std::min(end - done, static_cast<std::size_t>(model::Decoder::kMaxRows));
+        const std::size_t n = std::min(end - done, static_cast<std::size_t>(parts_.target->max_prompt_rows()));
         for (std::size_t i = 0; i < n; ++i)
             rows.push_back({tokens[done + i], kSlot, static_cast<int>(done + i), static_cast<int>(i) - 1});
-        parts_.target->forward({.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
+        parts_.target->forward(
+            {.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .is_prompt = true});
         done += n;
     }
 }
@@ -168,7 +178,7 @@ std::vector<TargetRows> Recorder::score(std::span<const TokenId> tokens, std::si
         scores_ = parts_.target->forward(
             {.rows = rows, .logit_rows = logit_rows, .hidden_layers = {}, .mask = model::Mask::causal});
     }
-    const ScoredSequence sequence = {kSlot, 0, tokens.first(first), tokens.subspan(first, n - 1)};
+    const ScoredSequence sequence = {kSlot, 0, tokens.first(first), tokens.subspan(first, n - 1), chain_parents(n - 1)};
     gather_.start(0, std::span(&sequence, 1), scores_);
     return gather_.finish(dist::Deadline::after_seconds(options_.timeout_seconds));
 }
@@ -239,6 +249,7 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
         draft.top_token.push_back(each);
         draft.top_log_probability.push_back(each < 0 ? kExcludedLog : reader.log_q[static_cast<std::size_t>(each)]);
     }
+    if (!options_.trees.empty()) reader.trees.add_place({row, summary, std::span(tokens_).first(position)});
 }
 
 // ---- chains behind rejected tokens ----
@@ -285,6 +296,13 @@ void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecor
             draft.astray_probability.push_back(seen.probability);
         }
     }
+}
+
+void Recorder::follow_trees(Reader& reader) {
+    reader.trees.finish(tokens_, parts_.target_config->max_positions, [&](std::size_t place) {
+        goes_on(true);
+        enter(place);
+    });
 }
 
 // Each in the slot behind its number, until all have ended.

@@ -21,7 +21,8 @@ namespace entrodraft::spec {
 struct RecorderOptions {
     DraftLimits limits;
     int max_draft_tokens = StopRuleOptions::kDefaultMaxTokens;
-    int draft_slots = 2; // of each draft: one for the text, the others for chains
+    std::vector<TreeOptions> trees; // whose rows are recorded as well
+    int draft_slots = 2;            // of each draft: one for the text, the others for chains
     double timeout_seconds = dist::kDefaultTimeoutSeconds;
 };
 
@@ -70,6 +71,7 @@ class Recorder {
     void enter(std::size_t place);
     bool goes_on(bool has_more);
     void follow_astray(Reader& reader, DraftRecord& draft, const TextRecord& record);
+    void follow_trees(Reader& reader);
     void follow_together(Reader& reader, std::span<Chain> chains);
 
     RecorderOptions options_;

@@ -83,6 +83,11 @@ RecordingHead head_of(const Json& json) {
     head.sampling.min_p = number(sampling, "min_p", 0, 1);
     head.sampling.seed = seed_of(sampling);
     head.max_draft_tokens = object.integer("max_draft_tokens", 1, Packet::kMaxDraftTokens);
+    if (json.contains("trees")) { // recordings were made without them once
+        for (const Json& tree : object.list("trees"))
+            head.trees.push_back(model::text_of(tree, "field trees"));
+        head.tree_children = object.integer("tree_children", 0, Packet::kMaxDraftTokens);
+    }
     head.vocab_size = object.integer("vocab_size", 1, kMaxPositions);
     head.max_positions = object.integer("max_positions", 1, kMaxPositions);
     for (const Json& token : object.list("eos_token_ids"))
@@ -123,6 +128,14 @@ template <typename Text, typename Visit> void each_column(Text& text, const Visi
         visit(of + "astray_token", draft.astray_token);
         visit(of + "astray_entropy", draft.astray_entropy);
         visit(of + "astray_probability", draft.astray_probability);
+        visit(of + "tree_parent", draft.tree_parent);
+        visit(of + "tree_behind", draft.tree_behind);
+        visit(of + "tree_children", draft.tree_children);
+        visit(of + "tree_entropy", draft.tree_entropy);
+        visit(of + "tree_ranked_entropy", draft.tree_ranked_entropy);
+        visit(of + "tree_token", draft.tree_token);
+        visit(of + "tree_probability", draft.tree_probability);
+        visit(of + "tree_ranked_probability", draft.tree_ranked_probability);
     }
 }
 
@@ -151,6 +164,25 @@ void check_draft(const DraftRecord& draft, const TextRecord& text, const Recordi
             "chains have another number of tokens than their lengths say");
 }
 
+void check_trees(const DraftRecord& draft) {
+    const std::size_t n = draft.tree_parent.size();
+    for (const std::size_t size : {draft.tree_behind.size(), draft.tree_children.size(), draft.tree_entropy.size(),
+                                   draft.tree_ranked_entropy.size()})
+        require(size == n, "columns of trees have different lengths");
+    require(n == 0 || n >= draft.places(), "trees lack rows of places");
+    std::size_t children = 0;
+    for (std::size_t row = 0; row < n; ++row) {
+        const std::int32_t parent = draft.tree_parent[row];
+        require(row < draft.places() ? parent == -1 : parent >= 0 && static_cast<std::size_t>(parent) < row,
+                "a row of a tree follows none before it");
+        require(draft.tree_children[row] >= 0, "a row of a tree has fewer children than none");
+        children += static_cast<std::size_t>(draft.tree_children[row]);
+    }
+    for (const std::size_t size :
+         {draft.tree_token.size(), draft.tree_probability.size(), draft.tree_ranked_probability.size()})
+        require(size == children, "rows of trees have another number of children than they say");
+}
+
 void check(const TextRecord& text, const RecordingHead& head) {
     require(!text.prompt.empty(), "a text has no prompt");
     require(static_cast<std::size_t>(text.new_tokens) <= text.places(), "a text has fewer tokens than it says");
@@ -159,8 +191,10 @@ void check(const TextRecord& text, const RecordingHead& head) {
     for (const std::size_t size :
          {text.target_entropy.size(), text.target_log_probability.size(), text.target_margin.size()})
         require(size == text.places(), "columns of the target have different lengths");
-    for (const DraftRecord& draft : text.drafts)
+    for (const DraftRecord& draft : text.drafts) {
         check_draft(draft, text, head);
+        check_trees(draft);
+    }
 }
 
 RecordedLine line_of(const BlockReader& block, const RecordingHead& head) {
@@ -180,12 +214,20 @@ RecordedLine line_of(const BlockReader& block, const RecordingHead& head) {
     for (const Json& piece : object.list("pieces"))
         record.pieces.push_back(model::text_of(piece, "a piece of the text"));
     record.drafts.resize(head.drafts.size());
-    each_column(record, [&](const std::string& name, auto& values) { block.read(name, values); });
+    each_column(record, [&](const std::string& name, auto& values) {
+        const bool is_of_trees = name.find(".tree_") != std::string::npos; // recordings were made without them once
+        if (!is_of_trees || block.has(name)) block.read(name, values);
+    });
     check(record, head);
     return record;
 }
 
 } // namespace
+
+void RecordingHead::add_tree(const TreeOptions& tree) {
+    trees.push_back(tree.name);
+    tree_children = std::max(tree_children, tree.most_children());
+}
 
 std::vector<const TextRecord*> Recording::texts() const {
     std::vector<const TextRecord*> texts;
@@ -211,6 +253,8 @@ OrderedJson lasting_fields(const RecordingHead& head) {
                         {"min_p", head.sampling.min_p},
                         {"seed", head.sampling.seed}};
     json["max_draft_tokens"] = head.max_draft_tokens;
+    json["trees"] = head.trees;
+    json["tree_children"] = head.tree_children;
     json["vocab_size"] = head.vocab_size;
     json["max_positions"] = head.max_positions;
     json["eos_token_ids"] = head.eos_tokens;

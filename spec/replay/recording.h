@@ -4,6 +4,7 @@
 // Data, and its form in a file (docs/formats.md). Made by recorder.h; read by the commands simulate and tune.
 #pragma once
 
+#include "spec/draft/drafter.h"
 #include "spec/request.h"
 #include "spec/stats.h"
 
@@ -29,7 +30,9 @@ struct RecordingHead {
     std::vector<RecordedModel> drafts;
     bool noisy = false; // gumbel; else greedy
     SamplingOptions sampling;
-    int max_draft_tokens = 15; // the longest draft that can be replayed
+    int max_draft_tokens = 15;      // the longest chain that can be replayed
+    std::vector<std::string> trees; // shapes whose rows are recorded, as --tree has them
+    int tree_children = 0;          // of each of these rows, at most
     int vocab_size = 0;
     int max_positions = 0; // of the target
     std::vector<TokenId> eos_tokens;
@@ -38,6 +41,8 @@ struct RecordingHead {
     std::string environment = "{}"; // JSON
     std::string collectives = "[]"; // JSON
     std::vector<Costs> costs;       // of each draft with the target
+
+    void add_tree(const TreeOptions& tree);
 };
 
 // What one draft proposes along a text. Place i is the i-th new token; [places] unless said otherwise.
@@ -60,6 +65,18 @@ struct DraftRecord {
     std::vector<TokenId> astray_token;
     std::vector<float> astray_entropy;
     std::vector<float> astray_probability;
+
+    // Rows that trees read, [rows]: of the places, then others, each behind a token of an earlier row
+    // (recorded_trees.h). Empty where no trees were recorded.
+    std::vector<std::int32_t> tree_parent; // that row; -1: of a place
+    std::vector<TokenId> tree_behind;      // that token; -1: of a place
+    std::vector<std::int32_t> tree_children;
+    std::vector<float> tree_entropy;        // nats
+    std::vector<float> tree_ranked_entropy; // of the distribution that siblings are ranked by
+    // [all children], row by row, the best first.
+    std::vector<TokenId> tree_token;
+    std::vector<float> tree_probability;
+    std::vector<float> tree_ranked_probability;
 
     std::size_t places() const { return token.size(); }
 };

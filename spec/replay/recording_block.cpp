@@ -3,6 +3,7 @@
 
 #include "model/checkpoint/json_file.h"
 
+#include <algorithm>
 #include <zlib.h>
 
 #include <bit>
@@ -137,6 +138,12 @@ void BlockReader::check_columns(std::size_t bytes) {
         }
     }
     if (sum != bytes) throw std::runtime_error("its columns hold another number of bytes than they say");
+}
+
+bool BlockReader::has(const std::string& name) const {
+    const auto columns = json.find("columns");
+    return columns != json.end() &&
+           std::ranges::any_of(*columns, [&](const Json& column) { return column["name"] == name; });
 }
 
 template <typename T> void BlockReader::read(const std::string& name, const char* type, std::vector<T>& values) const {

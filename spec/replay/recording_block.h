@@ -39,6 +39,7 @@ class BlockReader {
 
     nlohmann::json json;
 
+    bool has(const std::string& name) const;
     // Throw std::runtime_error where there is no such column of that type. Local.
     void read(const std::string& name, std::vector<std::int32_t>& values) const { read(name, "i32", values); }
     void read(const std::string& name, std::vector<float>& values) const { read(name, "f32", values); }

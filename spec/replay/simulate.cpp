@@ -21,6 +21,16 @@ int max_rows(const ReplaySetting& setting) {
     return std::min(setting.rule.max_tokens + 1, model::Decoder::kMaxRows);
 }
 
+// The drafted tokens that are the text's own: children come after their parents.
+std::vector<int> accepted_path(const Draft& draft, std::span<const TokenId> text) {
+    std::vector<int> path;
+    int last = -1;
+    for (int i = 0; i < static_cast<int>(draft.tokens.size()) && path.size() < text.size(); ++i)
+        if (parent_of(draft.parents, i) == last && draft.tokens[static_cast<std::size_t>(i)] == text[path.size()])
+            path.push_back(last = i);
+    return path;
+}
+
 } // namespace
 
 Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
@@ -29,9 +39,19 @@ Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
     if (setting.draft >= head.drafts.size())
         throw std::invalid_argument(
             fmt::format("the recording has {} drafts, none of number {}", head.drafts.size(), setting.draft + 1));
-    if (setting.rule.max_tokens > head.max_draft_tokens)
+    const int longest = setting.tree ? setting.tree->most_levels() : setting.rule.max_tokens;
+    if (longest > head.max_draft_tokens)
         throw std::invalid_argument(fmt::format("drafts of up to {} tokens cannot be replayed: the recording holds {}",
-                                                setting.rule.max_tokens, head.max_draft_tokens));
+                                                longest, head.max_draft_tokens));
+    if (setting.tree && setting.tree->most_children() > head.tree_children)
+        throw std::invalid_argument(
+            fmt::format("--tree {} has up to {} children of a token, and the recording holds {}: "
+                        "record --tree with this shape, or a wider one of its kind",
+                        setting.tree->name, setting.tree->most_children(), head.tree_children));
+    if (setting.tree) {
+        shape_.emplace(*setting.tree, limits_);
+        growth_.emplace(*shape_);
+    }
     context_ = static_cast<std::size_t>(head.drafts[setting.draft].context);
     rule_.emplace(setting.rule, &gain_);
 }
@@ -41,6 +61,10 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
     tokens_ = text.prompt;
     tokens_.insert(tokens_.end(), text.token.begin(), text.token.end());
     const DraftRecord& record = text.drafts.at(setting_.draft);
+    if (setting_.tree) {
+        tree_rows_.emplace(text, record);
+        growth_->begin_sequence();
+    }
     index_chains(record, text);
     Request limits;
     limits.ignore_eos = text.ignore_eos;
@@ -61,21 +85,18 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
         task.left_tokens =
             std::min(text.max_new_tokens - emitted, head_.max_positions - static_cast<int>(prompt) - emitted) - 1;
         task.max_tokens = std::min(setting_.rule.max_tokens, task.left_tokens);
+        task.gain = &gain_;
         draft_.clear();
-        if (setting_.kind == ReplayKind::rule) draft_by_rule(text, task, place);
         if (setting_.kind == ReplayKind::oracle) draft_by_oracle(text, task, place);
-        const int drafted = static_cast<int>(draft_.tokens.size());
-        int accepted = 0;
-        while (accepted < drafted && place + static_cast<std::size_t>(accepted) < text.places() &&
-               draft_.tokens[static_cast<std::size_t>(accepted)] ==
-                   text.token[place + static_cast<std::size_t>(accepted)])
-            ++accepted;
-        stats.count_round(drafted, accepted, draft_.passes);
+        if (setting_.kind == ReplayKind::rule && setting_.tree) draft_tree(text, task, place);
+        if (setting_.kind == ReplayKind::rule && !setting_.tree) draft_by_rule(text, task, place);
+        const std::vector<int> path = accepted_path(draft_, std::span(text.token).subspan(place));
+        const int accepted = static_cast<int>(path.size());
+        stats.count_tree(draft_.parents, path.empty() ? -1 : path.back(), draft_.passes);
         stats.ahead += std::exchange(ahead_, {});
         if (setting_.ahead > 0) prepare_next(text, place, accepted);
-        stats.count_entropies(draft_.entropies_nats, accepted);
-        if (setting_.kind == ReplayKind::rule)
-            rule_->end_round({drafted, accepted, is_cut_short(draft_.end), 0, 0, {}});
+        stats.count_entropies(draft_.entropies_on(path), accepted);
+        if (setting_.kind == ReplayKind::rule) rule_->end_round(feedback_of(draft_, path));
         if (on_round) on_round({emitted, &draft_, accepted});
         emitted += accepted + 1;
     }
@@ -123,6 +144,31 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::s
         if (!take(task, most, record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0}))
             return;
     }
+}
+
+// As TreeDrafter drafts.
+void Replay::draft_tree(const TextRecord& text, const DraftTask& task, std::size_t place) {
+    growth_->begin(task, {context_, context_}, 0);
+    std::vector<RecordedTrees::Row> rows; // [nodes], of those that were read
+    const auto row_of = [&](int node) {
+        return node < 0 ? static_cast<RecordedTrees::Row>(place) : rows[static_cast<std::size_t>(node)];
+    };
+    while (!growth_->frontier().empty()) {
+        for (const int node : growth_->frontier()) {
+            if (node >= 0) {
+                const GrownNode& read = growth_->node(node);
+                rows.resize(static_cast<std::size_t>(node) + 1, RecordedTrees::kNone);
+                rows.back() = tree_rows_->after(row_of(read.parent), read.token);
+            }
+            if (row_of(node) == RecordedTrees::kNone)
+                throw std::runtime_error(fmt::format("id {}: at place {} the tree reads a row that is not recorded; "
+                                                     "record --tree with this shape, or a wider one of its kind",
+                                                     text.id, place));
+            growth_->add_children(node, tree_rows_->children(row_of(node), growth_->n_children(node)));
+        }
+        growth_->end_level();
+    }
+    growth_->finish();
 }
 
 // Whether the token became part of the draft.

@@ -6,6 +6,7 @@
 
 #include "spec/draft/drafter.h"
 #include "spec/draft/outcome_model.h"
+#include "spec/replay/recorded_trees.h"
 #include "spec/replay/recording.h"
 #include "spec/stop/stop_rule.h"
 
@@ -31,6 +32,7 @@ struct ReplaySetting {
     // Outcomes of a round that a draft on a rank of its own drafts for meanwhile (draft_ahead.cpp), as if rows of a
     // draft pass cost nothing; 0: none. An estimate: a run takes its own times.
     int ahead = 0;
+    std::optional<TreeOptions> tree = {}; // in place of chains: `rule` sees its best path
 };
 
 // A round as it would have been.
@@ -56,6 +58,7 @@ class Replay {
     struct Chain;
 
     void draft_by_rule(const TextRecord& text, const DraftTask& task, std::size_t place);
+    void draft_tree(const TextRecord& text, const DraftTask& task, std::size_t place);
     void draft_by_oracle(const TextRecord& text, const DraftTask& task, std::size_t place);
     bool take(const DraftTask& task, int most, TokenId token, const DraftedToken& seen);
     void index_chains(const DraftRecord& draft, const TextRecord& text);
@@ -67,6 +70,9 @@ class Replay {
     DraftLimits limits_;
     GainModel gain_;
     std::optional<StopRule> rule_;
+    std::optional<TreeShape> shape_;
+    std::optional<TreeGrowth> growth_;       // of `shape_`
+    std::optional<RecordedTrees> tree_rows_; // of the text at hand
     OutcomeModel outcomes_;
     int free_passes_ = 0;                    // of the next round: made while the target scored the last
     DraftedAhead ahead_;                     // for the next round

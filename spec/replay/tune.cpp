@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <set>
 #include <string>
 #include <utility>
@@ -72,6 +73,23 @@ std::vector<StopRuleOptions> tuning_grid(int max_tokens) {
     return grid;
 }
 
+std::vector<TreeOptions> narrower_trees(const TreeOptions& tree) {
+    if (tree.shape == TreeOptions::Shape::fixed) return {tree};
+    const auto up_to = [](int most) { // 2, 3, 5, 8, ...
+        std::vector<int> values;
+        for (int value = 2; value < most; value += (value + 1) / 2)
+            values.push_back(value);
+        values.push_back(most);
+        return values;
+    };
+    std::vector<TreeOptions> trees;
+    for (const int depth : up_to(tree.depth))
+        for (const int top_k : up_to(tree.top_k))
+            trees.push_back(
+                parse_tree(fmt::format("{}:{}:{}", tree.name.substr(0, tree.name.find(':')), depth, top_k)));
+    return trees;
+}
+
 std::vector<StopRuleOptions> neighbours(const StopRuleOptions& rule, double step) {
     std::vector<StopRuleOptions> all;
     const std::vector<Parameter>& parameters = rule.type().parameters;
@@ -96,6 +114,12 @@ SettingKey key_of(const StopRuleOptions& rule) {
     return {rule.name(), {rule.values().begin(), rule.values().end()}};
 }
 
+// What has a best setting: a rule, a fixed tree, or a kind of trees that grow.
+std::string group_of(const ReplaySetting& setting) {
+    if (!setting.tree) return setting.rule.name();
+    return "tree " + setting.tree->name.substr(0, setting.tree->name.find(':'));
+}
+
 class Search {
   public:
     explicit Search(const TuningTask& task) : task_(task) {}
@@ -106,6 +130,17 @@ class Search {
         for (const StopRuleOptions& rule : rules)
             if (tried_.insert(key_of(rule)).second)
                 settings.push_back({ReplayKind::rule, rule, task_.draft, task_.costs});
+        for (Simulated& simulated : simulate(*task_.head, task_.texts, settings, task_.threads))
+            note(std::move(simulated));
+    }
+
+    // Each kind under a name of its own.
+    void try_trees() {
+        std::vector<ReplaySetting> settings;
+        for (const TreeOptions& widest : task_.trees)
+            for (const TreeOptions& tree : narrower_trees(widest))
+                if (tried_.insert({tree.name, {}}).second)
+                    settings.push_back({ReplayKind::rule, tree_rule(tree), task_.draft, task_.costs, 0, tree});
         for (Simulated& simulated : simulate(*task_.head, task_.texts, settings, task_.threads))
             note(std::move(simulated));
     }
@@ -136,10 +171,10 @@ class Search {
     void note(Simulated simulated) {
         const double seconds = seconds_per_token(simulated.stats, task_.costs);
         const auto same_rule = [&](const TunedRule& rule) {
-            return rule.best.setting.rule.name() == simulated.setting.rule.name();
+            return group_of(rule.best.setting) == group_of(simulated.setting);
         };
         const auto found = std::find_if(best_.begin(), best_.end(), same_rule);
-        const TriedSetting tried = {simulated.setting.rule, simulated.stats, seconds};
+        const TriedSetting tried = {simulated.setting.rule, simulated.setting.tree, simulated.stats, seconds};
         if (found == best_.end()) {
             best_.push_back({std::move(simulated), seconds, {tried}});
             return;
@@ -163,6 +198,7 @@ std::vector<TunedRule> tune(const TuningTask& task) {
     Search search(task);
     search.try_all(tuning_grid(task.max_tokens));
     search.refine();
+    search.try_trees();
     return search.take();
 }
 

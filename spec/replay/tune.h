@@ -15,6 +15,9 @@ namespace entrodraft::spec {
 // Settings of every rule, with drafts of up to `max_tokens`.
 std::vector<StopRuleOptions> tuning_grid(int max_tokens);
 
+// The tree and narrower ones of its kind: of those that grow fewer levels and siblings. Local.
+std::vector<TreeOptions> narrower_trees(const TreeOptions& tree);
+
 // Settings next to this one: its parameters a `step` (a share of them) up and down, whole numbers by 1. Local.
 std::vector<StopRuleOptions> neighbours(const StopRuleOptions& rule, double step);
 
@@ -23,13 +26,15 @@ struct TuningTask {
     std::span<const TextRecord* const> texts;
     std::size_t draft = 0;
     Costs costs;
-    int max_tokens = 15;
+    int max_tokens = 15; // of chains
     int threads = 1;
+    std::vector<TreeOptions> trees = {}; // that are tried beside the rules, with narrower ones
 };
 
 struct TriedSetting {
     StopRuleOptions rule;
-    Stats stats; // of all texts
+    std::optional<TreeOptions> tree; // none: a chain
+    Stats stats;                     // of all texts
     double seconds_per_token = 0;
 };
 
@@ -39,7 +44,7 @@ struct TunedRule {
     std::vector<TriedSetting> tried; // all settings of this rule, each once, in the order in which they were
 };
 
-// Of every rule, the fastest first. Throws what simulate() throws. Local.
+// Of every rule, and of each of the trees, the fastest first. Throws what simulate() throws. Local.
 std::vector<TunedRule> tune(const TuningTask& task);
 
 // Predicted seconds a new token of a setting's counts. Local.

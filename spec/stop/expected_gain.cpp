@@ -169,7 +169,7 @@ void ExpectedGain::update_residual(const Drafting& drafting, std::size_t accepte
 void ExpectedGain::end_round(const Drafting& drafting, const RoundFeedback& round) {
     const auto drafted = std::min(drafting.tokens.size(), static_cast<std::size_t>(round.drafted));
     gain_->learn({std::span(drafting.tokens).first(drafted), residual_, round.accepted, drafting.passes,
-                  round.draft_seconds, round.target_seconds, round.batch_load});
+                  round.draft_seconds, round.target_seconds, round.batch_load, round.rows, round.emitted});
     if (probes_ ? !is_near_ : round.drafted > 0) gain_->drafted(probes_);
     settle(drafting, round);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 namespace entrodraft::spec {
 
@@ -15,27 +16,8 @@ constexpr double kWander = 1e-5;        // variance that a weight gains a token
 constexpr std::size_t kNarrow = 16;     // rows up to which each row count has its own mean
 constexpr double kRowCost = 0.03;       // of a further row, in passes of one row, before anything is measured
 
-} // namespace
-
-// Old observations fade, the prior does not.
-void GainModel::Bin::decay(double prior_accepted, double prior_seen) {
-    accepted = prior_accepted + kDecay * (accepted - prior_accepted);
-    seen = prior_seen + kDecay * (seen - prior_seen);
-}
-
-// The first weights are between those that pairs come to under greedy decoding and at temperature 1.
-GainModel::GainModel(const GainModelOptions& options) : options_(options), weights_{0.7, 0.3, 0.8, 1} {
-    for (std::size_t i = 0; i < kFeatures; ++i)
-        covariance_[i][i] = kWeightVariance;
-    by_match_.assign(kBins, {kPriorSeen * kPriorMatch, kPriorSeen});
-    all_ = {kPriorSeen * kPriorMean, kPriorSeen};
-    next_draft_seconds_ = first_draft_seconds_ = options.draft_to_target_cost;
-    by_rows_.resize(static_cast<std::size_t>(options.max_rows));
-    refresh_target_seconds();
-}
-
 // Each is about 0 for a middling token: the weights' first uncertainty is meant for that.
-GainModel::Features GainModel::features_of(const DraftedToken& token, double residual) {
+TokenChance::Weights features_of(const DraftedToken& token, double residual) {
     constexpr double kMin = 1e-4;
     const double entropy = std::sqrt(std::max(static_cast<double>(token.entropy_nats), 0.0)) - 1.5;
     const auto own = static_cast<double>(token.probability);
@@ -43,23 +25,68 @@ GainModel::Features GainModel::features_of(const DraftedToken& token, double res
     return {1, entropy, probability, residual};
 }
 
-std::size_t GainModel::match_bin(int length) {
-    return static_cast<std::size_t>(std::clamp(length, 0, kBins - 1));
+} // namespace
+
+TokenChance::TokenChance(const Weights& first) : weights_(first) {
+    for (std::size_t i = 0; i < weights_.size(); ++i)
+        covariance_[i][i] = kWeightVariance;
 }
 
-double GainModel::chance(const Features& features) const {
+double TokenChance::chance(const Weights& features) const {
     constexpr double kMin = 0.005;
     const double z = std::inner_product(features.begin(), features.end(), weights_.begin(), 0.0);
     return std::clamp(1 / (1 + std::exp(-z)), kMin, 1 - kMin);
 }
 
-double GainModel::acceptance(const DraftedToken& token, double residual) const {
-    if (std::isnan(token.entropy_nats)) return by_match_[match_bin(token.match_length)].probability();
+double TokenChance::of(const DraftedToken& token, double residual) const {
     return chance(features_of(token, residual));
 }
 
+// A Newton's step on the logistic loss; weights are taken to wander, so that it never ceases to learn.
+void TokenChance::learn(const DraftedToken& token, double residual, bool accepted) {
+    const Weights features = features_of(token, residual);
+    constexpr std::size_t kFeatures = std::tuple_size_v<Weights>;
+    for (std::size_t i = 0; i < kFeatures; ++i)
+        if (covariance_[i][i] < kWeightVariance) covariance_[i][i] += kWander;
+    Weights gain;
+    for (std::size_t i = 0; i < kFeatures; ++i)
+        gain[i] = std::inner_product(features.begin(), features.end(), covariance_[i].begin(), 0.0);
+    const double p = chance(features), curvature = std::max(p * (1 - p), 0.01);
+    const double spread = std::inner_product(features.begin(), features.end(), gain.begin(), 0.0);
+    const double scale = 1 / (1 + curvature * spread);
+    for (std::size_t i = 0; i < kFeatures; ++i) {
+        weights_[i] += scale * ((accepted ? 1 : 0) - p) * gain[i];
+        for (std::size_t j = 0; j < kFeatures; ++j)
+            covariance_[i][j] -= scale * curvature * gain[i] * gain[j];
+    }
+}
+
+// Old observations fade, the prior does not.
+void GainModel::Bin::decay(double prior_accepted, double prior_seen) {
+    accepted = prior_accepted + kDecay * (accepted - prior_accepted);
+    seen = prior_seen + kDecay * (seen - prior_seen);
+}
+
+GainModel::GainModel(const GainModelOptions& options) : options_(options) {
+    by_match_.assign(kBins, {kPriorSeen * kPriorMatch, kPriorSeen});
+    all_ = {kPriorSeen * kPriorMean, kPriorSeen};
+    next_draft_seconds_ = first_draft_seconds_ = options.draft_to_target_cost;
+    by_rows_.resize(static_cast<std::size_t>(options.max_rows));
+    refresh_target_seconds();
+}
+
+std::size_t GainModel::match_bin(int length) {
+    return static_cast<std::size_t>(std::clamp(length, 0, kBins - 1));
+}
+
+double GainModel::acceptance(const DraftedToken& token, double residual) const {
+    if (std::isnan(token.entropy_nats)) return by_match_[match_bin(token.match_length)].probability();
+    return drawn_.of(token, residual);
+}
+
 std::array<double, 3> GainModel::weights(double residual) const {
-    return {weights_[0] + weights_[3] * residual, weights_[1], weights_[2]};
+    const TokenChance::Weights& weights = drawn_.weights();
+    return {weights[0] + weights[3] * residual, weights[1], weights[2]};
 }
 
 double GainModel::mean_acceptance() const {
@@ -101,8 +128,9 @@ void GainModel::learn(const RoundRecord& round) {
     for (int i = 0; i < std::min(drafted, round.accepted + 1); ++i)
         learn_token(round.tokens[static_cast<std::size_t>(i)], round.residual, i < round.accepted);
     if (!options_.costs) learn_times(round);
-    tokens_ = kDecay * tokens_ + round.accepted + 1;
-    const double pass = target_seconds(drafted + 1 + round.batch_load.rows_beside);
+    tokens_ = kDecay * tokens_ + (round.emitted > 0 ? round.emitted : round.accepted + 1);
+    const int own_rows = round.rows > 0 ? round.rows : drafted + 1;
+    const double pass = target_seconds(own_rows + round.batch_load.rows_beside);
     seconds_ = kDecay * seconds_ + draft_seconds(round.draft_passes) + pass / round.batch_load.sequences;
 }
 
@@ -112,26 +140,9 @@ void GainModel::learn_token(const DraftedToken& token, double residual, bool acc
         bin.seen += 1;
     };
     count(all_);
-    if (!std::isnan(token.entropy_nats)) return learn_chance(features_of(token, residual), accepted);
+    if (!std::isnan(token.entropy_nats)) return drawn_.learn(token, residual, accepted);
     was_looked_up_ = true;
     count(by_match_[match_bin(token.match_length)]);
-}
-
-// A Newton's step on the logistic loss; weights are taken to wander, so that it never ceases to learn.
-void GainModel::learn_chance(const Features& features, bool accepted) {
-    for (std::size_t i = 0; i < kFeatures; ++i)
-        if (covariance_[i][i] < kWeightVariance) covariance_[i][i] += kWander;
-    Features gain;
-    for (std::size_t i = 0; i < kFeatures; ++i)
-        gain[i] = std::inner_product(features.begin(), features.end(), covariance_[i].begin(), 0.0);
-    const double p = chance(features), curvature = std::max(p * (1 - p), 0.01);
-    const double spread = std::inner_product(features.begin(), features.end(), gain.begin(), 0.0);
-    const double scale = 1 / (1 + curvature * spread);
-    for (std::size_t i = 0; i < kFeatures; ++i) {
-        weights_[i] += scale * ((accepted ? 1 : 0) - p) * gain[i];
-        for (std::size_t j = 0; j < kFeatures; ++j)
-            covariance_[i][j] -= scale * curvature * gain[i] * gain[j];
-    }
 }
 
 // Times come with outliers: a value counts for at most twice what is expected of it.
@@ -140,7 +151,8 @@ void GainModel::learn_times(const RoundRecord& round) {
     // A row count that came up long ago gives way to the line through those that come up now: were its time taken in a
     // bad moment, it might keep itself from ever coming up again.
     constexpr double kTimeDecay = 0.002, kForgotten = 1e-3; // a pass; a weight
-    const std::size_t rows = round.tokens.size() + static_cast<std::size_t>(round.batch_load.rows_beside);
+    const std::size_t own = round.rows > 0 ? static_cast<std::size_t>(round.rows) - 1 : round.tokens.size();
+    const std::size_t rows = own + static_cast<std::size_t>(round.batch_load.rows_beside);
     Timing& timing = by_rows_[std::min(rows, by_rows_.size() - 1)];
     const bool is_first = rounds_ == 1;
     if (is_first) { // until now only the ratio of the two was known

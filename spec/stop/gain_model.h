@@ -1,9 +1,8 @@
 // What a replica learns while it decodes, for the stop rule expected-gain: how likely a drafted token is accepted,
 // given what the draft says of it, what passes cost, and how many tokens a second the run has made so far.
 //
-// A token drawn from a distribution is accepted with probability 1 / (1 + exp(-w . f)), where f is made of its entropy,
-// its own probability and the text's acceptance residual so far; w is learnt by Newton's steps of an online logistic
-// regression. Tokens that were looked up are counted by the length of their match. Decides nothing itself. Lives on the
+// Tokens drawn from a distribution have a chance of acceptance that TokenChance learns; tokens that were looked up are
+// counted by the length of their match. Decides nothing itself. Lives on the
 // coordinator, across sequences, in the order in which they are served. With fixed costs it depends on the counts
 // alone, so that a run can be repeated exactly.
 #pragma once
@@ -17,6 +16,28 @@
 #include <vector>
 
 namespace entrodraft::spec {
+
+struct DraftedToken;
+
+// The probability that a drawn token is accepted: 1 / (1 + exp(-w . f)), f being (1, sqrt(entropy) - 1.5,
+// log(probability) + 2, residual of the text); w is learnt by Newton's steps of an online logistic regression.
+class TokenChance {
+  public:
+    using Weights = std::array<double, 4>;
+    // Between those that pairs come to under greedy decoding and at temperature 1.
+    static constexpr Weights kFirstWeights = {0.7, 0.3, 0.8, 1};
+
+    explicit TokenChance(const Weights& first = kFirstWeights);
+    double of(const DraftedToken& token, double residual) const; // the token's entropy is known
+    void learn(const DraftedToken& token, double residual, bool accepted);
+    const Weights& weights() const { return weights_; }
+
+  private:
+    double chance(const Weights& features) const;
+
+    Weights weights_;
+    std::array<Weights, 4> covariance_{}; // how uncertain the weights are
+};
 
 struct GainModelOptions {
     int max_rows = 16;                 // most rows of a target pass
@@ -48,6 +69,8 @@ struct RoundRecord {
     double target_seconds =
         0; // of the pass over drafted + 1 rows and of the rest of its batch, and everything around it
     BatchLoad batch_load = {};
+    int rows = 0;    // of this sequence in that pass; 0: one more than tokens
+    int emitted = 0; // tokens; 0: one more than accepted
 };
 
 class GainModel {
@@ -89,8 +112,6 @@ class GainModel {
     static constexpr int kBins = 16;
     static constexpr double kDecay = 0.998; // of a round
     static constexpr int kFirstGap = 8, kLastGap = 2048;
-    static constexpr std::size_t kFeatures = 4;
-    using Features = std::array<double, kFeatures>;
 
     struct Bin {
         double accepted = 0;
@@ -110,18 +131,14 @@ class GainModel {
         double at(std::size_t index) const { return base + slope * static_cast<double>(index + 1); }
     };
 
-    static Features features_of(const DraftedToken& token, double residual);
     static std::size_t match_bin(int length);
-    double chance(const Features& features) const;
     void learn_token(const DraftedToken& token, double residual, bool accepted);
-    void learn_chance(const Features& features, bool accepted);
     void learn_times(const RoundRecord& round);
     Line line_through(std::size_t begin, std::size_t end) const;
     void refresh_target_seconds();
 
     GainModelOptions options_;
-    Features weights_;
-    std::array<Features, kFeatures> covariance_{}; // how uncertain the weights are
+    TokenChance drawn_;
     std::vector<Bin> by_match_;
     bool was_looked_up_ = false; // a token, so that the bins are more than their prior
     Bin all_;

@@ -142,12 +142,14 @@ struct PassCost {
 
 // How the last round ended, for rules that learn.
 struct RoundFeedback {
-    int drafted = 0;
-    int accepted = 0;
+    int drafted = 0;        // of a tree on its best path, which is what rules have seen
+    int accepted = 0;       // of these
     bool cut_short = false; // by budget, context or end of text: rules learn nothing from its length
     double draft_seconds = 0;
     double target_seconds = 0; // of everything in the round but drafting
     BatchLoad batch_load = {}; // of the target's pass
+    int rows = 0;              // of this sequence in it; 0: drafted + 1
+    int emitted = 0;           // tokens, also off a tree's best path; 0: accepted + 1
 };
 
 // The drafting phase so far.

@@ -183,15 +183,23 @@ void LogitProcessor::apply(std::span<float> logits, TokenId first_token) const {
     ban(logits, first_token);
 }
 
-void LogitProcessor::apply_to_rows(std::span<const TokenId> drafted, std::span<float> logits, TokenId first_token) {
+void LogitProcessor::apply_to_rows(std::span<const TokenId> drafted, Parents parents, std::span<float> logits,
+                                   TokenId first_token) {
     const std::size_t rows = drafted.size() + 1;
     if (logits.size() % rows != 0) throw std::invalid_argument("logits are not one row more than drafted tokens");
     const std::size_t row_size = logits.size() / rows;
-    for (std::size_t i = 0; i < rows; ++i) {
-        apply(logits.subspan(i * row_size, row_size), first_token);
-        if (i < drafted.size()) push(drafted[i]);
+    int at = -1; // the drafted token that tokens() end with
+    for (int node = -1; node < static_cast<int>(drafted.size()); ++node) {
+        const int parent = node < 0 ? -1 : parent_of(parents, node);
+        if (at != parent) { // another branch
+            pop(depth_of(parents, at));
+            for (const int ancestor : path_to(parents, parent))
+                push(drafted[static_cast<std::size_t>(ancestor)]);
+        }
+        if (node >= 0) push(drafted[static_cast<std::size_t>(at = node)]);
+        apply(logits.subspan(static_cast<std::size_t>(node + 1) * row_size, row_size), first_token);
     }
-    pop(static_cast<int>(drafted.size()));
+    pop(depth_of(parents, at));
 }
 
 } // namespace entrodraft::spec

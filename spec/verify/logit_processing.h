@@ -17,6 +17,7 @@
 #pragma once
 
 #include "spec/verify/sampling.h"
+#include "spec/verify/token_tree.h"
 
 #include <cstdint>
 #include <span>
@@ -66,9 +67,10 @@ class LogitProcessor {
     void weigh(std::span<float> logits, TokenId first_token = 0) const;
     void apply(std::span<float> logits, TokenId first_token = 0) const;
 
-    // apply() to rows [drafted.size() + 1][row_size]: row i follows tokens() and i drafted ones. Leaves tokens() as
-    // they were. Local.
-    void apply_to_rows(std::span<const TokenId> drafted, std::span<float> logits, TokenId first_token = 0);
+    // apply() to rows [drafted.size() + 1][row_size]: row 0 follows tokens(), row i + 1 these and the drafted tokens up
+    // to i in their tree. Leaves tokens() as they were. Local.
+    void apply_to_rows(std::span<const TokenId> drafted, Parents parents, std::span<float> logits,
+                       TokenId first_token = 0);
 
   private:
     struct Count {

@@ -294,6 +294,20 @@ double GumbelNoise::at(std::uint64_t position, TokenId token) const {
     return of_word(words[id / 16 % 4], position, token);
 }
 
+void GumbelNoise::fill(std::uint64_t position, std::span<float> noise) const {
+    constexpr std::size_t kBlocks = 16, kWords = 4; // of a group
+    for (std::size_t first = 0; first < noise.size(); first += kGumbelGroup)
+        for (std::size_t block = 0; block < std::min(kBlocks, noise.size() - first); ++block) {
+            const auto words =
+                philox4x32({static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32),
+                            static_cast<std::uint32_t>(first / kWords + block), 0},
+                           key());
+            for (std::size_t word = 0; word < kWords; ++word)
+                if (const std::size_t token = first + word * kBlocks + block; token < noise.size())
+                    noise[token] = static_cast<float>(of_word(words[word], position, static_cast<TokenId>(token)));
+        }
+}
+
 double GumbelNoise::of_word(std::uint32_t word, std::uint64_t position, TokenId token) const {
     double below = 0.5;
     if (word < kRefinedBelow) {

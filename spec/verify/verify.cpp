@@ -141,13 +141,6 @@ template <typename Rows> Verification block(const Rows& rows, const VerifyNumber
     return {static_cast<int>(accepted), rows.next(accepted, kept_of_accepted)};
 }
 
-bool is_typical(std::span<const float> p, TokenId token, const TypicalOptions& options) {
-    const double p_x = static_cast<double>(p[index_of(token, p.size())]);
-    if (!(p_x >= 0)) throw std::runtime_error("a target probability is not a number");
-    if (p_x > options.epsilon) return true;
-    return p_x > std::min(options.epsilon, options.delta * std::exp(-entropy_nats(p)));
-}
-
 constexpr std::pair<Acceptance, std::string_view> kAcceptances[] = {{Acceptance::rejection, "rejection"},
                                                                     {Acceptance::block, "block"},
                                                                     {Acceptance::gumbel, "gumbel"},
@@ -227,6 +220,13 @@ const char* why_invalid(const TypicalOptions& options) {
     return "";
 }
 
+bool is_typical(std::span<const float> p, TokenId token, const TypicalOptions& options) {
+    const double p_x = static_cast<double>(p[index_of(token, p.size())]);
+    if (!(p_x >= 0)) throw std::runtime_error("a target probability is not a number");
+    if (p_x > options.epsilon) return true;
+    return p_x > std::min(options.epsilon, options.delta * std::exp(-entropy_nats(p)));
+}
+
 Verification verify_typical(const TypicalInput& input, const RandomStream* resample) {
     if (*why_invalid(input.options) != '\0') throw std::invalid_argument(why_invalid(input.options));
     const std::size_t vocab = row_length(input.p.size(), input.drafted.size() + 1, "target distributions");
@@ -235,6 +235,79 @@ Verification verify_typical(const TypicalInput& input, const RandomStream* resam
         ++i;
     const std::span<const float> p = row_of(input.p, i, vocab);
     return {static_cast<int>(i), resample ? sample(p, resample->uniform(input.first_position + i)) : arg_max(p)};
+}
+
+// ---- trees ----
+
+TreeNumbers tree_numbers(const RandomStream& acceptance, const RandomStream& resample, std::uint64_t first_position) {
+    return {[&acceptance, first_position](std::size_t depth, std::size_t rank) {
+                return acceptance.uniform(first_position + depth, static_cast<std::uint32_t>(rank));
+            },
+            [&resample, first_position](std::size_t depth) { return resample.uniform(first_position + depth); }};
+}
+
+namespace {
+
+// norm(max(0, r - q)), in place; r stays where that is 0 everywhere, as it is but for rounding.
+void take_away(std::vector<double>& r, std::span<const float> q) {
+    double sum = 0;
+    for (std::size_t i = 0; i < r.size(); ++i)
+        sum += std::max(0.0, r[i] - static_cast<double>(q[i]));
+    if (std::isnan(sum)) throw std::runtime_error("a probability is not a number");
+    if (sum <= 0) return;
+    for (std::size_t i = 0; i < r.size(); ++i)
+        r[i] = std::max(0.0, r[i] - static_cast<double>(q[i])) / sum;
+}
+
+} // namespace
+
+TreeVerification verify_tree_rejection(const TreeInput& input, std::span<const float> q, const TreeNumbers& numbers) {
+    const std::size_t vocab = row_length(input.p.size(), input.drafted.size() + 1, "target distributions");
+    if (q.size() != input.drafted.size() * vocab)
+        throw std::invalid_argument("verifying needs a draft distribution for each drafted token");
+    int node = -1;
+    for (std::size_t depth = 0;; ++depth) {
+        const std::span<const float> p = row_of(input.p, static_cast<std::size_t>(node + 1), vocab);
+        std::vector<double> r(p.begin(), p.end());
+        int accepted = -1;
+        std::size_t rank = 0;
+        for (const int child : children_of(input.parents, node)) {
+            const std::span<const float> drawn_from = row_of(q, static_cast<std::size_t>(child), vocab);
+            const std::size_t x = index_of(input.drafted[static_cast<std::size_t>(child)], vocab);
+            const TokenOdds odds = check_odds({r[x], static_cast<double>(drawn_from[x])}, "drafted token ", x);
+            if (numbers.acceptance(depth, rank++) * odds.q < odds.p) {
+                accepted = child;
+                break;
+            }
+            take_away(r, drawn_from);
+        }
+        if (accepted < 0) {
+            const std::vector<float> left(r.begin(), r.end());
+            return {node, sample(left, numbers.resample(depth))};
+        }
+        node = accepted;
+    }
+}
+
+TreeVerification
+verify_longest_path(const TreeInput& input,
+                    const std::function<std::optional<double>(std::span<const float> row, TokenId token)>& score,
+                    const std::function<TokenId(std::span<const float> row, std::size_t depth)>& emit) {
+    const std::size_t vocab = row_length(input.p.size(), input.drafted.size() + 1, "target distributions");
+    const auto row_after = [&](int node) { return row_of(input.p, static_cast<std::size_t>(node + 1), vocab); };
+    using Path = std::pair<std::size_t, double>;             // length, and the sum of its scores
+    std::vector<std::optional<Path>> paths = {Path{0, 0.0}}; // [node + 1]; none: not all of it is accepted
+    int best = -1;
+    for (int node = 0; node < static_cast<int>(input.drafted.size()); ++node) {
+        const int parent = parent_of(input.parents, node);
+        const std::optional<Path> before = paths[static_cast<std::size_t>(parent + 1)];
+        const TokenId token = input.drafted[static_cast<std::size_t>(node)];
+        index_of(token, vocab);
+        const std::optional<double> own = before ? score(row_after(parent), token) : std::nullopt;
+        paths.push_back(own ? std::optional<Path>({before->first + 1, before->second + *own}) : std::nullopt);
+        if (own && *paths.back() > *paths[static_cast<std::size_t>(best + 1)]) best = node;
+    }
+    return {best, emit(row_after(best), paths[static_cast<std::size_t>(best + 1)]->first)};
 }
 
 } // namespace entrodraft::spec

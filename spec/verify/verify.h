@@ -17,8 +17,10 @@
 #include "spec/verify/device_verifier.h"
 #include "spec/verify/random.h"
 #include "spec/verify/sampling.h"
+#include "spec/verify/token_tree.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -134,5 +136,45 @@ struct TypicalInput {
 // without `resample` the arg max of p, which is always accepted where delta is below 1. Throws as verify_rejection
 // does. Local.
 Verification verify_typical(const TypicalInput& input, const RandomStream* resample = nullptr);
+
+// ---- trees ----
+
+struct TreeVerification {
+    int last_accepted = -1;  // drafted token that the accepted path ends with; -1: none is accepted
+    TokenId next_token = -1; // emitted after it
+};
+
+struct TreeInput {
+    std::span<const TokenId> drafted;
+    Parents parents;
+    std::span<const float> p; // [drafted.size() + 1][vocab]: row 0 after the next token, row i + 1 after drafted[i]
+    std::uint64_t first_position = 0; // position in the sequence of a token that follows the next token
+};
+
+// Numbers in [0, 1) of a round: of the sibling of that rank at that depth, and of the token emitted at that depth.
+struct TreeNumbers {
+    std::function<double(std::size_t depth, std::size_t rank)> acceptance;
+    std::function<double(std::size_t depth)> resample;
+};
+TreeNumbers tree_numbers(const RandomStream& acceptance, const RandomStream& resample, std::uint64_t first_position);
+
+// `rejection` with siblings that were drawn one after another, the row q[i] being the one that drafted[i] was drawn
+// from: the draft's distribution without the siblings before it, or 1 at the token where it was not drawn at all. With
+// r = p at first, a child x is accepted with probability min(1, r(x) / q(x)), else r becomes norm(max(0, r - q)) for
+// its next sibling; where none is left, a token from r is emitted. Exact (Chen et al. 2024, Sequoia; Jeon et al. 2024,
+// RSD), as long as which tokens are proposed hangs on none of their siblings' tokens. Throws as verify_rejection does.
+// Local.
+TreeVerification verify_tree_rejection(const TreeInput& input, std::span<const float> q, const TreeNumbers& numbers);
+
+// The longest path of accepted tokens, of equally long ones that of the largest sum of scores; its last token's row
+// emits the next: what `typical` and greedy lenience are on trees. `score` of a token in a row, none where it is not
+// accepted; `emit` makes a token of a row at that depth. Local.
+TreeVerification
+verify_longest_path(const TreeInput& input,
+                    const std::function<std::optional<double>(std::span<const float> row, TokenId token)>& score,
+                    const std::function<TokenId(std::span<const float> row, std::size_t depth)>& emit);
+
+// Whether `typical` accepts the token, of a row of probabilities. Throws std::runtime_error where one is NaN. Local.
+bool is_typical(std::span<const float> p, TokenId token, const TypicalOptions& options);
 
 } // namespace entrodraft::spec

@@ -53,6 +53,13 @@ class Reading(unittest.TestCase):
         self.assertEqual(gpu_code.most_under_way(code[2:]), (3, 4 + 2 + 8), "R10 was not loaded there")
         self.assertEqual(gpu_code.most_under_way(kernels["_Z3twov"]), (0, 0))
 
+    def test_loads_and_stores_before_the_wait_are_counted(self):
+        code = [("PREEXIT", ""), ("LDG.E", "R4, desc[UR4][R2.64]"), ("STG.E", "desc[UR4][R2.64], R4"), ("ACQBULK", ""),
+                ("LDG.E", "R5, desc[UR4][R2.64]")]
+        self.assertEqual(gpu_code.before_wait(code), 2)
+        self.assertEqual(gpu_code.before_wait(code[2:]), 1)
+        self.assertIsNone(gpu_code.before_wait(code[:3]))
+
     def test_one_load_after_another_is_one_under_way(self):
         step = [("LDG.E.128", "R4, desc[UR4][R2.64]"), ("FFMA", "R0, R7, R8, R0")]
         self.assertEqual(gpu_code.most_under_way(step * 10), (1, 16))
@@ -120,6 +127,31 @@ class Kernels(unittest.TestCase):
     def test_products_have_weights_under_way(self):
         for kernel in self.each("multiply_tensor_cores"):
             self.assertGreaterEqual(kernel.bytes_under_way, 128)
+
+    def test_products_of_up_to_32_rows_leave_two_blocks_to_a_multiprocessor(self):
+        self.assertEqual({kernel.name.rstrip(">").split(", ")[-1] for kernel in self.each("multiply_tensor_cores")},
+                         {"1", "2", "4", "8"})  # of 8 rows
+        for kernel in self.each("multiply_tensor_cores"):
+            if not kernel.name.endswith(", 8>"):
+                self.assertLessEqual(kernel.registers, 128)
+
+    def test_every_kernel_starts_the_next_and_waits_for_the_one_before(self):
+        for kernel in self.kernels:
+            with self.subTest(kernel=kernel.name, arch=kernel.arch):
+                expected = 1 if kernel.arch >= 90 else 0
+                self.assertEqual((kernel.starts_next, kernel.waits), (expected, expected))
+
+    def test_nothing_but_weights_is_read_before_the_wait(self):
+        for kernel in self.kernels:
+            with self.subTest(kernel=kernel.name, arch=kernel.arch):
+                if kernel.arch < 90:
+                    continue
+                if kernel.name.startswith("multiply_tensor_cores"):
+                    self.assertGreaterEqual(kernel.before_wait, 2)  # those that a lane has under way together
+                elif kernel.name.startswith("add_and_norm_held_rows"):
+                    self.assertGreaterEqual(kernel.before_wait, 1)
+                else:
+                    self.assertEqual(kernel.before_wait, 0)
 
 
 if __name__ == "__main__":

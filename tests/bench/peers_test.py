@@ -14,6 +14,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(ROOT / "bench/peers"))
@@ -21,6 +22,7 @@ sys.path.append(str(ROOT / "bench/peers"))
 import gguf_file  # noqa: E402  (exits with 77)
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
+import passes  # noqa: E402
 import side_by_side  # noqa: E402
 from side_by_side import Answer  # noqa: E402
 
@@ -248,6 +250,37 @@ class SideBySide(unittest.TestCase):
                           ('{"prompt": "x"}', "no prompt_token_ids"), ('{"prompt_token_ids": ["a"]}', "or these"),
                           ('{"id": [1], "prompt_token_ids": [3]}', "an id that is a list")):
             self.assertIn(why, refused(text), text)
+
+
+class Passes(unittest.TestCase):
+    def compared(self, dtype, torch):
+        """Times of contenders that take 1, 2 and 6 ms, in turns; and what is printed of them."""
+        order = []
+
+        def taking(name, ms):
+            return lambda options, dtype, model: order.append(name) or {"1 row": ms, "prompt of 8": 9 * ms}
+
+        options = types.SimpleNamespace(llama=None, torch=torch, repetitions=3)
+        made = {"ours": taking("ours", 1.0), "transformers": taking("transformers", 2.0), "on_torch": taking("torch", 6.0)}
+        with unittest.mock.patch.multiple(passes, **made), contextlib.redirect_stderr(io.StringIO()):
+            times = passes.compare(options, dtype)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            passes.print_table(dtype, times)
+        return order, times, said.getvalue()
+
+    def test_contenders_take_turns_and_each_has_its_ratio(self):
+        order, times, said = self.compared("float32", True)
+        self.assertEqual(order, ["ours", "transformers", "torch", "transformers", "torch", "ours", "torch", "ours", "transformers"])
+        self.assertEqual(times["--backend torch"]["prompt of 8"], [54.0] * 3)
+        self.assertRegex(said, r"(?m)^1 row +1.000  transformers +2.000  2.000 .*--backend torch +6.000  6.000 ")
+        self.assertRegex(said, r"(?m)^prompt of 8 +9.000  transformers +18.000  2.000 ")
+
+    def test_what_has_no_8_bit_weights_is_left_out(self):
+        self.assertEqual(set(self.compared("int8", True)[1]), {"entrodraft"})
+        self.assertEqual(set(self.compared("float32", False)[1]), {"entrodraft", "transformers"})
+
+    def test_prompts_share_no_beginning(self):
+        self.assertEqual(len({passes.prompt_ids(4, number)[0] for number in range(9)}), 9)
 
 
 if __name__ == "__main__":

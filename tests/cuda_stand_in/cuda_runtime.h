@@ -56,11 +56,20 @@ struct Place {
 };
 Place& here();
 
+// How many grids this thread has run, and how many graphs it has made.
+long grids_run();
+long graphs_made();
+
 // Runs `kernel` for every thread of every block of the grid.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel);
 void block_barrier();
 void warp_barrier();
 int lane();
+// That the running thread has waited for the kernels before: a thread that ends without ends the program.
+void note_wait();
+// For a thread that waits for another rank, in a loop: the other threads of its block and other ranks go on.
+void let_others_run();
+std::uint64_t clock_ns();
 
 // What the lanes of a warp have shown each other.
 class Shown {
@@ -111,6 +120,9 @@ inline unsigned __ballot_sync(unsigned, bool predicate) {
         if (const bool* of_lane = shown.of<bool>(lane); of_lane != nullptr && *of_lane) bits |= 1u << lane;
     return bits;
 }
+inline bool __any_sync(unsigned mask, bool predicate) {
+    return __ballot_sync(mask, predicate) != 0;
+}
 template <typename Better> int reduce_warp(int value, const Better& better) {
     const cuda_stand_in::Shown shown = cuda_stand_in::show_warp(&value, sizeof value);
     for (int lane = 0; lane < 32; ++lane)
@@ -125,6 +137,12 @@ inline int __reduce_max_sync(unsigned, int value) {
 }
 template <typename T> T __ldg(const T* from) {
     return *from;
+}
+template <typename T> T __ldcg(const T* from) {
+    return *from;
+}
+inline int __popcll(unsigned long long bits) {
+    return __builtin_popcountll(bits);
 }
 inline int __ffs(int bits) {
     return __builtin_ffs(bits);
@@ -247,6 +265,9 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaSetDevice(int device);
+enum cudaDeviceP2PAttr { cudaDevP2PAttrNativeAtomicSupported = 3 };
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int device, int peer);
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags);

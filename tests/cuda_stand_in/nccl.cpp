@@ -1,5 +1,7 @@
 #include "tests/cuda_stand_in/nccl.h"
 
+#include "tests/cuda_stand_in/nccl_device.h"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -8,6 +10,12 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+// The n-th window of each rank of a group. It holds their memory: others may write to that of a rank that has gone.
+struct CudaStandInNcclWindow {
+    std::vector<std::shared_ptr<void>> memory; // [rank]
+    int registered = 0;                        // ranks
+};
 
 namespace cuda_stand_in {
 
@@ -25,13 +33,15 @@ struct Group {
     int connected = 0;
     std::map<std::uint64_t, Collective> collectives;           // by number
     std::map<std::pair<int, int>, std::deque<Bytes>> messages; // by sender and receiver
+    std::deque<CudaStandInNcclWindow> windows;
 };
 
 // What works on streams keep of a communicator that may be gone.
 struct CommState {
     std::shared_ptr<Group> group;
     int rank = 0, size = 1;
-    std::uint64_t next = 0; // number of this rank's next collective
+    std::uint64_t next = 0;  // number of this rank's next collective
+    std::size_t windows = 0; // that this rank has registered
     std::atomic<bool> aborted{false};
     std::shared_ptr<int> graphs = std::make_shared<int>(); // held by each graph that has captured a collective
 };
@@ -51,6 +61,8 @@ using cuda_stand_in::Group;
 
 std::mutex groups_mutex;
 std::map<std::uint64_t, std::shared_ptr<Group>> groups; // by unique id
+std::mutex memory_mutex;
+std::map<void*, std::shared_ptr<void>> memory_of_ranks; // by address
 
 // Where a rank of three or more begins to add depends on where an element is, as with rings.
 void add_up(const std::map<int, Bytes>& brought, float* out, std::size_t count) {
@@ -125,7 +137,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     const std::lock_guard lock(groups_mutex);
-    *state = comm->state->group->connected == comm->state->size ? ncclSuccess : ncclInProgress;
+    const CommState& mine = *comm->state;
+    Group& group = *mine.group;
+    const std::lock_guard group_lock(group.mutex);
+    const bool has_all =
+        group.connected == mine.size && (mine.windows == 0 || group.windows[mine.windows - 1].registered == mine.size);
+    *state = has_all ? ncclSuccess : ncclInProgress;
     return ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t) {
@@ -193,16 +210,32 @@ ncclResult_t ncclRecv(void* out, std::size_t, ncclDataType_t, int peer, ncclComm
     return ncclSuccess;
 }
 ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
-    return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : ncclInvalidArgument;
+    if (cudaMalloc(memory, bytes) != cudaSuccess) return ncclInvalidArgument;
+    const std::lock_guard lock(memory_mutex);
+    memory_of_ranks[*memory] = {*memory, &cudaFree};
+    return ncclSuccess;
 }
 ncclResult_t ncclMemFree(void* memory) {
-    cudaFree(memory);
+    const std::lock_guard lock(memory_mutex);
+    memory_of_ranks.erase(memory);
     return ncclSuccess;
 }
-ncclResult_t ncclCommWindowRegister(ncclComm_t, void* memory, std::size_t, ncclWindow_t* window, int) {
-    *window = memory;
-    return ncclSuccess;
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t, ncclWindow_t* window, int) {
+    const std::scoped_lock lock(memory_mutex, comm->state->group->mutex);
+    std::deque<CudaStandInNcclWindow>& windows = comm->state->group->windows;
+    const std::size_t number = comm->state->windows++;
+    if (number == windows.size()) windows.emplace_back().memory.resize(static_cast<std::size_t>(comm->state->size));
+    windows[number].memory[static_cast<std::size_t>(comm->state->rank)] = memory_of_ranks.at(memory);
+    ++windows[number].registered;
+    *window = &windows[number];
+    return ncclInProgress;
 }
 ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
     return ncclSuccess;
+}
+ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
+    return {comm->state->size, comm->state->rank, 1};
+}
+void* ncclGetLsaPointer(ncclWindow_t window, std::size_t offset, int peer) {
+    return static_cast<unsigned char*>(window->memory[static_cast<std::size_t>(peer)].get()) + offset;
 }

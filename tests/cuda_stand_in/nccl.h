@@ -8,8 +8,9 @@
 #include "tests/cuda_stand_in/cuda_runtime.h"
 
 struct CudaStandInNcclComm;
+struct CudaStandInNcclWindow;
 using ncclComm_t = CudaStandInNcclComm*;
-using ncclWindow_t = void*;
+using ncclWindow_t = CudaStandInNcclWindow*;
 struct ncclUniqueId {
     char internal[128];
 };

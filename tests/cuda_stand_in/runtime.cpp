@@ -4,6 +4,7 @@
 #include <boost/context/pooled_fixedsize_stack.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -53,6 +54,15 @@ CudaStandInStream& stream_of(cudaStream_t stream) {
     return stream != nullptr ? *stream : of_thread;
 }
 
+// A device with a fault, for what has to find it: of weights, which come in large copies, bytes here and there are
+// others.
+void spoil(void* copied, std::size_t bytes) {
+    static const bool has_fault = std::getenv("CUDA_STAND_IN_FAULT") != nullptr;
+    constexpr std::size_t kWeights = 8192, kStep = 509;
+    for (std::size_t i = 1; has_fault && bytes >= kWeights && i < bytes; i += kStep)
+        static_cast<unsigned char*>(copied)[i] ^= 0x81;
+}
+
 constexpr unsigned kWarp = 32;
 constexpr std::size_t kStackBytes = 128 * 1024;
 
@@ -69,7 +79,8 @@ struct Lane {
     boost::context::fiber fiber;
     Place place;
     Waits waits = Waits::no;
-    unsigned shows = 0; // times that it has shown something to its warp
+    unsigned shows = 0;      // times that it has shown something to its warp
+    bool has_waited = false; // for the kernels before
 };
 
 // What the lanes of a warp show: the last time and the one before, as a lane may be one ahead of another, not two.
@@ -97,19 +108,21 @@ struct Block {
 };
 
 thread_local Block* block_of_thread = nullptr;
+thread_local long n_grids = 0, n_graphs = 0;
 
 Block& block() {
     return *block_of_thread;
 }
 
 bool Block::release() {
-    bool any = false, all_at_barrier = true, some_left = false;
+    bool any = false, polls = false, all_at_barrier = true, some_left = false;
     for (std::size_t first = 0; first < lanes.size(); first += kWarp) {
         const std::size_t end = std::min<std::size_t>(first + kWarp, lanes.size());
         bool together = true, waiting = false;
         for (std::size_t i = first; i < end; ++i) {
             if (lanes[i].waits == Waits::done) continue;
             some_left = true;
+            polls = polls || lanes[i].waits == Waits::no;
             waiting = waiting || lanes[i].waits == Waits::for_warp;
             together = together && lanes[i].waits == Waits::for_warp;
             all_at_barrier = all_at_barrier && lanes[i].waits == Waits::for_block;
@@ -119,7 +132,8 @@ bool Block::release() {
             if (lanes[i].waits == Waits::for_warp) lanes[i].waits = Waits::no;
         any = true;
     }
-    if (any || !some_left) return any;
+    if (polls) std::this_thread::yield(); // what it waits for, another thread does
+    if (any || polls || !some_left) return any || polls;
     if (!all_at_barrier) return false;
     for (Lane& lane : lanes)
         if (lane.waits == Waits::for_block) lane.waits = Waits::no;
@@ -150,6 +164,19 @@ Place& here() {
     return block_of_thread ? block().running().place : outside;
 }
 
+void note_wait() {
+    block().running().has_waited = true;
+}
+
+void let_others_run() {
+    block().pause(Waits::no);
+}
+
+std::uint64_t clock_ns() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
 int lane() {
     return static_cast<int>(block().current % kWarp);
 }
@@ -172,6 +199,14 @@ Shown show_warp(const void* mine, std::size_t bytes) {
     return {warp.bytes[i], warp.lanes[i]};
 }
 
+long grids_run() {
+    return n_grids;
+}
+
+long graphs_made() {
+    return n_graphs;
+}
+
 void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std::function<void()>& kernel) {
     static thread_local boost::context::pooled_fixedsize_stack stacks(kStackBytes);
     const std::unique_ptr<void, decltype(&std::free)> shared(
@@ -180,6 +215,7 @@ void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std:
         Block* before = block_of_thread;
         ~Restore() { block_of_thread = before; }
     } restore;
+    ++n_grids;
     Block all;
     block_of_thread = &all;
     all.lanes.resize(static_cast<std::size_t>(size.x) * size.y * size.z);
@@ -199,9 +235,11 @@ void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes, const std:
                                   static_cast<unsigned char*>(shared.get())};
                     lane.waits = Waits::no;
                     lane.shows = 0;
+                    lane.has_waited = false;
                     lane.fiber = boost::context::fiber(std::allocator_arg, stacks, [&](boost::context::fiber&& back) {
                         all.scheduler = std::move(back);
                         kernel();
+                        if (!all.running().has_waited) fail("a thread has not waited for the kernels before");
                         all.running().waits = Waits::done;
                         return std::move(all.scheduler);
                     });
@@ -254,6 +292,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaSetDevice(int device) {
     return device == 0 ? cudaSuccess : cudaErrorUnknown;
 }
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+    *can = 0;
+    return device == peer ? cudaSetDevice(device) : cudaErrorUnknown;
+}
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr, int device, int peer) {
+    return cudaDeviceCanAccessPeer(value, device, peer);
+}
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     // Never zero: what is read before it is written has to show.
     *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
@@ -280,7 +325,10 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
     return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-    return cuda_stand_in::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+    return cuda_stand_in::enqueue(stream, [=] {
+        std::memcpy(to, from, bytes);
+        cuda_stand_in::spoil(to, bytes);
+    });
 }
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
     std::memset(memory, value, bytes);
@@ -381,6 +429,7 @@ cudaError_t cudaGraphAddNode(cudaGraphNode_t*, cudaGraph_t graph, const cudaGrap
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
     *executable = new CudaStandInGraph(*graph);
+    ++cuda_stand_in::n_graphs;
     return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {

@@ -35,9 +35,14 @@ bool is_device_or_mpi_header(const std::string& header) {
     return std::regex_match(header, pattern);
 }
 
-// dist's implementation files, kernel files, and the library that makes calls of MPI fail.
+// dist's implementation files, kernel files, and a few that call such libraries themselves.
 bool may_include_device_headers(const fs::path& file) {
-    return file == "tests/faults/nth_failure.cpp" || file.extension() == ".cu" || file.extension() == ".cuh" ||
+    static const std::set<fs::path> others = {
+        "model/gpu/prompt_products.cpp", // cuBLASLt's products
+        "tests/dist/nccl_mpi.cpp",       // captures NCCL's collectives
+        "tests/faults/nth_failure.cpp",  // makes calls of MPI fail
+    };
+    return others.contains(file) || file.extension() == ".cu" || file.extension() == ".cuh" ||
            (*file.begin() == "dist" && file.extension() == ".cpp") ||
            (file.parent_path().filename() == "cpu" && file.extension() == ".cpp");
 }

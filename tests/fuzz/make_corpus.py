@@ -144,10 +144,23 @@ def main():
           b'num-draft-tokens = 3\ninput = in.jsonl\noutput = "o \\u0041.jsonl"\nlogit-bias = 5:-1\n')
 
     write("packet", "empty", b"")
-    header = struct.pack("<IHBBIIQQQ", 0x44524445, 1, 3, 0, 0, 0, 4, 7, 0)
+    header = struct.pack("<IHBBIIQQQ", 0x44524445, 2, 3, 0, 0, 0, 4, 7, 0)
     write("packet", "round", header + bytes([2, 1, 2, 1]) + struct.pack("<i", 9) + struct.pack("<5i", 1, 2, 0, 0, 0) +
           bytes([0xff, 0, 0, 0, 0, 0, 0, 0]))
-    write("packet", "admit", struct.pack("<IHBBIIQQQ", 0x44524445, 1, 1, 2, 512, 0, 0, 0, 0))
+    write("packet", "admit", struct.pack("<IHBBIIQQQ", 0x44524445, 2, 1, 2, 512, 0, 0, 0, 0))
+
+    def tree(parents, n=None, last_accepted=-1, token=3):
+        nodes = b"".join(struct.pack("<bi", parent, token) for parent in parents)
+        return struct.pack("<Bb", len(parents) if n is None else n, last_accepted) + nodes
+    write("tree_packet", "chain", tree(range(-1, 6)))
+    write("tree_packet", "tree", tree([-1, -1, 0, 0, 1, 2, 5], last_accepted=4))
+    write("tree_packet", "cycle", tree([1, 0]))
+    write("tree_packet", "own-parent", tree([-1, 1]))
+    write("tree_packet", "out-of-range", tree([-1, 127]))
+    write("tree_packet", "below-root", tree([-1, -2]))
+    write("tree_packet", "too-many", tree([-1] * 63, n=64))
+    write("tree_packet", "never-drafted", tree([-1, 0], last_accepted=63))
+    write("tree_packet", "no-token", tree([-1, 0], token=-1))
 
     write("costs", "good", b'{"schema_version": 1, "t_draft_ms": 0.1, "t_first_draft_ms": 0.2, "t_target_ms": [1, 1.5], '
           b'"t_round_ms": 0.01}')

@@ -58,8 +58,8 @@ class Apptainer(unittest.TestCase):
         (build, _), (final, sections) = self.stages
         self.assertEqual((build["Stage"], final["Stage"]), ("build", "final"))
         self.assertIn("-devel-", build["From"])
-        self.assertIn("-base-", final["From"])
-        self.assertEqual(build["From"].replace("-devel-", "-base-"), final["From"])  # one version of both
+        self.assertIn("-runtime-", final["From"])  # it has cuBLASLt
+        self.assertEqual(build["From"].replace("-devel-", "-runtime-"), final["From"])  # one version of both
         self.assertIn("files from build", sections)
 
     def test_each_variable_has_a_default(self):

@@ -65,6 +65,34 @@ TEST(Bench, CostsOfAnotherSettingAreRefused) {
     EXPECT_NO_THROW(require_costs_of(environment, by_hand.path()));
 }
 
+TEST(Bench, LatencyOfSomeRowsAloneLeavesTheOthersUnknown) {
+    const ScratchFile latency("");
+    ASSERT_EQ(run("latency" + kPair + " --rows 1,4 --repetitions 2 --json", latency.path()), 0);
+    const Json measured = Json::parse(latency.text());
+    ASSERT_EQ(measured["target"].size(), 2u);
+    EXPECT_EQ(measured["target"][1]["rows"], 4);
+    ASSERT_EQ(measured["t_target_ms"].size(), 4u);
+    EXPECT_TRUE(measured["t_target_ms"][1].is_null());
+    EXPECT_TRUE(measured["t_target_ms"][2].is_null());
+    EXPECT_EQ(measured["t_target_ms"][3], measured["target"][1]["median_ms"]);
+    EXPECT_EQ(WEXITSTATUS(run("latency" + kPair + " --rows 2,4", latency.path())), 2) << "nothing to compare with";
+}
+
+// A tree's rows see fewer keys than a chain's; that they are told apart by masks must not cost more than noise.
+TEST(Bench, LatencyOfATreeIsThatOfAChainOfAsManyRows) {
+    const ScratchFile latency("");
+    ASSERT_EQ(run("latency" + kPair + " --rows 1,16,32,64 --tree medusa-63 --context 64 --repetitions 30 --json",
+                  latency.path()),
+              0);
+    const Json measured = Json::parse(latency.text());
+    ASSERT_EQ(measured["tree"].size(), 3U);
+    for (const Json& tree : measured["tree"]) {
+        EXPECT_GT(tree["median_ms"], 0);
+        EXPECT_LT(tree["over_chain"], 1.5) << tree["rows"];
+    }
+    EXPECT_EQ(WEXITSTATUS(run("latency" + kPair + " --tree eagle2", latency.path())), 2) << "it has no shape";
+}
+
 TEST(Bench, LatencyWritesCostsThatCompareReads) {
     const ScratchFile costs(""), latency(""), prompts("{\"prompt\": \"The ferry left\"}\n{\"prompt\": \"Marta\"}\n"),
         compare("");

@@ -33,7 +33,7 @@ CASES = [
     ("generate --target wei", ["generate", "--target", "weights"]),
     ("generate --device c", ["generate", "--device", "cpu", "cuda"]),
     ("generate --dtype b", ["generate", "--dtype", "bfloat16"]),
-    ("inspect --dtype fl", ["inspect", "--dtype", "float32", "float16"]),
+    ("inspect --dtype fl", ["inspect", "--dtype", "float32", "float16", "float8"]),
     ("generate --stop-rule ", ["generate", "--stop-rule", RULES]),
     ("generate --stop-rule=sta", ["generate", "--stop-rule=static"]),
     ("generate --draft DIR --acceptance gu", ["generate", "--draft", "DIR", "--acceptance", "gumbel"]),

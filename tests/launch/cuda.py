@@ -6,6 +6,7 @@ Exit code 77 where the program finds no GPU.
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -19,9 +20,16 @@ PROMPTS = [[7], [300, 12, 5, 9], [41, 2], [19, 300, 2, 8, 8, 8]]
 CUDA, CPU = ["--device", "cuda"], ["--device", "cpu"]
 
 
-def run(*arguments, ranks=1, lines=None, code=0):
-    command = [*(MPIRUN + ["-n", str(ranks)] if ranks > 1 else []), PROGRAM, *map(str, arguments)]
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=600)
+def run(*arguments, ranks=1, lines=None, code=0, faulty=()):
+    """`faulty`: the ranks whose stand-in has a fault."""
+    own = [PROGRAM, *map(str, arguments)]
+    command = own
+    environment = {**os.environ, **({"CUDA_STAND_IN_FAULT": "1"} if faulty and ranks == 1 else {})}
+    if ranks > 1:
+        command = list(MPIRUN)
+        for rank in range(ranks):
+            command += [*([":"] if rank else []), "-n", "1", *(["-x", "CUDA_STAND_IN_FAULT=1"] if rank in faulty else []), *own]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=600, env=environment)
     if done.returncode != code:
         raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stderr}")
     return done
@@ -54,6 +62,30 @@ class Cuda(unittest.TestCase):
                 drafted = texts(*PAIR, *CUDA, "--dtype", "bfloat16", *sampling, "--batch-size", 2)
                 self.assertEqual(token_ids(drafted), token_ids(plain))
 
+    def test_trees_change_nothing(self):
+        gumbel = ["--temperature", 1, "--seed", 3, "--acceptance", "gumbel"]
+        for dtype, sampling in (("float32", []), ("bfloat16", gumbel), ("int8", [])):
+            of = [*CUDA, "--dtype", dtype, *sampling]
+            plain = token_ids(texts(*PAIR[:2], *of))
+            for shape, ranks, more in (("3,2,1", 1, []), ("eagle2", 2, ["--batch-size", 2]), ("expected-gain", 1, []),
+                                       ("4,2,1,1", 2, ["--draft-placement", "sharded"]),
+                                       ("eagle2:3:4", 3, ["--draft-placement", "dedicated"])):
+                if ranks > 1 and dtype != "float32":
+                    continue  # sums of shards are rounded otherwise
+                with self.subTest(dtype=dtype, sampling=sampling, shape=shape, ranks=ranks):
+                    results = texts(*PAIR, *of, "--tree", shape, *more, ranks=ranks)
+                    self.assertEqual(token_ids(results), plain)
+                    drafted, accepted = (sum(line["stats"][key] for line in results) for key in ("drafted", "accepted"))
+                    if shape != "expected-gain":  # which need not draft where passes are as slow as here
+                        self.assertGreater(accepted, 0)
+                        self.assertGreater(drafted, accepted)
+
+    def test_rows_of_sampled_trees_are_verified_on_the_host(self):
+        sampling = [*PAIR, "--dtype", "float32", "--temperature", 1, "--seed", 3, "--acceptance", "rejection", "--tree", "3,2"]
+        on_gpu = texts(*sampling, *CUDA)
+        self.assertGreater(sum(line["stats"]["accepted"] for line in on_gpu), 0)
+        self.assertEqual(token_ids(on_gpu), token_ids(texts(*sampling, *CPU)), "drawn on the host")
+
     def test_ranks_that_share_a_gpu_say_what_one_says(self):
         alone = token_ids(texts(*PAIR, *CUDA, "--dtype", "float32"))
         for ranks, more in ((2, []), (2, ["--draft-placement", "sharded"]), (3, ["--draft-placement", "dedicated"]),
@@ -79,9 +111,60 @@ class Cuda(unittest.TestCase):
         shown = json.loads(run("bench", "latency", *PAIR, *CUDA, "--rows", 2, "--repetitions", 2, "--json").stdout)
         self.assertNotEqual(shown["environment"]["device"], "cpu")
         self.assertGreater(shown["read_rate_bytes_per_second"], 0)
+        self.assertEqual(shown["context"], 247)  # of 256 positions; a step of the loop on the device is timed by nine
+        short = json.loads(run("bench", "latency", *PAIR, *CUDA, "--rows", 2, "--repetitions", 5, "--context", "3,40", "--json").stdout)
+        self.assertEqual([each["context"] for each in short["contexts"]], [3, 40])
+        self.assertGreater(short["t_draft_ms"], 0)
+        self.assertGreater(short["t_first_draft_ms"], short["t_draft_ms"] / 2)
         two = json.loads(run("bench", "latency", *PAIR, *CUDA, "--rows", 2, "--repetitions", 2, "--json",
                              ranks=2).stdout)
         self.assertTrue(any("all-reduce" in line["name"] for line in two["collectives"]))
+
+    def bench(self, *arguments, ranks=1, faulty=()):
+        """Of `--device auto`: the device, and what was said."""
+        done = run("bench", "latency", *PAIR, "--rows", 1, "--repetitions", 1, "--context", 3, "--json", *arguments, ranks=ranks,
+                   faulty=faulty)
+        told = [line for line in done.stderr.splitlines() if "--device auto" in line]
+        return json.loads(done.stdout)["environment"]["device"], told
+
+    def test_a_gpu_that_computes_as_the_cpu_does_is_taken_without_a_word(self):
+        gpu = json.loads(run("bench", "latency", *PAIR[:2], *CUDA, "--rows", 1, "--repetitions", 1, "--json").stdout)["environment"]["device"]
+        for types in (["float32"], ["bfloat16"], ["float16"], ["int8"]):
+            with self.subTest(types=types):
+                self.assertEqual(self.bench("--dtype", *types), (gpu, []))
+        for more in ([], ["--draft-placement", "sharded"], ["--draft-placement", "dedicated"]):
+            with self.subTest(more=more):
+                self.assertEqual(self.bench(*more, ranks=2), (gpu, []))
+        self.assertEqual(token_ids(texts(*PAIR, "--dtype", "float32")), token_ids(texts(*PAIR, *CPU, "--dtype", "float32")))
+
+    @unittest.skipUnless("stand_in" in PROGRAM, "a device cannot be made to fail")
+    def test_a_gpu_that_computes_otherwise_is_left_and_what_differed_is_said(self):
+        for dtype in ("float32", "bfloat16", "int8"):
+            with self.subTest(dtype=dtype):
+                device, told = self.bench("--dtype", dtype, faulty=[0])
+                self.assertEqual((device, len(told)), ("cpu", 1))
+                self.assertRegex(told[0], r"the target: logits of row [012] differ by .*, (the embedding|layer \d+) first; cpu is used")
+        for more in ([], ["--draft-placement", "sharded"], ["--draft-placement", "dedicated"]):
+            for rank in (0, 1):
+                with self.subTest(more=more, rank=rank):
+                    device, told = self.bench(*more, ranks=2, faulty=[rank])
+                    self.assertEqual((device, len(told)), ("cpu", 1))
+        asked_for, told = self.bench(*CUDA, faulty=[0])
+        self.assertNotEqual(asked_for, "cpu")
+        self.assertEqual(told, [])
+
+    def doctor(self, ranks=1):
+        return json.loads(run("doctor", "--gpu", "--repetitions", 2, "--threads", 1, "--json", ranks=ranks).stdout)
+
+    def test_doctor_shows_the_gpus_and_checks_their_kernels(self):
+        found = self.doctor()
+        self.assertEqual([(gpu["rank"], gpu["number"], gpu["ranks"]) for gpu in found["gpus"]], [(0, 0, 1)])
+        self.assertGreater(found["gpus"][0]["read_rate_bytes_per_second"], 0)
+        self.assertIn("kernels of every type compute what the CPU computes", [check["text"] for check in found["checks"]])
+        self.assertIn("CUDA stand-in" if "stand_in" in PROGRAM else "NVIDIA", run("doctor", "--gpu", "--repetitions", 1).stdout)
+        two = self.doctor(ranks=2)
+        self.assertEqual([gpu["rank"] for gpu in two["gpus"]], [0, 1])
+        self.assertTrue([line for line in two["collectives"] if line["name"].startswith("sum on GPUs, 16 rows")])
 
     def test_what_a_gpu_cannot_do_is_refused(self):
         said = run("bench", "latency", *PAIR, *CUDA, "--shards", 2, code=2).stderr

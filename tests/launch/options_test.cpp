@@ -93,28 +93,23 @@ TEST(Options, EveryOptionOfLaterWorkIsRefusedByName) {
 TEST(Options, Float8IsForGpus) {
     expect_refused({"--dtype", "float8"}, "float8 weights are for --device cuda");
     expect_refused({"--draft-dtype", "float8", "--device", "cpu"}, "float8 weights are for --device cuda");
-    EXPECT_NE(refusal([] {
-                  options_of<InspectOptions>(
-                      parse_options(groups_of<InspectOptions>(), {"--model", "m", "--dtype", "float8"}));
-              }).find("--dtype float8 is for GPUs"),
-              std::string::npos);
-    EXPECT_NE(refusal([] {
-                  options_of<InspectOptions>(parse_options(
-                      groups_of<InspectOptions>(), {"--model", "m", "--draft", "d", "--draft-dtype", "float8"}));
-              }).find("--draft-dtype float8 is for GPUs"),
-              std::string::npos);
+    const auto inspect = [](const Strings& more) {
+        Strings all = {"--model", "m", "--draft", "d"};
+        all.insert(all.end(), more.begin(), more.end());
+        return options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(), all));
+    };
+    for (const char* option : {"--dtype", "--draft-dtype"})
+        EXPECT_NE(refusal([&] {
+                      inspect({option, "float8"});
+                  }).find("float8 weights are for --device cuda"),
+                  std::string::npos);
+    EXPECT_TRUE(inspect({"--dtype", "float8", "--device", "gpu"}).on_gpu);
     EXPECT_EQ(parse_more({"--dtype", "float8", "--device", "cuda"}).models.dtype, model::WeightType::float8);
-    const std::string of_cpus = ": must be one of auto, float32, bfloat16, float16, int8";
-    EXPECT_EQ(
-        refusal([] {
-            options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(), {"--model", "m", "--dtype", "wide"}));
-        }),
-        "--dtype wide" + of_cpus);
-    EXPECT_EQ(refusal([] {
-                  options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(),
-                                                           {"--model", "m", "--draft", "d", "--draft-dtype", "wide"}));
-              }),
-              "--draft-dtype wide" + of_cpus);
+    for (const char* option : {"--dtype", "--draft-dtype"})
+        EXPECT_EQ(refusal([&] {
+                      inspect({option, "wide"});
+                  }),
+                  std::string(option) + " wide: must be one of auto, float32, bfloat16, float16, int8, float8");
 }
 
 TEST(Options, TheOracleIsForSimulateAlone) {
@@ -242,7 +237,8 @@ TEST(Options, DraftersComeWithTheirOwnOptions) {
               10);
     EXPECT_EQ(refused({"--drafter", "ngram", "--ngram-min", "5", "--ngram-max", "4"}),
               "--ngram-max must be from --ngram-min (5) to 64, not 4");
-    EXPECT_EQ(refused({"--stop-rule", "static"}), "--stop-rule has no effect without --draft DIR or --drafter NAME");
+    EXPECT_EQ(refused({"--stop-rule", "static"}),
+              "--stop-rule has no effect without --draft DIR, --head DIR or --drafter NAME");
     expect_refused({"--drafter", "ngram"}, "--drafter ngram drafts without a model");
 }
 
@@ -339,7 +335,7 @@ TEST(Options, ValuesOfOtherProgramsAreUnderstood) {
     EXPECT_NE(
         refusal([] {
             options_of<InspectOptions>(parse_options(groups_of<InspectOptions>(), {"--model", "m", "--dtype", "fp8"}));
-        }).find("--dtype fp8 is for GPUs"),
+        }).find("float8 weights are for --device cuda"),
         std::string::npos);
     expect_refused({"--stop-rule", "entropy"}, "did you mean static?");
     expect_refused({"--stop-rule", "fixed"}, "did you mean constant?");
@@ -408,6 +404,20 @@ TEST(Options, NamesOfFilesAndDirectoriesAreNotEmpty) {
     EXPECT_EQ(refusal([] { parse({"--target", "", "--prompt", "p"}); }), "--target is empty; name a directory");
 }
 
+TEST(Options, TreesAreForOneDraftAndWhatTheyWouldIgnoreIsRefused) {
+    expect_refused({"--tree", "eagle2", "--drop-stop-token", "--stop-rule", "static:2"}, "--drop-stop-token");
+    expect_refused({"--tree", "eagle2", "--entropy-of", "adjusted", "--stop-rule", "static:2"},
+                   "--entropy-of adjusted");
+    expect_refused({"--tree", "eagle2", "--acceptance", "block"}, "--acceptance block");
+    expect_refused({"--tree", "eagle2", "--drafter", "ngram,model"}, "one --draft");
+    for (Strings more : {Strings{"--device", "cuda"}, {"--backend", "torch"}, {"--draft-placement", "sharded"}}) {
+        more.insert(more.end(), {"--tree", "eagle2"});
+        EXPECT_TRUE(parse_more(more).speculation.drafter.tree) << more[1];
+    }
+    expect_refused({"--tree", "medusa-63", "--max-draft-tokens", "15"}, "63 tokens");
+    expect_refused({"--tree", "expected-gain", "--stop-rule", "static:2"}, "--stop-rule expected-gain alone");
+}
+
 TEST(Options, WhatWouldHaveNoEffectIsRefused) {
     expect_refused({"--stop-rule", "constant", "--entropy-threshold", "2"},
                    "--entropy-threshold has no effect with --stop-rule constant; it belongs to static, cumulative");
@@ -430,7 +440,7 @@ TEST(Options, WhatWouldHaveNoEffectIsRefused) {
         EXPECT_EQ(refusal([&] {
                       parse({"--target", "t", "--prompt", "p", "--" + option, "1"});
                   }),
-                  "--" + option + " has no effect without --draft DIR or --drafter NAME");
+                  "--" + option + " has no effect without --draft DIR, --head DIR or --drafter NAME");
 }
 
 TEST(Options, APersistentHeuristicDraftsAsFarAsAPacketGoes) {

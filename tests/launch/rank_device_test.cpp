@@ -20,13 +20,15 @@ TEST(RankDevice, ADriversFileOfAGpuIsKnownFromItsOthers) {
     EXPECT_TRUE(has_gpu_file(devices.path()));
 }
 
-TEST(RankDevice, AnIdleGpuIsNotedWithTheRemedyOfTheBuild) {
-    EXPECT_NE(idle_gpu_note(DeviceChoice::automatic, true, 2).find("--device cuda"), std::string::npos);
-    EXPECT_NE(idle_gpu_note(DeviceChoice::automatic, true, -1).find("-DENTRODRAFT_CUDA=ON"), std::string::npos);
-    EXPECT_EQ(idle_gpu_note(DeviceChoice::automatic, true, 0), "") << "hidden from this process";
-    EXPECT_EQ(idle_gpu_note(DeviceChoice::automatic, false, -1), "");
-    EXPECT_EQ(idle_gpu_note(DeviceChoice::cpu, true, 2), "") << "asked for";
-    EXPECT_EQ(idle_gpu_note(DeviceChoice::cuda, true, 2), "");
+TEST(RankDevice, AnIdleGpuIsNotedWithTheReason) {
+    const RankDevice cpu, gpu = {.is_gpu = true};
+    constexpr auto kAuto = DeviceChoice::automatic;
+    EXPECT_NE(idle_gpu_note(kAuto, cpu, 2, true).find("not every rank"), std::string::npos);
+    EXPECT_NE(idle_gpu_note(kAuto, cpu, -1, true).find("-DENTRODRAFT_CUDA=ON"), std::string::npos);
+    EXPECT_EQ(idle_gpu_note(kAuto, gpu, 2, true), "") << "in use";
+    EXPECT_EQ(idle_gpu_note(kAuto, cpu, 0, true), "") << "hidden from this process";
+    EXPECT_EQ(idle_gpu_note(kAuto, cpu, -1, false), "");
+    EXPECT_EQ(idle_gpu_note(DeviceChoice::cpu, cpu, 2, true), "") << "asked for";
 }
 
 TEST(RankDevice, ASharedGpuIsNotedWhereItCostsTime) {

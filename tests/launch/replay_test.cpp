@@ -80,6 +80,75 @@ TEST(Replay, SimulatedCountsAreThoseOfGenerateRuns) {
     }
 }
 
+// The same wide passes as chains have, and wider ones.
+std::string wide_costs_file() {
+    Json costs = {{"schema_version", 1}, {"t_draft_ms", 0.1}};
+    for (int rows = 0; rows < 64; ++rows)
+        costs["t_target_ms"].push_back(1 + 0.02 * rows);
+    return costs.dump();
+}
+
+TEST(Replay, SimulatedTreesCountWhatGenerateCounts) {
+    const ScratchFile input(kInput), costs(wide_costs_file());
+    for (const Strings& sampling : {Strings{}, Strings{"--temperature", "0.8", "--top-k", "50", "--seed", "5"}}) {
+        const NewFile recording;
+        const Strings trees = {"--tree", "expected-gain:4:4", "--tree", "eagle2:3:3", "--tree", "2,2,1"};
+        const Ended recorded =
+            run(record(input.path(), recording.path(), Strings{"--costs", costs.path()} + trees + sampling));
+        EXPECT_EQ(recorded.code, 3) << recorded.err; // line b
+        for (const std::string shape : {"expected-gain:4:4", "expected-gain:3:2", "eagle2:3:2", "2,1"}) {
+            SCOPED_TRACE(shape);
+            const Ended simulated =
+                run({"simulate", "--recording", recording.path(), "--rules", "none", "--tree", shape, "--json"});
+            ASSERT_EQ(simulated.code, 0) << simulated.err;
+            const Json setting = Json::parse(simulated.out)["settings"][1];
+            EXPECT_EQ(setting["tree"], shape);
+            const bool weighs = shape.starts_with("expected");
+            const Ended real = run(Strings{"generate"} + kPair +
+                                   Strings{"--input", input.path(), "--max-new-tokens", "32", "--tree", shape} +
+                                   (weighs ? Strings{"--costs", costs.path()} : Strings{}) + sampling);
+            ASSERT_EQ(real.code, 3) << real.err;
+            Json sums = Json::object();
+            for (const Json& line : lines_of(real.out))
+                for (const char* count :
+                     {"new_tokens", "rounds", "drafted", "accepted", "target_passes", "draft_passes"})
+                    if (line.contains("stats")) sums[count] = sums.value(count, 0) + line["stats"][count].get<int>();
+            for (const auto& [name, sum] : sums.items())
+                EXPECT_EQ(setting[name], sum) << name;
+            EXPECT_EQ(sums.size(), 6U);
+        }
+        const Strings simulate = {"simulate", "--recording", recording.path(), "--rules", "none", "--tree"};
+        EXPECT_NE(run(simulate + Strings{"4,4,2"}).err.find("not recorded"), std::string::npos);
+        EXPECT_NE(run(simulate + Strings{"eagle2:3:8"}).err.find("the recording holds 4"), std::string::npos);
+        const ScratchFile narrow(costs_file());
+        EXPECT_NE(run(simulate + Strings{"eagle2:3:2", "--costs", narrow.path()}).err.find("passes of 64 rows"),
+                  std::string::npos);
+    }
+}
+
+TEST(Replay, TuneTriesTreesBesideRules) {
+    const ScratchFile input(R"({"prompt_token_ids": [1, 2, 3]}
+{"prompt_token_ids": [40, 12, 7, 9]}
+{"prompt_token_ids": [5, 6]})"),
+        costs(wide_costs_file());
+    const NewFile best, report;
+    const Ended tuned = run(Strings{"tune"} + kPair +
+                            Strings{"--input", input.path(), "--costs", costs.path(), "--max-new-tokens", "16",
+                                    "--repetitions", "1", "--quiet", "--tree", "expected-gain:3:4", "--tree", "2,1",
+                                    "--output", best.path(), "--report", report.path()});
+    ASSERT_EQ(tuned.code, 0) << tuned.err;
+    const Json json = Json::parse(report.text());
+    std::set<std::string> tried, confirmed;
+    for (const Json& each : json["simulated"])
+        if (each.contains("tree")) {
+            EXPECT_TRUE(tried.insert(each["tree"]).second) << each["tree"];
+        }
+    for (const Json& each : json["confirmed"])
+        if (each.contains("tree")) confirmed.insert(each["tree"]);
+    EXPECT_TRUE(tried.contains("expected-gain:2:2") && tried.contains("expected-gain:3:4") && tried.contains("2,1"));
+    EXPECT_EQ(confirmed.size(), 2U) << "the best of each kind";
+}
+
 // What models and sampling decide of a recording.
 Json essence_of(const std::string& file) {
     Json essence = Json::array();

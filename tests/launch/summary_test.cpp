@@ -21,7 +21,7 @@ RunSummary summary_of_a_run() {
     summary.stats.prompt_tokens = 50;
     summary.stats.new_tokens = 100;
     summary.stats.rounds = summary.stats.target_passes = 40;
-    summary.stats.drafted = summary.stats.draft_passes = 120;
+    summary.stats.drafted = summary.stats.drafted_levels = summary.stats.draft_passes = 120;
     summary.stats.accepted = 60;
     summary.stats.seconds.total = 1.2;
     summary.stats.seconds.prefill = 0.2;

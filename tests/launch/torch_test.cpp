@@ -50,22 +50,37 @@ TEST_F(TorchBackend, TextsAreThoseOfTheNativeBackend) {
     }
 }
 
-TEST_F(TorchBackend, LatencyIsThatOfTorch) {
+TEST_F(TorchBackend, LatencyIsThatOfTorchWithOurKernelsBesideIt) {
+    const Strings latency = Strings{"bench", "latency", "--rows", "2", "--repetitions", "3", "--json"} + kPair;
     for (const int ranks : {1, 2}) {
-        const auto ended = test::run_ranks(
-            ranks, Strings{"bench", "latency", "--rows", "2", "--repetitions", "3", "--json"} + kPair + kTorch);
+        const auto ended = test::run_ranks(ranks, latency + kTorch);
         ASSERT_EQ(ended.code, 0) << ended.err;
         const Json shown = Json::parse(ended.out);
         EXPECT_EQ(shown["environment"]["device"], "torch cpu");
-        for (const Json& pass : shown["target"])
-            EXPECT_GT(pass["median_ms"].get<double>(), 0);
+        std::vector<Json> passes = shown["target"];
+        EXPECT_EQ(passes.size(), 2u);
+        passes.insert(passes.end(), {shown["draft"], shown["first_draft"]});
+        for (const Json& pass : passes) {
+            const double own = pass["median_ms"], native = pass["native_ms"];
+            EXPECT_GT(own, 0);
+            EXPECT_GT(native, 0);
+            EXPECT_DOUBLE_EQ(pass["over_native"], own / native);
+        }
     }
+    const auto native = test::run(latency + Strings{"--threads", "1"});
+    EXPECT_EQ(native.out.find("native"), std::string::npos) << native.out;
 }
 
 TEST_F(TorchBackend, WhatItHasNotIsRefused) {
-    EXPECT_EQ(test::run(Strings{"generate", "--prompt", "x", "--device", "cuda"} + kPair + kTorch).code, 2);
-    EXPECT_EQ(
-        test::run(Strings{"bench", "latency", "--shards", "2"} + Strings{"--target", test::kTarget} + kTorch).code, 2);
+    const auto refused = [](const Strings& arguments, const std::string& word) {
+        const auto ended = test::run(arguments + kTorch);
+        EXPECT_EQ(ended.code, 2) << ended.err;
+        EXPECT_NE(ended.err.find(word), std::string::npos) << ended.err;
+    };
+    refused(Strings{"generate", "--prompt", "x", "--device", "xpu"} + kPair, "--device xpu with --backend torch");
+    refused(Strings{"generate", "--prompt", "x", "--draft-dtype", "int8"} + kPair,
+            "8-bit ones are for --backend native");
+    refused(Strings{"bench", "latency", "--shards", "2", "--target", test::kTarget}, "leave --backend torch out");
 }
 
 } // namespace torch_test

@@ -44,15 +44,24 @@ inline std::unique_ptr<model::Decoder> load_on_torch(const model::Checkpoint& ch
     return model::torch::load_decoder(checkpoint, config, options, tp, {"cpu", team.size()});
 }
 
-// With our kernels, or, where ENTRODRAFT_TEST_BACKEND is torch, with ATen: so the tests of the label torch run.
+// Whether ENTRODRAFT_TEST_BACKEND asks for ATen in place of our kernels: so the tests of the label torch run.
+inline bool on_torch() {
+    const char* backend = std::getenv("ENTRODRAFT_TEST_BACKEND");
+    return backend != nullptr && std::string_view(backend) == "torch";
+}
+
 inline std::unique_ptr<model::Decoder> load_for_tests(const model::Checkpoint& checkpoint,
                                                       const model::ModelConfig& config,
                                                       const model::DecoderOptions& options, dist::Communicator& tp,
                                                       model::ThreadTeam& team) {
-    const char* backend = std::getenv("ENTRODRAFT_TEST_BACKEND");
-    const bool is_torch = backend != nullptr && std::string_view(backend) == "torch";
-    return (is_torch ? load_on_torch : model::load_cpu_decoder)(checkpoint, config, options, tp, team);
+    return (on_torch() ? load_on_torch : model::load_cpu_decoder)(checkpoint, config, options, tp, team);
 }
+
+// For GTEST_SKIP() of a test that needs what torch does not promise or have; empty with our kernels.
+inline std::string lacking_on_torch(const char* what) {
+    return on_torch() ? std::string("the torch backend lacks ") + what : "";
+}
+inline constexpr const char* kRowBits = "rows whose bits do not depend on the rows beside them";
 
 struct TestModelOptions {
     int threads = 1;
@@ -61,6 +70,7 @@ struct TestModelOptions {
     dist::Communicator* tp = nullptr;             // null: this rank alone
     model::DecoderOptions decoder = {};
     decltype(&model::load_cpu_decoder) load = &load_for_tests; // onto which device
+    std::vector<int> windows = {};                             // of the layers; empty: as the checkpoint says
 };
 
 // A checkpoint loaded on this rank, with a team of its own.
@@ -96,6 +106,16 @@ class TestModel {
             logits.insert(logits.end(), some.begin(), some.end());
         }
         return logits;
+    }
+
+    // Appends `tokens` to a slot as a prompt's chunks of at most `chunk` rows.
+    void read_prompt(std::span<const model::TokenId> tokens, int slot = 0, int chunk = 0) {
+        const auto most = static_cast<std::size_t>(chunk > 0 ? chunk : decoder.max_prompt_rows());
+        for (std::size_t begin = 0; begin < tokens.size(); begin += most) {
+            const std::vector<model::Row> rows =
+                chain(tokens.subspan(begin, std::min(tokens.size() - begin, most)), slot);
+            decoder.forward({.rows = rows, .logit_rows = {}, .hidden_layers = {}, .is_prompt = true});
+        }
     }
 
     // Rows that continue a slot, each after the one before.
@@ -140,6 +160,7 @@ class TestModel {
   private:
     static model::ModelConfig changed(model::ModelConfig config, const TestModelOptions& options) {
         if (options.max_positions > 0) config.max_positions = options.max_positions;
+        if (!options.windows.empty()) config.windows = options.windows;
         if (!options.eos_token_ids.empty()) config.eos_token_ids = options.eos_token_ids;
         return config;
     }

@@ -3,6 +3,7 @@
 #include "tests/model/family_golden.h"
 #include "tests/model/gpu_models.h"
 #include "tests/model/temporary_directory.h"
+#include "tests/model/tree_bits.h"
 
 #include <random>
 
@@ -44,6 +45,7 @@ TEST_P(GpuFamilies, BitsOfARowDoNotDependOnTheRowsOfItsPass) {
         model.forget();
         EXPECT_TRUE(same_bits(model.read(tokens, chunk), together)) << "chunks of " << chunk;
     }
+    if (has_trees(model.config)) expect_bits_of_branches(model, random_tree(13, 19, model.config.vocab_size));
 }
 
 TEST(GpuDecoder, SixteenBitWeightsStayNearTheCpus) {
@@ -181,47 +183,102 @@ TEST(GpuDecoder, TruncatingForkingSharingAndKeepingArePassesOverWhatIsLeft) {
     }
 }
 
-TEST(GpuDecoder, TreesSeeTheirAncestorsAndKeepsOneBranch) {
-    for (const bool gpu : {true, false}) { // the test itself holds on the CPU
-        TestModelOptions options = on_gpu();
-        if (!gpu) options.load = &model::load_cpu_decoder;
+#ifdef ENTRODRAFT_ON_STAND_IN
+TEST(GpuDecoder, ATextThatGrowsTakesNoOtherGraph) {
+    TestModelOptions options = on_gpu(WeightType::bfloat16);
+    options.max_positions = 300;
+    TestModel model(golden_directory("llama-target"), options);
+    model.read(varied_tokens(250, 512));
+    model.read(varied_tokens(2, 512), 1); // at once, then captured
+    const long before = cuda_stand_in::graphs_made();
+    model.read(varied_tokens(8, 512), 1); // beyond a block of keys
+    EXPECT_EQ(cuda_stand_in::graphs_made(), before);
+}
+
+// As many as the cost model of bench/gpu_path.py has: bench/hardware.json.
+TEST(GpuDecoder, ALayerTakesEightKernels) {
+    long kernels = 0, layers = 0; // that the larger model has more
+    for (const auto& [name, sign] : {std::pair{"llama-target", 1}, {"llama-draft", -1}}) {
+        TestModel model(golden_directory(name), on_gpu(WeightType::bfloat16));
+        const long before = cuda_stand_in::grids_run();
+        model.read(varied_tokens(5, 512));
+        kernels += sign * (cuda_stand_in::grids_run() - before);
+        layers += sign * model.config.n_layers;
+    }
+    EXPECT_EQ(kernels, 8 * layers);
+}
+
+TEST(GpuDecoder, ASpanOfTheCacheIsCopiedAndABranchKeptByOneKernel) {
+    TestModel model(golden_directory("llama-target"), on_gpu(WeightType::bfloat16, 2));
+    model.read(varied_tokens(50, 512));
+    const long before = cuda_stand_in::grids_run();
+    model.decoder.cache().share(0, 1, 37);
+    EXPECT_EQ(cuda_stand_in::grids_run() - before, 1);
+    model.decoder.cache().keep(0, 34, std::vector<int>{0, 2, 3, 7, 9, 15});
+    EXPECT_EQ(cuda_stand_in::grids_run() - before, 2);
+}
+#endif
+
+// Around the end of a block of keys.
+TEST(GpuDecoder, BitsOfATreesBranchesAreThoseOfTheirTextsAlone) {
+    struct Setting {
+        WeightType type;
+        std::vector<int> windows, lengths; // of the text before the tree, falling
+    };
+    for (const Setting& setting : {Setting{WeightType::float32, {}, {257, 250}},
+                                   {WeightType::float32, {130, 0, 130}, {140}},
+                                   {WeightType::bfloat16, {}, {256, 255, 1}},
+                                   {WeightType::bfloat16, {130, 0, 130}, {257, 250}},
+                                   {WeightType::float16, {}, {250}},
+                                   {WeightType::int8, {}, {255}},
+                                   {WeightType::float8, {}, {250}}}) {
+        SCOPED_TRACE(to_string(setting.type));
+        TestModelOptions options = on_gpu(setting.type);
+        options.max_positions = 300;
+        options.windows = setting.windows;
         TestModel model(golden_directory("llama-target"), options);
-        const std::vector<TokenId> prompt = varied_tokens(20, 512);
-        const std::vector<TokenId> branch = {7, 30, 31};
-        model.read(prompt);
-        const std::vector<float> chain = model.read(branch), after = model.read(std::vector<TokenId>{99});
-        model.decoder.cache().truncate(0, 20);
-        // 7 (20), 8 (20), 30 after 7, 9 after 8, 31 after 30
-        const std::vector<Row> tree = {{7, 0, 20, -1}, {8, 0, 20, -1}, {30, 0, 21, 0}, {9, 0, 21, 1}, {31, 0, 22, 2}};
-        const std::vector<float> logits = model.forward(tree, TestModel::all_of(5), Mask::by_parent);
-        const auto row = [](const std::vector<float>& of, std::size_t i) {
-            return std::span<const float>(of).subspan(i * 512, 512);
-        };
-        for (const auto& [in_tree, in_chain] : {std::pair<std::size_t, std::size_t>{0, 0}, {2, 1}, {4, 2}})
-            EXPECT_LE(relative_difference(row(logits, in_tree), row(chain, in_chain)), kRowBound);
-        model.decoder.cache().keep(0, 20, std::vector<int>{0, 2, 4});
-        EXPECT_LE(relative_difference(model.read(std::vector<TokenId>{99}), after), kRowBound);
+        model.read(varied_tokens(setting.lengths.front(), 512));
+        for (const int length : setting.lengths) {
+            model.decoder.cache().truncate(0, length);
+            expect_bits_of_branches(model, random_tree(14, length, 512));
+        }
     }
 }
 
-TEST(GpuDecoder, WindowsAndFullMasksAreTheCpus) {
-    const std::vector<TokenId> tokens = varied_tokens(30, 512);
-    for (const Mask mask : {Mask::window, Mask::full}) {
-        std::vector<float> of[2];
-        for (const bool gpu : {false, true}) {
-            TestModelOptions options = on_gpu();
-            if (!gpu) options.load = &model::load_cpu_decoder;
-            TestModel model(golden_directory("llama-target"), options);
-            const std::vector<Row> rows = model.chain(tokens);
-            const model::PassResult result = model.decoder.forward(
-                {.rows = rows, .logit_rows = std::vector<int>{5, 29}, .hidden_layers = {}, .mask = mask, .window = 7});
-            for (std::size_t i = 0; i < 2; ++i)
-                of[gpu].insert(of[gpu].end(),
-                               result.logits.begin() + static_cast<std::ptrdiff_t>(i * result.logits_stride),
-                               result.logits.begin() + static_cast<std::ptrdiff_t>(i * result.logits_stride + 512));
+TEST(GpuDecoder, ATreeBesideAChainAndOneWithACommonBeginningKeepTheirBits) {
+    TestModel model(golden_directory("llama-target"), on_gpu(WeightType::bfloat16, 3));
+    model.read(varied_tokens(50, 512));
+    model.decoder.cache().share(0, 1, 37);
+    model.read(varied_tokens(9, 512, 3), 128, 2);
+    std::vector<Row> rows = random_tree(11, 50, 512);
+    const std::vector<float> alone = model.forward(rows, TestModel::all_of(11), Mask::by_parent);
+    model.decoder.cache().truncate(0, 50);
+    const std::vector<TokenId> more = varied_tokens(4, 512, 5);
+    std::vector<float> chains[2] = {model.read(more, 128, 1), model.read(more, 128, 2)};
+    model.decoder.cache().truncate(1, 37);
+    model.decoder.cache().truncate(2, 9);
+    for (const int slot : {1, 2})
+        for (Row row : model.chain(more, slot)) {
+            if (row.parent >= 0) row.parent += 11 + 4 * (slot - 1);
+            rows.push_back(row);
         }
-        EXPECT_LE(relative_difference(of[1], of[0]), kRowBound);
+    const std::vector<float> together = model.forward(rows, TestModel::all_of(rows.size()), Mask::by_parent);
+    EXPECT_TRUE(same_bits(std::span(together).first(11 * 512), alone));
+    EXPECT_TRUE(same_bits(std::span(together).subspan(11 * 512, 4 * 512), chains[0]));
+    EXPECT_TRUE(same_bits(std::span(together).subspan(15 * 512), chains[1]));
+}
+
+TEST(GpuDecoder, WindowsOfLayersAreTheCpus) {
+    const std::vector<TokenId> tokens = varied_tokens(30, 512);
+    std::vector<float> of[2];
+    for (const bool gpu : {false, true}) {
+        TestModelOptions options = on_gpu();
+        options.windows = {7, 0, 7};
+        if (!gpu) options.load = &model::load_cpu_decoder;
+        TestModel model(golden_directory("llama-target"), options);
+        of[gpu] = model.read(tokens);
     }
+    EXPECT_LE(relative_difference(of[1], of[0]), kRowBound);
 }
 
 TEST(GpuDecoder, SummariesAndHiddenStatesAreTheCpus) {

@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -194,10 +196,16 @@ TEST_F(GpuKernels, ARowOfAProductDoesNotDependOnTheRowsBesideIt) {
     for (const NumberType type : kTypes) {
         const Product product(type, 70, 48, 320, random);
         const std::vector<float> all = product.on_device(stream, type, NumberType::float32, true, 70);
-        for (const int rows : {1, 2, 7, 8, 9, 16, 17, 33, 65}) {
+        for (const int rows : {1, 2, 7, 8, 9, 16, 17, 32, 33, 65}) {
             const std::vector<float> some = product.on_device(stream, type, NumberType::float32, true, rows);
             EXPECT_EQ(some, std::vector<float>(all.begin(), all.begin() + rows * 48)) << rows << " rows";
         }
+    }
+    const Product wide(NumberType::bfloat16, 40, 8200, 100, random); // blocks of 32 outputs
+    const std::vector<float> all = wide.on_device(stream, NumberType::bfloat16, NumberType::float32, true, 40);
+    for (const int rows : {1, 9, 17, 32}) {
+        const std::vector<float> some = wide.on_device(stream, NumberType::bfloat16, NumberType::float32, true, rows);
+        EXPECT_EQ(some, std::vector<float>(all.begin(), all.begin() + rows * 8200)) << rows << " rows of many outputs";
     }
 }
 
@@ -346,7 +354,7 @@ TEST_F(GpuKernels, ActivationsAreThoseOfTheCpu) {
     for (const Activation activation : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu})
         for (const bool gated : {false, true})
             for (const NumberType type : kTypes) {
-                const int stride = (gated ? 2 : 1) * kWidth + 4;
+                const int stride = (gated ? 2 : 1) * kWidth + 8;
                 const std::vector<float> wide = random_numbers(type, index(kRows * stride), random, 4);
                 const Numbers from(type, wide), to(type, kRows * kWidth);
                 activate(stream.handle(),
@@ -354,14 +362,57 @@ TEST_F(GpuKernels, ActivationsAreThoseOfTheCpu) {
                 finish();
                 const std::vector<float> got = to.read();
                 for (int r = 0; r < kRows; ++r) {
-                    std::vector<float> expected(wide.begin() + r * stride, wide.begin() + r * stride + kWidth);
-                    cpu.activate(activation, expected.data(), gated ? &wide[index(r * stride + kWidth)] : nullptr,
-                                 kWidth);
+                    std::vector<float> expected, ups;
+                    for (int i = 0; i < kWidth; ++i) {
+                        const int at = r * stride + (gated ? i / kGateGroup * 2 * kGateGroup + i % kGateGroup : i);
+                        expected.push_back(wide[index(at)]);
+                        if (gated) ups.push_back(wide[index(at + kGateGroup)]);
+                    }
+                    cpu.activate(activation, expected.data(), gated ? ups.data() : nullptr, kWidth);
                     for (int i = 0; i < kWidth; ++i)
                         ASSERT_NEAR(got[index(r * kWidth + i)], expected[index(i)],
                                     (2 * epsilon_of(type) + 2e-6) * (1 + std::abs(expected[index(i)])));
                 }
             }
+}
+
+// The activation of a product is that of the float32 sums, and its gates and ups lie by turns.
+TEST_F(GpuKernels, ProductsAreActivatedAndGatedBeforeTheyAreRounded) {
+    const kernels::Kernels& cpu = *kernels::kernels_named("portable");
+    const auto expect = [&](NumberType type, Epilogue epilogue, Activation activation, int rows, int n, int k) {
+        const Product product(type, rows, n, k, random);
+        const std::vector<float> sums = product.on_device(stream, type, NumberType::float32, true, rows);
+        const int width = epilogue == Epilogue::gate ? n / 2 : n;
+        const Numbers weights(type, product.w), inputs(type, product.x), y(type, index(rows * width));
+        const DeviceArray<float> biases = to_device(product.bias);
+        Linear call = {type, weights.data(), inputs.data(), k, product.stride, n, rows, biases.data(), y.data(), width};
+        call.y_type = type;
+        call.epilogue = epilogue;
+        call.activation = activation;
+        linear(stream.handle(), call);
+        finish();
+        const std::vector<float> got = y.read();
+        for (int r = 0; r < rows; ++r) {
+            std::vector<float> expected, ups;
+            for (int i = 0; i < width; ++i) {
+                const int at =
+                    r * n + (epilogue == Epilogue::gate ? i / kGateGroup * 2 * kGateGroup + i % kGateGroup : i);
+                expected.push_back(sums[index(at)]);
+                if (epilogue == Epilogue::gate) ups.push_back(sums[index(at + kGateGroup)]);
+            }
+            cpu.activate(activation, expected.data(), ups.empty() ? nullptr : ups.data(), width);
+            for (int i = 0; i < width; ++i)
+                ASSERT_NEAR(got[index(r * width + i)], expected[index(i)],
+                            (epsilon_of(type) + 2e-6) * (1 + std::abs(expected[index(i)])))
+                    << "row " << r << ", number " << i << " of " << rows << " x " << n;
+        }
+    };
+    for (const NumberType type : kTypes)
+        for (const Epilogue epilogue : {Epilogue::activation, Epilogue::gate})
+            for (const Activation activation : {Activation::silu, Activation::gelu_tanh, Activation::relu})
+                for (const auto& [rows, n] : {std::pair{1, 48}, {9, 16}, {40, 32}})
+                    expect(type, epilogue, activation, rows, n, 70);
+    expect(NumberType::bfloat16, Epilogue::gate, Activation::silu, 3, 8208, 64); // blocks of 32 outputs, and half a one
 }
 
 TEST_F(GpuKernels, LooksUpItsOwnTokensAndAddsPositions) {
@@ -394,12 +445,27 @@ TEST_F(GpuKernels, LooksUpItsOwnTokensAndAddsPositions) {
 struct AttentionCase {
     NumberType type = NumberType::float32;
     int n_query_heads = 4, n_kv_heads = 2, head_dim = 16, n_slots = 3, n_layers = 2, capacity = 600, layer = 1;
-    int window = 0, max_keys = 0; // 0: capacity
+    int window = 0;
+    bool is_prompt = false;
     float scale = 0.25f, soft_cap = 0;
     std::vector<float> slopes;
+    using Mask = std::array<std::uint64_t, kMaskWords>;
     struct Query {
-        int slot, n_keys, first_key = 0, window_end = 0, prefix_slot = 0, prefix_length = 0, mask_begin = -1;
-        std::uint64_t mask[kMaskWords] = {};
+        int slot, n_keys, prefix_slot = 0, prefix_length = 0, mask_begin = -1;
+        Mask mask = {};
+
+        // Of a tree behind mask_begin positions.
+        static Query in_tree(int slot, int mask_begin, Mask mask) {
+            return {slot, mask_begin + std::popcount(mask[0]) + std::popcount(mask[1]), 0, 0, mask_begin, mask};
+        }
+        int place_of(int key) const {
+            if (mask_begin < 0 || key < mask_begin) return key;
+            int bit = -1;
+            for (int seen = key - mask_begin; seen >= 0;
+                 seen -= static_cast<int>(mask[index(bit / 64)] >> bit % 64 & 1))
+                ++bit;
+            return mask_begin + bit;
+        }
     };
     std::vector<Query> queries;
 
@@ -409,23 +475,20 @@ struct AttentionCase {
                index(head_stride());
     }
     int head_stride() const { return (head_dim + 7) / 8 * 8; }
-    bool sees(const Query& q, int key) const {
-        int begin = std::max(q.first_key, window > 0 ? q.window_end - window : 0);
-        if (q.mask_begin >= 0) begin = std::min(begin, q.mask_begin);
-        if (key < begin || key >= q.n_keys) return false;
-        const int bit = key - q.mask_begin;
-        return q.mask_begin < 0 || bit < 0 || (q.mask[bit / 64] >> (bit % 64) & 1) != 0;
-    }
+    bool sees(const Query& q, int key) const { return key < q.n_keys && (window == 0 || key >= q.n_keys - window); }
     std::vector<double> expected(const std::vector<float>& keys, const std::vector<float>& values, const float* query,
                                  const Query& q, int head) const {
         const int kv_head = head * n_kv_heads / n_query_heads;
-        const auto slot_of = [&](int key) { return key < q.prefix_length ? q.prefix_slot : q.slot; };
+        const auto begin_of = [&](int key) { // of its numbers
+            const int place = q.place_of(key);
+            return at(layer, place < q.prefix_length ? q.prefix_slot : q.slot, kv_head, place);
+        };
         std::vector<double> scores, out(index(head_dim));
         double largest = -1e30, sum = 0;
         for (int key = 0; key < q.n_keys; ++key) {
             double score = 0;
             for (int d = 0; d < head_dim; ++d)
-                score += static_cast<double>(query[d]) * keys[at(layer, slot_of(key), kv_head, key) + index(d)];
+                score += static_cast<double>(query[d]) * keys[begin_of(key) + index(d)];
             score *= scale;
             if (soft_cap > 0) score = soft_cap * std::tanh(score / soft_cap);
             if (!slopes.empty())
@@ -439,7 +502,7 @@ struct AttentionCase {
             const double weight = std::exp(scores[index(key)] - largest);
             sum += weight;
             for (int d = 0; d < head_dim; ++d)
-                out[index(d)] += weight * values[at(layer, slot_of(key), kv_head, key) + index(d)];
+                out[index(d)] += weight * values[begin_of(key) + index(d)];
         }
         for (double& value : out)
             value /= sum;
@@ -450,22 +513,19 @@ struct AttentionCase {
     std::vector<float> on_device(const Stream& stream, const std::vector<float>& keys, const std::vector<float>& values,
                                  const std::vector<float>& qkv, int stride) const {
         const Numbers device_keys(type, keys), device_values(type, values), device_qkv(type, qkv);
-        std::vector<std::int32_t> slots, n_keys, firsts, ends, prefix_slots, prefix_lengths, begins, heads;
+        std::vector<std::int32_t> slots, n_keys, prefix_slots, prefix_lengths, begins, heads;
         std::vector<std::uint64_t> masks;
         for (const Query& q : queries) {
             slots.push_back(q.slot);
             n_keys.push_back(q.n_keys);
-            firsts.push_back(q.first_key);
-            ends.push_back(q.window_end);
             prefix_slots.push_back(q.prefix_slot);
             prefix_lengths.push_back(q.prefix_length);
             begins.push_back(q.mask_begin);
-            masks.insert(masks.end(), q.mask, q.mask + kMaskWords);
+            masks.insert(masks.end(), q.mask.begin(), q.mask.end());
         }
         for (int head = 0; head < n_query_heads; ++head)
             heads.push_back(head * n_kv_heads / n_query_heads);
-        const auto d_slots = to_device(slots), d_keys = to_device(n_keys), d_firsts = to_device(firsts),
-                   d_ends = to_device(ends), d_prefix_slots = to_device(prefix_slots),
+        const auto d_slots = to_device(slots), d_keys = to_device(n_keys), d_prefix_slots = to_device(prefix_slots),
                    d_prefix_lengths = to_device(prefix_lengths), d_begins = to_device(begins),
                    d_heads = to_device(heads);
         const auto d_masks = to_device(masks);
@@ -473,8 +533,6 @@ struct AttentionCase {
         RowTable table;
         table.slots = d_slots.data();
         table.n_keys = d_keys.data();
-        table.first_keys = d_firsts.data();
-        table.window_ends = d_ends.data();
         table.prefix_slots = d_prefix_slots.data();
         table.prefix_lengths = d_prefix_lengths.data();
         table.mask_begins = d_begins.data();
@@ -492,14 +550,16 @@ struct AttentionCase {
         call.soft_cap = soft_cap;
         call.slopes = slopes.empty() ? nullptr : d_slopes.data();
         call.window = window;
-        call.max_keys = max_keys > 0 ? max_keys : capacity;
-        const DeviceArray<float> partial(attend_workspace_floats(n_query_heads, head_stride(), capacity));
-        call.partial = partial.data();
+        const DeviceArray<float> parts(attend_workspace_floats(n_query_heads, head_stride(), capacity));
+        const DeviceArray<int> arrived(index(attend_rows(n_query_heads, head_stride(), capacity) * n_query_heads));
+        call.parts = parts.data();
+        call.arrived = arrived.data();
         call.out_stride = n_query_heads * head_dim;
         const Numbers out(type, queries.size() * index(call.out_stride));
         call.attended = out.data();
-        attend(stream.handle(), table, call);
+        (is_prompt ? attend_prompt : attend)(stream.handle(), table, call);
         stream.wait(kPatience);
+        EXPECT_EQ(to_host(arrived), std::vector<int>(arrived.size())) << "the next launch counts from zero";
         return out.read();
     }
 
@@ -513,10 +573,11 @@ struct AttentionCase {
             for (int head = 0; head < n_query_heads && queries[r].slot >= 0; ++head) {
                 const float* query = &qkv[r * index(stride) + index(head * head_dim)];
                 const std::vector<double> out = expected(keys, values, query, queries[r], head);
-                for (int d = 0; d < head_dim; ++d) // no more than the sums and one rounding of the result
-                    ASSERT_NEAR(
-                        got[(r * index(n_query_heads) + index(head)) * index(head_dim) + index(d)], out[index(d)],
-                        epsilon_of(type) * std::abs(out[index(d)]) + (type == NumberType::float32 ? 2e-5 : 3e-4))
+                // No more than the sums and one rounding of the result; of prompts also one of each weight.
+                const double of_sums = type == NumberType::float32 ? 2e-5 : is_prompt ? epsilon_of(type) : 3e-4;
+                for (int d = 0; d < head_dim; ++d)
+                    ASSERT_NEAR(got[(r * index(n_query_heads) + index(head)) * index(head_dim) + index(d)],
+                                out[index(d)], epsilon_of(type) * std::abs(out[index(d)]) + of_sums)
                         << "row " << r << ", head " << head << ", dimension " << d;
             }
         for (const int n : {1, 2, 7, 16, 64})
@@ -534,7 +595,6 @@ struct AttentionCase {
         for (std::size_t first = 0; first < queries.size(); first += index(n)) {
             const std::size_t end = std::min(first + index(n), queries.size());
             AttentionCase few = *this;
-            if (n == 7) few.max_keys = 0; // nor does it matter how many blocks are launched
             few.queries.assign(queries.begin() + static_cast<std::ptrdiff_t>(first),
                                queries.begin() + static_cast<std::ptrdiff_t>(end));
             const std::vector<float> of_few =
@@ -560,12 +620,15 @@ TEST_F(GpuKernels, AttentionIsThatOfFloat64) {
 TEST_F(GpuKernels, AttentionKeepsToWindowsTreesAndSharedBeginnings) {
     AttentionCase of;
     of.window = 40;
-    of.queries = {{0, 30, 0, 30}, {1, 300, 0, 300}, {1, 301, 290, 301}, {2, 599, 0, 560}};
+    of.queries = {{0, 30}, {1, 300}, {1, 301}, {2, 599}};
     of.check(stream, random);
     of.window = 0;
-    of.queries = {{1, 310, 0, 0, 0, 256}, {2, 310, 0, 0, 0, 256}, {1, 100, 0, 0, 2, 48}};
+    of.queries = {{1, 310, 0, 256}, {2, 310, 0, 256}, {1, 100, 2, 48}};
     of.check(stream, random);
-    of.queries = {{0, 261, 0, 0, 0, 0, 256, {0b10101, 0}}, {0, 400, 0, 0, 0, 0, 330, {~std::uint64_t{0} << 3, 1}}};
+    using Query = AttentionCase::Query;
+    of.queries = {Query::in_tree(0, 256, {0b10101, 0}), Query::in_tree(0, 330, {~std::uint64_t{0} << 3, 1})};
+    of.check(stream, random);
+    of.window = 130;
     of.check(stream, random);
 }
 
@@ -600,41 +663,197 @@ TEST_F(GpuKernels, AttentionHasAnyNumberOfQueryHeadsForAKeyHead) {
 }
 
 TEST_F(GpuKernels, AttentionOf16BitsKeepsToWindowsTreesAndSharedBeginnings) {
+    using Query = AttentionCase::Query;
     for (const NumberType type : {NumberType::bfloat16, NumberType::float16}) {
         AttentionCase of;
         of.type = type;
         of.window = 40;
         of.soft_cap = 5;
-        of.queries = {{0, 30, 0, 30}, {1, 300, 0, 300}, {1, 301, 290, 301}, {2, 599, 0, 560}};
+        of.queries = {{0, 30}, {1, 300}, {1, 301}, {2, 599}};
         of.check(stream, random);
         of.window = 0;
         of.slopes = alibi_slopes(of.n_query_heads);
-        of.queries = {{1, 310, 0, 0, 0, 256}, {1, 311, 0, 0, 0, 256}, {2, 310, 0, 0, 0, 256}, {1, 100, 0, 0, 2, 48}};
+        of.queries = {{1, 310, 0, 256}, {1, 311, 0, 256}, {2, 310, 0, 256}, {1, 100, 2, 48}};
         of.check(stream, random);
         of.slopes.clear();
         of.queries.clear();
         for (int r = 0; r < 9; ++r) // a tree of 100 keys from 250 on, over the end of a block
-            of.queries.push_back({0, 350, 0, 0, 0, 0, 250, {std::uint64_t{random()} << 32 | random() | 1, random()}});
-        of.queries.push_back({0, 261, 0, 0, 0, 0, 256, {0b10101, 0}});
-        of.queries.push_back({0, 400, 0, 0, 0, 0, 330, {~std::uint64_t{0} << 3, 1}});
+            of.queries.push_back(Query::in_tree(0, 250, {std::uint64_t{random()} << 32 | random() | 1, random()}));
+        of.queries.push_back(Query::in_tree(0, 256, {0b10101, 0}));
+        of.queries.push_back(Query::in_tree(0, 330, {~std::uint64_t{0} << 3, 1}));
+        of.check(stream, random);
+        of.window = 130;
         of.check(stream, random);
     }
 }
 
-// Several runs of rows, tiles that are not full, and more rows than share the workspace over a full cache.
+// Rows of a random tree in one slot, each against its text alone in another.
+TEST_F(GpuKernels, ARowOfATreeHasTheBitsOfItsBranchAlone) {
+    constexpr int kNodes = 20, kCached[] = {3, 240, 255, 256, 257, 500};
+    int turn = 0;
+    struct Shape {
+        int n_query_heads, n_kv_heads, head_dim, window;
+    };
+    for (const NumberType type : kTypes)
+        for (const Shape& shape : {Shape{4, 2, 16, 0}, {2, 1, 80, 130}, {17, 1, 128, 0}, {2, 2, 256, 128}})
+            for (int i = 0; i < 2; ++i) {
+                const int cached = kCached[turn++ % 6];
+                AttentionCase of;
+                of.type = type;
+                of.n_query_heads = shape.n_query_heads;
+                of.n_kv_heads = shape.n_kv_heads;
+                of.head_dim = shape.head_dim;
+                of.window = shape.window;
+                of.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+                of.n_layers = 1;
+                of.layer = 0;
+                std::vector<AttentionCase::Mask> masks;
+                for (int node = 0; node < kNodes; ++node) {
+                    const int parent =
+                        static_cast<int>(random() % 4 == 0 ? random() % index(node + 1) : index(node)) - 1;
+                    AttentionCase::Mask mask = parent < 0 ? AttentionCase::Mask{} : masks[index(parent)];
+                    const int bit = node + 50; // behind 50 of other branches, into the second word
+                    mask[index(bit / 64)] |= std::uint64_t{1} << bit % 64;
+                    masks.push_back(mask);
+                    of.queries.push_back(AttentionCase::Query::in_tree(0, cached, mask));
+                }
+                const std::size_t numbers = of.at(1, 0, 0, 0);
+                std::vector<float> keys = random_numbers(type, numbers, random),
+                                   values = random_numbers(type, numbers, random);
+                const int width = of.n_query_heads * of.head_dim, stride = width + 2 * of.n_kv_heads * of.head_dim;
+                const std::vector<float> qkv = random_numbers(type, kNodes * index(stride), random, 2);
+                const std::vector<float> together = of.on_device(stream, keys, values, qkv, stride);
+                for (int node = kNodes - 1; node >= 0; node -= 9) {
+                    const AttentionCase::Query in_tree = of.queries[index(node)];
+                    AttentionCase alone = of;
+                    alone.queries = {{1, in_tree.n_keys}};
+                    for (std::vector<float>* all : {&keys, &values})
+                        for (int head = 0; head < of.n_kv_heads; ++head)
+                            for (int key = 0; key < in_tree.n_keys; ++key)
+                                std::copy_n(&(*all)[of.at(0, 0, head, in_tree.place_of(key))], of.head_stride(),
+                                            &(*all)[of.at(0, 1, head, key)]);
+                    const auto part = [](const std::vector<float>& from, int row, int row_width) {
+                        return std::vector<float>(from.begin() + row * row_width, from.begin() + (row + 1) * row_width);
+                    };
+                    EXPECT_EQ(alone.on_device(stream, keys, values, part(qkv, node, stride), stride),
+                              part(together, node, width))
+                        << "heads of " << of.head_dim << ", " << cached << " cached, node " << node;
+                }
+            }
+}
+
+// Several runs of rows, and tiles that are not full.
 TEST_F(GpuKernels, ARowOfAttentionDoesNotDependOnTheRowsBesideIt) {
     AttentionCase of;
     of.type = NumberType::bfloat16;
     of.n_query_heads = 6;
     of.n_kv_heads = 2;
     of.capacity = 2100;
-    of.max_keys = 512;
     of.n_slots = 2;
     of.n_layers = 1;
     of.layer = 0;
     for (int r = 0; r < 128; ++r)
         of.queries.push_back(r < 90 ? AttentionCase::Query{0, 200 + r} : AttentionCase::Query{1, 300 + r});
     of.check(stream, random);
+}
+
+TEST_F(GpuKernels, AttentionOfMoreRowsThanTheWorkspaceHoldsIsThatOfFewer) {
+    AttentionCase of;
+    of.type = NumberType::bfloat16;
+    of.n_query_heads = 64;
+    of.n_kv_heads = of.n_slots = of.n_layers = 1;
+    of.layer = 0;
+    of.head_dim = 8;
+    of.capacity = 350000;
+    ASSERT_EQ(attend_rows(of.n_query_heads, of.head_dim, of.capacity), 16);
+    for (int r = 0; r < 20; ++r)
+        of.queries.push_back({0, 250 + r});
+    const std::size_t numbers = of.at(1, 0, 0, 0);
+    const int stride = 66 * of.head_dim;
+    const std::vector<float> keys = random_numbers(of.type, numbers, random),
+                             values = random_numbers(of.type, numbers, random),
+                             qkv = random_numbers(of.type, 20 * index(stride), random, 2);
+    of.expect_same_bits(stream, keys, values, qkv, stride, of.on_device(stream, keys, values, qkv, stride), 10);
+}
+
+// Tiles that are not full, padding, sizes of heads and groups, windows, caps, biases, a beginning in another slot.
+TEST_F(GpuKernels, AttentionOfAPromptIsThatOfFloat64HoweverItIsCut) {
+    const auto check = [&](int n_query_heads, int n_kv_heads, int head_dim, const auto& change) {
+        for (const NumberType type : kTypes) {
+            SCOPED_TRACE(head_dim);
+            AttentionCase of;
+            of.is_prompt = true;
+            of.type = type;
+            of.n_query_heads = n_query_heads;
+            of.n_kv_heads = n_kv_heads;
+            of.head_dim = head_dim;
+            of.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+            of.n_layers = 1;
+            of.layer = 0;
+            of.capacity = 300;
+            for (int r = 0; r < 30; ++r)
+                of.queries.push_back({1, 230 + r});
+            change(of);
+            of.queries.push_back({-1, 0});
+            of.check(stream, random);
+        }
+    };
+    const auto nothing = [](AttentionCase&) {};
+    check(6, 2, 128, nothing);
+    check(5, 2, 40, nothing);
+    check(71, 1, 64, [](AttentionCase& of) { of.queries.resize(3); });
+    check(2, 2, 256, [](AttentionCase& of) { of.soft_cap = 3; });
+    check(2, 1, 6, [](AttentionCase& of) { of.window = 40; });
+    check(4, 4, 16, [](AttentionCase& of) { of.slopes = alibi_slopes(of.n_query_heads); });
+    check(4, 2, 80, [](AttentionCase& of) {
+        for (AttentionCase::Query& query : of.queries) {
+            query.prefix_slot = 2;
+            query.prefix_length = 48;
+        }
+    });
+    check(4, 2, 32, [](AttentionCase& of) { // from the first token on
+        for (AttentionCase::Query& query : of.queries)
+            query.n_keys -= 229;
+    });
+}
+
+// Of two rows in a tile, and in a tree, one that does not see a key that is spoilt, and one that does.
+TEST_F(GpuKernels, ARowOfAttentionDoesNotDependOnKeysThatItDoesNotSee) {
+    struct Kind {
+        bool in_tree, is_prompt;
+    };
+    for (const NumberType type : kTypes)
+        for (const float spoilt : {NAN, INFINITY})
+            for (const auto& [in_tree, is_prompt] : {Kind{false, false}, {true, false}, {false, true}})
+                for (const bool is_value : {false, true}) {
+                    AttentionCase of;
+                    of.type = type;
+                    of.is_prompt = is_prompt;
+                    of.head_dim = 80;
+                    of.capacity = 600;
+                    constexpr int kSpoilt = 300, kDimension = 70;
+                    if (in_tree)
+                        of.queries = {AttentionCase::Query::in_tree(1, 295, {0b1011111, 0}),
+                                      AttentionCase::Query::in_tree(1, 295, {0b111111, 0})};
+                    else
+                        of.queries = {{1, kSpoilt}, {1, kSpoilt + 1}};
+                    const std::size_t numbers = of.at(of.n_layers, 0, 0, 0);
+                    std::vector<float> keys = random_numbers(type, numbers, random),
+                                       values = random_numbers(type, numbers, random);
+                    const int width = of.n_query_heads * of.head_dim, stride = width + 2 * of.n_kv_heads * of.head_dim;
+                    const std::vector<float> qkv = random_numbers(type, 2 * index(stride), random, 2);
+                    for (int head = 0; head < of.n_kv_heads; ++head)
+                        (is_value ? values : keys)[of.at(of.layer, 1, head, kSpoilt) + kDimension] = spoilt;
+                    const std::vector<float> both = of.on_device(stream, keys, values, qkv, stride);
+                    of.queries.pop_back();
+                    const std::vector<float> alone = of.on_device(stream, keys, values, qkv, stride);
+                    EXPECT_EQ(std::vector<float>(both.begin(), both.begin() + width), alone);
+                    for (int i = 0; i < width; ++i)
+                        ASSERT_TRUE(std::isfinite(both[index(i)])) << i;
+                    // An infinite key has all the weight or none: its score is infinite.
+                    for (int i = kDimension; i < width && (is_value || std::isnan(spoilt)); i += of.head_dim)
+                        ASSERT_FALSE(std::isfinite(both[index(width + i)])) << i;
+                }
 }
 
 TEST_F(GpuKernels, HeadsThatDoNotFitAreRefused) {
@@ -709,6 +928,63 @@ TEST_F(GpuKernels, KeysAndValuesGoToTheirPlacesNormedAndTurned) {
     EXPECT_EQ(not_zero(got_keys) + not_zero(got_values), written) << "nothing else was written";
     EXPECT_TRUE(std::equal(qkv.begin() + kStride, qkv.begin() + 2 * kStride, got_qkv.begin() + kStride))
         << "padding stays";
+}
+
+TEST_F(GpuKernels, PositionsAreCopiedInEveryLayerAndHead) {
+    constexpr int kLayers = 2, kSlots = 3, kHeads = 2, kCapacity = 48, kDim = 72;
+    const auto place = [&](int layer, int slot, int head, int position) {
+        return index((((layer * kSlots + slot) * kHeads + head) * kCapacity + position) * kDim);
+    };
+    for (const NumberType type : {NumberType::float32, NumberType::float16})
+        for (const auto& [from_slot, from, to_slot, to, count] :
+             {std::tuple{0, 5, 2, 17, 31}, {1, 40, 1, 3, 8}, {2, 0, 0, 0, kCapacity}, {1, 7, 1, 6, 1}}) {
+            std::vector<float> expected[2] = {random_numbers(type, place(kLayers, 0, 0, 0), random),
+                                              random_numbers(type, place(kLayers, 0, 0, 0), random)};
+            const Numbers keys(type, expected[0]), values(type, expected[1]);
+            const CacheView cache = {type, keys.data(), values.data(), kSlots, kHeads, kCapacity, kDim, kDim};
+            copy_positions(stream.handle(), {cache, kLayers, from_slot, from, to_slot, to, count});
+            finish();
+            for (std::vector<float>& numbers : expected)
+                for (int layer = 0; layer < kLayers; ++layer)
+                    for (int head = 0; head < kHeads; ++head)
+                        std::copy_n(&numbers[place(layer, from_slot, head, from)], count * kDim,
+                                    &numbers[place(layer, to_slot, head, to)]);
+            EXPECT_EQ(keys.read(), expected[0]);
+            EXPECT_EQ(values.read(), expected[1]);
+        }
+}
+
+TEST_F(GpuKernels, PositionsAreMovedInEveryLayerAndHead) {
+    constexpr int kLayers = 2, kSlots = 2, kHeads = 2, kCapacity = 150, kDim = 72;
+    const auto place = [&](int layer, int slot, int head, int position) {
+        return index((((layer * kSlots + slot) * kHeads + head) * kCapacity + position) * kDim);
+    };
+    std::vector<int> every_other;
+    for (int i = 0; i < 70; ++i)
+        every_other.push_back(8 + 2 * i);
+    for (const NumberType type : {NumberType::float32, NumberType::float16})
+        for (const std::vector<int>& from :
+             {std::vector<int>{9}, {8, 9, 12, 20, 21, 22, 30, 31, 32, 149}, every_other}) {
+            std::vector<float> expected[2] = {random_numbers(type, place(kLayers, 0, 0, 0), random),
+                                              random_numbers(type, place(kLayers, 0, 0, 0), random)};
+            const Numbers keys(type, expected[0]), values(type, expected[1]);
+            MoveCall call = {{type, keys.data(), values.data(), kSlots, kHeads, kCapacity, kDim, kDim},
+                             kLayers,
+                             1,
+                             7,
+                             static_cast<int>(from.size())};
+            std::ranges::copy(from, call.from);
+            move_positions(stream.handle(), call);
+            finish();
+            for (std::vector<float>& numbers : expected)
+                for (int layer = 0; layer < kLayers; ++layer)
+                    for (int head = 0; head < kHeads; ++head)
+                        for (int i = 0; i < call.count; ++i)
+                            std::copy_n(&numbers[place(layer, 1, head, from[index(i)])], kDim,
+                                        &numbers[place(layer, 1, head, 7 + i)]);
+            EXPECT_EQ(keys.read(), expected[0]);
+            EXPECT_EQ(values.read(), expected[1]);
+        }
 }
 
 TEST_F(GpuKernels, LogitsAreSummedUpAsOnTheCpu) {

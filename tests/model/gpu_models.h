@@ -4,6 +4,10 @@
 #include "model/gpu/decoder.h"
 #include "tests/model/golden_models.h"
 
+#ifdef ENTRODRAFT_ON_STAND_IN
+#include "tests/cuda_stand_in/cuda_runtime.h"
+#endif
+
 namespace entrodraft {
 
 #ifdef ENTRODRAFT_ON_STAND_IN

@@ -1,14 +1,17 @@
-// A model sharded over GPUs, here over threads on the stand-ins for CUDA and NCCL: the bits of a row, and ranks that
-// stay away. Skipped on a device, which NCCL gives to one rank of a group alone.
+// A model sharded over GPUs, here over threads on the stand-ins for CUDA and NCCL: the bits of a row, what is gathered,
+// and ranks that stay away. Skipped on a device, which NCCL gives to one rank of a group alone.
 #include "dist/comm/nccl_comm.h"
+#include "dist/comm/push.h"
 #include "dist/comm/staged_comm.h"
 #include "dist/error.h"
 #include "model/gpu/memory.h"
 #include "tests/dist/thread_ranks.h"
 #include "tests/model/gpu_models.h"
+#include "tests/model/tree_bits.h"
 
 #include <chrono>
 #include <fmt/format.h>
+#include <optional>
 
 namespace gpu_ranks_test {
 
@@ -50,10 +53,18 @@ class Borrowed final : public dist::Communicator {
     dist::Communicator& ranks_;
 };
 
-std::unique_ptr<dist::Communicator> sums_over(dist::Communicator& ranks, bool staged) {
+std::unique_ptr<dist::Communicator> sums_over(dist::Communicator& ranks, bool staged, double seconds = 20) {
     if (ranks.size() == 1) return std::make_unique<dist::SelfComm>();
-    if (staged) return dist::make_staged_comm(std::make_unique<Borrowed>(ranks), 20);
-    return dist::make_nccl_comm(ranks, {.close_seconds = 1}, soon());
+    if (staged) return dist::make_staged_comm(std::make_unique<Borrowed>(ranks), seconds);
+    return dist::make_nccl_comm(ranks, {.close_seconds = 1, .gather_seconds = seconds}, soon());
+}
+
+long grids_run() {
+#ifdef ENTRODRAFT_ON_STAND_IN
+    return cuda_stand_in::grids_run();
+#else
+    return 0; // the tests are skipped
+#endif
 }
 
 // How many chunk sizes give rank 0's logits of a text other bits than those of rows alone.
@@ -90,6 +101,37 @@ TEST_F(GpuRanks, BitsOfARowDoNotDependOnTheRowsOfItsPassWhateverTheRanks) {
     EXPECT_EQ(chunks_that_differ(4, {.type = model::WeightType::bfloat16, .tokens = 128}), 0) << "passes of 128 rows";
 }
 
+TEST_F(GpuRanks, BitsOfATreesBranchesAreThoseOfTheirTextsAloneWhateverTheRanks) {
+    for (const int n_ranks : {1, 2, 3, 4})
+        test::ThreadRanks(n_ranks).run([&](dist::Communicator& ranks) {
+            const std::unique_ptr<dist::Communicator> sums = sums_over(ranks, false);
+            TestModelOptions options = on_gpu(model::WeightType::bfloat16);
+            options.tp = sums.get();
+            TestModel model(golden_directory("llama-target"), options);
+            model.read(varied_tokens(29, model.config.vocab_size));
+            expect_bits_of_branches(model, random_tree(16, 29, model.config.vocab_size));
+        });
+}
+
+// NCCL adds in an order that depends on the size of a message: chunks of all lengths have one size.
+TEST_F(GpuRanks, APromptIsRoundedByItsTokensAndPositionsAlone) {
+    for (const int n_ranks : {2, 3, 4})
+        test::ThreadRanks(n_ranks).run([&](dist::Communicator& ranks) {
+            const std::unique_ptr<dist::Communicator> sums = sums_over(ranks, false);
+            TestModelOptions options = on_gpu(model::WeightType::bfloat16);
+            options.tp = sums.get();
+            TestModel model(golden_directory("llama-target"), options);
+            const std::vector<TokenId> prompt = varied_tokens(70, model.config.vocab_size), next = {7, 11};
+            const auto next_after = [&](int length, int read) {
+                model.forget();
+                model.read_prompt(std::span(prompt).first(static_cast<std::size_t>(read)));
+                model.decoder.cache().truncate(0, length);
+                return model.read(next);
+            };
+            EXPECT_TRUE(same_bits(next_after(20, 20), next_after(20, 70))) << n_ranks << " ranks";
+        });
+}
+
 TEST_F(GpuRanks, BitsOfARowDependOnOthersWhereNcclChoosesTheOrder) {
     EXPECT_EQ(chunks_that_differ(2, {.sum = TensorParallelSum::all_reduce}), 0) << "a + b is b + a";
     EXPECT_GT(chunks_that_differ(4, {.sum = TensorParallelSum::all_reduce}), 0) << "then the test above sees nothing";
@@ -119,7 +161,7 @@ TEST_F(GpuRanks, ARankThatStaysAwayIsNamedInTimeThoughGraphsAreAlive) {
         std::string message;
         std::chrono::duration<double> took{};
         test::ThreadRanks(n_ranks).run([&](dist::Communicator& ranks) {
-            const std::unique_ptr<dist::Communicator> sums = sums_over(ranks, false);
+            const std::unique_ptr<dist::Communicator> sums = sums_over(ranks, false, 0.5);
             TestModelOptions options = on_gpu();
             options.tp = sums.get();
             options.decoder.timeout_seconds = 0.5;
@@ -139,6 +181,81 @@ TEST_F(GpuRanks, ARankThatStaysAwayIsNamedInTimeThoughGraphsAreAlive) {
         });
         EXPECT_NE(message.find(fmt::format("for the other {} ranks", n_ranks - 1)), std::string::npos) << message;
         EXPECT_LT(took.count(), 1.3) << "0.5 s of waiting, and an abort that nothing holds up";
+    }
+}
+
+// Messages of the kernel that pushes, and beyond: in any order, at once and from graphs, whose further launches it has
+// to tell from those before.
+TEST_F(GpuRanks, EveryRankGathersWhatTheOthersHave) {
+    const std::vector<std::size_t> sizes = {8, 2048, 1000, dist::kMaxPushedBytes, dist::kMaxPushedBytes + 8, 1024, 16};
+    for (const int n_ranks : {2, 3, 4, 8})
+        test::ThreadRanks(n_ranks).run([&](dist::Communicator& ranks) {
+            const std::unique_ptr<dist::Communicator> sums = sums_over(ranks, false);
+            const model::gpu::Stream stream;
+            std::vector<model::gpu::DeviceArray<std::uint32_t>> mine, all;
+            for (const std::size_t bytes : sizes) {
+                mine.emplace_back(bytes / 4);
+                all.emplace_back(bytes / 4 * static_cast<std::size_t>(n_ranks));
+            }
+            const auto gather = [&] {
+                for (std::size_t i = 0; i < sizes.size(); ++i)
+                    sums->enqueue_all_gather(mine[i].data(), all[i].data(), sizes[i], stream.handle());
+            };
+            const auto word = [](int turn, int rank, std::size_t place) {
+                return static_cast<std::uint32_t>(place * 2654435761U + static_cast<std::size_t>(turn * 64 + rank));
+            };
+            std::optional<model::gpu::Graph> graph;
+            for (int turn = 0; turn < 5; ++turn) {
+                for (const auto& part : mine)
+                    for (std::size_t place = 0; place < part.size(); ++place)
+                        part.data()[place] = word(turn, ranks.rank(), place);
+                const long grids = grids_run();
+                graph ? graph->launch(stream) : gather();
+                sums->await_stream(stream.handle(), soon());
+                EXPECT_EQ(grids_run() - grids, 6) << "NCCL gathers what is too long alone";
+                std::size_t wrong = 0;
+                for (std::size_t i = 0; i < sizes.size(); ++i)
+                    for (std::size_t at = 0; at < all[i].size(); ++at)
+                        wrong +=
+                            all[i].data()[at] == word(turn, static_cast<int>(at / mine[i].size()), at % mine[i].size())
+                                ? 0
+                                : 1;
+                EXPECT_EQ(wrong, 0U) << n_ranks << " ranks, turn " << turn;
+                if (turn == 1) graph.emplace(stream, gather);
+            }
+            ranks.barrier(soon());
+        });
+}
+
+// All sums of a pass that is under way end at once then, not each at a deadline of its own.
+TEST_F(GpuRanks, AGatherWithoutAllRanksEndsInTime) {
+    for (const int n_ranks : {2, 4}) {
+        std::string message;
+        test::ThreadRanks(n_ranks).run([&](dist::Communicator& ranks) {
+            const std::unique_ptr<dist::Communicator> sums = sums_over(ranks, false, 0.5);
+            const model::gpu::Stream stream;
+            const model::gpu::DeviceArray<float> mine(512), all(512 * static_cast<std::size_t>(n_ranks));
+            const model::gpu::Graph graph(stream, [&] {
+                for (int i = 0; i < 20; ++i)
+                    sums->enqueue_all_gather(mine.data(), all.data(), 2048, stream.handle());
+            });
+            graph.launch(stream);
+            sums->await_stream(stream.handle(), soon());
+            if (ranks.rank() == n_ranks - 1) return;
+            const auto began = std::chrono::steady_clock::now();
+            graph.launch(stream);
+            try {
+                sums->await_stream(stream.handle(), soon());
+                ADD_FAILURE() << "a gather without all ranks";
+            } catch (const dist::Timeout& timeout) {
+                if (ranks.rank() == 0) message = timeout.what();
+            }
+            EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), 2);
+            EXPECT_THROW(sums->await_stream(stream.handle(), soon()), dist::Timeout);
+            sums->abort();
+            EXPECT_THROW(sums->enqueue_all_gather(mine.data(), all.data(), 2048, stream.handle()), dist::Error);
+        });
+        EXPECT_NE(message.find(fmt::format("for the other {} ranks", n_ranks - 1)), std::string::npos) << message;
     }
 }
 

@@ -1,6 +1,7 @@
 // The torch backend against the CPU's decoder, pass by pass: every family, every mask, several slots, and everything
 // that the cache can do between passes. Run with the label torch; skipped where the backend was not built.
 #include "tests/model/family_golden.h"
+#include "tests/model/tree_bits.h"
 
 #include <random>
 #include <stdexcept>
@@ -94,22 +95,18 @@ std::vector<Row> random_rows(SameWork& work, Mask mask, std::mt19937& random) {
 TEST_P(TorchDecoder, PassesAndCachesAreTheCpus) {
     SameWork work(GetParam());
     std::mt19937 random(7);
-    const bool has_trees = work.config().positions != model::Positions::alibi &&
-                           std::all_of(work.config().windows.begin(), work.config().windows.end(),
-                                       [](int window) { return window == 0 || window >= model::Decoder::kMaxRows; });
+    const bool in_trees = has_trees(work.config());
     const std::vector<int> layers = {0, work.config().n_layers};
     int passes = 0, shared = 0, kept = 0;
     for (int step = 0; step < 60; ++step) {
-        const Mask mask =
-            has_trees && step % 4 == 3 ? Mask::by_parent : static_cast<Mask>(step % 2 == 0 ? 0 : random() % 2);
-        const std::vector<Row> rows = random_rows(work, step % 20 == 1 ? Mask::full : mask, random);
+        const Mask mask = in_trees && step % 4 == 3 ? Mask::by_parent : Mask::causal;
+        const std::vector<Row> rows = random_rows(work, mask, random);
         if (rows.empty()) continue;
         const std::vector<int> wanted = {static_cast<int>(rows.size()) - 1, 0};
         work.compare({.rows = rows,
                       .logit_rows = std::span(wanted).first(rows.size() > 1 ? 2 : 1),
                       .hidden_layers = layers,
-                      .mask = step % 20 == 1 ? Mask::full : mask,
-                      .window = 5,
+                      .mask = mask,
                       .needs = model::LogitSummary::entropy,
                       .summary_vocab = GetParam().known});
         ++passes;
@@ -130,6 +127,23 @@ TEST_P(TorchDecoder, PassesAndCachesAreTheCpus) {
     EXPECT_GT(kept, 0);
 }
 
+TEST_P(TorchDecoder, ATreeThatGrowsOverSeveralPassesIsTheCpus) {
+    SameWork work(GetParam());
+    if (!has_trees(work.config())) GTEST_SKIP() << "no trees with ALiBi or short windows";
+    const std::vector<Row> tree = random_tree(12, 0, work.config().vocab_size);
+    for (std::size_t begin = 0; const std::size_t end : {3, 4, 9, 12}) {
+        const std::vector<int> wanted = TestModel::all_of(end - begin);
+        work.compare({.rows = std::span(tree).subspan(begin, end - begin),
+                      .logit_rows = wanted,
+                      .hidden_layers = {},
+                      .mask = Mask::by_parent,
+                      .needs = model::LogitSummary::entropy,
+                      .summary_vocab = GetParam().known,
+                      .cached_nodes = std::span(tree).first(begin)});
+        begin = end;
+    }
+}
+
 TEST_P(TorchDecoder, SixteenBitWeightsStayNearFloat32) {
     const std::vector<TokenId>& tokens = GetParam().texts[0].tokens;
     for (const auto& [type, bound] : {std::pair{WeightType::bfloat16, 0.06}, {WeightType::float16, 0.008}}) {
@@ -148,7 +162,16 @@ TEST(TorchBackend, RefusesWhatItHasNot) {
     if (const std::string why = model::torch::why_missing(); !why.empty()) GTEST_SKIP() << why;
     EXPECT_THROW(TestModel(golden_directory("llama-target"), options_of(&load_on_torch, WeightType::int8)),
                  std::invalid_argument);
-    EXPECT_EQ(model::torch::device_count("cpu"), 1);
+    EXPECT_EQ(model::torch::devices_of("cpu").count, 1);
+    const model::torch::Devices unknown = model::torch::devices_of("abacus");
+    EXPECT_EQ(unknown.count, 0);
+    EXPECT_NE(unknown.why_none.find("libtorch_abacus.so"), std::string::npos) << unknown.why_none;
+    TestModelOptions elsewhere;
+    elsewhere.load = [](const model::Checkpoint& checkpoint, const model::ModelConfig& config,
+                        const model::DecoderOptions& options, dist::Communicator& tp, model::ThreadTeam&) {
+        return model::torch::load_decoder(checkpoint, config, options, tp, {"abacus:0", 1});
+    };
+    EXPECT_THROW(TestModel(golden_directory("llama-target"), elsewhere), std::invalid_argument);
 }
 
 } // namespace torch_decoder_test

@@ -30,6 +30,7 @@ struct RunOptions {
     int vocab_size = 0;                              // tokens that count; 0: all that both models know
     int n_slots = 1;                                 // sequences decoded together
     std::optional<spec::Costs> costs = std::nullopt; // for expected-gain; none: measured
+    bool wants_hidden = false;                       // the drafter reads the target's hidden states
 };
 
 inline std::unique_ptr<spec::Drafter> model_drafter_of(model::Decoder& decoder, const spec::DraftLimits& limits,
@@ -81,7 +82,8 @@ class TestPair {
             spec::EngineParts{&layout, replica, layout.holds_target() ? &target.decoder : nullptr,
                               coordinates ? drafter : nullptr, coordinates ? &tokenizer : nullptr, &clock,
                               &target.config, static_cast<double>(target.decoder.weight_bytes()), nullptr,
-                              sharded_draft ? &*sharded_draft : nullptr, device.get()});
+                              sharded_draft ? &*sharded_draft : nullptr, device.get(), target.decoder.max_prompt_rows(),
+                              options.wants_hidden});
     }
 
     // Serves the requests; completions in the order of their requests, on the coordinator. Checks that what was
@@ -213,9 +215,8 @@ class ScriptedDrafter final : public spec::Drafter {
             spec::Draft* const draft = task.draft;
             task.rule->begin_round();
             draft->clear();
-            for (int i = 0; i < std::min(length_, task.max_tokens); ++i) {
-                draft->tokens.push_back(token_at_(task.tokens.size() + static_cast<std::size_t>(i)));
-            }
+            for (int i = 0; i < std::min(length_, task.max_tokens); ++i)
+                draft->add(token_at_(task.tokens.size() + static_cast<std::size_t>(i)), {});
             draft->end = spec::DraftEnd::cap;
         }
     }

@@ -46,9 +46,11 @@ class EveryDrafter {
     }
     static std::vector<std::string> names(bool has_draft, bool has_other) {
         std::vector<std::string> all = spec::drafter_names();
+        std::erase(all, "head"); // of targets that have one: heads_mpi.cpp
         if (!has_draft) std::erase(all, "model");
         all.insert(all.end(),
                    {"suffix+corpus", "bigram<random", "bigram<ngram", "bigram<unigram<random", "ngram,bigram"});
+        if (has_draft) all.insert(all.end(), {"model tree 3,2,1", "model tree eagle2:4:4", "model tree expected-gain"});
         if (has_draft)
             all.insert(all.end(), {"model<bigram", "model<ngram", "model<bigram<random", "ngram,model",
                                    "suffix+corpus,model<bigram"});
@@ -57,12 +59,19 @@ class EveryDrafter {
         return all;
     }
 
-    // "a,b" the first of a and b that drafts; "a<b" a verifies what b drafts, under the rule `inner`; "model",
-    // "bigram".
+    // "model tree SHAPE" drafts a tree; "a,b" the first of a and b that drafts; "a<b" a verifies what b drafts, under
+    // the rule `inner`; "model", "bigram".
     std::unique_ptr<spec::Drafter> make(const std::string& name, const spec::StopRuleOptions& inner, int n_slots = 1) {
         if (name.ends_with("model ahead")) // the same hidden passes however long the target takes
             return spec::make_ahead_drafter(*from_.draft, {.outcomes = 6, .passes = 4}, {from_.limits, from_.clock},
                                             name.starts_with("ngram,") ? make("ngram", inner) : nullptr);
+        constexpr std::string_view kTree = "model tree ";
+        if (name.starts_with(kTree)) {
+            spec::DrafterParts parts{{from_.limits, from_.clock, n_slots}};
+            parts.models = {from_.draft};
+            parts.tree = spec::parse_tree(name.substr(kTree.size()));
+            return spec::drafter_type("model").make(parts);
+        }
         if (const std::size_t comma = name.find(','); comma != std::string::npos) {
             std::vector<std::unique_ptr<spec::Drafter>> drafters;
             drafters.push_back(make(name.substr(0, comma), inner, n_slots));

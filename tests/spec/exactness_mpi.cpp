@@ -257,6 +257,43 @@ TEST_P(ExactnessOnRanks, ADraftThatIsCutOverTheRanksChangesNothing) {
     }
 }
 
+TEST_P(ExactnessOnRanks, TreesOfADraftThatIsShardedChangeNothing) {
+    Ranks ranks;
+    for (const int n_slots : {1, 3}) {
+        TestModelOptions options = ranks.options();
+        options.decoder.n_slots = n_slots;
+        TestPair pair(ranks.target, ranks.draft, options, ranks.replica.get(), dist::DraftPlacement::sharded);
+        const std::vector<Request> requests = requests_of(golden_scale(1).prompts, 24, GetParam());
+        std::vector<Request> plain = requests;
+        for (Request& request : plain)
+            request.plain = true;
+        RunOptions run;
+        run.n_slots = n_slots;
+        run.acceptance = GetParam() ? Acceptance::gumbel : Acceptance::rejection;
+        for (const char* shape : {"3,2,1", "eagle2:4:4", "expected-gain"}) {
+            spec::DrafterParts parts{{pair.limits(), pair.clock, n_slots}};
+            parts.models = {&*pair.sharded_draft};
+            parts.tree = spec::parse_tree(shape);
+            const auto drafter = spec::drafter_type("model").make(parts);
+            run.rule = rule_of("expected-gain", 1, 12);
+            run.costs = spec::Costs{0.1, std::vector<double>(13, 1.0), std::nullopt}; // drafting pays
+            const std::vector<Completion> alone = pair.run(plain, run, drafter.get()),
+                                          texts = pair.run(requests, run, drafter.get());
+            std::int64_t drafted = 0, accepted = 0;
+            EXPECT_EQ(texts.size(), alone.size());
+            for (std::size_t i = 0; i < texts.size(); ++i) {
+                EXPECT_EQ(texts[i].tokens, alone[i].tokens) << shape << ", text " << i;
+                drafted += texts[i].stats.drafted;
+                accepted += texts[i].stats.accepted;
+            }
+            if (ranks.coordinates()) {
+                EXPECT_GT(accepted, 0) << shape;
+                EXPECT_GT(drafted, accepted) << shape;
+            }
+        }
+    }
+}
+
 std::filesystem::path smallest_of_demo() {
     const std::filesystem::path smallest = source_directory() / "model/demo/smallest";
     return std::filesystem::exists(smallest / "model.safetensors") ? smallest : std::filesystem::path();

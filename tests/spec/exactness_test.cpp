@@ -111,6 +111,26 @@ TEST_F(EngineExactness, TextsFollowTheTargetWithEveryDrafterUnderRejectionAndBlo
                 EXPECT_LT(z_of(drafter, acceptance, rule, 10000), kMaxZ) << drafter;
 }
 
+TEST_F(EngineExactness, TextsFollowTheTargetWithTreesUnderRejection) {
+    TestPair pair(golden_directory("llama-draft"), golden_directory("llama-target"));
+    const int n = 10000;
+    for (const char* shape : {"2,2", "3,1,1", "eagle2:3:2", "expected-gain:3:2"}) {
+        spec::DrafterParts parts{{toys_.limits, toys_.clock}};
+        parts.models = {&pair.draft.decoder};
+        parts.tree = spec::parse_tree(shape);
+        const auto drafter = spec::drafter_type("model").make(parts);
+        RunOptions options;
+        options.acceptance = Acceptance::rejection;
+        options.rule = rule_of("expected-gain", 1, 12);
+        options.vocab_size = static_cast<int>(kVocab);
+        options.costs = kCosts;
+        const Sampled sampled = sample_texts(pair, *drafter, options, sampling_, n, kLength);
+        EXPECT_LT(chi_square_z(sampled.counts, probabilities_, n), kMaxZ) << shape;
+        EXPECT_GT(sampled.stats.accepted, n / 20) << shape;
+        EXPECT_LT(sampled.stats.accepted, sampled.stats.drafted) << shape;
+    }
+}
+
 TEST_F(EngineExactness, ChiSquareSeesThatTypicalAcceptanceIsLossy) {
     EXPECT_GT(z_of("model", Acceptance::typical, "static", 10000), 5 * kMaxZ);
 }

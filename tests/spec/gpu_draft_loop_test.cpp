@@ -41,7 +41,6 @@ std::size_t add_pass(DraftOnGpu& model, std::span<const TokenId> text, double te
                                                             .logit_rows = std::span(&last, 1),
                                                             .hidden_layers = {},
                                                             .mask = Mask::causal,
-                                                            .window = 0,
                                                             .needs = needs,
                                                             .summary_vocab = 500});
     EXPECT_TRUE(result.logits.empty()) << "nobody asked for them";
@@ -95,7 +94,6 @@ TEST(GpuDraftLoop, AChainIsPassesOfOneRow) {
                                                                .logit_rows = std::span(&last, 1),
                                                                .hidden_layers = {},
                                                                .mask = Mask::causal,
-                                                               .window = 0,
                                                                .needs = model::LogitSummary::entropy,
                                                                .summary_vocab = 500});
         EXPECT_EQ(after.summaries[0].max, steps.largest[8]);

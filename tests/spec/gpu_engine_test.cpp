@@ -73,6 +73,20 @@ TEST(GpuEngine, SequencesOfABatchHaveTheTextsTheyHaveAlone) {
     expect_same(three.run(requests(12, false), options), alone);
 }
 
+// Chunks of one prompt are read between rounds of other texts.
+TEST(GpuEngine, ALongPromptBesideOtherTextsHasTheTextItHasAlone) {
+    GpuPair one(on_gpu(WeightType::bfloat16)), two(on_gpu(WeightType::bfloat16, 2));
+    const auto asked = [](bool plain) {
+        return std::vector<Request>{request_of({7, 300}, 14, plain), request_of({41}, 2, plain),
+                                    request_of(varied_tokens(70, 500), 8, plain)};
+    };
+    const std::vector<Completion> alone = one.run(asked(true));
+    RunOptions options;
+    options.n_slots = 2;
+    options.rule = constant_rule(3);
+    expect_same(two.run(asked(false), options), alone);
+}
+
 // What a device goes on with by itself is what the rule wants row by row: the same drafts as on the CPU, few rows made
 // in vain.
 TEST(GpuEngine, ChainsAreWhatTheRulesWant) {

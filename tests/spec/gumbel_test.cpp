@@ -365,5 +365,15 @@ TEST(VerifyGumbel, GivesTheTextOfPlainSamplingWhateverIsDrafted) {
         }
 }
 
+TEST(GumbelNoise, FillsARowAsTokenByToken) {
+    const GumbelNoise noise(5, 77);
+    for (const std::size_t n : {1, 63, 64, 200, 1000}) {
+        std::vector<float> row(n);
+        noise.fill(1234, row);
+        for (std::size_t token = 0; token < n; ++token)
+            ASSERT_EQ(row[token], static_cast<float>(noise.at(1234, static_cast<TokenId>(token)))) << n << " " << token;
+    }
+}
+
 } // namespace gumbel_test
 } // namespace entrodraft::spec

@@ -162,10 +162,11 @@ TEST(LogitProcessor, GivesEveryRowOfADraftItsOwnPrefix) {
         expected.insert(expected.end(), row.begin(), row.end());
         if (i < 6) one_by_one.push(drafted[i]);
     }
-    together.apply_to_rows(drafted, rows);
+    together.apply_to_rows(drafted, chain_parents(drafted.size()), rows);
     EXPECT_EQ(rows, expected);
     EXPECT_EQ(together.new_tokens(), 0);
-    EXPECT_THROW(together.apply_to_rows(drafted, std::span(rows).first(62)), std::invalid_argument);
+    EXPECT_THROW(together.apply_to_rows(drafted, chain_parents(drafted.size()), std::span(rows).first(62)),
+                 std::invalid_argument);
 }
 
 TEST(LogitProcessor, DoesToSlicesWhatItDoesToTheWhole) {

@@ -125,6 +125,7 @@ TEST(RandomSource, IsNowSureAndNowUnsure) {
 
 // Several rows of a text are no chain that the model went on with by itself: what they say has not been read.
 TEST(ModelSource, ReadsWhatFollowsSeveralRowsLikeAnyText) {
+    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     TestModel model(golden_directory("llama-draft")), again(golden_directory("llama-draft"));
     const auto source = make_model_source(model.decoder, 500), alone = make_model_source(again.decoder, 500);
     source->begin_sequence(0);

@@ -56,7 +56,7 @@ TEST(Packet, CarriesEverythingThroughItsBytes) {
     EXPECT_EQ(slot.state, SlotState::decoding);
     EXPECT_EQ(slot.draft_end, DraftEnd::rule);
     EXPECT_EQ(slot.n_drafted, 3);
-    EXPECT_EQ(slot.n_committed, 2);
+    EXPECT_EQ(slot.last_accepted, 2);
     EXPECT_EQ(slot.next_token, 42);
     for (std::size_t i = 0; i < 3; ++i) {
         EXPECT_EQ(received.tokens(1)[i], 100 + static_cast<TokenId>(i));
@@ -103,7 +103,7 @@ TEST(Packet, SaysWhichFieldIsUnexpected) {
     EXPECT_EQ(example().why_unexpected(10, 77), "packet number is 9, expected 10");
     EXPECT_EQ(example().why_unexpected(9, 78), "packet checksum is 77, expected 78");
     says("magic", [](Packet& p) { p.header().magic ^= 1; });
-    says("version", [](Packet& p) { p.header().version = 2; });
+    says("version", [](Packet& p) { p.header().version += 1; });
     says("command 0", [](Packet& p) { p.header().command = static_cast<Command>(0); });
     says("command 8", [](Packet& p) { p.header().command = static_cast<Command>(8); });
     says("slot 2 ", [](Packet& p) { p.header().slot = 2; });
@@ -112,7 +112,8 @@ TEST(Packet, SaysWhichFieldIsUnexpected) {
     says("slot 0: state 3", [](Packet& p) { p.slot(0).state = static_cast<SlotState>(3); });
     says("slot 1: draft end 7", [](Packet& p) { p.slot(1).draft_end = static_cast<DraftEnd>(7); });
     says("16 drafted", [](Packet& p) { p.slot(1).n_drafted = 16; });
-    says("16 committed", [](Packet& p) { p.slot(1).n_committed = 16; });
+    says("token 15 is the last accepted", [](Packet& p) { p.slot(1).last_accepted = 15; });
+    says("token -2 is the last accepted", [](Packet& p) { p.slot(1).last_accepted = -2; });
     says("next token", [](Packet& p) { p.slot(1).next_token = -1; });
     says("drafted token 2", [](Packet& p) { p.tokens(1)[2] = -5; });
     says("parent 1", [](Packet& p) { p.parents(1)[1] = 1; });

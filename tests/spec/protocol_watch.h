@@ -199,7 +199,8 @@ inline void ProtocolWatch::read_packet(int rank, std::span<const std::byte> data
     compare(rank);
 }
 
-// Three numbers: rows of a draft pass (0: the draft is done), rows of logits, and the bytes of what follows.
+// Four numbers: rows of a draft pass (0: the draft is done), rows of logits, the bytes of what follows, and whether it
+// is a prompt's chunk.
 inline void ProtocolWatch::read_order(int rank, std::span<const std::byte> data) {
     View& mine = view(rank);
     if (!is_as_sent(rank, data)) return;
@@ -207,7 +208,7 @@ inline void ProtocolWatch::read_order(int rank, std::span<const std::byte> data)
         mine.expects = mine.gives_logits ? Expects::logits_of_order : Expects::order;
         return;
     }
-    std::uint32_t order[3];
+    std::uint32_t order[8]; // rows, logit rows, ...: see ShardedDraftModel::Order
     if (data.size() != sizeof order) return violated(rank, "an order of another size");
     std::memcpy(order, data.data(), sizeof order);
     mine.gives_logits = order[1] > 0;
@@ -290,12 +291,13 @@ inline void ProtocolWatch::commit(int rank, const spec::Packet& packet, int inde
         slot.state = spec::SlotState::decoding;
         if (slot.tokens.back() != header.next_token)
             violated(rank, "the first round does not begin at the end of the prompt");
-    } else if (header.n_committed > slot.broadcast.size()) {
-        violated(rank, "more is committed than was drafted");
+    } else if (header.last_accepted >= static_cast<int>(slot.broadcast.size())) {
+        violated(rank, "more is accepted than was drafted");
     } else {
-        slot.tokens.insert(slot.tokens.end(), slot.broadcast.begin(), slot.broadcast.begin() + header.n_committed);
+        const int n_accepted = header.last_accepted + 1; // of a chain
+        slot.tokens.insert(slot.tokens.end(), slot.broadcast.begin(), slot.broadcast.begin() + n_accepted);
         slot.tokens.push_back(header.next_token);
-        if (rank == 0) accepted_ += header.n_committed;
+        if (rank == 0) accepted_ += n_accepted;
     }
     const auto drafted = packet.tokens(index).first(header.n_drafted);
     slot.broadcast.assign(drafted.begin(), drafted.end());

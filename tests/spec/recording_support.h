@@ -38,8 +38,11 @@ inline spec::RecordingHead head_of(TestPair& pair, bool noisy, int max_draft_tok
 // The texts of `requests`, decoded plainly and recorded. Behind a stop string the target goes on, as far as a draft
 // may run. Collective over the pair's replica.
 inline RecordedTexts record_texts(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy,
-                                  int max_draft_tokens, int draft_slots = 5) {
+                                  int max_draft_tokens, int draft_slots = 5,
+                                  const std::vector<std::string>& trees = {}) {
     RecordedTexts recorded{head_of(pair, noisy, max_draft_tokens), {}};
+    for (const std::string& tree : trees)
+        recorded.head.add_tree(spec::parse_tree(tree));
     RunOptions options;
     options.acceptance = noisy ? spec::Acceptance::gumbel : spec::Acceptance::rejection;
     model::Decoder* const drafts[] = {&pair.draft.decoder};
@@ -47,6 +50,8 @@ inline RecordedTexts record_texts(TestPair& pair, const std::vector<spec::Reques
     recorder_options.limits = pair.limits();
     recorder_options.max_draft_tokens = max_draft_tokens;
     recorder_options.draft_slots = draft_slots;
+    for (const std::string& tree : trees)
+        recorder_options.trees.push_back(spec::parse_tree(tree));
     const bool coordinates = pair.layout.is_coordinator();
     const spec::EngineParts parts = {&pair.layout,
                                      pair.replica,

@@ -126,6 +126,7 @@ TEST(Recording, HoldsWhatTheModelsSayOfASampledText) {
 }
 
 TEST(Recording, DoesNotDependOnHowManyChainsSharePasses) {
+    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
     const auto sampled = requests(0.9, 40);
     const RecordedTexts few = record_texts(pair, sampled, true, 8, 2), many = record_texts(pair, sampled, true, 8, 20);
@@ -153,7 +154,7 @@ struct SmallRecording {
 
     SmallRecording() {
         TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
-        RecordedTexts recorded = record_texts(pair, {requests(0.8).front()}, true, 6);
+        RecordedTexts recorded = record_texts(pair, {requests(0.8).front()}, true, 6, 5, {"2,1"});
         head = recorded.head;
         text = recorded.texts.front();
         text.id = R"("a \u00e9")";
@@ -250,6 +251,18 @@ TEST(Recording, RefusesColumnsThatDoNotGoTogether) {
         small, [](TextRecord& text) { text.drafts[0].astray_token.pop_back(); }, "chains have another");
     expect_refused(
         small, [](TextRecord& text) { text.drafts[0].astray_length[0] = 99; }, "a chain is longer");
+    EXPECT_GT(small.text.drafts[0].tree_parent.size(), small.text.drafts[0].places());
+    expect_refused(
+        small, [](TextRecord& text) { text.drafts[0].tree_entropy.pop_back(); }, "columns of trees");
+    expect_refused(
+        small, [](TextRecord& text) { text.drafts[0].tree_probability.pop_back(); }, "another number of children");
+    expect_refused(
+        small, [](TextRecord& text) { text.drafts[0].tree_children.front() = -1; }, "fewer children than none");
+    for (const std::int32_t parent : {-1, 1 << 20})
+        expect_refused(
+            small, [parent](TextRecord& text) { text.drafts[0].tree_parent.back() = parent; }, "follows none before");
+    expect_refused(
+        small, [](TextRecord& text) { text.drafts[0].tree_parent.front() = 0; }, "follows none before");
     expect_refused(
         small, [](TextRecord& text) { text.new_tokens = 10000; }, "fewer tokens");
     expect_refused(

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace simulate_test {
 
 using namespace entrodraft;
@@ -35,6 +37,11 @@ void expect_equal(const spec::Stats& replayed, const spec::Stats& real) {
     EXPECT_EQ(replayed.drafting_rounds, real.drafting_rounds);
     EXPECT_EQ(replayed.passes_of_rows, real.passes_of_rows);
     EXPECT_EQ(replayed.rounds_of_accepted, real.rounds_of_accepted);
+    EXPECT_EQ(replayed.drafted_levels, real.drafted_levels);
+    const auto same = [](const spec::Acceptances& a, const spec::Acceptances& b) {
+        return a.verified == b.verified && a.accepted == b.accepted;
+    };
+    EXPECT_TRUE(std::ranges::equal(replayed.by_position, real.by_position, same));
 }
 
 // Every rule in several settings: replayed, and run. Returns tokens accepted by all of them.
@@ -175,6 +182,106 @@ TEST(Simulate, SeveralThreadsCountAlike) {
 TEST(Simulate, KeepsLittleOfEachTextSoThatManySettingsFit) {
     // A thousand settings over a thousand texts: a million of them.
     EXPECT_LE(sizeof(decltype(spec::Simulated::texts)::value_type), 32U);
+}
+
+// ---- trees ----
+
+const std::vector<std::string> kRecordedTrees = {"3,2,1", "eagle2:4:4", "expected-gain:4:4"};
+
+// Trees no wider than the recorded ones: replayed, and run. Returns tokens accepted by all of them.
+std::int64_t compare_trees(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy) {
+    const RecordedTexts recorded = record_texts(pair, requests, noisy, kCap, 5, kRecordedTrees);
+    std::int64_t accepted = 0;
+    for (const char* shape : {"3,2,1", "2,1", "1,1,1", "2,2", "eagle2:4:4", "eagle2:4:3", "eagle2:2:4", "eagle2:3:1",
+                              "expected-gain:4:4", "expected-gain:4:2", "expected-gain:2:3"})
+        for (const int tokens : {63, 5}) {
+            const spec::TreeOptions tree = spec::parse_tree(shape);
+            spec::ReplaySetting setting;
+            setting.rule = spec::tree_rule(tree, tokens);
+            setting.costs = kCosts;
+            setting.tree = tree;
+            spec::Replay replay(recorded.head, setting);
+            RunOptions options;
+            options.rule = setting.rule;
+            options.acceptance = noisy ? spec::Acceptance::gumbel : spec::Acceptance::rejection;
+            options.costs = kCosts;
+            spec::DrafterParts parts{{pair.limits(), pair.clock, 1}};
+            parts.models = {&pair.draft.decoder};
+            parts.tree = tree;
+            const auto drafter = spec::drafter_type("model").make(parts);
+            const auto texts = pair.run(requests, options, drafter.get());
+            for (std::size_t i = 0; i < texts.size(); ++i) {
+                SCOPED_TRACE(shape + (", " + std::to_string(tokens)) + " tokens, text " + std::to_string(i));
+                const spec::Stats counts = replay.replay(recorded.texts[i]);
+                expect_equal(counts, texts[i].stats);
+                accepted += counts.accepted;
+            }
+        }
+    return accepted;
+}
+
+TEST(Simulate, CountsWhatTreesCount) {
+    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    EXPECT_GT(compare_trees(pair, requests(0), false), 100) << "nothing was accepted: the test shows little";
+    EXPECT_GT(compare_trees(pair, requests(0.7), true), 100);
+}
+
+TEST(Simulate, CountsWhatTreesCountWithFiltersPenaltiesAndBans) {
+    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    std::vector<spec::Request> all = requests(0.8);
+    for (spec::Request& request : all) {
+        request.processing.no_repeat_ngram_size = 2;
+        request.processing.repetition_penalty = 1.2;
+        request.processing.banned_tokens = {3, 17};
+        request.sampling.top_k = 40;
+        request.sampling.top_p = 0.9;
+    }
+    compare_trees(pair, all, true);
+    for (spec::Request& request : all)
+        request.sampling = {};
+    compare_trees(pair, all, false);
+}
+
+TEST(Simulate, CountsWhatTreesCountWhereTextsAndContextsEnd) {
+    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
+    TestModelOptions narrow;
+    narrow.max_positions = 30;
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"), narrow);
+    compare_trees(pair, requests(0), false);
+    TestPair wide(golden_directory("llama-target"), golden_directory("llama-draft"));
+    std::vector<spec::Request> all = requests(0);
+    const auto plain = wide.run(all);
+    for (std::size_t i = 0; i < all.size(); ++i)
+        all[i].stop_strings = {plain[i].text.substr(plain[i].text.size() / 2, 1 + i)};
+    compare_trees(wide, all, false);
+    TestModelOptions ends;
+    ends.eos_token_ids = {plain[0].tokens[plain[0].tokens.size() / 2], plain[1].tokens[20]};
+    TestPair ending(golden_directory("llama-target"), golden_directory("llama-draft"), ends);
+    compare_trees(ending, requests(0), false);
+}
+
+TEST(Simulate, RefusesTreesThatWereNotRecorded) {
+    TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
+    const auto why_not = [](const RecordedTexts& recorded, const char* shape) -> std::string {
+        spec::ReplaySetting setting;
+        setting.tree = spec::parse_tree(shape);
+        setting.rule = spec::tree_rule(*setting.tree);
+        setting.costs = kCosts;
+        try {
+            spec::Replay(recorded.head, setting).replay(recorded.texts.front());
+        } catch (const std::exception& error) {
+            return error.what();
+        }
+        return {};
+    };
+    const RecordedTexts chains = record_texts(pair, {requests(0).front()}, false, kCap);
+    EXPECT_NE(why_not(chains, "2,1").find("the recording holds 0"), std::string::npos);
+    const RecordedTexts narrow = record_texts(pair, {requests(0).front()}, false, kCap, 5, {"2,1"});
+    EXPECT_EQ(why_not(narrow, "2,1"), "");
+    EXPECT_NE(why_not(narrow, "2,2,1").find("not recorded"), std::string::npos);
+    EXPECT_NE(why_not(narrow, "3,1").find("the recording holds 2"), std::string::npos);
 }
 
 TEST(Simulate, RefusesWhatTheRecordingDoesNotHold) {

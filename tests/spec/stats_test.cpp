@@ -39,6 +39,36 @@ TEST(Stats, CountsRounds) {
     EXPECT_THROW(Stats().count_round(-1, 0, 3), std::invalid_argument);
 }
 
+TEST(Stats, CountPositionsOfATreeAndNotItsTokens) {
+    //  0    1       of -1
+    //  2 3  4
+    //  5
+    const std::vector<std::int8_t> parents = {-1, -1, 0, 0, 1, 2};
+    const auto positions_after = [&](int last_accepted) {
+        Stats stats;
+        stats.count_tree(parents, last_accepted, 3);
+        EXPECT_EQ(stats.drafted, 6);
+        EXPECT_EQ(stats.drafted_levels, 3);
+        EXPECT_EQ(stats.draft_passes, 3);
+        EXPECT_EQ(stats.passes_of_rows[7], 1);
+        std::vector<std::pair<std::int64_t, std::int64_t>> positions;
+        for (const Acceptances& at : stats.by_position)
+            positions.emplace_back(at.verified, at.accepted);
+        EXPECT_EQ(stats.accepted, stats.rounds_of_accepted.size() - 1);
+        return positions;
+    };
+    using Positions = std::vector<std::pair<std::int64_t, std::int64_t>>;
+    EXPECT_EQ(positions_after(-1), (Positions{{1, 0}}));
+    EXPECT_EQ(positions_after(1), (Positions{{1, 1}, {1, 0}}));
+    EXPECT_EQ(positions_after(4), (Positions{{1, 1}, {1, 1}})); // nothing was drafted behind it
+    EXPECT_EQ(positions_after(5), (Positions{{1, 1}, {1, 1}, {1, 1}}));
+    Stats chain, tree;
+    chain.count_round(4, 2, 4);
+    tree.count_tree(chain_parents(4), 1, 4);
+    EXPECT_EQ(tree.by_position.size(), chain.by_position.size());
+    EXPECT_EQ(tree.drafted_levels, chain.drafted_levels);
+}
+
 TEST(Stats, MakesItsFigures) {
     const Stats stats = example();
     EXPECT_DOUBLE_EQ(stats.draft_acceptance_rate(), 5.0 / 8);

@@ -58,7 +58,7 @@ TEST(Rows, VerifiedInPlaceAreResampledByNumbersOfTheirOwn) {
         std::set<std::uint64_t> positions;
         for (const std::size_t start : {std::size_t{3}, std::size_t{4}}) {
             const std::vector<TokenId> prefix(start, 1);
-            const spec::ScoredSequence scored = {0, 0, prefix, drafted};
+            const spec::ScoredSequence scored = {0, 0, prefix, drafted, spec::chain_parents(drafted.size())};
             EXPECT_EQ(unverified.drafted_row(scored, 0).noise.temperature, 0) << "not verified on the device";
             for (std::size_t i = 0; i <= drafted.size(); ++i) {
                 const spec::DraftedRow row = rows.drafted_row(scored, i);
@@ -96,7 +96,7 @@ TEST(Rows, AreProcessedOnOneToFourSlicesAsOnTheWhole) {
         rows.push_back(std::sin(static_cast<float>(3 * i)));
     spec::LogitProcessor processor(everything(), prompt, std::vector<TokenId>{2, 23});
     std::vector<float> whole = rows;
-    processor.apply_to_rows(drafted, whole);
+    processor.apply_to_rows(drafted, spec::chain_parents(drafted.size()), whole);
     EXPECT_FALSE(same_bits(whole, rows));
     for (std::size_t ranks = 1; ranks <= 4; ++ranks) {
         std::vector<float> together(rows.size());
@@ -107,7 +107,7 @@ TEST(Rows, AreProcessedOnOneToFourSlicesAsOnTheWhole) {
                 for (std::size_t i = 0; i < local; ++i)
                     mine.push_back(rows[row * kVocab + rank * local + i]);
             spec::LogitProcessor own(everything(), prompt, std::vector<TokenId>{2, 23});
-            own.apply_to_rows(drafted, mine, static_cast<TokenId>(rank * local));
+            own.apply_to_rows(drafted, spec::chain_parents(drafted.size()), mine, static_cast<TokenId>(rank * local));
             for (std::size_t i = 0; i < mine.size(); ++i)
                 together[i / local * kVocab + rank * local + i % local] = mine[i];
         }
@@ -133,7 +133,7 @@ class OneRanksGather : public testing::Test {
         const std::vector<TokenId> tokens = {prompt_.back(), drafted_[0], drafted_[1]};
         const std::vector<model::Row> rows = target_.chain(tokens);
         const std::vector<int> logit_rows = TestModel::all_of(rows.size());
-        const spec::ScoredSequence scored = {0, 0, prompt_, drafted_};
+        const spec::ScoredSequence scored = {0, 0, prompt_, drafted_, spec::chain_parents(drafted_.size())};
         const model::PassResult scores = target_.decoder.forward({.rows = rows,
                                                                   .logit_rows = logit_rows,
                                                                   .hidden_layers = {},
@@ -178,7 +178,9 @@ TEST_F(OneRanksGather, FindsTheArgMaxOfTheTokensThatCount) {
         auto [rows, logits] = gather(one, asked);
         EXPECT_EQ(rows.format(), RowFormat::arg_max);
         EXPECT_EQ(one.encoder(0).needs().summary, processes ? model::LogitSummary::none : model::LogitSummary::max);
-        if (processes) spec::LogitProcessor(processing, prompt_, {}).apply_to_rows(drafted_, logits);
+        if (processes)
+            spec::LogitProcessor(processing, prompt_, {})
+                .apply_to_rows(drafted_, spec::chain_parents(drafted_.size()), logits);
         for (std::size_t row = 0; row < 3; ++row) {
             const auto known = std::span(logits).subspan(row * 512, kKnown);
             const spec::BestToken best = rows.best(row);
@@ -199,7 +201,8 @@ TEST_F(OneRanksGather, HandsOverProcessedLogitsOfTheTokensThatCount) {
         auto [rows, logits] = gather(one, asked);
         EXPECT_EQ(rows.format(), RowFormat::logits);
         if (processes)
-            spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0}).apply_to_rows(drafted_, logits);
+            spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0})
+                .apply_to_rows(drafted_, spec::chain_parents(drafted_.size()), logits);
         for (std::size_t row = 0; row < 3; ++row)
             EXPECT_TRUE(same_bits(rows.logits(row), std::span(logits).subspan(row * 512, kKnown))) << row;
     }
@@ -216,7 +219,8 @@ TEST_F(OneRanksGather, FindsTheNoisyBestInEveryForm) {
             asked.sequence_key = 77;
             auto [rows, logits] = gather(one, asked);
             if (processes)
-                spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0}).apply_to_rows(drafted_, logits);
+                spec::LogitProcessor(everything(), prompt_, std::vector<TokenId>{0})
+                    .apply_to_rows(drafted_, spec::chain_parents(drafted_.size()), logits);
             for (std::size_t row = 0; row < 3; ++row)
                 EXPECT_EQ(rows.best(row).token,
                           gumbel_max_adjusted({std::span(logits).subspan(row * 512, kKnown), 0, prompt_.size() + row},
@@ -230,7 +234,7 @@ TEST_F(OneRanksGather, FindsTheNoisyBestInEveryForm) {
 TEST_F(OneRanksGather, AsksForLogitsOnlyWhereNothingElseServes) {
     spec::LogitProcessing processing;
     processing.repetition_penalty = 1.5;
-    const spec::ScoredSequence scored = {0, 0, prompt_, drafted_};
+    const spec::ScoredSequence scored = {0, 0, prompt_, drafted_, spec::chain_parents(drafted_.size())};
     struct Case {
         Acceptance acceptance;
         double temperature;

@@ -44,10 +44,12 @@ double find_costs(ComparisonTask& task, const Json& environment) {
         return 0;
     }
     LatencyPlan plan;
-    plan.rows = std::max(plan.rows, task.options.max_draft_tokens + 1);
+    const int most_drafted =
+        std::max(task.options.max_draft_tokens, task.options.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens);
+    plan.rows = {std::max(plan.max_rows(), most_drafted + 1)};
     const Latency latency = measure_latency(task.session, task.models, plan);
     in_agreement(task.session, [&] { task.costs = level_costs(latency, task.models, plan); });
-    return spread_of(latency.target.front());
+    return spread_of(latency.first().target.front());
 }
 
 constexpr int kTimedTokens = 4;

@@ -11,8 +11,8 @@
 #include "launch/environment.h"
 #include "launch/failure.h"
 #include "launch/io/report.h"
+#include "launch/load/opened_model.h"
 #include "launch/machine_load.h"
-#include "launch/model_directory.h"
 #include "launch/phase.h"
 #include "launch/replaced_file.h"
 #include "model/cpu/decoder.h"
@@ -20,8 +20,10 @@
 #include "model/inspection.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <iterator>
 #include <stdexcept>
 
 namespace entrodraft::launch {
@@ -47,23 +49,24 @@ class AbsentRanks final : public dist::Communicator {
 
 // Of the first of so many ranks: a row's pass beside draft passes, as colocated ranks have it, and as ranks that never
 // draft do; and its limit, of this rank alone.
-Columns shard_row(ModelPair& models, const model::Checkpoint& checkpoint, LatencyPlan plan, int of) {
-    plan.rows = 1;
+Columns shard_row(ModelPair& models, const OpenedModel& target_files, const LatencyPlan& plan, int context, int of) {
+    LatencyPlan of_one_row = plan;
+    of_one_row.rows = {1};
     AbsentRanks others(of);
     model::DecoderOptions options;
     options.weight_type = models.target_type;
     options.capacity = models.target_config.max_positions;
     const std::unique_ptr<model::Decoder> shard =
-        model::load_cpu_decoder(checkpoint, models.target_config, options, others, *models.team);
+        model::load_cpu_decoder(*target_files.checkpoint, target_files.config, options, others, *models.team);
     const auto bytes = static_cast<double>(shard->weight_bytes());
     const double limit = std::max(bytes / model::read_rate(*models.team, shard->weight_bytes()),
                                   shard->operations_per_row() / model::arithmetic_peak(*models.team));
-    PassTimer target(*shard, models.clock, plan.context);
-    const double alone = time_in_turns(&target, nullptr, plan).target.front().median;
+    PassTimer target(*shard, models.clock, context);
+    const double alone = time_in_turns(std::array{TimedPair{&target}}, of_one_row).front().target.front().median;
     double beside_draft = alone;
     if (!models.drafts.empty()) {
-        PassTimer draft(*models.drafts.front(), models.clock, plan.context);
-        beside_draft = time_in_turns(&target, &draft, plan).target.front().median;
+        PassTimer draft(*models.drafts.front(), models.clock, context);
+        beside_draft = time_in_turns(std::array{TimedPair{&target, &draft}}, of_one_row).front().target.front().median;
     }
     return {{"of", "a shard by itself", of, fmt::format("of {}", of)},
             {"t_target_ms", "median ms", beside_draft * 1e3, 4},
@@ -95,6 +98,15 @@ Columns pass_row(const std::string& name, const Quantiles& pass, double one_row,
             {"", "t(r)/t(1)", pass.median / one_row, 2}};
 }
 
+// Our kernels' beside a pass of torch's.
+void add_native(Columns& row, const Quantiles& pass, const Quantiles& native) {
+    const double ratio = pass.median / native.median;
+    const bool is_known = native.median > 0;
+    row.emplace_back("native_ms", "native ms", native.median * 1e3, 4);
+    row.emplace_back("over_native", "over native", is_known ? Json(ratio) : Column::unknown(),
+                     is_known ? format_number(ratio, 2) : "");
+}
+
 Columns collective_row(const CollectiveTime& collective) {
     const Quantiles& seconds = collective.seconds;
     return {{"name", "collective", collective.name},
@@ -106,20 +118,62 @@ Columns collective_row(const CollectiveTime& collective) {
             {"deviation_ms", "", seconds.deviation * 1e3}};
 }
 
-std::vector<Columns> target_rows(const Latency& latency) {
+std::vector<Columns> target_rows(const PassTimes& passes, const std::vector<double>& limit) {
     std::vector<Columns> rows;
-    for (std::size_t i = 0; i < latency.target.size(); ++i) {
+    for (std::size_t i = 0; i < passes.target.size(); ++i) {
+        if (passes.target[i].median == 0) continue;
         const std::string name = "target, " + counted(static_cast<std::int64_t>(i + 1), "row");
-        rows.push_back(pass_row(name, latency.target[i], latency.target[0].median, latency.limit[i]));
+        rows.push_back(pass_row(name, passes.target[i], passes.target[0].median, limit[i]));
         rows.back().emplace_back("rows", "", i + 1);
+        for (const PassTimes& native : passes.native)
+            add_native(rows.back(), passes.target[i], native.target[i]);
     }
     return rows;
 }
 
-Json to_json(const Latency& latency, const Json& environment, const ModelPair& models, int context) {
+// Of a tree's first rows, beside a chain of as many.
+std::vector<Columns> tree_rows(const PassTimes& passes) {
+    std::vector<Columns> rows;
+    for (std::size_t i = 0; i < passes.tree.size(); ++i) {
+        const Quantiles &tree = passes.tree[i], &chain = passes.target[i];
+        if (tree.median == 0) continue;
+        rows.push_back({{"rows", "", i + 1},
+                        {"", "tree", counted(static_cast<std::int64_t>(i + 1), "row")},
+                        {"median_ms", "median ms", tree.median * 1e3, 4},
+                        {"p90_ms", "p90", tree.p90 * 1e3, 4},
+                        {"p99_ms", "p99", tree.p99 * 1e3, 4},
+                        {"over_chain", "over a chain's", tree.median / chain.median, 3}});
+    }
+    return rows;
+}
+
+// The first of a round, and one after another.
+std::array<Columns, 2> draft_rows(const PassTimes& passes) {
+    const double one_row = passes.target[0].median;
+    std::array<Columns, 2> rows = {pass_row("draft, first of a round", passes.first_draft, one_row),
+                                   pass_row("draft, after another", passes.draft, one_row)};
+    for (const PassTimes& native : passes.native) {
+        add_native(rows[0], passes.first_draft, native.first_draft);
+        add_native(rows[1], passes.draft, native.draft);
+    }
+    return rows;
+}
+
+// Of one context.
+Json passes_json(const PassTimes& passes, const std::vector<double>& limit) {
+    const auto [first, further] = draft_rows(passes);
+    Json json = {{"context", passes.context},
+                 {"draft", json_of(further)},
+                 {"first_draft", json_of(first)},
+                 {"target", json_of(target_rows(passes, limit))}};
+    if (const std::vector<Columns> trees = tree_rows(passes); !trees.empty()) json["tree"] = json_of(trees);
+    return json;
+}
+
+Json to_json(const Latency& latency, const Json& environment, const ModelPair& models) {
     const model::ModelConfig& config = models.target_config;
     const model::AllReduces all_reduces = model::all_reduces_of(config, models.layout.tp_size);
-    Json json = Json::parse(spec::to_json(latency.costs()));
+    Json json = Json::parse(spec::to_json(latency.first().costs()));
     json["environment"] = environment;
     json["tensor_parallel"] = models.layout.tp_size;
     json["target_shape"] = {{"layers", config.n_layers}, // what the scaling model has to know of the target
@@ -127,28 +181,47 @@ Json to_json(const Latency& latency, const Json& environment, const ModelPair& m
                             {"vocab_size", config.vocab_size},
                             {"all_reduces_per_pass", all_reduces.count},
                             {"all_reduce_bytes_per_pass", all_reduces.bytes}}; // of one row
-    json["context"] = context;
-    json["draft"] = json_of(pass_row("", latency.draft, latency.target[0].median));
-    json["first_draft"] = json_of(pass_row("", latency.first_draft, latency.target[0].median));
-    json["target"] = json_of(target_rows(latency));
+    json.update(passes_json(latency.first(), latency.limit));
+    json["contexts"] = Json::array();
+    for (const PassTimes& passes : latency.passes)
+        json["contexts"].push_back(passes_json(passes, latency.limit));
     json["weight_bytes_per_rank"] = latency.weight_bytes;
-    json["read_rate_bytes_per_second"] = latency.read_rate;
+    if (std::isfinite(latency.read_rate)) json["read_rate_bytes_per_second"] = latency.read_rate;
     if (std::isfinite(latency.peak)) json["arithmetic_peak_per_second"] = latency.peak;
     json["collectives"] = json_of(rows_of(latency.collectives, collective_row));
     return json;
 }
 
-std::string to_text(const Latency& latency, const Json& environment, int context) {
-    std::vector<Columns> passes = target_rows(latency);
-    if (latency.draft.median > 0) {
-        passes.push_back(pass_row("draft, first of a round", latency.first_draft, latency.target[0].median));
-        passes.push_back(pass_row("draft, after another", latency.draft, latency.target[0].median));
-    }
+std::string passes_text(const PassTimes& passes, const std::vector<double>& limit) {
+    std::vector<Columns> rows = target_rows(passes, limit);
+    if (passes.draft.median > 0) std::ranges::copy(draft_rows(passes), std::back_inserter(rows));
+    const std::vector<Columns> trees = tree_rows(passes);
+    return fmt::format("context {}\n{}\n{}", passes.context, table_of(rows),
+                       trees.empty() ? "" : table_of(trees) + "\n");
+}
+
+std::string to_text(const Latency& latency, const Json& environment) {
+    const std::string rate =
+        std::isfinite(latency.read_rate) ? fmt::format(", read rate {:.1f} GB/s", latency.read_rate / 1e9) : "";
     const std::string peak =
         std::isfinite(latency.peak) ? fmt::format(", arithmetic peak {:.1f} GFLOP/s", latency.peak / 1e9) : "";
-    return fmt::format("{}\n\na rank's weights {:.2f} MB, read rate {:.1f} GB/s{}; context {}\n\n{}\n{}",
-                       environment_line(environment), latency.weight_bytes / 1e6, latency.read_rate / 1e9, peak,
-                       context, table_of(passes), table_of(rows_of(latency.collectives, collective_row)));
+    std::string text = fmt::format("{}\n\na rank's weights {:.2f} MB{}{}\n\n", environment_line(environment),
+                                   latency.weight_bytes / 1e6, rate, peak);
+    for (const PassTimes& passes : latency.passes)
+        text += passes_text(passes, latency.limit);
+    return text + table_of(rows_of(latency.collectives, collective_row));
+}
+
+// The same models on our kernels, beside which torch's passes are timed; null where there are none for the device.
+std::unique_ptr<ModelPair> open_native(dist::Session& session, const LatencyOptions& options) {
+    const bool is_built_without_gpus = n_gpus() < 0; // like all ranks
+    const bool has_kernels = options.models.device == DeviceChoice::cuda ? !is_built_without_gpus
+                                                                         : options.models.device != DeviceChoice::xpu;
+    if (options.models.backend != Backend::torch || !has_kernels) return nullptr;
+    ModelOptions native = options.models;
+    native.backend = Backend::native;
+    native.quiet = true;
+    return open_models(session, native, {.draft = options.placement});
 }
 
 } // namespace
@@ -170,26 +243,27 @@ int run_bench_latency(dist::Session& session, const Arguments& arguments) {
                             "--backend torch out");
         require_heads_for(options->shards, models->target_config);
     });
+    const auto native = open_native(session, *options);
     const LatencyPlan& plan = options->plan;
     const MachineWatch watch(session);
-    const Latency latency = measure_latency(session, *models, plan);
+    const Latency latency = measure_latency(session, *models, plan, native.get());
     std::vector<Columns> shards;
     in_agreement(session, [&] {
         if (options->shards.empty()) return;
-        const auto checkpoint = model::Checkpoint::open(resolve_model_directory(options->models.target, "--target"));
+        const OpenedModel opened = open_model("--target", options->models.target, options->models.random_weights);
         for (const int of : options->shards)
-            shards.push_back(shard_row(*models, checkpoint, plan, of));
+            shards.push_back(shard_row(*models, opened, plan, latency.first().context, of));
     });
-    const MachineLoad load = watch.stop(spread_of(latency.target.front()));
+    const MachineLoad load = watch.stop(spread_of(latency.first().target.front()));
     const Json environment = environment_of(session, *models);
     in_agreement(session, [&] {
         if (!models->layout.is_writer()) return;
-        Json json = to_json(latency, environment, *models, plan.context);
+        Json json = to_json(latency, environment, *models);
         json["machine"] = to_json(load);
         if (!shards.empty()) json["shards"] = json_of(shards);
         print(session, options->json ? indented(json)
-                                     : to_text(latency, environment, plan.context) + (shards.empty() ? "" : "\n") +
-                                           table_of(shards) + load.warning_line());
+                                     : to_text(latency, environment) + (shards.empty() ? "" : "\n") + table_of(shards) +
+                                           load.warning_line());
         if (options->json) warn_of(load);
         if (!options->output.empty()) replace_file(options->output, indented(json));
     });

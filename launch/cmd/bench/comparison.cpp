@@ -50,6 +50,8 @@ std::vector<Setting> settings_at(const CompareOptions& options, double temperatu
                 settings.push_back({SettingKind::speculative, drafter, levels, acceptance});
             settings.push_back({SettingKind::longest, drafter, longest, acceptance});
         }
+        for (const spec::TreeOptions& tree : options.trees)
+            settings.push_back({SettingKind::speculative, {{"model"}, {0}, tree}, {spec::tree_rule(tree)}, acceptance});
     }
     return settings;
 }
@@ -116,6 +118,7 @@ std::vector<spec::Costs> costs_of(const ComparisonTask& task, const DrafterChoic
     if (task.costs.empty()) return levels;
     if (!drafter.has("model")) {
         levels.push_back(task.costs.front());
+        if (drafter.has("head")) return levels;
         levels.front().t_draft = 0;
         levels.front().t_first_draft.reset();
         return levels;

@@ -9,8 +9,14 @@
 #include "model/inspection.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <deque>
 #include <fmt/format.h>
 #include <limits>
+#include <optional>
+#include <stdexcept>
+#include <thread>
 
 namespace entrodraft::launch {
 
@@ -33,39 +39,65 @@ Quantiles of_slowest_rank(dist::Session& session, const Quantiles& mine) {
 
 } // namespace
 
-PassTimer::PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context)
-    : decoder_(decoder), clock_(clock), context_(context) {
+PassTimer::PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context, spec::DeviceVerifier* loop)
+    : decoder_(decoder), clock_(clock), context_(context), loop_(loop) {
     decoder_.cache().truncate(kSlot, 0);
     for (int done = 0; done < context;) {
-        const int rows = std::min(context - done, decoder_.max_rows());
+        const int rows = std::min(context - done, decoder_.max_prompt_rows());
         make_rows(done, rows);
-        decoder_.forward({.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal});
+        decoder_.forward(
+            {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .is_prompt = true});
         done += rows;
     }
 }
 
 double PassTimer::time(int rows) {
     make_rows(context_, rows);
+    return time({model::LogitSummary::max, false}, static_cast<std::size_t>(rows));
+}
+
+double PassTimer::time_tree(spec::Parents parents) {
+    rows_.clear();
+    logit_rows_.clear();
+    add_row(context_, -1);
+    for (int i = 0; i < static_cast<int>(parents.size()); ++i)
+        add_row(context_ + spec::depth_of(parents, i), spec::parent_of(parents, i) + 1);
+    return time({model::LogitSummary::max, false}, rows_.size(), model::Mask::by_parent);
+}
+
+double PassTimer::time_loop(int tokens) {
+    make_rows(context_, 1);
+    model::LogitNeeds needs(model::LogitSummary::entropy, false);
+    spec::DeviceStopRule rule; // that never fires
+    rule.max_rows = tokens;
+    needs.extension = loop_->draft(rule, -1);
+    return time(needs, static_cast<std::size_t>(tokens));
+}
+
+double PassTimer::time(const model::LogitNeeds& needs, std::size_t summaries, model::Mask mask) {
     const double begin = clock_.now_seconds();
-    decoder_.forward({.rows = rows_,
-                      .logit_rows = logit_rows_,
-                      .hidden_layers = {},
-                      .mask = model::Mask::causal,
-                      .window = 0,
-                      .needs = {model::LogitSummary::max, false}});
+    const model::PassResult result =
+        decoder_.forward({.rows = rows_, .logit_rows = logit_rows_, .hidden_layers = {}, .mask = mask, .needs = needs});
     decoder_.cache().truncate(kSlot, context_);
-    return clock_.now_seconds() - begin;
+    const double seconds = clock_.now_seconds() - begin;
+    if (result.summaries.size() != summaries)
+        throw std::logic_error(
+            fmt::format("a pass that is timed gave {} rows of {}", result.summaries.size(), summaries));
+    return seconds;
 }
 
 void PassTimer::make_rows(int first_position, int rows) {
     rows_.clear();
     logit_rows_.clear();
-    for (int i = 0; i < rows; ++i) {
-        const int position = first_position + i;
-        const int token = (position * 37 + 11) % decoder_.config().vocab_size;
-        rows_.push_back({token, kSlot, position, i - 1});
-        logit_rows_.push_back(i);
-    }
+    for (int i = 0; i < rows; ++i)
+        add_row(first_position + i, i - 1);
+}
+
+void PassTimer::add_row(int position, int parent) {
+    const auto row = static_cast<int>(rows_.size());
+    const int token = ((position + row) * 37 + 11) % decoder_.config().vocab_size;
+    rows_.push_back({token, kSlot, position, parent});
+    logit_rows_.push_back(row);
 }
 
 std::vector<CollectiveTime> time_collectives(dist::Session& session, std::span<const NamedCollective> collectives,
@@ -101,27 +133,101 @@ std::string slower_sum(std::span<const CollectiveTime> over_shared_memory, std::
     return text;
 }
 
-PassTimes time_in_turns(PassTimer* target, PassTimer* draft, const LatencyPlan& plan,
-                        const std::function<void()>& align) {
-    constexpr int kWarmUps = 20;
-    constexpr int kDraftRun = 3; // draft passes after every target pass, which has driven their weights out of caches
-    std::vector<std::vector<double>> target_samples(static_cast<std::size_t>(plan.rows));
-    std::vector<double> draft_samples, first_draft_samples;
-    for (int i = 0; i < kWarmUps && target; ++i)
-        target->time(1 + i % plan.rows);
-    for (int i = 0; i < plan.repetitions; ++i) {
-        for (int rows = 1; rows <= plan.rows; ++rows) {
+namespace {
+
+struct DraftSamples {
+    std::vector<double> first, further; // seconds of a token
+
+    // What follows a target pass, which has driven the draft's weights out of caches.
+    void take(PassTimer& draft) {
+        constexpr int kFurther = 2;
+        if (draft.has_loop()) {
+            first.push_back(draft.time_loop(1));
+            const double one = draft.time_loop(1);
+            further.push_back((draft.time_loop(1 + kLoopSteps) - one) / kLoopSteps);
+            return;
+        }
+        first.push_back(draft.time(1));
+        for (int i = 0; i < kFurther; ++i)
+            further.push_back(draft.time(1));
+    }
+};
+
+} // namespace
+
+namespace {
+
+// What is timed of a pair.
+class PairSamples {
+  public:
+    PairSamples(const TimedPair& pair, const LatencyPlan& plan)
+        : pair_(pair), plan_(plan), target_(static_cast<std::size_t>(plan.max_rows())), tree_(target_.size()) {
+        if (plan.tree) parents_ = spec::parents_of(*plan.tree);
+    }
+
+    void warm_up(int target_passes, int draft_runs) {
+        DraftSamples not_counted;
+        for (int i = 0; i < target_passes && pair_.target; ++i)
+            pair_.target->time(1 + i % plan_.max_rows());
+        for (int i = 0; i < draft_runs && pair_.draft; ++i)
+            not_counted.take(*pair_.draft);
+    }
+
+    void repeat(const std::function<void()>& align) {
+        for (int rows = 1; rows <= plan_.max_rows(); ++rows) {
+            if (!plan_.times(rows)) continue;
             align();
-            target_samples[static_cast<std::size_t>(rows - 1)].push_back(target ? target->time(rows) : 0);
-            for (int step = 0; draft && step < kDraftRun; ++step)
-                (step == 0 ? first_draft_samples : draft_samples).push_back(draft->time(1));
+            target_[static_cast<std::size_t>(rows - 1)].push_back(pair_.target ? pair_.target->time(rows) : 0);
+            if (pair_.draft) drafts_.take(*pair_.draft);
+            const std::size_t n_drafted = static_cast<std::size_t>(rows) - 1;
+            if (n_drafted == 0 || n_drafted > parents_.size()) continue;
+            align();
+            const spec::Parents parents = spec::Parents(parents_).first(n_drafted);
+            tree_[n_drafted].push_back(pair_.target ? pair_.target->time_tree(parents) : 0);
         }
     }
-    PassTimes times;
-    for (auto& samples : target_samples)
-        times.target.push_back(quantiles_of(std::move(samples)));
-    times.first_draft = quantiles_of(std::move(first_draft_samples));
-    times.draft = quantiles_of(std::move(draft_samples));
+
+    PassTimes times() const {
+        PassTimes times;
+        for (const std::vector<double>& samples : target_)
+            times.target.push_back(quantiles_of(samples));
+        for (const std::vector<double>& samples : tree_)
+            times.tree.push_back(quantiles_of(samples));
+        times.first_draft = quantiles_of(drafts_.first);
+        times.draft = quantiles_of(drafts_.further);
+        return times;
+    }
+
+  private:
+    TimedPair pair_;
+    const LatencyPlan& plan_;
+    std::vector<std::vector<double>> target_; // [r - 1]
+    std::vector<std::vector<double>> tree_;   // [r - 1]
+    std::vector<std::int8_t> parents_;        // of the tree
+    DraftSamples drafts_;
+};
+
+} // namespace
+
+std::vector<PassTimes> time_in_turns(std::span<const TimedPair> pairs, const LatencyPlan& plan,
+                                     const std::function<void()>& align) {
+    constexpr int kWarmUps = 20, kDraftWarmUps = 3;
+    // Threads of OpenMP, which torch has, spin for up to 15 ms after a pass.
+    constexpr auto kUntilOthersRest = std::chrono::milliseconds(20);
+    std::vector<PairSamples> samples;
+    for (const TimedPair& pair : pairs)
+        samples.emplace_back(pair, plan).warm_up(kWarmUps, kDraftWarmUps);
+    for (int i = 0; i < plan.repetitions; ++i)
+        for (PairSamples& each : samples) {
+            if (samples.size() > 1) {
+                std::this_thread::sleep_for(kUntilOthersRest);
+                each.warm_up(1, 1);
+            }
+            each.repeat(align);
+        }
+    std::vector<PassTimes> times;
+    for (const PairSamples& each : samples)
+        times.push_back(each.times());
     return times;
 }
 
@@ -130,29 +236,46 @@ spec::Costs PassTimes::costs() const {
     costs.t_draft = draft.median;
     if (draft.median > 0) costs.t_first_draft = first_draft.median;
     for (const Quantiles& pass : target)
-        costs.t_target.push_back(pass.median);
+        costs.t_target.push_back(pass.median > 0 ? pass.median : std::numeric_limits<double>::quiet_NaN());
     return costs;
 }
 
 namespace {
 
-PassTimes time_passes(dist::Session& session, ModelPair& models, const LatencyPlan& plan) {
-    std::optional<PassTimer> target, draft;
-    if (models.target) target.emplace(*models.target, models.clock, plan.context);
-    if (!models.drafts.empty()) draft.emplace(*models.drafts.front(), models.clock, plan.context);
+// A draft that is sharded across the ranks goes on with no loop.
+spec::DeviceVerifier* draft_loop(const ModelPair& models) {
+    return models.sharded_draft ? nullptr : models.device_verifier.get();
+}
+
+// Of the first pair, with those of the second as the native ones.
+PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs, const LatencyPlan& plan, int context) {
+    std::deque<PassTimer> timers;
+    std::vector<TimedPair> timed;
+    for (ModelPair* models : pairs) {
+        TimedPair& pair = timed.emplace_back();
+        if (models->target) pair.target = &timers.emplace_back(*models->target, models->clock, context);
+        if (!models->drafts.empty())
+            pair.draft = &timers.emplace_back(*models->drafts.front(), models->clock, context, draft_loop(*models));
+    }
     // The ranks start together: nobody's wait for a drafting rank counts as target time.
-    PassTimes times = time_in_turns(target ? &*target : nullptr, draft ? &*draft : nullptr, plan,
-                                    [&] { models.replica->barrier(session.deadline()); });
-    for (Quantiles& pass : times.target)
-        pass = of_slowest_rank(session, pass);
-    times.draft = of_slowest_rank(session, times.draft);
-    times.first_draft = of_slowest_rank(session, times.first_draft);
-    return times;
+    std::vector<PassTimes> all =
+        time_in_turns(timed, plan, [&] { pairs.front()->replica->barrier(session.deadline()); });
+    for (PassTimes& times : all) {
+        times.context = context;
+        for (std::vector<Quantiles>* passes : {&times.target, &times.tree})
+            for (Quantiles& pass : *passes)
+                pass = of_slowest_rank(session, pass);
+        times.draft = of_slowest_rank(session, times.draft);
+        times.first_draft = of_slowest_rank(session, times.first_draft);
+    }
+    PassTimes first = std::move(all.front());
+    first.native.assign(all.begin() + 1, all.end());
+    return first;
 }
 
 std::vector<CollectiveTime> time_messages(dist::Session& session, ModelPair& models, const LatencyPlan& plan) {
     const auto hidden = static_cast<std::size_t>(models.target_config.hidden_size);
-    const auto rows = static_cast<std::size_t>(plan.rows);
+    const auto rows = static_cast<std::size_t>(plan.max_rows());
     // Every rank gathers as much as the first slice of the vocabulary, which is a widest one, needs.
     const dist::Slice slice = model::vocab_slice(models.target_config, 0, models.layout.tp_size);
     const std::size_t row_bytes = static_cast<std::size_t>(slice.size()) * sizeof(float);
@@ -162,7 +285,7 @@ std::vector<CollectiveTime> time_messages(dist::Session& session, ModelPair& mod
     const auto gather = [&](std::size_t bytes) {
         models.replica->gather(buffer.data(), gathered.data(), bytes, 0, deadline());
     };
-    const std::string all_rows = counted(plan.rows, "row");
+    const std::string all_rows = counted(plan.max_rows(), "row");
     constexpr std::size_t kPacket = 256;
     std::vector<NamedCollective> collectives = {
         {"barrier", [&] { models.replica->barrier(deadline()); }},
@@ -182,19 +305,21 @@ std::vector<CollectiveTime> time_messages(dist::Session& session, ModelPair& mod
     return time_collectives(session, collectives, 5 * plan.repetitions);
 }
 
-void measure_limits(dist::Session& session, ModelPair& models, const LatencyPlan& plan, Latency& latency) {
+// `device`: whose memory's rate is measured.
+void measure_limits(dist::Session& session, ModelPair& models, const RankDevice& device, const LatencyPlan& plan,
+                    Latency& latency) {
     constexpr double kNoLimit = std::numeric_limits<double>::infinity();
     // A rank without a shard reads its draft beside the others, and sets no limit.
     const bool counts = models.target != nullptr;
     const std::size_t bytes = counts ? models.target->weight_bytes() : std::size_t{1} << 20;
     const double operations = counts ? models.target->operations_per_row() : 0;
     session.world().barrier(session.deadline());
-    const double rate = read_rate(models.device, *models.team, bytes);
+    const double rate = read_rate(device, *models.team, bytes);
     session.world().barrier(session.deadline());
     // No pass of a round comes near a GPU's.
     const double peak = !models.device.is_cpu() ? kNoLimit : model::arithmetic_peak(*models.team);
     std::vector<double> limits;
-    for (int rows = 1; rows <= plan.rows; ++rows)
+    for (int rows = 1; rows <= plan.max_rows(); ++rows)
         limits.push_back(counts ? std::max(static_cast<double>(bytes) / rate, rows * operations / peak) : 0);
     latency.limit = largest_over_ranks(session, limits);
     const auto slowest = largest_over_ranks(
@@ -211,24 +336,38 @@ int common_positions(const ModelPair& models) {
     return positions;
 }
 
-} // namespace
-
-int fitting_context(const ModelPair& models, int rows) {
-    return std::clamp(common_positions(models) - rows, 1, LatencyPlan{}.context);
+// Positions that passes of up to so many rows, or a loop on the device, leave for the context. Local.
+int room_for_context(const ModelPair& models, int rows) {
+    return common_positions(models) - (models.device.is_gpu ? std::max(rows, 1 + kLoopSteps) : rows);
 }
 
-Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan) {
+} // namespace
+
+int default_context(dist::Session& session, const ModelPair& models, int rows) {
+    const int wanted = models.device.is_cpu() ? 64 : 1000;
+    // Ranks without a draft do not know of its positions.
+    return static_cast<int>(from_writer(session, std::clamp(room_for_context(models, rows), 1, wanted)));
+}
+
+Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan, ModelPair* native) {
+    const int rows = plan.max_rows();
+    std::vector<int> contexts = plan.contexts;
+    if (contexts.empty()) contexts.push_back(default_context(session, models, rows));
     in_agreement(session, [&] {
-        if (plan.rows > model::Decoder::kMaxRows)
-            throw BadOption(fmt::format("--rows {}: a pass has at most {} rows", plan.rows, model::Decoder::kMaxRows));
-        const int positions = common_positions(models);
-        if (plan.context > positions - plan.rows)
-            throw BadOption(fmt::format("--context {}: the models have {} positions, so at most {} beside the rows",
-                                        plan.context, positions, positions - plan.rows));
+        if (rows > model::Decoder::kMaxRows)
+            throw BadOption(fmt::format("--rows {}: a pass has at most {} rows", rows, model::Decoder::kMaxRows));
+        const int room = room_for_context(models, rows);
+        for (const int context : contexts)
+            if (context > room)
+                throw BadOption(fmt::format("--context {}: the models have {} positions, so at most {} beside the rows",
+                                            context, common_positions(models), room));
     });
     Latency latency;
-    measure_limits(session, models, plan, latency);
-    static_cast<PassTimes&>(latency) = time_passes(session, models, plan);
+    measure_limits(session, models, native ? native->device : models.device, plan, latency);
+    std::vector<ModelPair*> pairs = {&models};
+    if (native != nullptr) pairs.push_back(native);
+    for (const int context : contexts)
+        latency.passes.push_back(time_passes(session, pairs, plan, context));
     latency.collectives = time_messages(session, models, plan);
     return latency;
 }
@@ -236,11 +375,11 @@ Latency measure_latency(dist::Session& session, ModelPair& models, const Latency
 std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, const LatencyPlan& plan) {
     std::vector<spec::Costs> levels;
     if (!models.layout.is_coordinator()) return levels;
-    levels.push_back(latency.costs());
+    levels.push_back(latency.first().costs());
     for (std::size_t level = 1; level < models.drafts.size(); ++level) {
-        PassTimer verifying(*models.drafts[level - 1], models.clock, plan.context);
-        PassTimer drafting(*models.drafts[level], models.clock, plan.context);
-        levels.push_back(time_in_turns(&verifying, &drafting, plan).costs());
+        PassTimer verifying(*models.drafts[level - 1], models.clock, latency.first().context);
+        PassTimer drafting(*models.drafts[level], models.clock, latency.first().context, draft_loop(models));
+        levels.push_back(time_in_turns(std::array{TimedPair{&verifying, &drafting}}, plan).front().costs());
     }
     return levels;
 }

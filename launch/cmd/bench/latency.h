@@ -10,6 +10,7 @@
 #include "launch/statistics.h"
 #include "model/decoder.h"
 #include "spec/stats.h"
+#include "spec/verify/device_verifier.h"
 
 #include <functional>
 #include <span>
@@ -21,8 +22,9 @@ namespace entrodraft::launch {
 // Passes after a fixed context.
 class PassTimer {
   public:
-    // Fills the slot with `context` tokens, and leaves it empty. All outlive this. Collective over the decoder's group.
-    PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context);
+    // Fills the slot with `context` tokens, and leaves it empty. `loop`: of a draft whose GPU goes on by itself. All
+    // outlive this. Collective over the decoder's group.
+    PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context, spec::DeviceVerifier* loop = nullptr);
     ~PassTimer() { decoder_.cache().truncate(kSlot, 0); }
     PassTimer(const PassTimer&) = delete;
     PassTimer& operator=(const PassTimer&) = delete;
@@ -30,31 +32,55 @@ class PassTimer {
     // Seconds of a pass of `rows` rows with the largest logit of each, as a greedy round has it, and of cutting the
     // cache back. Collective over its group.
     double time(int rows);
+    // The same of a tree: the next token and those that follow it. Collective over its group.
+    double time_tree(spec::Parents parents);
+
+    // Whether the device drafts in a loop, as in generate; then seconds of a draft of so many tokens, each with its
+    // entropy, and of cutting the cache back. Local.
+    bool has_loop() const { return loop_ != nullptr; }
+    double time_loop(int tokens);
 
   private:
     static constexpr int kSlot = 0;
 
     void make_rows(int first_position, int rows);
+    void add_row(int position, int parent);
+    double time(const model::LogitNeeds& needs, std::size_t summaries, model::Mask mask = model::Mask::causal);
 
     model::Decoder& decoder_;
     const dist::Clock& clock_;
     int context_;
+    spec::DeviceVerifier* loop_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
 };
 
+// Behind so many tokens.
 struct PassTimes {
-    std::vector<Quantiles> target; // [r - 1]: a pass of r rows and the truncation after it
-    Quantiles first_draft;         // of one row, right after a target pass; zeros without a draft
-    Quantiles draft;               // of one row, after another draft pass
+    int context = 0;
+    std::vector<Quantiles> target; // [r - 1]: a pass of r rows and the truncation after it; zeros: not timed
+    std::vector<Quantiles> tree;   // [r - 1]: the same of a tree of r rows
+    Quantiles first_draft;         // of one token, right after a target pass; zeros without a draft
+    Quantiles draft;               // of one row, after another draft pass; or of a step of the device's loop: a draft
+                                   // of 1 + kLoopSteps tokens less one of 1, over kLoopSteps
+    std::vector<PassTimes> native; // one: the same by our kernels, timed in turns with these; none
 
     spec::Costs costs() const;
 };
 
-// Passes of 1 to plan.rows rows of a target, each with a run of draft passes behind it as in a round, after some that
-// warm up. Either may be missing. `align` goes before each target pass. Collective over their groups.
-PassTimes time_in_turns(
-    PassTimer* target, PassTimer* draft, const LatencyPlan& plan, const std::function<void()>& align = [] {});
+constexpr int kLoopSteps = 8;
+
+// Either may be missing.
+struct TimedPair {
+    PassTimer* target = nullptr;
+    PassTimer* draft = nullptr;
+};
+
+// Passes of the plan's rows of each pair's target, each with a run of draft passes behind it as in a round, after some
+// that warm up. The context is that of the timers. Several pairs take turns, a repetition each. `align` goes before
+// each target pass. Collective over their groups.
+std::vector<PassTimes> time_in_turns(
+    std::span<const TimedPair> pairs, const LatencyPlan& plan, const std::function<void()>& align = [] {});
 
 struct NamedCollective {
     std::string name;
@@ -78,27 +104,34 @@ std::vector<CollectiveTime> time_collectives(dist::Session& session, std::span<c
 std::string slower_sum(std::span<const CollectiveTime> over_shared_memory, std::span<const CollectiveTime> over_mpi);
 
 // All of the slowest rank. On the writer; without meaning elsewhere.
-struct Latency : PassTimes {
-    std::vector<double> limit; // [r - 1]: max(bytes / read rate, operations / peak)
-    double weight_bytes = 0;   // of a rank
-    double read_rate = 0;      // bytes a second, of the slowest rank, all ranks reading
-    double peak = 0;           // operations a second
+struct Latency {
+    std::vector<PassTimes> passes; // of each context
+    std::vector<double> limit;     // [r - 1]: max(bytes / read rate, operations / peak)
+    double weight_bytes = 0;       // of a rank
+    double read_rate = 0;          // bytes a second, of the slowest rank, all ranks reading; infinity: not known
+    double peak = 0;               // operations a second
     std::vector<CollectiveTime> collectives;
+
+    const PassTimes& first() const { return passes.front(); } // whose costs are those of the run
 };
 
-// Costs of each level of drafting: the first draft for the target (`latency`), the second for the first, and so on. On
-// the coordinator; empty elsewhere. Local.
+// Costs of each level of drafting: the first draft for the target (`latency`), the second for the first, and so on, at
+// the first context. On the coordinator; empty elsewhere. Local.
 std::vector<spec::Costs> level_costs(const Latency& latency, ModelPair& models, const LatencyPlan& plan);
 
-// Passes of 1 to rows rows, interleaved, all with `context` tokens in the cache. Collective over the world.
-Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan);
+// Passes of the plan's rows, interleaved, behind each of its contexts, or without any behind default_context().
+// `native`: the same models on our kernels, for PassTimes::native. Throws OrderlyFailure where the models have too few
+// positions. Collective over the world.
+Latency measure_latency(dist::Session& session, ModelPair& models, const LatencyPlan& plan,
+                        ModelPair* native = nullptr);
 
 // Costs of files, by level; on the writer it is said which were measured on a disturbed machine. Throws OrderlyFailure.
 // Collective over the world.
 std::vector<spec::Costs> read_costs(dist::Session& session, const std::vector<std::string>& files);
 
-// LatencyPlan's context, or what positions the models leave beside rows, where that is less; ranks without a draft do
-// not know of its positions. Local.
-int fitting_context(const ModelPair& models, int rows);
+// Tokens that passes of up to so many rows are timed behind where none are asked for: 64, and 1,000 where the models
+// are not on CPUs, whose attention takes little of a pass; or what positions the models leave. The same on all ranks.
+// Collective over the world.
+int default_context(dist::Session& session, const ModelPair& models, int rows);
 
 } // namespace entrodraft::launch

@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fuzz::require(packet.header().slot < kSlots);
         for (int slot = 0; slot < kSlots; ++slot) {
             const int drafted = packet.slot(slot).n_drafted;
-            fuzz::require(drafted <= kTokens && packet.slot(slot).n_committed <= kTokens);
+            fuzz::require(drafted <= kTokens && packet.slot(slot).last_accepted < kTokens);
             const bool is_followed =
                 packet.header().command == spec::Command::round && packet.slot(slot).state == spec::SlotState::decoding;
             if (!is_followed) continue; // nobody looks at its tokens

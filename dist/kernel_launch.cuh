@@ -1,0 +1,92 @@
+// How kernels are put on a stream, and what each of them does first.
+//
+// Included by .cu files only. They are compiled by nvcc, and once more as C++ against tests/cuda_stand_in, where their
+// threads run one after another on the CPU.
+#pragma once
+
+#include "dist/comm/check.h"
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+namespace entrodraft::dist {
+
+struct Grid {
+    dim3 blocks;
+    dim3 threads;
+    std::size_t shared_bytes = 0;
+};
+
+// Kernels of a stream overlap, where the device can (programmatic dependent launch, from compute capability 9.0 on;
+// captured as programmatic edges): the next one starts once all blocks of this one have called start_next_kernel(). So
+// every kernel calls that at its beginning, and wait_for_inputs() before it reads anything but weights, and before it
+// writes anything. The wait ends when the kernel before has ended altogether and what it wrote is there. As that one
+// did not end before its own wait, all kernels before it have ended then as well: that is why every thread of every
+// kernel waits, also one that reads nothing. Other work (copies, NCCL) starts behind the end of all
+// before it, and the next kernel of ours behind its end.
+#if !defined(ENTRODRAFT_CUDA_STAND_IN)
+__device__ inline void start_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ inline void wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+#else
+inline void start_next_kernel() {}
+inline void wait_for_inputs() {
+    cuda_stand_in::note_wait();
+}
+#endif
+// Of a kernel that has nothing to read beforehand.
+__device__ inline void begin_kernel() {
+    start_next_kernel();
+    wait_for_inputs();
+}
+
+#if !defined(ENTRODRAFT_CUDA_STAND_IN)
+// Of the current device, which a process does not change. Throws Error.
+inline bool overlaps_kernels() {
+    static const bool overlaps = [] {
+        int device = 0, major = 0;
+        check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+        check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+        return major >= 9;
+    }();
+    return overlaps;
+}
+#endif
+
+// Puts kernel(arguments...) on the stream. Throws Error where it cannot be launched. Local.
+template <typename... Parameters, typename... Arguments>
+void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...), const Arguments&... arguments) {
+    if (grid.blocks.x == 0 || grid.blocks.y == 0) return; // CUDA refuses a grid of nothing
+    const auto on = static_cast<cudaStream_t>(stream);
+#ifdef ENTRODRAFT_CUDA_STAND_IN
+    check_cuda(cuda_stand_in::enqueue(on,
+                                      [=] {
+                                          cuda_stand_in::run_grid(grid.blocks, grid.threads, grid.shared_bytes, [&] {
+                                              kernel(static_cast<Parameters>(arguments)...);
+                                          });
+                                      }),
+               "a kernel's launch");
+#else
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = grid.blocks;
+    how.blockDim = grid.threads;
+    how.dynamicSmemBytes = grid.shared_bytes;
+    how.stream = on;
+    how.attrs = &overlap;
+    how.numAttrs = overlaps_kernels() ? 1 : 0;
+    check_cuda(cudaLaunchKernelEx(&how, kernel, static_cast<Parameters>(arguments)...), "a kernel's launch");
+#endif
+}
+
+} // namespace entrodraft::dist

@@ -1,0 +1,116 @@
+// See device_check.h.
+#include "launch/load/device_check.h"
+
+#include "dist/error.h"
+#include "launch/io/report.h"
+#include "launch/phase.h"
+#include "model/self_check.h"
+#include "model/torch/plugin.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <optional>
+#include <vector>
+
+namespace entrodraft::launch {
+
+namespace {
+
+using model::WeightType;
+
+bool are_all(dist::Session& session, bool mine) {
+    return std::ranges::count(from_all(session, static_cast<int>(mine)), 0) == 0;
+}
+
+bool has_8_bits(const HeldModel& held) {
+    return held.type == WeightType::int8 || held.type == WeightType::float8;
+}
+
+// As the other implementation has it: float8 is a type of GPUs alone.
+HeldModel held_there(HeldModel held, const RankDevice& device) {
+    if (held.type == WeightType::float8) held.type = held.config->stored_type;
+    held.on_gpu = !device.is_native_cpu();
+    held.beside = 0;
+    return held;
+}
+
+// Of this rank. Collective over the world.
+std::optional<RankDevice> second_implementation(dist::Session& session, std::span<const HeldModel> held,
+                                                const ModelPair& pair) {
+    const CacheShape cache = {1, model::kCheckedRows};
+    const auto fits = [&](const RankDevice& device, auto... limits) { // of half of what is left there
+        std::vector<HeldModel> there;
+        for (const HeldModel& each : held)
+            there.push_back(held_there(each, device));
+        RankMemory memory = planned_memory(session, there, pair.team->size(), cache, device);
+        if (!device.is_cpu()) memory.host = pair.device.identity, memory.available_bytes = free_gpu_bytes();
+        memory.available_bytes = std::min({memory.available_bytes / 2, limits...});
+        return why_too_little_memory(from_all(session, memory), cache).empty();
+    };
+    RankDevice torch;
+    torch.torch = fmt::format("cuda:{}", pair.device.number);
+    torch.name = "torch " + torch.torch;
+    const bool has_torch = model::torch::why_missing().empty() && model::torch::devices_of("cuda").count > 0 &&
+                           std::ranges::none_of(held, has_8_bits);
+    if (are_all(session, has_torch) && fits(torch)) return torch;
+    const RankDevice cpu;
+    if (fits(cpu, kMaxCheckedBytes)) return cpu;
+    return std::nullopt;
+}
+
+// What differs in any of this rank's models. Collective over the groups that hold them.
+std::string difference_here(std::span<const HeldModel> held, const OpenedPair& opened, ModelPair& pair,
+                            const RankDevice& safe, dist::Communicator* tp, double timeout_seconds) {
+    std::string found;
+    auto part = held.begin();
+    const auto check = [&](const char* name, model::Decoder& decoder, const OpenedModel& from, bool is_sharded) {
+        const HeldModel there = held_there(*part, safe);
+        model::DecoderOptions options;
+        options.timeout_seconds = timeout_seconds;
+        options.weight_type = there.type;
+        options.capacity = model::kCheckedRows;
+        const auto other =
+            load_decoder(safe, *from.checkpoint, from.config, options, is_sharded ? *tp : pair.self, *pair.team);
+        const std::string difference = model::difference_of(decoder, *other, model::self_check_bound(part->type));
+        if (found.empty() && !difference.empty()) found = fmt::format("{}: {}", name, difference);
+        ++part;
+    };
+    try {
+        if (pair.target) check("the target", *pair.target, opened.target, true);
+        for (std::size_t i = 0; i < pair.drafts.size(); ++i)
+            check("the draft", *pair.drafts[i], opened.drafts[i], pair.sharded_draft != nullptr);
+    } catch (const dist::Error& error) { // of CUDA or NCCL
+        if (found.empty()) found = error.what();
+    }
+    return found;
+}
+
+} // namespace
+
+DeviceCheck check_device(dist::Session& session, const OpenedPair& opened, std::span<const HeldModel> held,
+                         ModelPair& pair) {
+    DeviceCheck check;
+    const auto safe = second_implementation(session, held, pair);
+    if (!safe) {
+        check.left_out = fmt::format("the models are not compared with the CPU's, which would take more than {} a host",
+                                     format_bytes(kMaxCheckedBytes));
+        return check;
+    }
+    check.safe = *safe;
+    struct Found {
+        char text[240] = {};
+    } mine; // goes through a collective as it is
+    const auto tp = split_for_passes(session, check.safe, pair.layout.holds_target() ? pair.layout.replica : -1);
+    in_agreement(session, [&] {
+        const std::string found = difference_here(held, opened, pair, check.safe, tp.get(), session.timeout_seconds());
+        std::strncpy(mine.text, found.c_str(), sizeof mine.text - 1);
+    });
+    const std::vector<Found> all = from_all(session, mine);
+    const auto first = std::ranges::find_if(all, [](const Found& found) { return found.text[0] != '\0'; });
+    if (first == all.end()) return check;
+    check.failure = all.size() == 1 ? first->text : fmt::format("rank {}, {}", first - all.begin(), first->text);
+    return check;
+}
+
+} // namespace entrodraft::launch

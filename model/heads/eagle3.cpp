@@ -1,0 +1,103 @@
+// EAGLE-3 (Li et al. 2025) and 3.1: one layer, whose attention reads the token's embedding beside what a projection
+// makes of three of the target's states, and which drafts on from its own. As its authors store it, and in the format
+// of `speculators`. P-EAGLE (Amazon 2025), whose one pass drafts several tokens: rows behind the first have a token and
+// features that stand for what is not known.
+#include "model/heads/head.h"
+
+#include "model/sources.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace entrodraft::model {
+namespace {
+
+bool is_eagle3(const HeadFiles& files) {
+    const std::string type = files.text("speculators_model_type");
+    return type == "eagle3" || type == "peagle" || files.weights.has("midlayer.hidden_norm.weight") ||
+           files.weights.has("layers.0.hidden_norm.weight");
+}
+
+// Inputs of these layers: outputs of so many.
+std::vector<int> target_layers(const Fields& fields, const HeadTarget& target) {
+    const int n = target.config.n_layers;
+    std::vector<int> layers = {2, n / 2, n - 3};
+    if (const nlohmann::json* ids = fields.find("eagle_aux_hidden_state_layer_ids")) {
+        if (!ids->is_array() || ids->empty() || ids->size() > 16)
+            fields.refuse("'eagle_aux_hidden_state_layer_ids' must be a list of layers");
+        layers.clear();
+        for (const nlohmann::json& id : *ids)
+            layers.push_back(id.is_number_integer() ? id.get<int>() : -1);
+    }
+    std::ranges::sort(layers);
+    for (const int layer : layers)
+        if (layer < 0 || layer > n)
+            fields.refuse(fmt::format("the head reads the target after {} layers; it has {}", layer, n));
+    return layers;
+}
+
+// Tokens drafted in a pass, and what the rows of those behind the first are made of.
+void read_mask(const Fields& fields, const HeadFiles& files, DraftHead& head) {
+    constexpr int kMaxTokens = 64;
+    const ModelConfig& config = head.config();
+    head.state = HeadState::masked;
+    head.max_tokens = 1;
+    if (const nlohmann::json* speculators = fields.find("speculators_config");
+        speculators && speculators->is_object()) {
+        const nlohmann::json methods = speculators->value("proposal_methods", nlohmann::json());
+        if (methods.is_array() && !methods.empty() && methods[0].is_object())
+            head.max_tokens = Fields(methods[0], files.file()).size("speculative_tokens", 1);
+    }
+    if (head.max_tokens > kMaxTokens) fields.refuse(fmt::format("'speculative_tokens' is above {}", kMaxTokens));
+    head.mask_token = static_cast<TokenId>(fields.count("mask_token_id", 0));
+    if (head.mask_token >= config.vocab_size) fields.refuse("'mask_token_id' is outside the vocabulary");
+    head.mask_features = read_vector(files.weights, "mask_hidden");
+    if (head.mask_features.size() != static_cast<std::size_t>(config.fusion.width()))
+        fields.refuse(fmt::format("tensor 'mask_hidden' has {} numbers, not {}", head.mask_features.size(),
+                                  config.fusion.width()));
+}
+
+DraftHead read_eagle3(const HeadFiles& files, const HeadTarget& target) {
+    const Fields fields(files.json, files.file());
+    const nlohmann::json* layers = fields.find("transformer_layer_config");
+    DraftHead head;
+    ModelConfig config = head_layers_config(layers ? *layers : files.json, files, target);
+    require_target_size(fields, "target_hidden_size", target);
+    head.target_layers = target_layers(fields, target);
+    head.tokens = read_token_offsets(files, target);
+    head.state = fields.boolean("norm_output", false) ? HeadState::after_norm : HeadState::before_norm;
+
+    FusionConfig& fusion = config.fusion;
+    fusion.kind = Fusion::attention;
+    fusion.n_features = static_cast<int>(head.target_layers.size());
+    fusion.projects_features = true;
+    fusion.normed_residual = fields.boolean("norm_before_residual", false);
+    if (!head.tokens.empty()) config.head_size = static_cast<int>(head.tokens.size());
+
+    HeadTensors tensors(files, target);
+    tensors.add_embedding();
+    tensors.add_output();
+    tensors.add("model.norm.weight", "norm.weight");
+    tensors.add("model.feature_projection.weight", "fc.weight");
+    if (fields.boolean("norm_before_fc", false)) tensors.norm_features(config, 1, fusion.width(), "input_norm");
+    if (fields.boolean("fc_norm", false))
+        tensors.norm_features(config, fusion.n_features, fusion.feature_size, "fc_norm");
+    const std::string first = tensors.has("midlayer.hidden_norm.weight") ? "midlayer." : "layers.0.";
+    for (const char* part : {"self_attn.", "mlp.", "post_attention_layernorm."})
+        tensors.add_layer(0, first, part);
+    tensors.add("model.embedding_norm.weight", first + "input_layernorm.weight");
+    tensors.add("model.state_norm.weight", first + "hidden_norm.weight");
+    for (int i = 1; i < config.n_layers; ++i)
+        tensors.add_layer(i, fmt::format("layers.{}.", i));
+    head.modules.push_back({config, tensors.composed()});
+    if (files.text("speculators_model_type") == "peagle") read_mask(fields, files, head);
+    return head;
+}
+
+} // namespace
+
+HeadFormat eagle3_head() {
+    return {"eagle3", is_eagle3, read_eagle3};
+}
+
+} // namespace entrodraft::model

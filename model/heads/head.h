@@ -1,0 +1,116 @@
+// Draft heads: small models that draft from the hidden states of the target that they were trained for. Which formats
+// there are, and how each reads: as decoders (ModelConfig::fusion) over tensors of the head and of its target.
+//
+// A head reads, for the row of position p, the target's states at p and the token at p + 1, and says what follows that
+// token. A format is one file, which CMake finds: heads/NAME.cpp, without a header, defines NAME_head(). No arithmetic.
+// Called by launch; what drafts with a head is spec/draft/head_texts.h.
+#pragma once
+
+#include "model/checkpoint/checkpoint.h"
+#include "model/config.h"
+#include "model/families/fields.h"
+#include "model/families/names.h"
+#include "model/token_id.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace entrodraft::model {
+
+// What a drafted token's row gets in place of the target's states, which are not known yet.
+enum class HeadState {
+    before_norm, // the head's own state of the token before, before its final norm
+    after_norm,  // the same, behind it
+    projected,   // its own state, of a head without norm, where the features are that its module projects
+    grown,       // the features of the token before, with that token's embedding behind them
+    features,    // the target's states of the last row that has any: all modules read these
+    masked,      // one pass drafts several tokens: nothing but positions tells rows of drafted tokens apart
+};
+
+struct HeadModule {
+    ModelConfig config;
+    Checkpoint weights;
+};
+
+struct DraftHead {
+    std::string format;              // "eagle3"
+    std::vector<HeadModule> modules; // by the depth that they draft at; a single one drafts at every depth
+    std::vector<int> target_layers;  // Pass::hidden_layers of the target, which make up a row's features
+    HeadState state = HeadState::before_norm;
+    std::vector<TokenId> tokens; // [n_outputs] that logits are of; empty: token i is i
+    int max_tokens = 0;          // that it can draft; 0: any number
+    // Of masked rows: their token, and what they have in place of the target's states.
+    TokenId mask_token = 0;
+    std::vector<float> mask_features;
+
+    const ModelConfig& config() const { return modules.front().config; }
+};
+
+// What a format reads.
+struct HeadFiles {
+    std::filesystem::path directory;
+    nlohmann::json json; // config.json
+    Checkpoint weights;
+    std::string file() const { return (directory / "config.json").string(); }
+    std::string text(const char* field) const; // empty where there is none
+};
+struct HeadTarget {
+    const ModelConfig& config;
+    const Checkpoint& weights;
+    ModelNames names;
+};
+
+struct HeadFormat {
+    std::string name;
+    bool (*is_of)(const HeadFiles& files) = nullptr;
+    DraftHead (*read)(const HeadFiles& files, const HeadTarget& target) = nullptr; // throws BadFile
+};
+// In the order of the files' names.
+std::vector<HeadFormat> heads_of_files();
+
+// The head in a directory, for this target. Throws BadFile: of no known format, tensors missing or of other shapes than
+// the target's. Local.
+DraftHead read_head(const std::filesystem::path& directory, const ModelConfig& target, const Checkpoint& weights);
+
+// ---- what several formats share ----
+
+// Tensors of head and target under the names that a decoder looks for.
+class HeadTensors {
+  public:
+    HeadTensors(const HeadFiles& files, const HeadTarget& target) : files_(files), target_(target) {}
+
+    bool has(const std::string& stored) const { return files_.weights.has(stored); }
+    // Throws BadFile where the head has no such tensor.
+    void add(const std::string& name, const std::string& stored);
+    void add_of_target(const std::string& name, const std::string& stored);
+    // Weight and, where there is one, bias.
+    void add_both(const std::string& name, const std::string& stored);
+    // Under "model.layers.NUMBER." every tensor of the layer `stored`, or of its parts that begin so.
+    void add_layer(int number, const std::string& stored, const std::string& part = "");
+    // Embedding and output head: the head's own where it has some, else the target's.
+    void add_embedding(const std::string& stored = "embed_tokens.weight");
+    void add_output(const std::string& stored = "lm_head.weight");
+    // The target's final norm, as that of features. Adapts the config.
+    void norm_features_as_target(ModelConfig& config);
+    // `count` norms of `size` numbers each, "STORED" or, of several, "STORED.I". Adapts the config.
+    void norm_features(ModelConfig& config, int count, int size, const std::string& stored);
+    Checkpoint composed() const { return Checkpoint::composed(files_.directory, parts_); }
+
+  private:
+    const HeadFiles& files_;
+    const HeadTarget& target_;
+    std::vector<Checkpoint::Part> parts_;
+};
+
+// The config of a head's layers, which `json` describes as that of a decoder: vocabulary and context are the target's,
+// and nothing is scaled as the target's family does. Throws BadFile.
+ModelConfig head_layers_config(nlohmann::json json, const HeadFiles& files, const HeadTarget& target);
+// That of a head without layers, of the target's width.
+ModelConfig head_without_layers(const HeadTarget& target);
+// d2t: how far each of the head's tokens lies from its place among them. Throws BadFile. Empty where there is none.
+std::vector<TokenId> read_token_offsets(const HeadFiles& files, const HeadTarget& target);
+// Throws BadFile where the field says that the head was trained for a target of another width.
+void require_target_size(const Fields& fields, const char* name, const HeadTarget& target);
+
+} // namespace entrodraft::model

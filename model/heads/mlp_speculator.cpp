@@ -1,0 +1,75 @@
+// IBM's MLP speculator (Wertheimer et al. 2024) and Arctic's (Snowflake 2025): a state that starts as the target's last
+// one and takes in a token's embedding at each depth, with weights of its own or shared ones.
+#include "model/heads/head.h"
+
+#include "model/checkpoint/bad_file.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+namespace entrodraft::model {
+namespace {
+
+bool is_mlp_speculator(const HeadFiles& files) {
+    return files.text("model_type") == "mlp_speculator";
+}
+
+// The tensor's names at a depth, the first that is there: "emb.1", Arctic's "emb.1.0", or, of shared ones, the last
+// that there is.
+std::string stored_name(const HeadTensors& tensors, const std::string& part, int depth) {
+    const std::string prefix = tensors.has("speculator.proj.0.weight") ? "speculator." : "";
+    for (int i = depth; i >= 0; --i)
+        for (const char* form : {"{}{}.{}", "{}{}.{}.0"})
+            if (std::string name = fmt::format(fmt::runtime(form), prefix, part, i); tensors.has(name + ".weight"))
+                return name;
+    return fmt::format("{}{}.{}", prefix, part, depth);
+}
+
+DraftHead read_mlp_speculator(const HeadFiles& files, const HeadTarget& target) {
+    const Fields fields(files.json, files.file());
+    if (const std::string method = fields.string("method", "sum_rnn"); method != "sum_rnn")
+        fields.refuse("'method' is " + in_quotes(method) + ", which is not supported; supported: sum_rnn");
+    const int n_predict = fields.size("n_predict");
+    if (n_predict > 64) fields.refuse("'n_predict' is above 64");
+    DraftHead head;
+    head.target_layers = {target.config.n_layers};
+    head.state = HeadState::projected;
+    head.max_tokens = n_predict;
+    for (int i = 0; i < n_predict; ++i) {
+        HeadTensors tensors(files, target);
+        ModelConfig config = head_without_layers(target);
+        const std::string projection = stored_name(tensors, "proj", i);
+        tensors.add("model.feature_projection.weight", projection + ".weight");
+        const std::vector<std::int64_t>& shape = files.weights.tensor(projection + ".weight").shape;
+        if (shape.size() != 2)
+            throw BadFile(files.directory.string() + ": '" + projection + ".weight' is not a matrix");
+        config.hidden_size = config.embedding_size = static_cast<int>(shape[0]);
+        config.activation = Activation::gelu;
+        config.norm_epsilon = 1e-6f;
+        const double state_weight = std::pow(0.5, 0.5 / n_predict);
+        config.embedding_scale =
+            static_cast<float>(std::sqrt((1 - state_weight * state_weight) * config.hidden_size / 2.0) / state_weight);
+        FusionConfig& fusion = config.fusion;
+        fusion.kind = Fusion::sum;
+        fusion.projects_features = true;
+        if (i == 0) {
+            tensors.norm_features_as_target(config);
+            if (fields.boolean("scale_input", false)) fusion.features_scale = static_cast<float>(std::sqrt(0.5));
+        } else {
+            fusion.feature_size = config.hidden_size;
+        }
+        tensors.add_both("model.sum_norm", stored_name(tensors, "ln", i));
+        tensors.add("model.embed_tokens.weight", stored_name(tensors, "emb", i) + ".weight");
+        tensors.add("lm_head.weight", stored_name(tensors, "head", i) + ".weight");
+        head.modules.push_back({config, tensors.composed()});
+    }
+    return head;
+}
+
+} // namespace
+
+HeadFormat mlp_speculator_head() {
+    return {"mlp_speculator", is_mlp_speculator, read_mlp_speculator};
+}
+
+} // namespace entrodraft::model

@@ -1,0 +1,125 @@
+// See self_check.h.
+#include "model/self_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+#include <numeric>
+#include <vector>
+
+namespace entrodraft::model {
+
+namespace {
+
+struct Results {
+    std::vector<float> logits; // [kCheckedRows][local vocabulary]
+    std::vector<float> hidden; // [n_layers + 1][kCheckedRows][hidden_size]
+};
+
+std::vector<Row> rows_at(const Decoder& decoder, int first, int count) {
+    std::vector<Row> rows;
+    for (int i = 0; i < count; ++i)
+        rows.push_back({((first + i) * 37 + 11) % decoder.config().vocab_size, 0, first + i, i - 1});
+    return rows;
+}
+
+void read_context(Decoder& decoder, int context) {
+    for (int done = 0; done < context;) {
+        const std::vector<Row> rows = rows_at(decoder, done, std::min(context - done, decoder.max_rows()));
+        decoder.forward({.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = Mask::causal});
+        done += static_cast<int>(rows.size());
+    }
+}
+
+Results compute(Decoder& decoder, int context, bool with_hidden) {
+    const std::vector<Row> rows = rows_at(decoder, context, kCheckedRows);
+    std::vector<int> layers(with_hidden ? static_cast<std::size_t>(decoder.config().n_layers) + 1 : 0);
+    std::iota(layers.begin(), layers.end(), 0);
+    std::vector<int> logit_rows(kCheckedRows);
+    std::iota(logit_rows.begin(), logit_rows.end(), 0);
+    const PassResult pass =
+        decoder.forward({.rows = rows, .logit_rows = logit_rows, .hidden_layers = layers, .mask = Mask::causal});
+    decoder.cache().truncate(0, context);
+    Results results;
+    const auto width = static_cast<std::size_t>(decoder.local_vocab().size());
+    for (std::size_t i = 0; i < kCheckedRows; ++i) {
+        const auto row = pass.logits.subspan(i * pass.logits_stride, width);
+        results.logits.insert(results.logits.end(), row.begin(), row.end());
+    }
+    results.hidden.assign(pass.hidden.begin(), pass.hidden.end());
+    return results;
+}
+
+// Not a number where one of them holds what is none.
+double distance(std::span<const float> tested, std::span<const float> other) {
+    double differences = 0, squares = 0;
+    for (std::size_t i = 0; i < tested.size(); ++i) {
+        const double b = other[i], difference = static_cast<double>(tested[i]) - b;
+        differences += difference * difference;
+        squares += b * b;
+    }
+    return differences == 0 ? 0 : std::sqrt(differences / squares);
+}
+
+// The largest over the rows of `width` numbers, and whose it is.
+struct Worst {
+    double distance = 0;
+    int row = 0;
+};
+Worst worst_row(std::span<const float> tested, std::span<const float> other, std::size_t width) {
+    Worst worst;
+    for (std::size_t row = 0; row < kCheckedRows; ++row) {
+        const double of_row = distance(tested.subspan(row * width, width), other.subspan(row * width, width));
+        if (!(of_row <= worst.distance)) worst = {of_row, static_cast<int>(row)};
+        if (std::isnan(of_row)) break;
+    }
+    return worst;
+}
+
+bool are_same(std::span<const float> a, std::span<const float> b) {
+    return std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+} // namespace
+
+double self_check_bound(WeightType tested) {
+    switch (tested) {
+    case WeightType::float32:
+        return 1e-3;
+    case WeightType::float16:
+        return 1e-2;
+    case WeightType::bfloat16:
+    case WeightType::int8: // the activations' type is what differs
+        return 5e-2;
+    case WeightType::float8:
+        return 2e-1;
+    }
+    return 0;
+}
+
+std::string difference_of(Decoder& tested, Decoder& other, double bound, int context) {
+    for (Decoder* decoder : {&tested, &other})
+        read_context(*decoder, context);
+    const Results first = compute(tested, context, true), recorded = compute(tested, context, false),
+                  repeated = compute(tested, context, false), expected = compute(other, context, true);
+    for (Decoder* decoder : {&tested, &other})
+        decoder->cache().truncate(0, 0);
+    const auto hidden = static_cast<std::size_t>(tested.config().hidden_size);
+    std::string layer;
+    for (std::size_t at = 0; at < first.hidden.size() && layer.empty(); at += kCheckedRows * hidden) {
+        const auto part = [&](const Results& of) { return std::span(of.hidden).subspan(at, kCheckedRows * hidden); };
+        if (const Worst worst = worst_row(part(first), part(expected), hidden); !(worst.distance <= bound))
+            layer = at == 0 ? "the embedding" : fmt::format("layer {}", at / (kCheckedRows * hidden) - 1);
+    }
+    const Worst worst = worst_row(first.logits, expected.logits, first.logits.size() / kCheckedRows);
+    if (!(worst.distance <= bound))
+        return fmt::format("logits of row {} differ by {:.3g} (bound {:.3g}){}", worst.row, worst.distance, bound,
+                           layer.empty() ? "" : ", " + layer + " first");
+    if (!layer.empty()) return fmt::format("hidden states differ, bound {:.3g}, {} first", bound, layer);
+    if (!are_same(first.logits, recorded.logits) || !are_same(first.logits, repeated.logits))
+        return "the same pass gave other bits when it was repeated";
+    return "";
+}
+
+} // namespace entrodraft::model

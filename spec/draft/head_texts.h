@@ -1,0 +1,27 @@
+// The texts that a draft head follows, one a slot: the target's hidden states of their tokens, what the head has read
+// of these, and the head's own states behind the tokens that it drafts.
+//
+// The head's row of position p has the token at p + 1. Its cache keeps rows made of the target's states alone; those of
+// drafted tokens, made of its own, go when the round has ended. What heads there are: model/heads/head.h.
+#pragma once
+
+#include "model/heads/head.h"
+#include "spec/draft/tree.h"
+
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// A head with its modules loaded: what `head` drafts with. All outlive the drafter.
+struct HeadModules {
+    const model::DraftHead* head = nullptr;
+    std::vector<model::Decoder*> modules; // as head->modules
+};
+
+// Slots [0, n_slots); `vocab` is how many tokens of the target's count. Texts of one token have no hidden states yet:
+// nothing is drafted behind them.
+std::unique_ptr<TreeSource> make_head_source(const HeadModules& head, int vocab, int n_slots);
+
+} // namespace entrodraft::spec

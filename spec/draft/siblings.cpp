@@ -1,0 +1,119 @@
+// Children of a row: see siblings.h. All rows of a position share its noise.
+#include "spec/draft/siblings.h"
+
+#include "spec/verify/random.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr float kFiltered = -std::numeric_limits<float>::infinity();
+
+// The `n` largest, the largest first.
+std::vector<TokenId> best_tokens(std::span<const float> values, int n) {
+    std::vector<TokenId> best; // a heap, its least first
+    const auto above = [&](TokenId a, TokenId b) {
+        const float x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
+        return x > y || (x == y && a < b);
+    };
+    float least = kFiltered; // that a token has to beat
+    for (TokenId token = 0; token < static_cast<TokenId>(values.size()); ++token) {
+        if (!(values[static_cast<std::size_t>(token)] > least)) continue;
+        if (static_cast<int>(best.size()) == n) {
+            std::ranges::pop_heap(best, above);
+            best.pop_back();
+        }
+        best.push_back(token);
+        std::ranges::push_heap(best, above);
+        if (static_cast<int>(best.size()) == n) least = values[static_cast<std::size_t>(best.front())];
+    }
+    std::ranges::sort(best, above);
+    return best;
+}
+
+} // namespace
+
+void Siblings::begin_sequence(const Request& request, std::span<const TokenId> eos_tokens) {
+    request_ = &request;
+    chooser_.begin_sequence(request, eos_tokens);
+    noise_.clear();
+}
+
+std::vector<TreeChild> Siblings::best(const RowOfText& of, int n, Acceptance acceptance) {
+    const SeenLogits row = chooser_.see(of.logits, of.summary, of.text, true);
+    if (row.is_dead) return {};
+    const bool is_raw = request_->sampling.greedy() && request_->processing.is_off();
+    const std::span<const float> values = is_raw ? row.logits : values_of(row, of.text.size(), acceptance);
+    const model::kernels::LogitStats stats =
+        is_raw ? row.stats
+               : model::kernels::best_kernels().logit_stats(values.data(), static_cast<int>(values.size()), 0);
+    std::vector<TreeChild> children;
+    for (const TokenId token : best_tokens(values, n)) {
+        const auto at = static_cast<std::size_t>(token);
+        children.push_back({token, drafted_token(row.stats, row.logits[at]), drafted_token(stats, values[at])});
+    }
+    return children;
+}
+
+// What target and draft choose by: of greedy text the logits, else these over the temperature, with the noise of the
+// position under `gumbel`, and without what the filters remove.
+std::span<const float> Siblings::values_of(const SeenLogits& row, std::uint64_t position, Acceptance acceptance) {
+    const SamplingOptions& sampling = request_->sampling;
+    values_.assign(row.logits.begin(), row.logits.end());
+    if (sampling.greedy()) return values_;
+    const auto scale = static_cast<float>(1 / sampling.temperature);
+    if (acceptance == Acceptance::gumbel) {
+        const std::vector<float>& noise = noise_at(position, values_.size());
+        for (std::size_t i = 0; i < values_.size(); ++i)
+            values_[i] = values_[i] * scale + noise[i];
+    } else {
+        for (float& value : values_)
+            value *= scale;
+    }
+    if (gumbel_gather(sampling) == GumbelGather::best) return values_; // nothing is filtered
+    left_.resize(values_.size());
+    chooser_.distribution(row, left_);
+    for (std::size_t i = 0; i < values_.size(); ++i)
+        if (left_[i] <= 0) values_[i] = kFiltered;
+    return values_;
+}
+
+const std::vector<float>& Siblings::noise_at(std::uint64_t position, std::size_t vocab) {
+    constexpr std::size_t kMaxPositions = 2 * Packet::kMaxDraftTokens; // that are held: more than a tree is deep
+    const auto found = noise_.find(position);
+    if (found != noise_.end()) return found->second;
+    if (noise_.size() == kMaxPositions) noise_.clear();
+    std::vector<float>& noise = noise_[position];
+    noise.resize(vocab);
+    GumbelNoise(request_->sampling.seed, request_->sequence_key).fill(position, noise);
+    return noise;
+}
+
+std::vector<TreeChild> Siblings::drawn(const RowOfText& of, int n, const ChoiceSetting& choice,
+                                       std::size_t round_start) {
+    const SeenLogits row = chooser_.see(of.logits, of.summary, of.text, true);
+    if (row.is_dead) return {};
+    const RandomStream random(choice.seed, choice.random_key, Purpose::draft_sample, choice.level);
+    left_.resize(row.logits.size());
+    chooser_.distribution(row, left_);
+    std::vector<TreeChild> children;
+    for (int rank = 0; rank < n; ++rank) {
+        const double sum = std::accumulate(left_.begin(), left_.end(), 0.0);
+        if (sum <= 0) break; // fewer tokens than children
+        for (float& each : left_)
+            each = static_cast<float>(static_cast<double>(each) / sum);
+        const auto token = sample(left_, random.uniform(of.text.size(), static_cast<std::uint32_t>(rank),
+                                                        static_cast<std::uint32_t>(round_start)));
+        const auto at = static_cast<std::size_t>(token);
+        const DraftedToken seen = drafted_token(row.stats, row.logits[at]);
+        children.push_back({token, seen, seen, left_});
+        left_[at] = 0;
+    }
+    return children;
+}
+
+} // namespace entrodraft::spec

@@ -1,0 +1,169 @@
+// Drafts a tree: a pass of the model over a level's nodes of all sequences, whose rows give them their children
+// (siblings.h), as many and as deep as the shape says (tree_growth.h).
+#include "spec/draft/tree.h"
+
+#include "spec/draft/siblings.h"
+#include "spec/draft/tree_growth.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace entrodraft::spec {
+
+namespace {
+
+const model::LogitNeeds kTreeNeeds = model::LogitSummary::entropy; // and the rows
+
+class TreeDrafter final : public Drafter {
+  public:
+    TreeDrafter(std::unique_ptr<TreeSource> source, const TreeOptions& options, const DraftSetting& setting);
+
+    std::string name() const override { return source_->name(); }
+    std::size_t weight_bytes() const override { return source_->weight_bytes(); }
+    void begin_sequence(int slot, const Request& request) override;
+    std::vector<int> hidden_layers() const override { return source_->hidden_layers(); }
+    void take_hidden(int slot, int first_position, std::span<const float> states) override {
+        source_->take_hidden(slot, first_position, states);
+    }
+    void prefill(int slot, std::span<const TokenId> prompt) override { source_->prefill(slot, prompt); }
+    void propose(std::span<const DraftTask> tasks) override;
+
+  private:
+    struct Slot {
+        explicit Slot(TreeShape& shape) : growth(shape) {}
+        TreeGrowth growth;
+        Siblings siblings;
+        std::vector<TokenId> text; // of the round, and a path of the tree
+    };
+
+    Slot& of(const DraftTask& task) { return slots_[static_cast<std::size_t>(task.slot)]; }
+    SourceLogits pass(std::span<Slot* const> growing);
+    std::vector<TreeChild> children(Slot& slot, int node, std::span<const float> logits,
+                                    const model::kernels::LogitStats& summary);
+    void finish(std::span<const DraftTask> tasks);
+    void add_q(const Slot& slot, std::span<const int> nodes);
+
+    std::unique_ptr<TreeSource> source_;
+    DraftSetting setting_;
+    TreeShape shape_;
+    std::vector<Slot> slots_;
+    std::vector<float> q_; // [proposed][vocab], of all tasks
+};
+
+TreeDrafter::TreeDrafter(std::unique_ptr<TreeSource> source, const TreeOptions& options, const DraftSetting& setting)
+    : source_(std::move(source)), setting_(setting), shape_(options, setting.limits) {
+    for (int slot = 0; slot < setting.n_slots; ++slot)
+        slots_.emplace_back(shape_);
+}
+
+void TreeDrafter::begin_sequence(int slot, const Request& request) {
+    source_->begin_sequence(slot);
+    Slot& own = slots_.at(static_cast<std::size_t>(slot));
+    own.growth.begin_sequence();
+    own.siblings.begin_sequence(request, setting_.limits.eos_tokens);
+}
+
+void TreeDrafter::propose(std::span<const DraftTask> tasks) {
+    const double began = setting_.clock.now_seconds();
+    double deciding = 0;
+    int rows = 0; // of the target's last pass
+    for (const DraftTask& task : tasks)
+        rows += of(task).growth.n_proposed() + 1;
+    std::vector<Slot*> growing;
+    for (const DraftTask& task : tasks) {
+        Slot& slot = of(task);
+        slot.text.assign(task.tokens.begin(), task.tokens.end());
+        slot.growth.begin(task, {source_->context_of(task.slot), source_->context()},
+                          rows - slot.growth.n_proposed() - 1);
+        if (!slot.growth.frontier().empty()) growing.push_back(&slot);
+    }
+    while (!growing.empty()) {
+        const SourceLogits logits = pass(growing);
+        std::size_t row = 0;
+        for (Slot* slot : growing)
+            for (const int node : slot->growth.frontier()) {
+                slot->growth.add_children(node, children(*slot, node, logits.row(row), logits.summary(row)));
+                ++row;
+            }
+        const double before = setting_.clock.now_seconds();
+        for (Slot* slot : growing)
+            slot->growth.end_level();
+        std::erase_if(growing, [](const Slot* slot) { return slot->growth.frontier().empty(); });
+        deciding += setting_.clock.now_seconds() - before;
+    }
+    finish(tasks);
+    const auto n = static_cast<double>(tasks.size());
+    for (const DraftTask& task : tasks) {
+        task.draft->entropy_seconds = deciding / n;
+        task.draft->seconds = (setting_.clock.now_seconds() - began - deciding) / n;
+    }
+}
+
+// Over the frontiers of all, which begin at the same time: at first each is the text itself.
+SourceLogits TreeDrafter::pass(std::span<Slot* const> growing) {
+    if (growing.front()->growth.frontier().front() < 0) {
+        std::vector<TextEnd> ends;
+        for (const Slot* slot : growing)
+            ends.push_back({slot->growth.task().slot, slot->growth.task().tokens, 1});
+        return source_->rows_after(ends, kTreeNeeds);
+    }
+    std::vector<std::vector<TreeNode>> nodes(growing.size());
+    std::vector<NewNodes> trees;
+    for (std::size_t i = 0; i < growing.size(); ++i) {
+        const TreeGrowth& growth = growing[i]->growth;
+        for (const int each : growth.frontier()) {
+            const GrownNode& node = growth.node(each);
+            nodes[i].push_back({node.token, node.parent < 0 ? -1 : growth.node(node.parent).read_as});
+        }
+        trees.push_back({growth.task().slot, nodes[i]});
+    }
+    return source_->rows_after_nodes(trees, kTreeNeeds);
+}
+
+std::vector<TreeChild> TreeDrafter::children(Slot& slot, int node, std::span<const float> logits,
+                                             const model::kernels::LogitStats& summary) {
+    const DraftTask& task = slot.growth.task();
+    slot.text.resize(task.tokens.size());
+    const std::vector<TokenId> path = slot.growth.path_to(node);
+    slot.text.insert(slot.text.end(), path.begin(), path.end());
+    const RowOfText row = {logits, summary, slot.text};
+    const int n = slot.growth.n_children(node);
+    if (shape_.is(TreeOptions::Shape::fixed) && slot.siblings.draws(task.choice.acceptance))
+        return slot.siblings.drawn(row, n, task.choice, task.tokens.size());
+    return slot.siblings.best(row, n, task.choice.acceptance);
+}
+
+void TreeDrafter::finish(std::span<const DraftTask> tasks) {
+    q_.clear();
+    for (const DraftTask& task : tasks) {
+        const std::vector<int> nodes = of(task).growth.finish();
+        if (of(task).siblings.draws(task.choice.acceptance)) add_q(of(task), nodes);
+    }
+    std::size_t n_q = 0;
+    for (const DraftTask& task : tasks) { // q_ no longer moves
+        if (!of(task).siblings.draws(task.choice.acceptance)) continue;
+        const std::size_t n = task.draft->tokens.size() * static_cast<std::size_t>(setting_.limits.vocab_size);
+        task.draft->q = std::span<const float>(q_).subspan(n_q, n);
+        n_q += n;
+    }
+}
+
+// Nodes that were not drawn have all of their distribution at the token.
+void TreeDrafter::add_q(const Slot& slot, std::span<const int> nodes) {
+    for (const int i : nodes) {
+        const GrownNode& node = slot.growth.node(i);
+        const std::size_t first = q_.size();
+        q_.insert(q_.end(), node.q.begin(), node.q.end());
+        q_.resize(first + static_cast<std::size_t>(setting_.limits.vocab_size), 0.0F);
+        if (node.q.empty()) q_[first + static_cast<std::size_t>(node.token)] = 1;
+    }
+}
+
+} // namespace
+
+std::unique_ptr<Drafter> make_tree_drafter(std::unique_ptr<TreeSource> source, const TreeOptions& options,
+                                           const DraftSetting& setting) {
+    return std::make_unique<TreeDrafter>(std::move(source), options, setting);
+}
+
+} // namespace entrodraft::spec

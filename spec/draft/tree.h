@@ -1,0 +1,52 @@
+// Drafting trees from rows of logits, and what gives these for the nodes of a tree: see tree.cpp.
+#pragma once
+
+#include "model/decoder.h"
+#include "spec/draft/chain.h"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// A token behind a text, or behind another such token.
+struct TreeNode {
+    TokenId token = 0;
+    int parent = -1; // of the slot's nodes, in the order in which they were read; -1: the text
+};
+// New nodes of a slot's tree.
+struct NewNodes {
+    int slot = 0;
+    std::span<const TreeNode> nodes;
+};
+
+// A source that also says what follows the nodes of a tree.
+class TreeSource : public LogitSource {
+  public:
+    // What follows each of these: one pass, at most max_rows() in all. Slots increase, and rows_after() has read the
+    // text that their trees are behind.
+    virtual SourceLogits rows_after_nodes(std::span<const NewNodes> trees, model::LogitNeeds needs) = 0;
+};
+
+// The rows of a pass over new nodes of several slots' trees.
+class TreeRows {
+  public:
+    // Adds the new ones to the slots' nodes, [slot]. `first_position(slot)`: of a node behind the text. Local.
+    void set(std::span<const NewNodes> trees, std::span<std::vector<TreeNode>> nodes,
+             const std::function<int(int slot)>& first_position);
+    // Of a model that asks for these logits. Valid until the next call.
+    model::Pass pass(model::LogitNeeds needs, int summary_vocab) const;
+
+  private:
+    std::vector<model::Row> rows_, cached_nodes_;
+    std::vector<int> logit_rows_;
+};
+
+// Of the shape that `options` say, a pass over a level of all sequences' trees at once. Throws std::invalid_argument on
+// a shape that cannot be.
+std::unique_ptr<Drafter> make_tree_drafter(std::unique_ptr<TreeSource> source, const TreeOptions& options,
+                                           const DraftSetting& setting);
+
+} // namespace entrodraft::spec

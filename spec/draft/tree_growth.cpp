@@ -1,0 +1,282 @@
+// Grows trees: see tree_growth.h.
+//
+// expected-gain: a node's value is the chance that all tokens up to it are accepted, made of chances that are learnt
+// rank by rank from the row's entropy and the token's own probability. A level more is drafted while the tokens it may
+// bring, level by level, come faster than the run's own rate; of all nodes those are proposed that make
+// (expected tokens) - rate * (seconds of the target's pass) largest. Where rows cost much that is a chain, where a
+// row's entropy is high it is wide. eagle2: Li et al. 2024, "EAGLE-2": the value is the draft's own probability of the
+// path. Which nodes are proposed looks at tokens here, so that under `rejection` they count as not drawn (verify.h).
+#include "spec/draft/tree_growth.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr int kMaxNodes = Packet::kMaxDraftTokens;
+constexpr std::size_t kChanceRanks = 4; // ranks that have a chance of their own
+constexpr double kResidualStep = 0.1;   // as the rule expected-gain has it
+constexpr double kEmittedStep = 0.01;   // of a mean
+constexpr double kFirstMean = 0.6,
+                 kNextMean = 0.25; // before anything is learnt: of rank 0, and of each rank to the one before
+// Branches that depart from the first choices with less than this probability end (expected-gain): bounds what a
+// recording has to hold.
+constexpr double kMinReach = 0.02;
+
+} // namespace
+
+// ---- the shape, and what is learnt ----
+
+TreeShape::TreeShape(const TreeOptions& options, const DraftLimits& limits, Reads reads)
+    : options_(options), limits_(limits), reads_(reads) {
+    // Of a middling token; siblings behind the first are the target's less often than their probability says.
+    constexpr TokenChance::Weights kOfSiblings = {-1.2, 0.3, 0.8, 0};
+    chances_.emplace_back();
+    chances_.resize(kChanceRanks, TokenChance(kOfSiblings));
+    for (int rank = 0; rank < kMaxNodes; ++rank)
+        emitted_.push_back(kFirstMean * std::pow(kNextMean, rank));
+
+    if (!is(TreeOptions::Shape::fixed)) return;
+    const std::vector<std::int8_t> parents = parents_of(options);
+    children_.resize(parents.size() + 1);
+    for (std::size_t i = 0; i < parents.size(); ++i)
+        children_[static_cast<std::size_t>(parents[i] + 1)].push_back(static_cast<int>(i));
+}
+
+int TreeShape::n_children(int path) const {
+    if (!is(TreeOptions::Shape::fixed)) return options_.top_k;
+    return static_cast<int>(children_[static_cast<std::size_t>(path + 1)].size());
+}
+
+int TreeShape::child(int path, int rank) const {
+    if (!is(TreeOptions::Shape::fixed)) return -1;
+    return children_[static_cast<std::size_t>(path + 1)][static_cast<std::size_t>(rank)];
+}
+
+double TreeShape::chance(const DraftedToken& ranked, int rank, double residual) const {
+    return chances_[std::min(static_cast<std::size_t>(rank), kChanceRanks - 1)].of(ranked, residual);
+}
+
+void TreeShape::learn(const DraftedToken& ranked, int rank, double residual, bool is_emitted) {
+    chances_[std::min(static_cast<std::size_t>(rank), kChanceRanks - 1)].learn(ranked, residual, is_emitted);
+    double& emitted = emitted_[static_cast<std::size_t>(rank)];
+    emitted += kEmittedStep * ((is_emitted ? 1 : 0) - emitted);
+}
+
+// ---- a round ----
+
+void TreeGrowth::begin_sequence() {
+    nodes_.clear();
+    text_.clear();
+    residual_ = 0;
+    n_proposed_ = 0;
+}
+
+void TreeGrowth::begin(const DraftTask& task, const TreeRoom& room, int rows_beside) {
+    if (shape_->is(TreeOptions::Shape::expected_gain)) learn(task.tokens);
+    task_ = &task;
+    room_ = room;
+    rows_beside_ = rows_beside;
+    text_.assign(task.tokens.begin(), task.tokens.end());
+    nodes_.clear();
+    frontier_.clear();
+    n_read_ = 0;
+    best_ = -1;
+    begin_draft(task, room.along_path);
+    max_nodes_ = std::min({task.max_tokens, task.rule->options().max_tokens, kMaxNodes});
+    if (task.draft->end != DraftEnd::none) return;
+    if (task.rule->wants_another())
+        frontier_.push_back(-1);
+    else
+        task.draft->end = task.rule->end() != DraftEnd::none ? task.rule->end() : DraftEnd::rule;
+}
+
+// Of every token that was passed, which of its children was emitted.
+void TreeGrowth::learn(std::span<const TokenId> text) {
+    if (nodes_.empty() || text.size() <= text_.size() || !std::equal(text_.begin(), text_.end(), text.begin())) return;
+    int passed = -1;
+    for (std::size_t at = text_.size(); at < text.size(); ++at) {
+        int next = -1;
+        for (int i = passed + 1; i < static_cast<int>(nodes_.size()); ++i) {
+            const GrownNode& child = node(i);
+            if (child.parent != passed) continue;
+            const bool is_emitted = child.token == text[at];
+            const double chance = shape_->chance(child.ranked, child.rank, residual_);
+            shape_->learn(child.ranked, child.rank, residual_, is_emitted);
+            if (child.rank == 0) residual_ += kResidualStep * ((is_emitted ? 1 : 0) - chance);
+            if (is_emitted) next = i;
+        }
+        if (next < 0) return;
+        passed = next;
+    }
+}
+
+std::vector<TokenId> TreeGrowth::path_to(int i) const {
+    std::vector<TokenId> path;
+    for (; i >= 0; i = node(i).parent)
+        path.push_back(node(i).token);
+    std::ranges::reverse(path);
+    return path;
+}
+
+int TreeGrowth::n_children(int i) const {
+    return shape_->n_children(i < 0 ? -1 : node(i).shape);
+}
+
+void TreeGrowth::add_children(int parent, std::vector<TreeChild> children) {
+    const GrownNode above = parent < 0 ? GrownNode{} : node(parent);
+    double left = 1; // of the chance that one of them is the target's
+    for (std::size_t i = 0; i < children.size(); ++i) {
+        GrownNode& child = nodes_.emplace_back(GrownNode{std::move(children[i])});
+        child.parent = parent;
+        child.depth = above.depth + 1;
+        child.rank = static_cast<int>(i);
+        child.shape = shape_->child(above.shape, child.rank);
+        double own = static_cast<double>(child.ranked.probability);
+        child.reach = above.reach * (child.rank > 0 ? own : 1);
+        if (shape_->is(TreeOptions::Shape::expected_gain)) {
+            own = std::min(left, shape_->chance(child.ranked, child.rank, residual_));
+            left -= own;
+        }
+        child.value = above.value * own;
+    }
+}
+
+// ---- which nodes go on ----
+
+// The rule sees the first child of the best path's last token.
+void TreeGrowth::follow_best_path() {
+    for (int i = best_ + 1; i < static_cast<int>(nodes_.size()); ++i) {
+        if (node(i).parent != best_ || node(i).rank != 0) continue;
+        best_ = i;
+        if (task_->rule->decide(node(i).seen) != StopDecision::go_on) break;
+    }
+}
+
+// Whether the text may go on behind the node, and its shape does.
+bool TreeGrowth::goes_on(int i) const {
+    const std::vector<TokenId>& eos = shape_->limits().eos_tokens;
+    if (!task_->request->ignore_eos && std::ranges::find(eos, node(i).token) != eos.end()) return false;
+    return n_children(i) > 0 && (!shape_->is(TreeOptions::Shape::expected_gain) || node(i).reach >= kMinReach);
+}
+
+void TreeGrowth::end_level() {
+    ++task_->draft->passes;
+    frontier_.clear();
+    if (nodes_.empty()) return;
+    follow_best_path();
+    const int depth = nodes_.back().depth;
+    const bool is_fixed = shape_->is(TreeOptions::Shape::fixed);
+    if (task_->rule->end() == DraftEnd::rule || depth >= task_->left_tokens ||
+        text_.size() + static_cast<std::size_t>(depth) >= room_.along_path ||
+        (!is_fixed && depth >= shape_->options().depth))
+        return;
+    std::vector<int> level;
+    for (int i = static_cast<int>(nodes_.size()) - 1; i >= 0 && node(i).depth == depth; --i)
+        if (node(i).read_as < 0 && goes_on(i)) level.push_back(i);
+    std::ranges::reverse(level);
+    std::ranges::stable_sort(level, [&](int a, int b) { return node(a).value > node(b).value; });
+    if (shape_->is(TreeOptions::Shape::eagle2) || (!is_fixed && !shape_->reads_all()))
+        level.resize(std::min(level.size(), static_cast<std::size_t>(shape_->options().top_k)));
+    if (shape_->is(TreeOptions::Shape::expected_gain) && task_->gain) {
+        const double of_row = rate() * row_seconds();
+        std::erase_if(level, [&](int i) { return node(i).value < of_row; }); // no child of it is worth its row
+        if (!another_level_pays(level, of_row)) return;
+    }
+    // A level that has no room ends the tree: narrower trees then read a part of what wider ones read.
+    const std::size_t room = std::min<std::size_t>(kMaxNodes, room_.in_all - text_.size());
+    if (!shape_->reads_all() && static_cast<std::size_t>(n_read_) + level.size() > room) return;
+    std::ranges::sort(level);
+    for (const int i : level)
+        nodes_[static_cast<std::size_t>(i)].read_as = n_read_++;
+    frontier_ = std::move(level);
+}
+
+// Tokens a second that drafting on has to beat: the run's, or, while that is not known, this round's own.
+double TreeGrowth::rate() const {
+    const GainModel& costs = *task_->gain;
+    if (const double known = costs.tokens_per_second(); known > 0) return known;
+    double tokens = 1;
+    for (const GrownNode& each : nodes_)
+        if (each.rank == 0) tokens += each.value;
+    return tokens / (costs.draft_seconds(task_->draft->passes) + costs.target_seconds(depth_of(best_) + 1));
+}
+
+// Of one row more than what would be proposed now.
+double TreeGrowth::row_seconds() const {
+    const int rows = static_cast<int>(proposed().size()) + 1 + rows_beside_;
+    return task_->gain->target_seconds(rows + 1) - task_->gain->target_seconds(rows);
+}
+
+// Whether, for some number of levels, the tokens that they may bring beyond what their rows cost come faster than the
+// run's own: children of every rank as often as they were emitted so far, further levels behind each by first children.
+bool TreeGrowth::another_level_pays(std::span<const int> level, double of_row) const {
+    constexpr int kLevels = 8;
+    const GainModel& costs = *task_->gain;
+    const double needed = rate();
+    const int passes = task_->draft->passes;
+    double tokens = 0, below = 1; // `below`: the chance that first children go on for the levels before
+    for (int k = 1; k <= kLevels; ++k) {
+        for (const int i : level)
+            for (int rank = 0; rank < shape_->options().top_k; ++rank)
+                tokens += std::max(0.0, node(i).value * shape_->mean_chance(rank) * below - of_row);
+        if (tokens > needed * (costs.draft_seconds(passes + k) - costs.draft_seconds(passes))) return true;
+        below *= shape_->mean_chance(0);
+    }
+    return false;
+}
+
+// ---- what is proposed ----
+
+// Nodes, parents before children.
+std::vector<int> TreeGrowth::proposed() const {
+    std::vector<int> nodes(nodes_.size());
+    std::iota(nodes.begin(), nodes.end(), 0);
+    if (!shape_->is(TreeOptions::Shape::fixed))
+        std::ranges::stable_sort(nodes, [&](int a, int b) { return node(a).value > node(b).value; });
+    nodes.resize(std::min(nodes.size(), static_cast<std::size_t>(std::max(max_nodes_, 0))));
+    if (shape_->is(TreeOptions::Shape::expected_gain) && task_->gain && !nodes.empty()) {
+        const GainModel& costs = *task_->gain;
+        const double needed = rate();
+        double gain = 0, best_gain = -std::numeric_limits<double>::infinity();
+        std::size_t best = 1; // a pass was made for it
+        for (std::size_t n = 1; n <= nodes.size(); ++n) {
+            gain += node(nodes[n - 1]).value;
+            const double net = gain - needed * costs.target_seconds(static_cast<int>(n) + 1 + rows_beside_);
+            if (net > best_gain) {
+                best_gain = net;
+                best = n;
+            }
+        }
+        nodes.resize(best);
+    }
+    std::ranges::sort(nodes);
+    return nodes;
+}
+
+std::vector<int> TreeGrowth::finish() {
+    Draft& draft = *task_->draft;
+    n_proposed_ = 0;
+    if (nodes_.empty()) {
+        if (draft.end == DraftEnd::none) draft.end = DraftEnd::no_match;
+        return {};
+    }
+    std::vector<int> nodes = proposed();
+    std::vector<int> place(nodes_.size(), -1); // in the draft
+    for (const int i : nodes) {                // values fall along a path, so that parents are there
+        const int parent = node(i).parent < 0 ? -1 : place[static_cast<std::size_t>(node(i).parent)];
+        place[static_cast<std::size_t>(i)] = static_cast<int>(draft.tokens.size());
+        draft.add(node(i).token, node(i).seen, parent);
+    }
+    n_proposed_ = static_cast<int>(nodes.size());
+    const DraftEnd rule_end = task_->rule->end();
+    const bool is_last = nodes_.back().depth >= task_->left_tokens;
+    draft.end = rule_end != DraftEnd::none ? rule_end : is_last ? DraftEnd::budget : DraftEnd::rule;
+    return nodes;
+}
+
+} // namespace entrodraft::spec

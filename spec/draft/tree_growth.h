@@ -1,0 +1,121 @@
+// Which tokens a tree has: rows of the draft go in, level by level, and a draft comes out. See tree_growth.cpp.
+//
+// Knows no model and no logits. Called by the drafter of trees (tree.cpp) and by replays of recordings (simulate.cpp),
+// which therefore draft the same.
+#pragma once
+
+#include "spec/draft/drafter.h"
+
+#include <span>
+#include <vector>
+
+namespace entrodraft::spec {
+
+// A token that a row of the draft may be followed by.
+struct TreeChild {
+    TokenId token = 0;
+    DraftedToken seen = {};    // what rules see
+    DraftedToken ranked = {};  // the same in the distribution that siblings are ranked by
+    std::vector<float> q = {}; // [vocab] that it was drawn from; empty: not drawn
+};
+
+struct GrownNode : TreeChild {
+    int parent = -1;  // of the growth's nodes; -1: the text
+    int depth = 0;    // of the first ones 1
+    int rank = 0;     // among siblings
+    int shape = -1;   // of a fixed tree: which of its paths this is
+    int read_as = -1; // of the nodes that the model has read, in their order; -1: it has not
+    double value = 1; // of the path: the chance that it is accepted, or what the shape takes for it
+    double reach = 1; // joint probability of those of the path's tokens that are not first choices
+};
+
+// Tokens that the draft can read: in a round along one path, and at all, text and tree together.
+struct TreeRoom {
+    std::size_t along_path = 0;
+    std::size_t in_all = 0;
+};
+
+// What all sequences of a drafter share: the shape, and how often children were the target's own token.
+class TreeShape {
+  public:
+    // What is read: what a run reads, or, for recordings, all that runs might read: whatever pays, wherever it ends.
+    enum class Reads { of_a_run, all };
+
+    TreeShape(const TreeOptions& options, const DraftLimits& limits, Reads reads = Reads::of_a_run);
+
+    const TreeOptions& options() const { return options_; }
+    const DraftLimits& limits() const { return limits_; }
+    bool is(TreeOptions::Shape shape) const { return options_.shape == shape; }
+    bool reads_all() const { return reads_ == Reads::all; }
+    // Of a fixed tree's path, -1 being the root; of the others always top_k. Local.
+    int n_children(int path) const;
+    // The path of that child; -1 where the tree is not fixed. Local.
+    int child(int path, int rank) const;
+
+    // The chance that a child of that rank is emitted in a text with this acceptance residual. Local.
+    double chance(const DraftedToken& ranked, int rank, double residual) const;
+    // The mean of it over all rows. Local.
+    double mean_chance(int rank) const { return emitted_[static_cast<std::size_t>(rank)]; }
+    void learn(const DraftedToken& ranked, int rank, double residual, bool is_emitted);
+
+  private:
+    TreeOptions options_;
+    DraftLimits limits_;
+    Reads reads_;
+    std::vector<std::vector<int>> children_; // of a fixed tree: [path + 1], by rank
+    std::vector<TokenChance> chances_;       // [rank]: the last one of all further ranks
+    std::vector<double> emitted_;            // [rank]
+};
+
+// The tree of one sequence: begin(), then rows for all of frontier() and end_level() until that is empty, then
+// finish().
+class TreeGrowth {
+  public:
+    // `shape` outlives it.
+    explicit TreeGrowth(TreeShape& shape) : shape_(&shape) {}
+
+    void begin_sequence();
+    // Learns how the round before ended. `rows_beside`: of the other
+    // sequences in the target's pass. The task outlives the round. Local.
+    void begin(const DraftTask& task, const TreeRoom& room, int rows_beside);
+    // Nodes whose rows are wanted: -1, the text itself, at first. Empty: the tree is complete.
+    std::span<const int> frontier() const { return frontier_; }
+    // Children wanted of a node of the frontier. Local.
+    int n_children(int node) const;
+    void add_children(int node, std::vector<TreeChild> children);
+    // All of the frontier has its children: what goes on. Local.
+    void end_level();
+    // Writes the task's draft; which nodes it is made of, in its order. Local.
+    std::vector<int> finish();
+
+    const DraftTask& task() const { return *task_; }
+    const GrownNode& node(int i) const { return nodes_[static_cast<std::size_t>(i)]; }
+    int depth_of(int i) const { return i < 0 ? 0 : node(i).depth; }
+    // Tokens from the text on to this node. Local.
+    std::vector<TokenId> path_to(int i) const;
+    int n_proposed() const { return n_proposed_; }
+
+  private:
+    void learn(std::span<const TokenId> text);
+    void follow_best_path();
+    bool goes_on(int i) const;
+    std::vector<int> proposed() const;
+    double rate() const;
+    double row_seconds() const;
+    bool another_level_pays(std::span<const int> level, double of_row) const;
+
+    TreeShape* shape_;
+    const DraftTask* task_ = nullptr;
+    std::vector<TokenId> text_;    // of the round
+    std::vector<GrownNode> nodes_; // parents before children
+    std::vector<int> frontier_;
+    TreeRoom room_;
+    double residual_ = 0; // of the text: 0.1 times the sum of (accepted - chance) over its first choices
+    int max_nodes_ = 0;
+    int n_proposed_ = 0; // in the last round
+    int rows_beside_ = 0;
+    int n_read_ = 0;
+    int best_ = -1; // the best path's last token that the rule has seen
+};
+
+} // namespace entrodraft::spec

@@ -1,0 +1,110 @@
+// Texts drafted by heads are plain texts: every format, chains and trees, alone and in batches, over ranks. The heads
+// are random, but for the demo target's: most of what they draft is rejected.
+#include "tests/model/temporary_directory.h"
+#include "tests/spec/every_drafter.h"
+#include "tests/spec/loaded_head.h"
+#include "tests/spec/ranks.h"
+
+#include <fmt/format.h>
+
+namespace heads_mpi {
+
+using namespace entrodraft;
+using spec::Acceptance;
+using spec::Completion;
+using spec::Request;
+
+std::vector<Request> requests_for(const model::ModelConfig& config, double temperature, int new_tokens) {
+    std::vector<Request> requests;
+    for (const int length :
+         {1, 2, 7, 30, 140, 245}) { // a text of one token has no hidden states; the last meets the context's end
+        Request request = request_of(varied_tokens(length, config.vocab_size), new_tokens);
+        request.sequence_key = requests.size();
+        request.sampling.temperature = temperature;
+        request.sampling.seed = 5;
+        request.ignore_eos = true;
+        requests.push_back(request);
+    }
+    return requests;
+}
+
+// Drafts over the ranks with a head; null `tree`: chains.
+std::vector<Completion> run(TestPair& pair, LoadedHead& head, std::vector<Request> requests, Acceptance acceptance,
+                            const char* tree, int n_slots) {
+    spec::DrafterParts parts{{pair.limits(), pair.clock, n_slots}};
+    parts.head = &head.modules;
+    if (tree) parts.tree = spec::parse_tree(tree);
+    const auto drafter = spec::drafter_type("head").make(parts);
+    RunOptions options;
+    options.acceptance = acceptance;
+    options.n_slots = n_slots;
+    options.wants_hidden = true;
+    options.rule = tree ? constant_rule(60, 60) : constant_rule(5, 5);
+    return pair.run(std::move(requests), options, drafter.get());
+}
+
+void expect_plain_texts(const std::filesystem::path& target, const std::filesystem::path& directory, int new_tokens,
+                        std::int64_t at_least_accepted) {
+    Ranks ranks{dist::DraftPlacement::colocated};
+    TestModelOptions options = ranks.options();
+    options.decoder.n_slots = 3;
+    TestPair pair(target, target, options, ranks.replica.get());
+    LoadedHead head(directory, target, pair.target.team, 3);
+    for (const double temperature : {0.0, 0.7, 1.0}) {
+        const auto requests = requests_for(pair.target.config, temperature, new_tokens);
+        std::vector<Request> plain_requests = requests;
+        for (Request& request : plain_requests)
+            request.plain = true;
+        RunOptions plain_options;
+        plain_options.acceptance = Acceptance::gumbel;
+        const auto plain = pair.run(plain_requests, plain_options);
+        std::int64_t accepted = 0;
+        for (const char* tree : {static_cast<const char*>(nullptr), "3,2,1", "eagle2:3:4", "expected-gain:3:4"})
+            for (const int n_slots : {1, 3}) {
+                SCOPED_TRACE(fmt::format("temperature {}, {}, {} slots", temperature, tree ? tree : "chain", n_slots));
+                const auto found = run(pair, head, requests, Acceptance::gumbel, tree, n_slots);
+                EXPECT_EQ(found.size(), plain.size());
+                for (std::size_t i = 0; i < found.size(); ++i) {
+                    EXPECT_EQ(found[i].tokens, plain[i].tokens) << "text " << i;
+                    EXPECT_GT(found[i].stats.drafted, 0) << "text " << i;
+                    accepted += found[i].stats.accepted;
+                }
+            }
+        if (!plain.empty()) {
+            EXPECT_GE(accepted, at_least_accepted);
+        }
+    }
+}
+
+struct HeadsOnRanks : testing::TestWithParam<std::string> {};
+
+TEST_P(HeadsOnRanks, DraftForThePlainText) {
+    expect_plain_texts(head_directory(head_target(GetParam())), head_directory(GetParam()), 24, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HeadsOnRanks, testing::ValuesIn(golden_heads()), [](const auto& head) {
+    std::string name = head.param;
+    std::ranges::replace(name, '-', '_');
+    return name;
+});
+
+TEST(DemoHeadsOnRanks, DraftForThePlainText) {
+    const auto demo = source_directory() / "model/demo";
+    for (const char* head : {"eagle3", "medusa"}) {
+        SCOPED_TRACE(head);
+        expect_plain_texts(demo / "target", demo / head, 24, 100);
+    }
+}
+
+// A pass of masked rows would reach beyond the context.
+TEST(HeadsAtTheEnd, OfTheContextDraftNoFurther) {
+    const TemporaryDirectory directory;
+    std::filesystem::copy(head_directory("peagle"), directory.path(), std::filesystem::copy_options::recursive);
+    std::ifstream file(head_directory("peagle") / "config.json");
+    auto config = nlohmann::json::parse(file);
+    config["speculators_config"]["proposal_methods"][0]["speculative_tokens"] = 12;
+    std::ofstream(directory.path() / "config.json") << config;
+    expect_plain_texts(head_directory("target"), directory.path(), 24, 1);
+}
+
+} // namespace heads_mpi

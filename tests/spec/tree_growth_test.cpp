@@ -1,0 +1,129 @@
+// Trees that grow by what they have learnt: siblings that never come true cost no rows, those that do are proposed.
+#include "spec/draft/tree_growth.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace entrodraft::spec {
+
+namespace {
+
+constexpr TokenId kFirst = 1, kSecond = 2;
+
+TreeChild child(TokenId token, float probability) {
+    return {token, {1.2F, probability}, {1.2F, probability}};
+}
+
+struct Proposals {
+    int firsts = 0;
+    int seconds = 0;
+    int levels = 0; // of all rounds
+};
+
+// Proposals of the last 100 of 400 rounds over rows of two children, where the text goes on with what `emits` says of
+// each position; a further row costs `row`.
+Proposals proposals_of(double row, const std::function<TokenId(std::size_t)>& emits) {
+    Costs costs;
+    costs.t_draft = 0.05;
+    for (int rows = 0; rows < 64; ++rows)
+        costs.t_target.push_back(1 + rows * row);
+    GainModel gain({.max_rows = 64, .draft_to_target_cost = 0.05, .costs = costs});
+    TreeOptions tree;
+    tree.depth = 4;
+    tree.top_k = 2;
+    TreeShape shape(tree, {.vocab_size = 10, .eos_tokens = {}});
+    TreeGrowth growth(shape);
+    StopRule rule(tree_rule(tree), &gain);
+    rule.begin_sequence();
+    growth.begin_sequence();
+    Request request;
+    Draft draft;
+    std::vector<TokenId> text = {0};
+    Proposals proposals;
+    for (int round = 0; round < 400; ++round) {
+        DraftTask task;
+        task.tokens = text;
+        task.max_tokens = task.left_tokens = 63;
+        task.request = &request;
+        task.rule = &rule;
+        task.draft = &draft;
+        task.gain = &gain;
+        growth.begin(task, {kNoContext, kNoContext}, 0);
+        while (!growth.frontier().empty()) {
+            const std::vector<int> level(growth.frontier().begin(), growth.frontier().end());
+            for (const int node : level)
+                growth.add_children(node, {child(kFirst, 0.5F), child(kSecond, 0.4F)});
+            growth.end_level();
+        }
+        growth.finish();
+        std::vector<int> path;
+        int last = -1;
+        for (int i = 0; i < static_cast<int>(draft.tokens.size()); ++i) {
+            if (round >= 300)
+                ++(draft.tokens[static_cast<std::size_t>(i)] == kFirst ? proposals.firsts : proposals.seconds);
+            if (parent_of(draft.parents, i) == last &&
+                draft.tokens[static_cast<std::size_t>(i)] == emits(text.size() + path.size()))
+                path.push_back(last = i);
+        }
+        proposals.levels += draft.passes;
+        rule.end_round(feedback_of(draft, path));
+        const std::size_t begin = text.size();
+        for (std::size_t i = 0; i <= path.size(); ++i)
+            text.push_back(emits(begin + i));
+    }
+    return proposals;
+}
+
+TEST(TreeGrowth, ShrinksToAChainWhereSiblingsAreNeverTheTargets) {
+    const Proposals proposals = proposals_of(0.1, [](std::size_t) { return kFirst; });
+    EXPECT_GT(proposals.firsts, 100);
+    EXPECT_EQ(proposals.seconds, 0);
+}
+
+TEST(TreeGrowth, KeepsSiblingsThatAreOftenTheTargets) {
+    const auto half = [](std::size_t at) { return at * 7 % 5 < 2 ? kSecond : kFirst; };
+    EXPECT_GT(proposals_of(0.05, half).seconds, 50);
+}
+
+TEST(TreeGrowth, ProposesFewerNodesWhereRowsCostMore) {
+    const auto often = [](std::size_t at) { return at % 4 == 0 ? kSecond : kFirst; };
+    const Proposals cheap = proposals_of(0.001, often), dear = proposals_of(0.2, often);
+    EXPECT_GT(cheap.firsts + cheap.seconds, 2 * (dear.firsts + dear.seconds));
+    EXPECT_GT(dear.firsts, 0);
+}
+
+// A node's value is a chance: those of siblings add up to no more than their parent's.
+TEST(TreeGrowth, GivesSiblingsNoMoreThanAllOfTheChance) {
+    TreeOptions tree;
+    tree.top_k = 8;
+    TreeShape shape(tree, {.vocab_size = 10, .eos_tokens = {}});
+    TreeGrowth growth(shape);
+    StopRule rule{StopRuleOptions("constant", {{"num-draft-tokens", 15}})};
+    rule.begin_sequence();
+    growth.begin_sequence();
+    Request request;
+    Draft draft;
+    const std::vector<TokenId> text = {0};
+    DraftTask task;
+    task.tokens = text;
+    task.max_tokens = task.left_tokens = 15;
+    task.request = &request;
+    task.rule = &rule;
+    task.draft = &draft;
+    growth.begin(task, {kNoContext, kNoContext}, 0);
+    std::vector<TreeChild> children;
+    for (TokenId token = 0; token < 8; ++token)
+        children.push_back({token, {0.1F, 0.99F}, {0.1F, 0.99F}});
+    growth.add_children(-1, children);
+    double sum = 0;
+    for (int i = 0; i < 8; ++i)
+        sum += growth.node(i).value;
+    EXPECT_LE(sum, 1 + 1e-12);
+    EXPECT_GT(sum, 0.5);
+}
+
+} // namespace
+
+} // namespace entrodraft::spec
