@@ -36,6 +36,9 @@ DRAFT_COLUMNS = {"token": "i32", "entropy": "f32", "probability": "f32", "log_pr
                  "cross_entropy": "f32", "overlap": "f32", "margin": "f32", "rank": "i32"}
 TOP_COLUMNS = {"top_token": "i32", "top_log_probability": "f32"}
 ASTRAY_COLUMNS = {"astray_token": "i32", "astray_entropy": "f32", "astray_probability": "f32"}
+TREE_COLUMNS = {"tree_parent": "i32", "tree_behind": "i32", "tree_children": "i32", "tree_entropy": "f32",
+                "tree_ranked_entropy": "f32"}
+TREE_CHILD_COLUMNS = {"tree_token": "i32", "tree_probability": "f32", "tree_ranked_probability": "f32"}
 ENTROPY_BIN, ENTROPY_BINS = 0.5, 16  # nats; the last one is open
 TEXT_FIELDS = ["id", "prompt_tokens", "new_tokens", "finish_reason", "pieces"]
 
@@ -66,7 +69,8 @@ class Text:
         return token == self.columns["token"][:len(token)]
 
     def astray(self, draft, name):
-        """Column astray_`name` in pieces, one for each place where the draft's token is not the target's."""
+        """Column astray_`name` in pieces, one for each place where the draft's token is not the target's; of a head for
+        each place."""
         ends = np.cumsum(self.of_draft(draft, "astray_length"))
         return np.split(self.of_draft(draft, f"astray_{name}"), ends[:-1]) if len(ends) else []
 
@@ -229,13 +233,13 @@ def add_block(recording, fields, columns, number):
         recording.errors.append(fields)
     elif kind == "text":
         text = Text(fields, columns)
-        check_text(text, recording.n_drafts, bad)
+        check_text(text, recording.header["drafts"], bad)
         recording.texts.append(text)
     else:
         raise bad(f"unknown kind {kind!r}")
 
 
-def check_text(text, n_drafts, bad):
+def check_text(text, drafts, bad):
     """The columns are those of the format and add up."""
     fields, described = text.fields, {column["name"]: column for column in text.fields.get("columns", [])}
 
@@ -266,13 +270,26 @@ def check_text(text, n_drafts, bad):
     for name, kind in TARGET_COLUMNS.items():
         if name != "token":
             take(name, kind, places)
-    for draft in range(n_drafts):
-        check_draft(text, draft, places, take, bad)
+    for draft, model in enumerate(drafts):
+        check_draft(text, draft, "head_tokens" in model, places, take, bad)
+        if f"draft.{draft}.tree_parent" in described:
+            check_trees(draft, take)
     if described:
         raise bad(f"unknown column {next(iter(described))}")
 
 
-def check_draft(text, draft, places, take, bad):
+def check_trees(draft, take):
+    prefix = f"draft.{draft}."
+    rows = len(take(prefix + "tree_parent", "i32"))
+    for name, kind in TREE_COLUMNS.items():
+        if name not in ("tree_parent", "tree_children"):
+            take(prefix + name, kind, rows)
+    children = int(take(prefix + "tree_children", "i32", rows).sum(dtype=np.int64))
+    for name, kind in TREE_CHILD_COLUMNS.items():
+        take(prefix + name, kind, children)
+
+
+def check_draft(text, draft, is_head, places, take, bad):
     prefix = f"draft.{draft}."
     draft_places = len(take(prefix + "token", "i32"))
     if draft_places > places:
@@ -282,8 +299,8 @@ def check_draft(text, draft, places, take, bad):
             take(prefix + name, kind, draft_places)
     for name, kind in TOP_COLUMNS.items():
         take(prefix + name, kind, TOP * draft_places)
-    mismatches = int(np.count_nonzero(~text.matches(draft)))
-    lengths = take(prefix + "astray_length", "i32", mismatches)
+    chains = draft_places if is_head else int(np.count_nonzero(~text.matches(draft)))
+    lengths = take(prefix + "astray_length", "i32", chains)
     if len(lengths) and lengths.min() < 0:
         raise bad(f"column {prefix}astray_length holds {lengths.min()}")
     for name, kind in ASTRAY_COLUMNS.items():

@@ -143,7 +143,7 @@ void Coordinator::prefill(int slot, std::span<const TokenId> prompt, std::span<c
     if (!parts_.drafter || sequence(slot)->request().plain) return;
     std::vector<int> all(rows.size());
     std::iota(all.begin(), all.end(), 0);
-    hand_hidden(slot, rows.front().position, all, rows.size(), scores);
+    hand_hidden(slot, rows.front().position, all, scores);
     parts_.drafter->prefill(slot, prompt);
 }
 
@@ -166,7 +166,7 @@ void Coordinator::verify(const DraftsBySlot& drafts, const TargetBatch& batch, c
         std::vector<int> rows_kept = {static_cast<int>(scored.first_row)};
         for (const int node : path_to(draft.parents, sequence(scored.slot)->last_accepted))
             rows_kept.push_back(static_cast<int>(scored.first_row) + 1 + node);
-        hand_hidden(scored.slot, position, rows_kept, batch.rows.size(), scores);
+        hand_hidden(scored.slot, position, rows_kept, scores);
     }
 }
 
@@ -207,18 +207,12 @@ void Coordinator::verify(Sequence& own, const Draft& draft, const TargetRows& ro
     if (is_first) own.stats.seconds.first_token = parts_.clock->now_seconds() - own.admitted_at;
 }
 
-// The target's states of these of a pass's n_rows, to a drafter that wants them.
-void Coordinator::hand_hidden(int slot, int first_position, std::span<const int> rows, std::size_t n_rows,
+// The target's states of these of a pass's rows, to a drafter that wants them.
+void Coordinator::hand_hidden(int slot, int first_position, std::span<const int> rows,
                               const model::PassResult& scores) {
     if (hidden_layers_.empty() || sequence(slot)->request().plain) return;
-    const auto width = static_cast<std::size_t>(parts_.target_config->hidden_size);
-    std::vector<float> states;
-    for (const int row : rows)
-        for (std::size_t layer = 0; layer < hidden_layers_.size(); ++layer) {
-            const auto state = scores.hidden.subspan((layer * n_rows + static_cast<std::size_t>(row)) * width, width);
-            states.insert(states.end(), state.begin(), state.end());
-        }
-    parts_.drafter->take_hidden(slot, first_position, states);
+    parts_.drafter->take_hidden(slot, first_position,
+                                hidden_of_rows(scores, rows, hidden_layers_.size(), *parts_.target_config));
 }
 
 // ---- behind a step ----

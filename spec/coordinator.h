@@ -68,8 +68,7 @@ class Coordinator {
     int left_tokens(const Sequence& sequence) const;
     void verify(Sequence& sequence, const Draft& draft, const TargetRows& rows, double target_seconds,
                 const BatchLoad& load);
-    void hand_hidden(int slot, int first_position, std::span<const int> rows, std::size_t n_rows,
-                     const model::PassResult& scores);
+    void hand_hidden(int slot, int first_position, std::span<const int> rows, const model::PassResult& scores);
 
     int n_slots() const { return static_cast<int>(sequences_.size()); }
     std::optional<Sequence>& sequence(int slot) { return sequences_[static_cast<std::size_t>(slot)]; }

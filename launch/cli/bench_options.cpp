@@ -42,12 +42,11 @@ void check_compare(const ParsedOptions& given, CompareOptions& options) {
     options.rules = compared_rules(given.text("rules", "all"), options.every_rule, n_levels);
     refuse_if(options.acceptances.empty(), "--acceptances is empty; name one or leave it out");
     if (!options.trees.empty()) {
-        refuse_if(options.models.drafts.size() != 1 || options.placement == dist::DraftPlacement::sharded,
-                  "--tree is for one --draft, colocated or dedicated");
+        refuse_if(options.models.draft_directories().size() != 1 || options.placement == dist::DraftPlacement::sharded,
+                  "--tree is for one --draft, colocated or dedicated, or a --head");
         refuse_if(std::ranges::count(options.acceptances, spec::Acceptance::block) > 0 || options.lenience < 1 ||
                       options.synthetic_acceptance,
                   "--tree goes without --lenience, --synthetic-acceptance and --acceptances block");
-        use_cpu_for("--tree", options.models);
     }
     refuse_if(options.lenience < 1 && std::ranges::count(options.acceptances, spec::Acceptance::rejection) == 0,
               "--lenience has no effect: --acceptances does not name rejection");
@@ -72,6 +71,7 @@ void check_compare(const ParsedOptions& given, CompareOptions& options) {
 
 void declare(OptionSet& set, LatencyOptions& options) {
     declare_measured_models(set, options.models, "checkpoint of the draft");
+    declare_head(set, options.models);
     declare_placement(set, options.placement);
     set.group("Latency");
     set.add("rows", "R,R", options.plan.rows, {1, spec::kMaxSlots},
@@ -96,13 +96,12 @@ void declare(OptionSet& set, LatencyOptions& options) {
         if (options.plan.tree) {
             refuse_if(options.plan.tree->shape != spec::TreeOptions::Shape::fixed,
                       fmt::format("--tree {} has no rows of its own: a fixed tree is timed", options.plan.tree->name));
-            use_cpu_for("--tree", options.models);
         }
-        const std::size_t n_drafts = options.models.drafts.size();
-        given.refuse_without_effect("draft-placement", n_drafts > 0, "without --draft DIR");
+        const std::size_t n_drafts = options.models.draft_directories().size();
+        given.refuse_without_effect("draft-placement", !options.models.drafts.empty(), "without --draft DIR");
         refuse_if(n_drafts > 1, "--draft is given more than once; time one pair at a time, a cascade level by level");
         refuse_if(given.given("output") && n_drafts == 0,
-                  "--output writes costs of target and draft; it needs --draft DIR");
+                  "--output writes costs of target and draft; it needs --draft DIR or --head DIR");
     });
 }
 

@@ -53,6 +53,8 @@ struct ModelOptions {
     ChatTemplateOptions chat_template;
     std::string needs_text; // the option that a model without a tokenizer cannot honour; empty: none
     bool quiet = false;     // no bar while weights are read
+
+    std::vector<std::string> draft_directories() const { return head.empty() ? drafts : std::vector{head}; }
 };
 
 // What a request asks for where its line says nothing.

@@ -25,8 +25,8 @@ void declare_raw_entropies(OptionSet& set) {
 
 void require_costs_for_each(const Names& costs, std::size_t n_drafts) {
     refuse_if(!costs.empty() && costs.size() != n_drafts,
-              fmt::format("--costs is given {} for {} of --draft; name a file for each, in their order, or none",
-                          counted(costs.size(), "time"), n_drafts));
+              fmt::format("--costs is given {} for {}; name a file for each, in their order, or none",
+                          counted(costs.size(), "time"), counted(n_drafts, "draft")));
 }
 
 // "2..7..0.5" in a rule's numbers: each from 2 to 7 in steps of 0.5.
@@ -109,9 +109,11 @@ void declare(OptionSet& set, RecordOptions& options) {
     declare_measured_models(set, options.models,
                             "checkpoint of what would draft; several are recorded beside each other, the first is what "
                             "texts are decoded with");
+    declare_head(set, options.models);
     set.group("Record");
     set.check([&options](const ParsedOptions&) {
-        refuse_if(options.models.drafts.empty(), "--draft DIR is missing: what would draft is what is recorded");
+        refuse_if(options.models.draft_directories().empty(),
+                  "--draft DIR or --head DIR is missing: what would draft is what is recorded");
     });
     set.add("input", "FILE|-", options.input, "JSON lines of prompts, as for generate")
         .required("the prompts, JSON lines as for generate, or -");
@@ -124,15 +126,13 @@ void declare(OptionSet& set, RecordOptions& options) {
     set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
             fmt::format("longest draft that can be replayed, 1 to {}", kDraftTokens.max));
     declare_trees(set, options.trees, "trees of this shape, and narrower ones of its kind, can be replayed as well");
-    set.check([&options](const ParsedOptions&) {
-        if (!options.trees.empty()) use_cpu_for("--tree", options.models);
-    });
     declare_raw_entropies(set);
     set.add("costs", "FILE", options.costs,
             "costs of passes, as bench latency writes them; of each --draft [measured first]");
     set.add("quiet", options.quiet, kQuietHelp);
-    set.check(
-        [&options](const ParsedOptions&) { require_costs_for_each(options.costs, options.models.drafts.size()); });
+    set.check([&options](const ParsedOptions&) {
+        require_costs_for_each(options.costs, options.models.draft_directories().size());
+    });
     declare_sampling(set, options.requests);
     declare_chat(set, options.models, options.requests);
 }
@@ -173,11 +173,12 @@ void declare(OptionSet& set, SimulateOptions& options) {
 
 void declare(OptionSet& set, TuneOptions& options) {
     declare_measured_models(set, options.models, "checkpoint of the draft to tune for");
+    declare_head(set, options.models);
     set.group("Tune");
     set.check([&options](const ParsedOptions&) {
-        refuse_if(options.models.drafts.size() != 1, options.models.drafts.empty()
-                                                         ? "--draft DIR is missing: what is to be tuned"
-                                                         : "--draft is given more than once; tune one pair at a time");
+        const std::size_t n_drafts = options.models.draft_directories().size();
+        refuse_if(n_drafts != 1, n_drafts == 0 ? "--draft DIR or --head DIR is missing: what is to be tuned"
+                                               : "--draft is given more than once; tune one pair at a time");
     });
     set.add("input", "FILE|-", options.input,
             "JSON lines of prompts, as for generate: settings are chosen on one half of them, every other line, and "
@@ -195,9 +196,6 @@ void declare(OptionSet& set, TuneOptions& options) {
     set.add("max-draft-tokens", "N", options.max_draft_tokens, kDraftTokens,
             "most drafted tokens a round, of all settings but trees");
     declare_trees(set, options.trees, "a tree to try beside the rules, with narrower ones of its kind");
-    set.check([&options](const ParsedOptions&) {
-        if (!options.trees.empty()) use_cpu_for("--tree", options.models);
-    });
     declare_raw_entropies(set);
     set.add("costs", "FILE", options.costs, "costs of passes, as bench latency writes them [measured first]");
     set.add("quiet", options.quiet, "no progress");

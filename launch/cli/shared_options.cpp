@@ -53,18 +53,14 @@ void declare_head(OptionSet& set, ModelOptions& models) {
         if (models.head.empty()) return;
         refuse_if(!models.drafts.empty(), "--head and --draft: give one of them");
         refuse_if(models.random_weights.has_value(), "--random-weights makes up no --head");
-        use_cpu_for("--head", models);
+        refuse_if(models.device == DeviceChoice::cuda || models.backend == Backend::torch,
+                  "--head is for CPUs and --backend native so far");
+        models.device = DeviceChoice::cpu;
     });
 }
 
 std::string default_drafter(const ModelOptions& models) {
     return !models.head.empty() ? "head" : !models.drafts.empty() ? "model" : "";
-}
-
-void use_cpu_for(const char* option, ModelOptions& models) {
-    refuse_if(models.device == DeviceChoice::cuda || models.backend == Backend::torch,
-              fmt::format("{} is for CPUs and --backend native so far", option));
-    models.device = DeviceChoice::cpu;
 }
 
 void refuse_float8_without_gpu(std::optional<WeightType> target, std::optional<WeightType> draft, bool on_gpu) {

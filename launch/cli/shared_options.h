@@ -29,8 +29,6 @@ void declare_models(OptionSet& set, ModelOptions& models, const char* draft_help
 void declare_head(OptionSet& set, ModelOptions& models);
 // Of --drafter, where it is not given: "model", "head" or none.
 std::string default_drafter(const ModelOptions& models);
-// Takes the CPU for what has no form for other devices yet; refuses those that were asked for.
-void use_cpu_for(const char* option, ModelOptions& models);
 // The same of commands that are run on models for their figures, with --max-context and --collective-timeout.
 void declare_measured_models(OptionSet& set, ModelOptions& models, const char* draft_help);
 // --dtype and --draft-dtype.

@@ -23,7 +23,7 @@ RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Draf
                            const RecordingPlan& plan)
     : session_(session), models_(models), plan_(plan),
       engine_(session, models, drafters,
-              {{{"model"}, {0}, {}}, {default_rule(plan.max_draft_tokens)}, {plan.costs}, {}}) {
+              {draft_alone(models, 0), {default_rule(plan.max_draft_tokens)}, {plan.costs}, {}}) {
     std::vector<model::Decoder*> drafts;
     for (std::size_t draft = 0; models.layout.is_coordinator() && draft < models.drafts.size(); ++draft)
         drafts.push_back(&drafters.draft_model(draft));
@@ -33,7 +33,8 @@ RecordingRun::RecordingRun(dist::Session& session, ModelPair& models, const Draf
     recorder.draft_slots = 1 + kChains;
     recorder.trees = plan.trees;
     recorder.timeout_seconds = session.timeout_seconds();
-    recorder_.emplace(recorder, models.engine_parts(nullptr), drafts);
+    recorder_.emplace(recorder, models.engine_parts(nullptr), drafts,
+                      models.layout.is_coordinator() ? drafters.head() : nullptr);
 }
 
 std::optional<spec::RecordedLine> RecordingRun::record(const spec::Request* request, const volatile int& stop_signal) {
@@ -140,6 +141,10 @@ spec::RecordingHead recording_head(const ModelPair& models, const ModelOptions& 
                                model::to_string(options.draft_dtype.value_or(config.stored_type)),
                                config.max_positions});
     }
+    if (models.head)
+        head.drafts.push_back({options.head,
+                               model::to_string(options.draft_dtype.value_or(models.head->config().stored_type)),
+                               models.head->config().max_positions, models.head->max_tokens});
     head.noisy = !requests.sampling.greedy();
     head.sampling = requests.sampling;
     head.requests = json_of(requests, options.chat_template).dump();

@@ -61,11 +61,10 @@ double interruption_factor(const std::vector<Timed>& by_length) {
 }
 
 // Drafts that are all as long as budgets allow. Nothing drafted: plain decoding.
-PairEngine::Setting setting_of_length(std::size_t draft, int length) {
+PairEngine::Setting setting_of_length(const DrafterChoice& drafter, int length) {
     spec::StopRuleOptions rule("static", {{"entropy-threshold", kNever}});
     rule.max_tokens = std::max(length, 1);
-    const DrafterChoice one_model = {{"model"}, {draft}, {}};
-    return {length > 0 ? one_model : DrafterChoice{}, {rule}, {std::nullopt}, {}};
+    return {length > 0 ? drafter : DrafterChoice{}, {rule}, {std::nullopt}, {}};
 }
 
 // False where a signal ended it.
@@ -130,14 +129,16 @@ std::optional<std::vector<spec::Costs>> measure_round_costs(dist::Session& sessi
                                                             std::span<const spec::Request> prompts,
                                                             int max_draft_tokens, const volatile int& stop_signal) {
     const bool coordinates = models.layout.is_coordinator();
-    const int n_lengths = max_draft_tokens + 1;
+    const int longest = models.head && models.head->max_tokens > 0 ? std::min(models.head->max_tokens, max_draft_tokens)
+                                                                   : max_draft_tokens;
+    const int n_lengths = longest + 1;
     const std::int64_t n_prompts = std::min<std::int64_t>(from_writer(session, std::ssize(prompts)), kMaxCostPrompts);
-    const auto n_drafts = static_cast<std::size_t>(from_writer(session, std::ssize(models.drafts)));
+    const auto n_drafts = static_cast<std::size_t>(from_writer(session, models.head ? 1 : std::ssize(models.drafts)));
     std::vector<spec::Costs> all;
     for (std::size_t draft = 0; draft < n_drafts; ++draft) {
         std::vector<PairEngine> engines; // by the length of their drafts
         for (int length = 0; length < n_lengths; ++length)
-            engines.emplace_back(session, models, drafters, setting_of_length(draft, length));
+            engines.emplace_back(session, models, drafters, setting_of_length(draft_alone(models, draft), length));
         Rounds rounds(n_lengths);
         const double begin = models.clock.now_seconds();
         const auto goes_on = [&](std::int64_t turn) {

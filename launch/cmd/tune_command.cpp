@@ -83,9 +83,12 @@ class Tuning {
         const auto costs =
             measure_round_costs(session_, *models_, drafters_, prompts, options_.max_draft_tokens, kNoSignal);
         if (coordinates()) costs_ = costs->front();
-        if (options_.trees.empty()) return;
+        const int most_drafted =
+            std::max(options_.max_draft_tokens, options_.trees.empty() ? 0 : spec::TreeOptions::kDefaultTokens);
+        const auto n_timed = from_writer(session_, std::ssize(costs_.t_target)); // a head may draft fewer tokens
+        if (n_timed > most_drafted) return;
         LatencyPlan wide;
-        wide.rows = {spec::TreeOptions::kDefaultTokens + 1};
+        wide.rows = {most_drafted + 1};
         wide.repetitions = kWideRepetitions;
         const Latency latency = measure_latency(session_, *models_, wide);
         if (coordinates()) add_wider_passes(latency.first(), costs_);
@@ -138,7 +141,7 @@ class Tuning {
         settings.models = options_.models;
         settings.temperatures = {options_.requests.sampling.temperature};
         settings.max_new_tokens = INT_MAX; // each prompt's own
-        settings.drafters = {{{"model"}, {0}, {}}};
+        settings.drafters = {draft_alone(*models_, 0)};
         const std::vector<spec::TreeOptions> trees = all_trees();
         for (const TunedSetting& setting : settings_)
             if (setting.tree < 0)
@@ -171,7 +174,7 @@ class Tuning {
         const std::vector<std::string> about = remarks_of(winner, rules_);
         std::vector<std::string> remarks = {
             fmt::format("made by entrodraft tune for {} and {}", options_.models.target,
-                        options_.models.drafts.front()),
+                        options_.models.draft_directories().front()),
             fmt::format("{:.4f} ms a token on {}, {:.3f} times as fast as plain decoding (95 %: {})",
                         winner.measured_ms.mean, counted(std::ssize(prompts_.confirmed_on), "prompt"),
                         winner.speedup.mean, format_speedup_interval(winner.speedup))};

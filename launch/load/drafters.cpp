@@ -17,6 +17,11 @@
 
 namespace entrodraft::launch {
 
+DrafterChoice draft_alone(const ModelPair& models, std::size_t draft) {
+    if (models.head) return {{"head"}, {}};
+    return {{"model"}, {draft}};
+}
+
 Drafters::Drafters(dist::Session& session, ModelPair& models, const DrafterSources& sources, double timeout_seconds)
     : models_(models), sources_(sources), head_(models.head_modules()) {
     in_agreement(session, timeout_seconds, [&] {
@@ -36,7 +41,7 @@ std::unique_ptr<spec::Drafter> Drafters::make(const DrafterChoice& choice, std::
     for (const std::size_t draft : choice.drafts)
         parts.models.push_back(&draft_model(draft));
     parts.device = models_.sharded_draft ? nullptr : models_.device_verifier.get();
-    if (choice.has("head")) parts.head = head_ ? &*head_ : nullptr;
+    if (choice.has("head")) parts.head = head();
     parts.tree = choice.tree;
     parts.rules.assign(rules.begin(), rules.end());
     parts.costs.assign(costs.begin(), costs.end());

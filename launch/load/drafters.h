@@ -17,6 +17,9 @@
 
 namespace entrodraft::launch {
 
+// The pair's draft of that number by itself; of a pair with a head, that. Local.
+DrafterChoice draft_alone(const ModelPair& models, std::size_t draft);
+
 class Drafters {
   public:
     // Reads the files that `sources` names, on the coordinator; `models` outlives this. Throws OrderlyFailure.
@@ -31,6 +34,8 @@ class Drafters {
 
     // The pair's draft number `draft`, alone or sharded across the ranks. On draft owners. Local.
     model::Decoder& draft_model(std::size_t draft) const;
+    // Null: there is none. On draft owners. Local.
+    const spec::HeadModules* head() const { return head_ ? &*head_ : nullptr; }
 
   private:
     ModelPair& models_;

@@ -80,6 +80,19 @@ DraftEnd DraftLimits::why_end(const DraftTask& task, int most, DraftEnd rule_end
     return drafted < task.left_tokens ? DraftEnd::cap : DraftEnd::budget; // a cap that a batch's pass has room for
 }
 
+std::vector<float> hidden_of_rows(const model::PassResult& result, std::span<const int> rows, std::size_t n_layers,
+                                  const model::ModelConfig& target) {
+    const auto width = static_cast<std::size_t>(target.hidden_size);
+    const std::size_t of_layer = result.hidden.size() / n_layers;
+    std::vector<float> states;
+    for (const int row : rows)
+        for (std::size_t layer = 0; layer < n_layers; ++layer) {
+            const auto state = result.hidden.subspan(layer * of_layer + static_cast<std::size_t>(row) * width, width);
+            states.insert(states.end(), state.begin(), state.end());
+        }
+    return states;
+}
+
 int begin_draft(const DraftTask& task, std::size_t context) {
     task.draft->clear();
     task.rule->begin_round();

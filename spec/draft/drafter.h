@@ -110,6 +110,10 @@ class Drafter {
     virtual void draft_ahead(const std::function<bool()>& /*enough*/) {}
 };
 
+// Of these rows of a pass of the target, the states as take_hidden() has them: [rows][layers][hidden_size]. Local.
+std::vector<float> hidden_of_rows(const model::PassResult& result, std::span<const int> rows, std::size_t n_layers,
+                                  const model::ModelConfig& target);
+
 // What bounds every draft.
 struct DraftLimits {
     int vocab_size = 0;              // common to draft and target

@@ -38,6 +38,7 @@ class HeadTexts final : public TreeSource {
     struct Text {
         std::size_t n_read = 0;      // positions whose rows the cache holds
         std::vector<float> features; // [positions from n_read on][fusion.width()]: the target's, not yet read
+        std::vector<float> last;     // [fusion.width()]: of the last position that was read with a draft
         // What the row behind has in place of the target's states, of the text and of each of its nodes.
         std::vector<std::vector<float>> states;
         std::vector<float> masked; // [max_tokens][vocab]: logits of one pass over masked rows
@@ -56,6 +57,7 @@ class HeadTexts final : public TreeSource {
     std::size_t n_known(int slot) { return n_known(text(slot), width()); }
 
     void drop_nodes(int slot);
+    void read_last_again(int slot);
     void read(int slot, std::span<const TokenId> tokens, std::size_t n);
     void add_rows(int slot, std::span<const TokenId> tokens, std::size_t n);
     int depth_of(int slot, int node) const;
@@ -87,10 +89,7 @@ class HeadTexts final : public TreeSource {
 };
 
 std::size_t HeadTexts::context_of(int slot) const {
-    const std::size_t known = n_known(texts_[static_cast<std::size_t>(slot)], width());
-    if (known == 0) return 0;
-    if (head_.max_tokens == 0) return context();
-    return std::min(context(), known + static_cast<std::size_t>(head_.max_tokens));
+    return head_context(n_known(texts_[static_cast<std::size_t>(slot)], width()), head_.max_tokens, context());
 }
 
 void HeadTexts::begin_sequence(int slot) {
@@ -112,6 +111,14 @@ void HeadTexts::drop_nodes(int slot) {
     for (model::Decoder* module : modules_)
         module->cache().truncate(slot, attends() ? static_cast<int>(text(slot).n_read) : 0);
     nodes(slot).clear();
+}
+
+// The text is asked about again as it is: its last row is made once more.
+void HeadTexts::read_last_again(int slot) {
+    Text& own = text(slot);
+    if (n_known(slot) > own.n_read) return;
+    --own.n_read;
+    own.features = own.last;
 }
 
 // The next n rows of the text, whose features are known.
@@ -152,6 +159,7 @@ void HeadTexts::prefill(int slot, std::span<const TokenId> prompt) {
 SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
     std::size_t rows = 0;
     for (const TextEnd& end : texts) {
+        read_last_again(end.slot);
         drop_nodes(end.slot);
         rows += (attends() ? n_known(end.slot) - text(end.slot).n_read : 1) + rows_of_draft(end.slot) - 1;
     }
@@ -195,8 +203,10 @@ std::size_t HeadTexts::rows_of_draft(int slot) {
 }
 
 void HeadTexts::mark_read(int slot) {
-    text(slot).n_read = n_known(slot);
-    text(slot).features.clear();
+    Text& own = text(slot);
+    own.n_read = n_known(slot);
+    own.last.assign(own.features.end() - static_cast<std::ptrdiff_t>(width()), own.features.end());
+    own.features.clear();
 }
 
 void HeadTexts::add_masked_rows(int slot) {
@@ -332,6 +342,12 @@ SourceLogits HeadTexts::logits_of(const model::PassResult& result, const model::
 }
 
 } // namespace
+
+std::size_t head_context(std::size_t known, int max_tokens, std::size_t context) {
+    if (known == 0) return 0;
+    if (max_tokens == 0) return context;
+    return std::min(context, known + static_cast<std::size_t>(max_tokens));
+}
 
 std::unique_ptr<TreeSource> make_head_source(const HeadModules& head, int vocab, int n_slots) {
     return std::make_unique<HeadTexts>(head, vocab, n_slots);

@@ -20,6 +20,10 @@ struct HeadModules {
     std::vector<model::Decoder*> modules; // as head->modules
 };
 
+// Tokens of a text, drafted ones among them, that a head may read, of whose first `known` the target's states are known
+// (LogitSource::context_of). `max_tokens` as in DraftHead; `context`: positions. Local.
+std::size_t head_context(std::size_t known, int max_tokens, std::size_t context);
+
 // Slots [0, n_slots); `vocab` is how many tokens of the target's count. Texts of one token have no hidden states yet:
 // nothing is drafted behind them.
 std::unique_ptr<TreeSource> make_head_source(const HeadModules& head, int vocab, int n_slots);

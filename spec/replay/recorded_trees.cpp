@@ -6,7 +6,8 @@
 
 namespace entrodraft::spec {
 
-RecordedTrees::RecordedTrees(const TextRecord& text, const DraftRecord& draft) : text_(text), draft_(draft) {
+RecordedTrees::RecordedTrees(const TextRecord& text, const DraftRecord& draft, bool is_head)
+    : text_(text), draft_(draft), is_head_(is_head) {
     for (std::size_t row = 0; row < draft.tree_parent.size(); ++row)
         index(static_cast<Row>(row));
 }
@@ -22,9 +23,19 @@ void RecordedTrees::index(Row row) {
 
 RecordedTrees::Row RecordedTrees::after(Row row, TokenId token) const {
     const auto next = static_cast<std::size_t>(row) + 1;
-    if (next < draft_.places() && token == text_.token[next - 1]) return static_cast<Row>(next);
+    if (!is_head_ && next < draft_.places() && token == text_.token[next - 1]) return static_cast<Row>(next);
     const auto found = row_behind_.find({row, token});
     return found == row_behind_.end() ? kNone : found->second;
+}
+
+RecordedTrees::Row RecordedTrees::parent(Row row) const {
+    const auto at = static_cast<std::size_t>(row);
+    return at < draft_.places() ? row - 1 : draft_.tree_parent[at];
+}
+
+TokenId RecordedTrees::behind(Row row) const {
+    const auto at = static_cast<std::size_t>(row);
+    return at < draft_.places() ? text_.token[at - 1] : draft_.tree_behind[at];
 }
 
 std::vector<TreeChild> RecordedTrees::children(Row row, int n) const {

@@ -15,15 +15,19 @@ namespace entrodraft::spec {
 
 class RecordedTrees {
   public:
-    // Number i < places is the row of place i; the others follow a token that the text does not have there.
+    // Number i < places is the row of place i; the others follow a token that the text does not have there, or, of a
+    // head, any: it reads the text's own token behind a place as one that it has drafted.
     using Row = std::int32_t;
     static constexpr Row kNone = -1; // no such row is recorded
 
     // Both outlive it, and `draft` grows by append() alone.
-    RecordedTrees(const TextRecord& text, const DraftRecord& draft);
+    RecordedTrees(const TextRecord& text, const DraftRecord& draft, bool is_head);
 
     // The row behind this token in that row. Local.
     Row after(Row row, TokenId token) const;
+    // Of a row that is no first place's: the one before it, and the token between them. Local.
+    Row parent(Row row) const;
+    TokenId behind(Row row) const;
     // What of a row's children is recorded, at most `n`. Local.
     std::vector<TreeChild> children(Row row, int n) const;
     // One more row of `draft`, the one that this was made of: of the next place (`parent` kNone), or behind a token of
@@ -35,8 +39,9 @@ class RecordedTrees {
 
     const TextRecord& text_;
     const DraftRecord& draft_;
+    bool is_head_;
     std::vector<std::size_t> first_child_;              // [rows]
-    std::map<std::pair<Row, TokenId>, Row> row_behind_; // off the text
+    std::map<std::pair<Row, TokenId>, Row> row_behind_; // of those that are no place's
 };
 
 } // namespace entrodraft::spec

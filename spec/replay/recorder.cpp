@@ -47,28 +47,37 @@ double cross_entropy(std::span<const float> log_p, std::span<const float> log_q)
 
 // A draft, and what it has read.
 struct Recorder::Reader {
-    Reader(model::Decoder& model, const RecorderOptions& options)
-        : texts(model, options.draft_slots, options.limits.vocab_size),
-          trees(options.trees, options.limits, texts, options.draft_slots) {}
+    Reader(model::Decoder& draft, const RecorderOptions& options)
+        : model(std::make_unique<ModelTexts>(draft, options.draft_slots, options.limits.vocab_size)),
+          trees(options.trees, options.limits, *model, false) {}
+    Reader(const HeadModules& modules, const RecorderOptions& options)
+        : head(make_head_source(modules, options.limits.vocab_size, 1)),
+          trees(options.trees, options.limits, *head, true) {}
 
-    ModelTexts texts;
+    TreeSource& source() const { return model ? *model : *head; }
+
+    std::unique_ptr<ModelTexts> model;
+    std::unique_ptr<TreeSource> head; // in its place
+    std::size_t n_handed = 0;         // positions of the text whose hidden states the head has
     TreeRecorder trees;
     TokenChooser chooser;
     std::vector<float> log_q;
     std::vector<float> adjusted;
 };
 
-// What a draft goes on with behind a rejected token.
+// What a draft goes on with behind its token of a place.
 struct Recorder::Chain {
-    std::size_t place = 0; // of the rejected token
-    std::size_t most = 0;  // tokens behind it
+    std::size_t place = 0;
+    int slot = kSlot;
+    std::size_t most = 0; // tokens behind it
     std::vector<TokenId> text;
     std::vector<TokenId> tokens;
     std::vector<DraftedToken> seen;
     bool has_ended = false;
 };
 
-Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<model::Decoder* const> drafts)
+Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<model::Decoder* const> drafts,
+                   const HeadModules* head)
     : options_(options), parts_(parts),
       gather_(gather_setting({.acceptance = {}, .vocab_size = options.limits.vocab_size, .whole_rows = true}, parts),
               *parts.replica, 1),
@@ -76,6 +85,9 @@ Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std
     if (options.draft_slots < 2) throw std::invalid_argument("a draft that is recorded needs two slots of its cache");
     for (model::Decoder* draft : drafts)
         readers_.push_back(std::make_unique<Reader>(*draft, options));
+    if (!head) return;
+    readers_.push_back(std::make_unique<Reader>(*head, options));
+    hidden_layers_ = head->head->target_layers;
 }
 Recorder::~Recorder() = default;
 
@@ -86,14 +98,16 @@ void Recorder::record(TextRecord* record, const Request* request) {
     tokens_ = broadcast(record, request, prompt_tokens);
     const std::size_t places = tokens_.size() - prompt_tokens;
     gather_.begin_sequence(kSlot, Request{});
+    hidden_.clear();
     if (record) {
         chooser_.begin_sequence(*request, options_.limits.eos_tokens);
         record->drafts.assign(readers_.size(), {});
         for (std::size_t d = 0; d < readers_.size(); ++d) {
             Reader* const reader = readers_[d].get();
             reader->trees.begin_text(*request, *record, record->drafts[d]);
-            reader->texts.begin_sequence(kSlot);
-            reader->texts.prefill(kSlot, std::span(tokens_).first(prompt_tokens));
+            reader->source().begin_sequence(kSlot);
+            reader->n_handed = 0;
+            reader->source().prefill(kSlot, std::span(tokens_).first(prompt_tokens));
             reader->chooser.begin_sequence(*request, options_.limits.eos_tokens);
         }
     }
@@ -108,8 +122,8 @@ void Recorder::record(TextRecord* record, const Request* request) {
             note_draft(*readers_[d], record->drafts[d], *record, first, n);
     }
     for (std::size_t d = 0; record && d < readers_.size(); ++d) {
-        follow_astray(*readers_[d], record->drafts[d], *record);
-        if (!options_.trees.empty()) follow_trees(*readers_[d]);
+        if (readers_[d]->model) follow_astray(*readers_[d], record->drafts[d], *record);
+        if (readers_[d]->head || !options_.trees.empty()) follow_rounds(*readers_[d], record->drafts[d], *record);
     }
     if (record)
         goes_on(false);
@@ -161,8 +175,12 @@ void Recorder::read_prompt(std::span<const TokenId> tokens, std::size_t prompt_t
         const std::size_t n = std::min(end - done, static_cast<std::size_t>(parts_.target->max_prompt_rows()));
         for (std::size_t i = 0; i < n; ++i)
             rows.push_back({tokens[done + i], kSlot, static_cast<int>(done + i), static_cast<int>(i) - 1});
-        parts_.target->forward(
-            {.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .is_prompt = true});
+        keep_hidden(parts_.target->forward({.rows = rows,
+                                            .logit_rows = {},
+                                            .hidden_layers = hidden_layers_,
+                                            .mask = model::Mask::causal,
+                                            .is_prompt = hidden_layers_.empty()}),
+                    n);
         done += n;
     }
 }
@@ -176,7 +194,8 @@ std::vector<TargetRows> Recorder::score(std::span<const TokenId> tokens, std::si
         for (std::size_t i = 0; i < n; ++i)
             rows.push_back({tokens[first + i - 1], kSlot, static_cast<int>(first + i) - 1, static_cast<int>(i) - 1});
         scores_ = parts_.target->forward(
-            {.rows = rows, .logit_rows = logit_rows, .hidden_layers = {}, .mask = model::Mask::causal});
+            {.rows = rows, .logit_rows = logit_rows, .hidden_layers = hidden_layers_, .mask = model::Mask::causal});
+        keep_hidden(scores_, n);
     }
     const ScoredSequence sequence = {kSlot, 0, tokens.first(first), tokens.subspan(first, n - 1), chain_parents(n - 1)};
     gather_.start(0, std::span(&sequence, 1), scores_);
@@ -206,17 +225,56 @@ void Recorder::note_target(TextRecord& record, const Request& request, const Tar
     }
 }
 
+// ---- hidden states, which a head reads ----
+
+void Recorder::keep_hidden(const model::PassResult& result, std::size_t n_rows) {
+    if (hidden_layers_.empty()) return;
+    std::vector<int> all(n_rows);
+    std::iota(all.begin(), all.end(), 0);
+    const auto states = hidden_of_rows(result, all, hidden_layers_.size(), *parts_.target_config);
+    hidden_.insert(hidden_.end(), states.begin(), states.end());
+}
+
+// As a round that begins at the place finds them: of all tokens before it but the last.
+void Recorder::hand_hidden(Reader& reader, std::size_t place) {
+    const std::size_t width = hidden_layers_.size() * static_cast<std::size_t>(parts_.target_config->hidden_size);
+    const std::size_t end = request_->prompt.size() + place - 1;
+    const auto states = std::span(hidden_).subspan(reader.n_handed * width, (end - reader.n_handed) * width);
+    if (!states.empty()) reader.head->take_hidden(kSlot, static_cast<int>(reader.n_handed), states);
+    reader.n_handed = end;
+}
+
+// ---- rows of places ----
+
 // The draft's rows of places [first, first + n), as far as its context goes.
 void Recorder::note_draft(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first,
                           std::size_t n) {
-    const std::size_t prompt_tokens = tokens_.size() - record.places(), context = reader.texts.context();
+    const std::size_t prompt_tokens = tokens_.size() - record.places(), context = reader.source().context();
     const std::size_t end = std::min(first + n, context + 1 - std::min(context + 1, prompt_tokens));
     if (end <= first) return;
+    if (reader.head) return note_places_of_head(reader, draft, record, first, end - first);
     const TextEnd text = {kSlot, std::span(tokens_).first(prompt_tokens + end - 1), end - first};
     const SourceLogits rows =
-        reader.texts.rows_after(std::span(&text, 1), reader.chooser.needs(true, kAcceptance).with_rows());
+        reader.model->rows_after(std::span(&text, 1), reader.chooser.needs(true, kAcceptance).with_rows());
     for (std::size_t i = 0; i < end - first; ++i)
         note_place(reader, draft, record, first + i, rows.row(i), rows.summary(i));
+}
+
+// One by one, each as the row that a round begins with. Where no hidden states are known yet there is none: a text of
+// one token.
+void Recorder::note_places_of_head(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first,
+                                   std::size_t n) {
+    for (std::size_t place = first; place < first + n; ++place) {
+        hand_hidden(reader, place);
+        if (reader.n_handed == 0) {
+            note_no_row(reader, draft);
+            continue;
+        }
+        const TextEnd text = {kSlot, std::span(tokens_).first(request_->prompt.size() + place), 1};
+        const SourceLogits row =
+            reader.head->rows_after(std::span(&text, 1), reader.chooser.needs(true, kAcceptance).with_rows());
+        note_place(reader, draft, record, place, row.row(0), row.summary(0));
+    }
 }
 
 void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t place,
@@ -249,63 +307,104 @@ void Recorder::note_place(Reader& reader, DraftRecord& draft, const TextRecord& 
         draft.top_token.push_back(each);
         draft.top_log_probability.push_back(each < 0 ? kExcludedLog : reader.log_q[static_cast<std::size_t>(each)]);
     }
-    if (!options_.trees.empty()) reader.trees.add_place({row, summary, std::span(tokens_).first(position)});
+    if (!options_.trees.empty()) reader.trees.add_place(RowOfText{row, summary, std::span(tokens_).first(position)});
 }
 
-// ---- chains behind rejected tokens ----
+void Recorder::note_no_row(Reader& reader, DraftRecord& draft) const {
+    draft.token.push_back(-1);
+    draft.entropy.push_back(0);
+    draft.probability.push_back(0);
+    draft.log_probability.push_back(kExcludedLog);
+    draft.cross_entropy.push_back(std::numeric_limits<float>::infinity());
+    draft.overlap.push_back(0);
+    draft.margin.push_back(kNan);
+    draft.rank.push_back(-1);
+    draft.top_token.insert(draft.top_token.end(), DraftRecord::kTop, -1);
+    draft.top_log_probability.insert(draft.top_log_probability.end(), DraftRecord::kTop, kExcludedLog);
+    if (!options_.trees.empty()) reader.trees.add_place(std::nullopt);
+}
 
-void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecord& record) {
-    const std::size_t prompt_tokens = tokens_.size() - record.places();
+// ---- what drafts go on with ----
+
+// The other ranks wait for one piece of it at a time.
+void Recorder::enter_next(std::size_t place) {
+    goes_on(true);
+    enter(place);
+}
+
+Recorder::Chain Recorder::chain_of(const Reader& reader, const DraftRecord& draft, const TextRecord& record,
+                                   std::size_t place) const {
+    const std::size_t prompt_tokens = record.prompt.size();
     const auto cap = static_cast<std::size_t>(options_.max_draft_tokens);
     // The last token that budget and context leave is never drafted (round.cpp), and the draft reads no more than its
     // own context.
     const auto positions = static_cast<std::size_t>(parts_.target_config->max_positions);
     const std::size_t budget = std::min(static_cast<std::size_t>(record.max_new_tokens), positions - prompt_tokens);
-    const std::size_t end = std::min(budget - 1, reader.texts.context() + 1 - prompt_tokens); // behind the last place
-    const auto is_end = [&](TokenId token) {
-        const std::vector<TokenId>& eos = options_.limits.eos_tokens;
-        return token < 0 || (!record.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end());
-    };
-    std::vector<Chain> chains;
-    for (std::size_t place = 0; place < draft.places(); ++place) {
-        if (draft.token[place] == record.token[place]) continue;
-        Chain& chain = chains.emplace_back();
-        chain.place = place;
-        chain.most = std::min(cap - 1, end - std::min(end, place + 1));
-        chain.has_ended = is_end(draft.token[place]) || chain.most == 0;
-        const auto begin = tokens_.begin();
-        chain.text.assign(begin, begin + static_cast<std::ptrdiff_t>(prompt_tokens + place));
-        chain.text.push_back(draft.token[place]);
+    const std::size_t room = reader.source().context_of(kSlot) + 1;
+    const std::size_t end = std::min(budget - 1, room - std::min(room, prompt_tokens)); // behind the last place
+    const TokenId token = draft.token[place];
+    const std::vector<TokenId>& eos = options_.limits.eos_tokens;
+    const bool is_end = !record.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end();
+    Chain chain;
+    chain.place = place;
+    chain.most = std::min(cap - 1, end - std::min(end, place + 1));
+    chain.has_ended = token < 0 || is_end || chain.most == 0;
+    const auto begin = tokens_.begin();
+    chain.text.assign(begin, begin + static_cast<std::ptrdiff_t>(prompt_tokens + place));
+    chain.text.push_back(token);
+    return chain;
+}
+
+void Recorder::add(const Chain& chain, DraftRecord& draft) {
+    draft.astray_length.push_back(static_cast<std::int32_t>(chain.tokens.size()));
+    draft.astray_token.insert(draft.astray_token.end(), chain.tokens.begin(), chain.tokens.end());
+    for (const DraftedToken& seen : chain.seen) {
+        draft.astray_entropy.push_back(seen.entropy_nats);
+        draft.astray_probability.push_back(seen.probability);
     }
+}
+
+// Of a model, behind its rejected tokens: several in a pass.
+void Recorder::follow_astray(Reader& reader, DraftRecord& draft, const TextRecord& record) {
+    std::vector<Chain> chains;
+    for (std::size_t place = 0; place < draft.places(); ++place)
+        if (draft.token[place] != record.token[place]) chains.push_back(chain_of(reader, draft, record, place));
     const auto together = static_cast<std::size_t>(options_.draft_slots) - 1;
     for (std::size_t first = 0; first < chains.size(); first += together) {
         const std::span<Chain> some = std::span(chains).subspan(first, std::min(together, chains.size() - first));
-        goes_on(true);
-        enter(some.front().place);
-        for (std::size_t i = 0; i < some.size(); ++i)
-            if (!some[i].has_ended) reader.texts.share(kSlot, static_cast<int>(i) + 1, some[i].text.size() - 1);
-        follow_together(reader, some);
-        for (std::size_t i = 0; i < some.size(); ++i)
-            reader.texts.begin_sequence(static_cast<int>(i) + 1);
-    }
-    for (const Chain& chain : chains) {
-        draft.astray_length.push_back(static_cast<std::int32_t>(chain.tokens.size()));
-        draft.astray_token.insert(draft.astray_token.end(), chain.tokens.begin(), chain.tokens.end());
-        for (const DraftedToken& seen : chain.seen) {
-            draft.astray_entropy.push_back(seen.entropy_nats);
-            draft.astray_probability.push_back(seen.probability);
+        enter_next(some.front().place);
+        for (std::size_t i = 0; i < some.size(); ++i) {
+            some[i].slot = static_cast<int>(i) + 1;
+            if (!some[i].has_ended) reader.model->share(kSlot, some[i].slot, some[i].text.size() - 1);
         }
+        follow_together(reader, some);
+        for (const Chain& chain : some)
+            reader.model->begin_sequence(chain.slot);
+    }
+    for (const Chain& chain : chains)
+        add(chain, draft);
+}
+
+// Place by place, as rounds begin: a head's chain, and trees.
+void Recorder::follow_rounds(Reader& reader, DraftRecord& draft, const TextRecord& record) {
+    reader.source().begin_sequence(kSlot);
+    reader.n_handed = 0;
+    for (std::size_t place = 0; place < draft.places(); ++place) {
+        if (reader.head) {
+            hand_hidden(reader, place);
+            enter_next(place);
+            Chain chain = chain_of(reader, draft, record, place);
+            const TextEnd text = {kSlot, std::span(tokens_).first(record.prompt.size() + place), 1};
+            if (!chain.has_ended) reader.head->rows_after(std::span(&text, 1), model::LogitSummary::entropy);
+            follow_together(reader, std::span(&chain, 1));
+            add(chain, draft);
+        }
+        if (!options_.trees.empty() && place < static_cast<std::size_t>(record.new_tokens))
+            reader.trees.follow(place, tokens_, parts_.target_config->max_positions, [&] { enter_next(place); });
     }
 }
 
-void Recorder::follow_trees(Reader& reader) {
-    reader.trees.finish(tokens_, parts_.target_config->max_positions, [&](std::size_t place) {
-        goes_on(true);
-        enter(place);
-    });
-}
-
-// Each in the slot behind its number, until all have ended.
+// Each in its slot, until all have ended.
 void Recorder::follow_together(Reader& reader, std::span<Chain> chains) {
     const std::vector<TokenId>& eos = options_.limits.eos_tokens;
     std::vector<TextEnd> ends;
@@ -313,13 +412,13 @@ void Recorder::follow_together(Reader& reader, std::span<Chain> chains) {
     for (;;) {
         ends.clear();
         going.clear();
-        for (std::size_t i = 0; i < chains.size(); ++i) {
-            if (chains[i].has_ended) continue;
-            ends.push_back({static_cast<int>(i) + 1, chains[i].text, 1});
-            going.push_back(&chains[i]);
+        for (Chain& chain : chains) {
+            if (chain.has_ended) continue;
+            ends.push_back({chain.slot, chain.text, 1});
+            going.push_back(&chain);
         }
         if (going.empty()) return;
-        const SourceLogits rows = reader.texts.rows_after(ends, reader.chooser.needs(true, kAcceptance).with_rows());
+        const SourceLogits rows = reader.source().rows_after(ends, reader.chooser.needs(true, kAcceptance).with_rows());
         for (std::size_t i = 0; i < going.size(); ++i) {
             Chain& chain = *going[i];
             const SeenLogits seen = reader.chooser.see(rows.row(i), rows.summary(i), chain.text, true);

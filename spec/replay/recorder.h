@@ -1,11 +1,12 @@
-// Makes the record of a text that has been decoded: one pass of the target over all of it, one of each draft, and the
-// chains that a draft goes on with where it is wrong, many of them in the same passes.
+// Makes the record of a text that has been decoded: one pass of the target over all of it, one of each draft model, and
+// the chains that it goes on with where it is wrong, many of them in the same passes. A head drafts from every place.
 //
 // Decodes nothing itself: the text is handed in, and is held against what target and noise emit. Called by the command
 // record, on all ranks.
 #pragma once
 
 #include "spec/draft/drafter.h"
+#include "spec/draft/head_texts.h"
 #include "spec/draft/model_drafter.h"
 #include "spec/engine.h"
 #include "spec/replay/recording.h"
@@ -47,8 +48,9 @@ class Ranking {
 
 class Recorder {
   public:
-    // What these point to outlives it; `drafts` counts on the coordinator.
-    Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<model::Decoder* const> drafts);
+    // What these point to outlives it; `drafts` and `head`, one more draft if it is not null, count on the coordinator.
+    Recorder(const RecorderOptions& options, const EngineParts& parts, std::span<model::Decoder* const> drafts,
+             const HeadModules* head = nullptr);
     ~Recorder();
 
     // Fills in the columns of a text whose request, tokens (those beyond a stop string too) and new_tokens are set:
@@ -66,19 +68,29 @@ class Recorder {
     void note_target(TextRecord& record, const Request& request, const TargetRows& rows, std::size_t first,
                      std::size_t n);
     void note_draft(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first, std::size_t n);
+    void note_places_of_head(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t first,
+                             std::size_t n);
     void note_place(Reader& reader, DraftRecord& draft, const TextRecord& record, std::size_t place,
                     std::span<const float> row, const model::kernels::LogitStats& summary);
+    void note_no_row(Reader& reader, DraftRecord& draft) const;
+    void keep_hidden(const model::PassResult& result, std::size_t n_rows);
+    void hand_hidden(Reader& reader, std::size_t place);
     void enter(std::size_t place);
     bool goes_on(bool has_more);
+    void enter_next(std::size_t place);
+    Chain chain_of(const Reader& reader, const DraftRecord& draft, const TextRecord& record, std::size_t place) const;
+    static void add(const Chain& chain, DraftRecord& draft);
     void follow_astray(Reader& reader, DraftRecord& draft, const TextRecord& record);
-    void follow_trees(Reader& reader);
+    void follow_rounds(Reader& reader, DraftRecord& draft, const TextRecord& record);
     void follow_together(Reader& reader, std::span<Chain> chains);
 
     RecorderOptions options_;
     EngineParts parts_;
     TargetGather gather_;
     std::vector<std::unique_ptr<Reader>> readers_; // of each draft, on the coordinator
-    TokenChooser chooser_;                         // the target's
+    std::vector<int> hidden_layers_;               // of the target, which the head wants
+    std::vector<float> hidden_; // [positions of the text][hidden_layers][hidden_size]: what the head reads
+    TokenChooser chooser_;      // the target's
     const Request* request_ = nullptr;
     bool noisy_ = false; // gumbel; else greedy
     model::PassResult scores_;

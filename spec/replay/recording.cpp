@@ -48,12 +48,16 @@ std::uint64_t seed_of(const Object& object) {
 }
 
 OrderedJson json_of(const RecordedModel& model) {
-    return {{"model", model.model}, {"dtype", model.dtype}, {"context", model.context}};
+    OrderedJson json = {{"model", model.model}, {"dtype", model.dtype}, {"context", model.context}};
+    if (model.is_head()) json["head_tokens"] = *model.head_tokens;
+    return json;
 }
 
 RecordedModel model_of(const Json& json) {
-    const Object model = object_of(json);
-    return {model.text("model"), model.text("dtype"), model.integer("context", 1, kMaxPositions)};
+    const Object object = object_of(json);
+    RecordedModel model = {object.text("model"), object.text("dtype"), object.integer("context", 1, kMaxPositions)};
+    if (json.contains("head_tokens")) model.head_tokens = object.integer("head_tokens", 0, kMaxPositions);
+    return model;
 }
 
 FinishReason finish_reason_of(const std::string& name) {
@@ -105,6 +109,11 @@ RecordingHead head_of(const Json& json) {
 
 // ---- columns, named once for both ways ----
 
+// Recordings have these where trees were recorded.
+bool is_of_trees(const std::string& column) {
+    return column.find(".tree_") != std::string::npos;
+}
+
 template <typename Text, typename Visit> void each_column(Text& text, const Visit& visit) {
     visit("prompt_token", text.prompt);
     visit("token", text.token);
@@ -143,7 +152,8 @@ void require(bool holds, const char* what) {
     if (!holds) throw std::runtime_error(what);
 }
 
-void check_draft(const DraftRecord& draft, const TextRecord& text, const RecordingHead& head) {
+void check_draft(const DraftRecord& draft, const RecordedModel& model, const TextRecord& text,
+                 const RecordingHead& head) {
     const std::size_t n = draft.places();
     require(n <= text.places(), "a draft has more places than the text");
     for (const std::size_t size :
@@ -151,10 +161,10 @@ void check_draft(const DraftRecord& draft, const TextRecord& text, const Recordi
           draft.overlap.size(), draft.margin.size(), draft.rank.size(), draft.top_token.size() / DraftRecord::kTop,
           draft.top_log_probability.size() / DraftRecord::kTop})
         require(size == n, "columns of a draft have different lengths");
-    std::size_t astray = 0, mismatches = 0;
+    std::size_t astray = 0, chains = 0;
     for (std::size_t i = 0; i < n; ++i)
-        mismatches += draft.token[i] != text.token[i] ? 1 : 0;
-    require(draft.astray_length.size() == mismatches, "there are not as many chains as mismatches");
+        chains += model.is_head() || draft.token[i] != text.token[i] ? 1 : 0;
+    require(draft.astray_length.size() == chains, "there are not as many chains as mismatches, or as places of a head");
     for (const std::int32_t length : draft.astray_length) {
         require(length >= 0 && length < head.max_draft_tokens, "a chain is longer than drafts may be");
         astray += static_cast<std::size_t>(length);
@@ -191,9 +201,9 @@ void check(const TextRecord& text, const RecordingHead& head) {
     for (const std::size_t size :
          {text.target_entropy.size(), text.target_log_probability.size(), text.target_margin.size()})
         require(size == text.places(), "columns of the target have different lengths");
-    for (const DraftRecord& draft : text.drafts) {
-        check_draft(draft, text, head);
-        check_trees(draft);
+    for (std::size_t d = 0; d < text.drafts.size(); ++d) {
+        check_draft(text.drafts[d], head.drafts[d], text, head);
+        check_trees(text.drafts[d]);
     }
 }
 
@@ -215,8 +225,7 @@ RecordedLine line_of(const BlockReader& block, const RecordingHead& head) {
         record.pieces.push_back(model::text_of(piece, "a piece of the text"));
     record.drafts.resize(head.drafts.size());
     each_column(record, [&](const std::string& name, auto& values) {
-        const bool is_of_trees = name.find(".tree_") != std::string::npos; // recordings were made without them once
-        if (!is_of_trees || block.has(name)) block.read(name, values);
+        if (!is_of_trees(name) || block.has(name)) block.read(name, values);
     });
     check(record, head);
     return record;
@@ -306,7 +315,9 @@ std::string pack(const RecordedLine& line) {
     json["pieces"] = record.pieces;
     for (const auto& [token, of_token] : record.token_texts)
         json["token_texts"][std::to_string(token)] = of_token;
-    each_column(record, [&](const std::string& name, const auto& values) { block.add(name, values); });
+    each_column(record, [&](const std::string& name, const auto& values) {
+        if (!is_of_trees(name) || !values.empty()) block.add(name, values);
+    });
     return block.finish();
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -22,6 +23,10 @@ struct RecordedModel {
     std::string model;
     std::string dtype;
     int context = 0; // positions
+    // Of a draft head: tokens that it drafts at most, 0 for any number.
+    std::optional<int> head_tokens = std::nullopt;
+
+    bool is_head() const { return head_tokens.has_value(); }
 };
 
 // What all texts of a recording have in common.
@@ -60,14 +65,15 @@ struct DraftRecord {
     std::vector<TokenId> top_token; // [places][kTop]
     std::vector<float> top_log_probability;
 
-    // Of each place, in order, where `token` is not the text's: how many tokens the draft goes on with, and these.
+    // Of each place, in order, where `token` is not the text's: how many tokens the draft goes on with, and these. Of a
+    // head, of each place: behind the first token it drafts from states of its own, whatever the text is.
     std::vector<std::int32_t> astray_length;
     std::vector<TokenId> astray_token;
     std::vector<float> astray_entropy;
     std::vector<float> astray_probability;
 
     // Rows that trees read, [rows]: of the places, then others, each behind a token of an earlier row
-    // (recorded_trees.h). Empty where no trees were recorded.
+    // (recorded_trees.h), of a head also where the text has that token. Empty where no trees were recorded.
     std::vector<std::int32_t> tree_parent; // that row; -1: of a place
     std::vector<TokenId> tree_behind;      // that token; -1: of a place
     std::vector<std::int32_t> tree_children;

@@ -3,6 +3,7 @@
 
 #include "model/decoder.h"
 #include "spec/draft/drafter.h"
+#include "spec/draft/head_texts.h"
 
 #include <algorithm>
 #include <atomic>
@@ -39,6 +40,8 @@ Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
     if (setting.draft >= head.drafts.size())
         throw std::invalid_argument(
             fmt::format("the recording has {} drafts, none of number {}", head.drafts.size(), setting.draft + 1));
+    if (setting.ahead > 0 && is_head())
+        throw std::invalid_argument("a head drafts nothing while the target scores: it reads the target's states");
     const int longest = setting.tree ? setting.tree->most_levels() : setting.rule.max_tokens;
     if (longest > head.max_draft_tokens)
         throw std::invalid_argument(fmt::format("drafts of up to {} tokens cannot be replayed: the recording holds {}",
@@ -52,7 +55,6 @@ Replay::Replay(const RecordingHead& head, const ReplaySetting& setting)
         shape_.emplace(*setting.tree, limits_);
         growth_.emplace(*shape_);
     }
-    context_ = static_cast<std::size_t>(head.drafts[setting.draft].context);
     rule_.emplace(setting.rule, &gain_);
 }
 
@@ -62,7 +64,7 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
     tokens_.insert(tokens_.end(), text.token.begin(), text.token.end());
     const DraftRecord& record = text.drafts.at(setting_.draft);
     if (setting_.tree) {
-        tree_rows_.emplace(text, record);
+        tree_rows_.emplace(text, record, is_head());
         growth_->begin_sequence();
     }
     index_chains(record, text);
@@ -103,24 +105,47 @@ Stats Replay::replay(const TextRecord& text, const OnRound& on_round) {
     return stats;
 }
 
+// Tokens that it reads of a text, drafted ones with them, in a round that begins so many tokens into it.
+std::size_t Replay::context(std::size_t tokens) const {
+    const RecordedModel& model = head_.drafts[setting_.draft];
+    const auto context = static_cast<std::size_t>(model.context);
+    return is_head() ? head_context(tokens - 1, *model.head_tokens, context) : context;
+}
+
 void Replay::index_chains(const DraftRecord& draft, const TextRecord& text) {
     chain_begin_.assign(draft.places(), 0);
     chain_length_.assign(draft.places(), 0);
     std::size_t number = 0, at = 0;
     for (std::size_t place = 0; place < draft.places(); ++place) {
-        if (draft.token[place] == text.token[place]) continue;
+        if (!is_head() && draft.token[place] == text.token[place]) continue;
         chain_begin_[place] = at;
         chain_length_[place] = draft.astray_length[number++];
         at += static_cast<std::size_t>(chain_length_[place]);
     }
 }
 
-// As ChainPhase drafts: along the text while the draft agrees with it, then along what it goes on with.
-void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::size_t place) {
+// What a draft has at place `at`, which follows its token of place `last`: along the text while the draft agrees with
+// it, then along what it goes on with; a head goes on from where the round began. `last` becomes `at`, or stays where
+// the chain begins.
+Replay::Proposed Replay::proposed(const TextRecord& text, std::optional<std::size_t>& last, std::size_t at) const {
     const DraftRecord& record = text.drafts[setting_.draft];
-    const int most = begin_draft(task, context_);
-    std::size_t rejected = 0; // place of the rejected token
-    bool astray = false;
+    if (!last || (!is_head() && record.token[*last] == text.token[*last])) {
+        if (at >= record.places())
+            throw std::runtime_error(fmt::format("id {}: place {} is not recorded", text.id, at));
+        last = at;
+        return {record.token[at], {record.entropy[at], record.probability[at], 0}};
+    }
+    const std::size_t step = at - *last - 1;
+    if (step >= static_cast<std::size_t>(chain_length_[*last]))
+        throw std::runtime_error(fmt::format("id {}: the chain of place {} is too short", text.id, *last));
+    const std::size_t i = chain_begin_[*last] + step;
+    return {record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0}};
+}
+
+// As ChainPhase drafts.
+void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::size_t place) {
+    const int most = begin_draft(task, context(task.tokens.size()));
+    std::optional<std::size_t> last;
     for (std::size_t at = place; draft_.end == DraftEnd::none; ++at) {
         const bool is_free = free_passes_ > 0;
         if (!rule_->wants_another(is_free ? PassCost{0, 0} : PassCost{})) {
@@ -128,27 +153,15 @@ void Replay::draft_by_rule(const TextRecord& text, const DraftTask& task, std::s
             return;
         }
         is_free ? --free_passes_ : ++draft_.passes;
-        if (!astray) {
-            if (at >= record.places())
-                throw std::runtime_error(fmt::format("id {}: place {} is not recorded", text.id, at));
-            const TokenId token = record.token[at];
-            if (!take(task, most, token, {record.entropy[at], record.probability[at], 0})) return;
-            astray = token != text.token[at];
-            rejected = at;
-            continue;
-        }
-        const std::size_t step = at - rejected - 1;
-        if (step >= static_cast<std::size_t>(chain_length_[rejected]))
-            throw std::runtime_error(fmt::format("id {}: the chain of place {} is too short", text.id, rejected));
-        const std::size_t i = chain_begin_[rejected] + step;
-        if (!take(task, most, record.astray_token[i], {record.astray_entropy[i], record.astray_probability[i], 0}))
-            return;
+        const Proposed next = proposed(text, last, at);
+        if (!take(task, most, next.token, next.seen)) return;
     }
 }
 
 // As TreeDrafter drafts.
 void Replay::draft_tree(const TextRecord& text, const DraftTask& task, std::size_t place) {
-    growth_->begin(task, {context_, context_}, 0);
+    const auto in_all = static_cast<std::size_t>(head_.drafts[setting_.draft].context);
+    growth_->begin(task, {context(task.tokens.size()), in_all}, 0);
     std::vector<RecordedTrees::Row> rows; // [nodes], of those that were read
     const auto row_of = [&](int node) {
         return node < 0 ? static_cast<RecordedTrees::Row>(place) : rows[static_cast<std::size_t>(node)];
@@ -224,12 +237,13 @@ Place Replay::place_of(const DraftedToken& first, std::int32_t index, TokenId em
 }
 
 void Replay::draft_by_oracle(const TextRecord& text, const DraftTask& task, std::size_t place) {
-    const DraftRecord& record = text.drafts[setting_.draft];
-    const int most = begin_draft(task, context_);
-    for (std::size_t at = place; draft_.end == DraftEnd::none && at < record.places(); ++at) {
-        if (record.token[at] != text.token[at]) return;
+    const int most = begin_draft(task, context(task.tokens.size()));
+    std::optional<std::size_t> last;
+    for (std::size_t at = place; draft_.end == DraftEnd::none && at < text.drafts[setting_.draft].places(); ++at) {
+        const Proposed next = proposed(text, last, at);
+        if (next.token != text.token[at]) return;
         ++draft_.passes;
-        draft_.add(record.token[at], {record.entropy[at], record.probability[at], 0});
+        draft_.add(next.token, next.seen);
         draft_.end = limits_.why_end(task, most, DraftEnd::none);
     }
 }

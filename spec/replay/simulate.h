@@ -29,8 +29,8 @@ struct ReplaySetting {
     StopRuleOptions rule;
     std::size_t draft = 0; // of the recording
     Costs costs;           // what expected-gain goes by, and how much is drafted while the target scores
-    // Outcomes of a round that a draft on a rank of its own drafts for meanwhile (draft_ahead.cpp), as if rows of a
-    // draft pass cost nothing; 0: none. An estimate: a run takes its own times.
+    // Outcomes of a round that a draft model on a rank of its own drafts for meanwhile (draft_ahead.cpp), as if rows of
+    // a draft pass cost nothing; 0: none. An estimate: a run takes its own times.
     int ahead = 0;
     std::optional<TreeOptions> tree = {}; // in place of chains: `rule` sees its best path
 };
@@ -45,7 +45,8 @@ struct ReplayedRound {
 // One setting over texts in the order of the recording, across which expected-gain learns.
 class Replay {
   public:
-    // Throws std::invalid_argument where the recording has no such draft or is too short for the rule's cap.
+    // Throws std::invalid_argument where the recording has no such draft or is too short for the rule's cap, or a head
+    // is to draft ahead.
     // `head` outlives it.
     Replay(const RecordingHead& head, const ReplaySetting& setting);
 
@@ -55,8 +56,14 @@ class Replay {
     Stats replay(const TextRecord& text, const OnRound& on_round = {});
 
   private:
-    struct Chain;
+    struct Proposed {
+        TokenId token = 0;
+        DraftedToken seen;
+    };
 
+    bool is_head() const { return head_.drafts[setting_.draft].is_head(); }
+    std::size_t context(std::size_t tokens) const;
+    Proposed proposed(const TextRecord& text, std::optional<std::size_t>& last, std::size_t at) const;
     void draft_by_rule(const TextRecord& text, const DraftTask& task, std::size_t place);
     void draft_tree(const TextRecord& text, const DraftTask& task, std::size_t place);
     void draft_by_oracle(const TextRecord& text, const DraftTask& task, std::size_t place);
@@ -76,7 +83,6 @@ class Replay {
     OutcomeModel outcomes_;
     int free_passes_ = 0;                    // of the next round: made while the target scored the last
     DraftedAhead ahead_;                     // for the next round
-    std::size_t context_;                    // of the draft
     Draft draft_;                            // of the round at hand
     std::vector<TokenId> tokens_;            // prompt and places of the text at hand
     std::vector<std::size_t> chain_begin_;   // [place]: of the first token of its chain

@@ -1,8 +1,8 @@
 // Rows of trees: see tree_recorder.h.
 //
-// Trees of all places grow together, level by level. Which rows eagle2 reads with fewer siblings does not follow from
+// Trees of a place grow together, level by level. Which rows eagle2 reads with fewer siblings does not follow from
 // what it reads with more, so each number of siblings grows its own trees; expected-gain grows all that it might ever
-// read (TreeShape::Reads::all). A row is read once, whatever wants it.
+// read (TreeShape::Reads::all). A row is recorded once, whatever wants it.
 #include "spec/replay/tree_recorder.h"
 
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace entrodraft::spec {
 
 namespace {
 
-constexpr int kSlotOfText = 0;                       // of the text
-constexpr std::size_t kPlacesTogether = 64;          // whose trees grow together
-constexpr Acceptance kAsGumbel = Acceptance::gumbel; // of greedy text too, where there is no noise
+constexpr int kSlotOfText = 0;
+constexpr std::size_t kMostNodes = Packet::kMaxDraftTokens; // that the source holds behind a text
+constexpr Acceptance kAsGumbel = Acceptance::gumbel;        // of greedy text too, where there is no noise
 const model::LogitNeeds kRecordedNeeds = model::LogitSummary::entropy;
 
 StopRuleOptions never_ending_rule() {
@@ -27,11 +27,10 @@ StopRuleOptions never_ending_rule() {
 
 } // namespace
 
-// A tree that begins at a place.
+// A tree that begins at the place at hand.
 struct TreeRecorder::Growing {
-    Growing(TreeShape& shape, std::size_t first) : place(first), rule(never_ending_rule()), growth(shape) {}
+    explicit Growing(TreeShape& shape) : rule(never_ending_rule()), growth(shape) {}
 
-    std::size_t place;
     StopRule rule;
     Draft draft;
     DraftTask task;
@@ -45,9 +44,9 @@ struct TreeRecorder::Wanted {
     auto operator<=>(const Wanted&) const = default;
 };
 
-TreeRecorder::TreeRecorder(std::span<const TreeOptions> trees, const DraftLimits& limits, ModelTexts& texts,
-                           int n_slots)
-    : limits_(limits), texts_(texts), n_slots_(n_slots) {
+TreeRecorder::TreeRecorder(std::span<const TreeOptions> trees, const DraftLimits& limits, TreeSource& source,
+                           bool is_head)
+    : limits_(limits), source_(source), is_head_(is_head) {
     for (const TreeOptions& tree : trees) {
         const bool is_eagle2 = tree.shape == TreeOptions::Shape::eagle2;
         for (int top_k = is_eagle2 ? 1 : tree.top_k; top_k <= tree.top_k; ++top_k) {
@@ -63,113 +62,127 @@ void TreeRecorder::begin_text(const Request& request, const TextRecord& text, Dr
     request_ = &request;
     text_ = &text;
     draft_ = &draft;
-    rows_.emplace(text, draft);
+    rows_.emplace(text, draft, is_head_);
     siblings_.begin_sequence(request, limits_.eos_tokens);
 }
 
-void TreeRecorder::add_place(const RowOfText& row) {
-    rows_->append(*draft_, RecordedTrees::kNone, -1, siblings_.best(row, most_children_, kAsGumbel));
+void TreeRecorder::add_place(const std::optional<RowOfText>& row) {
+    const auto children = row ? siblings_.best(*row, most_children_, kAsGumbel) : std::vector<TreeChild>();
+    rows_->append(*draft_, RecordedTrees::kNone, -1, children);
 }
 
-void TreeRecorder::finish(std::span<const TokenId> tokens, int positions,
-                          const std::function<void(std::size_t)>& before_pass) {
-    tokens_ = tokens;
+void TreeRecorder::follow(std::size_t place, std::span<const TokenId> tokens, int positions,
+                          const std::function<void()>& before_pass) {
     const std::size_t prompt = text_->prompt.size();
-    const std::size_t end = std::min(static_cast<std::size_t>(text_->new_tokens), draft_->places());
-    for (std::size_t first = 0; first < end; first += kPlacesTogether) {
-        std::deque<Growing> growing; // tasks point into it
-        for (std::size_t place = first; place < std::min(end, first + kPlacesTogether); ++place)
-            for (TreeShape& shape : shapes_) {
-                Growing& tree = growing.emplace_back(shape, place);
-                const auto emitted = static_cast<int>(place);
-                tree.task.tokens = tokens_.first(prompt + place);
-                tree.task.request = request_;
-                tree.task.rule = &tree.rule;
-                tree.task.draft = &tree.draft;
-                tree.task.left_tokens =
-                    std::min(text_->max_new_tokens - emitted, positions - static_cast<int>(prompt) - emitted) - 1;
-                tree.task.max_tokens = std::min(Packet::kMaxDraftTokens, tree.task.left_tokens);
-                tree.growth.begin(tree.task, {texts_.context(), texts_.context()}, 0);
-            }
-        std::vector<Growing*> going;
-        for (Growing& tree : growing)
-            going.push_back(&tree);
-        grow(std::move(going), before_pass);
+    const auto emitted = static_cast<int>(place);
+    place_ = static_cast<RecordedTrees::Row>(place);
+    before_ = tokens.first(prompt + place);
+    node_of_.clear();
+    std::deque<Growing> trees; // tasks point into it
+    std::vector<Growing*> growing;
+    for (TreeShape& shape : shapes_) {
+        Growing& tree = trees.emplace_back(shape);
+        tree.task.tokens = before_;
+        tree.task.request = request_;
+        tree.task.rule = &tree.rule;
+        tree.task.draft = &tree.draft;
+        tree.task.left_tokens =
+            std::min(text_->max_new_tokens - emitted, positions - static_cast<int>(prompt) - emitted) - 1;
+        tree.task.max_tokens = std::min(Packet::kMaxDraftTokens, tree.task.left_tokens);
+        tree.growth.begin(tree.task, {source_.context_of(kSlotOfText), source_.context()}, 0);
+        growing.push_back(&tree);
     }
-}
-
-// A level of all of them at a time.
-void TreeRecorder::grow(std::vector<Growing*> growing, const std::function<void(std::size_t)>& before_pass) {
     const auto is_complete = [](const Growing* tree) { return tree->growth.frontier().empty(); };
     for (std::erase_if(growing, is_complete); !growing.empty(); std::erase_if(growing, is_complete)) {
-        std::set<Wanted> missing;
-        for (const Growing* tree : growing)
-            for (const int node : tree->growth.frontier())
-                if (row_of(*tree, node) == RecordedTrees::kNone)
-                    missing.insert({row_of(*tree, tree->growth.node(node).parent), tree->growth.node(node).token});
-        const std::vector<Wanted> wanted(missing.begin(), missing.end());
-        const auto together = static_cast<std::size_t>(n_slots_) - 1;
-        for (std::size_t first = 0; first < wanted.size(); first += together) {
-            before_pass(growing.front()->place);
-            read(std::span(wanted).subspan(first, std::min(together, wanted.size() - first)));
-        }
-        for (Growing* tree : growing) {
-            for (const int node : tree->growth.frontier()) {
-                const RecordedTrees::Row row = row_of(*tree, node);
-                tree->growth.add_children(node, rows_->children(row, tree->growth.n_children(node)));
-                if (node < 0) continue;
-                tree->rows.resize(std::max(tree->rows.size(), static_cast<std::size_t>(node) + 1),
-                                  RecordedTrees::kNone);
-                tree->rows[static_cast<std::size_t>(node)] = row;
-            }
+        read_frontiers(growing, before_pass);
+        for (Growing* tree : growing)
             tree->growth.end_level();
-        }
     }
+}
+
+// A level of all of them.
+void TreeRecorder::read_frontiers(std::span<Growing* const> growing, const std::function<void()>& before_pass) {
+    std::set<Wanted> missing;
+    for (const Growing* tree : growing)
+        for (const int node : tree->growth.frontier())
+            if (row_of(*tree, node) == RecordedTrees::kNone)
+                missing.insert({row_of(*tree, tree->growth.node(node).parent), tree->growth.node(node).token});
+    const std::vector<Wanted> wanted(missing.begin(), missing.end());
+    const auto level =
+        static_cast<std::size_t>(growing.front()->growth.depth_of(growing.front()->growth.frontier()[0]));
+    const std::size_t room = std::min(kMostNodes, source_.context() - std::min(source_.context(), before_.size()));
+    const std::size_t together = std::max<std::size_t>(room / std::max<std::size_t>(level, 1), 1);
+    for (std::size_t first = 0; first < wanted.size(); first += together) {
+        const auto some = std::span(wanted).subspan(first, std::min(together, wanted.size() - first));
+        before_pass();
+        if (node_of_.empty() || node_of_.size() - 1 + some.size() * level > room) {
+            const TextEnd text = {kSlotOfText, before_, 1};
+            source_.rows_after(std::span(&text, 1), kRecordedNeeds);
+            node_of_ = {{place_, -1}};
+        }
+        read(some);
+    }
+    for (Growing* tree : growing)
+        for (const int node : tree->growth.frontier()) {
+            const RecordedTrees::Row row = row_of(*tree, node);
+            tree->growth.add_children(node, rows_->children(row, tree->growth.n_children(node)));
+            if (node < 0) continue;
+            tree->rows.resize(std::max(tree->rows.size(), static_cast<std::size_t>(node) + 1), RecordedTrees::kNone);
+            tree->rows[static_cast<std::size_t>(node)] = row;
+        }
 }
 
 // Behind a node whose parent was read.
 RecordedTrees::Row TreeRecorder::row_of(const Growing& tree, int node) const {
-    if (node < 0) return static_cast<RecordedTrees::Row>(tree.place);
+    if (node < 0) return place_;
     if (static_cast<std::size_t>(node) < tree.rows.size() &&
         tree.rows[static_cast<std::size_t>(node)] != RecordedTrees::kNone)
         return tree.rows[static_cast<std::size_t>(node)];
     return rows_->after(row_of(tree, tree.growth.node(node).parent), tree.growth.node(node).token);
 }
 
-// Each in a slot of its own, behind what it shares with the text.
-void TreeRecorder::read(std::span<const Wanted> wanted) {
-    std::vector<std::vector<TokenId>> texts;
-    std::vector<TextEnd> ends;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-        std::size_t place = 0;
-        texts.push_back(text_before(wanted[i].parent, place));
-        texts.back().push_back(wanted[i].token);
-        texts_.share(kSlotOfText, static_cast<int>(i) + 1,
-                     std::min(text_->prompt.size() + place, texts.back().size() - 1));
-    }
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-        ends.push_back({static_cast<int>(i) + 1, texts[i], 1});
-    const SourceLogits rows = texts_.rows_after(ends, kRecordedNeeds);
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-        const RowOfText row = {rows.row(i), rows.summary(i), texts[i]};
-        rows_->append(*draft_, wanted[i].parent, wanted[i].token, siblings_.best(row, most_children_, kAsGumbel));
-    }
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-        texts_.begin_sequence(static_cast<int>(i) + 1);
+// Rows from the one behind the place up to this one.
+std::vector<RecordedTrees::Row> TreeRecorder::path_to(RecordedTrees::Row row) const {
+    std::vector<RecordedTrees::Row> path;
+    for (; row != place_; row = rows_->parent(row))
+        path.push_back(row);
+    std::ranges::reverse(path);
+    return path;
 }
 
-// What the row follows; up to `place` it is the text.
-std::vector<TokenId> TreeRecorder::text_before(RecordedTrees::Row row, std::size_t& place) const {
-    std::vector<TokenId> branch;
-    while (static_cast<std::size_t>(row) >= draft_->places()) {
-        branch.push_back(draft_->tree_behind[static_cast<std::size_t>(row)]);
-        row = draft_->tree_parent[static_cast<std::size_t>(row)];
+// All equally deep, with what of their branches the source has not read yet.
+void TreeRecorder::read(std::span<const Wanted> wanted) {
+    std::vector<std::vector<RecordedTrees::Row>> branches;
+    for (const Wanted& each : wanted)
+        branches.push_back(path_to(each.parent));
+    std::vector<TreeNode> nodes;
+    for (std::size_t depth = 0; depth < branches.front().size(); ++depth) {
+        nodes.clear();
+        const int n_read = static_cast<int>(node_of_.size()) - 1;
+        for (const std::vector<RecordedTrees::Row>& branch : branches) {
+            const RecordedTrees::Row row = branch[depth];
+            if (node_of_.contains(row)) continue;
+            nodes.push_back({rows_->behind(row), node_of_.at(rows_->parent(row))});
+            node_of_[row] = n_read + static_cast<int>(nodes.size()) - 1;
+        }
+        const NewNodes missing = {kSlotOfText, nodes};
+        if (!nodes.empty()) source_.rows_after_nodes(std::span(&missing, 1), kRecordedNeeds);
     }
-    place = static_cast<std::size_t>(row);
-    const std::span<const TokenId> before = tokens_.first(text_->prompt.size() + place);
-    std::vector<TokenId> text(before.begin(), before.end());
-    text.insert(text.end(), branch.rbegin(), branch.rend());
-    return text;
+    nodes.clear();
+    const int n_read = static_cast<int>(node_of_.size()) - 1;
+    for (const Wanted& each : wanted)
+        nodes.push_back({each.token, node_of_.at(each.parent)});
+    const NewNodes missing = {kSlotOfText, nodes};
+    const SourceLogits logits = source_.rows_after_nodes(std::span(&missing, 1), kRecordedNeeds);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        std::vector<TokenId> text(before_.begin(), before_.end());
+        for (const RecordedTrees::Row row : branches[i])
+            text.push_back(rows_->behind(row));
+        text.push_back(wanted[i].token);
+        const RowOfText row = {logits.row(i), logits.summary(i), text};
+        const auto children = siblings_.best(row, most_children_, kAsGumbel);
+        node_of_[rows_->append(*draft_, wanted[i].parent, wanted[i].token, children)] = n_read + static_cast<int>(i);
+    }
 }
 
 } // namespace entrodraft::spec

@@ -4,11 +4,12 @@
 // Called by the recorder, on the coordinator.
 #pragma once
 
-#include "spec/draft/model_drafter.h"
 #include "spec/draft/siblings.h"
+#include "spec/draft/tree.h"
 #include "spec/replay/recorded_trees.h"
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,36 +18,40 @@ namespace entrodraft::spec {
 
 class TreeRecorder {
   public:
-    // `texts` has read the text in its slot 0 when finish() is called; the others are for branches. It outlives this.
-    TreeRecorder(std::span<const TreeOptions> trees, const DraftLimits& limits, ModelTexts& texts, int n_slots);
+    // `source`, a head's or a model's, reads the text in its slot 0. It outlives this.
+    TreeRecorder(std::span<const TreeOptions> trees, const DraftLimits& limits, TreeSource& source, bool is_head);
 
     // All of it outlives the text.
     void begin_text(const Request& request, const TextRecord& text, DraftRecord& draft);
-    // The row of the next place. Local.
-    void add_place(const RowOfText& row);
-    // All rows off the text. `positions`: of the target; `before_pass` is called with the place that comes next. Local.
-    void finish(std::span<const TokenId> tokens, int positions, const std::function<void(std::size_t)>& before_pass);
+    // The row of the next place, if there is one. Local.
+    void add_place(const std::optional<RowOfText>& row);
+    // The rows behind a place; all places are there, and the source knows what a round that begins here would.
+    // `tokens`: prompt and places; `positions`: of the target; `before_pass` is called before what takes time. Local.
+    void follow(std::size_t place, std::span<const TokenId> tokens, int positions,
+                const std::function<void()>& before_pass);
 
   private:
     struct Growing;
     struct Wanted;
 
-    void grow(std::vector<Growing*> growing, const std::function<void(std::size_t)>& before_pass);
+    void read_frontiers(std::span<Growing* const> growing, const std::function<void()>& before_pass);
     RecordedTrees::Row row_of(const Growing& tree, int node) const;
+    std::vector<RecordedTrees::Row> path_to(RecordedTrees::Row row) const;
     void read(std::span<const Wanted> wanted);
-    std::vector<TokenId> text_before(RecordedTrees::Row row, std::size_t& place) const;
 
     std::vector<TreeShape> shapes_;
     DraftLimits limits_;
-    ModelTexts& texts_;
-    int n_slots_;
+    TreeSource& source_;
+    bool is_head_;
     int most_children_ = 0;
     Siblings siblings_;
     const Request* request_ = nullptr;
     const TextRecord* text_ = nullptr;
     DraftRecord* draft_ = nullptr;
     std::optional<RecordedTrees> rows_;
-    std::span<const TokenId> tokens_; // prompt and places
+    RecordedTrees::Row place_ = 0;              // at hand
+    std::span<const TokenId> before_;           // the text before it
+    std::map<RecordedTrees::Row, int> node_of_; // behind it, that the source has read: which of its nodes they are
 };
 
 } // namespace entrodraft::spec

@@ -77,6 +77,17 @@ inline std::vector<Json> lines_of(const std::string& text) {
     return lines;
 }
 
+// A simulated setting counts what generate has counted.
+inline void expect_counts_of(const Ended& generated, const Json& setting) {
+    Json sums = Json::object();
+    for (const Json& line : lines_of(generated.out))
+        for (const char* count : {"new_tokens", "rounds", "drafted", "accepted", "target_passes", "draft_passes"})
+            if (line.contains("stats")) sums[count] = sums.value(count, 0) + line["stats"][count].get<int>();
+    for (const auto& [name, sum] : sums.items())
+        EXPECT_EQ(setting[name], sum) << name;
+    EXPECT_EQ(sums.size(), 6U);
+}
+
 // What a run promises to repeat: everything but the times.
 inline std::vector<Json> without_stats(const std::string& text) {
     std::vector<Json> lines = lines_of(text);

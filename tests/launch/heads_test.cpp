@@ -1,7 +1,11 @@
 // --head from outside: the demo target's heads over ranks, and what goes with them.
 #include "tests/launch/command_line.h"
 
+#include "tests/model/temporary_directory.h"
+
 #include <gtest/gtest.h>
+
+#include <fstream>
 
 namespace heads_cli_test {
 
@@ -46,6 +50,70 @@ TEST(Heads, ThatAreNoneEndWithALine) {
     const test::Ended ended = test::run(kPrompt + Strings{"--head", kHeads + "/draft"});
     EXPECT_NE(ended.code, 0);
     EXPECT_NE(ended.err.find("not a draft head of a known format"), std::string::npos) << ended.err;
+}
+
+// ---- heads in the tools ----
+
+const Strings kModels = {"--target", kHeads + "/target", "--threads", "1", "--quiet"};
+const std::string kPrompts = R"({"prompt": "The ferry left the island"}
+{"prompt": "It was a dark", "max_new_tokens": 20}
+{"prompt": "Once"}
+{"prompt": "The keeper of the light"})";
+
+TEST(Heads, AreRecordedAndReplayedAsTheyRun) {
+    const test::ScratchFile input(kPrompts);
+    for (const std::string head : {"eagle3", "medusa"}) {
+        const entrodraft::TemporaryDirectory work;
+        const std::string costs = (work.path() / "costs.json").string(),
+                          recording = (work.path() / "head.edr").string();
+        const Strings models = kModels + Strings{"--head", kHeads + "/" + head};
+        const test::Ended timed =
+            test::run(Strings{"bench", "latency", "--target", kHeads + "/target", "--threads", "1", "--head",
+                              kHeads + "/" + head, "--rows", "64", "--repetitions", "2", "--output", costs});
+        ASSERT_EQ(timed.code, 0) << timed.err;
+        const Json measured = Json::parse(std::ifstream(costs));
+        EXPECT_GT(measured["t_draft_ms"], 0);
+        EXPECT_EQ(measured["t_target_ms"].size(), 64U);
+        const Strings prompts = {"--input", input.path(), "--max-new-tokens", "32"};
+        const test::Ended recorded =
+            test::run(Strings{"record"} + models + prompts +
+                      Strings{"--output", recording, "--costs", costs, "--tree", "expected-gain:3:4"});
+        ASSERT_EQ(recorded.code, 0) << recorded.err;
+        for (const Strings& rule :
+             {Strings{"--rules", "static:1.5", "--stop-rule", "static", "--entropy-threshold", "1.5"},
+              Strings{"--rules", "expected-gain", "--stop-rule", "expected-gain", "--costs", costs},
+              Strings{"--tree", "expected-gain:3:4", "--tree", "expected-gain:3:4", "--costs", costs}}) {
+            SCOPED_TRACE(head + " " + rule[1]);
+            Strings simulate = {"simulate", "--recording", recording, "--json", rule[0], rule[1]};
+            if (rule[0] == "--tree") simulate = simulate + Strings{"--rules", "none"};
+            const test::Ended simulated = test::run(simulate);
+            ASSERT_EQ(simulated.code, 0) << simulated.err;
+            const test::Ended real =
+                test::run(Strings{"generate"} + models + prompts + Strings(rule.begin() + 2, rule.end()));
+            ASSERT_EQ(real.code, 0) << real.err;
+            test::expect_counts_of(real, Json::parse(simulated.out)["settings"][1]);
+        }
+        const test::Ended ahead = test::run({"simulate", "--recording", recording, "--draft-placement", "dedicated"});
+        EXPECT_NE(ahead.err.find("reads the target's states"), std::string::npos) << ahead.err;
+    }
+}
+
+TEST(Heads, AreTunedAndCompared) {
+    const test::ScratchFile input(kPrompts);
+    const entrodraft::TemporaryDirectory work;
+    const std::string best = (work.path() / "best.conf").string();
+    const Strings models = kModels + Strings{"--head", kHeads + "/medusa", "--input", input.path()};
+    const test::Ended tuned =
+        test::run(Strings{"tune"} + models +
+                  Strings{"--max-new-tokens", "16", "--repetitions", "1", "--tree", "2,1", "--output", best});
+    ASSERT_EQ(tuned.code, 0) << tuned.err;
+    const test::Ended again = test::run(kPrompt + Strings{"--head", kHeads + "/medusa", "--config", best});
+    EXPECT_EQ(again.code, 0) << again.err;
+    const test::Ended compared = test::run(
+        Strings{"bench", "compare"} + models +
+        Strings{"--max-new-tokens", "16", "--rules", "static", "--tree", "2,1", "--temperatures", "0", "--json"});
+    ASSERT_EQ(compared.code, 0) << compared.err;
+    EXPECT_NE(compared.out.find("\"head, tree 2,1"), std::string::npos) << compared.out;
 }
 
 } // namespace heads_cli_test

@@ -68,14 +68,7 @@ TEST(Replay, SimulatedCountsAreThoseOfGenerateRuns) {
                 Strings{"generate"} + kPair +
                 Strings{"--input", input.path(), "--max-new-tokens", "32", "--acceptance", "gumbel", "--stop-rule"} +
                 Strings(rule.begin() + 1, rule.end()) + sampling);
-            Json sums = Json::object();
-            for (const Json& line : lines_of(real.out))
-                for (const char* count :
-                     {"new_tokens", "rounds", "drafted", "accepted", "target_passes", "draft_passes"})
-                    if (line.contains("stats")) sums[count] = sums.value(count, 0) + line["stats"][count].get<int>();
-            for (const auto& [name, sum] : sums.items())
-                EXPECT_EQ(setting[name], sum) << name;
-            EXPECT_EQ(sums.size(), 6U);
+            expect_counts_of(real, setting);
         }
     }
 }
@@ -108,14 +101,7 @@ TEST(Replay, SimulatedTreesCountWhatGenerateCounts) {
                                    Strings{"--input", input.path(), "--max-new-tokens", "32", "--tree", shape} +
                                    (weighs ? Strings{"--costs", costs.path()} : Strings{}) + sampling);
             ASSERT_EQ(real.code, 3) << real.err;
-            Json sums = Json::object();
-            for (const Json& line : lines_of(real.out))
-                for (const char* count :
-                     {"new_tokens", "rounds", "drafted", "accepted", "target_passes", "draft_passes"})
-                    if (line.contains("stats")) sums[count] = sums.value(count, 0) + line["stats"][count].get<int>();
-            for (const auto& [name, sum] : sums.items())
-                EXPECT_EQ(setting[name], sum) << name;
-            EXPECT_EQ(sums.size(), 6U);
+            expect_counts_of(real, setting);
         }
         const Strings simulate = {"simulate", "--recording", recording.path(), "--rules", "none", "--tree"};
         EXPECT_NE(run(simulate + Strings{"4,4,2"}).err.find("not recorded"), std::string::npos);

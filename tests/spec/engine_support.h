@@ -144,6 +144,13 @@ class TestPair {
     }
 };
 
+// The same without drafts.
+inline std::vector<spec::Request> plainly(std::vector<spec::Request> requests) {
+    for (spec::Request& request : requests)
+        request.plain = true;
+    return requests;
+}
+
 inline spec::Request request_of(std::vector<TokenId> prompt, int max_new_tokens, bool plain = false) {
     spec::Request request;
     request.prompt = std::move(prompt);

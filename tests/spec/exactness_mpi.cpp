@@ -234,13 +234,10 @@ TEST_P(ExactnessOnRanks, ADraftThatIsCutOverTheRanksChangesNothing) {
             std::make_unique<spec::ModelTexts>(*pair.sharded_draft, n_slots, pair.limits().vocab_size),
             {pair.limits(), pair.clock, n_slots});
         const std::vector<Request> requests = requests_of(golden_scale(1).prompts, 24, GetParam());
-        std::vector<Request> plain = requests;
-        for (Request& request : plain)
-            request.plain = true;
         RunOptions run;
         run.n_slots = n_slots;
         run.acceptance = GetParam() ? Acceptance::gumbel : Acceptance::rejection;
-        const std::vector<Completion> alone = pair.run(plain, run, drafter.get());
+        const std::vector<Completion> alone = pair.run(plainly(requests), run, drafter.get());
         std::int64_t accepted = 0;
         for (const std::string& rule : spec::stop_rule_names()) {
             run.rule = rule_of(rule);
@@ -264,9 +261,6 @@ TEST_P(ExactnessOnRanks, TreesOfADraftThatIsShardedChangeNothing) {
         options.decoder.n_slots = n_slots;
         TestPair pair(ranks.target, ranks.draft, options, ranks.replica.get(), dist::DraftPlacement::sharded);
         const std::vector<Request> requests = requests_of(golden_scale(1).prompts, 24, GetParam());
-        std::vector<Request> plain = requests;
-        for (Request& request : plain)
-            request.plain = true;
         RunOptions run;
         run.n_slots = n_slots;
         run.acceptance = GetParam() ? Acceptance::gumbel : Acceptance::rejection;
@@ -277,7 +271,7 @@ TEST_P(ExactnessOnRanks, TreesOfADraftThatIsShardedChangeNothing) {
             const auto drafter = spec::drafter_type("model").make(parts);
             run.rule = rule_of("expected-gain", 1, 12);
             run.costs = spec::Costs{0.1, std::vector<double>(13, 1.0), std::nullopt}; // drafting pays
-            const std::vector<Completion> alone = pair.run(plain, run, drafter.get()),
+            const std::vector<Completion> alone = pair.run(plainly(requests), run, drafter.get()),
                                           texts = pair.run(requests, run, drafter.get());
             std::int64_t drafted = 0, accepted = 0;
             EXPECT_EQ(texts.size(), alone.size());

@@ -125,11 +125,7 @@ TEST_P(Head, GivesAChainTheRowsOfItsBranch) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Head, testing::ValuesIn(golden_heads()), [](const auto& head) {
-    std::string name = head.param;
-    std::ranges::replace(name, '-', '_');
-    return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, Head, testing::ValuesIn(golden_heads()), name_of_head);
 
 // ---- bad heads ----
 

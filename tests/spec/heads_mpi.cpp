@@ -52,12 +52,9 @@ void expect_plain_texts(const std::filesystem::path& target, const std::filesyst
     LoadedHead head(directory, target, pair.target.team, 3);
     for (const double temperature : {0.0, 0.7, 1.0}) {
         const auto requests = requests_for(pair.target.config, temperature, new_tokens);
-        std::vector<Request> plain_requests = requests;
-        for (Request& request : plain_requests)
-            request.plain = true;
         RunOptions plain_options;
         plain_options.acceptance = Acceptance::gumbel;
-        const auto plain = pair.run(plain_requests, plain_options);
+        const auto plain = pair.run(plainly(requests), plain_options);
         std::int64_t accepted = 0;
         for (const char* tree : {static_cast<const char*>(nullptr), "3,2,1", "eagle2:3:4", "expected-gain:3:4"})
             for (const int n_slots : {1, 3}) {
@@ -82,11 +79,7 @@ TEST_P(HeadsOnRanks, DraftForThePlainText) {
     expect_plain_texts(head_directory(head_target(GetParam())), head_directory(GetParam()), 24, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HeadsOnRanks, testing::ValuesIn(golden_heads()), [](const auto& head) {
-    std::string name = head.param;
-    std::ranges::replace(name, '-', '_');
-    return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, HeadsOnRanks, testing::ValuesIn(golden_heads()), name_of_head);
 
 TEST(DemoHeadsOnRanks, DraftForThePlainText) {
     const auto demo = source_directory() / "model/demo";

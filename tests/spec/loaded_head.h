@@ -4,6 +4,8 @@
 #include "spec/draft/head_texts.h"
 #include "tests/model/golden_models.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -25,6 +27,13 @@ inline std::vector<std::string> golden_heads() {
         std::erase(names, unread);
     std::ranges::sort(names);
     return names;
+}
+
+// Of a test over the head of that name.
+inline std::string name_of_head(const testing::TestParamInfo<std::string>& head) {
+    std::string name = head.param;
+    std::ranges::replace(name, '-', '_');
+    return name;
 }
 
 inline std::string head_target(const std::string& name) {

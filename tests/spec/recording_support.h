@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/spec/engine_support.h"
+#include "tests/spec/loaded_head.h"
 
 #include "spec/replay/recorder.h"
 
@@ -35,12 +36,13 @@ inline spec::RecordingHead head_of(TestPair& pair, bool noisy, int max_draft_tok
     return head;
 }
 
-// The texts of `requests`, decoded plainly and recorded. Behind a stop string the target goes on, as far as a draft
-// may run. Collective over the pair's replica.
+// The texts of `requests`, decoded plainly and recorded, with the pair's draft or, in its place, a head. Behind a stop
+// string the target goes on, as far as a draft may run. Collective over the pair's replica.
 inline RecordedTexts record_texts(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy,
-                                  int max_draft_tokens, int draft_slots = 5,
-                                  const std::vector<std::string>& trees = {}) {
+                                  int max_draft_tokens, int draft_slots = 5, const std::vector<std::string>& trees = {},
+                                  const LoadedHead* head = nullptr) {
     RecordedTexts recorded{head_of(pair, noisy, max_draft_tokens), {}};
+    if (head) recorded.head.drafts = {{"head", "float32", pair.target.config.max_positions, head->head.max_tokens}};
     for (const std::string& tree : trees)
         recorded.head.add_tree(spec::parse_tree(tree));
     RunOptions options;
@@ -60,8 +62,9 @@ inline RecordedTexts record_texts(TestPair& pair, const std::vector<spec::Reques
                                      coordinates ? &pair.tokenizer : nullptr,
                                      &pair.clock,
                                      &pair.target.config};
-    spec::Recorder recorder(recorder_options, parts,
-                            coordinates ? std::span(drafts) : std::span<model::Decoder* const>{});
+    const bool has_draft = coordinates && !head;
+    spec::Recorder recorder(recorder_options, parts, has_draft ? std::span(drafts) : std::span<model::Decoder* const>{},
+                            coordinates && head ? &head->modules : nullptr);
     const volatile int no_signal = 0;
     for (std::size_t i = 0; i < requests.size(); ++i) {
         spec::Request longer = requests[i];

@@ -27,6 +27,20 @@ std::vector<spec::Request> requests(double temperature) {
     return all;
 }
 
+// With penalties and bans; sampled ones with filters.
+std::vector<spec::Request> filtered_requests(double temperature) {
+    std::vector<spec::Request> all = requests(temperature);
+    for (spec::Request& request : all) {
+        request.processing.no_repeat_ngram_size = 2;
+        request.processing.repetition_penalty = 1.2;
+        request.processing.banned_tokens = {3, 17};
+        if (temperature == 0) continue;
+        request.sampling.top_k = 40;
+        request.sampling.top_p = 0.9;
+    }
+    return all;
+}
+
 void expect_equal(const spec::Stats& replayed, const spec::Stats& real) {
     EXPECT_EQ(replayed.new_tokens, real.new_tokens);
     EXPECT_EQ(replayed.rounds, real.rounds);
@@ -44,9 +58,20 @@ void expect_equal(const spec::Stats& replayed, const spec::Stats& real) {
     EXPECT_TRUE(std::ranges::equal(replayed.by_position, real.by_position, same));
 }
 
+// Of the pair's draft, or of a head in its place.
+std::unique_ptr<spec::Drafter> drafter_of(TestPair& pair, const LoadedHead* head,
+                                          const std::optional<spec::TreeOptions>& tree = std::nullopt) {
+    spec::DrafterParts parts{{pair.limits(), pair.clock, 1}};
+    if (head) parts.head = &head->modules;
+    if (!head) parts.models = {&pair.draft.decoder};
+    parts.tree = tree;
+    return spec::drafter_type(head ? "head" : "model").make(parts);
+}
+
 // Every rule in several settings: replayed, and run. Returns tokens accepted by all of them.
-std::int64_t compare(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy, int cap = kCap) {
-    const RecordedTexts recorded = record_texts(pair, requests, noisy, cap);
+std::int64_t compare(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy, int cap = kCap,
+                     const LoadedHead* head = nullptr) {
+    const RecordedTexts recorded = record_texts(pair, requests, noisy, cap, 5, {}, head);
     std::int64_t accepted = 0;
     for (const spec::StopRuleOptions& rule : rule_settings(cap)) {
         const spec::ReplaySetting setting = {spec::ReplayKind::rule, rule, 0, kCosts};
@@ -56,7 +81,9 @@ std::int64_t compare(TestPair& pair, const std::vector<spec::Request>& requests,
         options.rule = rule;
         options.acceptance = noisy ? spec::Acceptance::gumbel : spec::Acceptance::rejection;
         options.costs = kCosts;
-        const auto texts = pair.run(requests, options);
+        options.wants_hidden = head != nullptr;
+        const auto drafter = drafter_of(pair, head);
+        const auto texts = pair.run(requests, options, drafter.get());
         for (std::size_t i = 0; i < texts.size(); ++i) {
             SCOPED_TRACE(describe(rule) + ", text " + std::to_string(i));
             expect_equal(replay.replay(recorded.texts[i]), texts[i].stats);
@@ -93,18 +120,8 @@ TEST(Simulate, CountsWhatAGumbelRunCounts) {
 
 TEST(Simulate, CountsAlikeWithFiltersPenaltiesAndBans) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
-    std::vector<spec::Request> all = requests(0.8);
-    for (spec::Request& request : all) {
-        request.processing.no_repeat_ngram_size = 2;
-        request.processing.repetition_penalty = 1.2;
-        request.processing.banned_tokens = {3, 17};
-        request.sampling.top_k = 40;
-        request.sampling.top_p = 0.9;
-    }
-    compare(pair, all, true);
-    for (spec::Request& request : all)
-        request.sampling = {};
-    compare(pair, all, false);
+    compare(pair, filtered_requests(0.8), true);
+    compare(pair, filtered_requests(0), false);
 }
 
 TEST(Simulate, CountsAlikeWhereTextsEndEarly) {
@@ -189,8 +206,9 @@ TEST(Simulate, KeepsLittleOfEachTextSoThatManySettingsFit) {
 const std::vector<std::string> kRecordedTrees = {"3,2,1", "eagle2:4:4", "expected-gain:4:4"};
 
 // Trees no wider than the recorded ones: replayed, and run. Returns tokens accepted by all of them.
-std::int64_t compare_trees(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy) {
-    const RecordedTexts recorded = record_texts(pair, requests, noisy, kCap, 5, kRecordedTrees);
+std::int64_t compare_trees(TestPair& pair, const std::vector<spec::Request>& requests, bool noisy,
+                           const LoadedHead* head = nullptr) {
+    const RecordedTexts recorded = record_texts(pair, requests, noisy, kCap, 5, kRecordedTrees, head);
     std::int64_t accepted = 0;
     for (const char* shape : {"3,2,1", "2,1", "1,1,1", "2,2", "eagle2:4:4", "eagle2:4:3", "eagle2:2:4", "eagle2:3:1",
                               "expected-gain:4:4", "expected-gain:4:2", "expected-gain:2:3"})
@@ -205,10 +223,8 @@ std::int64_t compare_trees(TestPair& pair, const std::vector<spec::Request>& req
             options.rule = setting.rule;
             options.acceptance = noisy ? spec::Acceptance::gumbel : spec::Acceptance::rejection;
             options.costs = kCosts;
-            spec::DrafterParts parts{{pair.limits(), pair.clock, 1}};
-            parts.models = {&pair.draft.decoder};
-            parts.tree = tree;
-            const auto drafter = spec::drafter_type("model").make(parts);
+            options.wants_hidden = head != nullptr;
+            const auto drafter = drafter_of(pair, head, tree);
             const auto texts = pair.run(requests, options, drafter.get());
             for (std::size_t i = 0; i < texts.size(); ++i) {
                 SCOPED_TRACE(shape + (", " + std::to_string(tokens)) + " tokens, text " + std::to_string(i));
@@ -230,18 +246,8 @@ TEST(Simulate, CountsWhatTreesCount) {
 TEST(Simulate, CountsWhatTreesCountWithFiltersPenaltiesAndBans) {
     if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));
-    std::vector<spec::Request> all = requests(0.8);
-    for (spec::Request& request : all) {
-        request.processing.no_repeat_ngram_size = 2;
-        request.processing.repetition_penalty = 1.2;
-        request.processing.banned_tokens = {3, 17};
-        request.sampling.top_k = 40;
-        request.sampling.top_p = 0.9;
-    }
-    compare_trees(pair, all, true);
-    for (spec::Request& request : all)
-        request.sampling = {};
-    compare_trees(pair, all, false);
+    compare_trees(pair, filtered_requests(0.8), true);
+    compare_trees(pair, filtered_requests(0), false);
 }
 
 TEST(Simulate, CountsWhatTreesCountWhereTextsAndContextsEnd) {
@@ -261,6 +267,29 @@ TEST(Simulate, CountsWhatTreesCountWhereTextsAndContextsEnd) {
     TestPair ending(golden_directory("llama-target"), golden_directory("llama-draft"), ends);
     compare_trees(ending, requests(0), false);
 }
+
+// ---- heads ----
+
+struct SimulateHeads : testing::TestWithParam<std::string> {};
+
+TEST_P(SimulateHeads, CountWhatRunsCount) {
+    if (const std::string why = lacking_on_torch(kRowBits); !why.empty()) GTEST_SKIP() << why;
+    const bool is_demo = GetParam() == "demo";
+    const auto demo = source_directory() / "model/demo";
+    const auto target = is_demo ? demo / "target" : head_directory(head_target(GetParam()));
+    TestPair pair(target, target);
+    LoadedHead head(is_demo ? demo / "eagle3" : head_directory(GetParam()), target, pair.target.team);
+    compare(pair, filtered_requests(0.8), true, 8, &head);
+    compare_trees(pair, filtered_requests(0), false, &head);
+    const std::int64_t accepted = compare(pair, requests(0), false, kCap, &head);
+    const std::int64_t accepted_of_trees = compare_trees(pair, requests(0.7), true, &head);
+    if (!is_demo) return; // the others are random
+    EXPECT_GT(accepted, 100);
+    EXPECT_GT(accepted_of_trees, 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, SimulateHeads,
+                         testing::Values("demo", "eagle", "medusa", "hydra", "mlp-speculator", "peagle"), name_of_head);
 
 TEST(Simulate, RefusesTreesThatWereNotRecorded) {
     TestPair pair(golden_directory("llama-target"), golden_directory("llama-draft"));

@@ -22,6 +22,16 @@ struct Proposals {
     int levels = 0; // of all rounds
 };
 
+DraftTask task_of(std::span<const TokenId> text, int most, const Request& request, StopRule& rule, Draft& draft) {
+    DraftTask task;
+    task.tokens = text;
+    task.max_tokens = task.left_tokens = most;
+    task.request = &request;
+    task.rule = &rule;
+    task.draft = &draft;
+    return task;
+}
+
 // Proposals of the last 100 of 400 rounds over rows of two children, where the text goes on with what `emits` says of
 // each position; a further row costs `row`.
 Proposals proposals_of(double row, const std::function<TokenId(std::size_t)>& emits) {
@@ -43,12 +53,7 @@ Proposals proposals_of(double row, const std::function<TokenId(std::size_t)>& em
     std::vector<TokenId> text = {0};
     Proposals proposals;
     for (int round = 0; round < 400; ++round) {
-        DraftTask task;
-        task.tokens = text;
-        task.max_tokens = task.left_tokens = 63;
-        task.request = &request;
-        task.rule = &rule;
-        task.draft = &draft;
+        DraftTask task = task_of(text, 63, request, rule, draft);
         task.gain = &gain;
         growth.begin(task, {kNoContext, kNoContext}, 0);
         while (!growth.frontier().empty()) {
@@ -106,12 +111,7 @@ TEST(TreeGrowth, GivesSiblingsNoMoreThanAllOfTheChance) {
     Request request;
     Draft draft;
     const std::vector<TokenId> text = {0};
-    DraftTask task;
-    task.tokens = text;
-    task.max_tokens = task.left_tokens = 15;
-    task.request = &request;
-    task.rule = &rule;
-    task.draft = &draft;
+    const DraftTask task = task_of(text, 15, request, rule, draft);
     growth.begin(task, {kNoContext, kNoContext}, 0);
     std::vector<TreeChild> children;
     for (TokenId token = 0; token < 8; ++token)

@@ -29,7 +29,8 @@ std::vector<spec::AcceptanceOptions> acceptances_at(const CompareOptions& option
 }
 
 // Plain decoding first.
-std::vector<Setting> settings_at(const CompareOptions& options, double temperature) {
+std::vector<Setting> settings_at(const ComparisonTask& task, double temperature) {
+    const CompareOptions& options = task.options;
     const std::vector<spec::StopRuleOptions> any_rule(1);
     const std::size_t n_levels = std::max<std::size_t>(1, options.models.drafts.size());
     std::vector<std::vector<spec::StopRuleOptions>> rules = options.rules;
@@ -41,6 +42,11 @@ std::vector<Setting> settings_at(const CompareOptions& options, double temperatu
     spec::StopRuleOptions to_the_cap("constant", {{"num-draft-tokens", options.max_draft_tokens}});
     to_the_cap.max_tokens = options.max_draft_tokens;
     const std::vector<spec::StopRuleOptions> longest(n_levels, to_the_cap);
+    const auto of_tree = [&](const spec::TreeOptions& tree) {
+        DrafterChoice drafter = draft_alone(task.models, 0);
+        drafter.tree = tree;
+        return drafter;
+    };
     std::vector<Setting> settings = {{SettingKind::plain, {}, any_rule, {spec::Acceptance::rejection, 1, {}}}};
     for (const spec::AcceptanceOptions& acceptance : acceptances_at(options, temperature)) {
         if (acceptance.kind == spec::Acceptance::gumbel)
@@ -51,7 +57,7 @@ std::vector<Setting> settings_at(const CompareOptions& options, double temperatu
             settings.push_back({SettingKind::longest, drafter, longest, acceptance});
         }
         for (const spec::TreeOptions& tree : options.trees)
-            settings.push_back({SettingKind::speculative, {{"model"}, {0}, tree}, {spec::tree_rule(tree)}, acceptance});
+            settings.push_back({SettingKind::speculative, of_tree(tree), {spec::tree_rule(tree)}, acceptance});
     }
     return settings;
 }
@@ -64,7 +70,7 @@ struct Running {
 
 std::vector<Running> start_all(const ComparisonTask& task, double temperature) {
     std::vector<Running> running;
-    for (Setting& setting : settings_at(task.options, temperature)) {
+    for (Setting& setting : settings_at(task, temperature)) {
         std::vector<std::optional<spec::Costs>> fixed(setting.rules.size());
         if (!task.options.costs.empty()) {
             const std::vector<spec::Costs> own = costs_of(task, setting.drafter);

@@ -138,18 +138,11 @@ namespace {
 struct DraftSamples {
     std::vector<double> first, further; // seconds of a token
 
-    // What follows a target pass, which has driven the draft's weights out of caches.
-    void take(PassTimer& draft) {
+    void take(DraftTimer& draft) {
         constexpr int kFurther = 2;
-        if (draft.has_loop()) {
-            first.push_back(draft.time_loop(1));
-            const double one = draft.time_loop(1);
-            further.push_back((draft.time_loop(1 + kLoopSteps) - one) / kLoopSteps);
-            return;
-        }
-        first.push_back(draft.time(1));
+        first.push_back(draft.first());
         for (int i = 0; i < kFurther; ++i)
-            further.push_back(draft.time(1));
+            further.push_back(draft.further());
     }
 };
 
@@ -242,6 +235,62 @@ spec::Costs PassTimes::costs() const {
 
 namespace {
 
+// A head behind a text whose hidden states mean nothing; a token joins the text before each draft.
+class HeadTimer final : public DraftTimer {
+  public:
+    HeadTimer(const spec::HeadModules& head, const ModelPair& models, int context)
+        : head_(head), source_(spec::make_head_source(head_, models.vocab_size, 1)), clock_(models.clock),
+          states_(head.head->target_layers.size() * static_cast<std::size_t>(models.target_config.hidden_size), 0.5F),
+          vocab_(models.vocab_size), context_(static_cast<std::size_t>(context)) {
+        begin_text();
+    }
+
+    double first() override {
+        if (text_.size() + kMostDrafted >= source_->context()) begin_text();
+        text_.resize(n_known_ + 1); // without what was drafted
+        add_known();
+        return time();
+    }
+    double further() override {
+        if (text_.size() >= source_->context_of(kSlot)) first();
+        add_token();
+        return time();
+    }
+
+  private:
+    static constexpr int kSlot = 0;
+    static constexpr std::size_t kMostDrafted = 4;
+
+    void begin_text() {
+        source_->begin_sequence(kSlot);
+        text_.clear();
+        n_known_ = 0;
+        add_token();
+        while (n_known_ < context_)
+            add_known();
+        source_->prefill(kSlot, text_);
+    }
+    void add_known() {
+        source_->take_hidden(kSlot, static_cast<int>(n_known_++), states_);
+        add_token();
+    }
+    void add_token() { text_.push_back(static_cast<spec::TokenId>(text_.size() * 37 + 11) % vocab_); }
+    double time() {
+        const spec::TextEnd end = {kSlot, text_, 1};
+        const double begin = clock_.now_seconds();
+        source_->rows_after(std::span(&end, 1), model::LogitSummary::max);
+        return clock_.now_seconds() - begin;
+    }
+
+    spec::HeadModules head_;
+    std::unique_ptr<spec::TreeSource> source_;
+    const dist::Clock& clock_;
+    std::vector<float> states_; // of a position
+    int vocab_;
+    std::size_t context_, n_known_ = 0;
+    std::vector<spec::TokenId> text_; // one token more than positions that are known, and drafted ones
+};
+
 // A draft that is sharded across the ranks goes on with no loop.
 spec::DeviceVerifier* draft_loop(const ModelPair& models) {
     return models.sharded_draft ? nullptr : models.device_verifier.get();
@@ -250,12 +299,14 @@ spec::DeviceVerifier* draft_loop(const ModelPair& models) {
 // Of the first pair, with those of the second as the native ones.
 PassTimes time_passes(dist::Session& session, std::span<ModelPair* const> pairs, const LatencyPlan& plan, int context) {
     std::deque<PassTimer> timers;
+    std::deque<HeadTimer> heads;
     std::vector<TimedPair> timed;
     for (ModelPair* models : pairs) {
         TimedPair& pair = timed.emplace_back();
         if (models->target) pair.target = &timers.emplace_back(*models->target, models->clock, context);
         if (!models->drafts.empty())
             pair.draft = &timers.emplace_back(*models->drafts.front(), models->clock, context, draft_loop(*models));
+        if (!models->head_decoders.empty()) pair.draft = &heads.emplace_back(*models->head_modules(), *models, context);
     }
     // The ranks start together: nobody's wait for a drafting rank counts as target time.
     std::vector<PassTimes> all =
@@ -338,7 +389,7 @@ int common_positions(const ModelPair& models) {
 
 // Positions that passes of up to so many rows, or a loop on the device, leave for the context. Local.
 int room_for_context(const ModelPair& models, int rows) {
-    return common_positions(models) - (models.device.is_gpu ? std::max(rows, 1 + kLoopSteps) : rows);
+    return common_positions(models) - (models.device.is_gpu ? std::max(rows, 1 + PassTimer::kLoopSteps) : rows);
 }
 
 } // namespace

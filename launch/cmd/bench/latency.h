@@ -19,13 +19,25 @@
 
 namespace entrodraft::launch {
 
-// Passes after a fixed context.
-class PassTimer {
+// Drafts of one token after another.
+class DraftTimer {
   public:
+    virtual ~DraftTimer() = default;
+    // Seconds of a token right after a target pass, which has driven the draft's weights out of caches. Local.
+    virtual double first() = 0;
+    // Of one more behind it. Local.
+    virtual double further() = 0;
+};
+
+// Passes after a fixed context.
+class PassTimer final : public DraftTimer {
+  public:
+    static constexpr int kLoopSteps = 8;
+
     // Fills the slot with `context` tokens, and leaves it empty. `loop`: of a draft whose GPU goes on by itself. All
     // outlive this. Collective over the decoder's group.
     PassTimer(model::Decoder& decoder, const dist::Clock& clock, int context, spec::DeviceVerifier* loop = nullptr);
-    ~PassTimer() { decoder_.cache().truncate(kSlot, 0); }
+    ~PassTimer() override { decoder_.cache().truncate(kSlot, 0); }
     PassTimer(const PassTimer&) = delete;
     PassTimer& operator=(const PassTimer&) = delete;
 
@@ -35,16 +47,17 @@ class PassTimer {
     // The same of a tree: the next token and those that follow it. Collective over its group.
     double time_tree(spec::Parents parents);
 
-    // Whether the device drafts in a loop, as in generate; then seconds of a draft of so many tokens, each with its
-    // entropy, and of cutting the cache back. Local.
-    bool has_loop() const { return loop_ != nullptr; }
-    double time_loop(int tokens);
+    double first() override { return loop_ ? time_loop(1) : time(1); }
+    // Where the device drafts in a loop, as in generate, a step of it.
+    double further() override { return loop_ ? (time_loop(1 + kLoopSteps) - time_loop(1)) / kLoopSteps : time(1); }
 
   private:
     static constexpr int kSlot = 0;
 
     void make_rows(int first_position, int rows);
     void add_row(int position, int parent);
+    // Of a draft of so many tokens, each with its entropy, and of cutting the cache back.
+    double time_loop(int tokens);
     double time(const model::LogitNeeds& needs, std::size_t summaries, model::Mask mask = model::Mask::causal);
 
     model::Decoder& decoder_;
@@ -61,19 +74,16 @@ struct PassTimes {
     std::vector<Quantiles> target; // [r - 1]: a pass of r rows and the truncation after it; zeros: not timed
     std::vector<Quantiles> tree;   // [r - 1]: the same of a tree of r rows
     Quantiles first_draft;         // of one token, right after a target pass; zeros without a draft
-    Quantiles draft;               // of one row, after another draft pass; or of a step of the device's loop: a draft
-                                   // of 1 + kLoopSteps tokens less one of 1, over kLoopSteps
+    Quantiles draft;               // of one row, after another draft pass; or of a step of the device's loop
     std::vector<PassTimes> native; // one: the same by our kernels, timed in turns with these; none
 
     spec::Costs costs() const;
 };
 
-constexpr int kLoopSteps = 8;
-
 // Either may be missing.
 struct TimedPair {
     PassTimer* target = nullptr;
-    PassTimer* draft = nullptr;
+    DraftTimer* draft = nullptr;
 };
 
 // Passes of the plan's rows of each pair's target, each with a run of draft passes behind it as in a round, after some

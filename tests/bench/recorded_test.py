@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""bench/recording.py reads what record writes: chains, trees, and those of a draft head.
+
+    tests/bench/recorded_test.py --binary build/entrodraft
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+
+BINARY = sys.argv[sys.argv.index("--binary") + 1]
+DEMO = ROOT / "model/demo"
+
+
+class WhatRecordWrites(unittest.TestCase):
+    def record(self, *options):
+        from recording import read_recording
+
+        with tempfile.TemporaryDirectory() as work:
+            prompts, output = pathlib.Path(work) / "prompts.jsonl", pathlib.Path(work) / "made.edr"
+            prompts.write_text('{"prompt": "The ferry left the island"}\n{"prompt": "Once"}\n')
+            subprocess.run([BINARY, "record", "--target", DEMO / "target", "--input", prompts, "--output", output,
+                            "--max-new-tokens", "16", "--quiet", *map(str, options)], check=True)
+            texts = read_recording(output).texts
+        self.assertEqual([text.places for text in texts], [16, 16])
+        return texts
+
+    def test_chains_are_read(self):
+        for text in self.record("--draft", DEMO / "draft"):
+            self.assertEqual(len(text.astray(0, "token")), (~text.matches(0)).sum())
+            self.assertNotIn("draft.0.tree_parent", text.columns)
+
+    def test_trees_are_read(self):
+        for text in self.record("--draft", DEMO / "draft", "--tree", "2,1"):
+            self.assertGreater(len(text.of_draft(0, "tree_parent")), 16)
+
+    def test_a_head_continues_behind_every_place(self):
+        for text in self.record("--head", DEMO / "eagle3", "--tree", "2,1"):
+            self.assertEqual(len(text.astray(0, "token")), 16)
+            self.assertGreater(len(text.of_draft(0, "tree_parent")), 2 * 16)
+
+
+if __name__ == "__main__":
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        print("skipped: needs numpy for", sys.executable)
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1])
