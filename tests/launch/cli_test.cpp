@@ -489,7 +489,8 @@ TEST(Cli, SigusrStopsAfterTheRoundWithCode75AndWholeLines) {
     const std::string command = quoted(ENTRODRAFT_BINARY) + " generate --target " + kTarget + " --input " +
                                 input.path() + " --output " + output.path() +
                                 " --quiet --ignore-eos --max-new-tokens 200 --summary " + summary;
-    // A machine that stalls may not end the round in the half second that SIGTERM leaves; the summary is of the last run.
+    // A machine that stalls may not end the round in the half second that SIGTERM leaves; the summary is of the last
+    // run.
     for (const std::string signal : {"TERM", "USR1"}) {
         EXPECT_EQ(code_after_signal(command + (signal == "USR1" ? " --resume" : ""), signal, output.path()), 75);
         const std::string text = output.text();
