@@ -3,6 +3,8 @@
 
 #include "tests/launch/scratch_file.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -75,6 +77,14 @@ inline std::vector<Json> lines_of(const std::string& text) {
     for (std::string line; std::getline(stream, line);)
         lines.push_back(Json::parse(line));
     return lines;
+}
+
+// Costs of passes of up to 64 rows, as drafts of trees make them.
+inline std::string wide_costs_file() {
+    Json costs = {{"schema_version", 1}, {"t_draft_ms", 0.1}};
+    for (int rows = 0; rows < 64; ++rows)
+        costs["t_target_ms"].push_back(1 + 0.02 * rows);
+    return costs.dump();
 }
 
 // A simulated setting counts what generate has counted.

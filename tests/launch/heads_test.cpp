@@ -99,10 +99,11 @@ TEST(Heads, AreRecordedAndReplayedAsTheyRun) {
 }
 
 TEST(Heads, AreTunedAndCompared) {
-    const test::ScratchFile input(kPrompts);
+    const test::ScratchFile input(kPrompts), costs(test::wide_costs_file());
     const entrodraft::TemporaryDirectory work;
     const std::string best = (work.path() / "best.conf").string();
-    const Strings models = kModels + Strings{"--head", kHeads + "/medusa", "--input", input.path()};
+    const Strings models =
+        kModels + Strings{"--head", kHeads + "/medusa", "--input", input.path(), "--costs", costs.path()};
     const test::Ended tuned =
         test::run(Strings{"tune"} + models +
                   Strings{"--max-new-tokens", "16", "--repetitions", "1", "--tree", "2,1", "--output", best});

@@ -73,14 +73,6 @@ TEST(Replay, SimulatedCountsAreThoseOfGenerateRuns) {
     }
 }
 
-// The same wide passes as chains have, and wider ones.
-std::string wide_costs_file() {
-    Json costs = {{"schema_version", 1}, {"t_draft_ms", 0.1}};
-    for (int rows = 0; rows < 64; ++rows)
-        costs["t_target_ms"].push_back(1 + 0.02 * rows);
-    return costs.dump();
-}
-
 TEST(Replay, SimulatedTreesCountWhatGenerateCounts) {
     const ScratchFile input(kInput), costs(wide_costs_file());
     for (const Strings& sampling : {Strings{}, Strings{"--temperature", "0.8", "--top-k", "50", "--seed", "5"}}) {
@@ -424,7 +416,7 @@ TEST(Replay, RefusesInOneLineWhatCannotBe) {
     const ScratchFile input(kInput), no_recording("{}\n"), empty("");
     const NewFile output;
     expect_refused({"record", "--target", kTarget, "--input", input.path(), "--output", output.path()}, 2,
-                   "--draft DIR is missing");
+                   "--draft DIR or --head DIR is missing");
     expect_refused(Strings{"record"} + kPair + Strings{"--input", input.path()}, 2, "--output FILE is missing");
     expect_refused(record(input.path(), "-"), 2, "a recording goes to a file");
     expect_refused(record(input.path(), output.path(), {"--costs", "a", "--costs", "b"}), 2,
