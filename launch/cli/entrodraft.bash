@@ -42,10 +42,10 @@ _entrodraft() {
         --random-weights|--threads|--ngram-max|--ngram-min|--ngram-full|--prompt|--shard|--max-new-tokens|--stop|--system|--chat-date|--temperature|--top-k|--top-p|--min-p|--seed|--repetition-penalty|--presence-penalty|--frequency-penalty|--no-repeat-ngram-size|--logit-bias|--banned-tokens|--min-new-tokens|--entropy-threshold|--entropy-factor|--entropy-window|--num-draft-tokens|--confidence-threshold|--svip-threshold|--adaedl-gamma|--max-draft-tokens|--min-draft-tokens|--lenience|--tree|--typical-epsilon|--typical-delta|--draft-ahead|--draft-ahead-passes|--replicas|--batch-size|--max-context|--collective-timeout) return ;;
         esac ;;
     'record')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --head --input --output --resume --prompts --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens --chat --system --chat-template --chat-date'
         case $previous in
         --config|--input|--output|--costs) kind=-f ;;
-        --target|--draft) kind=-d ;;
+        --target|--draft|--head) kind=-d ;;
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
@@ -63,10 +63,10 @@ _entrodraft() {
         --tree|--draft|--max-draft-tokens|--min-draft-tokens|--entropy-of|--threads|--t-draft|--t-first-draft|--t-target|--t-round|--draft-ahead) return ;;
         esac ;;
     'tune')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --head --input --recording --output --report --prompts --repetitions --max-new-tokens --ignore-eos --stop --max-draft-tokens --tree --entropy-of --costs --quiet --temperature --top-k --top-p --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --no-repeat-ngram-size --logit-bias --banned-tokens --min-new-tokens'
         case $previous in
         --config|--input|--recording|--output|--report|--costs) kind=-f ;;
-        --target|--draft) kind=-d ;;
+        --target|--draft|--head) kind=-d ;;
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;
@@ -105,10 +105,10 @@ _entrodraft() {
         --threads|--repetitions|--collective-timeout) return ;;
         esac ;;
     'bench latency')
-        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --draft-placement --rows --context --repetitions --tree --shards --output --json'
+        options='--help --config --target --draft --random-weights --device --backend --tensor-parallel-sum --dtype --draft-dtype --threads --max-context --collective-timeout --head --draft-placement --rows --context --repetitions --tree --shards --output --json'
         case $previous in
         --config|--output) kind=-f ;;
-        --target|--draft) kind=-d ;;
+        --target|--draft|--head) kind=-d ;;
         --device) kind=-W separators='' values='auto cpu cuda xpu' ;;
         --backend) kind=-W separators='' values='native torch' ;;
         --tensor-parallel-sum) kind=-W separators='' values='auto all-reduce ordered' ;;

@@ -126,6 +126,7 @@ _entrodraft() {
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
+            '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--input=[JSON lines of prompts, as for generate]:FILE|-:_files' \
             '--output=[the recording]:FILE:_files' \
             '--resume[go on where --output FILE ends, with the same input; a file that does not exist is begun]' \
@@ -193,6 +194,7 @@ _entrodraft() {
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
+            '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--input=[JSON lines of prompts, as for generate: settings are chosen on one half of them, every other line, and confirmed on the other]:FILE|-:_files' \
             '--recording=[choose on this recording instead, and confirm on all of --input]:FILE:_files' \
             '--output=[the best setting, as a file for --config]:FILE:_files' \
@@ -278,6 +280,7 @@ _entrodraft() {
             '--threads=[threads of each rank \[OMP_NUM_THREADS or SLURM_CPUS_PER_TASK, else cores / local ranks\]]:N: ' \
             '--max-context=[positions kept for a sequence, prompt and text \[all that the target has\]]:N: ' \
             '--collective-timeout=[how long a rank waits for the others, or works on one step, before the job ends \[300\]]:SECONDS: ' \
+            '--head=[draft head of the target, which reads its hidden states: EAGLE 1 to 3, HASS, Medusa, ...; see docs/models.md]:DIR:_path_files -/' \
             '--draft-placement=[colocated, dedicated, sharded: the draft on the first rank, which also holds a shard of the target; on a rank of its own; or sharded across ranks like the target \[colocated\]]:WHERE:(colocated dedicated sharded)' \
             '--rows=[time passes of 1 to R rows, up to 128; several numbers: of these rows alone, 1 among them \[16\]]:R,R: ' \
             '--context=[tokens in the cache before each pass; all passes are timed behind each, and the costs that simulate and tune take are those of the first \[1000 on GPUs, 64 on CPUs, or as many as fit\]]:N,N: ' \
