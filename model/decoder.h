@@ -40,8 +40,8 @@ enum class Mask {
 struct Pass {
     std::span<const Row> rows;       // rows of one slot are contiguous, in order
     std::span<const int> logit_rows; // which rows need logits; empty: none
-    // After which layers to return hidden states; 0: the embedding. Of a draft head n_layers + 1: after the final norm,
-    // of rows with logits.
+    // After which layers to return hidden states; 0: the embedding, or an LSTM's cell. Of a draft head n_layers + 1:
+    // after the final norm, of rows with logits.
     std::span<const int> hidden_layers;
     Mask mask = Mask::causal;
     LogitNeeds needs = {};

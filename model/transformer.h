@@ -26,6 +26,8 @@
 //   replace_residual(features)     x = features, normed if the config says so
 //   add_activated(w)               x += activation(x * w)
 //   add_features(features)         x = activation(norm(features + x))
+//   lstm_cell(gates)               gates += x, and x = the cell that they make of the one behind the features
+//   lstm_output(gates)             x = sigmoid(the output gate) * activation(norm(x))
 //   fuse_activated(joined)         x = U joined + activation(W joined)
 //
 // Operations return Ops::Operand: activations that are overwritten when the operation runs again. Barriers, all-reduces
@@ -57,6 +59,11 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
         break;
     case Fusion::sum:
         ops.add_features(features);
+        break;
+    case Fusion::lstm:
+        ops.lstm_cell(features);
+        ops.keep_hidden(0); // in place of the embedding
+        ops.lstm_output(features);
         break;
     case Fusion::concat:
         ops.fuse_activated(ops.join(features));

@@ -92,6 +92,7 @@ class ModelWeights::Loader {
         fusion.linear.set_bias(read_biases(checkpoint_, {{&names.linear, hidden}}));
         fusion.skip.set_bias(read_biases(checkpoint_, {{&names.skip, hidden}}));
         fusion.sum_norm = read_norm(checkpoint_, config_, names.sum_norm);
+        fusion.cell_norm = read_norm(checkpoint_, config_, names.cell_norm);
         for (std::size_t i = 0; i < fusion.residual_blocks.size(); ++i)
             fusion.residual_blocks[i].set_bias(read_biases(checkpoint_, {{&names.residual_blocks[i], hidden}}));
     }

@@ -23,6 +23,7 @@ enum class HeadState {
     before_norm, // the head's own state of the token before, before its final norm
     after_norm,  // the same, behind it
     projected,   // its own state, of a head without norm, where the features are that its module projects
+    with_cell,   // the same, with its LSTM's cell behind it
     grown,       // the features of the token before, with that token's embedding behind them
     features,    // the target's states of the last row that has any: all modules read these
     masked,      // one pass drafts several tokens: nothing but positions tells rows of drafted tokens apart
@@ -35,7 +36,7 @@ struct HeadModule {
 
 struct DraftHead {
     std::string format;              // "eagle3"
-    std::vector<HeadModule> modules; // by the depth that they draft at; a single one drafts at every depth
+    std::vector<HeadModule> modules; // by the depth that they draft at; the last one drafts at every depth behind
     std::vector<int> target_layers;  // Pass::hidden_layers of the target, which make up a row's features
     HeadState state = HeadState::before_norm;
     std::vector<TokenId> tokens; // [n_outputs] that logits are of; empty: token i is i

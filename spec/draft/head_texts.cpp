@@ -16,9 +16,25 @@ class HeadTexts final : public TreeSource {
     HeadTexts(const HeadModules& head, int vocab, int n_slots)
         : head_(*head.head), modules_(head.modules), vocab_(vocab), texts_(static_cast<std::size_t>(n_slots)),
           nodes_(texts_.size()) {
-        if (head_.state == HeadState::after_norm || head_.state == HeadState::projected)
-            state_layer_ = head_.config().n_layers + 1;
-        if (head_.state == HeadState::grown) state_layer_ = 0; // the embedding
+        const int n_layers = head_.config().n_layers;
+        switch (head_.state) {
+        case HeadState::before_norm:
+            state_layers_ = {n_layers};
+            break;
+        case HeadState::after_norm:
+        case HeadState::projected:
+            state_layers_ = {n_layers + 1};
+            break;
+        case HeadState::with_cell:
+            state_layers_ = {n_layers + 1, 0};
+            break;
+        case HeadState::grown:
+            state_layers_ = {0}; // the embedding
+            break;
+        case HeadState::features:
+        case HeadState::masked:
+            break;
+        }
     }
 
     std::string name() const override { return "head"; }
@@ -45,9 +61,11 @@ class HeadTexts final : public TreeSource {
     };
 
     bool is_masked() const { return head_.state == HeadState::masked; }
-    bool attends() const { return head_.config().n_layers > 0; }
+    bool attends() const { return head_.config().n_layers > 0; } // to the true rows: the first module
+    model::Decoder& module_at(int depth) const {
+        return *modules_[std::min(static_cast<std::size_t>(depth), modules_.size() - 1)];
+    }
     std::size_t width() const { return static_cast<std::size_t>(head_.config().fusion.width()); }
-    std::size_t hidden_size() const { return static_cast<std::size_t>(head_.config().hidden_size); }
     Text& text(int slot) { return texts_[static_cast<std::size_t>(slot)]; }
     std::vector<TreeNode>& nodes(int slot) { return nodes_[static_cast<std::size_t>(slot)]; }
     // Positions of the text whose hidden states are known.
@@ -62,8 +80,7 @@ class HeadTexts final : public TreeSource {
     void add_rows(int slot, std::span<const TokenId> tokens, std::size_t n);
     int depth_of(int slot, int node) const;
     SourceLogits rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
-    std::vector<float> next_features(const float* features, std::size_t size, const model::PassResult& result,
-                                     std::size_t row) const;
+    std::vector<float> next_features(const model::PassResult& result, std::size_t n_rows, std::size_t row) const;
     std::size_t rows_of_draft(int slot);
     void mark_read(int slot);
     void add_masked_rows(int slot);
@@ -75,9 +92,9 @@ class HeadTexts final : public TreeSource {
     const model::DraftHead& head_;
     std::vector<model::Decoder*> modules_;
     int vocab_;
-    int state_layer_ = head_.config().n_layers; // whose states are handed on
-    std::vector<Text> texts_;                   // [slot]
-    std::vector<std::vector<TreeNode>> nodes_;  // [slot]: drafted so far
+    std::vector<int> state_layers_;            // whose states are handed on
+    std::vector<Text> texts_;                  // [slot]
+    std::vector<std::vector<TreeNode>> nodes_; // [slot]: drafted so far
     TreeRows tree_rows_;
     std::vector<model::Row> rows_;
     std::vector<int> logit_rows_;
@@ -177,18 +194,18 @@ SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const m
         logit_rows_.push_back(static_cast<int>(rows_.size()) - 1);
         add_masked_rows(end.slot);
     }
-    const model::PassResult result = modules_.front()->forward({.rows = rows_,
-                                                                .logit_rows = logit_rows_,
-                                                                .hidden_layers = {&state_layer_, 1},
-                                                                .mask = model::Mask::causal,
-                                                                .needs = needs,
-                                                                .summary_vocab = summary_vocab(),
-                                                                .features = features_});
+    const model::PassResult result = module_at(0).forward({.rows = rows_,
+                                                           .logit_rows = logit_rows_,
+                                                           .hidden_layers = state_layers_,
+                                                           .mask = model::Mask::causal,
+                                                           .needs = needs,
+                                                           .summary_vocab = summary_vocab(),
+                                                           .features = features_});
     const SourceLogits rows_of_all = logits_of(result, needs);
     if (is_masked()) return first_of_masked(texts, rows_of_all);
     for (std::size_t i = 0; i < texts.size(); ++i) {
         const auto row = static_cast<std::size_t>(logit_rows_[i]);
-        text(texts[i].slot).states.assign(1, next_features(&features_[row * width()], width(), result, row));
+        text(texts[i].slot).states.assign(1, next_features(result, rows_.size(), row));
         mark_read(texts[i].slot);
     }
     return rows_of_all;
@@ -279,12 +296,18 @@ int HeadTexts::depth_of(int slot, int node) const {
 }
 
 // What a row behind this one of the pass gets in place of the target's states.
-std::vector<float> HeadTexts::next_features(const float* features, std::size_t size, const model::PassResult& result,
+std::vector<float> HeadTexts::next_features(const model::PassResult& result, std::size_t n_rows,
                                             std::size_t row) const {
-    const auto state = result.hidden.subspan(row * hidden_size(), hidden_size());
     std::vector<float> next;
-    if (head_.state == HeadState::features || head_.state == HeadState::grown) next.assign(features, features + size);
-    if (head_.state != HeadState::features) next.insert(next.end(), state.begin(), state.end());
+    const auto add = [&](std::span<const float> rows) {
+        const std::size_t width = rows.size() / n_rows;
+        const std::span<const float> own = rows.subspan(row * width, width);
+        next.insert(next.end(), own.begin(), own.end());
+    };
+    if (head_.state == HeadState::features || head_.state == HeadState::grown) add(features_);
+    const std::size_t of_layer = result.hidden.size() / std::max<std::size_t>(state_layers_.size(), 1);
+    for (std::size_t layer = 0; layer < state_layers_.size(); ++layer)
+        add(result.hidden.subspan(layer * of_layer, of_layer));
     return next;
 }
 
@@ -299,16 +322,17 @@ SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model:
     // Nodes of a pass lie equally deep.
     const NewNodes& first = trees.front();
     const int depth = 1 + depth_of(first.slot, first.nodes.front().parent);
-    model::Decoder& module = *modules_[modules_.size() == 1 ? 0 : static_cast<std::size_t>(depth)];
-    if (!attends())
+    model::Decoder& module = module_at(depth);
+    const bool is_apart = module.config().n_layers == 0; // reads nothing but its own row
+    if (is_apart)
         for (const NewNodes& tree : trees)
             module.cache().truncate(tree.slot, 0);
     tree_rows_.set(trees, nodes_, [&](int slot) { return static_cast<int>(text(slot).n_read); });
     model::Pass pass = tree_rows_.pass(needs, summary_vocab());
-    pass.hidden_layers = {&state_layer_, 1};
+    pass.hidden_layers = state_layers_;
     pass.features = features_;
     pass.features_are_own = head_.state == HeadState::before_norm || head_.state == HeadState::after_norm;
-    if (!attends()) { // rows by themselves
+    if (is_apart) {
         rows_.assign(pass.rows.begin(), pass.rows.end());
         for (model::Row& row : rows_)
             row.parent = -1;
@@ -316,11 +340,10 @@ SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model:
         pass.cached_nodes = {};
     }
     const model::PassResult result = module.forward(pass);
-    const std::size_t size = features_.size() / pass.rows.size();
     std::size_t row = 0;
     for (const NewNodes& tree : trees)
         for (std::size_t i = 0; i < tree.nodes.size(); ++i, ++row)
-            text(tree.slot).states.push_back(next_features(&features_[row * size], size, result, row));
+            text(tree.slot).states.push_back(next_features(result, pass.rows.size(), row));
     return logits_of(result, needs);
 }
 
