@@ -41,6 +41,8 @@ struct DraftHead {
     HeadState state = HeadState::before_norm;
     std::vector<TokenId> tokens; // [n_outputs] that logits are of; empty: token i is i
     int max_tokens = 0;          // that it can draft; 0: any number
+    // The first module makes the features of the others: its states after its layers, of the target's features alone.
+    bool has_prefix = false;
     // Of masked rows: their token, and what they have in place of the target's states.
     TokenId mask_token = 0;
     std::vector<float> mask_features;

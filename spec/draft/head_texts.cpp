@@ -63,7 +63,7 @@ class HeadTexts final : public TreeSource {
     bool is_masked() const { return head_.state == HeadState::masked; }
     bool attends() const { return head_.config().n_layers > 0; } // to the true rows: the first module
     model::Decoder& module_at(int depth) const {
-        return *modules_[std::min(static_cast<std::size_t>(depth), modules_.size() - 1)];
+        return *modules_[std::min((head_.has_prefix ? 1 : 0) + static_cast<std::size_t>(depth), modules_.size() - 1)];
     }
     std::size_t width() const { return static_cast<std::size_t>(head_.config().fusion.width()); }
     Text& text(int slot) { return texts_[static_cast<std::size_t>(slot)]; }
@@ -79,6 +79,7 @@ class HeadTexts final : public TreeSource {
     void read(int slot, std::span<const TokenId> tokens, std::size_t n);
     void add_rows(int slot, std::span<const TokenId> tokens, std::size_t n);
     int depth_of(int slot, int node) const;
+    void run_prefix();
     SourceLogits rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
     std::vector<float> next_features(const model::PassResult& result, std::size_t n_rows, std::size_t row) const;
     std::size_t rows_of_draft(int slot);
@@ -126,7 +127,7 @@ void HeadTexts::take_hidden(int slot, int first_position, std::span<const float>
 
 void HeadTexts::drop_nodes(int slot) {
     for (model::Decoder* module : modules_)
-        module->cache().truncate(slot, attends() ? static_cast<int>(text(slot).n_read) : 0);
+        module->cache().truncate(slot, module->config().n_layers > 0 ? static_cast<int>(text(slot).n_read) : 0);
     nodes(slot).clear();
 }
 
@@ -173,6 +174,27 @@ void HeadTexts::prefill(int slot, std::span<const TokenId> prompt) {
         read(slot, prompt, std::min(end - 1 - text(slot).n_read, max_rows()));
 }
 
+// In place of the pass's rows those with logits, of the prefix's states.
+void HeadTexts::run_prefix() {
+    const int n_layers = head_.config().n_layers;
+    const model::PassResult result = modules_.front()->forward({.rows = rows_,
+                                                                .logit_rows = {},
+                                                                .hidden_layers = {&n_layers, 1},
+                                                                .mask = model::Mask::causal,
+                                                                .features = features_});
+    const std::size_t size = result.hidden.size() / rows_.size();
+    std::vector<model::Row> last;
+    features_.clear();
+    for (int& row : logit_rows_) {
+        const auto state = result.hidden.subspan(static_cast<std::size_t>(row) * size, size);
+        features_.insert(features_.end(), state.begin(), state.end());
+        last.push_back(rows_[static_cast<std::size_t>(row)]);
+        last.back().parent = -1;
+        row = static_cast<int>(last.size()) - 1;
+    }
+    rows_ = std::move(last);
+}
+
 SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
     std::size_t rows = 0;
     for (const TextEnd& end : texts) {
@@ -194,6 +216,7 @@ SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const m
         logit_rows_.push_back(static_cast<int>(rows_.size()) - 1);
         add_masked_rows(end.slot);
     }
+    if (head_.has_prefix) run_prefix();
     const model::PassResult result = module_at(0).forward({.rows = rows_,
                                                            .logit_rows = logit_rows_,
                                                            .hidden_layers = state_layers_,

@@ -944,11 +944,12 @@ class Hydra(Head):
 
     MISTAKES = ("unnormed", "own token", "no residual", "order")
     HEADS, BLOCKS, ARCHITECTURE, CLASS = 4, 2, "mlp", "HydraMLP"
+    OFFSET = 0  # 1: the output of the layer before the last, as transformers' hidden_states[-2]
     FILE = "Hydra/hydra/model/hydra_heads/mlp_head.py"
     MAX_DEPTH = HEADS - 1
 
     def build(self):
-        self.config = {"base_model_name_or_path": "../target", "grounded_heads": True, "hidden_state_offset": 0,
+        self.config = {"base_model_name_or_path": "../target", "grounded_heads": True, "hidden_state_offset": self.OFFSET,
                        "hydra_head_arch": self.ARCHITECTURE, "hydra_num_heads": self.HEADS,
                        "hydra_num_layers": self.BLOCKS, "transformers_version": "4.34.1"}
         for i in range(self.HEADS):
@@ -1000,7 +1001,8 @@ class Hydra(Head):
     def reference(self, rounds):
         model = self.reference_model()
         for text, tokens in rounds:
-            known = self.target.model.model(input_ids=torch.tensor([text[:-1]])).last_hidden_state
+            known = self.target.model.model(input_ids=torch.tensor([text[:-1]]), output_hidden_states=True)
+            known = known.hidden_states[-(self.OFFSET + 1)]
             rows = []
             for node in range(-1, len(tokens)):
                 path = [tokens[i] for i in ancestry(node)]
@@ -1008,6 +1010,18 @@ class Hydra(Head):
                 logits, _ = model(features, input_ids=torch.tensor([text + path]))
                 rows.append(logits[len(path)][0, len(text) - 2])
             yield rows
+
+
+class HydraOffset(Hydra):
+    """Heads that read the output of an earlier layer, raw; one block each."""
+
+    MISTAKES = ("normed", "layer", "own token", "order")
+    OFFSET, BLOCKS = 2, 1
+
+    def feature(self, text, mistake):
+        inputs, _ = self.target.features(text[:-1])
+        x = inputs[-1 - self.OFFSET + (mistake == "layer")][-1]
+        return rms(x, self.target.weights["model.norm.weight"], self.target.shape.eps) if mistake == "normed" else x
 
 
 class HydraPrefix(Hydra):
@@ -1142,6 +1156,7 @@ CLASSES = {
     "mlp-speculator-tied-twice": MlpSpeculatorTiedTwice,
     "arctic-mlp": ArcticMlp, "arctic-lstm": ArcticLstm, "arctic-rnn": ArcticRnn,
     "hydra": Hydra, "hydra-prefix": HydraPrefix, "dflash": Dflash, "peagle-two-layers": PeagleTwoLayers,
+    "hydra-offset": HydraOffset,
 }
 
 
