@@ -36,19 +36,21 @@ enum class Fusion {
     sum,       // x = activation(norm(f + e))
     lstm,      // x = the output of an LSTM whose gates are f + e, norms before its activations
     concat,    // x = U [f; e] + activation(W [f; e])
+    context,   // x = e; rows of f stand in front, of which layers have keys and values alone, all made of norm f
 };
 
 // Of a draft head; model/heads/head.h says which heads are what.
 struct FusionConfig {
     Fusion kind = Fusion::none;
-    int n_features = 1;               // hidden states of the target that a row has
-    int feature_size = 0;             // of each: the target's hidden_size
-    int cell_size = 0;                // lstm: its cell's numbers, behind the features; 0: the cell is 0
-    bool projects_features = false;   // those of the target, to projected_size()
-    bool has_bias = false;            // linear, concat
-    bool norms_inputs = false;        // linear: W [norm e; norm f]
+    int n_features = 1;             // hidden states of the target that a row has
+    int feature_size = 0;           // of each: the target's hidden_size
+    int cell_size = 0;              // lstm: its cell's numbers, behind the features; 0: the cell is 0
+    bool projects_features = false; // those of the target, to projected_size()
+    bool has_bias = false;          // linear, concat
+    // linear, attention, context: e and f are normed first
+    bool norms_embedding = false, norms_state = false;
     bool features_first = false;      // linear: W [f; e]
-    bool normed_residual = false;     // attention: x = norm f
+    bool normed_residual = false;     // attention, context: x = norm f
     bool first_attention_norm = true; // linear: whether the first layer norms what it attends with
     int n_residual_blocks = 0;        // features, concat: then x += activation(W x + b), so often
     // Norms of the features, the first over the first so many numbers, and so on; what is behind them stays as it is.

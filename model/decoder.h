@@ -34,6 +34,7 @@ struct Row {
 // Which keys a row attends to.
 enum class Mask {
     causal,    // the cached prefix and all rows of its slot up to itself: a chain
+    block,     // the cached prefix and all rows of its slot in this pass
     by_parent, // the cached prefix and its ancestors, in this pass or in Pass::cached_nodes: a tree
 };
 
@@ -51,7 +52,8 @@ struct Pass {
     // their tokens and positions alone: not by how the prompt ends, nor by what else is decoded.
     bool is_prompt = false;
     // Of a draft head, [rows][ModelConfig::fusion.width()]: hidden states of its target, one after another, that the
-    // rows are fused with; or, where they are the head's own, [rows][hidden_size].
+    // rows are fused with; or, where they are the head's own, [rows][hidden_size]. Of Fusion::context none: the rows
+    // are tokens, else they are states, without logits and hidden states.
     std::span<const float> features = {};
     bool features_are_own = false;
     // Rows of earlier passes that belong to the same trees, slot by slot as in `rows`: the last positions of the slots'

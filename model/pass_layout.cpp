@@ -101,12 +101,18 @@ void PassLayout::check_wishes(const ModelConfig& config) const {
             "a prompt's chunk is of one sequence, causal, and returns nothing");
     require(!is_tree || config.positions != Positions::alibi,
             "token trees need positions of their own, which ALiBi has not");
-    for (const int window : config.windows)
+    for (const int window : config.windows) {
+        require(pass.mask != Mask::block || window == 0, "rows that see their whole block need all positions");
         require(!is_tree || window == 0 || window >= kMaxRows, "token trees need a sliding window of at least {}",
                 kMaxRows);
+    }
+    const bool is_context = config.fusion.kind == Fusion::context && !pass.features.empty();
+    const bool has_features = config.is_draft_head() && (config.fusion.kind != Fusion::context || is_context);
     const int width = pass.features_are_own ? config.hidden_size : config.fusion.width();
-    require(pass.features.size() == (config.is_draft_head() ? pass.rows.size() * index(width) : 0),
+    require(pass.features.size() == (has_features ? pass.rows.size() * index(width) : 0),
             "a pass of {} rows has {} numbers of features", rows(), pass.features.size());
+    require(!is_context || (pass.logit_rows.empty() && pass.hidden_layers.empty()),
+            "rows of a context have no logits and hidden states");
     require(pass.logit_rows.size() <= pass.rows.size(), "more rows need logits than the pass has");
     for (const int row : pass.logit_rows)
         require(row >= 0 && row < rows(), "row {} needs logits; the pass has {} rows", row, rows());

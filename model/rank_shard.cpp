@@ -25,7 +25,7 @@ std::int64_t fusion_floats(const ModelConfig& config) {
     if (fusion.kind == Fusion::lstm) floats += 4 * hidden;
     floats +=
         (fusion.feature_norm == Norm::layer ? 2 : 1) * fusion.n_feature_norms * std::int64_t{fusion.feature_norm_size};
-    if (attends || fusion.norms_inputs) floats += 2 * norm;
+    floats += (fusion.norms_embedding ? norm : 0) + (fusion.norms_state ? norm : 0);
     if (config.n_layers > 0 && (attends || !fusion.first_attention_norm)) floats -= norm;
     return floats;
 }

@@ -20,6 +20,7 @@
 //
 // and, of a draft head (Ops::kFuses: on devices that can):
 //
+//   has_features()                 whether the pass has any
 //   features()                     the pass's features; those of the target normed and projected
 //   join(features)                 [embedding; features], normed and in the config's order
 //   fuse(joined)                   x = W joined
@@ -46,6 +47,7 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
     const auto features = ops.features();
     switch (config.fusion.kind) {
     case Fusion::none:
+    case Fusion::context:
         return;
     case Fusion::features:
         ops.replace_residual(features);
@@ -113,12 +115,23 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
     }
 }
 
+// Of rows of Fusion::context: keys and values, made of the features alike in all layers.
+template <class Ops> void append_features(const ModelConfig& config, Ops& ops) {
+    ops.replace_residual(ops.features());
+    for (int layer = 0; layer < config.n_layers; ++layer) {
+        const auto& qkv = ops.weights().layers[static_cast<std::size_t>(layer)].qkv;
+        ops.rotate_and_append(layer, ops.column_linear(qkv, ops.residual(), ops.qkv()));
+    }
+}
+
 // Collective over the ranks that hold the model.
 template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
+    if constexpr (Ops::kFuses)
+        if (config.fusion.kind == Fusion::context && ops.has_features()) return append_features(config, ops);
     ops.embed();
     ops.keep_hidden(0);
     if constexpr (Ops::kFuses)
-        if (config.is_draft_head()) run_fusion(config, ops);
+        if (ops.has_features()) run_fusion(config, ops);
     for (int layer = 0; layer < config.n_layers; ++layer) {
         run_layer(config, ops, layer);
         ops.keep_hidden(layer + 1);

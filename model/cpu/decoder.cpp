@@ -188,6 +188,8 @@ class CpuOps {
 
     // ---- a draft head's fusion ----
 
+    bool has_features() const { return !w_.layout.pass.features.empty(); }
+
     Operand features() {
         const Pass& pass = w_.layout.pass;
         const FusionWeights& fusion = w_.weights.fusion;
@@ -344,6 +346,7 @@ class CpuOps {
     void rotate_and_append(int layer, Operand qkv) {
         context_.barrier();
         w_.attention.append(context_, attention_of(layer, qkv));
+        if (config_.fusion.kind == Fusion::context && has_features()) context_.barrier(); // the next layer's come
     }
 
     Operand attend(int layer, Operand qkv) {

@@ -160,7 +160,6 @@ FusionNames fusion_names(const ModelConfig& config, const std::string& prefix) {
         return is_there ? tensor_names(prefix, stem, config.norm == Norm::layer) : TensorNames{};
     };
     const bool is_concat = fusion.kind == Fusion::concat, is_linear = fusion.kind == Fusion::linear || is_concat;
-    const bool norms_inputs = fusion.kind == Fusion::attention || fusion.norms_inputs;
     FusionNames names;
     for (int i = 0; i < fusion.n_feature_norms; ++i)
         names.feature_norms.push_back(
@@ -175,8 +174,8 @@ FusionNames fusion_names(const ModelConfig& config, const std::string& prefix) {
     if (is_concat) names.skip = tensor_names(prefix, "skip", fusion.has_bias);
     if (fusion.kind == Fusion::sum || is_lstm) names.sum_norm = tensor_names(prefix, "sum_norm", true);
     if (is_lstm) names.cell_norm = tensor_names(prefix, "cell_norm", true);
-    names.embedding_norm = norm("embedding_norm", norms_inputs);
-    names.state_norm = norm("state_norm", norms_inputs);
+    names.embedding_norm = norm("embedding_norm", fusion.norms_embedding);
+    names.state_norm = norm("state_norm", fusion.norms_state);
     for (int i = 0; i < fusion.n_residual_blocks; ++i)
         names.residual_blocks.push_back(tensor_names(prefix, fmt::format("residual_blocks.{}", i), true));
     return names;

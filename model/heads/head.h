@@ -113,6 +113,11 @@ ModelConfig head_layers_config(nlohmann::json json, const HeadFiles& files, cons
 ModelConfig head_without_layers(const HeadTarget& target);
 // d2t: how far each of the head's tokens lies from its place among them. Throws BadFile. Empty where there is none.
 std::vector<TokenId> read_token_offsets(const HeadFiles& files, const HeadTarget& target);
+// Layers of the target that a field lists, in its order, as Pass::hidden_layers; `offset` is how much they are more
+// than what is listed. Throws BadFile.
+std::vector<int> layer_ids(const Fields& fields, const char* name, int offset, const HeadTarget& target);
+// 'mask_token_id', one of the config's tokens. Throws BadFile.
+TokenId mask_token(const Fields& fields, const ModelConfig& config);
 // Throws BadFile where the field says that the head was trained for a target of another width.
 void require_target_size(const Fields& fields, const char* name, const HeadTarget& target);
 

@@ -39,7 +39,9 @@ class HeadTexts final : public TreeSource {
 
     std::string name() const override { return "head"; }
     std::size_t weight_bytes() const override { return modules_.front()->weight_bytes(); }
-    std::size_t context() const override { return static_cast<std::size_t>(head_.config().max_positions); }
+    std::size_t context() const override {
+        return static_cast<std::size_t>(modules_.front()->config().max_positions - (has_context() ? 1 : 0));
+    }
     std::size_t context_of(int slot) const override;
     std::size_t max_rows() const override { return static_cast<std::size_t>(modules_.front()->max_rows()); }
     bool shares_passes() const override { return true; }
@@ -61,6 +63,8 @@ class HeadTexts final : public TreeSource {
     };
 
     bool is_masked() const { return head_.state == HeadState::masked; }
+    // Its rows of drafted tokens stand behind the last token's, else in its place.
+    bool has_context() const { return head_.config().fusion.kind == model::Fusion::context; }
     bool attends() const { return head_.config().n_layers > 0; } // to the true rows: the first module
     model::Decoder& module_at(int depth) const {
         return *modules_[std::min((head_.has_prefix ? 1 : 0) + static_cast<std::size_t>(depth), modules_.size() - 1)];
@@ -79,13 +83,17 @@ class HeadTexts final : public TreeSource {
     void read(int slot, std::span<const TokenId> tokens, std::size_t n);
     void add_rows(int slot, std::span<const TokenId> tokens, std::size_t n);
     int depth_of(int slot, int node) const;
+    void begin_pass();
+    void read_early(std::span<const TextEnd> texts);
     void run_prefix();
     SourceLogits rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
     std::vector<float> next_features(const model::PassResult& result, std::size_t n_rows, std::size_t row) const;
     std::size_t rows_of_draft(int slot);
     void mark_read(int slot);
     void add_masked_rows(int slot);
-    SourceLogits first_of_masked(std::span<const TextEnd> texts, const SourceLogits& rows);
+    void run_context(std::span<const TextEnd> texts);
+    void run_masked(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
+    SourceLogits masked_rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs);
     SourceLogits masked_rows_after(std::span<const NewNodes> trees, const model::LogitNeeds& needs);
     SourceLogits logits_of(const model::PassResult& result, const model::LogitNeeds& needs);
     int summary_vocab() const { return head_.tokens.empty() ? vocab_ : 0; } // 0: all that the head knows
@@ -139,6 +147,12 @@ void HeadTexts::read_last_again(int slot) {
     own.features = own.last;
 }
 
+void HeadTexts::begin_pass() {
+    rows_.clear();
+    logit_rows_.clear();
+    features_.clear();
+}
+
 // The next n rows of the text, whose features are known.
 void HeadTexts::add_rows(int slot, std::span<const TokenId> tokens, std::size_t n) {
     const Text& own = text(slot);
@@ -154,8 +168,7 @@ void HeadTexts::add_rows(int slot, std::span<const TokenId> tokens, std::size_t 
 // The next n rows, of which nothing is wanted but their keys and values.
 void HeadTexts::read(int slot, std::span<const TokenId> tokens, std::size_t n) {
     if (attends()) {
-        rows_.clear();
-        features_.clear();
+        begin_pass();
         add_rows(slot, tokens, n);
         modules_.front()->forward(
             {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .features = features_});
@@ -195,26 +208,29 @@ void HeadTexts::run_prefix() {
     rows_ = std::move(last);
 }
 
-SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
+// Of the texts what does not fit into one pass with the rows that drafts come of.
+void HeadTexts::read_early(std::span<const TextEnd> texts) {
     std::size_t rows = 0;
     for (const TextEnd& end : texts) {
         read_last_again(end.slot);
         drop_nodes(end.slot);
         rows += (attends() ? n_known(end.slot) - text(end.slot).n_read : 1) + rows_of_draft(end.slot) - 1;
     }
-    for (const TextEnd& end : texts) // what does not fit into one pass is read before
+    for (const TextEnd& end : texts)
         while (n_known(end.slot) - text(end.slot).n_read > 1 && (rows > max_rows() || !attends())) {
             const std::size_t n = std::min(n_known(end.slot) - text(end.slot).n_read - 1, max_rows());
             read(end.slot, end.tokens, n);
             if (attends()) rows -= n;
         }
-    rows_.clear();
-    logit_rows_.clear();
-    features_.clear();
+}
+
+SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
+    if (is_masked()) return masked_rows_after_texts(texts, needs);
+    read_early(texts);
+    begin_pass();
     for (const TextEnd& end : texts) {
         add_rows(end.slot, end.tokens, n_known(end.slot) - text(end.slot).n_read);
         logit_rows_.push_back(static_cast<int>(rows_.size()) - 1);
-        add_masked_rows(end.slot);
     }
     if (head_.has_prefix) run_prefix();
     const model::PassResult result = module_at(0).forward({.rows = rows_,
@@ -224,22 +240,12 @@ SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const m
                                                            .needs = needs,
                                                            .summary_vocab = summary_vocab(),
                                                            .features = features_});
-    const SourceLogits rows_of_all = logits_of(result, needs);
-    if (is_masked()) return first_of_masked(texts, rows_of_all);
     for (std::size_t i = 0; i < texts.size(); ++i) {
         const auto row = static_cast<std::size_t>(logit_rows_[i]);
         text(texts[i].slot).states.assign(1, next_features(result, rows_.size(), row));
         mark_read(texts[i].slot);
     }
-    return rows_of_all;
-}
-
-// ---- masked rows: all that is drafted behind a text comes of its first pass ----
-
-// Of a text's first pass, those whose logits are drafts; masked ones end where the context does.
-std::size_t HeadTexts::rows_of_draft(int slot) {
-    if (!is_masked()) return 1;
-    return std::min(static_cast<std::size_t>(head_.max_tokens), context() + 1 - n_known(slot));
+    return logits_of(result, needs);
 }
 
 void HeadTexts::mark_read(int slot) {
@@ -249,18 +255,56 @@ void HeadTexts::mark_read(int slot) {
     own.features.clear();
 }
 
+// ---- masked rows: all that is drafted behind a text comes of its first pass ----
+
+// Of a text's first pass, those whose logits are drafts.
+std::size_t HeadTexts::rows_of_draft(int slot) {
+    if (!is_masked()) return 1;
+    return std::min(static_cast<std::size_t>(head_.max_tokens), context() - n_known(slot));
+}
+
+// Behind the text's last row those of its draft but for the first, which is that row's or, behind a context, masked
+// too.
 void HeadTexts::add_masked_rows(int slot) {
-    for (std::size_t i = 1; i < rows_of_draft(slot); ++i) {
+    for (std::size_t i = has_context() ? 0 : 1; i < rows_of_draft(slot); ++i) {
         logit_rows_.push_back(static_cast<int>(rows_.size()));
         rows_.push_back({head_.mask_token, slot, rows_.back().position + 1, static_cast<int>(rows_.size()) - 1});
         features_.insert(features_.end(), head_.mask_features.begin(), head_.mask_features.end());
     }
 }
 
-// Of the rows of all texts keeps those behind the first, which is what follows each text.
-SourceLogits HeadTexts::first_of_masked(std::span<const TextEnd> texts, const SourceLogits& rows) {
-    first_.clear();
-    first_summaries_.clear();
+// In place of the pass's rows, which the cache holds then, those of the texts' last tokens, whose states are not known.
+void HeadTexts::run_context(std::span<const TextEnd> texts) {
+    modules_.front()->forward(
+        {.rows = rows_, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::causal, .features = features_});
+    begin_pass();
+    for (const TextEnd& end : texts) {
+        const std::size_t position = n_known(end.slot);
+        rows_.push_back({end.tokens[position], end.slot, static_cast<int>(position), -1});
+        add_masked_rows(end.slot);
+    }
+}
+
+// Of these texts, one pass over whose masked rows has room.
+void HeadTexts::run_masked(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
+    read_early(texts);
+    begin_pass();
+    for (const TextEnd& end : texts) {
+        add_rows(end.slot, end.tokens, n_known(end.slot) - text(end.slot).n_read);
+        if (has_context()) continue;
+        logit_rows_.push_back(static_cast<int>(rows_.size()) - 1);
+        add_masked_rows(end.slot);
+    }
+    if (has_context()) run_context(texts);
+    const model::PassResult result =
+        modules_.front()->forward({.rows = rows_,
+                                   .logit_rows = logit_rows_,
+                                   .hidden_layers = {},
+                                   .mask = has_context() ? model::Mask::block : model::Mask::causal,
+                                   .needs = needs,
+                                   .summary_vocab = summary_vocab(),
+                                   .features = features_});
+    const SourceLogits rows = logits_of(result, needs);
     std::size_t at = 0;
     for (const TextEnd& end : texts) {
         std::vector<float>& masked = text(end.slot).masked;
@@ -275,7 +319,23 @@ SourceLogits HeadTexts::first_of_masked(std::span<const TextEnd> texts, const So
         mark_read(end.slot);
         at += n;
     }
-    return {first_, rows.vocab, rows.vocab, first_summaries_};
+}
+
+// Keeps the rows of all depths, and returns what follows each text.
+SourceLogits HeadTexts::masked_rows_after_texts(std::span<const TextEnd> texts, const model::LogitNeeds& needs) {
+    first_.clear();
+    first_summaries_.clear();
+    for (std::size_t begin = 0; begin < texts.size();) {
+        std::size_t end = begin;
+        for (std::size_t rows = 0; end < texts.size(); ++end) {
+            rows += rows_of_draft(texts[end].slot) + (has_context() ? 1 : 0);
+            if (end > begin && rows > max_rows()) break;
+        }
+        run_masked(texts.subspan(begin, end - begin), needs);
+        begin = end;
+    }
+    const auto vocab = static_cast<std::size_t>(vocab_);
+    return {first_, vocab, vocab, first_summaries_};
 }
 
 // The same row for all nodes of a depth.

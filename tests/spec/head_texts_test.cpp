@@ -12,12 +12,15 @@ using namespace entrodraft;
 using namespace entrodraft::spec;
 using nlohmann::json;
 
-// A head beside its target, in one slot.
+// A head beside its target, whose one text is that of all slots.
 struct HeadAndTarget {
-    explicit HeadAndTarget(const std::string& name)
-        : target(head_directory(head_target(name))),
-          loaded(head_directory(name), head_directory(head_target(name)), target.team),
-          source(make_head_source(loaded.modules, target.config.vocab_size, 1)) {}
+    explicit HeadAndTarget(const std::string& name, int slots = 1)
+        : n_slots(slots), target(head_directory(head_target(name))),
+          loaded(head_directory(name), head_directory(head_target(name)), target.team, n_slots),
+          source(make_head_source(loaded.modules, target.config.vocab_size, n_slots)) {
+        for (int slot = 0; slot < n_slots; ++slot)
+            source->begin_sequence(slot);
+    }
 
     // What the target's pass over tokens from the end of its cache on says of them, to the head.
     void read(std::span<const TokenId> text, std::size_t end) {
@@ -35,9 +38,11 @@ struct HeadAndTarget {
                 const auto state = result.hidden.subspan((layer * rows.size() + row) * width, width);
                 states.insert(states.end(), state.begin(), state.end());
             }
-        source->take_hidden(0, static_cast<int>(begin), states);
+        for (int slot = 0; slot < n_slots; ++slot)
+            source->take_hidden(slot, static_cast<int>(begin), states);
     }
 
+    int n_slots;
     TestModel target;
     LoadedHead loaded;
     std::unique_ptr<TreeSource> source;
@@ -69,7 +74,6 @@ TEST_P(Head, GivesTheLogitsOfItsAuthorsCodeOverRounds) {
     const json expected = this->expected();
     HeadAndTarget loaded(GetParam());
     const auto prompt = expected["prompt"].get<std::vector<TokenId>>();
-    loaded.source->begin_sequence(0);
     for (const std::size_t end : {std::size_t{7}, std::size_t{8}, prompt.size() - 1}) { // in chunks
         loaded.read(prompt, end);
         loaded.source->prefill(0, std::span(prompt).first(end + 1));
@@ -101,7 +105,6 @@ TEST_P(Head, GivesAChainTheRowsOfItsBranch) {
     HeadAndTarget loaded(GetParam());
     const json& round = expected["rounds"][0];
     auto text = round["text"].get<std::vector<TokenId>>();
-    loaded.source->begin_sequence(0);
     loaded.read(text, text.size() - 1);
     loaded.source->prefill(0, text);
     const auto row_after = [&] {
@@ -122,6 +125,23 @@ TEST_P(Head, GivesAChainTheRowsOfItsBranch) {
         expect_row(rows.row(0), at["logits"], fmt::format("node {}", node));
         EXPECT_EQ(rows.summary(0).max, *std::ranges::max_element(rows.row(0)));
         EXPECT_EQ(rows.row(0)[static_cast<std::size_t>(rows.summary(0).arg_max)], rows.summary(0).max);
+    }
+}
+
+// More rows than a pass takes, of texts that nothing has been read of.
+TEST_P(Head, ReadsManyTextsAtOnce) {
+    const json expected = this->expected();
+    HeadAndTarget loaded(GetParam(), 40);
+    const json& round = expected["rounds"][0];
+    const auto text = round["text"].get<std::vector<TokenId>>();
+    loaded.read(text, text.size() - 1);
+    std::vector<TextEnd> ends;
+    for (int slot = 0; slot < loaded.n_slots; ++slot)
+        ends.push_back({slot, text, 1});
+    const SourceLogits rows = loaded.source->rows_after(ends, model::LogitSummary::max);
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+        expect_row(rows.row(i), round["root"], fmt::format("text {}", i));
+        EXPECT_EQ(rows.row(i)[static_cast<std::size_t>(rows.summary(i).arg_max)], rows.summary(i).max);
     }
 }
 
@@ -152,9 +172,8 @@ struct ChangedHead {
 };
 
 TEST(BadHead, OfFormatsThatAreNotReadIsNamed) {
-    EXPECT_NE(refusal(head_directory("dflash")).find("not a draft head of a known format (eagle, eagle3,"),
+    EXPECT_NE(refusal(head_directory("target")).find("not a draft head of a known format (dflash, eagle, eagle3,"),
               std::string::npos);
-    EXPECT_NE(refusal(head_directory("target")).find("not a draft head"), std::string::npos);
 }
 
 TEST(BadHead, OfAnotherTargetIsNamed) {
@@ -164,6 +183,7 @@ TEST(BadHead, OfAnotherTargetIsNamed) {
         config["eagle_aux_hidden_state_layer_ids"] = {2, 4, 9};
     });
     EXPECT_NE(refusal(deeper.directory.path()).find("after 9 layers; it has 7"), std::string::npos);
+    EXPECT_NE(refusal(head_directory("hydra-prefix"), "mimo").find("of Llama targets"), std::string::npos);
     const std::string wide = refusal(head_directory("eagle3"), "../golden/llama-target");
     EXPECT_NE(wide.find("has shape"), std::string::npos) << wide;
 }
@@ -198,6 +218,34 @@ TEST(BadHead, OfOddConfigsIsNamed) {
     EXPECT_NE(refusal(many.directory.path()).find("speculative_tokens"), std::string::npos);
     const ChangedHead mask("peagle", [](json& config) { config["mask_token_id"] = 5000; });
     EXPECT_NE(refusal(mask.directory.path()).find("mask_token_id"), std::string::npos);
+}
+
+TEST(BadHead, OfOddBlocksIsNamed) {
+    const std::pair<const char*, std::function<void(json&)>> odd[] = {
+        {"'block_size' must be from 2", [](json& config) { config["block_size"] = 1; }},
+        {"'block_size'", [](json& config) { config.erase("block_size"); }},
+        {"mask_token_id", [](json& config) { config["dflash_config"]["mask_token_id"] = 5000; }},
+        {"after 8 layers; it has 7",
+         [](json& config) {
+             config["dflash_config"]["target_layer_ids"] = {1, 3, 7};
+         }},
+        {"'is_causal' is true", [](json& config) { config["is_causal"] = true; }},
+        {"'output_multiplier'", [](json& config) { config["output_multiplier"] = 0.5; }},
+        {"sliding windows",
+         [](json& config) {
+             config["layer_types"] = {"full_attention", "sliding_attention"};
+             config["use_sliding_window"] = true;
+             config["sliding_window"] = 64;
+         }},
+    };
+    for (const auto& [named, change] : odd) {
+        const ChangedHead head("dflash", change);
+        const std::string message = refusal(head.directory.path());
+        EXPECT_NE(message.find(named), std::string::npos) << named << ": " << message;
+    }
+    // Those that its authors' code has by default.
+    const ChangedHead layers("dflash", [](json& config) { config["dflash_config"].erase("target_layer_ids"); });
+    EXPECT_NE(refusal(layers.directory.path()).find("fc.weight"), std::string::npos) << "two layers' states, not three";
 }
 
 TEST(BadHead, OfAnotherSpeculatorIsNamed) {
