@@ -57,8 +57,9 @@ struct FusionConfig {
     int n_feature_norms = 0;
     int feature_norm_size = 0;
     Norm feature_norm = Norm::rms;
-    float features_scale =
-        0; // where it is not 0, they are divided by their root mean square then, and multiplied by it
+    // Where it is not 0, they are divided by their root mean square then, and multiplied by it.
+    float features_scale = 0;
+    static constexpr float kScaleEpsilon = 1e-6f; // added to the mean square
     float feature_norm_epsilon = 1e-5f, feature_norm_offset = 0;
 
     int feature_numbers() const { return n_features * feature_size; }

@@ -103,11 +103,11 @@ std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<S
     return values;
 }
 
-std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names) {
+std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const TensorNames& names, float offset) {
     if (names.weight.empty()) return {};
     std::vector<float> weight = read_vector(checkpoint, names.weight);
     for (float& value : weight)
-        value += config.norm_offset;
+        value += offset;
     return weight;
 }
 

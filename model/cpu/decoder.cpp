@@ -424,11 +424,11 @@ class CpuOps {
         }
         if (fusion.features_scale == 0) return;
         to -= size * fusion.n_feature_norms;
-        constexpr double kEpsilon = 1e-6;
         double squares = 0;
         for (int i = 0; i < fusion.width(); ++i)
             squares += static_cast<double>(to[i]) * to[i];
-        const auto scale = static_cast<float>(fusion.features_scale / std::sqrt(squares / fusion.width() + kEpsilon));
+        const auto scale =
+            static_cast<float>(fusion.features_scale / std::sqrt(squares / fusion.width() + fusion.kScaleEpsilon));
         for (int i = 0; i < fusion.width(); ++i)
             to[i] *= scale;
     }

@@ -9,7 +9,7 @@ namespace {
 
 NormWeights read_norm(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names) {
     NormWeights norm;
-    norm.weight = read_norm_weight(checkpoint, config, names);
+    norm.weight = read_norm_weight(checkpoint, names, config.norm_offset);
     if (!names.bias.empty()) norm.bias = read_vector(checkpoint, names.bias);
     return norm;
 }

@@ -63,6 +63,10 @@ class HeadTexts final : public TreeSource {
     };
 
     bool is_masked() const { return head_.state == HeadState::masked; }
+    // Noise is of the target's tokens; masked rows are looked at again.
+    model::LogitNeeds needs_of_pass(const model::LogitNeeds& needs) const {
+        return is_masked() || (!needs.noises.empty() && !head_.tokens.empty()) ? needs.with_rows() : needs;
+    }
     // Its rows of drafted tokens stand behind the last token's, else in its place.
     bool has_context() const { return head_.config().fusion.kind == model::Fusion::context; }
     bool attends() const { return head_.config().n_layers > 0; } // to the true rows: the first module
@@ -237,7 +241,7 @@ SourceLogits HeadTexts::rows_after_texts(std::span<const TextEnd> texts, const m
                                                            .logit_rows = logit_rows_,
                                                            .hidden_layers = state_layers_,
                                                            .mask = model::Mask::causal,
-                                                           .needs = needs,
+                                                           .needs = needs_of_pass(needs),
                                                            .summary_vocab = summary_vocab(),
                                                            .features = features_});
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -301,7 +305,7 @@ void HeadTexts::run_masked(std::span<const TextEnd> texts, const model::LogitNee
                                    .logit_rows = logit_rows_,
                                    .hidden_layers = {},
                                    .mask = has_context() ? model::Mask::block : model::Mask::causal,
-                                   .needs = needs,
+                                   .needs = needs_of_pass(needs),
                                    .summary_vocab = summary_vocab(),
                                    .features = features_});
     const SourceLogits rows = logits_of(result, needs);
@@ -411,7 +415,7 @@ SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model:
         for (const NewNodes& tree : trees)
             module.cache().truncate(tree.slot, 0);
     tree_rows_.set(trees, nodes_, [&](int slot) { return static_cast<int>(text(slot).n_read); });
-    model::Pass pass = tree_rows_.pass(needs, summary_vocab());
+    model::Pass pass = tree_rows_.pass(needs_of_pass(needs), summary_vocab());
     pass.hidden_layers = state_layers_;
     pass.features = features_;
     pass.features_are_own = head_.state == HeadState::before_norm || head_.state == HeadState::after_norm;
@@ -433,7 +437,7 @@ SourceLogits HeadTexts::rows_after_nodes(std::span<const NewNodes> trees, model:
 // Of the target's tokens: those that the head does not know cannot come.
 SourceLogits HeadTexts::logits_of(const model::PassResult& result, const model::LogitNeeds& needs) {
     const auto vocab = static_cast<std::size_t>(vocab_);
-    if (head_.tokens.empty()) return {result.logits, result.logits_stride, vocab, result.summaries};
+    if (head_.tokens.empty()) return {result.logits, result.logits_stride, vocab, result.summaries, result.noisy};
     const std::size_t n_rows = result.logits.size() / result.logits_stride;
     logits_.assign(n_rows * vocab, -std::numeric_limits<float>::infinity());
     summaries_.assign(result.summaries.begin(), result.summaries.end());
