@@ -47,8 +47,8 @@ struct Pass {
     Mask mask = Mask::causal;
     LogitNeeds needs = {};
     int summary_vocab = 0; // tokens that count in it, from the first of the vocabulary; 0: all
-    // A chunk of a prompt: causal rows of one slot, in order, without logits and hidden states. It begins at a multiple
-    // of max_prompt_rows() and may have as many rows. Its rows may be rounded otherwise than those of other passes, by
+    // A chunk of a prompt: causal rows of one slot, in order, without logits. It begins at a multiple of
+    // max_prompt_rows() and may have as many rows. Its rows may be rounded otherwise than those of other passes, by
     // their tokens and positions alone: not by how the prompt ends, nor by what else is decoded.
     bool is_prompt = false;
     // Of a draft head, [rows][ModelConfig::fusion.width()]: hidden states of its target, one after another, that the

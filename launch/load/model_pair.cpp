@@ -86,8 +86,8 @@ spec::EngineParts ModelPair::engine_parts(spec::Drafter* drafter) {
             watch,
             sharded_draft.get(),
             device_verifier.get(),
-            head ? std::min(max_prompt_rows, model::Decoder::kMaxRows) : max_prompt_rows,
-            head.has_value()};
+            max_prompt_rows,
+            head ? head->target_layers : std::vector<int>()};
 }
 
 std::optional<spec::HeadModules> ModelPair::head_modules() const {
