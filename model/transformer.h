@@ -18,7 +18,7 @@
 //   final_norm()                   norm(x) of the rows whose logits are wanted
 //   head(from)                     their logits, and what is to be made of them
 //
-// and, of a draft head (Ops::kFuses: on devices that can):
+// and, of a draft head:
 //
 //   has_features()                 whether the pass has any
 //   features()                     the pass's features; those of the target normed and projected
@@ -84,9 +84,8 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
     };
     const auto attention = [&](auto from) { return attend(project_qkv(from)); };
     const auto attention_input = [&] {
-        if constexpr (Ops::kFuses)
-            if (config.fusion.kind == Fusion::attention && number == 0) return ops.joined();
-        return ops.norm(layer.attention_norm);
+        const bool is_joined = config.fusion.kind == Fusion::attention && number == 0;
+        return is_joined ? ops.joined() : ops.norm(layer.attention_norm);
     };
     const auto mlp = [&](auto from) { return ops.activate(layer, ops.gate_up(layer, from)); };
     switch (config.block) {
@@ -126,12 +125,10 @@ template <class Ops> void append_features(const ModelConfig& config, Ops& ops) {
 
 // Collective over the ranks that hold the model.
 template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
-    if constexpr (Ops::kFuses)
-        if (config.fusion.kind == Fusion::context && ops.has_features()) return append_features(config, ops);
+    if (config.fusion.kind == Fusion::context && ops.has_features()) return append_features(config, ops);
     ops.embed();
     ops.keep_hidden(0);
-    if constexpr (Ops::kFuses)
-        if (ops.has_features()) run_fusion(config, ops);
+    if (ops.has_features()) run_fusion(config, ops);
     for (int layer = 0; layer < config.n_layers; ++layer) {
         run_layer(config, ops, layer);
         ops.keep_hidden(layer + 1);

@@ -114,7 +114,6 @@ void Workspace::merge_summaries(int n_threads) {
 class CpuOps {
   public:
     using Operand = Activations;
-    static constexpr bool kFuses = true;
     struct Product {
         const RowLinear& matrix;
         Operand from;

@@ -87,7 +87,8 @@ void embed(void* stream, const RowTable& table, const Embed& call);
 
 // x += delta, where there is one; then out = norm(x), where there is an out. Both norms: weight [width], bias or none.
 struct NormCall {
-    float* x = nullptr;           // [rows][width], the residual stream
+    float* x = nullptr;           // [rows][x_stride], the residual stream
+    int x_stride = 0;             // 0: width
     const float* delta = nullptr; // [n_parts][rows][width], added up in order of the parts: to be added to x
     int n_parts = 1;
     bool replaces_x = false; // x becomes delta

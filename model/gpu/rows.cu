@@ -38,6 +38,11 @@ template <typename T> __global__ void embed_rows(RowTable table, Embed call) {
 constexpr int kNormThreads = 512;
 constexpr int kHeldWidth = 4 * kNormThreads; // of a row of which each thread holds four numbers
 
+__device__ float* row_of_x(const NormCall& call, int row) {
+    return call.x + place(call.from_rows == nullptr ? row : call.from_rows[row],
+                          call.x_stride == 0 ? call.width : call.x_stride, 0);
+}
+
 // Four numbers that lie together.
 template <typename T> struct alignas(4 * sizeof(T)) Four { T numbers[4]; };
 
@@ -76,7 +81,7 @@ __global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall 
     if (call.weight != nullptr) load(call.weight, weights); // no kernel writes them
     if (call.bias != nullptr) load(call.bias, biases);
     wait_for_inputs();
-    float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], width, 0);
+    float* x = row_of_x(call, row);
     load(x, held);
     const float* delta = call.delta == nullptr ? nullptr : call.delta + place(row, width, 0);
     if (delta != nullptr) load(delta, deltas);
@@ -108,7 +113,7 @@ __global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall 
 template <typename Out> __global__ void add_and_norm_rows(NormCall call) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x), first = static_cast<int>(threadIdx.x);
-    float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], call.width, 0);
+    float* x = row_of_x(call, row);
     if (call.delta != nullptr) {
         const float* delta = call.delta + place(row, call.width, 0);
         const std::size_t part_stride = place(call.rows, call.width, 0);
@@ -170,7 +175,12 @@ void embed(void* stream, const RowTable& table, const Embed& call) {
 }
 
 void add_and_norm(void* stream, const NormCall& call) {
-    const bool is_held = call.width <= 4 * kHeldWidth && call.width % 4 == 0 && call.out_stride % 4 == 0;
+    const auto lies_in_fours = [](const void* rows, std::size_t bytes, int stride) {
+        return reinterpret_cast<std::uintptr_t>(rows) % (4 * bytes) == 0 && stride % 4 == 0;
+    };
+    const bool is_held = call.width <= 4 * kHeldWidth && call.width % 4 == 0 &&
+                         lies_in_fours(call.x, sizeof(float), call.x_stride) &&
+                         lies_in_fours(call.out, bytes_of(call.out_type), call.out_stride);
     const auto n_rows = static_cast<unsigned>(call.rows);
     with_type(call.out_type, [&]<typename Out>(Out*) {
         if (!is_held)

@@ -55,7 +55,6 @@ at::ScalarType scalar_type(WeightType type) {
 // The operations of model/transformer.h. The residual stream is float32, other activations are of the weights' type.
 class TorchOps {
   public:
-    static constexpr bool kFuses = true;
     struct Operand { // [n_rows][width]
         Tensor rows;
         int n_rows = 0;
