@@ -74,7 +74,8 @@ std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const 
 // Of a draft head: features as they come and as its layers take them, and what they are joined to.
 std::int64_t fusion_numbers(const ModelConfig& config) {
     if (!config.is_draft_head()) return 0;
-    return 2 * config.fusion.width() + config.hidden_size + config.fusion.joined_size(config.hidden_size);
+    const FusionConfig& fusion = config.fusion;
+    return 2 * fusion.width() + fusion.projected_size(config.hidden_size) + fusion.joined_size(config.hidden_size);
 }
 
 // As gpu/decoder makes them, all numbers taken for float32.

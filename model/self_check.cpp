@@ -27,7 +27,8 @@ std::vector<Row> rows_at(const Decoder& decoder, int first, int count) {
 // Of a draft head's rows, numbers of any kind between -1 and 1.
 std::vector<float> features_of(const Decoder& decoder, std::size_t n_rows) {
     std::vector<float> features;
-    if (!decoder.config().is_draft_head()) return features;
+    const Fusion kind = decoder.config().fusion.kind;
+    if (kind == Fusion::none || kind == Fusion::context) return features;
     const auto width = static_cast<std::size_t>(decoder.config().fusion.width());
     for (std::size_t i = 0; i < n_rows * width; ++i)
         features.push_back(static_cast<float>((i * 37 + 11) % 97) / 48 - 1);

@@ -109,11 +109,17 @@ ModelConfig small_head(model::Fusion kind) {
         fusion.projects_features = true;
         fusion.features_scale = 0.7f;
         break;
+    case model::Fusion::lstm: // Arctic's
+        config.activation = model::Activation::gelu;
+        fusion.projects_features = true;
+        fusion.cell_size = config.hidden_size;
+        break;
     case model::Fusion::concat: // Hydra
         fusion.n_features = 2;
         fusion.has_bias = true;
         break;
     case model::Fusion::features: // Medusa
+    case model::Fusion::context:
     case model::Fusion::none:
         fusion.n_residual_blocks = 2;
         break;
@@ -135,6 +141,7 @@ std::vector<SmallModel> small_models() {
             {"an EAGLE-3 head", small_head(Fusion::attention)},
             {"an EAGLE head", small_head(Fusion::linear)},
             {"an MLP speculator", small_head(Fusion::sum)},
+            {"an LSTM speculator", small_head(Fusion::lstm)},
             {"a Hydra head", small_head(Fusion::concat)},
             {"a Medusa head", small_head(Fusion::features)}};
 }

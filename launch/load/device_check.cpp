@@ -81,7 +81,9 @@ std::string difference_here(std::span<const HeldModel> held, const OpenedPair& o
         for (std::size_t i = 0; i < pair.drafts.size(); ++i)
             check("the draft", *pair.drafts[i], *opened.drafts[i].checkpoint, opened.drafts[i].config,
                   pair.sharded_draft != nullptr);
-        for (std::size_t i = 0; i < pair.head_decoders.size(); ++i)
+        const std::size_t first = opened.head && opened.head->head.has_prefix ? 1 : 0; // a prefix has no logits
+        if (first == 1 && !pair.head_decoders.empty()) ++part;
+        for (std::size_t i = first; i < pair.head_decoders.size(); ++i)
             check("the head", *pair.head_decoders[i], opened.head->head.modules[i].weights,
                   opened.head->head.modules[i].config, false);
     } catch (const dist::Error& error) { // of CUDA or NCCL

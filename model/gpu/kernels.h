@@ -119,6 +119,21 @@ struct ActivateCall {
 };
 void activate(void* stream, const ActivateCall& call);
 
+// A cell and its output, of a draft head that is an LSTM.
+struct LstmCall {
+    Activation activation = Activation::gelu;
+    float* gates = nullptr;      // [rows][4][width]: forget, input, output, candidate
+    float* x = nullptr;          // [rows][width]
+    const float* cell = nullptr; // [rows][cell_stride], or none: zeros
+    int cell_stride = 0;
+    int width = 0;
+    int rows = 0;
+};
+// x = sigmoid(forget + x) cell + sigmoid(input + x) activation(candidate), and output = sigmoid(output + x).
+void lstm_cell(void* stream, const LstmCall& call);
+// x = output activation(x).
+void lstm_output(void* stream, const LstmCall& call);
+
 // The cache of a rank, in device memory: [layer][slot][kv_head][capacity][head_stride], keys and values apart; zeros
 // behind head_dim.
 struct CacheView {

@@ -37,8 +37,8 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
         const FusionConfig& fusion = config.fusion;
         features = DeviceArray<float>(index(max_rows) * index(std::max(fusion.width(), config.hidden_size)));
         if (fusion.projects_features) {
-            projected = DeviceArray<float>(index(max_rows) * index(config.hidden_size));
-            wide_features = rows_of(fusion.width());
+            projected = DeviceArray<float>(index(max_rows) * index(fusion.projected_size(config.hidden_size)));
+            wide_features = rows_of(fusion.feature_numbers());
         }
         joined = rows_of(fusion.joined_size(config.hidden_size));
     }
@@ -180,21 +180,25 @@ GpuOps::Features GpuOps::features() {
     const FusionConfig& config = w_.config.fusion;
     const DeviceFusion& weights = w_.weights.fusion;
     if (pass_.features_are_own) return {w_.features.data(), w_.config.hidden_size};
-    const Features all = {w_.features.data(), config.width()};
+    const Features all = {w_.features.data(), config.feature_numbers()};
     const auto norm = [&](Features part, const DeviceNorm& weight) { // where they lie
         NormCall call = rows_call(part.data, part.width, weight);
         call.out = part.data;
-        call.x_stride = call.out_stride = all.width;
+        call.x_stride = call.out_stride = config.width();
         add_and_norm(handle(), call);
     };
     for (std::size_t i = 0; i < weights.feature_norms.size(); ++i)
         norm({all.data + i * index(config.feature_norm_size), config.feature_norm_size}, weights.feature_norms[i]);
     if (config.features_scale != 0) norm(all, weights.feature_scale);
     if (!config.projects_features) return all;
-    Linear call = into_x({weights.feature_projection, rounded(rows_call(all.data, all.width, {}), w_.wide_features)});
-    call.y = w_.projected.data();
+    NormCall from = rows_call(all.data, all.width, {});
+    from.x_stride = config.width();
+    Linear call = linear_call(weights.feature_projection, rounded(from, w_.wide_features));
+    const Features to = {w_.projected.data(), config.projected_size(w_.config.hidden_size)};
+    call.y = to.data;
+    call.y_stride = to.width;
     multiply(call);
-    return {w_.projected.data(), w_.config.hidden_size};
+    return to;
 }
 
 GpuOps::Operand GpuOps::join(Features features) {
@@ -243,6 +247,28 @@ void GpuOps::add_features(Features features) {
     add_and_norm(handle(), call);
     gpu::activate(handle(), {w_.config.activation, NumberType::float32, call.x, hidden, false, call.x, hidden, hidden,
                              rows_.rows});
+}
+
+LstmCall GpuOps::lstm_call(Features gates) const {
+    const FusionConfig& fusion = w_.config.fusion;
+    const float* cell = fusion.cell_size > 0 ? w_.features.data() + fusion.feature_numbers() : nullptr;
+    return {w_.config.activation, gates.data, w_.x.data(), cell, fusion.width(), w_.config.hidden_size, rows_.rows};
+}
+
+void GpuOps::lstm_cell(Features gates) {
+    const int hidden = w_.config.hidden_size;
+    add_pending();
+    NormCall candidate = rows_call(gates.data + 3 * index(hidden), hidden, w_.weights.fusion.cell_norm);
+    candidate.delta = w_.x.data();
+    candidate.out = candidate.x;
+    candidate.x_stride = candidate.out_stride = gates.width;
+    add_and_norm(handle(), candidate);
+    gpu::lstm_cell(handle(), lstm_call(gates));
+}
+
+void GpuOps::lstm_output(Features gates) {
+    norm_residual(w_.weights.fusion.sum_norm);
+    gpu::lstm_output(handle(), lstm_call(gates));
 }
 
 void GpuOps::replace_residual(Features features) {

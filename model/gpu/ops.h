@@ -52,7 +52,7 @@ struct GpuWorkspace {
     DeviceArray<float> normed_delta;  // [hidden_size], of Block::sandwich
     DeviceArray<float> logits;        // [kMaxRows][own outputs]
     DeviceArray<float> features;      // of a draft head, as a pass has them: fusion.width() or [hidden_size]
-    DeviceArray<float> projected;     // what it projects them to, [hidden_size]
+    DeviceArray<float> projected;     // what it projects them to, [projected_size()]
     DeviceArray<float> parts_of_keys; // attend's workspace
     DeviceArray<int> arrived;         // also
     // In the weights' number type, [max_rows][width rounded up to kLinearAlign]
@@ -61,7 +61,7 @@ struct GpuWorkspace {
     DeviceBytes qkv;                   // own query heads, key heads, value heads
     DeviceBytes attended;              // own query heads * head_dim
     DeviceBytes wide, inner;           // own part of the MLP's width: a prompt's gate and up, and what comes of them
-    DeviceBytes wide_features, joined; // of a draft head: fusion.width(), and its joined_size()
+    DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size()
 };
 
 class GpuOps {
@@ -105,6 +105,7 @@ class GpuOps {
     void add(std::initializer_list<Product> products);
     void add_normed(Product product, const DeviceNorm& norm);
     void keep_hidden(int layers_done) { keep_hidden(layers_done, {}); }
+    bool has_features() const { return !pass_.features.empty(); }
     Features features();
     Operand joined() const { return {w_.joined.data(), rows_.rows}; }
     Operand join(Features features);
@@ -112,6 +113,8 @@ class GpuOps {
     void fuse_activated(Operand joined);
     void add_features(Features features);
     void replace_residual(Features features);
+    void lstm_cell(Features gates);
+    void lstm_output(Features gates);
     void add_activated(const DeviceMatrix& block) { add_activated({block, residual()}); }
     Operand final_norm();
     void head(Operand from);
@@ -122,6 +125,7 @@ class GpuOps {
     HeadRows heads(int layer, Operand qkv) const;
     void multiply_into_delta(const Product& product, bool add);
     Linear into_x(const Product& product) const;
+    LstmCall lstm_call(Features gates) const;
     void add_activated(const Product& product);
     void sum_delta();
     NormCall norm_call(float* x, const DeviceNorm& norm);

@@ -160,6 +160,33 @@ template <typename T> __global__ void activate_rows(ActivateCall call) {
     static_cast<T*>(call.out)[place(row, call.out_stride, i)] = from_float<T>(y);
 }
 
+__device__ float sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+
+__global__ void make_lstm_cells(LstmCall call) {
+    begin_kernel();
+    const int row = static_cast<int>(blockIdx.y), width = call.width;
+    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= width) return;
+    float* gates = call.gates + place(row, 4 * width, i);
+    float* x = call.x + place(row, width, i);
+    const float embedded = *x;
+    float cell = sigmoid(gates[width] + embedded) * activated(call.activation, gates[3 * width]);
+    if (call.cell != nullptr) cell += sigmoid(gates[0] + embedded) * call.cell[place(row, call.cell_stride, i)];
+    gates[2 * width] = sigmoid(gates[2 * width] + embedded);
+    *x = cell;
+}
+
+__global__ void make_lstm_outputs(LstmCall call) {
+    begin_kernel();
+    const int row = static_cast<int>(blockIdx.y);
+    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= call.width) return;
+    float* x = call.x + place(row, call.width, i);
+    *x = activated(call.activation, *x) * call.gates[place(row, 4 * call.width, 2 * call.width + i)];
+}
+
 __global__ void cap_numbers(float* x, std::size_t count, float cap) {
     begin_kernel();
     const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -197,6 +224,23 @@ void activate(void* stream, const ActivateCall& call) {
         const dim3 blocks(blocks_for(static_cast<std::size_t>(call.width), kThreads), static_cast<unsigned>(call.rows));
         launch(stream, {blocks, kThreads}, activate_rows<T>, call);
     });
+}
+
+namespace {
+
+Grid grid_of(const LstmCall& call) {
+    return {dim3(blocks_for(static_cast<std::size_t>(call.width), kThreads), static_cast<unsigned>(call.rows)),
+            kThreads};
+}
+
+} // namespace
+
+void lstm_cell(void* stream, const LstmCall& call) {
+    launch(stream, grid_of(call), make_lstm_cells, call);
+}
+
+void lstm_output(void* stream, const LstmCall& call) {
+    launch(stream, grid_of(call), make_lstm_outputs, call);
 }
 
 void soft_cap(void* stream, float* x, std::size_t count, float cap) {

@@ -350,7 +350,7 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         fusion.feature_norms.push_back(
             read_norm_of(each, fused.feature_norm, fused.feature_norm_epsilon, fused.feature_norm_offset));
     if (fused.features_scale != 0) {
-        const auto width = static_cast<std::size_t>(fused.width());
+        const auto width = static_cast<std::size_t>(fused.feature_numbers());
         fusion.feature_scale.weight = uploader.vector(std::vector<float>(width, fused.features_scale));
         fusion.feature_scale.epsilon = FusionConfig::kScaleEpsilon;
     }
@@ -360,6 +360,7 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     fusion.embedding_norm = read_norm(names.fusion.embedding_norm);
     fusion.state_norm = read_norm(names.fusion.state_norm);
     fusion.sum_norm = read_norm(names.fusion.sum_norm);
+    fusion.cell_norm = read_norm(names.fusion.cell_norm);
     for (const MatrixSource& block : sources.residual_blocks)
         fusion.residual_blocks.push_back(read_matrix(block));
     if (!names.positions.weight.empty()) positions = uploader.vector(read_vector(checkpoint, names.positions.weight));

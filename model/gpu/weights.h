@@ -47,7 +47,7 @@ struct DeviceFusion {
     std::vector<DeviceNorm> feature_norms;
     DeviceNorm feature_scale; // FusionConfig::features_scale, as a norm over all of a row
     DeviceMatrix feature_projection, linear, skip;
-    DeviceNorm embedding_norm, state_norm, sum_norm;
+    DeviceNorm embedding_norm, state_norm, sum_norm, cell_norm;
     std::vector<DeviceMatrix> residual_blocks;
 };
 

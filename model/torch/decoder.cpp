@@ -16,6 +16,7 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tanh.h>
@@ -111,12 +112,16 @@ class TorchOps {
 
     // ---- a draft head's fusion ----
 
-    Tensor features() const {
+    bool has_features() const { return !pass_.features.empty(); }
+
+    Tensor features() {
         const auto rows = std::ssize(pass_.rows), width = std::ssize(pass_.features) / rows;
         const Tensor states = at::from_blob(const_cast<float*>(pass_.features.data()), {rows, width}, at::kFloat)
                                   .to(w_.device, at::kFloat, false, true);
         if (pass_.features_are_own) return states;
-        const Tensor normed = normed_features(states);
+        const FusionConfig& fusion = config_.fusion;
+        if (fusion.cell_size > 0) cell_ = states.narrow(1, fusion.feature_numbers(), fusion.cell_size);
+        const Tensor normed = normed_features(states.narrow(1, 0, fusion.feature_numbers()));
         if (!config_.fusion.projects_features) return normed;
         return product({w_.weights.fusion.feature_projection, rounded(normed)});
     }
@@ -136,6 +141,14 @@ class TorchOps {
         x_ = product({w_.weights.fusion.skip, joined}) + activation(product({w_.weights.fusion.linear, joined}));
     }
     void add_features(const Tensor& features) { x_ = activation(apply(w_.weights.fusion.sum_norm, x_ + features)); }
+    void lstm_cell(const Tensor& gates) {
+        const Tensor sums = gates.view({gates.size(0), 4, config_.hidden_size}) + x_.unsqueeze(1);
+        const auto gate = [&](int number) { return at::sigmoid(sums.select(1, number)); }; // forget, input, output
+        x_ = gate(1) * activation(apply(w_.weights.fusion.cell_norm, sums.select(1, 3)));
+        if (cell_.defined()) x_ = x_ + cell_ * gate(0);
+        output_gate_ = gate(2);
+    }
+    void lstm_output(const Tensor&) { x_ = activation(apply(w_.weights.fusion.sum_norm, x_)) * output_gate_; }
     void replace_residual(const Tensor& features) {
         x_ = config_.fusion.normed_residual ? apply(w_.weights.fusion.state_norm, features) : features;
     }
@@ -233,10 +246,10 @@ class TorchOps {
             parts.push_back(apply(norm, features.narrow(1, done, fusion.feature_norm_size)));
             done += fusion.feature_norm_size;
         }
-        parts.push_back(features.narrow(1, done, fusion.width() - done));
+        parts.push_back(features.narrow(1, done, fusion.feature_numbers() - done));
         const Tensor normed = at::cat(parts, 1);
         if (fusion.features_scale == 0) return normed;
-        return at::rms_norm(normed, fusion.width(), {}, fusion.kScaleEpsilon) * fusion.features_scale;
+        return at::rms_norm(normed, fusion.feature_numbers(), {}, fusion.kScaleEpsilon) * fusion.features_scale;
     }
 
     static Tensor product(const Product& one) {
@@ -340,6 +353,7 @@ class TorchOps {
     Tensor cosines_, sines_;                      // [rows][1][rotary dims / 2]
     Tensor queries_;                              // [rows][own query heads][head_dim], of the layer at hand
     Operand joined_;                              // of a draft head
+    Tensor cell_, output_gate_;                   // of a draft head that is an LSTM
     std::map<std::pair<int, int>, Tensor> masks_; // by the first row of a segment, and window
 };
 

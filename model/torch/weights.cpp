@@ -101,6 +101,7 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     fusion.embedding_norm = read_norm(names.fusion.embedding_norm);
     fusion.state_norm = read_norm(names.fusion.state_norm);
     fusion.sum_norm = read_norm(names.fusion.sum_norm);
+    fusion.cell_norm = read_norm(names.fusion.cell_norm);
     fusion.feature_projection = read({&sources.feature_projection}, true);
     fusion.linear = read({&sources.fusion}, true);
     fusion.skip = read({&sources.skip}, true);

@@ -34,7 +34,7 @@ struct TensorLayer {
 struct TensorFusion {
     std::vector<TensorNorm> feature_norms;
     TensorMatrix feature_projection, linear, skip;
-    TensorNorm embedding_norm, state_norm, sum_norm;
+    TensorNorm embedding_norm, state_norm, sum_norm, cell_norm;
     std::vector<TensorMatrix> residual_blocks;
 };
 
