@@ -34,30 +34,37 @@ enum class Fusion {
     linear,    // x = W [e; f]
     attention, // x = f, and the first layer's queries, keys and values are made of [norm e; norm f]
     sum,       // x = activation(norm(f + e))
+    lstm,      // x = the output of an LSTM whose gates are f + e, norms before its activations
     concat,    // x = U [f; e] + activation(W [f; e])
+    context,   // x = e; rows of f stand in front, of which layers have keys and values alone, all made of norm f
 };
 
 // Of a draft head; model/heads/head.h says which heads are what.
 struct FusionConfig {
     Fusion kind = Fusion::none;
-    int n_features = 1;               // hidden states of the target that a row has
-    int feature_size = 0;             // of each: the target's hidden_size
-    bool projects_features = false;   // those of the target, to hidden_size
-    bool has_bias = false;            // linear, concat
-    bool norms_inputs = false;        // linear: W [norm e; norm f]
+    int n_features = 1;             // hidden states of the target that a row has
+    int feature_size = 0;           // of each: the target's hidden_size
+    int cell_size = 0;              // lstm: its cell's numbers, behind the features; 0: the cell is 0
+    bool projects_features = false; // those of the target, to projected_size()
+    bool has_bias = false;          // linear, concat
+    // linear, attention, context: e and f are normed first
+    bool norms_embedding = false, norms_state = false;
     bool features_first = false;      // linear: W [f; e]
-    bool normed_residual = false;     // attention: x = norm f
+    bool normed_residual = false;     // attention, context: x = norm f
     bool first_attention_norm = true; // linear: whether the first layer norms what it attends with
     int n_residual_blocks = 0;        // features, concat: then x += activation(W x + b), so often
     // Norms of the features, the first over the first so many numbers, and so on; what is behind them stays as it is.
     int n_feature_norms = 0;
     int feature_norm_size = 0;
     Norm feature_norm = Norm::rms;
-    float features_scale =
-        0; // where it is not 0, they are divided by their root mean square then, and multiplied by it
+    // Where it is not 0, they are divided by their root mean square then, and multiplied by it.
+    float features_scale = 0;
+    static constexpr float kScaleEpsilon = 1e-6f; // added to the mean square
     float feature_norm_epsilon = 1e-5f, feature_norm_offset = 0;
 
-    int width() const { return n_features * feature_size; } // of a row's features
+    int feature_numbers() const { return n_features * feature_size; }
+    int width() const { return feature_numbers() + cell_size; } // of what a row has
+    int projected_size(int hidden_size) const { return kind == Fusion::lstm ? 4 * hidden_size : hidden_size; }
     int joined_size(int hidden_size) const { return kind == Fusion::concat ? width() + hidden_size : 2 * hidden_size; }
 };
 

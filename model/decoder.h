@@ -34,24 +34,26 @@ struct Row {
 // Which keys a row attends to.
 enum class Mask {
     causal,    // the cached prefix and all rows of its slot up to itself: a chain
+    block,     // the cached prefix and all rows of its slot in this pass
     by_parent, // the cached prefix and its ancestors, in this pass or in Pass::cached_nodes: a tree
 };
 
 struct Pass {
     std::span<const Row> rows;       // rows of one slot are contiguous, in order
     std::span<const int> logit_rows; // which rows need logits; empty: none
-    // After which layers to return hidden states; 0: the embedding. Of a draft head n_layers + 1: after the final norm,
-    // of rows with logits.
+    // After which layers to return hidden states; 0: the embedding, or an LSTM's cell. Of a draft head n_layers + 1:
+    // after the final norm, of rows with logits.
     std::span<const int> hidden_layers;
     Mask mask = Mask::causal;
     LogitNeeds needs = {};
     int summary_vocab = 0; // tokens that count in it, from the first of the vocabulary; 0: all
-    // A chunk of a prompt: causal rows of one slot, in order, without logits and hidden states. It begins at a multiple
-    // of max_prompt_rows() and may have as many rows. Its rows may be rounded otherwise than those of other passes, by
+    // A chunk of a prompt: causal rows of one slot, in order, without logits. It begins at a multiple of
+    // max_prompt_rows() and may have as many rows. Its rows may be rounded otherwise than those of other passes, by
     // their tokens and positions alone: not by how the prompt ends, nor by what else is decoded.
     bool is_prompt = false;
     // Of a draft head, [rows][ModelConfig::fusion.width()]: hidden states of its target, one after another, that the
-    // rows are fused with; or, where they are the head's own, [rows][hidden_size].
+    // rows are fused with; or, where they are the head's own, [rows][hidden_size]. Of Fusion::context none: the rows
+    // are tokens, else they are states, without logits and hidden states.
     std::span<const float> features = {};
     bool features_are_own = false;
     // Rows of earlier passes that belong to the same trees, slot by slot as in `rows`: the last positions of the slots'

@@ -71,17 +71,24 @@ std::uint64_t cache_bytes(const ModelConfig& config, const RunShape& run, const 
     return product({2, config.n_layers, run.batch, shard.n_kv_heads(), capacity, head, number});
 }
 
+// Of a draft head: features as they come and as its layers take them, and what they are joined to.
+std::int64_t fusion_numbers(const ModelConfig& config) {
+    if (!config.is_draft_head()) return 0;
+    const FusionConfig& fusion = config.fusion;
+    return 2 * fusion.width() + fusion.projected_size(config.hidden_size) + fusion.joined_size(config.hidden_size);
+}
+
 // As gpu/decoder makes them, all numbers taken for float32.
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const RunShape& run, const RankShard& shard) {
     const ShardShapes shapes = shapes_of(config, shard);
     // What an extension keeps beside the rows of logits: as many, put together from all ranks.
-    const std::int64_t beside = run.ranks > 1 ? config.vocab_size : shard.vocab.size();
+    const std::int64_t beside = run.ranks > 1 ? config.n_outputs() : shard.outputs.size();
     const std::int64_t row = 4 * std::int64_t{config.hidden_size} + shapes.layer.qkv.outputs +
                              shapes.layer.output.inputs + (config.gated_mlp ? 3 : 2) * shard.mlp.size() +
-                             config.embedding_size;
+                             config.embedding_size + fusion_numbers(config);
     const auto head_stride = static_cast<int>(in_units(config.head_dim, gpu::kHeadAlign));
     std::uint64_t floats =
-        product({gpu::max_prompt_rows(run.type), row}) + product({kMaxRows, shard.vocab.size() + beside}) +
+        product({gpu::max_prompt_rows(config, run.type), row}) + product({kMaxRows, shard.outputs.size() + beside}) +
         gpu::attend_workspace_floats(shard.n_query_heads(), head_stride, static_cast<int>(run.length));
     if (config.positions == Positions::rotary) floats += product({run.length, config.rope.dims});
     return floats * kFloat;
@@ -92,7 +99,8 @@ std::uint64_t activation_bytes(const ModelConfig& config, const RunShape& run, c
     const ShardShapes shapes = shapes_of(config, shard);
     const std::int64_t hidden = in_units(config.hidden_size, kUnit), inner = in_units(shard.mlp.size(), kUnit);
     std::int64_t row = hidden + in_units(shapes.layer.qkv.outputs, kUnit) + shapes.layer.output.inputs +
-                       (config.gated_mlp ? 2 : 1) * inner + in_units(shard.vocab.size(), kUnit);
+                       (config.gated_mlp ? 2 : 1) * inner + in_units(shard.outputs.size(), kUnit) +
+                       fusion_numbers(config);
     if (config.block == Block::sandwich) row += hidden;
     if (config.embedding_size != config.hidden_size) row += in_units(config.embedding_size, kUnit);
     const int widest =

@@ -96,22 +96,28 @@ void PassLayout::bundle_segments(const KvCache& cache) {
 
 void PassLayout::check_wishes(const ModelConfig& config) const {
     const bool is_tree = pass.mask == Mask::by_parent;
-    require(!pass.is_prompt || (pass.mask == Mask::causal && segments.size() == 1 && pass.logit_rows.empty() &&
-                                pass.hidden_layers.empty()),
-            "a prompt's chunk is of one sequence, causal, and returns nothing");
+    require(!pass.is_prompt || (pass.mask == Mask::causal && segments.size() == 1 && pass.logit_rows.empty()),
+            "a prompt's chunk is of one sequence, causal, and has no logits");
     require(!is_tree || config.positions != Positions::alibi,
             "token trees need positions of their own, which ALiBi has not");
-    for (const int window : config.windows)
+    for (const int window : config.windows) {
+        require(pass.mask != Mask::block || window == 0, "rows that see their whole block need all positions");
         require(!is_tree || window == 0 || window >= kMaxRows, "token trees need a sliding window of at least {}",
                 kMaxRows);
+    }
+    const bool is_context = config.fusion.kind == Fusion::context && !pass.features.empty();
+    const bool has_features = config.is_draft_head() && (config.fusion.kind != Fusion::context || is_context);
     const int width = pass.features_are_own ? config.hidden_size : config.fusion.width();
-    require(pass.features.size() == (config.is_draft_head() ? pass.rows.size() * index(width) : 0),
+    require(pass.features.size() == (has_features ? pass.rows.size() * index(width) : 0),
             "a pass of {} rows has {} numbers of features", rows(), pass.features.size());
+    require(!is_context || (pass.logit_rows.empty() && pass.hidden_layers.empty()),
+            "rows of a context have no logits and hidden states");
     require(pass.logit_rows.size() <= pass.rows.size(), "more rows need logits than the pass has");
     for (const int row : pass.logit_rows)
         require(row >= 0 && row < rows(), "row {} needs logits; the pass has {} rows", row, rows());
+    const int first_layer = config.fusion.kind == Fusion::features ? 1 : 0; // it has no embedding
     for (const int layer : pass.hidden_layers)
-        require(layer >= 0 && layer <= config.n_layers + (config.is_draft_head() ? 1 : 0),
+        require(layer >= first_layer && layer <= config.n_layers + (config.is_draft_head() ? 1 : 0),
                 "no hidden states after layer {} of {}", layer, config.n_layers);
 }
 

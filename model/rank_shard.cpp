@@ -22,9 +22,10 @@ std::int64_t fusion_floats(const ModelConfig& config) {
     std::int64_t floats = fusion.n_residual_blocks * hidden;
     if (fusion.has_bias) floats += (fusion.kind == Fusion::concat ? 2 : 1) * hidden;
     if (fusion.kind == Fusion::sum) floats += 2 * hidden;
+    if (fusion.kind == Fusion::lstm) floats += 4 * hidden;
     floats +=
         (fusion.feature_norm == Norm::layer ? 2 : 1) * fusion.n_feature_norms * std::int64_t{fusion.feature_norm_size};
-    if (attends || fusion.norms_inputs) floats += 2 * norm;
+    floats += (fusion.norms_embedding ? norm : 0) + (fusion.norms_state ? norm : 0);
     if (config.n_layers > 0 && (attends || !fusion.first_attention_norm)) floats -= norm;
     return floats;
 }
@@ -43,7 +44,7 @@ ShardShapes shapes_of(const ModelConfig& config, const RankShard& shard) {
     ShardShapes shapes;
     if (fusion.kind != Fusion::features) shapes.embedding = {static_cast<int>(shard.vocab.size()), embedding};
     if (!config.tied_embeddings) shapes.head = {outputs, embedding};
-    if (fusion.projects_features) shapes.feature_projection = {hidden, fusion.width()};
+    if (fusion.projects_features) shapes.feature_projection = {fusion.projected_size(hidden), fusion.feature_numbers()};
     const bool is_concat = fusion.kind == Fusion::concat;
     if (fusion.kind == Fusion::linear || is_concat) shapes.fusion = {hidden, fusion.joined_size(hidden)};
     if (is_concat) shapes.skip = shapes.fusion;

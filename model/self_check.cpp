@@ -14,7 +14,7 @@ namespace {
 
 struct Results {
     std::vector<float> logits; // [kCheckedRows][local vocabulary]
-    std::vector<float> hidden; // [n_layers + 1][kCheckedRows][hidden_size]
+    std::vector<float> hidden; // [layers][kCheckedRows][hidden_size]
 };
 
 std::vector<Row> rows_at(const Decoder& decoder, int first, int count) {
@@ -24,22 +24,42 @@ std::vector<Row> rows_at(const Decoder& decoder, int first, int count) {
     return rows;
 }
 
+// Of a draft head's rows, numbers of any kind between -1 and 1.
+std::vector<float> features_of(const Decoder& decoder, std::size_t n_rows) {
+    std::vector<float> features;
+    const Fusion kind = decoder.config().fusion.kind;
+    if (kind == Fusion::none || kind == Fusion::context) return features;
+    const auto width = static_cast<std::size_t>(decoder.config().fusion.width());
+    for (std::size_t i = 0; i < n_rows * width; ++i)
+        features.push_back(static_cast<float>((i * 37 + 11) % 97) / 48 - 1);
+    return features;
+}
+
+// The first whose hidden states there are.
+int first_layer(const ModelConfig& config) {
+    return config.fusion.kind == Fusion::features ? 1 : 0;
+}
+
 void read_context(Decoder& decoder, int context) {
     for (int done = 0; done < context;) {
         const std::vector<Row> rows = rows_at(decoder, done, std::min(context - done, decoder.max_rows()));
-        decoder.forward({.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = Mask::causal});
+        const std::vector<float> features = features_of(decoder, rows.size());
+        decoder.forward(
+            {.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = Mask::causal, .features = features});
         done += static_cast<int>(rows.size());
     }
 }
 
 Results compute(Decoder& decoder, int context, bool with_hidden) {
     const std::vector<Row> rows = rows_at(decoder, context, kCheckedRows);
-    std::vector<int> layers(with_hidden ? static_cast<std::size_t>(decoder.config().n_layers) + 1 : 0);
-    std::iota(layers.begin(), layers.end(), 0);
+    std::vector<int> layers;
+    for (int layer = first_layer(decoder.config()); with_hidden && layer <= decoder.config().n_layers; ++layer)
+        layers.push_back(layer);
     std::vector<int> logit_rows(kCheckedRows);
     std::iota(logit_rows.begin(), logit_rows.end(), 0);
-    const PassResult pass =
-        decoder.forward({.rows = rows, .logit_rows = logit_rows, .hidden_layers = layers, .mask = Mask::causal});
+    const std::vector<float> features = features_of(decoder, rows.size());
+    const PassResult pass = decoder.forward(
+        {.rows = rows, .logit_rows = logit_rows, .hidden_layers = layers, .mask = Mask::causal, .features = features});
     decoder.cache().truncate(0, context);
     Results results;
     const auto width = static_cast<std::size_t>(decoder.local_vocab().size());
@@ -109,8 +129,9 @@ std::string difference_of(Decoder& tested, Decoder& other, double bound, int con
     std::string layer;
     for (std::size_t at = 0; at < first.hidden.size() && layer.empty(); at += kCheckedRows * hidden) {
         const auto part = [&](const Results& of) { return std::span(of.hidden).subspan(at, kCheckedRows * hidden); };
+        const int number = first_layer(tested.config()) + static_cast<int>(at / (kCheckedRows * hidden));
         if (const Worst worst = worst_row(part(first), part(expected), hidden); !(worst.distance <= bound))
-            layer = at == 0 ? "the embedding" : fmt::format("layer {}", at / (kCheckedRows * hidden) - 1);
+            layer = number == 0 ? "the embedding" : fmt::format("layer {}", number - 1);
     }
     const Worst worst = worst_row(first.logits, expected.logits, first.logits.size() / kCheckedRows);
     if (!(worst.distance <= bound))

@@ -67,8 +67,9 @@ OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, c
     const FusionConfig& fusion = config.fusion;
     if (fusion.kind != Fusion::features) sources.embedding = {{{&names.embedding, shard.vocab}}, embedded};
     if (!config.tied_embeddings) sources.head = {{{&names.head, shard.outputs}}, embedded};
-    if (fusion.projects_features)
-        sources.feature_projection = {{{&names.fusion.feature_projection, hidden}}, {0, fusion.width()}};
+    for (const TensorNames& each : names.fusion.feature_projections)
+        sources.feature_projection.rows.push_back({&each, hidden});
+    sources.feature_projection.inputs = {0, fusion.feature_numbers()};
     const dist::Slice joined = {0, fusion.joined_size(config.hidden_size)};
     if (!names.fusion.linear.weight.empty()) sources.fusion = {{{&names.fusion.linear, hidden}}, joined};
     if (!names.fusion.skip.weight.empty()) sources.skip = {{{&names.fusion.skip, hidden}}, joined};
@@ -102,11 +103,11 @@ std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<S
     return values;
 }
 
-std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names) {
+std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const TensorNames& names, float offset) {
     if (names.weight.empty()) return {};
     std::vector<float> weight = read_vector(checkpoint, names.weight);
     for (float& value : weight)
-        value += config.norm_offset;
+        value += offset;
     return weight;
 }
 

@@ -44,7 +44,7 @@ OuterSources outer_sources(const ModelConfig& config, const ModelNames& names, c
 std::vector<float> read_vector(const Checkpoint& checkpoint, const std::string& name);
 // The biases of stored rows, one after another; none where the layer has no bias. Local.
 std::vector<float> read_biases(const Checkpoint& checkpoint, const std::vector<StoredSlice>& rows);
-// A norm's weights, the family's offset added; none for a name that is empty. Local.
-std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names);
+// A norm's weights, the offset added that its family stores them without; none for a name that is empty. Local.
+std::vector<float> read_norm_weight(const Checkpoint& checkpoint, const TensorNames& names, float offset);
 
 } // namespace entrodraft::model

@@ -18,14 +18,17 @@
 //   final_norm()                   norm(x) of the rows whose logits are wanted
 //   head(from)                     their logits, and what is to be made of them
 //
-// and, of a draft head (Ops::kFuses: on devices that can):
+// and, of a draft head:
 //
+//   has_features()                 whether the pass has any
 //   features()                     the pass's features; those of the target normed and projected
 //   join(features)                 [embedding; features], normed and in the config's order
 //   fuse(joined)                   x = W joined
 //   replace_residual(features)     x = features, normed if the config says so
 //   add_activated(w)               x += activation(x * w)
 //   add_features(features)         x = activation(norm(features + x))
+//   lstm_cell(gates)               gates += x, and x = the cell that they make of the one behind the features
+//   lstm_output(gates)             x = sigmoid(the output gate) * activation(norm(x))
 //   fuse_activated(joined)         x = U joined + activation(W joined)
 //
 // Operations return Ops::Operand: activations that are overwritten when the operation runs again. Barriers, all-reduces
@@ -44,6 +47,7 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
     const auto features = ops.features();
     switch (config.fusion.kind) {
     case Fusion::none:
+    case Fusion::context:
         return;
     case Fusion::features:
         ops.replace_residual(features);
@@ -57,6 +61,11 @@ template <class Ops> void run_fusion(const ModelConfig& config, Ops& ops) {
         break;
     case Fusion::sum:
         ops.add_features(features);
+        break;
+    case Fusion::lstm:
+        ops.lstm_cell(features);
+        ops.keep_hidden(0); // in place of the embedding
+        ops.lstm_output(features);
         break;
     case Fusion::concat:
         ops.fuse_activated(ops.join(features));
@@ -75,9 +84,8 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
     };
     const auto attention = [&](auto from) { return attend(project_qkv(from)); };
     const auto attention_input = [&] {
-        if constexpr (Ops::kFuses)
-            if (config.fusion.kind == Fusion::attention && number == 0) return ops.joined();
-        return ops.norm(layer.attention_norm);
+        const bool is_joined = config.fusion.kind == Fusion::attention && number == 0;
+        return is_joined ? ops.joined() : ops.norm(layer.attention_norm);
     };
     const auto mlp = [&](auto from) { return ops.activate(layer, ops.gate_up(layer, from)); };
     switch (config.block) {
@@ -106,12 +114,21 @@ template <class Ops> void run_layer(const ModelConfig& config, Ops& ops, int num
     }
 }
 
+// Of rows of Fusion::context: keys and values, made of the features alike in all layers.
+template <class Ops> void append_features(const ModelConfig& config, Ops& ops) {
+    ops.replace_residual(ops.features());
+    for (int layer = 0; layer < config.n_layers; ++layer) {
+        const auto& qkv = ops.weights().layers[static_cast<std::size_t>(layer)].qkv;
+        ops.rotate_and_append(layer, ops.column_linear(qkv, ops.residual(), ops.qkv()));
+    }
+}
+
 // Collective over the ranks that hold the model.
 template <class Ops> void run_transformer(const ModelConfig& config, Ops& ops) {
+    if (config.fusion.kind == Fusion::context && ops.has_features()) return append_features(config, ops);
     ops.embed();
     ops.keep_hidden(0);
-    if constexpr (Ops::kFuses)
-        if (config.is_draft_head()) run_fusion(config, ops);
+    if (ops.has_features()) run_fusion(config, ops);
     for (int layer = 0; layer < config.n_layers; ++layer) {
         run_layer(config, ops, layer);
         ops.keep_hidden(layer + 1);

@@ -39,7 +39,7 @@ Coordinator::Coordinator(const EngineOptions& options, const EngineParts& parts)
       gain_({max_rows(options), first_cost(parts), options.costs}),
       sequences_(static_cast<std::size_t>(options.n_slots)) {
     if (parts.drafter) hidden_layers_ = parts.drafter->hidden_layers();
-    if (!hidden_layers_.empty() && !parts.wants_hidden)
+    if (!hidden_layers_.empty() && hidden_layers_ != parts.hidden_layers)
         throw std::invalid_argument("the drafter wants hidden states, of which the other ranks do not know");
 }
 

@@ -43,7 +43,7 @@ class Coordinator {
     // What ranks are told: the plan, the drafts, and the result of the round before.
     Packet pack(const Plan& plan, const DraftsBySlot& drafts, const ReplicaState& state, std::uint64_t round);
     // The draft model reads the prompt as far as the target does. `rows` of the target's pass are that chunk; their
-    // states count where hidden_layers() are wanted.
+    // states count where the drafter wants them.
     void prefill(int slot, std::span<const TokenId> prompt, std::span<const model::Row> rows,
                  const model::PassResult& scores);
     // While the target scores the draft of a sequence alone, drafts for its most likely outcomes.
@@ -58,8 +58,6 @@ class Coordinator {
                 const StepSeconds& seconds, const EngineCallbacks& callbacks);
 
     void note_signal() { signal_seen_ = true; }
-    // Layers of the target whose hidden states are wanted of its passes.
-    std::span<const int> hidden_layers() const { return hidden_layers_; }
 
   private:
     bool admits_another(const EngineCallbacks& callbacks, int slot);

@@ -25,8 +25,8 @@ struct Engine::Impl {
 };
 
 RoundResult Engine::Impl::run_round(const Plan& plan, const volatile int& stop_signal) {
-    const RankContext rank = {*parts.replica, parts.target,       parts.sharded_draft, options.timeout_seconds,
-                              observer,       parts.wants_hidden, stop_signal};
+    const RankContext rank = {*parts.replica, parts.target,        parts.sharded_draft, options.timeout_seconds,
+                              observer,       parts.hidden_layers, stop_signal};
     try {
         return spec::run_round(rank, state, gather, coordinator ? &*coordinator : nullptr, plan);
     } catch (const std::exception& error) {

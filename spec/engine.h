@@ -21,6 +21,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace entrodraft::spec {
 
@@ -60,9 +61,7 @@ struct EngineParts {
     DeviceVerifier* device_verifier = nullptr;  // of this rank's GPU; null: models are on the CPU
     // Decoder::max_prompt_rows() of the ranks with a shard: what is read of a prompt at a time.
     int max_prompt_rows = model::Decoder::kMaxRows;
-    // Whether the drafter wants the target's hidden states, on all ranks: of prompts too, so that chunks of these are
-    // passes like any other, of at most Decoder::kMaxRows.
-    bool wants_hidden = false;
+    std::vector<int> hidden_layers = {}; // the drafter's, on all ranks, so that all run the same passes of the target
 };
 
 // A round as it went.

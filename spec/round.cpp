@@ -46,10 +46,6 @@ void admit(const RankContext& rank, ReplicaState& state, TargetGather& gather, s
     state.admit(header.slot, request.prompt, bytes);
 }
 
-std::span<const int> hidden_layers(const Coordinator* coordinator) {
-    return coordinator ? coordinator->hidden_layers() : std::span<const int>();
-}
-
 // Draft and target read the same chunk of the prompt; concurrently, where the draft has a rank of its own. A drafter
 // that wants the target's hidden states reads behind it.
 void prefill(const RankContext& rank, ReplicaState& state, Coordinator* coordinator, const PacketHeader& header) {
@@ -61,14 +57,15 @@ void prefill(const RankContext& rank, ReplicaState& state, Coordinator* coordina
         if (coordinator) coordinator->prefill(header.slot, state.tokens(header.slot).first(n_read + 1), rows, scores);
         end_or_follow_draft(rank, coordinator != nullptr);
     };
-    if (!rank.wants_hidden) read_draft();
+    const bool wants_hidden = !rank.hidden_layers.empty();
+    if (!wants_hidden) read_draft();
     if (rank.target)
         scores = rank.target->forward({.rows = rows,
                                        .logit_rows = {},
-                                       .hidden_layers = hidden_layers(coordinator),
+                                       .hidden_layers = rank.hidden_layers,
                                        .mask = model::Mask::causal,
-                                       .is_prompt = !rank.wants_hidden});
-    if (rank.wants_hidden) read_draft();
+                                       .is_prompt = true});
+    if (wants_hidden) read_draft();
 }
 
 // Commands other than a round.
@@ -151,7 +148,7 @@ RoundResult run_round(const RankContext& rank, ReplicaState& state, TargetGather
     if (rank.target)
         scores = rank.target->forward({.rows = batch.rows,
                                        .logit_rows = batch.logit_rows,
-                                       .hidden_layers = hidden_layers(coordinator),
+                                       .hidden_layers = rank.hidden_layers,
                                        .mask = batch.mask,
                                        .needs = gather.needs(batch.sequences),
                                        .summary_vocab = gather.vocab_size()});

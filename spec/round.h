@@ -10,6 +10,7 @@
 #include "spec/target_rows.h"
 
 #include <cstdint>
+#include <span>
 
 namespace entrodraft::spec {
 
@@ -48,8 +49,8 @@ struct RankContext {
     ShardedDraftModel* sharded_draft; // on all ranks, or on none
     double timeout_seconds;           // of every collective
     RoundObserver& observer;
-    bool wants_hidden;               // EngineParts has it
-    const volatile int& stop_signal; // set by a signal handler
+    std::span<const int> hidden_layers; // EngineParts has them
+    const volatile int& stop_signal;    // set by a signal handler
 
     dist::Deadline deadline() const { return dist::Deadline::after_seconds(timeout_seconds); }
 };

@@ -53,9 +53,6 @@ void declare_head(OptionSet& set, ModelOptions& models) {
         if (models.head.empty()) return;
         refuse_if(!models.drafts.empty(), "--head and --draft: give one of them");
         refuse_if(models.random_weights.has_value(), "--random-weights makes up no --head");
-        refuse_if(models.device == DeviceChoice::cuda || models.backend == Backend::torch,
-                  "--head is for CPUs and --backend native so far");
-        models.device = DeviceChoice::cpu;
     });
 }
 

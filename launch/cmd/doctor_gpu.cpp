@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <vector>
 
 namespace entrodraft::launch {
 
@@ -80,16 +81,81 @@ ModelConfig small_falcon() { // ALiBi, one key head, attention and MLP side by s
     return config;
 }
 
+// Draft heads of a target of small_llama's width: each way to read its states.
+ModelConfig small_head(model::Fusion kind) {
+    ModelConfig config = small_llama();
+    model::FusionConfig& fusion = config.fusion;
+    fusion.kind = kind;
+    fusion.feature_size = config.hidden_size;
+    fusion.n_feature_norms = 1;
+    fusion.feature_norm_size = fusion.feature_size;
+    config.n_layers = 0;
+    config.final_norm = false;
+    switch (kind) {
+    case model::Fusion::attention: // EAGLE-3
+        config.n_layers = 1;
+        config.final_norm = true;
+        fusion.n_features = 3;
+        fusion.projects_features = true;
+        config.head_size = 192;
+        break;
+    case model::Fusion::linear: // EAGLE
+        config.n_layers = 1;
+        fusion.has_bias = true;
+        fusion.first_attention_norm = false;
+        break;
+    case model::Fusion::sum: // an MLP speculator
+        config.activation = model::Activation::gelu;
+        fusion.projects_features = true;
+        fusion.features_scale = 0.7f;
+        break;
+    case model::Fusion::lstm: // Arctic's
+        config.activation = model::Activation::gelu;
+        fusion.projects_features = true;
+        fusion.cell_size = config.hidden_size;
+        break;
+    case model::Fusion::concat: // Hydra
+        fusion.n_features = 2;
+        fusion.has_bias = true;
+        break;
+    case model::Fusion::features: // Medusa
+    case model::Fusion::context:
+    case model::Fusion::none:
+        fusion.n_residual_blocks = 2;
+        break;
+    }
+    return config;
+}
+
+struct SmallModel {
+    const char* name;
+    ModelConfig config;
+};
+
+std::vector<SmallModel> small_models() {
+    using model::Fusion;
+    return {{"llama", small_llama()},
+            {"opt", small_opt()},
+            {"gemma2", small_gemma2()},
+            {"falcon", small_falcon()},
+            {"an EAGLE-3 head", small_head(Fusion::attention)},
+            {"an EAGLE head", small_head(Fusion::linear)},
+            {"an MLP speculator", small_head(Fusion::sum)},
+            {"an LSTM speculator", small_head(Fusion::lstm)},
+            {"a Hydra head", small_head(Fusion::concat)},
+            {"a Medusa head", small_head(Fusion::features)}};
+}
+
 // What this rank's GPU computes otherwise than its CPU, the first of it; empty: nothing. Local.
 std::string wrong_kernels(const RankDevice& device, model::ThreadTeam& team) {
     constexpr std::uint64_t kSeed = 1;
     constexpr int kLong = 300, kShort = 20; // positions before the rows: several blocks of keys, and one
     dist::SelfComm alone;
-    for (const ModelConfig& config : {small_llama(), small_opt(), small_gemma2(), small_falcon()}) {
+    for (const auto& [name, config] : small_models()) {
         const model::Checkpoint checkpoint = model::random_checkpoint(config, kSeed);
         for (const WeightType type :
              {WeightType::float32, WeightType::bfloat16, WeightType::float16, WeightType::int8, WeightType::float8}) {
-            const int context = config.family == "llama" ? kLong : kShort;
+            const int context = config.n_layers > 0 && config.family == "llama" ? kLong : kShort;
             model::DecoderOptions options;
             options.weight_type = type;
             options.capacity = context + model::kCheckedRows;
@@ -98,8 +164,7 @@ std::string wrong_kernels(const RankDevice& device, model::ThreadTeam& team) {
             const auto other = load_decoder({}, checkpoint, config, options, alone, team);
             const std::string difference =
                 model::difference_of(*tested, *other, model::self_check_bound(type), context);
-            if (!difference.empty())
-                return fmt::format("{} in {}: {}", config.family, model::to_string(type), difference);
+            if (!difference.empty()) return fmt::format("{} in {}: {}", name, model::to_string(type), difference);
         }
     }
     return "";

@@ -64,22 +64,28 @@ std::string difference_here(std::span<const HeldModel> held, const OpenedPair& o
                             const RankDevice& safe, dist::Communicator* tp, double timeout_seconds) {
     std::string found;
     auto part = held.begin();
-    const auto check = [&](const char* name, model::Decoder& decoder, const OpenedModel& from, bool is_sharded) {
+    const auto check = [&](const char* name, model::Decoder& decoder, const model::Checkpoint& checkpoint,
+                           const model::ModelConfig& config, bool is_sharded) {
         const HeldModel there = held_there(*part, safe);
         model::DecoderOptions options;
         options.timeout_seconds = timeout_seconds;
         options.weight_type = there.type;
         options.capacity = model::kCheckedRows;
-        const auto other =
-            load_decoder(safe, *from.checkpoint, from.config, options, is_sharded ? *tp : pair.self, *pair.team);
+        const auto other = load_decoder(safe, checkpoint, config, options, is_sharded ? *tp : pair.self, *pair.team);
         const std::string difference = model::difference_of(decoder, *other, model::self_check_bound(part->type));
         if (found.empty() && !difference.empty()) found = fmt::format("{}: {}", name, difference);
         ++part;
     };
     try {
-        if (pair.target) check("the target", *pair.target, opened.target, true);
+        if (pair.target) check("the target", *pair.target, *opened.target.checkpoint, opened.target.config, true);
         for (std::size_t i = 0; i < pair.drafts.size(); ++i)
-            check("the draft", *pair.drafts[i], opened.drafts[i], pair.sharded_draft != nullptr);
+            check("the draft", *pair.drafts[i], *opened.drafts[i].checkpoint, opened.drafts[i].config,
+                  pair.sharded_draft != nullptr);
+        const std::size_t first = opened.head && opened.head->head.has_prefix ? 1 : 0; // a prefix has no logits
+        if (first == 1 && !pair.head_decoders.empty()) ++part;
+        for (std::size_t i = first; i < pair.head_decoders.size(); ++i)
+            check("the head", *pair.head_decoders[i], opened.head->head.modules[i].weights,
+                  opened.head->head.modules[i].config, false);
     } catch (const dist::Error& error) { // of CUDA or NCCL
         if (found.empty()) found = error.what();
     }

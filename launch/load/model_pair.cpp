@@ -86,8 +86,8 @@ spec::EngineParts ModelPair::engine_parts(spec::Drafter* drafter) {
             watch,
             sharded_draft.get(),
             device_verifier.get(),
-            head ? std::min(max_prompt_rows, model::Decoder::kMaxRows) : max_prompt_rows,
-            head.has_value()};
+            max_prompt_rows,
+            head ? head->target_layers : std::vector<int>()};
 }
 
 std::optional<spec::HeadModules> ModelPair::head_modules() const {
@@ -116,33 +116,28 @@ namespace {
 void load_weights(const OpenedPair& opened, const std::vector<HeldModel>& held, const ModelOptions& options,
                   const CacheShape& cache, ModelPair& pair) {
     const dist::RankLayout& layout = pair.layout;
-    const auto load = [&](const OpenedModel& from, const char* what, const HeldModel& part, dist::Communicator& ranks) {
+    const auto load = [&](const model::Checkpoint& checkpoint, const char* what, const HeldModel& part,
+                          dist::Communicator& ranks) {
         LoadingBar bar(std::string("loading the ") + what, options.quiet || !layout.is_writer());
         model::DecoderOptions decoder;
         decoder.timeout_seconds = options.collective_timeout_seconds;
         decoder.weight_type = part.type;
         decoder.sum = options.sum;
-        decoder.capacity = std::min(cache.positions, from.config.max_positions);
+        decoder.capacity = std::min(cache.positions, part.config->max_positions);
         decoder.n_slots = cache.sequences + part.beside;
         decoder.progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); };
-        return load_decoder(pair.device, *from.checkpoint, from.config, decoder, ranks, *pair.team);
+        return load_decoder(pair.device, checkpoint, *part.config, decoder, ranks, *pair.team);
     };
     pair.device_verifier = make_device_verifier(pair.device);
     auto part = held.begin();
-    if (layout.holds_target()) pair.target = load(opened.target, "target", *part++, *pair.tp);
+    if (layout.holds_target()) pair.target = load(*opened.target.checkpoint, "target", *part++, *pair.tp);
     const bool is_sharded = layout.placement == dist::DraftPlacement::sharded;
     if (layout.owns_draft())
         for (const OpenedModel& draft : opened.drafts)
-            pair.drafts.push_back(load(draft, "draft", *part++, is_sharded ? *pair.tp : pair.self));
+            pair.drafts.push_back(load(*draft.checkpoint, "draft", *part++, is_sharded ? *pair.tp : pair.self));
     if (layout.owns_draft() && opened.head)
-        for (const model::HeadModule& module : opened.head->head.modules) {
-            model::DecoderOptions decoder;
-            decoder.weight_type = part++->type;
-            decoder.capacity = std::min(cache.positions, module.config.max_positions);
-            decoder.n_slots = cache.sequences;
-            pair.head_decoders.push_back(
-                load_decoder(pair.device, module.weights, module.config, decoder, pair.self, *pair.team));
-        }
+        for (const model::HeadModule& module : opened.head->head.modules)
+            pair.head_decoders.push_back(load(module.weights, "head", *part++, pair.self));
     if (is_sharded && !opened.drafts.empty())
         pair.sharded_draft = std::make_unique<spec::ShardedDraftModel>(*pair.drafts.front(), *pair.replica,
                                                                        options.collective_timeout_seconds);

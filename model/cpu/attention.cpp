@@ -134,7 +134,7 @@ void Attention::set_query(kernels::AttentionArgs& args, int i, const Task& task,
     const int dim = config_->head_dim, window = config_->window(task.layer);
     args.q[i] = task.qkv.row(row) + query_head * dim;
     args.out[i] = task.attended.row(row) + query_head * dim;
-    args.n_keys[i] = segment.cached + row - segment.begin + 1;
+    args.n_keys[i] = segment.cached + (pass.mask == Mask::block ? segment.end : row + 1) - segment.begin;
     // In a tree, the cached keys within reach; the tree itself is narrower than any window.
     const int end = pass.mask == Mask::by_parent ? pass.rows[index(row)].position + 1 : args.n_keys[i];
     if (window > 0) args.first_key[i] = std::max(0, end - window);

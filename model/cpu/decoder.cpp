@@ -37,7 +37,7 @@ struct Workspace {
     Buffer qkv;      // own query heads, key heads, value heads
     Buffer attended; // [own query heads][head_dim]
     Buffer gate, up; // own part of the MLP's width
-    Buffer features; // [the wider of hidden_size, padded, and fusion.width()], of a draft head: as its layers take them
+    Buffer features; // [the widest of hidden_size, padded, projected_size() and fusion.width()], of a draft head
     Buffer wide;     // [joined_width()]: what is projected, then what is joined
     Buffer logits;   // own vocabulary
     Buffer normed;   // [threads][kMaxRows][hidden_size]
@@ -75,7 +75,8 @@ Workspace::Workspace(const ModelConfig& model, const RankShard& held, const Mode
         widest = std::max({widest, layer.output.matrix().k(), layer.down.matrix().k()});
     }
     if (config.is_draft_head()) {
-        features_stride = padded(std::max(config.hidden_size, config.fusion.width()));
+        const FusionConfig& fusion = config.fusion;
+        features_stride = padded(std::max(fusion.projected_size(config.hidden_size), fusion.width()));
         features = rows_of(features_stride);
         wide = rows_of(joined_width(config));
         widest = std::max(widest, static_cast<int>(joined_width(config)));
@@ -113,7 +114,6 @@ void Workspace::merge_summaries(int n_threads) {
 class CpuOps {
   public:
     using Operand = Activations;
-    static constexpr bool kFuses = true;
     struct Product {
         const RowLinear& matrix;
         Operand from;
@@ -187,6 +187,8 @@ class CpuOps {
 
     // ---- a draft head's fusion ----
 
+    bool has_features() const { return !w_.layout.pass.features.empty(); }
+
     Operand features() {
         const Pass& pass = w_.layout.pass;
         const FusionWeights& fusion = w_.weights.fusion;
@@ -248,11 +250,34 @@ class CpuOps {
         for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
             for (int i = 0; i < config_.hidden_size; ++i)
                 x.row(r)[i] += features.row(r)[i];
-            apply_norm(norm, x.row(r), x.row(r));
-            for (int i = 0; i < config_.hidden_size; ++i)
-                x.row(r)[i] += norm.bias[index(i)];
-            kernels_.activate(config_.activation, x.row(r), nullptr, config_.hidden_size);
+            activate_normed(norm, x.row(r), nullptr);
         }
+        context_.barrier();
+    }
+
+    void lstm_cell(Operand gates) {
+        const int hidden = config_.hidden_size;
+        const Operand x = residual(), wide = joined();
+        const FusionConfig& fusion = config_.fusion;
+        const dist::Slice mine = own_rows();
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r) {
+            float *forget = gates.row(r), *input = forget + hidden, *candidate = forget + index(3) * index(hidden);
+            for (int i = 0; i < 4 * hidden; ++i)
+                forget[i] += x.row(r)[i % hidden];
+            const float* cell = fusion.cell_size > 0 ? wide.row(r) + fusion.feature_numbers() : nullptr;
+            apply_sigmoid(forget, 3 * hidden); // forget, input, output
+            activate_normed(w_.weights.fusion.cell_norm, candidate, input);
+            for (int i = 0; i < hidden; ++i)
+                x.row(r)[i] = (cell ? cell[i] * forget[i] : 0.0f) + candidate[i];
+        }
+        context_.barrier();
+    }
+
+    void lstm_output(Operand gates) {
+        context_.barrier(); // behind keep_hidden()
+        const dist::Slice mine = own_rows();
+        for (auto r = static_cast<int>(mine.begin); r < mine.end; ++r)
+            activate_normed(w_.weights.fusion.sum_norm, residual().row(r), gates.row(r) + 2 * config_.hidden_size);
         context_.barrier();
     }
 
@@ -320,6 +345,7 @@ class CpuOps {
     void rotate_and_append(int layer, Operand qkv) {
         context_.barrier();
         w_.attention.append(context_, attention_of(layer, qkv));
+        if (config_.fusion.kind == Fusion::context && has_features()) context_.barrier(); // the next layer's come
     }
 
     Operand attend(int layer, Operand qkv) {
@@ -397,11 +423,11 @@ class CpuOps {
         }
         if (fusion.features_scale == 0) return;
         to -= size * fusion.n_feature_norms;
-        constexpr double kEpsilon = 1e-6;
         double squares = 0;
         for (int i = 0; i < fusion.width(); ++i)
             squares += static_cast<double>(to[i]) * to[i];
-        const auto scale = static_cast<float>(fusion.features_scale / std::sqrt(squares / fusion.width() + kEpsilon));
+        const auto scale =
+            static_cast<float>(fusion.features_scale / std::sqrt(squares / fusion.width() + fusion.kScaleEpsilon));
         for (int i = 0; i < fusion.width(); ++i)
             to[i] *= scale;
     }
@@ -415,6 +441,19 @@ class CpuOps {
         else
             kernels_.layer_norm(from, norm.weight.data(), norm.bias.data(), config_.hidden_size, config_.norm_epsilon,
                                 to);
+    }
+
+    // x = activation(norm x + bias), times a factor where there is one.
+    void activate_normed(const NormWeights& norm, float* x, const float* factor) const {
+        apply_norm(norm, x, x);
+        for (int i = 0; i < config_.hidden_size; ++i)
+            x[i] += norm.bias[index(i)];
+        kernels_.activate(config_.activation, x, factor, config_.hidden_size);
+    }
+
+    static void apply_sigmoid(float* x, int n) {
+        for (int i = 0; i < n; ++i)
+            x[i] = 1.0f / (1.0f + std::exp(-x[i]));
     }
 
     Attention::Task attention_of(int layer, Operand qkv) const {

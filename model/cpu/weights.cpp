@@ -9,7 +9,7 @@ namespace {
 
 NormWeights read_norm(const Checkpoint& checkpoint, const ModelConfig& config, const TensorNames& names) {
     NormWeights norm;
-    norm.weight = read_norm_weight(checkpoint, config, names);
+    norm.weight = read_norm_weight(checkpoint, names, config.norm_offset);
     if (!names.bias.empty()) norm.bias = read_vector(checkpoint, names.bias);
     return norm;
 }
@@ -92,6 +92,7 @@ class ModelWeights::Loader {
         fusion.linear.set_bias(read_biases(checkpoint_, {{&names.linear, hidden}}));
         fusion.skip.set_bias(read_biases(checkpoint_, {{&names.skip, hidden}}));
         fusion.sum_norm = read_norm(checkpoint_, config_, names.sum_norm);
+        fusion.cell_norm = read_norm(checkpoint_, config_, names.cell_norm);
         for (std::size_t i = 0; i < fusion.residual_blocks.size(); ++i)
             fusion.residual_blocks[i].set_bias(read_biases(checkpoint_, {{&names.residual_blocks[i], hidden}}));
     }

@@ -40,7 +40,7 @@ struct FusionWeights {
     std::vector<NormWeights> feature_norms;
     ColumnLinear feature_projection;
     ColumnLinear linear, skip;
-    NormWeights embedding_norm, state_norm, sum_norm;
+    NormWeights embedding_norm, state_norm, sum_norm, cell_norm;
     std::vector<ColumnLinear> residual_blocks;
 };
 

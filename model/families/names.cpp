@@ -59,10 +59,12 @@ class TensorVisit {
         const std::int64_t hidden = config_.hidden_size;
         for (const TensorNames& each : names.feature_norms)
             norm(each, config_.fusion.feature_norm_size);
-        matrix(names.feature_projection, hidden, config_.fusion.width());
+        for (const TensorNames& each : names.feature_projections)
+            matrix(each, hidden, config_.fusion.feature_numbers());
         matrix(names.linear, hidden, config_.fusion.joined_size(config_.hidden_size));
         matrix(names.skip, hidden, config_.fusion.joined_size(config_.hidden_size));
         norm(names.sum_norm, hidden);
+        norm(names.cell_norm, hidden);
         norm(names.embedding_norm, hidden);
         norm(names.state_norm, hidden);
         for (const TensorNames& each : names.residual_blocks)
@@ -158,17 +160,22 @@ FusionNames fusion_names(const ModelConfig& config, const std::string& prefix) {
         return is_there ? tensor_names(prefix, stem, config.norm == Norm::layer) : TensorNames{};
     };
     const bool is_concat = fusion.kind == Fusion::concat, is_linear = fusion.kind == Fusion::linear || is_concat;
-    const bool norms_inputs = fusion.kind == Fusion::attention || fusion.norms_inputs;
     FusionNames names;
     for (int i = 0; i < fusion.n_feature_norms; ++i)
         names.feature_norms.push_back(
             tensor_names(prefix, fmt::format("feature_norm.{}", i), fusion.feature_norm == Norm::layer));
-    if (fusion.projects_features) names.feature_projection = tensor_names(prefix, "feature_projection", false);
+    const bool is_lstm = fusion.kind == Fusion::lstm;
+    if (is_lstm)
+        for (const char* gate : {"forget", "input", "output", "cell"})
+            names.feature_projections.push_back(tensor_names(prefix, fmt::format("{}_projection", gate), false));
+    else if (fusion.projects_features)
+        names.feature_projections = {tensor_names(prefix, "feature_projection", false)};
     if (is_linear) names.linear = tensor_names(prefix, "fusion", fusion.has_bias);
     if (is_concat) names.skip = tensor_names(prefix, "skip", fusion.has_bias);
-    if (fusion.kind == Fusion::sum) names.sum_norm = tensor_names(prefix, "sum_norm", true);
-    names.embedding_norm = norm("embedding_norm", norms_inputs);
-    names.state_norm = norm("state_norm", norms_inputs);
+    if (fusion.kind == Fusion::sum || is_lstm) names.sum_norm = tensor_names(prefix, "sum_norm", true);
+    if (is_lstm) names.cell_norm = tensor_names(prefix, "cell_norm", true);
+    names.embedding_norm = norm("embedding_norm", fusion.norms_embedding);
+    names.state_norm = norm("state_norm", fusion.norms_state);
     for (int i = 0; i < fusion.n_residual_blocks; ++i)
         names.residual_blocks.push_back(tensor_names(prefix, fmt::format("residual_blocks.{}", i), true));
     return names;

@@ -47,11 +47,12 @@ using LayerNames = LayerParts<TensorNames>;
 
 // Of a draft head (ModelConfig::fusion).
 struct FusionNames {
-    std::vector<TensorNames> feature_norms;   // [feature_norm_size] each
-    TensorNames feature_projection;           // [hidden_size, n_features * feature_size]
+    std::vector<TensorNames> feature_norms; // [feature_norm_size] each
+    // [hidden_size, n_features * feature_size]; of an LSTM four: forget, input, output, cell
+    std::vector<TensorNames> feature_projections;
     TensorNames linear, skip;                 // [hidden_size, FusionConfig::joined_size()]: W and U
     TensorNames embedding_norm, state_norm;   // [hidden_size], of e and f
-    TensorNames sum_norm;                     // [hidden_size], with a bias
+    TensorNames sum_norm, cell_norm;          // [hidden_size], with a bias: of the sum or the cell, of the cell's gate
     std::vector<TensorNames> residual_blocks; // [hidden_size, hidden_size]
 };
 

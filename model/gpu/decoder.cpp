@@ -73,6 +73,7 @@ class GpuDecoder final : public Decoder {
           weights_(checkpoint, config_, shard_, view.type, options.weight_type, options.progress),
           workspace_(config_, shard_, weights_, view, tp, *stream_, options), outputs_(workspace_), host_table_(1),
           table_(1), loop_(1), host_loop_(1) {
+        host_features_ = PinnedArray<float>(workspace_.features.size());
         if (max_prompt_rows() == kMaxRows) return; // by the same kernels as other passes
         prompt_products_.emplace(weights_, config_.hidden_size, *stream_, timeout_seconds_);
         host_prompt_table_ = PinnedArray<PromptTable>(1);
@@ -93,7 +94,9 @@ class GpuDecoder final : public Decoder {
         LogitForm logits;
         DeviceExtension* extension = nullptr;
         int extension_form = 0;
-        int loop_rows = 0; // padded, of a loop
+        int loop_rows = 0;              // padded, of a loop
+        std::vector<int> hidden_layers; // as Pass has them
+        bool has_features = false, features_are_own = false;
         auto operator<=>(const Form&) const = default;
     };
     // A form that has been met.
@@ -103,6 +106,11 @@ class GpuDecoder final : public Decoder {
     };
 
     Form form_of(const Pass& pass) const;
+    void prepare_hidden(const Form& form);
+    std::span<const float> hidden_of(const Form& form, const Pass& pass);
+    std::size_t hidden_numbers(const Form& form) const {
+        return form.hidden_layers.size() * index(form.rows) * index(config_.hidden_size);
+    }
     void run(const Form& form);
     void record(const Form& form);
     void compute(const Form& form);
@@ -128,7 +136,9 @@ class GpuDecoder final : public Decoder {
     std::map<Form, Graph> loops_; // by the form of their further rows
     DeviceArray<LoopState> loop_;
     PinnedArray<LoopState> host_loop_;
-    std::vector<float> hidden_; // [hidden_layers][rows][hidden_size]
+    DeviceArray<float> hidden_; // [hidden_layers][rows, padded][hidden_size]
+    PinnedArray<float> host_hidden_;
+    PinnedArray<float> host_features_; // of a draft head, as Pass has them
 };
 
 PassResult GpuDecoder::forward(const Pass& pass) {
@@ -138,8 +148,9 @@ PassResult GpuDecoder::forward(const Pass& pass) {
     if (form.extension != nullptr) form.extension->prepare(outputs_.logits(form.logits), deadline());
     form.is_prompt ? host_prompt_table_.data()->fill(layout_, *cache_, form.rows)
                    : host_table_.data()->fill(layout_, *cache_, form.rows);
-    hidden_.resize(pass.hidden_layers.size() * pass.rows.size() * index(config_.hidden_size));
-    pass.hidden_layers.empty() ? run(form) : record(form); // hidden states are copied out on the way
+    prepare_hidden(form);
+    std::ranges::copy(pass.features, host_features_.data());
+    run(form);
     const int max_rows = loop_rows(pass, form);
     if (max_rows > 1) run_loop(form, max_rows);
     await();
@@ -147,7 +158,25 @@ PassResult GpuDecoder::forward(const Pass& pass) {
         cache_->append(segment.slot, segment.end - segment.begin);
     const LoopState* loop = max_rows > 1 ? host_loop_.data() : nullptr;
     if (loop != nullptr) cache_->append(pass.rows.back().slot, loop->n_rows - 1);
-    return outputs_.result(form.logits, pass, loop, hidden_);
+    return outputs_.result(form.logits, pass, loop, hidden_of(form, pass));
+}
+
+// Room for them. Graphs write where it was.
+void GpuDecoder::prepare_hidden(const Form& form) {
+    if (hidden_.size() >= hidden_numbers(form)) return;
+    forms_.clear();
+    hidden_ = DeviceArray<float>(hidden_numbers(form));
+    host_hidden_ = PinnedArray<float>(hidden_numbers(form));
+}
+
+// Without the padding between layers.
+std::span<const float> GpuDecoder::hidden_of(const Form& form, const Pass& pass) {
+    const std::size_t padded = index(form.rows) * index(config_.hidden_size),
+                      numbers = pass.rows.size() * index(config_.hidden_size);
+    float* const hidden = host_hidden_.data();
+    for (std::size_t i = 1; i < form.hidden_layers.size() && numbers < padded; ++i)
+        std::copy_n(hidden + i * padded, numbers, hidden + i * numbers);
+    return {hidden, form.hidden_layers.size() * numbers};
 }
 
 GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
@@ -160,6 +189,9 @@ GpuDecoder::Form GpuDecoder::form_of(const Pass& pass) const {
         form.extension = pass.needs.extension;
         form.extension_form = form.extension->form();
     }
+    form.hidden_layers.assign(pass.hidden_layers.begin(), pass.hidden_layers.end());
+    form.has_features = !pass.features.empty();
+    form.features_are_own = pass.features_are_own;
     return form;
 }
 
@@ -183,9 +215,15 @@ void GpuDecoder::record(const Form& form) {
     const DeviceLogits logits = outputs_.logits(form.logits);
     form.is_prompt ? copy_by_kernel(*stream_, prompt_table_.data(), host_prompt_table_.data(), sizeof(PromptTable))
                    : copy_by_kernel(*stream_, table_.data(), host_table_.data(), sizeof(PassTable));
+    if (form.has_features) {
+        const int width = form.features_are_own ? config_.hidden_size : config_.fusion.width();
+        copy_by_kernel(*stream_, workspace_.features.data(), host_features_.data(),
+                       index(form.rows) * index(width) * sizeof(float));
+    }
     if (form.extension != nullptr) form.extension->copy_in(logits);
     compute(form);
     outputs_.copy_out(form.logits);
+    copy(*stream_, host_hidden_.data(), hidden_.data(), hidden_numbers(form) * sizeof(float));
     if (form.extension != nullptr) form.extension->copy_out(logits);
 }
 
@@ -195,7 +233,7 @@ void GpuDecoder::compute(const Form& form) {
     const RowTable rows =
         form.is_prompt ? prompt_table_.data()->table(form.rows, table.masks[0]) : table.table(form.rows);
     GpuOps ops(workspace_, rows, table.logit_rows, {form.logits.n_rows, form.is_prompt ? &*prompt_products_ : nullptr},
-               layout_.pass, hidden_);
+               layout_.pass, hidden_.data());
     run_transformer(config_, ops);
     outputs_.summarize(form.logits, table);
     if (form.extension != nullptr) form.extension->enqueue(outputs_.logits(form.logits));
@@ -258,7 +296,6 @@ Graph GpuDecoder::loop_graph(const Form& form) {
 
 std::unique_ptr<Decoder> load_decoder(const Checkpoint& checkpoint, const ModelConfig& config,
                                       const DecoderOptions& options, dist::Communicator& tp) {
-    if (config.is_draft_head()) throw std::invalid_argument("draft heads are for CPUs so far");
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
     auto stream = std::make_unique<Stream>();
     auto memory =

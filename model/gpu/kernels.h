@@ -87,7 +87,8 @@ void embed(void* stream, const RowTable& table, const Embed& call);
 
 // x += delta, where there is one; then out = norm(x), where there is an out. Both norms: weight [width], bias or none.
 struct NormCall {
-    float* x = nullptr;           // [rows][width], the residual stream
+    float* x = nullptr;           // [rows][x_stride], the residual stream
+    int x_stride = 0;             // 0: width
     const float* delta = nullptr; // [n_parts][rows][width], added up in order of the parts: to be added to x
     int n_parts = 1;
     bool replaces_x = false; // x becomes delta
@@ -117,6 +118,21 @@ struct ActivateCall {
     int rows = 0;
 };
 void activate(void* stream, const ActivateCall& call);
+
+// A cell and its output, of a draft head that is an LSTM.
+struct LstmCall {
+    Activation activation = Activation::gelu;
+    float* gates = nullptr;      // [rows][4][width]: forget, input, output, candidate
+    float* x = nullptr;          // [rows][width]
+    const float* cell = nullptr; // [rows][cell_stride], or none: zeros
+    int cell_stride = 0;
+    int width = 0;
+    int rows = 0;
+};
+// x = sigmoid(forget + x) cell + sigmoid(input + x) activation(candidate), and output = sigmoid(output + x).
+void lstm_cell(void* stream, const LstmCall& call);
+// x = output activation(x).
+void lstm_output(void* stream, const LstmCall& call);
 
 // The cache of a rank, in device memory: [layer][slot][kv_head][capacity][head_stride], keys and values apart; zeros
 // behind head_dim.

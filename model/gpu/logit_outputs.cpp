@@ -7,7 +7,7 @@ namespace entrodraft::model::gpu {
 
 LogitOutputs::LogitOutputs(const GpuWorkspace& workspace)
     : w_(workspace), stats_parts_(index(kMaxRows) * kStatsBlocks), stats_(kMaxRows),
-      noisy_parts_(index(kMaxRows) * kStatsBlocks), noisy_(kMaxRows), host_logits_(index(kMaxRows) * vocab()),
+      noisy_parts_(index(kMaxRows) * kStatsBlocks), noisy_(kMaxRows), host_logits_(index(kMaxRows) * outputs()),
       host_stats_(kMaxRows), host_noisy_(kMaxRows) {}
 
 LogitForm LogitOutputs::form_of(const Pass& pass) const {
@@ -18,25 +18,25 @@ LogitForm LogitOutputs::form_of(const Pass& pass) const {
     form.summary = pass.needs.summary;
     form.has_noise = !pass.needs.noises.empty();
     if (form.is_summarized() || pass.needs.extension != nullptr) {
-        form.known = pass.summary_vocab > 0 ? pass.summary_vocab : w_.config.vocab_size;
+        form.known = pass.summary_vocab > 0 ? pass.summary_vocab : w_.config.n_outputs();
         form.counted =
-            static_cast<int>(std::clamp<std::int64_t>(form.known - w_.shard.vocab.begin, 0, w_.shard.vocab.size()));
+            static_cast<int>(std::clamp<std::int64_t>(form.known - w_.shard.outputs.begin, 0, w_.shard.outputs.size()));
     }
     return form;
 }
 
 DeviceLogits LogitOutputs::logits(const LogitForm& form) const {
-    return {w_.stream, w_.tp, w_.config.vocab_size, w_.shard.vocab, w_.logits.data(), form.n_rows, form.known};
+    return {w_.stream, w_.tp, w_.config.n_outputs(), w_.shard.outputs, w_.logits.data(), form.n_rows, form.known};
 }
 
 void LogitOutputs::summarize(const LogitForm& form, const PassTable& table) const {
     if (!form.is_summarized()) return;
     SummarizeCall call;
     call.logits = w_.logits.data();
-    call.stride = vocab();
+    call.stride = outputs();
     call.rows = form.n_rows;
     call.count = form.counted;
-    call.first_token = static_cast<int>(w_.shard.vocab.begin);
+    call.first_token = static_cast<int>(w_.shard.outputs.begin);
     call.partial = stats_parts_.data();
     call.stats = stats_.data();
     if (form.has_noise) {
@@ -50,7 +50,7 @@ void LogitOutputs::summarize(const LogitForm& form, const PassTable& table) cons
 void LogitOutputs::copy_out(const LogitForm& form) const {
     const std::size_t rows = index(form.n_rows);
     if (rows == 0) return;
-    if (form.rows_too) copy(w_.stream, host_logits_.data(), w_.logits.data(), rows * vocab() * sizeof(float));
+    if (form.rows_too) copy(w_.stream, host_logits_.data(), w_.logits.data(), rows * outputs() * sizeof(float));
     if (form.summary != LogitSummary::none)
         copy_by_kernel(w_.stream, host_stats_.data(), stats_.data(), rows * sizeof(DeviceLogitStats));
     if (form.has_noise) copy_by_kernel(w_.stream, host_noisy_.data(), noisy_.data(), rows * sizeof(DeviceNoisy));
@@ -68,8 +68,8 @@ PassResult LogitOutputs::result(const LogitForm& form, const Pass& pass, const L
             summaries_.push_back({stats.max, stats.arg_max, stats.sum_exp, stats.sum_shifted_exp});
         if (form.has_noise) noisy_tokens_.push_back({noisy.value, noisy.token, noisy.logit});
     }
-    return {{host_logits_.data(), form.rows_too ? pass.logit_rows.size() * vocab() : 0},
-            vocab(),
+    return {{host_logits_.data(), form.rows_too ? pass.logit_rows.size() * outputs() : 0},
+            outputs(),
             summaries_,
             noisy_tokens_,
             hidden};

@@ -47,7 +47,7 @@ class LogitOutputs {
     const DeviceNoisy* noisy() const { return noisy_.data(); }      // [kMaxRows]
 
   private:
-    std::size_t vocab() const { return index(w_.vocab()); }
+    std::size_t outputs() const { return index(w_.outputs()); }
 
     const GpuWorkspace& w_;
     DeviceArray<DeviceLogitStats> stats_parts_, stats_; // [kMaxRows][kStatsBlocks], [kMaxRows]

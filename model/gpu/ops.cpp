@@ -13,24 +13,35 @@ GpuWorkspace::GpuWorkspace(const ModelConfig& model, const RankShard& held, cons
                            const CacheView& memory, dist::Communicator& ranks, const Stream& queue,
                            const DecoderOptions& options)
     : config(model), shard(held), weights(read), cache(memory), tp(ranks), stream(queue),
-      max_rows(max_prompt_rows(options.weight_type)),
+      max_rows(max_prompt_rows(config, options.weight_type)),
       adds_parts(tp.size() > 1 && (options.sum == TensorParallelSum::ordered ||
                                    (options.sum == TensorParallelSum::automatic && !tp.enqueued_sums_are_ordered()))) {
     const auto rows_of = [&](int width) {
         return DeviceBytes(index(max_rows) * index(aligned(width)) * bytes_of(weights.type));
     };
-    const DeviceLayer& layer = weights.layers.front();
     if (config.block == Block::sandwich) normed_delta = DeviceArray<float>(index(max_rows) * index(config.hidden_size));
-    logits = DeviceArray<float>(index(kMaxRows) * index(vocab()));
+    logits = DeviceArray<float>(index(kMaxRows) * index(outputs()));
     const int n_heads = shard.n_query_heads();
     parts_of_keys = DeviceArray<float>(attend_workspace_floats(n_heads, cache.head_stride, cache.capacity));
     arrived = DeviceArray<int>(index(attend_rows(n_heads, cache.head_stride, cache.capacity) * n_heads));
     normed = rows_of(config.hidden_size);
     if (weights.project_in.n > 0) embedded = rows_of(config.embedding_size);
-    qkv = rows_of(layer.qkv.n);
-    attended = rows_of(layer.output.k);
-    wide = rows_of(layer.wide.n);
-    inner = rows_of(layer.down.k);
+    if (!weights.layers.empty()) {
+        const DeviceLayer& layer = weights.layers.front();
+        qkv = rows_of(layer.qkv.n);
+        attended = rows_of(layer.output.k);
+        wide = rows_of(layer.wide.n);
+        inner = rows_of(layer.down.k);
+    }
+    if (config.is_draft_head()) {
+        const FusionConfig& fusion = config.fusion;
+        features = DeviceArray<float>(index(max_rows) * index(std::max(fusion.width(), config.hidden_size)));
+        if (fusion.projects_features) {
+            projected = DeviceArray<float>(index(max_rows) * index(fusion.projected_size(config.hidden_size)));
+            wide_features = rows_of(fusion.feature_numbers());
+        }
+        joined = rows_of(fusion.joined_size(config.hidden_size));
+    }
 
     const auto upload = [&]<typename T>(const std::vector<T>& values) {
         DeviceArray<T> array(values.size());
@@ -73,6 +84,7 @@ void GpuWorkspace::sum_over_ranks(float* data, int rows, int width) const {
 
 void GpuOps::embed() {
     const ModelConfig& config = w_.config;
+    if (config.fusion.kind == Fusion::features) return; // has no embedding
     const DeviceWeights& weights = w_.weights;
     const bool projects = config.embedding_size != config.hidden_size;
     Embed tokens;
@@ -80,7 +92,7 @@ void GpuOps::embed() {
     tokens.table = weights.embedding.numbers.data();
     tokens.stride = weights.embedding.stride;
     tokens.first_token = static_cast<int>(w_.shard.vocab.begin);
-    tokens.n_tokens = w_.vocab();
+    tokens.n_tokens = static_cast<int>(w_.shard.vocab.size());
     tokens.width = config.embedding_size;
     tokens.scale = config.embedding_scale;
     tokens.position_offset = config.position_offset;
@@ -150,32 +162,145 @@ void GpuOps::add_pending() {
     if (pending_ != nullptr) add_and_norm(handle(), norm_call(w_.x.data(), {}));
 }
 
-void GpuOps::keep_hidden(int layers_done) {
-    const std::size_t numbers = pass_.rows.size() * index(w_.config.hidden_size);
+// norm(x) is the hidden states of that layer.
+void GpuOps::keep_hidden(int layer, const DeviceNorm& norm) {
+    const int hidden = w_.config.hidden_size;
     for (std::size_t i = 0; i < pass_.hidden_layers.size(); ++i) {
-        if (pass_.hidden_layers[i] != layers_done) continue;
-        add_pending();
-        copy(w_.stream, hidden_.data() + i * numbers, w_.x.data(), numbers * sizeof(float));
+        if (pass_.hidden_layers[i] != layer) continue;
+        NormCall call = norm_call(w_.x.data(), norm);
+        call.out = hidden_ + i * index(rows_.rows) * index(hidden);
+        call.out_stride = hidden;
+        add_and_norm(handle(), call);
     }
+}
+
+// ---- a draft head's fusion ----
+
+GpuOps::Features GpuOps::features() {
+    const FusionConfig& config = w_.config.fusion;
+    const DeviceFusion& weights = w_.weights.fusion;
+    if (pass_.features_are_own) return {w_.features.data(), w_.config.hidden_size};
+    const Features all = {w_.features.data(), config.feature_numbers()};
+    const auto norm = [&](Features part, const DeviceNorm& weight) { // where they lie
+        NormCall call = rows_call(part.data, part.width, weight);
+        call.out = part.data;
+        call.x_stride = call.out_stride = config.width();
+        add_and_norm(handle(), call);
+    };
+    for (std::size_t i = 0; i < weights.feature_norms.size(); ++i)
+        norm({all.data + i * index(config.feature_norm_size), config.feature_norm_size}, weights.feature_norms[i]);
+    if (config.features_scale != 0) norm(all, weights.feature_scale);
+    if (!config.projects_features) return all;
+    NormCall from = rows_call(all.data, all.width, {});
+    from.x_stride = config.width();
+    Linear call = linear_call(weights.feature_projection, rounded(from, w_.wide_features));
+    const Features to = {w_.projected.data(), config.projected_size(w_.config.hidden_size)};
+    call.y = to.data;
+    call.y_stride = to.width;
+    multiply(call);
+    return to;
+}
+
+GpuOps::Operand GpuOps::join(Features features) {
+    const ModelConfig& config = w_.config;
+    const DeviceFusion& weights = w_.weights.fusion;
+    const bool features_first = config.fusion.kind == Fusion::concat || config.fusion.features_first;
+    const auto write = [&](NormCall call, int begin) {
+        call.out = w_.joined.data() + index(begin) * bytes_of(w_.weights.type);
+        call.out_type = w_.weights.type;
+        call.out_stride = aligned(config.fusion.joined_size(config.hidden_size));
+        add_and_norm(handle(), call);
+    };
+    write(norm_call(w_.x.data(), weights.embedding_norm), features_first ? features.width : 0);
+    write(rows_call(features.data, features.width, weights.state_norm), features_first ? 0 : config.hidden_size);
+    return joined();
+}
+
+// A product that becomes x.
+Linear GpuOps::into_x(const Product& product) const {
+    Linear call = linear_call(product.matrix, product.from);
+    call.y = w_.x.data();
+    call.y_stride = w_.config.hidden_size;
+    return call;
+}
+
+void GpuOps::add_activated(const Product& product) {
+    Linear call = into_x(product);
+    call.add = true;
+    call.epilogue = Epilogue::activation;
+    call.activation = w_.config.activation;
+    multiply(call);
+}
+
+void GpuOps::fuse_activated(Operand joined) {
+    multiply(into_x({w_.weights.fusion.skip, joined}));
+    add_activated({w_.weights.fusion.linear, joined});
+}
+
+void GpuOps::add_features(Features features) {
+    const int hidden = w_.config.hidden_size;
+    add_pending();
+    NormCall call = norm_call(w_.x.data(), w_.weights.fusion.sum_norm);
+    call.delta = features.data;
+    call.out = call.x;
+    call.out_stride = hidden;
+    add_and_norm(handle(), call);
+    gpu::activate(handle(), {w_.config.activation, NumberType::float32, call.x, hidden, false, call.x, hidden, hidden,
+                             rows_.rows});
+}
+
+LstmCall GpuOps::lstm_call(Features gates) const {
+    const FusionConfig& fusion = w_.config.fusion;
+    const float* cell = fusion.cell_size > 0 ? w_.features.data() + fusion.feature_numbers() : nullptr;
+    return {w_.config.activation, gates.data, w_.x.data(), cell, fusion.width(), w_.config.hidden_size, rows_.rows};
+}
+
+void GpuOps::lstm_cell(Features gates) {
+    const int hidden = w_.config.hidden_size;
+    add_pending();
+    NormCall candidate = rows_call(gates.data + 3 * index(hidden), hidden, w_.weights.fusion.cell_norm);
+    candidate.delta = w_.x.data();
+    candidate.out = candidate.x;
+    candidate.x_stride = candidate.out_stride = gates.width;
+    add_and_norm(handle(), candidate);
+    gpu::lstm_cell(handle(), lstm_call(gates));
+}
+
+void GpuOps::lstm_output(Features gates) {
+    norm_residual(w_.weights.fusion.sum_norm);
+    gpu::lstm_output(handle(), lstm_call(gates));
+}
+
+void GpuOps::replace_residual(Features features) {
+    NormCall call = rows_call(features.data, features.width, w_.weights.fusion.state_norm);
+    if (!w_.config.fusion.normed_residual) call.weight = nullptr;
+    call.out = w_.x.data();
+    call.out_stride = w_.config.hidden_size;
+    add_and_norm(handle(), call);
 }
 
 // ---- norms ----
 
-// Of all rows of x, the residual stream (to which it first adds what is pending) or delta (which becomes what is
-// pending); as yet without an output.
-NormCall GpuOps::norm_call(float* x, const DeviceNorm& norm) {
+// Of all rows, [width]; as yet without an output.
+NormCall GpuOps::rows_call(float* x, int width, const DeviceNorm& norm) const {
     NormCall call;
     call.x = x;
+    call.width = width;
+    call.norm = norm.kind;
+    call.weight = norm.weight.data();
+    call.bias = norm.bias.data();
+    call.epsilon = norm.epsilon;
+    call.rows = rows_.rows;
+    return call;
+}
+
+// The same of x, the residual stream (to which it first adds what is pending) or delta (which becomes what is pending).
+NormCall GpuOps::norm_call(float* x, const DeviceNorm& norm) {
+    NormCall call = rows_call(x, w_.config.hidden_size, norm);
     call.delta = std::exchange(pending_, nullptr);
     call.n_parts = n_pending_parts_;
     call.replaces_x = x == w_.delta.data();
     if (call.delta == x) call.delta = nullptr; // it is that already
-    call.width = w_.config.hidden_size;
-    call.norm = w_.config.norm;
-    call.weight = norm.weight.data();
-    call.bias = norm.bias.data();
-    call.epsilon = w_.config.norm_epsilon;
-    call.rows = rows_.rows;
     return call;
 }
 
@@ -197,6 +322,7 @@ void GpuOps::norm_residual(const DeviceNorm& norm) {
 GpuOps::Operand GpuOps::final_norm() {
     if (extent_.logit_rows == 0) return {};
     add_pending();
+    keep_hidden(w_.config.n_layers + 1, w_.weights.final_norm);
     NormCall call = norm_call(w_.x.data(), w_.weights.final_norm);
     call.rows = extent_.logit_rows;
     call.from_rows = logit_rows_;
@@ -284,10 +410,10 @@ void GpuOps::head(Operand from) {
     Linear call = linear_call(w_.weights.head(), from);
     call.bias = w_.weights.head_bias.data();
     call.y = w_.logits.data();
-    call.y_stride = w_.vocab();
+    call.y_stride = w_.outputs();
     linear(handle(), call);
     if (w_.config.logit_soft_cap > 0)
-        soft_cap(handle(), w_.logits.data(), index(from.n_rows) * index(w_.vocab()), w_.config.logit_soft_cap);
+        soft_cap(handle(), w_.logits.data(), index(from.n_rows) * index(w_.outputs()), w_.config.logit_soft_cap);
 }
 
 } // namespace entrodraft::model::gpu

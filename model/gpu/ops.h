@@ -31,7 +31,7 @@ struct GpuWorkspace {
     // Sums [rows][width] over the ranks, in an order that tp chooses: for prompts, whose rows always lie in the same
     // place, and where at most two ranks have any but zeros. Collective over tp.
     void sum_over_ranks(float* data, int rows, int width) const;
-    int vocab() const { return static_cast<int>(shard.vocab.size()); }
+    int outputs() const { return static_cast<int>(shard.outputs.size()); } // of the logits, this rank's
 
     const ModelConfig& config;
     const RankShard& shard;
@@ -50,20 +50,22 @@ struct GpuWorkspace {
     SummedArray delta;                // [hidden_size]: what is to be added to it; or [embedding_size]
     SummedArray parts;                // [ranks][kMaxRows][hidden_size]: the delta of each
     DeviceArray<float> normed_delta;  // [hidden_size], of Block::sandwich
-    DeviceArray<float> logits;        // [kMaxRows][own vocabulary]
+    DeviceArray<float> logits;        // [kMaxRows][own outputs]
+    DeviceArray<float> features;      // of a draft head, as a pass has them: fusion.width() or [hidden_size]
+    DeviceArray<float> projected;     // what it projects them to, [projected_size()]
     DeviceArray<float> parts_of_keys; // attend's workspace
     DeviceArray<int> arrived;         // also
     // In the weights' number type, [max_rows][width rounded up to kLinearAlign]
-    DeviceBytes normed;      // hidden_size
-    DeviceBytes embedded;    // embedding_size, of a narrower embedding
-    DeviceBytes qkv;         // own query heads, key heads, value heads
-    DeviceBytes attended;    // own query heads * head_dim
-    DeviceBytes wide, inner; // own part of the MLP's width: a prompt's gate and up, and what comes of them
+    DeviceBytes normed;                // hidden_size
+    DeviceBytes embedded;              // embedding_size, of a narrower embedding
+    DeviceBytes qkv;                   // own query heads, key heads, value heads
+    DeviceBytes attended;              // own query heads * head_dim
+    DeviceBytes wide, inner;           // own part of the MLP's width: a prompt's gate and up, and what comes of them
+    DeviceBytes wide_features, joined; // of a draft head: feature_numbers(), and joined_size()
 };
 
 class GpuOps {
   public:
-    static constexpr bool kFuses = false;
     struct Operand { // [n_rows][width rounded up to kLinearAlign], in the weights' number type
         void* data = nullptr;
         int n_rows = 0;
@@ -72,15 +74,19 @@ class GpuOps {
         const DeviceMatrix& matrix;
         Operand from;
     };
+    struct Features { // [rows][width], float32
+        float* data = nullptr;
+        int width = 0;
+    };
     struct Extent {
         int logit_rows = 0;                              // padded
         const PromptProducts* prompt_products = nullptr; // of a prompt's chunk
     };
 
-    // `rows` and which of them need logits lie on the device. Hidden states that `pass` asks for are copied to
-    // `hidden`, [hidden_layers][rows][hidden_size].
+    // `rows` and which of them need logits lie on the device, and so does `hidden`, where hidden states go that `pass`
+    // asks for: [hidden_layers][rows][hidden_size].
     GpuOps(GpuWorkspace& workspace, const RowTable& rows, const std::int32_t* logit_rows, const Extent& extent,
-           const Pass& pass, std::vector<float>& hidden)
+           const Pass& pass, float* hidden)
         : w_(workspace), rows_(rows), logit_rows_(logit_rows), extent_(extent), pass_(pass), hidden_(hidden) {}
 
     // See transformer.h. embed, add and add_normed are collective over tp.
@@ -98,7 +104,18 @@ class GpuOps {
     Operand activate(const DeviceLayer& layer, Operand wide);
     void add(std::initializer_list<Product> products);
     void add_normed(Product product, const DeviceNorm& norm);
-    void keep_hidden(int layers_done);
+    void keep_hidden(int layers_done) { keep_hidden(layers_done, {}); }
+    bool has_features() const { return !pass_.features.empty(); }
+    Features features();
+    Operand joined() const { return {w_.joined.data(), rows_.rows}; }
+    Operand join(Features features);
+    void fuse(Operand joined) { multiply(into_x({w_.weights.fusion.linear, joined})); }
+    void fuse_activated(Operand joined);
+    void add_features(Features features);
+    void replace_residual(Features features);
+    void lstm_cell(Features gates);
+    void lstm_output(Features gates);
+    void add_activated(const DeviceMatrix& block) { add_activated({block, residual()}); }
     Operand final_norm();
     void head(Operand from);
 
@@ -107,8 +124,13 @@ class GpuOps {
     void multiply(const Linear& call) const;
     HeadRows heads(int layer, Operand qkv) const;
     void multiply_into_delta(const Product& product, bool add);
+    Linear into_x(const Product& product) const;
+    LstmCall lstm_call(Features gates) const;
+    void add_activated(const Product& product);
     void sum_delta();
     NormCall norm_call(float* x, const DeviceNorm& norm);
+    NormCall rows_call(float* x, int width, const DeviceNorm& norm) const;
+    void keep_hidden(int layer, const DeviceNorm& norm);
     Operand rounded(NormCall call, const DeviceBytes& to);
     void add_pending();
     void* handle() const { return w_.stream.handle(); }
@@ -118,7 +140,7 @@ class GpuOps {
     const std::int32_t* logit_rows_;
     Extent extent_;
     const Pass& pass_;
-    std::vector<float>& hidden_;
+    float* hidden_;
     // What is still to be added to x, or to become delta: NormCall's, null where nothing is.
     const float* pending_ = nullptr;
     int n_pending_parts_ = 0;

@@ -18,9 +18,10 @@
 namespace entrodraft::model::gpu {
 
 // Rows that a prompt's chunk may have. 8-bit weights are known to our kernels alone, whose passes have no more rows for
-// a prompt.
-constexpr int max_prompt_rows(WeightType type) {
-    return type == WeightType::int8 || type == WeightType::float8 ? kMaxRows : kMaxPromptRows;
+// a prompt; nor have those of a draft head, which reads few.
+inline int max_prompt_rows(const ModelConfig& config, WeightType type) {
+    const bool has_8_bits = type == WeightType::int8 || type == WeightType::float8;
+    return has_8_bits || config.is_draft_head() ? kMaxRows : kMaxPromptRows;
 }
 
 class PromptProducts {

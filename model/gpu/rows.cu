@@ -38,6 +38,11 @@ template <typename T> __global__ void embed_rows(RowTable table, Embed call) {
 constexpr int kNormThreads = 512;
 constexpr int kHeldWidth = 4 * kNormThreads; // of a row of which each thread holds four numbers
 
+__device__ float* row_of_x(const NormCall& call, int row) {
+    return call.x + place(call.from_rows == nullptr ? row : call.from_rows[row],
+                          call.x_stride == 0 ? call.width : call.x_stride, 0);
+}
+
 // Four numbers that lie together.
 template <typename T> struct alignas(4 * sizeof(T)) Four { T numbers[4]; };
 
@@ -76,7 +81,7 @@ __global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall 
     if (call.weight != nullptr) load(call.weight, weights); // no kernel writes them
     if (call.bias != nullptr) load(call.bias, biases);
     wait_for_inputs();
-    float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], width, 0);
+    float* x = row_of_x(call, row);
     load(x, held);
     const float* delta = call.delta == nullptr ? nullptr : call.delta + place(row, width, 0);
     if (delta != nullptr) load(delta, deltas);
@@ -108,7 +113,7 @@ __global__ void __launch_bounds__(kNormThreads) add_and_norm_held_rows(NormCall 
 template <typename Out> __global__ void add_and_norm_rows(NormCall call) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x), first = static_cast<int>(threadIdx.x);
-    float* x = call.x + place(call.from_rows == nullptr ? row : call.from_rows[row], call.width, 0);
+    float* x = row_of_x(call, row);
     if (call.delta != nullptr) {
         const float* delta = call.delta + place(row, call.width, 0);
         const std::size_t part_stride = place(call.rows, call.width, 0);
@@ -155,6 +160,33 @@ template <typename T> __global__ void activate_rows(ActivateCall call) {
     static_cast<T*>(call.out)[place(row, call.out_stride, i)] = from_float<T>(y);
 }
 
+__device__ float sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+
+__global__ void make_lstm_cells(LstmCall call) {
+    begin_kernel();
+    const int row = static_cast<int>(blockIdx.y), width = call.width;
+    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= width) return;
+    float* gates = call.gates + place(row, 4 * width, i);
+    float* x = call.x + place(row, width, i);
+    const float embedded = *x;
+    float cell = sigmoid(gates[width] + embedded) * activated(call.activation, gates[3 * width]);
+    if (call.cell != nullptr) cell += sigmoid(gates[0] + embedded) * call.cell[place(row, call.cell_stride, i)];
+    gates[2 * width] = sigmoid(gates[2 * width] + embedded);
+    *x = cell;
+}
+
+__global__ void make_lstm_outputs(LstmCall call) {
+    begin_kernel();
+    const int row = static_cast<int>(blockIdx.y);
+    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= call.width) return;
+    float* x = call.x + place(row, call.width, i);
+    *x = activated(call.activation, *x) * call.gates[place(row, 4 * call.width, 2 * call.width + i)];
+}
+
 __global__ void cap_numbers(float* x, std::size_t count, float cap) {
     begin_kernel();
     const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -170,7 +202,12 @@ void embed(void* stream, const RowTable& table, const Embed& call) {
 }
 
 void add_and_norm(void* stream, const NormCall& call) {
-    const bool is_held = call.width <= 4 * kHeldWidth && call.width % 4 == 0 && call.out_stride % 4 == 0;
+    const auto lies_in_fours = [](const void* rows, std::size_t bytes, int stride) {
+        return reinterpret_cast<std::uintptr_t>(rows) % (4 * bytes) == 0 && stride % 4 == 0;
+    };
+    const bool is_held = call.width <= 4 * kHeldWidth && call.width % 4 == 0 &&
+                         lies_in_fours(call.x, sizeof(float), call.x_stride) &&
+                         lies_in_fours(call.out, bytes_of(call.out_type), call.out_stride);
     const auto n_rows = static_cast<unsigned>(call.rows);
     with_type(call.out_type, [&]<typename Out>(Out*) {
         if (!is_held)
@@ -187,6 +224,23 @@ void activate(void* stream, const ActivateCall& call) {
         const dim3 blocks(blocks_for(static_cast<std::size_t>(call.width), kThreads), static_cast<unsigned>(call.rows));
         launch(stream, {blocks, kThreads}, activate_rows<T>, call);
     });
+}
+
+namespace {
+
+Grid grid_of(const LstmCall& call) {
+    return {dim3(blocks_for(static_cast<std::size_t>(call.width), kThreads), static_cast<unsigned>(call.rows)),
+            kThreads};
+}
+
+} // namespace
+
+void lstm_cell(void* stream, const LstmCall& call) {
+    launch(stream, grid_of(call), make_lstm_cells, call);
+}
+
+void lstm_output(void* stream, const LstmCall& call) {
+    launch(stream, grid_of(call), make_lstm_outputs, call);
 }
 
 void soft_cap(void* stream, float* x, std::size_t count, float cap) {

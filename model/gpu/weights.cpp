@@ -297,14 +297,21 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     const ModelNames names = names_of(config, checkpoint);
     Uploader uploader(checkpoint);
     const WeightType looked_up = held_as(type);
-    const auto read_norm = [&](const TensorNames& of) {
-        DeviceNorm norm;
-        norm.weight = uploader.vector(read_norm_weight(checkpoint, config, of));
+    const auto read_norm_of = [&](const TensorNames& of, Norm kind, float epsilon, float offset) {
+        DeviceNorm norm = {uploader.vector(read_norm_weight(checkpoint, of, offset)), {}, kind, epsilon};
         if (!of.bias.empty()) norm.bias = uploader.vector(read_vector(checkpoint, of.bias));
         return norm;
     };
+    const auto read_norm = [&](const TensorNames& of) {
+        return read_norm_of(of, config.norm, config.norm_epsilon, config.norm_offset);
+    };
     const auto read_bias = [&](const MatrixSource& source) {
         return uploader.vector(read_biases(checkpoint, source.rows));
+    };
+    const auto read_matrix = [&](const MatrixSource& source) {
+        DeviceMatrix matrix = uploader.matrix(source, multiplied);
+        matrix.bias = read_bias(source);
+        return matrix;
     };
     for (int i = 0; i < config.n_layers; ++i) {
         const LayerNames layer_names = names.layer(i);
@@ -316,8 +323,7 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
         layer.after_mlp_norm = read_norm(layer_names.after_mlp_norm);
         layer.query_norm = read_norm(layer_names.query_norm);
         layer.key_norm = read_norm(layer_names.key_norm);
-        layer.qkv = uploader.matrix(sources.qkv, multiplied);
-        layer.qkv.bias = read_bias(sources.qkv);
+        layer.qkv = read_matrix(sources.qkv);
         layer.output = uploader.matrix(sources.output, multiplied);
         layer.wide = uploader.wide_matrix(sources, multiplied);
         std::vector<float> wide_bias = read_biases(checkpoint, sources.up.rows);
@@ -339,16 +345,37 @@ DeviceWeights::DeviceWeights(const Checkpoint& checkpoint, const ModelConfig& co
     project_in = uploader.matrix(sources.project_in, multiplied);
     project_out = uploader.matrix(sources.project_out, multiplied);
     final_norm = read_norm(names.final_norm);
+    const FusionConfig& fused = config.fusion;
+    for (const TensorNames& each : names.fusion.feature_norms)
+        fusion.feature_norms.push_back(
+            read_norm_of(each, fused.feature_norm, fused.feature_norm_epsilon, fused.feature_norm_offset));
+    if (fused.features_scale != 0) {
+        const auto width = static_cast<std::size_t>(fused.feature_numbers());
+        fusion.feature_scale.weight = uploader.vector(std::vector<float>(width, fused.features_scale));
+        fusion.feature_scale.epsilon = FusionConfig::kScaleEpsilon;
+    }
+    fusion.feature_projection = read_matrix(sources.feature_projection);
+    fusion.linear = read_matrix(sources.fusion);
+    fusion.skip = read_matrix(sources.skip);
+    fusion.embedding_norm = read_norm(names.fusion.embedding_norm);
+    fusion.state_norm = read_norm(names.fusion.state_norm);
+    fusion.sum_norm = read_norm(names.fusion.sum_norm);
+    fusion.cell_norm = read_norm(names.fusion.cell_norm);
+    for (const MatrixSource& block : sources.residual_blocks)
+        fusion.residual_blocks.push_back(read_matrix(block));
     if (!names.positions.weight.empty()) positions = uploader.vector(read_vector(checkpoint, names.positions.weight));
-    if (!names.head.bias.empty()) head_bias = uploader.vector(read_biases(checkpoint, {{&names.head, shard.vocab}}));
+    if (!names.head.bias.empty()) head_bias = uploader.vector(read_biases(checkpoint, {{&names.head, shard.outputs}}));
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
     const auto count = [&](const DeviceMatrix& matrix, int outputs) { // without padding
         bytes_per_pass += matrix.numbers.size();
         operations_per_row += 2.0 * outputs * matrix.k;
     };
-    count(project_in, project_in.n);
-    count(project_out, project_out.n);
+    for (const DeviceMatrix* matrix :
+         {&project_in, &project_out, &fusion.feature_projection, &fusion.linear, &fusion.skip})
+        count(*matrix, matrix->n);
     count(head(), head().n);
+    for (const DeviceMatrix& block : fusion.residual_blocks)
+        count(block, block.n);
     for (const DeviceLayer& layer : layers) {
         for (const DeviceMatrix* matrix : {&layer.qkv, &layer.output, &layer.down})
             count(*matrix, matrix->n);

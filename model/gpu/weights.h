@@ -33,11 +33,22 @@ struct DeviceMatrix {
 
 struct DeviceNorm {
     DeviceArray<float> weight, bias; // empty: no norm, no bias
+    Norm kind = Norm::rms;
+    float epsilon = 0;
 };
 
 struct DeviceLayer {
     DeviceNorm attention_norm, mlp_norm, after_attention_norm, after_mlp_norm, query_norm, key_norm;
     DeviceMatrix qkv, output, wide, down; // wide: gates and ups by turns (Epilogue), or ups alone
+};
+
+// Of a draft head (ModelConfig::fusion).
+struct DeviceFusion {
+    std::vector<DeviceNorm> feature_norms;
+    DeviceNorm feature_scale; // FusionConfig::features_scale, as a norm over all of a row
+    DeviceMatrix feature_projection, linear, skip;
+    DeviceNorm embedding_norm, state_norm, sum_norm, cell_norm;
+    std::vector<DeviceMatrix> residual_blocks;
 };
 
 struct DeviceWeights {
@@ -52,7 +63,8 @@ struct DeviceWeights {
     NumberType type;
     DeviceMatrix embedding, own_head, project_in, project_out;
     DeviceArray<float> positions; // learned, [max_positions + position_offset][hidden_size]
-    DeviceArray<float> head_bias; // [own vocabulary] or empty
+    DeviceArray<float> head_bias; // [own outputs] or empty
+    DeviceFusion fusion;
     std::vector<DeviceLayer> layers;
     DeviceNorm final_norm;
     std::size_t bytes_per_pass = 0; // read by a pass of one row

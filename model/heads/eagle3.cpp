@@ -20,19 +20,12 @@ bool is_eagle3(const HeadFiles& files) {
 
 // Inputs of these layers: outputs of so many.
 std::vector<int> target_layers(const Fields& fields, const HeadTarget& target) {
+    constexpr const char* kField = "eagle_aux_hidden_state_layer_ids";
     const int n = target.config.n_layers;
+    if (!fields.find(kField) && n < 3) fields.refuse(fmt::format("the head is of a target of more than {} layers", n));
     std::vector<int> layers = {2, n / 2, n - 3};
-    if (const nlohmann::json* ids = fields.find("eagle_aux_hidden_state_layer_ids")) {
-        if (!ids->is_array() || ids->empty() || ids->size() > 16)
-            fields.refuse("'eagle_aux_hidden_state_layer_ids' must be a list of layers");
-        layers.clear();
-        for (const nlohmann::json& id : *ids)
-            layers.push_back(id.is_number_integer() ? id.get<int>() : -1);
-    }
+    if (fields.find(kField)) layers = layer_ids(fields, kField, 0, target);
     std::ranges::sort(layers);
-    for (const int layer : layers)
-        if (layer < 0 || layer > n)
-            fields.refuse(fmt::format("the head reads the target after {} layers; it has {}", layer, n));
     return layers;
 }
 
@@ -49,8 +42,7 @@ void read_mask(const Fields& fields, const HeadFiles& files, DraftHead& head) {
             head.max_tokens = Fields(methods[0], files.file()).size("speculative_tokens", 1);
     }
     if (head.max_tokens > kMaxTokens) fields.refuse(fmt::format("'speculative_tokens' is above {}", kMaxTokens));
-    head.mask_token = static_cast<TokenId>(fields.count("mask_token_id", 0));
-    if (head.mask_token >= config.vocab_size) fields.refuse("'mask_token_id' is outside the vocabulary");
+    head.mask_token = mask_token(fields, config);
     head.mask_features = read_vector(files.weights, "mask_hidden");
     if (head.mask_features.size() != static_cast<std::size_t>(config.fusion.width()))
         fields.refuse(fmt::format("tensor 'mask_hidden' has {} numbers, not {}", head.mask_features.size(),
@@ -70,7 +62,7 @@ DraftHead read_eagle3(const HeadFiles& files, const HeadTarget& target) {
     FusionConfig& fusion = config.fusion;
     fusion.kind = Fusion::attention;
     fusion.n_features = static_cast<int>(head.target_layers.size());
-    fusion.projects_features = true;
+    fusion.projects_features = fusion.norms_embedding = fusion.norms_state = true;
     fusion.normed_residual = fields.boolean("norm_before_residual", false);
     if (!head.tokens.empty()) config.head_size = static_cast<int>(head.tokens.size());
 

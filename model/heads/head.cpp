@@ -144,6 +144,27 @@ std::vector<TokenId> read_token_offsets(const HeadFiles& files, const HeadTarget
     return tokens;
 }
 
+std::vector<int> layer_ids(const Fields& fields, const char* name, int offset, const HeadTarget& target) {
+    const nlohmann::json& ids = fields.required(name);
+    if (!ids.is_array() || ids.empty() || ids.size() > 16)
+        fields.refuse(fmt::format("'{}' must be a list of layers", name));
+    std::vector<int> layers;
+    for (const nlohmann::json& id : ids) {
+        const int layer = id.is_number_integer() ? id.get<int>() + offset : -1;
+        if (layer < offset || layer > target.config.n_layers)
+            fields.refuse(
+                fmt::format("the head reads the target after {} layers; it has {}", layer, target.config.n_layers));
+        layers.push_back(layer);
+    }
+    return layers;
+}
+
+TokenId mask_token(const Fields& fields, const ModelConfig& config) {
+    const int token = fields.count("mask_token_id", 0);
+    if (token >= config.vocab_size) fields.refuse("'mask_token_id' is outside the vocabulary");
+    return static_cast<TokenId>(token);
+}
+
 void require_target_size(const Fields& fields, const char* name, const HeadTarget& target) {
     const int trained_for = fields.size(name, target.config.hidden_size);
     if (trained_for != target.config.hidden_size)

@@ -23,6 +23,7 @@ enum class HeadState {
     before_norm, // the head's own state of the token before, before its final norm
     after_norm,  // the same, behind it
     projected,   // its own state, of a head without norm, where the features are that its module projects
+    with_cell,   // the same, with its LSTM's cell behind it
     grown,       // the features of the token before, with that token's embedding behind them
     features,    // the target's states of the last row that has any: all modules read these
     masked,      // one pass drafts several tokens: nothing but positions tells rows of drafted tokens apart
@@ -35,11 +36,13 @@ struct HeadModule {
 
 struct DraftHead {
     std::string format;              // "eagle3"
-    std::vector<HeadModule> modules; // by the depth that they draft at; a single one drafts at every depth
+    std::vector<HeadModule> modules; // by the depth that they draft at; the last one drafts at every depth behind
     std::vector<int> target_layers;  // Pass::hidden_layers of the target, which make up a row's features
     HeadState state = HeadState::before_norm;
     std::vector<TokenId> tokens; // [n_outputs] that logits are of; empty: token i is i
     int max_tokens = 0;          // that it can draft; 0: any number
+    // The first module makes the features of the others: its states after its layers, of the target's features alone.
+    bool has_prefix = false;
     // Of masked rows: their token, and what they have in place of the target's states.
     TokenId mask_token = 0;
     std::vector<float> mask_features;
@@ -110,6 +113,11 @@ ModelConfig head_layers_config(nlohmann::json json, const HeadFiles& files, cons
 ModelConfig head_without_layers(const HeadTarget& target);
 // d2t: how far each of the head's tokens lies from its place among them. Throws BadFile. Empty where there is none.
 std::vector<TokenId> read_token_offsets(const HeadFiles& files, const HeadTarget& target);
+// Layers of the target that a field lists, in its order, as Pass::hidden_layers; `offset` is how much they are more
+// than what is listed. Throws BadFile.
+std::vector<int> layer_ids(const Fields& fields, const char* name, int offset, const HeadTarget& target);
+// 'mask_token_id', one of the config's tokens. Throws BadFile.
+TokenId mask_token(const Fields& fields, const ModelConfig& config);
 // Throws BadFile where the field says that the head was trained for a target of another width.
 void require_target_size(const Fields& fields, const char* name, const HeadTarget& target);
 

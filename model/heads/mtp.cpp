@@ -23,7 +23,7 @@ DraftHead read_mtp(const HeadFiles& files, const HeadTarget& target) {
     head.target_layers = {target.config.n_layers};
     head.state = HeadState::after_norm;
     config.fusion.kind = Fusion::linear;
-    config.fusion.norms_inputs = config.fusion.features_first = true;
+    config.fusion.norms_embedding = config.fusion.norms_state = config.fusion.features_first = true;
 
     HeadTensors tensors(files, target);
     tensors.norm_features_as_target(config);

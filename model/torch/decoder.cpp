@@ -16,6 +16,7 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tanh.h>
@@ -55,7 +56,6 @@ at::ScalarType scalar_type(WeightType type) {
 // The operations of model/transformer.h. The residual stream is float32, other activations are of the weights' type.
 class TorchOps {
   public:
-    static constexpr bool kFuses = false;
     struct Operand { // [n_rows][width]
         Tensor rows;
         int n_rows = 0;
@@ -66,7 +66,11 @@ class TorchOps {
     };
 
     explicit TorchOps(TorchWorkspace& workspace)
-        : w_(workspace), config_(workspace.config), pass_(workspace.layout.pass) {}
+        : w_(workspace), config_(workspace.config), pass_(workspace.layout.pass), places_(places_of_rows()) {
+        if (!w_.cosines.defined()) return;
+        cosines_ = w_.cosines.index_select(0, places_).unsqueeze(1);
+        sines_ = w_.sines.index_select(0, places_).unsqueeze(1);
+    }
 
     const TensorWeights& weights() const { return w_.weights; }
     Operand residual() const { return rounded(x_); }
@@ -76,13 +80,13 @@ class TorchOps {
     // ---- the residual stream ----
 
     void embed() {
+        if (config_.fusion.kind == Fusion::features) return; // has no embedding
         const dist::Slice own = w_.shard.vocab;
-        std::vector<std::int64_t> tokens, positions;
+        std::vector<std::int64_t> tokens;
         std::vector<float> is_own;
         for (const Row& row : pass_.rows) {
             is_own.push_back(own.contains(row.token) ? 1.0F : 0.0F);
             tokens.push_back(own.contains(row.token) ? row.token - own.begin : 0);
-            positions.push_back(row.position + config_.position_offset);
         }
         const Tensor& table = w_.weights.embedding.weight;
         if (own.size() > 0)
@@ -92,11 +96,7 @@ class TorchOps {
         if (w_.tp.size() > 1) x_ = summed(x_ * to_tensor(is_own, w_.device).unsqueeze(1));
         if (config_.embedding_size != config_.hidden_size) x_ = product({w_.weights.project_in, rounded(x_)});
         if (config_.embedding_scale != 1) x_ = x_ * config_.embedding_scale;
-        const Tensor places = to_tensor(positions, w_.device);
-        if (w_.weights.positions.defined()) x_ = x_ + w_.weights.positions.index_select(0, places);
-        if (!w_.cosines.defined()) return;
-        cosines_ = w_.cosines.index_select(0, places).unsqueeze(1);
-        sines_ = w_.sines.index_select(0, places).unsqueeze(1);
+        if (w_.weights.positions.defined()) x_ = x_ + w_.weights.positions.index_select(0, places_);
     }
 
     void add(std::initializer_list<Product> products) {
@@ -108,23 +108,63 @@ class TorchOps {
 
     void add_normed(const Product& one, const TensorNorm& norm) { x_ = x_ + apply(norm, summed(product(one))); }
 
-    void keep_hidden(int layers_done) {
-        const std::size_t numbers = pass_.rows.size() * index(config_.hidden_size);
-        for (std::size_t i = 0; i < pass_.hidden_layers.size(); ++i)
-            if (pass_.hidden_layers[i] == layers_done)
-                std::copy_n(x_.cpu().contiguous().const_data_ptr<float>(), numbers, w_.hidden.data() + i * numbers);
+    void keep_hidden(int layers_done) { keep_hidden(layers_done, x_); }
+
+    // ---- a draft head's fusion ----
+
+    bool has_features() const { return !pass_.features.empty(); }
+
+    Tensor features() {
+        const auto rows = std::ssize(pass_.rows), width = std::ssize(pass_.features) / rows;
+        const Tensor states = at::from_blob(const_cast<float*>(pass_.features.data()), {rows, width}, at::kFloat)
+                                  .to(w_.device, at::kFloat, false, true);
+        if (pass_.features_are_own) return states;
+        const FusionConfig& fusion = config_.fusion;
+        if (fusion.cell_size > 0) cell_ = states.narrow(1, fusion.feature_numbers(), fusion.cell_size);
+        const Tensor normed = normed_features(states.narrow(1, 0, fusion.feature_numbers()));
+        if (!config_.fusion.projects_features) return normed;
+        return product({w_.weights.fusion.feature_projection, rounded(normed)});
     }
+
+    Operand joined() const { return joined_; }
+    Operand join(const Tensor& features) {
+        const FusionConfig& fusion = config_.fusion;
+        std::vector<Tensor> parts = {apply(w_.weights.fusion.embedding_norm, x_),
+                                     apply(w_.weights.fusion.state_norm, features)};
+        if (fusion.kind == Fusion::concat || fusion.features_first) std::swap(parts[0], parts[1]);
+        joined_ = rounded(at::cat(parts, 1));
+        return joined_;
+    }
+
+    void fuse(const Operand& joined) { x_ = product({w_.weights.fusion.linear, joined}); }
+    void fuse_activated(const Operand& joined) {
+        x_ = product({w_.weights.fusion.skip, joined}) + activation(product({w_.weights.fusion.linear, joined}));
+    }
+    void add_features(const Tensor& features) { x_ = activation(apply(w_.weights.fusion.sum_norm, x_ + features)); }
+    void lstm_cell(const Tensor& gates) {
+        const Tensor sums = gates.view({gates.size(0), 4, config_.hidden_size}) + x_.unsqueeze(1);
+        const auto gate = [&](int number) { return at::sigmoid(sums.select(1, number)); }; // forget, input, output
+        x_ = gate(1) * activation(apply(w_.weights.fusion.cell_norm, sums.select(1, 3)));
+        if (cell_.defined()) x_ = x_ + cell_ * gate(0);
+        output_gate_ = gate(2);
+    }
+    void lstm_output(const Tensor&) { x_ = activation(apply(w_.weights.fusion.sum_norm, x_)) * output_gate_; }
+    void replace_residual(const Tensor& features) {
+        x_ = config_.fusion.normed_residual ? apply(w_.weights.fusion.state_norm, features) : features;
+    }
+    void add_activated(const TensorMatrix& block) { x_ = x_ + activation(product({block, residual()})); }
 
     // ---- norms ----
 
     Operand norm(const TensorNorm& norm) const { return rounded(apply(norm, x_)); }
     void norm_residual(const TensorNorm& norm) { x_ = apply(norm, x_); }
 
-    Operand final_norm() const {
+    Operand final_norm() {
         if (pass_.logit_rows.empty()) return {};
+        const Tensor normed = apply(w_.weights.final_norm, x_);
+        keep_hidden(config_.n_layers + 1, normed);
         const std::vector<std::int64_t> wanted(pass_.logit_rows.begin(), pass_.logit_rows.end());
-        const Tensor rows = x_.index_select(0, to_tensor(wanted, w_.device));
-        return rounded(config_.final_norm ? apply(w_.weights.final_norm, rows) : rows);
+        return rounded(normed.index_select(0, to_tensor(wanted, w_.device)));
     }
 
     // ---- the two halves of a layer ----
@@ -180,7 +220,37 @@ class TorchOps {
     }
 
   private:
+    // In tables by position.
+    Tensor places_of_rows() const {
+        std::vector<std::int64_t> places;
+        for (const Row& row : pass_.rows)
+            places.push_back(row.position + config_.position_offset);
+        return to_tensor(places, w_.device);
+    }
+
     Operand rounded(const Tensor& floats) const { return {floats.to(w_.type), static_cast<int>(floats.size(0))}; }
+
+    void keep_hidden(int layer, const Tensor& states) {
+        const std::size_t numbers = pass_.rows.size() * index(config_.hidden_size);
+        for (std::size_t i = 0; i < pass_.hidden_layers.size(); ++i)
+            if (pass_.hidden_layers[i] == layer)
+                std::copy_n(states.cpu().contiguous().const_data_ptr<float>(), numbers, w_.hidden.data() + i * numbers);
+    }
+
+    // Of the target's features.
+    Tensor normed_features(const Tensor& features) const {
+        const FusionConfig& fusion = config_.fusion;
+        std::vector<Tensor> parts;
+        std::int64_t done = 0;
+        for (const TensorNorm& norm : w_.weights.fusion.feature_norms) {
+            parts.push_back(apply(norm, features.narrow(1, done, fusion.feature_norm_size)));
+            done += fusion.feature_norm_size;
+        }
+        parts.push_back(features.narrow(1, done, fusion.feature_numbers() - done));
+        const Tensor normed = at::cat(parts, 1);
+        if (fusion.features_scale == 0) return normed;
+        return at::rms_norm(normed, fusion.feature_numbers(), {}, fusion.kScaleEpsilon) * fusion.features_scale;
+    }
 
     static Tensor product(const Product& one) {
         return at::linear(one.from.rows, one.matrix.weight, one.matrix.bias).to(at::kFloat);
@@ -210,9 +280,12 @@ class TorchOps {
         throw std::invalid_argument("an activation that the torch backend does not know");
     }
 
-    Tensor apply(const TensorNorm& norm, const Tensor& x) const {
-        if (config_.norm == Norm::rms) return at::rms_norm(x, x.size(-1), norm.weight, config_.norm_epsilon);
-        return at::layer_norm(x, x.size(-1), norm.weight, norm.bias, config_.norm_epsilon);
+    // No weight: as it is.
+    static Tensor apply(const TensorNorm& norm, const Tensor& x) {
+        if (!norm.weight.defined()) return x;
+        if (norm.kind == Norm::layer) return at::layer_norm(x, x.size(-1), norm.weight, norm.bias, norm.epsilon);
+        const Tensor normed = at::rms_norm(x, x.size(-1), norm.weight, norm.epsilon);
+        return norm.bias.defined() ? normed + norm.bias : normed;
     }
 
     // [rows][heads][head_dim]
@@ -275,9 +348,12 @@ class TorchOps {
     TorchWorkspace& w_;
     const ModelConfig& config_;
     const Pass& pass_;
+    Tensor places_;                               // [rows]
     Tensor x_;                                    // [rows][hidden_size], float32
     Tensor cosines_, sines_;                      // [rows][1][rotary dims / 2]
     Tensor queries_;                              // [rows][own query heads][head_dim], of the layer at hand
+    Operand joined_;                              // of a draft head
+    Tensor cell_, output_gate_;                   // of a draft head that is an LSTM
     std::map<std::pair<int, int>, Tensor> masks_; // by the first row of a segment, and window
 };
 
@@ -310,15 +386,17 @@ class TorchDecoder final : public Decoder {
         w.layout.set(pass, config_, *cache_, max_prompt_rows());
         w.deadline = dist::Deadline::after_seconds(timeout_seconds_);
         w.hidden.resize(pass.hidden_layers.size() * pass.rows.size() * index(config_.hidden_size));
-        TorchOps ops(w);
-        in_one_line([&] { run_transformer(config_, ops); });
+        in_one_line([&] {
+            TorchOps ops(w);
+            run_transformer(config_, ops);
+        });
         for (const Segment& segment : w.layout.segments)
             cache_->append(segment.slot, segment.end - segment.begin);
-        const auto vocab = static_cast<std::size_t>(shard_.vocab.size());
+        const auto n_outputs = static_cast<std::size_t>(shard_.outputs.size());
         const std::size_t n_rows = pass.logit_rows.size();
         const float* logits = n_rows > 0 ? w.logits.const_data_ptr<float>() : nullptr;
         summarize(pass, logits);
-        return {{logits, n_rows * vocab}, vocab, summaries_, {}, w.hidden};
+        return {{logits, n_rows * n_outputs}, n_outputs, summaries_, {}, w.hidden};
     }
 
   private:
@@ -326,13 +404,14 @@ class TorchDecoder final : public Decoder {
     void summarize(const Pass& pass, const float* logits) {
         const kernels::Kernels& kernels = kernels::best_kernels();
         summaries_.assign(pass.needs.summary == LogitSummary::none ? 0 : pass.logit_rows.size(), {});
-        const int known = pass.summary_vocab > 0 ? pass.summary_vocab : config_.vocab_size;
-        const auto n = static_cast<int>(std::clamp<std::int64_t>(known - shard_.vocab.begin, 0, shard_.vocab.size()));
+        const int known = pass.summary_vocab > 0 ? pass.summary_vocab : config_.n_outputs();
+        const dist::Slice own = shard_.outputs;
+        const auto n = static_cast<int>(std::clamp<std::int64_t>(known - own.begin, 0, own.size()));
         const auto summary = pass.needs.summary == LogitSummary::max ? kernels.logit_max : kernels.logit_stats;
         at::parallel_for(0, std::ssize(summaries_), 1, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t r = begin; r < end && n > 0; ++r)
                 summaries_[static_cast<std::size_t>(r)] =
-                    summary(logits + r * shard_.vocab.size(), n, static_cast<int>(shard_.vocab.begin));
+                    summary(logits + r * own.size(), n, static_cast<int>(own.begin));
         });
     }
 
@@ -372,7 +451,6 @@ Devices devices(const std::string& type) {
 std::unique_ptr<Decoder> load(const Checkpoint& checkpoint, const ModelConfig& config, const DecoderOptions& options,
                               dist::Communicator& tp, const Place& place) {
     const c10::InferenceMode mode;
-    if (config.is_draft_head()) throw std::invalid_argument("draft heads are for --backend native so far");
     const DecoderSetup setup = prepare_decoder(checkpoint, config, options, tp);
     if (const std::string why = load_device_code(place.device.substr(0, place.device.find(':'))); !why.empty())
         throw std::invalid_argument("device " + place.device + ": " + why);

@@ -58,10 +58,13 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
                              const std::function<void(std::size_t, std::size_t)>& progress) {
     const ModelNames names = names_of(config, checkpoint);
     const at::Device device = numbers.device();
-    const auto read_norm = [&](const TensorNames& of) -> TensorNorm {
-        TensorNorm norm = {to_tensor(read_norm_weight(checkpoint, config, of), device), {}};
+    const auto read_norm_of = [&](const TensorNames& of, Norm kind, float epsilon, float offset) -> TensorNorm {
+        TensorNorm norm = {to_tensor(read_norm_weight(checkpoint, of, offset), device), {}, kind, epsilon};
         if (!of.bias.empty()) norm.bias = to_tensor(read_vector(checkpoint, of.bias), device);
         return norm;
+    };
+    const auto read_norm = [&](const TensorNames& of) {
+        return read_norm_of(of, config.norm, config.norm_epsilon, config.norm_offset);
     };
     const auto read = [&](const std::vector<const MatrixSource*>& stacked, bool has_bias) -> TensorMatrix {
         std::vector<float> biases;
@@ -92,6 +95,18 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     own_head = read({&sources.head}, false);
     project_in = read({&sources.project_in}, false);
     project_out = read({&sources.project_out}, false);
+    for (const TensorNames& each : names.fusion.feature_norms)
+        fusion.feature_norms.push_back(read_norm_of(
+            each, config.fusion.feature_norm, config.fusion.feature_norm_epsilon, config.fusion.feature_norm_offset));
+    fusion.embedding_norm = read_norm(names.fusion.embedding_norm);
+    fusion.state_norm = read_norm(names.fusion.state_norm);
+    fusion.sum_norm = read_norm(names.fusion.sum_norm);
+    fusion.cell_norm = read_norm(names.fusion.cell_norm);
+    fusion.feature_projection = read({&sources.feature_projection}, true);
+    fusion.linear = read({&sources.fusion}, true);
+    fusion.skip = read({&sources.skip}, true);
+    for (const MatrixSource& block : sources.residual_blocks)
+        fusion.residual_blocks.push_back(read({&block}, true));
     const std::size_t without_embedding = bytes_per_pass;
     const double operations_without = operations_per_row;
     embedding = read({&sources.embedding}, false);
@@ -102,7 +117,8 @@ TensorWeights::TensorWeights(const Checkpoint& checkpoint, const ModelConfig& co
     final_norm = read_norm(names.final_norm);
     if (!names.positions.weight.empty())
         positions = to_tensor(read_vector(checkpoint, names.positions.weight), device).view({-1, config.hidden_size});
-    if (!names.head.bias.empty()) head_bias = to_tensor(read_biases(checkpoint, {{&names.head, shard.vocab}}), device);
+    if (!names.head.bias.empty())
+        head_bias = to_tensor(read_biases(checkpoint, {{&names.head, shard.outputs}}), device);
     if (progress) progress(checkpoint.total_bytes(), checkpoint.total_bytes());
 }
 

@@ -21,11 +21,21 @@ struct TensorMatrix {
 
 struct TensorNorm {
     at::Tensor weight, bias; // weight undefined: no norm
+    Norm kind = Norm::rms;
+    float epsilon = 0;
 };
 
 struct TensorLayer {
     TensorNorm attention_norm, mlp_norm, after_attention_norm, after_mlp_norm, query_norm, key_norm;
     TensorMatrix qkv, output, wide, down; // wide: gate, then up; or up alone
+};
+
+// Of a draft head (ModelConfig::fusion).
+struct TensorFusion {
+    std::vector<TensorNorm> feature_norms;
+    TensorMatrix feature_projection, linear, skip;
+    TensorNorm embedding_norm, state_norm, sum_norm, cell_norm;
+    std::vector<TensorMatrix> residual_blocks;
 };
 
 struct TensorWeights {
@@ -38,7 +48,8 @@ struct TensorWeights {
 
     TensorMatrix embedding, own_head, project_in, project_out;
     at::Tensor positions; // learned, [max_positions + position_offset][hidden_size], float32; or undefined
-    at::Tensor head_bias; // [own vocabulary], float32; or undefined
+    at::Tensor head_bias; // [own outputs], float32; or undefined
+    TensorFusion fusion;
     std::vector<TensorLayer> layers;
     TensorNorm final_norm;
     std::size_t bytes_per_pass = 0; // read by a pass of one row

@@ -51,7 +51,7 @@ struct TorchWorkspace {
     PassLayout layout;         // of the pass at hand
     dist::Deadline deadline;
     std::vector<float> hidden; // [hidden_layers][rows][hidden_size]
-    at::Tensor logits;         // [logit_rows][own vocabulary], float32, in host memory
+    at::Tensor logits;         // [logit_rows][own outputs], float32, in host memory
 };
 
 } // namespace entrodraft::model::torch

@@ -85,9 +85,7 @@ Recorder::Recorder(const RecorderOptions& options, const EngineParts& parts, std
     if (options.draft_slots < 2) throw std::invalid_argument("a draft that is recorded needs two slots of its cache");
     for (model::Decoder* draft : drafts)
         readers_.push_back(std::make_unique<Reader>(*draft, options));
-    if (!head) return;
-    readers_.push_back(std::make_unique<Reader>(*head, options));
-    hidden_layers_ = head->head->target_layers;
+    if (head) readers_.push_back(std::make_unique<Reader>(*head, options));
 }
 Recorder::~Recorder() = default;
 
@@ -177,9 +175,9 @@ void Recorder::read_prompt(std::span<const TokenId> tokens, std::size_t prompt_t
             rows.push_back({tokens[done + i], kSlot, static_cast<int>(done + i), static_cast<int>(i) - 1});
         keep_hidden(parts_.target->forward({.rows = rows,
                                             .logit_rows = {},
-                                            .hidden_layers = hidden_layers_,
+                                            .hidden_layers = parts_.hidden_layers,
                                             .mask = model::Mask::causal,
-                                            .is_prompt = hidden_layers_.empty()}),
+                                            .is_prompt = true}),
                     n);
         done += n;
     }
@@ -193,8 +191,10 @@ std::vector<TargetRows> Recorder::score(std::span<const TokenId> tokens, std::si
         std::iota(logit_rows.begin(), logit_rows.end(), 0);
         for (std::size_t i = 0; i < n; ++i)
             rows.push_back({tokens[first + i - 1], kSlot, static_cast<int>(first + i) - 1, static_cast<int>(i) - 1});
-        scores_ = parts_.target->forward(
-            {.rows = rows, .logit_rows = logit_rows, .hidden_layers = hidden_layers_, .mask = model::Mask::causal});
+        scores_ = parts_.target->forward({.rows = rows,
+                                          .logit_rows = logit_rows,
+                                          .hidden_layers = parts_.hidden_layers,
+                                          .mask = model::Mask::causal});
         keep_hidden(scores_, n);
     }
     const ScoredSequence sequence = {kSlot, 0, tokens.first(first), tokens.subspan(first, n - 1), chain_parents(n - 1)};
@@ -228,16 +228,16 @@ void Recorder::note_target(TextRecord& record, const Request& request, const Tar
 // ---- hidden states, which a head reads ----
 
 void Recorder::keep_hidden(const model::PassResult& result, std::size_t n_rows) {
-    if (hidden_layers_.empty()) return;
+    if (parts_.hidden_layers.empty() || readers_.empty()) return;
     std::vector<int> all(n_rows);
     std::iota(all.begin(), all.end(), 0);
-    const auto states = hidden_of_rows(result, all, hidden_layers_.size(), *parts_.target_config);
+    const auto states = hidden_of_rows(result, all, parts_.hidden_layers.size(), *parts_.target_config);
     hidden_.insert(hidden_.end(), states.begin(), states.end());
 }
 
 // As a round that begins at the place finds them: of all tokens before it but the last.
 void Recorder::hand_hidden(Reader& reader, std::size_t place) {
-    const std::size_t width = hidden_layers_.size() * static_cast<std::size_t>(parts_.target_config->hidden_size);
+    const std::size_t width = parts_.hidden_layers.size() * static_cast<std::size_t>(parts_.target_config->hidden_size);
     const std::size_t end = request_->prompt.size() + place - 1;
     const auto states = std::span(hidden_).subspan(reader.n_handed * width, (end - reader.n_handed) * width);
     if (!states.empty()) reader.head->take_hidden(kSlot, static_cast<int>(reader.n_handed), states);

@@ -88,7 +88,6 @@ class Recorder {
     EngineParts parts_;
     TargetGather gather_;
     std::vector<std::unique_ptr<Reader>> readers_; // of each draft, on the coordinator
-    std::vector<int> hidden_layers_;               // of the target, which the head wants
     std::vector<float> hidden_; // [positions of the text][hidden_layers][hidden_size]: what the head reads
     TokenChooser chooser_;      // the target's
     const Request* request_ = nullptr;

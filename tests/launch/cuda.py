@@ -14,7 +14,8 @@ import time
 import unittest
 
 PROGRAM, MPIRUN = sys.argv[1], sys.argv[2:]
-GOLDEN = pathlib.Path(__file__).parent.parent / "model/golden"
+MODELS = pathlib.Path(__file__).parent.parent / "model"
+GOLDEN, HEADS = MODELS / "golden", MODELS / "heads"
 PAIR = ["--target", GOLDEN / "llama-target", "--draft", GOLDEN / "llama-draft"]
 PROMPTS = [[7], [300, 12, 5, 9], [41, 2], [19, 300, 2, 8, 8, 8]]
 CUDA, CPU = ["--device", "cuda"], ["--device", "cpu"]
@@ -35,8 +36,8 @@ def run(*arguments, ranks=1, lines=None, code=0, faulty=()):
     return done
 
 
-def texts(*arguments, ranks=1, tokens=10):
-    lines = "".join(json.dumps({"id": i, "prompt_token_ids": ids}) + "\n" for i, ids in enumerate(PROMPTS))
+def texts(*arguments, ranks=1, tokens=10, vocab=512):
+    lines = "".join(json.dumps({"id": i, "prompt_token_ids": [id % vocab for id in ids]}) + "\n" for i, ids in enumerate(PROMPTS))
     done = run("generate", *arguments, "--input", "-", "--max-new-tokens", tokens, "--ignore-eos", "--quiet",
                ranks=ranks, lines=lines)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -79,6 +80,26 @@ class Cuda(unittest.TestCase):
                     if shape != "expected-gain":  # which need not draft where passes are as slow as here
                         self.assertGreater(accepted, 0)
                         self.assertGreater(drafted, accepted)
+
+    def test_heads_change_nothing(self):
+        gumbel = ["--temperature", 1, "--seed", 3, "--acceptance", "gumbel"]
+        for dtype, sampling in (("float32", []), ("bfloat16", gumbel), ("int8", [])):
+            of = ["--target", HEADS / "target", *CUDA, "--dtype", dtype, *sampling]
+            plain = token_ids(texts(*of, vocab=109))
+            for head, ranks, more in (("eagle3", 1, []), ("eagle3", 1, ["--tree", "expected-gain", "--batch-size", 2]),
+                                      ("eagle3", 2, ["--tree", "3,2"]), ("medusa", 1, ["--tree", "medusa-63"]), ("mlp-speculator", 1, [])):
+                if ranks > 1 and dtype != "float32":
+                    continue  # sums of shards are rounded otherwise
+                with self.subTest(dtype=dtype, sampling=sampling, head=head, ranks=ranks, more=more):
+                    results = texts(*of, "--head", HEADS / head, *more, ranks=ranks, vocab=109)
+                    self.assertEqual(token_ids(results), plain)
+                    if "expected-gain" not in more:  # which need not draft where passes are as slow as here
+                        self.assertGreater(sum(line["stats"]["drafted"] for line in results), 0)
+
+    def test_heads_are_checked_with_their_target(self):
+        head = ["generate", "--target", HEADS / "target", "--head", HEADS / "eagle3", "--input", "-", "--max-new-tokens", 3]
+        line = json.dumps({"id": 0, "prompt_token_ids": [7, 8]}) + "\n"
+        self.assertNotIn("--device auto", run(*head, lines=line).stderr)
 
     def test_rows_of_sampled_trees_are_verified_on_the_host(self):
         sampling = [*PAIR, "--dtype", "float32", "--temperature", 1, "--seed", 3, "--acceptance", "rejection", "--tree", "3,2"]

@@ -41,7 +41,6 @@ TEST(Heads, RefuseWhatDoesNotGoWithThem) {
     EXPECT_NE(refused({"--head", head, "--draft", kHeads + "/draft"}).find("--head and --draft"), std::string::npos);
     EXPECT_NE(refused({"--head", head, "--drafter", "ngram"}).find("add head to the list"), std::string::npos);
     EXPECT_NE(refused({"--drafter", "head"}).find("--drafter head needs --head DIR"), std::string::npos);
-    EXPECT_NE(refused({"--head", head, "--device", "cuda"}).find("--head is for CPUs"), std::string::npos);
     EXPECT_NE(refused({"--head", head, "--draft-placement", "dedicated"}).find("colocated"), std::string::npos);
     EXPECT_NE(refused({"--head", head, "--random-weights", "1"}).find("--random-weights"), std::string::npos);
 }

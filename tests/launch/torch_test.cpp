@@ -50,6 +50,15 @@ TEST_F(TorchBackend, TextsAreThoseOfTheNativeBackend) {
     }
 }
 
+TEST_F(TorchBackend, HeadsDraftThePlainText) {
+    const std::string demo = std::string(ENTRODRAFT_SOURCE_DIR) + "/model/demo";
+    const Strings target = Strings{"--target", demo + "/target"} + kTorch;
+    const std::string plain = text_of(target);
+    EXPECT_EQ(text_of(target + Strings{"--head", demo + "/eagle3"}), plain);
+    EXPECT_EQ(text_of(target + Strings{"--head", demo + "/eagle3", "--tree", "expected-gain"}, 2), plain);
+    EXPECT_EQ(text_of(target + Strings{"--head", demo + "/medusa", "--tree", "medusa-63"}), plain);
+}
+
 TEST_F(TorchBackend, LatencyIsThatOfTorchWithOurKernelsBesideIt) {
     const Strings latency = Strings{"bench", "latency", "--rows", "2", "--repetitions", "3", "--json"} + kPair;
     for (const int ranks : {1, 2}) {

@@ -88,6 +88,24 @@ TEST(GpuPrompt, GoesThroughAnotherProductThanTheRowsBehindIt) {
     EXPECT_FALSE(same_bits(next_after(model, prompt), few_rows)) << "or the tests here see nothing";
 }
 
+TEST(GpuPrompt, ReturnsHiddenStatesAndKeepsItsBits) {
+    TestModel model(golden_directory("llama-target"), on_gpu());
+    const std::vector<TokenId> prompt = varied_tokens(37, 512);
+    const std::vector<float> alone = next_after(model, prompt);
+    model.forget();
+    const std::vector<Row> rows = model.chain(prompt);
+    const std::vector<int> layers = {3, 0};
+    const auto hidden = [&](bool is_prompt) {
+        model.forget();
+        const model::PassResult result =
+            model.decoder.forward({.rows = rows, .logit_rows = {}, .hidden_layers = layers, .is_prompt = is_prompt});
+        return std::vector<float>(result.hidden.begin(), result.hidden.end());
+    };
+    const std::vector<float> few_rows = hidden(false), chunk = hidden(true);
+    EXPECT_LE(relative_difference(chunk, few_rows), kRowBound);
+    EXPECT_TRUE(same_bits(model.read(kNext), alone));
+}
+
 TEST(GpuPrompt, OfEightBitWeightsIsAPassLikeOthers) {
     for (const WeightType type : {WeightType::int8, WeightType::float8}) {
         TestModel model(golden_directory("llama-target"), on_gpu(type));
@@ -119,7 +137,6 @@ TEST(GpuPrompt, RefusesWhatIsNoChunk) {
         EXPECT_THROW(model.decoder.forward(pass), std::invalid_argument);
     };
     refused({.rows = rows, .logit_rows = first, .hidden_layers = {}, .is_prompt = true});
-    refused({.rows = rows, .logit_rows = {}, .hidden_layers = first, .is_prompt = true});
     refused({.rows = rows, .logit_rows = {}, .hidden_layers = {}, .mask = model::Mask::by_parent, .is_prompt = true});
     refused({.rows = two_texts, .logit_rows = {}, .hidden_layers = {}, .is_prompt = true});
     const std::vector<Row> many = model.chain(varied_tokens(129, 512));

@@ -33,6 +33,7 @@ import argparse
 import ast
 import copy
 import dataclasses
+import functools
 import importlib
 import json
 import math
@@ -944,11 +945,12 @@ class Hydra(Head):
 
     MISTAKES = ("unnormed", "own token", "no residual", "order")
     HEADS, BLOCKS, ARCHITECTURE, CLASS = 4, 2, "mlp", "HydraMLP"
+    OFFSET = 0  # 1: the output of the layer before the last, as transformers' hidden_states[-2]
     FILE = "Hydra/hydra/model/hydra_heads/mlp_head.py"
     MAX_DEPTH = HEADS - 1
 
     def build(self):
-        self.config = {"base_model_name_or_path": "../target", "grounded_heads": True, "hidden_state_offset": 0,
+        self.config = {"base_model_name_or_path": "../target", "grounded_heads": True, "hidden_state_offset": self.OFFSET,
                        "hydra_head_arch": self.ARCHITECTURE, "hydra_num_heads": self.HEADS,
                        "hydra_num_layers": self.BLOCKS, "transformers_version": "4.34.1"}
         for i in range(self.HEADS):
@@ -1000,7 +1002,8 @@ class Hydra(Head):
     def reference(self, rounds):
         model = self.reference_model()
         for text, tokens in rounds:
-            known = self.target.model.model(input_ids=torch.tensor([text[:-1]])).last_hidden_state
+            known = self.target.model.model(input_ids=torch.tensor([text[:-1]]), output_hidden_states=True)
+            known = known.hidden_states[-(self.OFFSET + 1)]
             rows = []
             for node in range(-1, len(tokens)):
                 path = [tokens[i] for i in ancestry(node)]
@@ -1008,6 +1011,18 @@ class Hydra(Head):
                 logits, _ = model(features, input_ids=torch.tensor([text + path]))
                 rows.append(logits[len(path)][0, len(text) - 2])
             yield rows
+
+
+class HydraOffset(Hydra):
+    """Heads that read the output of an earlier layer, raw; one block each."""
+
+    MISTAKES = ("normed", "layer", "own token", "order")
+    OFFSET, BLOCKS = 2, 1
+
+    def feature(self, text, mistake):
+        inputs, _ = self.target.features(text[:-1])
+        x = inputs[-1 - self.OFFSET + (mistake == "layer")][-1]
+        return rms(x, self.target.weights["model.norm.weight"], self.target.shape.eps) if mistake == "normed" else x
 
 
 class HydraPrefix(Hydra):
@@ -1099,7 +1114,10 @@ class Dflash(Head):
             x = x + linear(w, name + ".o_proj", attended)
             x = x + gated_mlp(w, f"layers.{i}.mlp", rms(x, w[f"layers.{i}.post_attention_layernorm.weight"], shape.eps))
         slot = len(path) + (mistake != "shifted")
-        return self.target.head @ rms(x[slot], w["norm.weight"], shape.eps)
+        return self.predict(rms(x[slot], w["norm.weight"], shape.eps), mistake)
+
+    def predict(self, state, mistake=None):
+        return self.target.head @ state
 
     def reference(self, rounds):
         fields = {name: value for name, value in self.config.items() if name not in ("model_type", "architectures")}
@@ -1119,6 +1137,69 @@ class Dflash(Head):
             cache.crop(-self.BLOCK)  # its entries
             rows = self.target.model.lm_head(out[0, 1:])
             yield [rows[depth] for depth in [0, *DEPTH[:len(tokens)]]]
+
+
+class DflashSpeculators(Dflash):
+    """DFlash as speculators writes it: a smaller vocabulary with a matrix for its logits, ids of layers that count from
+    the embedding. The reference is its training pass with one block, at the last token."""
+
+    MISTAKES = ("layers", "normed context", "causal", "shifted", "no k_norm", "tokens", "d2t as ids")
+    DRAFT_VOCAB, BLOCK = 67, 4
+    LAYER_IDS = [2, 4, 7]  # outputs of so many layers
+    MAX_DEPTH = BLOCK - 2
+
+    def build(self):
+        super().build()
+        speculators = importlib.import_module("speculators")
+        fields = {name: value for name, value in self.config.items()
+                  if name not in ("architectures", "block_size", "dflash_config", "num_target_layers", "dtype")}
+        layers = transformers.Qwen3Config(**fields)
+        layers._attn_implementation = "eager"
+        self.settings = importlib.import_module("speculators.models.dflash").DFlashSpeculatorConfig(
+            transformer_layer_config=layers, draft_vocab_size=self.DRAFT_VOCAB, block_size=self.BLOCK,
+            aux_hidden_state_layer_ids=self.LAYER_IDS, mask_token_id=self.MASK_TOKEN,
+            speculators_config=speculators.SpeculatorsConfig(
+                algorithm="dflash", default_proposal_method="greedy",
+                proposal_methods=[importlib.import_module("speculators.proposals.greedy").GreedyTokenProposalConfig(
+                    speculative_tokens=self.BLOCK - 1)],
+                verifier=speculators.VerifierConfig(name_or_path=None, architectures=["LlamaForCausalLM"])))
+        self.config = json.loads(self.settings.to_json_string(use_diff=False))
+        known = torch.randperm(VOCAB, generator=self.generator)[:self.DRAFT_VOCAB].sort().values
+        self.files["d2t"] = known - torch.arange(self.DRAFT_VOCAB)
+        self.files["t2d"] = torch.zeros(VOCAB, dtype=torch.bool)
+        self.files["t2d"][known] = True
+        self.files["lm_head.weight"] = self.normal(self.DRAFT_VOCAB, HIDDEN)
+
+    def known(self):
+        return (self.files["d2t"] + torch.arange(self.DRAFT_VOCAB)).tolist()
+
+    def features(self, text, mistake=None):
+        inputs, _ = self.target.features(text[:-1])
+        return torch.cat([inputs[i - (mistake == "layers")] for i in self.LAYER_IDS], -1)
+
+    def predict(self, state, mistake=None):
+        full = torch.full((VOCAB,), math.nan, dtype=torch.float64)
+        full[self.files["d2t"] if mistake == "d2t as ids" else self.known()] = self.weights["lm_head.weight"] @ state
+        return full
+
+    def reference(self, rounds):
+        core = importlib.import_module("speculators.models.dflash.core")
+        core.create_float_mask = functools.partial(core.create_float_mask, dtype=torch.float32)
+        model = core.DFlashDraftModel(self.settings)
+        model.load_state_dict({"embed_tokens.weight": self.target.embeddings.float(),
+                               "verifier_lm_head.weight": self.float32()["lm_head.weight"],
+                               "verifier_norm.weight": torch.ones(HIDDEN), **self.float32()})
+        model.eval()
+        for text, tokens in rounds:
+            n = len(text)
+            core.select_anchors = lambda *_: (torch.tensor([n - 1]), torch.tensor([True]))  # noqa: B023
+            features = torch.cat([self.features(text).float(), torch.zeros(self.BLOCK, len(self.LAYER_IDS) * HIDDEN)])
+            out = model._backbone_forward(
+                features[None], torch.tensor([text + [0] * (self.BLOCK - 1)]), torch.ones(1, len(features)),
+                torch.zeros(1, len(features), HIDDEN), torch.zeros(1, len(features), dtype=torch.long), max_anchors=1)
+            full = torch.full((self.BLOCK, VOCAB), math.nan)
+            full[:, self.known()] = out[1][0]
+            yield [full[1 + depth] for depth in [0, *DEPTH[:len(tokens)]]]
 
 
 def source_class(file, name, **names):
@@ -1142,6 +1223,7 @@ CLASSES = {
     "mlp-speculator-tied-twice": MlpSpeculatorTiedTwice,
     "arctic-mlp": ArcticMlp, "arctic-lstm": ArcticLstm, "arctic-rnn": ArcticRnn,
     "hydra": Hydra, "hydra-prefix": HydraPrefix, "dflash": Dflash, "peagle-two-layers": PeagleTwoLayers,
+    "hydra-offset": HydraOffset, "dflash-speculators": DflashSpeculators,
 }
 
 

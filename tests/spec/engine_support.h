@@ -30,7 +30,7 @@ struct RunOptions {
     int vocab_size = 0;                              // tokens that count; 0: all that both models know
     int n_slots = 1;                                 // sequences decoded together
     std::optional<spec::Costs> costs = std::nullopt; // for expected-gain; none: measured
-    bool wants_hidden = false;                       // the drafter reads the target's hidden states
+    std::vector<int> hidden_layers = {};             // of the target, which the drafter reads
 };
 
 inline std::unique_ptr<spec::Drafter> model_drafter_of(model::Decoder& decoder, const spec::DraftLimits& limits,
@@ -83,7 +83,7 @@ class TestPair {
                               coordinates ? drafter : nullptr, coordinates ? &tokenizer : nullptr, &clock,
                               &target.config, static_cast<double>(target.decoder.weight_bytes()), nullptr,
                               sharded_draft ? &*sharded_draft : nullptr, device.get(), target.decoder.max_prompt_rows(),
-                              options.wants_hidden});
+                              options.hidden_layers});
     }
 
     // Serves the requests; completions in the order of their requests, on the coordinator. Checks that what was

@@ -255,7 +255,7 @@ TEST(Engine, ADrafterGetsTheTargetsStatesOfTheLayersItAsksFor) {
             }
         });
     RunOptions run;
-    run.wants_hidden = true;
+    run.hidden_layers = drafter.hidden_layers();
     const auto completions = pair.run({request_of(golden_prompt(0), 40)}, run, &drafter);
     std::vector<TokenId> whole = golden_prompt(0);
     whole.insert(whole.end(), completions[0].tokens.begin(), completions[0].tokens.end());
@@ -276,7 +276,7 @@ TEST(Engine, ADrafterReadsThePromptPieceByPieceWithTheTarget) {
             EXPECT_TRUE(std::ranges::equal(read, std::span(prompt).first(read.size())));
         });
     RunOptions run;
-    run.wants_hidden = true;
+    run.hidden_layers = drafter.hidden_layers();
     pair.run({request_of(prompt, 8)}, run, &drafter);
     EXPECT_EQ(lengths, (std::vector<std::size_t>{kPiece + 1, kLength}));
     lengths.clear();

@@ -2,126 +2,40 @@
 // rounds with rejected tokens between, prompts in chunks, chains and trees.
 #include "model/checkpoint/bad_file.h"
 #include "tests/model/temporary_directory.h"
-#include "tests/spec/loaded_head.h"
-
-#include <fmt/format.h>
+#include "tests/spec/golden_head.h"
 
 namespace head_texts_test {
 
 using namespace entrodraft;
-using namespace entrodraft::spec;
 using nlohmann::json;
 
-// A head beside its target, in one slot.
-struct HeadAndTarget {
-    explicit HeadAndTarget(const std::string& name)
-        : target(head_directory(head_target(name))),
-          loaded(head_directory(name), head_directory(head_target(name)), target.team),
-          source(make_head_source(loaded.modules, target.config.vocab_size, 1)) {}
-
-    // What the target's pass over tokens from the end of its cache on says of them, to the head.
-    void read(std::span<const TokenId> text, std::size_t end) {
-        const auto begin = static_cast<std::size_t>(target.decoder.cache().length(0));
-        if (begin >= end) return;
-        std::vector<model::Row> rows;
-        for (std::size_t i = begin; i < end; ++i)
-            rows.push_back({text[i], 0, static_cast<int>(i), i == begin ? -1 : static_cast<int>(i - begin) - 1});
-        const model::PassResult result = target.decoder.forward(
-            {.rows = rows, .logit_rows = {}, .hidden_layers = loaded.head.target_layers, .mask = model::Mask::causal});
-        const auto width = static_cast<std::size_t>(target.config.hidden_size);
-        std::vector<float> states;
-        for (std::size_t row = 0; row < rows.size(); ++row)
-            for (std::size_t layer = 0; layer < loaded.head.target_layers.size(); ++layer) {
-                const auto state = result.hidden.subspan((layer * rows.size() + row) * width, width);
-                states.insert(states.end(), state.begin(), state.end());
-            }
-        source->take_hidden(0, static_cast<int>(begin), states);
-    }
-
-    TestModel target;
-    LoadedHead loaded;
-    std::unique_ptr<TreeSource> source;
-};
-
-void expect_row(std::span<const float> row, const json& expected, const std::string& what) {
-    ASSERT_EQ(row.size(), expected.size());
-    for (std::size_t i = 0; i < row.size(); ++i) {
-        if (expected[i].is_null()) {
-            EXPECT_EQ(row[i], -std::numeric_limits<float>::infinity()) << what << ", token " << i;
-            continue;
-        }
-        ASSERT_NEAR(row[i], expected[i].get<double>(), 1e-4) << what << ", token " << i;
-    }
-}
-
-struct Head : testing::TestWithParam<std::string> {
-    json expected() const {
-        std::ifstream file(head_directory(GetParam()) / "expected.json");
-        return json::parse(file);
-    }
-};
-
-int depth_of(const json& nodes, int node) {
-    return node < 0 ? 0 : 1 + depth_of(nodes, nodes[static_cast<std::size_t>(node)]["parent"].get<int>());
-}
+struct Head : testing::TestWithParam<std::string> {};
 
 TEST_P(Head, GivesTheLogitsOfItsAuthorsCodeOverRounds) {
-    const json expected = this->expected();
-    HeadAndTarget loaded(GetParam());
-    const auto prompt = expected["prompt"].get<std::vector<TokenId>>();
-    loaded.source->begin_sequence(0);
-    for (const std::size_t end : {std::size_t{7}, std::size_t{8}, prompt.size() - 1}) { // in chunks
-        loaded.read(prompt, end);
-        loaded.source->prefill(0, std::span(prompt).first(end + 1));
-    }
-    for (const json& round : expected["rounds"]) {
-        SCOPED_TRACE(fmt::format("text of {}", round["n"].get<int>()));
-        const auto text = round["text"].get<std::vector<TokenId>>();
-        loaded.read(text, text.size() - 1);
-        const TextEnd end = {0, text, 1};
-        expect_row(loaded.source->rows_after(std::span(&end, 1), {}).row(0), round["root"], "root");
-        const json& nodes = round["nodes"];
-        for (std::size_t first = 0; first < nodes.size();) {
-            std::vector<TreeNode> level;
-            const int depth = depth_of(nodes, static_cast<int>(first));
-            for (std::size_t i = first; i < nodes.size() && depth_of(nodes, static_cast<int>(i)) == depth; ++i)
-                level.push_back({nodes[i]["token"].get<TokenId>(), nodes[i]["parent"].get<int>()});
-            const NewNodes tree = {0, level};
-            const SourceLogits rows = loaded.source->rows_after_nodes(std::span(&tree, 1), {});
-            for (std::size_t i = 0; i < level.size(); ++i)
-                expect_row(rows.row(i), nodes[first + i]["logits"], fmt::format("node {}", first + i));
-            first += level.size();
-        }
-    }
+    HeadAndTarget head(GetParam());
+    expect_golden_rounds(head);
 }
 
-// A branch as a chain has the rows that it has in its tree.
 TEST_P(Head, GivesAChainTheRowsOfItsBranch) {
-    const json expected = this->expected();
-    HeadAndTarget loaded(GetParam());
-    const json& round = expected["rounds"][0];
-    auto text = round["text"].get<std::vector<TokenId>>();
-    loaded.source->begin_sequence(0);
-    loaded.read(text, text.size() - 1);
-    loaded.source->prefill(0, text);
-    const auto row_after = [&] {
-        const TextEnd end = {0, text, 1};
-        return loaded.source->rows_after(std::span(&end, 1), model::LogitSummary::entropy);
-    };
-    expect_row(row_after().row(0), round["root"], "root");
-    const json& nodes = round["nodes"];
-    std::vector<int> branch = {static_cast<int>(nodes.size()) - 1};
-    while (nodes[static_cast<std::size_t>(branch.back())]["parent"].get<int>() >= 0)
-        branch.push_back(nodes[static_cast<std::size_t>(branch.back())]["parent"].get<int>());
-    std::ranges::reverse(branch);
-    for (const int node : branch) {
-        const json& at = nodes[static_cast<std::size_t>(node)];
-        ASSERT_GE(loaded.source->context_of(0), text.size() + 1) << "no deeper than it drafts";
-        text.push_back(at["token"].get<TokenId>());
-        const SourceLogits rows = row_after();
-        expect_row(rows.row(0), at["logits"], fmt::format("node {}", node));
-        EXPECT_EQ(rows.summary(0).max, *std::ranges::max_element(rows.row(0)));
-        EXPECT_EQ(rows.row(0)[static_cast<std::size_t>(rows.summary(0).arg_max)], rows.summary(0).max);
+    HeadAndTarget head(GetParam());
+    expect_golden_chain(head);
+}
+
+// More rows than a pass takes, of texts that nothing has been read of.
+TEST_P(Head, ReadsManyTextsAtOnce) {
+    TestModelOptions options;
+    options.decoder.n_slots = 40;
+    HeadAndTarget head(GetParam(), options);
+    const json& round = head.expected["rounds"][0];
+    const auto text = round["text"].get<std::vector<model::TokenId>>();
+    head.read(text, text.size() - 1);
+    std::vector<spec::TextEnd> ends;
+    for (int slot = 0; slot < options.decoder.n_slots; ++slot)
+        ends.push_back({slot, text, 1});
+    const spec::SourceLogits rows = head.source->rows_after(ends, model::LogitSummary::max);
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+        expect_row(rows.row(i), round["root"], fmt::format("text {}", i));
+        EXPECT_EQ(rows.row(i)[static_cast<std::size_t>(rows.summary(i).arg_max)], rows.summary(i).max);
     }
 }
 
@@ -152,11 +66,8 @@ struct ChangedHead {
 };
 
 TEST(BadHead, OfFormatsThatAreNotReadIsNamed) {
-    EXPECT_NE(refusal(head_directory("arctic-lstm")).find("'method' is 'sum_lstm'"), std::string::npos);
-    EXPECT_NE(refusal(head_directory("hydra-prefix")).find("'hydra_head_arch' is 'prefix-mlp'"), std::string::npos);
-    EXPECT_NE(refusal(head_directory("dflash")).find("not a draft head of a known format (eagle, eagle3,"),
+    EXPECT_NE(refusal(head_directory("target")).find("not a draft head of a known format (dflash, eagle, eagle3,"),
               std::string::npos);
-    EXPECT_NE(refusal(head_directory("target")).find("not a draft head"), std::string::npos);
 }
 
 TEST(BadHead, OfAnotherTargetIsNamed) {
@@ -166,6 +77,7 @@ TEST(BadHead, OfAnotherTargetIsNamed) {
         config["eagle_aux_hidden_state_layer_ids"] = {2, 4, 9};
     });
     EXPECT_NE(refusal(deeper.directory.path()).find("after 9 layers; it has 7"), std::string::npos);
+    EXPECT_NE(refusal(head_directory("hydra-prefix"), "mimo").find("of Llama targets"), std::string::npos);
     const std::string wide = refusal(head_directory("eagle3"), "../golden/llama-target");
     EXPECT_NE(wide.find("has shape"), std::string::npos) << wide;
 }
@@ -200,6 +112,47 @@ TEST(BadHead, OfOddConfigsIsNamed) {
     EXPECT_NE(refusal(many.directory.path()).find("speculative_tokens"), std::string::npos);
     const ChangedHead mask("peagle", [](json& config) { config["mask_token_id"] = 5000; });
     EXPECT_NE(refusal(mask.directory.path()).find("mask_token_id"), std::string::npos);
+}
+
+TEST(BadHead, OfOddBlocksIsNamed) {
+    const std::pair<const char*, std::function<void(json&)>> odd[] = {
+        {"'block_size' must be from 2", [](json& config) { config["block_size"] = 1; }},
+        {"'block_size'", [](json& config) { config.erase("block_size"); }},
+        {"mask_token_id", [](json& config) { config["dflash_config"]["mask_token_id"] = 5000; }},
+        {"after 8 layers; it has 7",
+         [](json& config) {
+             config["dflash_config"]["target_layer_ids"] = {1, 3, 7};
+         }},
+        {"'is_causal' is true", [](json& config) { config["is_causal"] = true; }},
+        {"'output_multiplier'", [](json& config) { config["output_multiplier"] = 0.5; }},
+        {"sliding windows",
+         [](json& config) {
+             config["layer_types"] = {"full_attention", "sliding_attention"};
+             config["use_sliding_window"] = true;
+             config["sliding_window"] = 64;
+         }},
+    };
+    for (const auto& [named, change] : odd) {
+        const ChangedHead head("dflash", change);
+        const std::string message = refusal(head.directory.path());
+        EXPECT_NE(message.find(named), std::string::npos) << named << ": " << message;
+    }
+    // Those that its authors' code has by default.
+    const ChangedHead layers("dflash", [](json& config) { config["dflash_config"].erase("target_layer_ids"); });
+    EXPECT_NE(refusal(layers.directory.path()).find("fc.weight"), std::string::npos) << "two layers' states, not three";
+}
+
+TEST(BadHead, OfAnotherSpeculatorIsNamed) {
+    const std::pair<const char*, std::function<void(json&)>> odd[] = {
+        {"'method' is 'sum_gru'", [](json& config) { config["method"] = "sum_gru"; }},
+        {"'inner_dim' is of several layers", [](json& config) { config["inner_dim"] = "36.36"; }},
+        {"'tie_weights' is false", [](json& config) { config["tie_weights"] = false; }},
+        {"'tie_lstm_embs' is false", [](json& config) { config["tie_lstm_embs"] = false; }},
+    };
+    for (const auto& [named, change] : odd) {
+        const ChangedHead head("arctic-lstm", change);
+        EXPECT_NE(refusal(head.directory.path()).find(named), std::string::npos) << named;
+    }
 }
 
 TEST(BadHead, LackingTensorsIsNamed) {

@@ -38,7 +38,7 @@ std::vector<Completion> run(TestPair& pair, LoadedHead& head, std::vector<Reques
     RunOptions options;
     options.acceptance = acceptance;
     options.n_slots = n_slots;
-    options.wants_hidden = true;
+    options.hidden_layers = head.head.target_layers;
     options.rule = tree ? constant_rule(60, 60) : constant_rule(5, 5);
     return pair.run(std::move(requests), options, drafter.get());
 }
@@ -49,7 +49,7 @@ void expect_plain_texts(const std::filesystem::path& target, const std::filesyst
     TestModelOptions options = ranks.options();
     options.decoder.n_slots = 3;
     TestPair pair(target, target, options, ranks.replica.get());
-    LoadedHead head(directory, target, pair.target.team, 3);
+    LoadedHead head(directory, target, pair.target.team, options);
     for (const double temperature : {0.0, 0.7, 1.0}) {
         const auto requests = requests_for(pair.target.config, temperature, new_tokens);
         RunOptions plain_options;

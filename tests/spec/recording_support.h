@@ -55,13 +55,14 @@ inline RecordedTexts record_texts(TestPair& pair, const std::vector<spec::Reques
     for (const std::string& tree : trees)
         recorder_options.trees.push_back(spec::parse_tree(tree));
     const bool coordinates = pair.layout.is_coordinator();
-    const spec::EngineParts parts = {&pair.layout,
-                                     pair.replica,
-                                     pair.layout.holds_target() ? &pair.target.decoder : nullptr,
-                                     nullptr,
-                                     coordinates ? &pair.tokenizer : nullptr,
-                                     &pair.clock,
-                                     &pair.target.config};
+    spec::EngineParts parts = {&pair.layout,
+                               pair.replica,
+                               pair.layout.holds_target() ? &pair.target.decoder : nullptr,
+                               nullptr,
+                               coordinates ? &pair.tokenizer : nullptr,
+                               &pair.clock,
+                               &pair.target.config};
+    if (head) parts.hidden_layers = head->head.target_layers;
     const bool has_draft = coordinates && !head;
     spec::Recorder recorder(recorder_options, parts, has_draft ? std::span(drafts) : std::span<model::Decoder* const>{},
                             coordinates && head ? &head->modules : nullptr);

@@ -81,7 +81,7 @@ std::int64_t compare(TestPair& pair, const std::vector<spec::Request>& requests,
         options.rule = rule;
         options.acceptance = noisy ? spec::Acceptance::gumbel : spec::Acceptance::rejection;
         options.costs = kCosts;
-        options.wants_hidden = head != nullptr;
+        if (head) options.hidden_layers = head->head.target_layers;
         const auto drafter = drafter_of(pair, head);
         const auto texts = pair.run(requests, options, drafter.get());
         for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -223,7 +223,7 @@ std::int64_t compare_trees(TestPair& pair, const std::vector<spec::Request>& req
             options.rule = setting.rule;
             options.acceptance = noisy ? spec::Acceptance::gumbel : spec::Acceptance::rejection;
             options.costs = kCosts;
-            options.wants_hidden = head != nullptr;
+            if (head) options.hidden_layers = head->head.target_layers;
             const auto drafter = drafter_of(pair, head, tree);
             const auto texts = pair.run(requests, options, drafter.get());
             for (std::size_t i = 0; i < texts.size(); ++i) {
